@@ -1,0 +1,40 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint format clean
+
+# One virtual environment; a stamp per set of packages, remade when the requirements change.
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+
+$(VENV)/starter.stamp: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "Installing biorag[starter]; llama-cpp-python compiles (about 4 minutes, once) ..."
+	$(PIP) -e '.[starter]'
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "Installing biorag[dev]; llama-cpp-python compiles (about 4 minutes, once) ..."
+	$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/starter.stamp
+
+demo: $(VENV)/starter.stamp
+	$(BIN)/biorag index demo --name demo
+	$(BIN)/biorag ask "How does metformin lower blood glucose?" --name demo
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/dev.stamp
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""Benchmarks: what biorag measures, and how."""

@@ -1,0 +1,85 @@
+"""Reading MIRAGE's `benchmark.json` and choosing questions from it."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from biorag.errors import BadInputError, MissingError, UsageError, unknown_name
+from biorag.types import Question
+
+LETTERS = ("A", "B", "C", "D")
+_SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+
+Benchmark = Mapping[str, Sequence[Question]]
+
+
+def load_benchmark(path: Path) -> Benchmark:
+    """Return the questions by task, in the order of their ids, as MIRAGE has them.
+
+    Raises
+    ------
+    MissingError
+        If the file is not there.
+    BadInputError
+        Naming task, question and reason, if it is not MIRAGE's format.
+    """
+    if not path.is_file():
+        raise MissingError(f"benchmark {path} is not there: name MIRAGE's benchmark.json, or 'demo'")
+    try:
+        tasks = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise BadInputError(f"benchmark {path} is not JSON: {error}") from None
+    if not isinstance(tasks, dict) or not all(isinstance(questions, dict) for questions in tasks.values()):
+        raise BadInputError(f"benchmark {path} is not MIRAGE's format: an object of tasks, each an object of questions")
+    return {
+        task: [_question(id, record, f"benchmark {path}, task {task}, question {id}") for id, record in sorted(questions.items())]
+        for task, questions in tasks.items()
+    }
+
+
+def _question(id: str, record: Any, place: str) -> Question:
+    if not _SAFE_ID.match(id):
+        raise BadInputError(f"{place}: the id must be letters, digits, '.', '_' and '-', since it names a result file")
+    if not isinstance(record, dict) or not isinstance(record.get("question"), str) or not record["question"].strip():
+        raise BadInputError(f"{place}: no question text")
+    options, answer, pmids = record.get("options"), record.get("answer"), record.get("PMID", [])
+    if not isinstance(options, dict) or not set(options) <= set(LETTERS) or len(options) < 2:
+        raise BadInputError(f"{place}: options must be two to four of the letters {', '.join(LETTERS)}")
+    if not all(isinstance(text, str) for text in options.values()):
+        raise BadInputError(f"{place}: every option must be a text")
+    if answer not in options:
+        raise BadInputError(f"{place}: the answer {answer!r} is none of the options {', '.join(options)}")
+    if not isinstance(pmids, list) or not all(isinstance(pmid, int) for pmid in pmids):
+        raise BadInputError(f"{place}: PMID must be a list of whole numbers")
+    return Question(id, record["question"], options, answer, tuple(pmids))
+
+
+def select(benchmark: Benchmark, tasks: Sequence[str], limit: int | None, seed: int) -> Benchmark:
+    """Return the asked tasks (none: all), each cut to a sample of `limit` questions drawn with `seed`.
+
+    A question's place in the sample depends on the seed alone: a larger limit keeps the smaller one's.
+
+    Raises
+    ------
+    UsageError
+        If a task is unknown, or nothing is left to ask.
+    """
+    for task in tasks:
+        if task not in benchmark:
+            raise unknown_name("task", task, benchmark)
+    chosen = {task: _sample(benchmark[task], limit, seed) for task in (tasks or benchmark)}
+    if not any(chosen.values()):
+        raise UsageError("there is no question to ask: raise --limit or choose other tasks")
+    return chosen
+
+
+def _sample(questions: Sequence[Question], limit: int | None, seed: int) -> list[Question]:
+    if limit is None or limit >= len(questions):
+        return list(questions)
+    order = random.Random(seed).sample(range(len(questions)), len(questions))
+    return [questions[place] for place in sorted(order[:limit])]

@@ -1,0 +1,92 @@
+"""Result files in the layout that MIRAGE's scorer reads, and the identity of the run that wrote them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from biorag.errors import BadInputError, MismatchError
+from biorag.files import write_json, write_text
+
+RUN_FILE = "run.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the files of a run lie: `{out}/{task}/rag_{k}/{llm}/{corpus}/{retriever}/{split}_{id}.json`,
+    or `{out}/{task}/cot/{llm}/…` without retrieval (`retriever` None).
+    """
+
+    out: Path
+    llm: str
+    k: int
+    corpus: str
+    retriever: str | None
+
+    def folder(self, task: str) -> Path:
+        """Return the folder of one task's files."""
+        llm = _part(self.llm)
+        if self.retriever is None:
+            return self.out / task / "cot" / llm
+        return self.out / task / f"rag_{self.k}" / llm / _part(self.corpus) / _part(self.retriever)
+
+    def file(self, task: str, question_id: str) -> Path:
+        """Return one question's file; the split is `dev` for medmcqa, `test` otherwise."""
+        split = "dev" if task == "medmcqa" else "test"
+        return self.folder(task) / f"{split}_{question_id}.json"
+
+
+def _part(name: str) -> str:
+    """Return a name that is one folder, also where a model's is a path."""
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", name).strip(".-") or "model"
+
+
+def write_result(path: Path, reply: str) -> None:
+    """Write one question's file: a JSON list whose first string is the reply."""
+    write_text(path, json.dumps([reply], ensure_ascii=False))
+
+
+def read_result(path: Path) -> str | None:
+    """Return the reply of a question's file; None if it is not answered yet.
+
+    Raises
+    ------
+    BadInputError
+        If the file is there but is not a JSON list that begins with a string.
+    """
+    try:
+        replies = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        replies = None
+    if not isinstance(replies, list) or not replies or not isinstance(replies[0], str):
+        raise BadInputError(f"result file {path} is damaged: delete it, and it is made again")
+    return replies[0]
+
+
+def claim(out: Path, identity: Mapping[str, Any]) -> None:
+    """Mark `out` with what determines its results, or check the mark it has.
+
+    Raises
+    ------
+    MismatchError
+        If `out` holds results of another configuration, model or index, naming what differs.
+    """
+    path = out / RUN_FILE
+    if not path.is_file():
+        write_json(path, identity)
+        return
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        held = {}
+    differing = sorted(key for key in {*identity, *held} if held.get(key) != json.loads(json.dumps(identity.get(key))))
+    if differing:
+        raise MismatchError(
+            f"{out} holds results of a run with another {', '.join(differing)}: choose another --out, or delete it"
+        )

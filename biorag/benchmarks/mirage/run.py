@@ -1,0 +1,141 @@
+"""Running MIRAGE: answer what is not answered yet, then score the files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from biorag.benchmarks.mirage.questions import Benchmark
+from biorag.benchmarks.mirage.results import Layout, claim, read_result, write_result
+from biorag.benchmarks.mirage.scoring import (
+    Comparison,
+    Scoring,
+    average,
+    paired_bootstrap,
+    score_reply,
+    stored_reply,
+    task_score,
+)
+from biorag.errors import BadInputError
+from biorag.files import write_json
+from biorag.filters import exclude_pmids
+from biorag.pipeline import Answerer, PromptTooLongError
+from biorag.types import Condition, Question
+
+OnAnswer = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the questions are answered: by which method, with which evidence left out, into which files."""
+
+    method: str
+    exclude_source: bool
+    where: tuple[Condition, ...]
+    layout: Layout
+    identity: Mapping[str, Any]
+
+
+def answer_all(benchmark: Benchmark, answerer: Answerer, plan: Plan, on_answer: OnAnswer) -> dict[str, Any]:
+    """Answer every question that has no result file yet; each file is written as its question ends.
+
+    Every question is encoded and answered by itself, so that an interrupted run gives the same bytes.
+
+    Returns
+    -------
+    How many were answered now and before, and the seconds each stage took now.
+    """
+    claim(plan.layout.out, plan.identity)
+    seconds: dict[str, float] = {}
+    answered = resumed = 0
+    started = time.perf_counter()
+    for task, questions in benchmark.items():
+        for question in questions:
+            path = plan.layout.file(task, question.id)
+            if read_result(path) is not None:
+                resumed += 1
+            else:
+                reply, timings = _answer(answerer, question, plan)
+                write_result(path, reply)
+                answered += 1
+                for stage, milliseconds in timings.items():
+                    seconds[stage] = seconds.get(stage, 0.0) + milliseconds / 1000
+            on_answer(task)
+    seconds["wall"] = time.perf_counter() - started
+    rounded = {stage: round(value, 3) for stage, value in seconds.items()}
+    return {"answered": answered, "resumed": resumed, "seconds": rounded}
+
+
+def _answer(answerer: Answerer, question: Question, plan: Plan) -> tuple[str, Mapping[str, float]]:
+    where = plan.where + (exclude_pmids(question.pmids) if plan.exclude_source else ())
+    try:
+        answer = answerer.answer(question, where, plan.method)
+    except PromptTooLongError as error:
+        return str(error), {}
+    return stored_reply(answer.choice, answer.reply), answer.timings_ms
+
+
+def score_all(benchmark: Benchmark, layout: Layout) -> dict[str, list[Scoring]]:
+    """Score the result files of all questions.
+
+    Raises
+    ------
+    BadInputError
+        If a question has no result file.
+    """
+    return {task: [_score(task, question, layout) for question in questions] for task, questions in benchmark.items()}
+
+
+def _score(task: str, question: Question, layout: Layout) -> Scoring:
+    path = layout.file(task, question.id)
+    reply = read_result(path)
+    if reply is None:
+        raise BadInputError(f"question {question.id} of {task} has no result file {path}: run it first")
+    return score_reply(question, reply)
+
+
+def report(
+    scorings: Mapping[str, Sequence[Scoring]], config: Mapping[str, Any], manifest: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the report of a run as JSON values."""
+    scores = {task: task_score(scored) for task, scored in scorings.items() if scored}
+    return {
+        "tasks": {task: asdict(score) for task, score in scores.items()},
+        "average": average(scores),
+        "config": dict(config),
+        "manifest": dict(manifest),
+    }
+
+
+def compare(benchmark: Benchmark, ours: Layout, other: Path, seed: int) -> Comparison:
+    """Compare a run with another one's output folder on the questions of `benchmark`.
+
+    Raises
+    ------
+    BadInputError
+        If the other run lacks one of the questions.
+    """
+    right = {
+        name: {task: [scoring.correct for scoring in scored] for task, scored in score_all(benchmark, layout).items()}
+        for name, layout in (("ours", ours), ("theirs", _layout_of(other)))
+    }
+    return paired_bootstrap(right["ours"], right["theirs"], seed)
+
+
+def _layout_of(out: Path) -> Layout:
+    """Return the layout of a finished run from its report."""
+    import json
+
+    try:
+        recorded = json.loads((out / "report.json").read_text(encoding="utf-8"))["manifest"]["layout"]
+        return Layout(out, **recorded)
+    except (OSError, ValueError, KeyError, TypeError):
+        raise BadInputError(f"{out} holds no report.json of a finished 'bench mirage' run to compare with") from None
+
+
+def write_report(out: Path, values: Mapping[str, Any]) -> None:
+    """Write `report.json` into the output folder."""
+    write_json(out / "report.json", values)

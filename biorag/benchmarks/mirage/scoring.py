@@ -1,0 +1,149 @@
+"""Scoring as MIRAGE's own script does, and what it hides: forced answers, intervals, comparisons."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from biorag.prompts.parse import parse_reply
+from biorag.types import Question
+
+MARKER = '"answer_choice": "'
+# MIRAGE tries these on the text after the last marker, in this order, and takes "A" if none fits.
+_RULES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"^\s*([ABCD])$",
+        r"^\s*([ABCD]) or",
+        r"^\s*([ABCD]) and",
+        r"^\s*([ABCD])/",
+        r"^\s*([ABCD]),",
+        r"[Oo]ption ([ABCD])",
+        r":\s*([ABCD])",
+        r"^\s*([ABCD])\.",
+        r'^\s*([ABCD])"',
+        r"^\s*([ABCD]):",
+    )
+)
+BOOTSTRAP_SAMPLES = 10_000
+
+
+class Located(NamedTuple):
+    """The letter MIRAGE's scorer gives a reply, and whether it could find none and took "A"."""
+
+    letter: str
+    forced: bool
+
+
+def locate(reply: str) -> Located:
+    """Return what MIRAGE's scorer makes of the first string of a result file."""
+    text = reply.split(MARKER)[-1].strip()
+    for rule in _RULES:
+        if match := rule.search(text):
+            return Located(match[1], False)
+    return Located("A", True)
+
+
+class Scoring(NamedTuple):
+    """One question scored: as MIRAGE does, and strictly."""
+
+    correct: bool
+    strict: bool
+    forced: bool
+
+
+def score_reply(question: Question, reply: str) -> Scoring:
+    """Score one stored reply; `strict` is whether it is the JSON asked for, with one of the options."""
+    located = locate(reply)
+    parsed = parse_reply(reply)
+    strict = parsed.strict and parsed.fields.get("answer_choice") in question.options
+    return Scoring(located.letter == question.answer, strict, located.forced)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskScore:
+    """One task's figures.
+
+    `accuracy` is MIRAGE's, forced "A" answers included; `strict_accuracy` counts only strictly parsed
+    replies as answers. `std` is sqrt(p(1−p)/n), `parsed` the share of strictly parsed replies.
+    """
+
+    n: int
+    accuracy: float
+    std: float
+    strict_accuracy: float
+    parsed: float
+    forced_A: int  # noqa: N815  the report's key
+
+
+def task_score(scorings: Sequence[Scoring]) -> TaskScore:
+    """Return one task's figures from its scored questions, at least one."""
+    n = len(scorings)
+    accuracy = sum(scoring.correct for scoring in scorings) / n
+    return TaskScore(
+        n=n,
+        accuracy=accuracy,
+        std=float(np.sqrt(accuracy * (1 - accuracy) / n)),
+        strict_accuracy=sum(scoring.correct and scoring.strict for scoring in scorings) / n,
+        parsed=sum(scoring.strict for scoring in scorings) / n,
+        forced_A=sum(scoring.forced for scoring in scorings),
+    )
+
+
+def average(scores: Mapping[str, TaskScore]) -> float:
+    """Return the unweighted mean accuracy of the tasks."""
+    return sum(score.accuracy for score in scores.values()) / len(scores)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The difference of two runs' average accuracies on the same questions, with a 95 % interval."""
+
+    questions: int
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+
+def paired_bootstrap(
+    ours: Mapping[str, Sequence[bool]], theirs: Mapping[str, Sequence[bool]], seed: int
+) -> Comparison:
+    """Compare two runs by resampling questions within each task, the same ones for both.
+
+    Parameters
+    ----------
+    ours, theirs : task -> whether each question was answered right, in the same order
+    seed : of the resampling
+
+    Returns
+    -------
+    The difference ours − theirs of the task-averaged accuracies; `p_value` is two-sided.
+    """
+    generator = np.random.default_rng(seed)
+    means = np.zeros(BOOTSTRAP_SAMPLES)
+    observed = 0.0
+    for task, ours_right in ours.items():
+        gain = np.asarray(ours_right, dtype=float) - np.asarray(theirs[task], dtype=float)
+        drawn = generator.integers(0, len(gain), size=(BOOTSTRAP_SAMPLES, len(gain)))
+        means += gain[drawn].mean(axis=1) / len(ours)
+        observed += float(gain.mean()) / len(ours)
+    low, high = np.quantile(means, [0.025, 0.975])
+    tail = min(float((means <= 0).mean()), float((means >= 0).mean()))
+    return Comparison(sum(map(len, ours.values())), observed, float(low), float(high), min(1.0, 2 * tail))
+
+
+def stored_reply(choice: str | None, reply: str) -> str:
+    """Return the string of a result file: the reply re-written as plain JSON that MIRAGE's scorer reads,
+    or as it came where no option could be read from it.
+    """
+    fields = parse_reply(reply)
+    if choice is None or not fields.strict:
+        return reply
+    others = {key: value for key, value in fields.fields.items() if key != "answer_choice"}
+    return json.dumps({**others, "answer_choice": choice}, ensure_ascii=False)

@@ -1,0 +1,185 @@
+"""Retrieval measured on BEIR-layout questions, by ir-measures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ir_measures
+import numpy as np
+from ir_measures import AP, RR, R, Success, nDCG
+
+from biorag.errors import BadInputError, MissingError
+from biorag.pipeline import Ranking, Retriever
+from biorag.types import Condition, Question
+
+DEPTH = 100
+CUTOFFS = (3, 5, 10, 20, 100)
+# "success@k", at least one relevant snippet in the top k, is what the M+C paper calls Recall@k.
+MEASURES = {
+    "nDCG@10": nDCG @ 10,
+    "MAP@10": AP @ 10,
+    "MRR@10": RR @ 10,
+    **{f"success@{k}": Success @ k for k in CUTOFFS},
+    **{f"R@{k}": R @ k for k in CUTOFFS},
+}
+TAG = "biorag"
+
+Qrels = Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Questions with their relevant snippet ids."""
+
+    name: str
+    questions: Sequence[Question]
+    qrels: Qrels
+
+
+def load_dataset(folder: Path) -> Dataset:
+    """Read `queries.jsonl` and `qrels/test.tsv`; questions without a relevant snippet are left out.
+
+    Raises
+    ------
+    MissingError
+        If the folder or one of the files is not there.
+    BadInputError
+        Naming file, line and reason.
+    """
+    queries, judged = folder / "queries.jsonl", folder / "qrels" / "test.tsv"
+    for path in (queries, judged):
+        if not path.is_file():
+            raise MissingError(f"{path} is not there: a dataset folder has queries.jsonl and qrels/test.tsv")
+    qrels = _read_qrels(judged)
+    questions = [question for question in _read_queries(queries) if question.id in qrels]
+    if not questions:
+        raise BadInputError(f"no question of {queries} has a judgement in {judged}: do the ids belong together?")
+    asked = {question.id for question in questions}
+    return Dataset(folder.resolve().name, questions, {id: found for id, found in qrels.items() if id in asked})
+
+
+def _read_queries(path: Path) -> Iterator[Question]:
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            id, text = record["_id"], record["text"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise BadInputError(f"{path}, line {number}: not a JSON object with _id and text") from None
+        if not isinstance(id, str) or not isinstance(text, str) or not text.strip():
+            raise BadInputError(f"{path}, line {number}: _id and text must be texts")
+        yield Question(id, text)
+
+
+def _read_qrels(path: Path) -> dict[str, dict[str, int]]:
+    qrels: dict[str, dict[str, int]] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        fields = line.split("\t")
+        if not line.strip() or (number == 1 and fields[-1] == "score"):
+            continue
+        try:
+            question, snippet, score = fields
+            relevance = int(score)
+        except ValueError:
+            raise BadInputError(
+                f"{path}, line {number}: expected three tab-separated fields: query-id, corpus-id, whole-number score"
+            ) from None
+        if relevance > 0:
+            qrels.setdefault(question, {})[snippet] = relevance
+    return qrels
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Rankings of a dataset and what they come to."""
+
+    dataset: Dataset
+    rankings: Mapping[str, Ranking]
+    metrics: Mapping[str, float]
+    per_question: Mapping[str, Mapping[str, float]]
+
+    def timings_ms(self) -> dict[str, dict[str, float]]:
+        """Return mean, median and 95th percentile of each stage, milliseconds a query."""
+        stages = {stage for ranking in self.rankings.values() for stage in ranking.timings_ms}
+        return {stage: _summary([r.timings_ms.get(stage, 0.0) for r in self.rankings.values()]) for stage in sorted(stages)}
+
+
+def _summary(milliseconds: Sequence[float]) -> dict[str, float]:
+    p50, p95 = np.percentile(milliseconds, [50, 95])
+    return {"mean": round(float(np.mean(milliseconds)), 3), "p50": round(float(p50), 3), "p95": round(float(p95), 3)}
+
+
+def measure(
+    dataset: Dataset, retriever: Retriever, where: tuple[Condition, ...], on_question: Callable[[], None]
+) -> Measured:
+    """Retrieve the top 100 for each question and compute the measures.
+
+    A question for which nothing is found counts with zeros.
+    """
+    rankings: dict[str, Ranking] = {}
+    for question in dataset.questions:
+        rankings[question.id] = retriever.search(question.text, DEPTH, where)
+        on_question()
+    metrics, per_question = evaluate(dataset.qrels, {id: ranking_ids(ranking) for id, ranking in rankings.items()})
+    return Measured(dataset, rankings, metrics, per_question)
+
+
+def ranking_ids(ranking: Ranking) -> list[str]:
+    """Return the ids of a ranking, best first."""
+    return [hit.snippet.id for hit in ranking.hits]
+
+
+def evaluate(
+    qrels: Qrels, run: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    """Return the measures over all questions of `qrels`, and for each of them.
+
+    Parameters
+    ----------
+    qrels : question -> snippet -> relevance
+    run : question -> snippet ids, best first
+    """
+    scored = {question: dict(zip(ids, run_scores(len(ids)), strict=True)) for question, ids in run.items()}
+    names = {measure: name for name, measure in MEASURES.items()}
+    per_question: dict[str, dict[str, float]] = {question: dict.fromkeys(MEASURES, 0.0) for question in qrels}
+    for metric in ir_measures.iter_calc(list(MEASURES.values()), qrels, scored):
+        per_question[metric.query_id][names[metric.measure]] = float(metric.value)
+    metrics = {name: float(np.mean([values[name] for values in per_question.values()])) for name in MEASURES}
+    return metrics, per_question
+
+
+def run_scores(length: int) -> list[float]:
+    """Return falling scores for a ranking: 1/rank.
+
+    Reranked hits and the first-stage hits below them are on different scales, so a run file holds these.
+    """
+    return [round(1.0 / rank, 9) for rank in range(1, length + 1)]
+
+
+def write_run(path: Path, rankings: Mapping[str, Ranking]) -> None:
+    """Write a TREC run file: `qid Q0 docid rank score tag`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as stream:
+        for question, ranking in rankings.items():
+            ids = ranking_ids(ranking)
+            for rank, (id, score) in enumerate(zip(ids, run_scores(len(ids)), strict=True), 1):
+                stream.write(f"{question} Q0 {id} {rank} {score} {TAG}\n")
+
+
+def write_per_question(path: Path, measured: Measured) -> None:
+    """Write one JSON line per question: its text, its measures and its top ten."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as stream:
+        for question in measured.dataset.questions:
+            row: dict[str, Any] = {
+                "id": question.id,
+                "text": question.text,
+                "metrics": measured.per_question[question.id],
+                "top": ranking_ids(measured.rankings[question.id])[:10],
+            }
+            stream.write(json.dumps(row, ensure_ascii=False) + "\n")

@@ -1,0 +1,102 @@
+"""The command line: `biorag COMMAND …`. Errors become one sentence and an exit code here."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+from typer.core import TyperGroup
+
+from biorag.commands import answering, bench, indexing, inspecting
+from biorag.errors import BioragError
+
+INTERRUPTED = 130
+INTERNAL = 1
+
+
+class Commands(TyperGroup):
+    """A command group whose errors are one sentence on stderr and the exit code of their kind."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; with `--debug` errors go through with their traceback."""
+        try:
+            return super().invoke(ctx)
+        except BioragError as error:
+            if ctx.params.get("debug"):
+                raise
+            _say(str(error))
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            _say("interrupted; what was done is kept, and the same command goes on from there")
+            raise typer.Exit(INTERRUPTED) from None
+        except (click.exceptions.ClickException, click.exceptions.Exit, click.exceptions.Abort, BrokenPipeError):
+            raise
+        except Exception as error:
+            if ctx.params.get("debug"):
+                raise
+            _say(f"internal error ({type(error).__name__}: {error}): run again with 'biorag --debug ...' and report it")
+            raise typer.Exit(INTERNAL) from None
+
+
+app = typer.Typer(
+    name="biorag",
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="""Answers biomedical questions from PubMed evidence, and measures how well.
+
+Start with:  [bold]biorag index demo[/bold]  then  [bold]biorag ask "Why is pyridoxine given with isoniazid?"[/bold]
+
+Nothing here is medical advice.""",
+)
+app.command("index")(indexing.index)
+app.command("search")(answering.search)
+app.command("ask")(answering.ask)
+app.add_typer(bench.app, name="bench")
+app.command("info")(inspecting.info)
+app.command("models")(inspecting.models)
+app.command("doctor")(inspecting.doctor)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"biorag {version('biorag')}")
+        raise typer.Exit
+
+
+@app.callback()
+def settings(
+    ctx: typer.Context,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="TOML file of settings; else ./biorag.toml if it is there.")
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show log messages and tracebacks.")] = False,
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """Set up logging and remember where the settings are."""
+    ctx.obj = {"config": config}
+    logging.basicConfig(
+        level=logging.DEBUG if debug else logging.WARNING,
+        format="%(levelname)s %(name)s: %(message)s" if debug else "%(levelname)s: %(message)s",
+        stream=sys.stderr,
+        force=True,
+    )
+    if not debug:
+        for noisy in ("httpx", "transformers", "sentence_transformers", "huggingface_hub"):
+            logging.getLogger(noisy).setLevel(logging.ERROR)
+
+
+def _say(message: str) -> None:
+    typer.echo(f"error: {message}", err=True)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,1 @@
+"""The commands of `biorag`, one module per group: parse, configure, build, call once, print."""

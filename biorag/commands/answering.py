@@ -1,0 +1,148 @@
+"""`biorag search` and `biorag ask`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from biorag.commands import options, show
+from biorag.commands.build import Opened, load_generator, opened
+from biorag.config import Config
+from biorag.errors import UsageError
+from biorag.types import Generator, Question
+
+
+def search(
+    ctx: typer.Context,
+    query: Annotated[str, typer.Argument(help="What to look for.")],
+    name: options.Name = None,
+    mode: options.Mode = None,
+    fusion: options.Fusion = None,
+    lambda_: options.Lambda = None,
+    rerank: options.Rerank = None,
+    reranker: options.Reranker = None,
+    k_init: options.KInit = None,
+    k: options.K = None,
+    where: options.Where = None,
+    exclude_pmid: options.ExcludePmid = None,
+    encoder: options.Encoder = None,
+    qdrant: options.Qdrant = None,
+    as_json: options.Json = False,
+) -> None:
+    """Find the snippets that speak to a query.
+
+    Examples:
+
+      biorag search "isoniazid neuropathy"
+
+      biorag search "GDF15 in inflammation" --name pubmed --mode bm25 --no-rerank -k 10 --json
+    """
+    config = options.configured(ctx)
+    with opened(config) as ready:
+        ranking = ready.retriever.search(query, where=options.conditions(where, exclude_pmid))
+    if as_json:
+        hits = [show.hit_json(hit) for hit in ranking.hits]
+        show.print_json({"query": query, "mode": config.mode, "hits": hits, "timings_ms": ranking.timings_ms})
+    elif ranking.hits:
+        show.evidence_table(query, ranking.hits)
+    else:
+        show.err.print("Nothing was found: try other words, --mode hybrid, or a wider --filter.")
+
+
+def ask(
+    ctx: typer.Context,
+    question: Annotated[str, typer.Argument(help="The question.")],
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", help="An option of a multiple-choice question: A=text. Repeatable."),
+    ] = None,
+    name: options.Name = None,
+    llm: options.Llm = None,
+    llm_model: options.LlmModel = None,
+    max_tokens: options.MaxTokens = None,
+    prompt: options.PromptFile = None,
+    mode: options.Mode = None,
+    fusion: options.Fusion = None,
+    lambda_: options.Lambda = None,
+    rerank: options.Rerank = None,
+    reranker: options.Reranker = None,
+    k_init: options.KInit = None,
+    k: options.K = None,
+    where: options.Where = None,
+    exclude_pmid: options.ExcludePmid = None,
+    encoder: options.Encoder = None,
+    qdrant: options.Qdrant = None,
+    as_json: options.Json = False,
+) -> None:
+    """Answer a question from the evidence, with citations that were checked.
+
+    Examples:
+
+      biorag ask "Why is pyridoxine given together with isoniazid?"
+
+      biorag ask "Which vitamin is given with isoniazid?" -o A=thiamine -o B=pyridoxine -o C=folate
+
+      biorag ask "..." --llm http://localhost:8080 --json
+    """
+    config = options.configured(ctx)
+    asked = Question("ask", question, parse_options(option or []))
+    conditions = options.conditions(where, exclude_pmid)
+    from biorag.pipeline import Answerer
+
+    with opened(config) as ready:
+        generator = load_generator(config)
+        answerer = Answerer(ready.retriever, generator, config)
+        if as_json:
+            answer = answerer.answer(asked, conditions)
+            show.print_json(show.answer_json(answer, models_used(config, ready, generator)))
+        else:
+            show.answer(answerer.answer(asked, conditions, on_text=_streaming()))
+
+
+def parse_options(texts: list[str]) -> dict[str, str]:
+    """Return the options of a multiple-choice question from `A=text` strings.
+
+    Raises
+    ------
+    UsageError
+        If one has no single capital letter before `=`, no text, a letter comes twice, or there is only one.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        letter, equals, option = text.partition("=")
+        if not equals or len(letter) != 1 or not letter.isascii() or not letter.isupper() or not option.strip():
+            raise UsageError(f"option {text!r} cannot be read: write a capital letter, '=' and the text, e.g. A=thiamine")
+        if letter in found:
+            raise UsageError(f"option {letter} is given twice")
+        found[letter] = option.strip()
+    if len(found) == 1:
+        raise UsageError("a multiple-choice question needs at least two options; leave --option out for an open one")
+    return found
+
+
+def models_used(config: Config, ready: Opened, generator: Generator | None) -> dict[str, Any]:
+    """Return the names of the models of a run."""
+    return {
+        "encoder": ready.manifest.encoder.id,
+        "reranker": config.reranker if config.rerank else None,
+        "generator": generator.name if generator else None,
+    }
+
+
+def _streaming() -> Callable[[str], None]:
+    """Return a function that prints what is new of the model's text each time the reply has grown."""
+    from biorag.prompts.grammar import growing_text
+
+    printed = 0
+
+    def on_text(reply: str) -> None:
+        nonlocal printed
+        text = show.clean(growing_text(reply))
+        show.out.print(text[printed:], end="", markup=False, soft_wrap=True)
+        printed = len(text)
+
+    return on_text
+
+

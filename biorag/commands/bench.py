@@ -1,0 +1,236 @@
+"""`biorag bench`: measure retrieval and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from biorag.commands import options, show
+from biorag.commands.build import Opened, opened, require_generator
+from biorag.config import Config, load_config
+from biorag.errors import unknown_name
+from biorag.types import Condition, Generator
+
+if TYPE_CHECKING:
+    from biorag.benchmarks.mirage.results import Layout
+    from biorag.benchmarks.mirage.run import Plan
+
+app = typer.Typer(no_args_is_help=True, help="Measure retrieval and answers.")
+
+NO_RETRIEVAL = "none"
+METHODS = ("generate", "score")
+
+
+@app.command()
+def retrieval(
+    ctx: typer.Context,
+    dataset: Annotated[Path, typer.Argument(help="Folder with queries.jsonl and qrels/test.tsv (BEIR layout).")],
+    name: options.Name = None,
+    mode: options.Mode = None,
+    fusion: options.Fusion = None,
+    lambda_: options.Lambda = None,
+    rerank: options.Rerank = None,
+    reranker: options.Reranker = None,
+    k_init: options.KInit = None,
+    where: options.Where = None,
+    encoder: options.Encoder = None,
+    qdrant: options.Qdrant = None,
+    run_file: Annotated[Path | None, typer.Option(help="Write a TREC run file (top 100).")] = None,
+    per_question: Annotated[Path | None, typer.Option(help="Write each question's measures as JSONL.")] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Measure retrieval on BEIR-layout questions: nDCG@10, MAP@10, MRR@10, success@k, Recall@k.
+
+    success@k, at least one relevant snippet in the top k, is what the M+C paper calls Recall@k.
+
+    Examples:
+
+      biorag bench retrieval data/bioasq --name pubmed
+
+      biorag bench retrieval data/bioasq --mode bm25 --no-rerank --run-file runs/bm25.trec --json
+    """
+    from biorag.benchmarks import retrieval as bench
+
+    config = options.configured(ctx)
+    data = bench.load_dataset(dataset)
+    with opened(config) as ready, show.progress("Questions", len(data.questions)) as advance:
+        measured = bench.measure(data, ready.retriever, options.conditions(where, None), advance)
+    if run_file:
+        bench.write_run(run_file, measured.rankings)
+    if per_question:
+        bench.write_per_question(per_question, measured)
+    report = {
+        "dataset": data.name,
+        "questions": len(data.questions),
+        "config": config.public(),
+        "metrics": {metric: round(value, 6) for metric, value in measured.metrics.items()},
+        "timings_ms": measured.timings_ms(),
+    }
+    if as_json:
+        show.print_json(report)
+    else:
+        _print_retrieval(report)
+
+
+def _print_retrieval(report: Mapping[str, Any]) -> None:
+    title = f"{report['dataset']}: {report['questions']} questions"
+    show.table(title, ["measure", "value"], [(name, f"{value:.4f}") for name, value in report["metrics"].items()])
+    rows = [(stage, *(f"{value:.1f}" for value in times.values())) for stage, times in report["timings_ms"].items()]
+    show.table("Milliseconds a query", ["stage", "mean", "p50", "p95"], rows)
+
+
+@app.command()
+def mirage(
+    ctx: typer.Context,
+    benchmark: Annotated[Path, typer.Option(help="MIRAGE's benchmark.json, or 'demo'.")],
+    out: Annotated[Path, typer.Option(help="Folder of result files and report.json; an interrupted run resumes.")],
+    name: options.Name = None,
+    task: Annotated[list[str] | None, typer.Option(help="Only this task. Repeatable.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Questions of each task, drawn with --seed.")] = None,
+    seed: options.Seed = None,
+    answer: Annotated[str, typer.Option(help="generate (JSON reply), or score (compare log-likelihoods).")] = "generate",
+    mode: Annotated[
+        str | None, typer.Option(help="none (closed book), bm25, dense or hybrid.", rich_help_panel=options.RETRIEVAL)
+    ] = None,
+    exclude_source: Annotated[
+        bool, typer.Option("--exclude-source", help="Leave out the records a question was made from.")
+    ] = False,
+    compare: Annotated[Path | None, typer.Option(help="Output folder of another run: paired bootstrap.")] = None,
+    fusion: options.Fusion = None,
+    lambda_: options.Lambda = None,
+    rerank: options.Rerank = None,
+    reranker: options.Reranker = None,
+    k_init: options.KInit = None,
+    k: options.K = None,
+    where: options.Where = None,
+    llm: options.Llm = None,
+    llm_model: options.LlmModel = None,
+    max_tokens: options.MaxTokens = None,
+    prompt: options.PromptFile = None,
+    encoder: options.Encoder = None,
+    qdrant: options.Qdrant = None,
+    as_json: options.Json = False,
+) -> None:
+    """Answer MIRAGE's questions, zero-shot, and score them as MIRAGE's own script does.
+
+    Result files are in MIRAGE's layout, so its evaluate.py gives the same accuracy.
+
+    Examples:
+
+      biorag bench mirage --benchmark benchmark.json --limit 20 --out runs/hybrid
+
+      biorag bench mirage --benchmark benchmark.json --mode none --answer score --out runs/closed-book
+    """
+    from biorag.benchmarks.mirage import questions, run
+    from biorag.corpus.sources import DEMO, demo_file
+    from biorag.pipeline import Answerer
+
+    if answer not in METHODS:
+        raise unknown_name("way to answer", answer, METHODS)
+    config = _mirage_config(ctx)
+    path = demo_file("benchmark.json") if str(benchmark) == DEMO and not benchmark.exists() else benchmark
+    chosen = questions.select(questions.load_benchmark(path), task or (), limit, config.seed)
+    total = sum(len(asked) for asked in chosen.values())
+    with nullcontext(None) if mode == NO_RETRIEVAL else opened(config) as ready:
+        generator = require_generator(config)
+        conditions = options.conditions(where, None)
+        plan = _plan(config, ready, generator, out, answer, exclude_source, conditions)
+        answerer = Answerer(ready.retriever if ready else None, generator, config)
+        with show.progress("Questions", total) as advance:
+            work = run.answer_all(chosen, answerer, plan, lambda _: advance(1))
+    settings = {**config.public(), "mode": mode or config.mode, "answer": answer, "exclude_source": exclude_source}
+    manifest = {**plan.identity, "layout": _layout_json(plan.layout), **work}
+    report = run.report(run.score_all(chosen, plan.layout), settings, manifest)
+    if compare:
+        report["comparison"] = asdict(run.compare(chosen, plan.layout, compare, config.seed))
+    run.write_report(out, report)
+    if as_json:
+        show.print_json(report)
+    else:
+        _print_mirage(report)
+
+
+def _mirage_config(ctx: typer.Context) -> Config:
+    """Return the configuration, where the mode "none" stands for no retrieval at all."""
+    closed_book = ctx.params.get("mode") == NO_RETRIEVAL
+    flags = {key: value for key, value in ctx.params.items() if key in Config.model_fields}
+    return load_config({**flags, "mode": None if closed_book else flags["mode"]}, ctx.obj["config"])
+
+
+def _plan(
+    config: Config,
+    ready: Opened | None,
+    generator: Generator,
+    out: Path,
+    method: str,
+    exclude_source: bool,
+    where: tuple[Condition, ...],
+) -> Plan:
+    from biorag.benchmarks.mirage.results import Layout
+    from biorag.benchmarks.mirage.run import Plan
+
+    retriever = None
+    if ready:
+        retriever = config.mode + (f"+{config.reranker}" if config.rerank else "")
+    layout = Layout(out, generator.name, config.k, ready.manifest.name if ready else "", retriever)
+    return Plan(method, exclude_source, where, layout, _identity(config, ready, generator, method, exclude_source, where))
+
+
+def _identity(
+    config: Config,
+    ready: Opened | None,
+    generator: Generator,
+    method: str,
+    exclude_source: bool,
+    where: tuple[Condition, ...],
+) -> dict[str, Any]:
+    """Return what determines the answers; a result folder belongs to one of these."""
+    from biorag.indexes.manifest import installed_versions
+    from biorag.models import generator_hash
+
+    left_out = {"name", "qdrant", "seed", "encoder", "revision", "llm", "prompt", "similarity", "quantize"}
+    settings = {key: value for key, value in config.public().items() if key not in left_out}
+    template = config.prompt.read_text(encoding="utf-8") if config.prompt and config.prompt.is_file() else None
+    return {
+        "settings": settings if ready else {key: settings[key] for key in ("max_tokens", "context_window")},
+        "answer": method,
+        "exclude_source": exclude_source,
+        "filter": [asdict(condition) for condition in where],
+        "prompt": template,
+        "generator": {"name": generator.name, "sha256": generator_hash(config.llm)},
+        "index": ready.manifest.fingerprint() if ready else None,
+        "versions": installed_versions(),
+    }
+
+
+def _layout_json(layout: Layout) -> dict[str, Any]:
+    return {key: value for key, value in asdict(layout).items() if key != "out"}
+
+
+def _print_mirage(report: Mapping[str, Any]) -> None:
+    columns = ["task", "n", "accuracy", "± std", "strict accuracy", "parsed", "forced A"]
+    rows = [
+        (
+            task,
+            score["n"],
+            f"{score['accuracy']:.4f}",
+            f"{score['std']:.4f}",
+            f"{score['strict_accuracy']:.4f}",
+            f"{score['parsed']:.1%}",
+            score["forced_A"],
+        )
+        for task, score in report["tasks"].items()
+    ]
+    show.table(f"MIRAGE, average accuracy {report['average']:.4f}", columns, rows)
+    work = report["manifest"]
+    show.err.print(f"{work['answered']} answered now, {work['resumed']} before; seconds: {work['seconds']}")
+    if comparison := report.get("comparison"):
+        show.out.print(
+            f"Against the other run: {comparison['difference']:+.4f} "
+            f"(95 % interval {comparison['low']:+.4f} to {comparison['high']:+.4f}, p = {comparison['p_value']:.3f})"
+        )

@@ -1,0 +1,90 @@
+"""`biorag index`."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from biorag.commands import options, show
+from biorag.commands.build import encoder_files, load_encoder
+from biorag.config import Config
+from biorag.errors import unknown_name
+from biorag.indexes.store import Store, check_settings
+from biorag.types import Encoder
+
+BAD_LINE = ("stop", "skip")
+
+
+def index(
+    ctx: typer.Context,
+    corpus: Annotated[
+        list[str],
+        typer.Argument(help="Files or folders of MedRAG or BEIR JSONL (.gz too), 'demo', or - for standard input."),
+    ],
+    name: options.Name = None,
+    encoder: options.Encoder = None,
+    revision: Annotated[str | None, typer.Option(help="Revision of a Hugging Face encoder.")] = None,
+    similarity: Annotated[str | None, typer.Option(help="cosine or dot, for a new index.")] = None,
+    quantize: Annotated[bool | None, typer.Option("--quantize", help="Search int8 copies, rescore exactly.")] = None,
+    qdrant: options.Qdrant = None,
+    batch_size: Annotated[int | None, typer.Option(help="Snippets written and made durable at once.")] = None,
+    precision: Annotated[str | None, typer.Option(help="auto, fp32 or bf16.")] = None,
+    on_bad_line: Annotated[str, typer.Option(help="stop, or skip: go on and write a rejects file.")] = "stop",
+    rejects: Annotated[Path | None, typer.Option(help="Rejects file; else rejects.jsonl in the index.")] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Index a corpus, or bring an index up to date with it.
+
+    What the index holds unchanged is skipped, so a run that was interrupted goes on where it stopped.
+
+    Examples:
+
+      biorag index demo
+
+      biorag index pubmed/ --name pubmed --on-bad-line skip
+
+      zcat corpus.jsonl.gz | biorag index - --name mine --json
+    """
+    from biorag.corpus.sources import find_sources
+    from biorag.indexing import RejectsFile, survey, write_index
+
+    if on_bad_line not in BAD_LINE:
+        raise unknown_name("--on-bad-line", on_bad_line, BAD_LINE)
+    config = options.configured(ctx)
+    store = Store(config)
+    with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
+        sources = find_sources(corpus, Path(spool) / "standard-input")
+        rejected = RejectsFile(rejects or store.folder / "rejects.jsonl") if on_bad_line == "skip" else None
+        with show.progress("Checking", None) as advance:
+            found = survey(sources, rejected, advance)
+        manifest = store.manifest()
+        if manifest:
+            check_settings(manifest, config)
+        files = encoder_files(config, manifest)
+        loaded: list[Encoder] = []
+
+        def encoder_once() -> Encoder:
+            if not loaded:
+                loaded.append(load_encoder(files, _similarity(config, manifest), config.precision))
+            return loaded[0]
+
+        if manifest is None:
+            manifest = store.new_manifest(encoder_once().identity, found.avg_len)
+        with show.progress("Indexing", found.snippets - len(found.superseded)) as advance:
+            report = write_index(
+                store, manifest, sources, found, encoder_once, advance, (lambda _: None) if rejected else None
+            )
+    if as_json:
+        show.print_json(asdict(report))
+    else:
+        show.table(f"Index {report.name}", ["", ""], [(key, value) for key, value in asdict(report).items()])
+        if rejected and rejected.count:
+            show.err.print(f"{rejected.count} bad lines were skipped; they are in {rejected.path} with their reasons")
+
+
+def _similarity(config: Config, manifest: object) -> str:
+    return getattr(manifest, "similarity", None) or config.similarity or "cosine"

@@ -1,0 +1,108 @@
+"""Options that several commands share; their defaults come from `biorag.config`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from biorag.config import Config, load_config
+from biorag.filters import exclude_pmids, parse_filter
+from biorag.types import Condition
+
+
+def option(setting: str, *flags: str, help: str, panel: str | None = None) -> Any:
+    """Return the option of one setting, its help showing the default that the configuration has."""
+    default = Config.model_fields[setting].default
+    shown = default if isinstance(default, str) else str(default).lower() if isinstance(default, bool) else str(default)
+    return typer.Option(
+        *flags, help=help, show_default=False if default is None else shown, rich_help_panel=panel
+    )
+
+
+RETRIEVAL, GENERATION = "Retrieval", "Generation"
+
+Name = Annotated[str | None, option("name", "--name", "-n", help="Name of the index.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+Qdrant = Annotated[
+    str | None,
+    option("qdrant", "--qdrant", help="URL of a Qdrant server that holds the index (key: QDRANT_API_KEY)."),
+]
+Encoder = Annotated[
+    str | None,
+    option("encoder", "--encoder", help="Bi-encoder: 'starter', a directory, or a Hugging Face id."),
+]
+Mode = Annotated[
+    str | None, option("mode", "--mode", help="First stage: bm25, dense or hybrid.", panel=RETRIEVAL)
+]
+Fusion = Annotated[
+    str | None,
+    option("fusion", "--fusion", help="Hybrid: linear (dense + λ·BM25) or rrf.", panel=RETRIEVAL),
+]
+Lambda = Annotated[
+    float | None, option("lambda_", "--lambda", help="λ, the weight of BM25 in the linear fusion.", panel=RETRIEVAL)
+]
+Rerank = Annotated[
+    bool | None, option("rerank", "--rerank/--no-rerank", help="Late-interaction reranking.", panel=RETRIEVAL)
+]
+Reranker = Annotated[
+    str | None,
+    option(
+        "reranker",
+        "--reranker",
+        help="'encoder' (the bi-encoder's token vectors) or a ColBERT checkpoint, directory or Hugging Face id.",
+        panel=RETRIEVAL,
+    ),
+]
+KInit = Annotated[
+    int | None, option("k_init", "--k-init", help="Candidates that are reranked.", panel=RETRIEVAL)
+]
+K = Annotated[int | None, option("k", "--k", "-k", help="Snippets that are kept.", panel=RETRIEVAL)]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter",
+        help="Condition on snippet fields, e.g. 'year>=2015 and not type=Review'. Repeatable.",
+        rich_help_panel=RETRIEVAL,
+    ),
+]
+ExcludePmid = Annotated[
+    list[int] | None,
+    typer.Option("--exclude-pmid", help="Leave this PubMed record out. Repeatable.", rich_help_panel=RETRIEVAL),
+]
+Llm = Annotated[
+    str | None,
+    option(
+        "llm",
+        "--llm",
+        help="'starter', 'none' (evidence only), a GGUF path, hf:OWNER/REPO/FILE, or the URL of an "
+        "OpenAI-compatible server (key: BIORAG_LLM_API_KEY).",
+        panel=GENERATION,
+    ),
+]
+LlmModel = Annotated[
+    str | None, option("llm_model", "--llm-model", help="Model asked of a server.", panel=GENERATION)
+]
+MaxTokens = Annotated[
+    int | None, option("max_tokens", "--max-tokens", help="Cap on the model's text.", panel=GENERATION)
+]
+PromptFile = Annotated[
+    Path | None, option("prompt", "--prompt", help="Prompt template in place of the built-in one.", panel=GENERATION)
+]
+Seed = Annotated[int | None, option("seed", "--seed", help="Seed of whatever is drawn.")]
+
+
+def configured(ctx: typer.Context) -> Config:
+    """Return the configuration of a command: its options over variables, file and defaults.
+
+    An option whose parameter has a setting's name sets it, so commands need not pass them on one by one.
+    """
+    flags = {name: value for name, value in ctx.params.items() if name in Config.model_fields}
+    return load_config(flags, ctx.obj["config"])
+
+
+def conditions(filters: list[str] | None, excluded: list[int] | None) -> tuple[Condition, ...]:
+    """Return the conditions of `--filter` and `--exclude-pmid` options."""
+    parsed = tuple(condition for text in filters or () for condition in parse_filter(text))
+    return parsed + exclude_pmids(tuple(excluded or ()))

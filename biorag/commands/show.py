@@ -1,0 +1,146 @@
+"""Printing: JSON and tables on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from biorag.evidence import best_sentence, matches, terms
+from biorag.types import Answer, Hit
+
+PUBMED = "https://pubmed.ncbi.nlm.nih.gov"
+# Terminal escape sequences and other control characters, which a title must not be able to send.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def print_json(values: Any) -> None:
+    """Print one JSON document on stdout."""
+    out.file.write(json.dumps(values, ensure_ascii=False, indent=2) + "\n")
+
+
+def clean(text: str) -> str:
+    """Return text that a terminal can show: control characters become visible marks."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table; numbers to the right."""
+    shown = Table(title=title, title_justify="left", header_style="bold")
+    for place, column in enumerate(columns):
+        numeric = bool(rows) and all(isinstance(row[place], int | float) for row in rows)
+        shown.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        shown.add_row(*(value if isinstance(value, Text) else Text(clean(str(value))) for value in row))
+    out.print(shown)
+
+
+@contextmanager
+def progress(description: str, total: int | None) -> Iterator[Any]:
+    """Show a bar on stderr with count, rate and time left; yields a function `advance(n)`."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=False) as bar:
+        task = bar.add_task(description, total=total, rate="")
+
+        def advance(count: int = 1) -> None:
+            bar.advance(task, count)
+            speed = bar.tasks[task].finished_speed or bar.tasks[task].speed
+            if speed:
+                bar.update(task, rate=f"{speed:,.0f}/s")
+
+        yield advance
+
+
+def hit_json(hit: Hit) -> dict[str, Any]:
+    """Return a hit as `--json` prints it."""
+    snippet = hit.snippet
+    return {
+        "rank": hit.rank,
+        "id": snippet.id,
+        "pmid": snippet.pmid,
+        "title": snippet.title,
+        "content": snippet.content,
+        "score": round(hit.score, 6),
+    }
+
+
+def answer_json(answer: Answer, models: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an answer as `--json` prints it."""
+    return {
+        "question": answer.question.text,
+        "options": dict(answer.question.options),
+        "answer": answer.text,
+        "choice": answer.choice,
+        "reasoning": answer.reasoning,
+        "relevant_context": answer.relevant_context,
+        "citations": [{**asdict(citation), "score": round(citation.score, 6)} for citation in answer.citations],
+        "hits": [hit_json(hit) for hit in answer.hits],
+        "models": dict(models),
+        "notes": list(answer.notes),
+        "timings_ms": dict(answer.timings_ms),
+    }
+
+
+def evidence_table(query: str, hits: Sequence[Hit], cited: frozenset[int] = frozenset()) -> None:
+    """Print hits with rank, PMID (a link), title, score and the best-matching sentence, terms marked."""
+    target = terms(query)
+    shown = Table(title="Evidence", title_justify="left", header_style="bold", show_lines=True)
+    for column, justify in (("#", "right"), ("PMID", "right"), ("Snippet", "left"), ("Score", "right")):
+        shown.add_column(column, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for hit in hits:
+        rank = Text(f"{hit.rank}{'*' if hit.rank in cited else ''}", style="bold" if hit.rank in cited else "")
+        shown.add_row(rank, _pmid(hit), _snippet(hit, target), Text(f"{hit.score:.3f}"))
+    out.print(shown)
+
+
+def _pmid(hit: Hit) -> Text:
+    pmid = hit.snippet.pmid
+    if pmid is None:
+        return Text(clean(hit.snippet.id), style="dim")
+    return Text(str(pmid), style=f"link {PUBMED}/{pmid}/")
+
+
+def _snippet(hit: Hit, target: set[str]) -> Text:
+    shown = Text()
+    if hit.snippet.title:
+        shown.append(clean(hit.snippet.title), style="bold").append("\n")
+    sentence = Text(clean(best_sentence(hit.snippet.content, target)))
+    for start, end in matches(sentence.plain, target):
+        sentence.stylize("yellow", start, end)
+    return shown.append_text(sentence)
+
+
+def answer(answer: Answer) -> None:
+    """Print an answer whose text has streamed already: the choice, the citations, the evidence, the notes."""
+    out.print()
+    if answer.choice:
+        out.print(Text.assemble(("\nAnswer: ", "bold"), (f"{answer.choice}. {clean(answer.text)}", "bold green")))
+    elif answer.question.options and answer.reply:
+        out.print(Text("\nAnswer: none could be read from the model's reply", style="bold red"))
+    for citation in answer.citations:
+        source = f"PMID {citation.pmid}" if citation.pmid else citation.id
+        out.print(Text.assemble((f"[{citation.n}] ", "bold"), f"“{clean(citation.quote)}” ", (clean(source), "dim")))
+    if answer.hits:
+        out.print()
+        cited = frozenset(citation.n for citation in answer.citations)
+        evidence_table(f"{answer.question.text} {answer.text}", answer.hits, cited)
+    for note in answer.notes:
+        err.print(f"note: {note}", markup=False)

@@ -1,0 +1,164 @@
+"""The only home of defaults: every setting, its default, its check and where it may be set.
+
+Precedence: command-line flag, `BIORAG_*` variable, `biorag.toml` (or `--config FILE`), default.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from platformdirs import user_data_path
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+
+from biorag.errors import MissingError, UsageError
+
+STARTER = "starter"
+NO_LLM = "none"
+ENCODER_TOKENS = "encoder"
+DEFAULT_FILE = Path("biorag.toml")
+PREFIX = "BIORAG_"
+
+
+class Config(BaseModel):
+    """All settings of one run; immutable. A variation is `config.replace(k_init=100)`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_alias=True, validate_by_name=True)
+
+    home: Path = Field(default_factory=lambda: user_data_path("biorag"), description="where indexes live")
+    name: str = Field("default", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="index name")
+    qdrant: str | None = Field(None, description="URL of a Qdrant server; none: embedded Qdrant Edge")
+    qdrant_api_key: SecretStr | None = Field(None, description="also QDRANT_API_KEY")
+
+    encoder: str | None = Field(
+        None, description="Hugging Face id or directory; none: the index's own, 'starter' for a new index"
+    )
+    revision: str | None = Field(None, description="revision of a Hugging Face encoder")
+    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="auto: bf16 where hardware has it")
+    similarity: Literal["cosine", "dot"] | None = Field(
+        None, description="of the dense vectors; none: the index's own, cosine for a new index"
+    )
+    quantize: bool = Field(False, description="keep int8 copies of the dense vectors for search")
+    batch_size: int = Field(1024, ge=1, le=65_536, description="snippets written and made durable at once")
+    bm25_k: float = Field(0.9, ge=0, description="BM25 term-frequency saturation of a new index")
+    bm25_b: float = Field(0.4, ge=0, le=1, description="BM25 length normalisation of a new index")
+
+    mode: Literal["bm25", "dense", "hybrid"] = "hybrid"
+    fusion: Literal["linear", "rrf"] = Field("linear", description="linear: dense + λ·BM25")
+    lambda_: float = Field(0.03, ge=0, alias="lambda", description="weight of BM25 in the linear fusion")
+    rrf_k: int = Field(60, ge=1)
+    depth: int = Field(100, ge=1, le=10_000, description="candidates each side gives to the fusion")
+    rerank: bool = True
+    reranker: str = Field(ENCODER_TOKENS, description="'encoder' (its token vectors) or a ColBERT checkpoint")
+    interpolation: float = Field(
+        0.5, ge=0, description="weight of the first-stage score added to the reranker's mean MaxSim"
+    )
+    k_init: int = Field(20, ge=1, le=10_000, description="candidates reranked")
+    k: int = Field(5, ge=1, le=10_000, description="snippets kept")
+
+    llm: str = Field(STARTER, description="'starter', 'none', a GGUF path, hf:REPO/FILE, or a server's URL")
+    llm_model: str | None = Field(None, description="model asked of a server; none: its first")
+    llm_api_key: SecretStr | None = None
+    context_window: int = Field(8192, ge=256, description="tokens of context used, if the model has as many")
+    max_tokens: int = Field(256, ge=1, le=32_768, description="cap on generated tokens")
+    prompt: Path | None = Field(None, description="template file in place of the built-in one")
+    threads: int | None = Field(None, ge=1, description="CPU threads of the generator; none: all cores")
+    timeout: float = Field(120.0, gt=0, description="seconds a server may take for one reply")
+    seed: int = 0
+
+    @field_validator("qdrant")
+    @classmethod
+    def _is_url(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError("give a URL such as http://localhost:6333")
+        return value
+
+    @property
+    def indexes(self) -> Path:
+        """The folder that holds one folder per index."""
+        return self.home / "indexes"
+
+    def replace(self, **changes: Any) -> Config:
+        """Return a checked copy with some settings changed; `lambda_` may be given as `lambda`."""
+        return checked({**self.model_dump(), **changes})
+
+    def public(self) -> dict[str, Any]:
+        """Return the settings that determine results, without secrets and machine paths, for reports."""
+        hidden = {"home", "qdrant_api_key", "llm_api_key", "threads", "timeout", "batch_size"}
+        return self.model_dump(mode="json", by_alias=True, exclude=hidden)
+
+
+def checked(values: Mapping[str, Any], sources: Mapping[str, str] | None = None) -> Config:
+    """Return the configuration of these values.
+
+    Raises
+    ------
+    UsageError
+        Naming the setting, where it was set (`sources`), its value and what is allowed.
+    """
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else "configuration"
+        place = (sources or {}).get(name)
+        where = f" (set in {place})" if place else ""
+        if first["type"] == "extra_forbidden":
+            raise UsageError(f"unknown setting {name!r}{where}: 'biorag info --settings' lists them all") from None
+        raise UsageError(f"{name}={first['input']!r}{where}: {first['msg']}") from None
+
+
+def setting_names() -> list[str]:
+    """Return every setting's name as TOML files, reports and (upper-cased) variables spell it."""
+    return [info.alias or name for name, info in Config.model_fields.items()]
+
+
+def load_config(
+    flags: Mapping[str, Any], file: Path | None = None, environ: Mapping[str, str] | None = None
+) -> Config:
+    """Merge the sources of settings into one checked configuration.
+
+    `flags` whose value is None were not given. `file` must exist if named; without it `biorag.toml` of
+    the working directory is read if there is one.
+
+    Raises
+    ------
+    MissingError
+        If the named file is not there.
+    UsageError
+        If a file is no TOML, or a setting is unknown or out of range.
+    """
+    environ = os.environ if environ is None else environ
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for place, found in (
+        (str(file or DEFAULT_FILE), _from_file(file)),
+        ("the environment", _from_environment(environ)),
+        ("an option", {key: value for key, value in flags.items() if value is not None}),
+    ):
+        values.update(found)
+        sources.update(dict.fromkeys(found, place))
+    return checked(values, sources)
+
+
+def _from_file(file: Path | None) -> dict[str, Any]:
+    path = file or DEFAULT_FILE
+    if not path.is_file():
+        if file is None:
+            return {}
+        raise MissingError(f"configuration file {file} is not there")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"configuration file {path} is no TOML: {error}") from None
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    names = {PREFIX + name.upper(): name for name in setting_names()}
+    found = {name: environ[variable] for variable, name in names.items() if environ.get(variable)}
+    if "qdrant_api_key" not in found and environ.get("QDRANT_API_KEY"):
+        found["qdrant_api_key"] = environ["QDRANT_API_KEY"]
+    return found

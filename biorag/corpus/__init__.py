@@ -1,0 +1,1 @@
+"""Reading corpora: files, folders, archives and standard input as streams of snippets."""

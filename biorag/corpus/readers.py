@@ -1,0 +1,144 @@
+"""From lines to snippets: MedRAG and BEIR records, told apart by their keys, one bad line at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from biorag.corpus.sources import Source, read_lines
+from biorag.errors import BadInputError
+from biorag.types import Snippet
+
+
+PMID_KEYS = ("PMID", "pmid")
+
+
+class Reject(NamedTuple):
+    """A line that is no snippet, and why."""
+
+    file: str
+    line: int
+    reason: str
+    text: str
+
+
+OnReject = Callable[[Reject], None]
+
+
+def read_snippets(source: Source, on_reject: OnReject | None = None) -> Iterator[Snippet]:
+    """Yield the snippets of one corpus file.
+
+    A bad line raises, or goes to `on_reject` if one is given. A damaged file always raises.
+
+    Raises
+    ------
+    BadInputError
+        Naming file, line and reason.
+    """
+    for number, line in read_lines(source):
+        try:
+            yield parse_snippet(line)
+        except ValueError as error:
+            reject = Reject(source.name, number, str(error), line[:2000].decode("utf-8", "replace"))
+            if on_reject is None:
+                raise BadInputError(
+                    f"{reject.file}, line {number}: {reject.reason}; mend it, or go on with --on-bad-line skip"
+                ) from None
+            on_reject(reject)
+
+
+def parse_snippet(line: bytes) -> Snippet:
+    """Return the snippet of one JSON line, in MedRAG's form or BEIR's.
+
+    Raises
+    ------
+    ValueError
+        With the reason, if the line is not UTF-8, not a JSON object, or lacks an id or text.
+    """
+    try:
+        record = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 (byte {error.start})") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON ({error.msg} at character {error.pos})") from None
+    except RecursionError:
+        raise ValueError("JSON nested too deeply") from None
+    if not isinstance(record, dict):
+        raise ValueError(f"not a JSON object but {type(record).__name__}")
+    return _from_beir(record) if "_id" in record else _from_medrag(record)
+
+
+def _from_beir(record: Mapping[str, Any]) -> Snippet:
+    extra = record.get("metadata") or {}
+    if not isinstance(extra, dict):
+        raise ValueError(f"'metadata' is {type(extra).__name__}, not an object")
+    others = {key: value for key, value in record.items() if key not in ("_id", "title", "text", "metadata")}
+    return _snippet(_id(record, "_id"), _text(record, "title"), _text(record, "text"), {**others, **extra})
+
+
+def _from_medrag(record: Mapping[str, Any]) -> Snippet:
+    title, content = _text(record, "title"), _text(record, "content")
+    if not content.strip():
+        # `contents` is title and content in one; where only it is given, it is the text.
+        title, content = "", _text(record, "contents")
+    others = {key: value for key, value in record.items() if key not in ("id", "title", "content", "contents")}
+    return _snippet(_id(record, "id"), title, content, others)
+
+
+def _snippet(id: str, title: str, content: str, others: Mapping[str, Any]) -> Snippet:
+    if not content.strip():
+        raise ValueError(f"snippet {id!r} has no text")
+    metadata = {key: value for key, value in others.items() if key not in PMID_KEYS}
+    _check_storable(metadata)
+    return Snippet(id=id, title=title, content=content, pmid=_pmid(others), metadata=metadata)
+
+
+def _check_storable(metadata: Mapping[str, Any]) -> None:
+    """NaN and infinity, which Python's JSON reader lets through, and half surrogate pairs fit no store."""
+    try:
+        json.dumps(metadata, allow_nan=False, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("a field has an unpaired surrogate") from None
+    except ValueError:
+        raise ValueError("a field is NaN or infinite") from None
+
+
+def _id(record: Mapping[str, Any], key: str) -> str:
+    value = record.get(key)
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if value is None or value == "":
+        raise ValueError(f"no {key!r}")
+    if not isinstance(value, str):
+        raise ValueError(f"{key!r} is {type(value).__name__}, not a string")
+    return _encodable(key, value)
+
+
+def _text(record: Mapping[str, Any], key: str) -> str:
+    value = record.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f"{key!r} is {type(value).__name__}, not a string")
+    return _encodable(key, value)
+
+
+def _encodable(key: str, value: str) -> str:
+    """JSON escapes can spell half a surrogate pair, which no store takes."""
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(f"{key!r} has an unpaired surrogate") from None
+    return value
+
+
+def _pmid(others: Mapping[str, Any]) -> int | None:
+    value = next((others[key] for key in PMID_KEYS if others.get(key) not in (None, "")), None)
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**53:
+        raise ValueError(f"PMID {value!r} is no positive whole number")
+    return value

@@ -1,0 +1,123 @@
+"""From the paths a user names to lines of bytes: folders, gzip, standard input, damaged files."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import shutil
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import BinaryIO
+
+from biorag.errors import BadInputError, MissingError
+
+DEMO = "demo"
+STDIN = "-"
+SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+GZIP_MAGIC = b"\x1f\x8b"
+MAX_LINE = 16 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One corpus file under the name the user knows it by."""
+
+    name: str
+    path: Path
+
+    @property
+    def bytes(self) -> int:
+        """Size on disk."""
+        return self.path.stat().st_size
+
+    def sha256(self) -> str:
+        """Hash of the file as it lies on disk."""
+        with self.path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def find_sources(names: Sequence[str], spool: Path) -> list[Source]:
+    """Return the files behind the names: a file, a folder's corpus files in order, `demo`, or `-`.
+
+    Standard input is copied to `spool` first, because a corpus is read twice: checked, then indexed.
+
+    Raises
+    ------
+    MissingError
+        If a name is no file or folder.
+    BadInputError
+        If a folder holds no corpus file.
+    """
+    sources: list[Source] = []
+    for name in names:
+        path = Path(name)
+        if name == STDIN:
+            sources.append(_spooled(spool))
+        elif path.is_file():
+            sources.append(Source(name, path))
+        elif path.is_dir():
+            sources.extend(_folder(path))
+        elif name == DEMO:
+            sources.append(Source(DEMO, demo_file("snippets.jsonl")))
+        else:
+            raise MissingError(f"corpus {name!r} is not there: name a file, a folder, 'demo', or - for standard input")
+    return sources
+
+
+def demo_file(name: str) -> Path:
+    """Return the path of a file of the packaged demonstration corpus."""
+    return Path(str(resources.files("biorag") / "demo" / name))
+
+
+def _folder(folder: Path) -> list[Source]:
+    """A folder in BEIR layout is its `corpus.jsonl`; any other is all its corpus files, sub-folders too."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name.endswith(SUFFIXES))
+    corpus = [path for path in files if path.name in ("corpus.jsonl", "corpus.jsonl.gz")]
+    if not files:
+        raise BadInputError(f"folder {folder} holds no corpus file: expected names ending in {', '.join(SUFFIXES)}")
+    return [Source(str(path), path) for path in corpus or files]
+
+
+def _spooled(spool: Path) -> Source:
+    spool.parent.mkdir(parents=True, exist_ok=True)
+    with spool.open("wb") as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy, 2**20)
+    return Source("standard input", spool)
+
+
+def read_lines(source: Source) -> Iterator[tuple[int, bytes]]:
+    """Yield `(line number from 1, line)` without line ends; blank lines are passed over.
+
+    Raises
+    ------
+    BadInputError
+        If the file is a Git-LFS pointer, a damaged or truncated gzip, or has a line over 16 MiB.
+    """
+    number = 0
+    try:
+        with _opened(source.path) as stream:
+            while line := stream.readline(MAX_LINE + 1):
+                number += 1
+                if len(line) > MAX_LINE:
+                    raise BadInputError(f"{source.name}, line {number}: longer than {MAX_LINE >> 20} MiB")
+                if number == 1 and line.startswith(LFS_POINTER):
+                    raise BadInputError(
+                        f"{source.name}, line 1: this is a Git-LFS pointer, not the data: run 'git lfs pull' and try again"
+                    )
+                if line.strip():
+                    yield number, line.rstrip(b"\r\n")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise BadInputError(
+            f"{source.name}, after line {number}: damaged or truncated gzip ({error}): fetch the file again"
+        ) from None
+
+
+def _opened(path: Path) -> BinaryIO:
+    with path.open("rb") as stream:
+        zipped = stream.read(2) == GZIP_MAGIC
+    return gzip.open(path, "rb") if zipped else path.open("rb")  # type: ignore[return-value]

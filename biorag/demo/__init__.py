@@ -1,0 +1,1 @@
+"""The packaged demonstration corpus and its questions, written for biorag."""

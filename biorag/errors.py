@@ -1,0 +1,43 @@
+"""Errors shown to users: one sentence each, with the exit code of the command line."""
+
+
+class BioragError(Exception):
+    """Base of every error a user may see; the message names the value at fault and the next step."""
+
+    exit_code = 1
+
+
+class UsageError(BioragError):
+    """An option or configuration value that cannot be used."""
+
+    exit_code = 2
+
+
+class BadInputError(BioragError):
+    """Input data that cannot be read: a corpus line, a benchmark file, a prompt template."""
+
+    exit_code = 3
+
+
+class MissingError(BioragError):
+    """An index, model, file or optional package that is not there."""
+
+    exit_code = 4
+
+
+class MismatchError(BioragError):
+    """An index that does not fit the model, or results that do not fit the configuration."""
+
+    exit_code = 5
+
+
+class ServiceError(BioragError):
+    """A server, model or index that failed or is busy."""
+
+    exit_code = 6
+
+
+def unknown_name(kind: str, name: str, known: object) -> UsageError:
+    """Return the error for a name that is not among the keys of a registry."""
+    allowed = ", ".join(sorted(map(str, known)))  # type: ignore[call-overload]
+    return UsageError(f"unknown {kind} {name!r}: use one of {allowed}")

@@ -1,0 +1,98 @@
+"""Words, sentences and quotes: which sentence of a snippet speaks to a text, and whether a quote is real."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from biorag.prompts.parse import CitedNumber
+from biorag.types import Citation, Hit
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])")
+_WORD = re.compile(r"[^\W_]+(?:[-'][^\W_]+)*")
+STOP_WORDS = frozenset(
+    """a about also an and any are as at be been before being between both but by can could did do does during each
+    for from had has have how if in into is it its may might more most no not of on only or other our over should so
+    some such than that the their them then there these they this those through to under up used using was we were
+    what when where which while who whose why will with within without would you your patient patients study""".split()
+)
+ENDINGS = ("ies", "es", "s", "ing", "ed")
+SHORTEST_STEM = 4
+
+
+def terms(text: str) -> set[str]:
+    """Return the text's content words, lower-cased and cut of common endings."""
+    return {_stem(word) for word in _WORD.findall(text.lower()) if word not in STOP_WORDS}
+
+
+def _stem(word: str) -> str:
+    for ending in ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= SHORTEST_STEM:
+            return word[: -len(ending)]
+    return word
+
+
+def sentences(text: str) -> list[str]:
+    """Split a passage into sentences; each stands in the passage as it is."""
+    return [sentence for sentence in _SENTENCE_END.split(text.strip()) if sentence]
+
+
+def best_sentence(text: str, target: set[str]) -> str:
+    """Return the sentence of `text` that shares most words with `target`; the first of equals."""
+    return max(sentences(text) or [""], key=lambda sentence: len(terms(sentence) & target))
+
+
+def matches(text: str, target: set[str]) -> list[tuple[int, int]]:
+    """Return the spans (start, end) of the words of `text` that are in `target`, for highlighting."""
+    words = _WORD.finditer(text)
+    return [word.span() for word in words if word[0].lower() not in STOP_WORDS and _stem(word[0].lower()) in target]
+
+
+def find_quote(quote: str, text: str) -> str | None:
+    """Return the part of `text` that `quote` repeats, up to case and white space; None if there is none."""
+    words = quote.split()
+    if not words:
+        return None
+    found = re.search(r"\s+".join(map(re.escape, words)), text, re.IGNORECASE)
+    return found[0] if found else None
+
+
+def verify_citations(
+    cited: Sequence[CitedNumber], hits: Sequence[Hit], question: str, answer: str
+) -> tuple[tuple[Citation, ...], tuple[str, ...]]:
+    """Check each citation against the documents that were supplied.
+
+    It must name one of `hits` (numbered from 1), a quote must stand in that snippet, and the snippet must
+    share a word with the answer. A citation without a quote is given the snippet's sentence nearest to the
+    answer.
+
+    Returns
+    -------
+    The citations that hold, and one sentence for each that was dropped.
+    """
+    kept: list[Citation] = []
+    dropped: list[str] = []
+    for item in cited:
+        if not 1 <= item.n <= len(hits):
+            dropped.append(f"citation [{item.n}] names no supplied document")
+            continue
+        hit = hits[item.n - 1]
+        quote = _supported_quote(item, hit, terms(question), terms(answer))
+        if quote is None:
+            claim = f"the quote of citation [{item.n}]" if item.quote else f"citation [{item.n}]"
+            dropped.append(f"{claim} is not borne out by snippet {hit.snippet.id}")
+            continue
+        kept.append(Citation(item.n, hit.snippet.id, hit.snippet.pmid, hit.snippet.title, quote, hit.score))
+    return tuple(kept), tuple(dropped)
+
+
+def _supported_quote(item: CitedNumber, hit: Hit, question: set[str], answer: set[str]) -> str | None:
+    text = hit.snippet.contents
+    if item.quote:
+        return find_quote(item.quote, text)
+    if not terms(text) & answer:
+        return None
+    # The question's words break ties between sentences, the answer's decide.
+    return max(
+        sentences(text), key=lambda sentence: (len((found := terms(sentence)) & answer), len(found & question))
+    )

@@ -1,0 +1,63 @@
+"""Filters on snippet fields: `year>=2015 and journal=Lancet and not retracted=true`."""
+
+from __future__ import annotations
+
+import re
+
+from biorag.errors import UsageError
+from biorag.types import Condition
+
+_TERM = re.compile(
+    r"""\s*(?P<not>not\s+)?(?P<field>[A-Za-z_][\w.]*)\s*(?P<op>>=|<=|=|:|>|<)\s*
+        (?P<value>"[^"]*"|\S+)\s*(?P<rest>.*)$""",
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+_AND = re.compile(r"and\s+", re.IGNORECASE)
+
+
+def parse_filter(text: str) -> tuple[Condition, ...]:
+    """Parse conditions joined by `and`; values with spaces stand in double quotes.
+
+    Raises
+    ------
+    UsageError
+        If the text does not follow the grammar, naming the place.
+    """
+    conditions: list[Condition] = []
+    rest = text
+    while True:
+        match = _TERM.match(rest)
+        if not match:
+            raise UsageError(
+                f'filter {text!r} cannot be read at {rest!r}: write FIELD=VALUE, FIELD>=NUMBER, joined by "and"'
+            )
+        op = "=" if match["op"] == ":" else match["op"]
+        value = _value(match["value"])
+        if op != "=" and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise UsageError(f"filter {text!r} compares {match['field']!r} with {value!r}, which is no number")
+        conditions.append(Condition(match["field"], op, value, bool(match["not"])))
+        rest = match["rest"]
+        if not rest:
+            return tuple(conditions)
+        joint = _AND.match(rest)
+        if not joint:
+            raise UsageError(f'filter {text!r}: expected "and" before {rest!r}')
+        rest = rest[joint.end() :]
+
+
+def _value(text: str) -> str | int | float | bool:
+    if text.startswith('"'):
+        return text.strip('"')
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def exclude_pmids(pmids: tuple[int, ...]) -> tuple[Condition, ...]:
+    """Return the conditions that leave these PubMed records out; none for no records."""
+    return (Condition("pmid", "in", pmids, negated=True),) if pmids else ()

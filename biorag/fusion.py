@@ -1,0 +1,31 @@
+"""Joining the two sides of first-stage retrieval. Pure functions on `{id: score}` mappings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from biorag.types import Scored
+
+
+def ranked(scores: Mapping[str, float] | Iterable[Scored], limit: int | None = None) -> list[Scored]:
+    """Return scores best first; equal scores in the order of their ids, so that runs repeat exactly."""
+    pairs = scores.items() if isinstance(scores, Mapping) else scores
+    return [Scored(*pair) for pair in sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:limit]]
+
+
+def linear(dense: Mapping[str, float], bm25: Mapping[str, float], lambda_: float) -> dict[str, float]:
+    """Return `⟨q_nn,p_nn⟩ + λ⟨q_bm25,p_bm25⟩` for every id of either side.
+
+    Both sides must hold true scores of all ids; an id absent from `bm25` shares no term with the query,
+    so its true score is 0. Source: the BioASQ 8 hybrid first-stage system.
+    """
+    return {id: dense.get(id, 0.0) + lambda_ * bm25.get(id, 0.0) for id in {**dense, **bm25}}
+
+
+def reciprocal_rank(rankings: Sequence[Sequence[Scored]], k: int) -> dict[str, float]:
+    """Return `Σ 1 / (k + rank)` over the rankings that hold the id, rank from 1 (Cormack et al., 2009)."""
+    fused: dict[str, float] = {}
+    for ranking in rankings:
+        for rank, scored in enumerate(ranking, 1):
+            fused[scored.id] = fused.get(scored.id, 0.0) + 1.0 / (k + rank)
+    return fused

@@ -1,0 +1,1 @@
+"""Generators: a GGUF model in this process, or an OpenAI-compatible server."""

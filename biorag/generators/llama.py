@@ -1,0 +1,181 @@
+"""A Llama-family GGUF model in this process, by llama.cpp."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from biorag.errors import MissingError
+from biorag.prompts.grammar import FREE_TEXT_GRAMMAR, close_text, free_text_opening, rest_grammar
+from biorag.types import Generation, Prompt
+
+try:
+    import llama_cpp
+    from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+except ImportError as error:
+    raise MissingError(
+        "llama-cpp-python is not installed: run pip install 'biorag[llama]', or name a server with --llm URL"
+    ) from error
+
+logger = logging.getLogger(__name__)
+
+CHOICE_PREFIX = '{"answer_choice": "'
+REST_TOKENS = 256
+REPEAT_PENALTY = 1.1
+# Stands for a turn's text while the chat template is rendered; no template and no text contains it.
+SLOTS = {"system": "\x02system\x03", "user": "\x02user\x03"}
+PLAIN_TEMPLATE = "{% for m in messages %}{{ m['content'] }}\n\n{% endfor %}"
+
+
+class LlamaGenerator:
+    """A GGUF model; decoding is greedy and every call starts afresh, so equal prompts give equal replies.
+
+    Parameters
+    ----------
+    path : the GGUF file
+    context_window : tokens of context to use, cut to what the model was trained with
+    threads : CPU threads, None for all cores
+
+    Raises
+    ------
+    MissingError
+        If the file is no GGUF that llama.cpp loads.
+    """
+
+    def __init__(self, path: Path, context_window: int, threads: int | None = None) -> None:
+        self.name = path.stem
+        self.context_window = min(context_window, _trained_window(path))
+        cores = threads or len(os.sched_getaffinity(0))
+        self._llama = _open(path, n_ctx=self.context_window, n_threads=cores, n_threads_batch=cores, n_gpu_layers=-1)
+        self._vocab = llama_cpp.llama_model_get_vocab(self._llama.model)
+        self._formatter = Jinja2ChatFormatter(
+            template=self._llama.metadata.get("tokenizer.chat_template", PLAIN_TEMPLATE),
+            eos_token=self._special(self._llama.token_eos()),
+            bos_token=self._special(self._llama.token_bos()),
+        )
+
+    def count_tokens(self, prompt: Prompt) -> int:
+        """Return the number of tokens of the prompt in the model's chat format."""
+        return len(self._tokens(prompt))
+
+    def generate(
+        self,
+        prompt: Prompt,
+        schema: Mapping[str, Any],
+        max_tokens: int,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Generation:
+        """Reply with a JSON object of the schema; its free text is closed after `max_tokens`."""
+        opening = free_text_opening(schema)
+        tokens = self._tokens(prompt) + self._llama.tokenize(opening.encode(), add_bos=False)
+        self._llama.reset()
+        written, text, capped = b"", opening, True
+        for token in self._decode(tokens, FREE_TEXT_GRAMMAR, max_tokens):
+            if token is None:
+                capped = False
+                break
+            tokens.append(token)
+            written += self._llama.detokenize([token], special=False)
+            text = opening + written.decode("utf-8", "ignore")
+            if on_text:
+                on_text(text)
+        if capped:
+            text = close_text(text)
+            tokens += self._llama.tokenize(b'"', add_bos=False)
+        rest = [token for token in self._decode(tokens, rest_grammar(schema), REST_TOKENS) if token is not None]
+        text += self._llama.detokenize(rest, special=False).decode("utf-8", "ignore")
+        if on_text:
+            on_text(text)
+        return Generation(text, capped)
+
+    def score(self, prompt: Prompt, choices: Sequence[str]) -> dict[str, float]:
+        """Return each choice's log-probability as the text after `{"answer_choice": "`; one evaluation."""
+        tokens = self._tokens(prompt)
+        encoded = {choice: self._llama.tokenize((CHOICE_PREFIX + choice).encode(), add_bos=False) for choice in choices}
+        shared = os.path.commonprefix(list(encoded.values()))
+        self._llama.reset()
+        self._llama.eval(tokens + shared)
+        pointer = llama_cpp.llama_get_logits_ith(self._llama.ctx, -1)
+        logits = np.ctypeslib.as_array(pointer, shape=(self._llama.n_vocab(),)).astype(np.float64)
+        top = logits.max()
+        normaliser = top + np.log(np.exp(logits - top).sum())
+        return {choice: float(logits[ids[len(shared)]] - normaliser) for choice, ids in encoded.items()}
+
+    def _decode(self, tokens: list[int], grammar: str, limit: int) -> Iterator[int | None]:
+        """Yield at most `limit` tokens that follow the grammar, and None where it was completed."""
+        compiled = llama_cpp.LlamaGrammar.from_string(grammar, verbose=False)
+        room = min(limit, self.context_window - len(tokens) - 1)
+        stream = self._llama.generate(list(tokens), temp=0.0, repeat_penalty=REPEAT_PENALTY, grammar=compiled)
+        for count, token in enumerate(stream):
+            if llama_cpp.llama_vocab_is_eog(self._vocab, token):
+                yield None
+                return
+            if count >= room:
+                return
+            yield token
+
+    def _tokens(self, prompt: Prompt) -> list[int]:
+        """Return the prompt's tokens: control tokens come from the chat template, never from its texts."""
+        texts = {SLOTS["system"]: prompt.system, SLOTS["user"]: prompt.user}
+        tokens: list[int] = []
+        for piece, is_text in self._chat_pieces():
+            content = texts[piece] if is_text else piece
+            tokens += self._llama.tokenize(content.encode(), add_bos=False, special=not is_text)
+        bos = self._llama.token_bos()
+        if llama_cpp.llama_vocab_get_add_bos(self._vocab) and tokens[:1] != [bos]:
+            tokens.insert(0, bos)
+        return tokens
+
+    def _chat_pieces(self) -> list[tuple[str, bool]]:
+        """Return the rendered chat template cut at the slots: (piece, whether it is a slot)."""
+        turns = [{"role": role, "content": slot} for role, slot in SLOTS.items()]
+        try:
+            rendered = self._formatter(messages=turns).prompt
+        except Exception:  # templates raise errors of their own for a role they do not know, such as "system"
+            logger.debug("the chat template takes no system turn; it goes into the user's")
+            joined = {"role": "user", "content": "\n\n".join(SLOTS.values())}
+            rendered = self._formatter(messages=[joined]).prompt
+        pieces: list[tuple[str, bool]] = [(rendered, False)]
+        for slot in SLOTS.values():
+            pieces = [cut for piece in pieces for cut in _cut(piece, slot)]
+        return pieces
+
+    def _special(self, token: int) -> str:
+        return self._llama.detokenize([token], special=True).decode("utf-8", "ignore") if token >= 0 else ""
+
+
+def _cut(piece: tuple[str, bool], slot: str) -> list[tuple[str, bool]]:
+    text, is_text = piece
+    if is_text or slot not in text:
+        return [piece]
+    before, _, after = text.partition(slot)
+    return [(part, part == slot) for part in (before, slot, after) if part]
+
+
+def _trained_window(path: Path) -> int:
+    """Return the window the model was trained with; read first, so that no larger cache is allocated."""
+    llama = _open(path, n_ctx=64)
+    window = llama_cpp.llama_model_n_ctx_train(llama.model)
+    llama.close()
+    return int(window)
+
+
+@llama_cpp.llama_log_callback
+def _log(level: int, text: bytes, user_data: object) -> None:
+    """llama.cpp writes to stderr on its own; its messages belong to our log."""
+    logger.debug("llama.cpp: %s", text.decode("utf-8", "replace").rstrip())
+
+
+llama_cpp.llama_log_set(_log, None)
+
+
+def _open(path: Path, **options: Any) -> Any:
+    try:
+        return llama_cpp.Llama(str(path), verbose=False, **options)
+    except (ValueError, RuntimeError, OSError, AssertionError) as error:
+        raise MissingError(f"{path} is no GGUF model that llama.cpp loads ({error})") from error

@@ -1,0 +1,167 @@
+"""A model behind an OpenAI-compatible server: vLLM, llama-server, Ollama, llama_cpp.server."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import httpx
+
+from biorag.errors import ServiceError
+from biorag.types import Generation, Prompt
+
+logger = logging.getLogger(__name__)
+
+RETRIES = 4
+BACKOFF = 0.5
+RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
+REFUSED = frozenset({400, 404, 415, 422, 501})
+BYTES_PER_TOKEN = 3.0
+ENVELOPE_TOKENS = 32
+REST_TOKENS = 128
+
+
+class ServerGenerator:
+    """Asks a chat-completion endpoint for JSON under a schema.
+
+    `base_url` may or may not end in `/v1`. Tokens are estimated from bytes, since such servers have no
+    common way to count them.
+
+    Raises
+    ------
+    ServiceError
+        If the server does not answer, after retries with backoff.
+    """
+
+    def __init__(
+        self, base_url: str, model: str | None, api_key: str | None, timeout: float, context_window: int
+    ) -> None:
+        self._url = base_url.rstrip("/")
+        root = self._url if self._url.endswith("/v1") else f"{self._url}/v1"
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._http = httpx.Client(base_url=root, headers=headers, timeout=timeout)
+        self.context_window = context_window
+        self._schema_style = 0
+        self.name = model or self._first_model()
+
+    def count_tokens(self, prompt: Prompt) -> int:
+        """Return an upper estimate of the prompt's tokens."""
+        return int(len((prompt.system + prompt.user).encode()) / BYTES_PER_TOKEN) + ENVELOPE_TOKENS
+
+    def generate(
+        self,
+        prompt: Prompt,
+        schema: Mapping[str, Any],
+        max_tokens: int,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Generation:
+        """Reply with a JSON object of the schema.
+
+        Where the server cuts the reply at the cap, it is asked once more for the fields after the free text.
+        """
+        messages = _messages(prompt)
+        text, capped = self._complete(messages, schema, max_tokens)
+        if capped:
+            text = self._finish(messages, text, schema)
+        if on_text:
+            on_text(text)
+        return Generation(text, capped)
+
+    def score(self, prompt: Prompt, choices: Sequence[str]) -> dict[str, float]:
+        """Return each choice's log-probability as the first token of the reply; −100 beyond the server's list.
+
+        Raises
+        ------
+        ServiceError
+            If the server gives no log-probabilities.
+        """
+        system = f"{prompt.system}\nReply with the letter alone, without JSON."
+        body = {"messages": _messages(Prompt(system, prompt.user)), "max_tokens": 1, "temperature": 0}
+        reply = self._post({**body, "logprobs": True, "top_logprobs": 20})
+        try:
+            listed = reply["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+            found = {item["token"].strip(): float(item["logprob"]) for item in reversed(listed)}
+        except (KeyError, IndexError, TypeError):
+            raise ServiceError(f"the server at {self._url} gives no log-probabilities: use --answer generate") from None
+        return {choice: found.get(choice, -100.0) for choice in choices}
+
+    def _complete(
+        self, messages: list[dict[str, str]], schema: Mapping[str, Any], max_tokens: int
+    ) -> tuple[str, bool]:
+        """Ask under the schema, in the style this server takes: OpenAI's, llama.cpp's, or none."""
+        styles = (
+            {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema, "strict": True}},
+            {"type": "json_object", "schema": schema},
+            None,
+        )
+        for style, response_format in enumerate(styles[self._schema_style :], self._schema_style):
+            body = {"messages": messages, "max_tokens": max_tokens, "temperature": 0}
+            if response_format:
+                body["response_format"] = response_format
+            reply = self._post(body, may_refuse=response_format is not None)
+            if reply is not None:
+                self._schema_style = style
+                return _read(reply, self._url)
+        raise AssertionError("the last style is never refused silently")
+
+    def _finish(self, messages: list[dict[str, str]], partial: str, schema: Mapping[str, Any]) -> str:
+        """Ask for the rest of a capped reply and join both into one JSON object."""
+        first, *others = schema["properties"]
+        thought = partial.partition(': "')[2].rstrip("\\")
+        if not others:
+            return json.dumps({first: thought}, ensure_ascii=False)
+        rest = {**schema, "properties": {name: schema["properties"][name] for name in others}, "required": others}
+        request = f"Stop here. Reply only with a JSON object with the keys {', '.join(others)}."
+        turns = [{"role": "assistant", "content": partial}, {"role": "user", "content": request}]
+        text, _ = self._complete([*messages, *turns], rest, REST_TOKENS)
+        try:
+            fields = json.loads(text)
+        except ValueError:
+            return partial
+        return json.dumps({first: thought, **fields}, ensure_ascii=False) if isinstance(fields, dict) else partial
+
+    def _first_model(self) -> str:
+        reply = self._request("GET", "/models", None)
+        try:
+            return str(reply["data"][0]["id"])
+        except (KeyError, IndexError, TypeError):
+            raise ServiceError(f"the server at {self._url} lists no model: name one with --llm-model") from None
+
+    def _post(self, body: Mapping[str, Any], may_refuse: bool = False) -> Any:
+        return self._request("POST", "/chat/completions", {"model": self.name, **body}, may_refuse)
+
+    def _request(self, method: str, path: str, body: Any, may_refuse: bool = False) -> Any:
+        """Send one request, again after passing faults; None if it may be refused and is."""
+        for attempt in range(RETRIES + 1):
+            try:
+                response = self._http.request(method, path, json=body)
+                response.raise_for_status()
+                return response.json()
+            except httpx.HTTPStatusError as error:
+                status = error.response.status_code
+                if may_refuse and status in REFUSED:
+                    return None
+                reason = f"answered {status}: {error.response.text[:200]}"
+                if status not in RETRIED:
+                    raise ServiceError(f"the server at {self._url} {reason}") from error
+            except (httpx.HTTPError, ValueError) as error:
+                reason = f"failed: {error or type(error).__name__}"
+            if attempt < RETRIES:
+                logger.warning("the server at %s %s; trying again", self._url, reason)
+                time.sleep(BACKOFF * 2**attempt)
+        raise ServiceError(f"the server at {self._url} {reason}, {RETRIES + 1} times: check --llm and that it runs")
+
+
+def _messages(prompt: Prompt) -> list[dict[str, str]]:
+    return [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+
+
+def _read(reply: Any, url: str) -> tuple[str, bool]:
+    try:
+        choice = reply["choices"][0]
+        return str(choice["message"]["content"] or ""), choice.get("finish_reason") == "length"
+    except (KeyError, IndexError, TypeError):
+        raise ServiceError(f"the server at {url} sent no chat completion") from None

@@ -1,0 +1,173 @@
+"""The embedded store: a Qdrant Edge shard in the index's folder.
+
+The shard's write-ahead log stays off, because with it a second process cannot even read. Updates are
+durable after `flush()`, which `upsert` calls; our own lock keeps a writer and readers apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import qdrant_edge as qe
+
+from biorag.errors import MissingError, ServiceError
+from biorag.indexes.lock import IndexLock
+from biorag.indexes.manifest import Manifest
+from biorag.indexes.points import (
+    DENSE,
+    HNSW_EF,
+    OVERSAMPLING,
+    SPARSE,
+    Bm25Encoder,
+    best_first,
+    payload,
+    payload_key,
+    point_id,
+    snippet_of,
+)
+from biorag.types import Condition, Probe, Scored, Snippet, Vectors
+
+DISTANCES = {"cosine": qe.Distance.Cosine, "dot": qe.Distance.Dot}
+SEGMENT_DATA = "segments"
+
+
+class EdgeIndex:
+    """An index in `folder`; `writable` takes the exclusive lock and makes the shard if there is none.
+
+    Raises
+    ------
+    MissingError
+        If it is opened to be read and there is no shard.
+    ServiceError
+        If another process is in the way, or the engine fails.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, writable: bool = False) -> None:
+        self._bm25 = Bm25Encoder(manifest.bm25)
+        self._quantized = manifest.quantized
+        self._lock = IndexLock(folder, exclusive=writable)
+        shard = folder / "shard"
+        try:
+            with _engine_errors():
+                if (shard / SEGMENT_DATA).is_dir():
+                    self._shard = qe.EdgeShard.load(str(shard), _shard_config(manifest))
+                elif writable:
+                    self._shard = qe.EdgeShard.create(str(shard), _shard_config(manifest))
+                else:
+                    raise MissingError(f"index {folder.name!r} has lost its data in {shard}: index the corpus again")
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def count(self) -> int:
+        """Return the number of snippets."""
+        return self._shard.count(qe.CountRequest(exact=True))
+
+    def search(self, probes: Sequence[Probe]) -> list[list[Scored]]:
+        """Answer all probes in one batch; see `Index.search`."""
+        with _engine_errors():
+            results = self._shard.query_batch(qe.QueryBatchRequest([self._request(probe) for probe in probes]))
+        return [best_first(points) for points in results]
+
+    def fetch(self, ids: Sequence[str]) -> dict[str, Snippet]:
+        """Return the stored snippets by id; unknown ids are left out."""
+        with _engine_errors():
+            records = self._shard.retrieve([point_id(id) for id in ids], with_payload=True, with_vector=False)
+        snippets = (snippet_of(record.payload or {}) for record in records)
+        return {snippet.id: snippet for snippet in snippets}
+
+    def digests(self, ids: Sequence[str]) -> dict[str, str]:
+        """Return the stored content digests by id; unknown ids are left out."""
+        with _engine_errors():
+            records = self._shard.retrieve([point_id(id) for id in ids], with_payload=["id", "digest"], with_vector=False)
+        payloads = (record.payload or {} for record in records)
+        return {found["id"]: found["digest"] for found in payloads}
+
+    def upsert(self, snippets: Sequence[Snippet], vectors: Vectors) -> None:
+        """Add or replace snippets and flush; durable when it returns."""
+        points = [
+            qe.Point(
+                point_id(snippet.id),
+                {DENSE: vector.tolist(), SPARSE: qe.SparseVector(*self._bm25.document(snippet.contents))},
+                payload(snippet),
+            )
+            for snippet, vector in zip(snippets, vectors, strict=True)
+        ]
+        with _engine_errors():
+            self._shard.update(qe.UpdateOperation.upsert_points(points))
+            self._shard.flush()
+
+    def optimize(self) -> None:
+        """Build the HNSW graph and merge segments; blocks."""
+        with _engine_errors():
+            self._shard.optimize()
+            self._shard.flush()
+
+    def close(self) -> None:
+        """Close the shard and free the lock."""
+        self._shard.close()
+        self._lock.release()
+
+    def _request(self, probe: Probe) -> qe.QueryRequest:
+        if isinstance(probe.query, str):
+            query = qe.Query.Nearest(qe.SparseVector(*self._bm25.query(probe.query)), using=SPARSE)
+        else:
+            query = qe.Query.Nearest(probe.query.tolist(), using=DENSE)
+        quantization = qe.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING)
+        return qe.QueryRequest(
+            limit=probe.limit,
+            query=query,
+            filter=_filter(probe),
+            params=qe.SearchParams(
+                hnsw_ef=max(HNSW_EF, probe.limit),
+                exact=probe.among is not None,
+                quantization=quantization if self._quantized else None,
+            ),
+            with_payload=["id"],
+        )
+
+
+def _shard_config(manifest: Manifest) -> qe.EdgeConfig:
+    quantization = qe.ScalarQuantizationConfig(qe.ScalarType.Int8, quantile=0.99, memory=qe.Memory.Pinned)
+    dense = qe.EdgeVectorParams(
+        size=manifest.encoder.dimension,
+        distance=DISTANCES[manifest.similarity],
+        quantization_config=quantization if manifest.quantized else None,
+        memory=qe.Memory.Cold if manifest.quantized else None,
+    )
+    return qe.EdgeConfig(
+        vectors={DENSE: dense},
+        sparse_vectors={SPARSE: qe.EdgeSparseVectorParams(modifier=qe.Modifier.Idf)},
+        wal_enabled=False,
+    )
+
+
+def _filter(probe: Probe) -> qe.Filter | None:
+    must = [_condition(condition) for condition in probe.where if not condition.negated]
+    must_not = [_condition(condition) for condition in probe.where if condition.negated]
+    if probe.among is not None:
+        must.append(qe.HasIdCondition({point_id(id) for id in probe.among}))
+    return qe.Filter(must=must, must_not=must_not) if must or must_not else None
+
+
+def _condition(condition: Condition) -> qe.FieldCondition:
+    key, value = payload_key(condition.field), condition.value
+    if isinstance(value, tuple):
+        return qe.FieldCondition(key, match=qe.MatchAny(list(value)))
+    bounds = {">=": "gte", ">": "gt", "<=": "lte", "<": "lt"}
+    if condition.op in bounds:
+        return qe.FieldCondition(key, range=qe.RangeFloat(**{bounds[condition.op]: float(value)}))
+    if isinstance(value, float):
+        return qe.FieldCondition(key, range=qe.RangeFloat(gte=value, lte=value))
+    return qe.FieldCondition(key, match=qe.MatchValue(value))
+
+
+@contextmanager
+def _engine_errors() -> Iterator[None]:
+    """The engine raises bare exceptions of several kinds; to a user they are one: the index failed."""
+    try:
+        yield
+    except (RuntimeError, ValueError, OSError, TypeError) as error:
+        raise ServiceError(f"the Qdrant Edge engine failed: {error}") from error

@@ -1,0 +1,72 @@
+"""One writer or many readers: a lock file beside the shard, held through `flock`."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TextIO
+
+from biorag.errors import ServiceError
+
+
+class IndexLock:
+    """A shared (reader's) or exclusive (writer's) lock on an index folder.
+
+    The kernel frees it however the process ends.
+
+    Raises
+    ------
+    ServiceError
+        At once, naming the writer that holds the index, or saying that readers do.
+    """
+
+    def __init__(self, folder: Path, exclusive: bool) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._exclusive = exclusive
+        self._file = (folder / "lock").open("a+", encoding="utf-8")
+        if not _try(self._file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH):
+            holder = self._holder()
+            self._file.close()
+            raise ServiceError(f"index {folder.name!r} is being {holder}: wait for that to end, then try again")
+        if exclusive:
+            self._write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}))
+
+    def release(self) -> None:
+        """Give the lock back; harmless when it is free already."""
+        if not self._file.closed:
+            if self._exclusive:
+                self._write("")
+            self._file.close()
+
+    def _holder(self) -> str:
+        """Say who is in the way: where a shared lock can be had, only readers are."""
+        if _try(self._file, fcntl.LOCK_SH):
+            return "read by another biorag process"
+        self._file.seek(0)
+        try:
+            writer = json.loads(self._file.read())
+        except ValueError:
+            return "written by another biorag process"
+        return f"written by process {writer['pid']} on {writer['host']} since {writer['since']}"
+
+    def _write(self, text: str) -> None:
+        self._file.seek(0)
+        self._file.truncate()
+        self._file.write(text)
+        self._file.flush()
+
+
+def _try(file: TextIO, kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}"

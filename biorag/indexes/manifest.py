@@ -1,0 +1,118 @@
+"""The manifest: what an index was made with, and from what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from biorag.errors import MismatchError
+from biorag.indexes.points import Bm25Parameters
+from biorag.types import EncoderIdentity
+
+FORMAT = 1
+PACKAGES = ("biorag", "qdrant-edge-py", "qdrant-client", "sentence-transformers", "torch", "llama-cpp-python")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """One corpus file that went in: as it lay on disk, and how many snippets it gave."""
+
+    name: str
+    sha256: str
+    bytes: int
+    snippets: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything that determines what an index answers.
+
+    `complete` is False from the first write of a run to its end: what a killed run leaves behind.
+    `seconds` adds up the indexing runs.
+    """
+
+    name: str
+    encoder: EncoderIdentity
+    similarity: str
+    quantized: bool
+    bm25: Bm25Parameters
+    store: Mapping[str, str]
+    created: str
+    updated: str
+    sources: tuple[SourceRecord, ...] = ()
+    snippets: int = 0
+    seconds: float = 0.0
+    complete: bool = False
+    versions: Mapping[str, str] | None = None
+    format: int = FORMAT
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the manifest as JSON values."""
+        return asdict(self)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what determines search results, for reports: encoder, settings, and the sources' hashes."""
+        return {
+            "name": self.name,
+            "encoder": asdict(self.encoder),
+            "similarity": self.similarity,
+            "quantized": self.quantized,
+            "bm25": asdict(self.bm25),
+            "snippets": self.snippets,
+            "sources": sorted(source.sha256 for source in self.sources),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], place: str) -> Manifest:
+        """Return the manifest of JSON values read from `place`.
+
+        Raises
+        ------
+        MismatchError
+            If it is of another format version, or damaged.
+        """
+        if values.get("format") != FORMAT:
+            raise MismatchError(
+                f"{place} is of format {values.get('format')!r}, this biorag reads {FORMAT}: index the corpus again"
+            )
+        try:
+            parts = {
+                "encoder": EncoderIdentity(**values["encoder"]),
+                "bm25": Bm25Parameters(**values["bm25"]),
+                "sources": tuple(SourceRecord(**record) for record in values["sources"]),
+            }
+            return cls(**{**values, **parts})
+        except (KeyError, TypeError) as error:
+            raise MismatchError(f"{place} is damaged ({error}): index the corpus again") from None
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest file.
+
+    Raises
+    ------
+    MismatchError
+        If it cannot be read as a manifest of this version.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise MismatchError(f"{path} is damaged ({error}): index the corpus again") from None
+    if not isinstance(values, dict):
+        raise MismatchError(f"{path} is damaged (no JSON object): index the corpus again")
+    return Manifest.from_json(values, str(path))
+
+
+def installed_versions() -> dict[str, str]:
+    """Return the versions of the packages that determine results."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

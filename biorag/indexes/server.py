@@ -1,0 +1,205 @@
+"""The store on a Qdrant server or cluster, through `qdrant-client`, with the same points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import httpx
+from qdrant_client import QdrantClient, models
+from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
+
+from biorag.errors import MismatchError, MissingError, ServiceError
+from biorag.indexes.manifest import Manifest
+from biorag.indexes.points import (
+    DENSE,
+    HNSW_EF,
+    OVERSAMPLING,
+    SPARSE,
+    Bm25Encoder,
+    best_first,
+    payload,
+    payload_key,
+    point_id,
+    snippet_of,
+)
+from biorag.types import Condition, Probe, Scored, Snippet, Vectors
+
+DISTANCES = {"cosine": models.Distance.COSINE, "dot": models.Distance.DOT}
+UPSERT_POINTS = 128
+UPSERT_THREADS = 4
+MANIFEST_KEY = "biorag"
+
+
+def connect(url: str, api_key: str | None, timeout: float) -> QdrantClient:
+    """Return a client of the server at `url`; nothing is sent yet."""
+    return QdrantClient(url=url, api_key=api_key, timeout=int(timeout), check_compatibility=False)
+
+
+def read_remote_manifest(client: QdrantClient, collection: str) -> Manifest | None:
+    """Return the manifest kept in the collection's metadata; None if there is no such collection.
+
+    Raises
+    ------
+    MismatchError
+        If the collection was not made by biorag, or by another format version.
+    """
+    with server_errors():
+        if not client.collection_exists(collection):
+            return None
+        metadata = client.get_collection(collection).config.metadata or {}
+    if MANIFEST_KEY not in metadata:
+        raise MismatchError(f"collection {collection!r} on the server was not made by biorag: choose another --name")
+    return Manifest.from_json(metadata[MANIFEST_KEY], f"the manifest of collection {collection!r}")
+
+
+def write_remote_manifest(client: QdrantClient, collection: str, manifest: Manifest) -> None:
+    """Keep the manifest in the collection's metadata."""
+    with server_errors():
+        client.update_collection(collection, metadata={MANIFEST_KEY: manifest.to_json()})
+
+
+class ServerIndex:
+    """An index in the collection named as the manifest is; `writable` makes it if there is none.
+
+    Raises
+    ------
+    MissingError
+        If it is opened to be read and there is no collection.
+    ServiceError
+        If the server does not answer as it should.
+    """
+
+    def __init__(self, client: QdrantClient, manifest: Manifest, writable: bool = False) -> None:
+        self._client = client
+        self._collection = manifest.name
+        self._quantized = manifest.quantized
+        self._bm25 = Bm25Encoder(manifest.bm25)
+        with server_errors():
+            if client.collection_exists(self._collection):
+                return
+            if not writable:
+                raise MissingError(f"collection {self._collection!r} is not on the server: run 'biorag index' first")
+            _create(client, manifest)
+
+    def count(self) -> int:
+        """Return the number of snippets."""
+        with server_errors():
+            return self._client.count(self._collection, exact=True).count
+
+    def search(self, probes: Sequence[Probe]) -> list[list[Scored]]:
+        """Answer all probes in one request; see `Index.search`."""
+        with server_errors():
+            responses = self._client.query_batch_points(
+                self._collection, [self._request(probe) for probe in probes]
+            )
+        return [best_first(response.points) for response in responses]
+
+    def fetch(self, ids: Sequence[str]) -> dict[str, Snippet]:
+        """Return the stored snippets by id; unknown ids are left out."""
+        with server_errors():
+            records = self._client.retrieve(self._collection, _point_ids(ids), with_payload=True)
+        snippets = (snippet_of(record.payload or {}) for record in records)
+        return {snippet.id: snippet for snippet in snippets}
+
+    def digests(self, ids: Sequence[str]) -> dict[str, str]:
+        """Return the stored content digests by id; unknown ids are left out."""
+        with server_errors():
+            records = self._client.retrieve(self._collection, _point_ids(ids), with_payload=["id", "digest"])
+        payloads = (record.payload or {} for record in records)
+        return {found["id"]: found["digest"] for found in payloads}
+
+    def upsert(self, snippets: Sequence[Snippet], vectors: Vectors) -> None:
+        """Add or replace snippets in parallel requests; acknowledged by the server when it returns."""
+        points = [
+            models.PointStruct(
+                id=str(point_id(snippet.id)),
+                vector={DENSE: vector.tolist(), SPARSE: _sparse(*self._bm25.document(snippet.contents))},
+                payload=payload(snippet),
+            )
+            for snippet, vector in zip(snippets, vectors, strict=True)
+        ]
+        parts = [points[start : start + UPSERT_POINTS] for start in range(0, len(points), UPSERT_POINTS)]
+        with server_errors(), ThreadPoolExecutor(UPSERT_THREADS) as pool:
+            list(pool.map(lambda part: self._client.upsert(self._collection, part, wait=True), parts))
+
+    def optimize(self) -> None:
+        """Do nothing: a server optimizes by itself."""
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def _request(self, probe: Probe) -> models.QueryRequest:
+        quantization = models.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING)
+        is_text = isinstance(probe.query, str)
+        return models.QueryRequest(
+            query=_sparse(*self._bm25.query(probe.query)) if isinstance(probe.query, str) else probe.query.tolist(),
+            using=SPARSE if is_text else DENSE,
+            limit=probe.limit,
+            filter=_filter(probe),
+            params=models.SearchParams(
+                hnsw_ef=max(HNSW_EF, probe.limit),
+                exact=probe.among is not None,
+                quantization=quantization if self._quantized else None,
+            ),
+            with_payload=["id"],
+        )
+
+
+def _create(client: QdrantClient, manifest: Manifest) -> None:
+    scalar = models.ScalarQuantizationConfig(type=models.ScalarType.INT8, quantile=0.99, always_ram=True)
+    dense = models.VectorParams(
+        size=manifest.encoder.dimension,
+        distance=DISTANCES[manifest.similarity],
+        quantization_config=models.ScalarQuantization(scalar=scalar) if manifest.quantized else None,
+        on_disk=manifest.quantized or None,
+    )
+    client.create_collection(
+        manifest.name,
+        vectors_config={DENSE: dense},
+        sparse_vectors_config={SPARSE: models.SparseVectorParams(modifier=models.Modifier.IDF)},
+        metadata={MANIFEST_KEY: manifest.to_json()},
+    )
+
+
+def _sparse(indices: list[int], values: list[float]) -> models.SparseVector:
+    return models.SparseVector(indices=indices, values=values)
+
+
+def _point_ids(ids: Sequence[str]) -> list[str]:
+    return [str(point_id(id)) for id in ids]
+
+
+def _filter(probe: Probe) -> models.Filter | None:
+    must: list[models.Condition] = [_condition(condition) for condition in probe.where if not condition.negated]
+    must_not: list[models.Condition] = [_condition(condition) for condition in probe.where if condition.negated]
+    if probe.among is not None:
+        must.append(models.HasIdCondition(has_id=_point_ids(sorted(probe.among))))
+    return models.Filter(must=must, must_not=must_not) if must or must_not else None
+
+
+def _condition(condition: Condition) -> models.FieldCondition:
+    key, value = payload_key(condition.field), condition.value
+    if isinstance(value, tuple):
+        return models.FieldCondition(key=key, match=models.MatchAny(any=list(value)))
+    bounds = {">=": "gte", ">": "gt", "<=": "lte", "<": "lt"}
+    if condition.op in bounds:
+        return models.FieldCondition(key=key, range=models.Range(**{bounds[condition.op]: float(value)}))
+    if isinstance(value, float):
+        return models.FieldCondition(key=key, range=models.Range(gte=value, lte=value))
+    return models.FieldCondition(key=key, match=models.MatchValue(value=value))
+
+
+@contextmanager
+def server_errors() -> Iterator[None]:
+    """Turn what the client raises into one sentence with the next step."""
+    try:
+        yield
+    except UnexpectedResponse as error:
+        raise ServiceError(f"the Qdrant server refused: {error.status_code} {error.reason_phrase}") from error
+    except (ResponseHandlingException, ApiException, httpx.HTTPError, OSError) as error:
+        raise ServiceError(
+            f"the Qdrant server does not answer ({error}): check --qdrant and that the server runs"
+        ) from error

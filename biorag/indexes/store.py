@@ -1,0 +1,151 @@
+"""Finding, opening and making indexes: which store holds an index, and whether it fits the encoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from biorag.config import Config
+from biorag.errors import MismatchError, MissingError
+from biorag.files import write_json
+from biorag.indexes.manifest import Manifest, installed_versions, read_manifest
+from biorag.indexes.points import Bm25Parameters
+from biorag.types import EncoderIdentity, Index
+
+EDGE, QDRANT = "edge", "qdrant"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The place of one index: its folder under the home, and the server that holds its points, if one does."""
+
+    config: Config
+
+    @property
+    def folder(self) -> Path:
+        """Where the manifest, the lock and an embedded shard lie."""
+        return self.config.indexes / self.config.name
+
+    def manifest(self) -> Manifest | None:
+        """Return the index's manifest; None if there is no such index.
+
+        For an index on a server the collection's own manifest counts, the local one only tells where it is.
+
+        Raises
+        ------
+        MismatchError
+            If the manifest is damaged or of another version, or the index lies in another store than asked.
+        ServiceError
+            If the server does not answer.
+        """
+        path = self.folder / "manifest.json"
+        local = read_manifest(path) if path.is_file() else None
+        url = self.config.qdrant
+        if local and url and local.store.get("url") != url:
+            place = local.store.get("url", "the embedded store")
+            raise MismatchError(f"index {self.config.name!r} lies in {place}, not at {url}: choose another --name")
+        url = url or (local.store.get("url") if local else None)
+        if not url:
+            return local
+        from biorag.indexes.server import read_remote_manifest
+
+        remote = read_remote_manifest(self._client(url), self.config.name)
+        return replace(remote, store={"kind": QDRANT, "url": url}) if remote else None
+
+    def require_manifest(self) -> Manifest:
+        """Return the index's manifest.
+
+        Raises
+        ------
+        MissingError
+            Naming the indexes there are.
+        """
+        manifest = self.manifest()
+        if manifest is None:
+            names = index_names(self.config)
+            known = f"there are {', '.join(names)}" if names else "there is none yet"
+            raise MissingError(
+                f"index {self.config.name!r} is not there ({known}): make it with 'biorag index CORPUS --name "
+                f"{self.config.name}', or try the packaged corpus: 'biorag index demo --name {self.config.name}'"
+            )
+        return manifest
+
+    def new_manifest(self, encoder: EncoderIdentity, avg_len: float) -> Manifest:
+        """Return the manifest of an index yet to be made, from the configuration."""
+        config, now = self.config, timestamp()
+        return Manifest(
+            name=config.name,
+            encoder=encoder,
+            similarity=config.similarity or "cosine",
+            quantized=config.quantize,
+            bm25=Bm25Parameters(config.bm25_k, config.bm25_b, round(avg_len, 2)),
+            store={"kind": QDRANT, "url": config.qdrant} if config.qdrant else {"kind": EDGE},
+            created=now,
+            updated=now,
+            versions=installed_versions(),
+        )
+
+    def open(self, manifest: Manifest, writable: bool = False) -> Index:
+        """Open the index of a manifest; see `EdgeIndex` and `ServerIndex` for what is raised."""
+        if manifest.store["kind"] == QDRANT:
+            from biorag.indexes.server import ServerIndex
+
+            return ServerIndex(self._client(manifest.store["url"]), manifest, writable)
+        from biorag.indexes.edge import EdgeIndex
+
+        return EdgeIndex(self.folder, manifest, writable)
+
+    def save(self, manifest: Manifest) -> None:
+        """Write the manifest, atomically; for an index on a server there too."""
+        if manifest.store["kind"] == QDRANT:
+            from biorag.indexes.server import write_remote_manifest
+
+            write_remote_manifest(self._client(manifest.store["url"]), manifest.name, manifest)
+        write_json(self.folder / "manifest.json", manifest.to_json())
+
+    def _client(self, url: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
+        from biorag.indexes.server import connect
+
+        key = self.config.qdrant_api_key
+        return connect(url, key.get_secret_value() if key else None, self.config.timeout)
+
+
+def index_names(config: Config) -> list[str]:
+    """Return the names of the indexes under the home."""
+    return sorted(path.parent.name for path in config.indexes.glob("*/manifest.json"))
+
+
+def check_encoder(manifest: Manifest, sha256: str, name: str) -> None:
+    """Hold an encoder's weights against those the index was made with.
+
+    Raises
+    ------
+    MismatchError
+        If they differ.
+    """
+    if manifest.encoder.sha256 != sha256:
+        raise MismatchError(
+            f"index {manifest.name!r} was made with encoder {manifest.encoder.id!r} ({manifest.encoder.sha256[:12]}), "
+            f"not {name!r} ({sha256[:12]}): leave --encoder out, or index under another --name"
+        )
+
+
+def check_settings(manifest: Manifest, config: Config) -> None:
+    """Hold settings that are fixed when an index is made against those asked for now.
+
+    Raises
+    ------
+    MismatchError
+        If the similarity differs.
+    """
+    if config.similarity and config.similarity != manifest.similarity:
+        raise MismatchError(
+            f"index {manifest.name!r} was made for {manifest.similarity} similarity, not {config.similarity}: "
+            "leave --similarity out, or index under another --name"
+        )
+
+
+def timestamp() -> str:
+    """Return the time now, UTC, ISO 8601 to the second."""
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"

