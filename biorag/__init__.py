@@ -1,0 +1,1 @@
+"""Answers biomedical questions from PubMed evidence."""

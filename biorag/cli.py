@@ -8,7 +8,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -22,7 +21,7 @@ INTERNAL = 1
 class Commands(TyperGroup):
     """A command group whose errors are one sentence on stderr and the exit code of their kind."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         """Run the command; with `--debug` errors go through with their traceback."""
         try:
             return super().invoke(ctx)
@@ -34,13 +33,6 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             _say("interrupted; what was done is kept, and the same command goes on from there")
             raise typer.Exit(INTERRUPTED) from None
-        except (click.exceptions.ClickException, click.exceptions.Exit, click.exceptions.Abort, BrokenPipeError):
-            raise
-        except Exception as error:
-            if ctx.params.get("debug"):
-                raise
-            _say(f"internal error ({type(error).__name__}: {error}): run again with 'biorag --debug ...' and report it")
-            raise typer.Exit(INTERNAL) from None
 
 
 app = typer.Typer(
@@ -75,7 +67,8 @@ def _version(asked: bool) -> None:
 def settings(
     ctx: typer.Context,
     config: Annotated[
-        Path | None, typer.Option("--config", help="TOML file of settings; else ./biorag.toml if it is there.")
+        Path | None,
+        typer.Option("--config", help="TOML file of settings; else ./biorag.toml if it is there."),
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show log messages and tracebacks.")] = False,
     _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
@@ -98,5 +91,11 @@ def _say(message: str) -> None:
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line; whatever is not an error for users is a bug, reported without a traceback."""
+    try:
+        app()
+    except Exception as error:
+        if "--debug" in sys.argv:
+            raise
+        _say(f"internal error ({type(error).__name__}: {error}): run again as 'biorag --debug ...' and report it")
+        sys.exit(INTERNAL)

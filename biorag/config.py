@@ -116,9 +116,7 @@ def setting_names() -> list[str]:
     return [info.alias or name for name, info in Config.model_fields.items()]
 
 
-def load_config(
-    flags: Mapping[str, Any], file: Path | None = None, environ: Mapping[str, str] | None = None
-) -> Config:
+def load_config(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping[str, str] | None = None) -> Config:
     """Merge the sources of settings into one checked configuration.
 
     `flags` whose value is None were not given. `file` must exist if named; without it `biorag.toml` of

@@ -11,13 +11,103 @@ from biorag.types import Citation, Hit
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])")
 _WORD = re.compile(r"[^\W_]+(?:[-'][^\W_]+)*")
 STOP_WORDS = frozenset(
-    """a about also an and any are as at be been before being between both but by can could did do does during each
-    for from had has have how if in into is it its may might more most no not of on only or other our over should so
-    some such than that the their them then there these they this those through to under up used using was we were
-    what when where which while who whose why will with within without would you your patient patients study""".split()
+    [
+        "a",
+        "about",
+        "also",
+        "an",
+        "and",
+        "any",
+        "are",
+        "as",
+        "at",
+        "be",
+        "been",
+        "before",
+        "being",
+        "between",
+        "both",
+        "but",
+        "by",
+        "can",
+        "could",
+        "did",
+        "do",
+        "does",
+        "during",
+        "each",
+        "for",
+        "from",
+        "had",
+        "has",
+        "have",
+        "how",
+        "if",
+        "in",
+        "into",
+        "is",
+        "it",
+        "its",
+        "may",
+        "might",
+        "more",
+        "most",
+        "no",
+        "not",
+        "of",
+        "on",
+        "only",
+        "or",
+        "other",
+        "our",
+        "over",
+        "should",
+        "so",
+        "some",
+        "such",
+        "than",
+        "that",
+        "the",
+        "their",
+        "them",
+        "then",
+        "there",
+        "these",
+        "they",
+        "this",
+        "those",
+        "through",
+        "to",
+        "under",
+        "up",
+        "used",
+        "using",
+        "was",
+        "we",
+        "were",
+        "what",
+        "when",
+        "where",
+        "which",
+        "while",
+        "who",
+        "whose",
+        "why",
+        "will",
+        "with",
+        "within",
+        "without",
+        "would",
+        "you",
+        "your",
+        "patient",
+        "patients",
+        "study",
+    ]
 )
 ENDINGS = ("ies", "es", "s", "ing", "ed")
 SHORTEST_STEM = 4
+LEAST_SUPPORT = 0.5
 
 
 def terms(text: str) -> set[str]:
@@ -57,14 +147,23 @@ def find_quote(quote: str, text: str) -> str | None:
     return found[0] if found else None
 
 
+def support(sentence: str, text: str, question: str = "") -> float:
+    """Return the share of a sentence's content words that stand in `text`.
+
+    Words of the question are left out, since repeating it is no evidence, unless nothing else is left.
+    """
+    claimed = terms(sentence) - terms(question) or terms(sentence)
+    return len(claimed & terms(text)) / len(claimed) if claimed else 0.0
+
+
 def verify_citations(
     cited: Sequence[CitedNumber], hits: Sequence[Hit], question: str, answer: str
 ) -> tuple[tuple[Citation, ...], tuple[str, ...]]:
     """Check each citation against the documents that were supplied.
 
-    It must name one of `hits` (numbered from 1), a quote must stand in that snippet, and the snippet must
-    share a word with the answer. A citation without a quote is given the snippet's sentence nearest to the
-    answer.
+    It must name one of `hits` (numbered from 1). A quote must stand in that snippet; without a quote at
+    least half of the content words of some sentence of the answer must, and the citation is given the
+    snippet's sentence nearest to the answer.
 
     Returns
     -------
@@ -74,25 +173,25 @@ def verify_citations(
     dropped: list[str] = []
     for item in cited:
         if not 1 <= item.n <= len(hits):
-            dropped.append(f"citation [{item.n}] names no supplied document")
+            dropped.append(f"citation [{item.n}] was dropped: there is no document of that number")
             continue
         hit = hits[item.n - 1]
-        quote = _supported_quote(item, hit, terms(question), terms(answer))
+        quote = _supported_quote(item, hit, question, answer)
         if quote is None:
-            claim = f"the quote of citation [{item.n}]" if item.quote else f"citation [{item.n}]"
-            dropped.append(f"{claim} is not borne out by snippet {hit.snippet.id}")
+            fault = "its quote does not stand in" if item.quote else "the answer is not borne out by"
+            dropped.append(f"citation [{item.n}] was dropped: {fault} snippet {hit.snippet.id}")
             continue
         kept.append(Citation(item.n, hit.snippet.id, hit.snippet.pmid, hit.snippet.title, quote, hit.score))
     return tuple(kept), tuple(dropped)
 
 
-def _supported_quote(item: CitedNumber, hit: Hit, question: set[str], answer: set[str]) -> str | None:
+def _supported_quote(item: CitedNumber, hit: Hit, question: str, answer: str) -> str | None:
     text = hit.snippet.contents
     if item.quote:
         return find_quote(item.quote, text)
-    if not terms(text) & answer:
+    best = max((support(sentence, text, question) for sentence in sentences(answer)), default=0.0)
+    if best < LEAST_SUPPORT:
         return None
-    # The question's words break ties between sentences, the answer's decide.
-    return max(
-        sentences(text), key=lambda sentence: (len((found := terms(sentence)) & answer), len(found & question))
-    )
+    asked, said = terms(question), terms(answer)
+    # The answer's words decide which sentence is quoted; the question's break ties.
+    return max(sentences(text), key=lambda sentence: (len((words := terms(sentence)) & said), len(words & asked)))

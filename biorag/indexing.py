@@ -66,6 +66,7 @@ class RejectsFile:
         path.unlink(missing_ok=True)
 
     def __call__(self, reject: Reject) -> None:
+        """Append one rejected line."""
         self.count += 1
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as stream:
@@ -171,6 +172,7 @@ class _Writer:
         self.added = self.updated = self.unchanged = 0
 
     def write(self, batch: Sequence[Snippet]) -> None:
+        """Bring one batch into the index."""
         held = self._index.digests([snippet.id for snippet in batch])
         todo = [snippet for snippet in batch if held.get(snippet.id) != snippet.digest]
         if todo:

@@ -37,7 +37,7 @@ def _dtype(precision: str, device: str) -> torch.dtype:
 def _has_bf16(device: str) -> bool:
     """Emulated bfloat16 is slower than float32, so only native support counts."""
     if device == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device == "cpu":
         cpuinfo = Path("/proc/cpuinfo")
         flags = cpuinfo.read_text() if cpuinfo.is_file() else ""

@@ -142,9 +142,7 @@ def _from_hub(repo: str, revision: str | None) -> Path:
 
     try:
         return Path(
-            snapshot_download(
-                repo, revision=revision, allow_patterns=HUB_PATTERNS, ignore_patterns=SUBFOLDERS_LEFT_OUT
-            )
+            snapshot_download(repo, revision=revision, allow_patterns=HUB_PATTERNS, ignore_patterns=SUBFOLDERS_LEFT_OUT)
         )
     except Exception as error:  # the hub raises its own, HTTP, OS and validation errors; all mean the same here
         raise MissingError(
@@ -160,7 +158,7 @@ def _gguf_from_hub(spec: str) -> Path:
         return Path(hf_hub_download(repo, file))
     except Exception as error:  # as above
         raise MissingError(
-            f"generator hf:{spec} cannot be had from the Hugging Face hub ({_first_line(error)}): write hf:OWNER/REPO/FILE"
+            f"generator hf:{spec} cannot be had from the hub ({_first_line(error)}): write hf:OWNER/REPO/FILE"
         ) from error
 
 

@@ -102,9 +102,7 @@ class Retriever:
         hits = [Hit(rank, snippets[id], score) for rank, (id, score) in enumerate(candidates[:limit], 1)]
         return Ranking(query, tuple(hits), watch.ms)
 
-    def _first_stage(
-        self, query: str, limit: int, where: tuple[Condition, ...], watch: Stopwatch
-    ) -> list[Scored]:
+    def _first_stage(self, query: str, limit: int, where: tuple[Condition, ...], watch: Stopwatch) -> list[Scored]:
         mode, depth = self._config.mode, max(self._config.depth, limit)
         with watch.stage("encode"):
             vector = self._encode(query) if mode != "bm25" else None
@@ -118,7 +116,8 @@ class Retriever:
 
     def _encode(self, query: str) -> Vectors:
         assert self._encoder is not None, "dense retrieval needs an encoder"
-        return self._encoder.encode_queries([query])[0]
+        vector: Vectors = self._encoder.encode_queries([query])[0]
+        return vector
 
     def _fuse(self, query: str, vector: Vectors, dense: list[Scored], bm25: list[Scored]) -> dict[str, float]:
         if self._config.fusion == "rrf":
@@ -215,9 +214,9 @@ class Answerer:
         reasoning = reply.text("step_by_step_thinking")
         text = question.options[choice] if choice else reply.text("answer")
         prose = f"{reasoning} {text}"
-        citations, dropped = verify_citations(
-            cited_numbers(reply, prose), answer.hits[:supplied], question.text, prose
-        )
+        citations, dropped = verify_citations(cited_numbers(reply, prose), answer.hits[:supplied], question.text, prose)
+        if supplied and not citations:
+            notes += ("no citation holds: take the answer as unsupported and read the evidence",)
         return replace(
             answer,
             reply=generation.text,
@@ -228,7 +227,7 @@ class Answerer:
             relevant_context=reply.text("relevant_context") or None,
             citations=citations,
             supplied=supplied,
-            notes=notes + dropped,
+            notes=dropped + notes,
         )
 
     def _score(self, generator: Generator, answer: Answer, on_text: OnText | None) -> Answer:

@@ -6,12 +6,13 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:  # importing NumPy costs a third of the time that --help may take
+    import numpy as np
+    from numpy.typing import NDArray
 
-Vectors = NDArray[np.float32]
+Vectors: TypeAlias = "NDArray[np.float32]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,4 +218,3 @@ class Generator(Protocol):
 
     def score(self, prompt: Prompt, choices: Sequence[str]) -> dict[str, float]:
         """Return each choice's log-probability as the next text after `{"answer_choice": "`."""
-

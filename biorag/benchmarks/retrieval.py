@@ -106,12 +106,18 @@ class Measured:
     def timings_ms(self) -> dict[str, dict[str, float]]:
         """Return mean, median and 95th percentile of each stage, milliseconds a query."""
         stages = {stage for ranking in self.rankings.values() for stage in ranking.timings_ms}
-        return {stage: _summary([r.timings_ms.get(stage, 0.0) for r in self.rankings.values()]) for stage in sorted(stages)}
+        return {
+            stage: _summary([r.timings_ms.get(stage, 0.0) for r in self.rankings.values()]) for stage in sorted(stages)
+        }
 
 
 def _summary(milliseconds: Sequence[float]) -> dict[str, float]:
     p50, p95 = np.percentile(milliseconds, [50, 95])
-    return {"mean": round(float(np.mean(milliseconds)), 3), "p50": round(float(p50), 3), "p95": round(float(p95), 3)}
+    return {
+        "mean": round(float(np.mean(milliseconds)), 3),
+        "p50": round(float(p50), 3),
+        "p95": round(float(p95), 3),
+    }
 
 
 def measure(
@@ -134,9 +140,7 @@ def ranking_ids(ranking: Ranking) -> list[str]:
     return [hit.snippet.id for hit in ranking.hits]
 
 
-def evaluate(
-    qrels: Qrels, run: Mapping[str, Sequence[str]]
-) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+def evaluate(qrels: Qrels, run: Mapping[str, Sequence[str]]) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
     """Return the measures over all questions of `qrels`, and for each of them.
 
     Parameters

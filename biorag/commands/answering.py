@@ -33,8 +33,8 @@ def search(
 ) -> None:
     """Find the snippets that speak to a query.
 
-    Examples:
-
+    Examples
+    --------
       biorag search "isoniazid neuropathy"
 
       biorag search "GDF15 in inflammation" --name pubmed --mode bm25 --no-rerank -k 10 --json
@@ -78,8 +78,8 @@ def ask(
 ) -> None:
     """Answer a question from the evidence, with citations that were checked.
 
-    Examples:
-
+    Examples
+    --------
       biorag ask "Why is pyridoxine given together with isoniazid?"
 
       biorag ask "Which vitamin is given with isoniazid?" -o A=thiamine -o B=pyridoxine -o C=folate
@@ -113,7 +113,9 @@ def parse_options(texts: list[str]) -> dict[str, str]:
     for text in texts:
         letter, equals, option = text.partition("=")
         if not equals or len(letter) != 1 or not letter.isascii() or not letter.isupper() or not option.strip():
-            raise UsageError(f"option {text!r} cannot be read: write a capital letter, '=' and the text, e.g. A=thiamine")
+            raise UsageError(
+                f"option {text!r} cannot be read: write a capital letter, '=' and the text, e.g. A=thiamine"
+            )
         if letter in found:
             raise UsageError(f"option {letter} is given twice")
         found[letter] = option.strip()
@@ -144,5 +146,3 @@ def _streaming() -> Callable[[str], None]:
         printed = len(text)
 
     return on_text
-
-

@@ -48,8 +48,8 @@ def retrieval(
 
     success@k, at least one relevant snippet in the top k, is what the M+C paper calls Recall@k.
 
-    Examples:
-
+    Examples
+    --------
       biorag bench retrieval data/bioasq --name pubmed
 
       biorag bench retrieval data/bioasq --mode bm25 --no-rerank --run-file runs/bm25.trec --json
@@ -93,9 +93,12 @@ def mirage(
     task: Annotated[list[str] | None, typer.Option(help="Only this task. Repeatable.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Questions of each task, drawn with --seed.")] = None,
     seed: options.Seed = None,
-    answer: Annotated[str, typer.Option(help="generate (JSON reply), or score (compare log-likelihoods).")] = "generate",
+    answer: Annotated[
+        str, typer.Option(help="generate (JSON reply), or score (compare log-likelihoods).")
+    ] = "generate",
     mode: Annotated[
-        str | None, typer.Option(help="none (closed book), bm25, dense or hybrid.", rich_help_panel=options.RETRIEVAL)
+        str | None,
+        typer.Option(help="none (closed book), bm25, dense or hybrid.", rich_help_panel=options.RETRIEVAL),
     ] = None,
     exclude_source: Annotated[
         bool, typer.Option("--exclude-source", help="Leave out the records a question was made from.")
@@ -120,8 +123,8 @@ def mirage(
 
     Result files are in MIRAGE's layout, so its evaluate.py gives the same accuracy.
 
-    Examples:
-
+    Examples
+    --------
       biorag bench mirage --benchmark benchmark.json --limit 20 --out runs/hybrid
 
       biorag bench mirage --benchmark benchmark.json --mode none --answer score --out runs/closed-book
@@ -143,7 +146,12 @@ def mirage(
         answerer = Answerer(ready.retriever if ready else None, generator, config)
         with show.progress("Questions", total) as advance:
             work = run.answer_all(chosen, answerer, plan, lambda _: advance(1))
-    settings = {**config.public(), "mode": mode or config.mode, "answer": answer, "exclude_source": exclude_source}
+    settings = {
+        **config.public(),
+        "mode": mode or config.mode,
+        "answer": answer,
+        "exclude_source": exclude_source,
+    }
     manifest = {**plan.identity, "layout": _layout_json(plan.layout), **work}
     report = run.report(run.score_all(chosen, plan.layout), settings, manifest)
     if compare:
@@ -178,7 +186,13 @@ def _plan(
     if ready:
         retriever = config.mode + (f"+{config.reranker}" if config.rerank else "")
     layout = Layout(out, generator.name, config.k, ready.manifest.name if ready else "", retriever)
-    return Plan(method, exclude_source, where, layout, _identity(config, ready, generator, method, exclude_source, where))
+    return Plan(
+        method,
+        exclude_source,
+        where,
+        layout,
+        _identity(config, ready, generator, method, exclude_source, where),
+    )
 
 
 def _identity(

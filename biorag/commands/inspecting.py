@@ -29,8 +29,8 @@ def info(
 ) -> None:
     """Show what an index holds and what it was made with, or list the indexes, or the settings.
 
-    Examples:
-
+    Examples
+    --------
       biorag info
 
       biorag info demo --json
@@ -68,7 +68,15 @@ def _show_indexes(config: Config, as_json: bool) -> None:
     elif found:
         columns = ["name", "snippets", "encoder", "similarity", "store", "updated", "complete"]
         rows = [
-            (m.name, m.snippets, m.encoder.id, m.similarity, m.store.get("url", "edge"), m.updated, m.complete)
+            (
+                m.name,
+                m.snippets,
+                m.encoder.id,
+                m.similarity,
+                m.store.get("url", "edge"),
+                m.updated,
+                m.complete,
+            )
             for m in found
         ]
         show.table(f"Indexes in {config.indexes}", columns, rows)
@@ -90,9 +98,13 @@ def _show_index(config: Config, as_json: bool) -> None:
         show.print_json(values)
         return
     rows = [(key, value) for key, value in values.items() if key not in ("sources", "encoder", "bm25", "versions")]
-    rows += [(f"{part}.{key}", value) for part in ("encoder", "bm25", "versions") for key, value in values[part].items()]
+    rows += [
+        (f"{part}.{key}", value) for part in ("encoder", "bm25", "versions") for key, value in values[part].items()
+    ]
     show.table(f"Index {manifest.name}", ["", ""], [(key, str(value)) for key, value in rows])
-    sources = [(source["name"], source["snippets"], source["bytes"], source["sha256"][:12]) for source in values["sources"]]
+    sources = [
+        (source["name"], source["snippets"], source["bytes"], source["sha256"][:12]) for source in values["sources"]
+    ]
     show.table("Sources", ["file", "snippets", "bytes", "sha256"], sources)
 
 
@@ -104,8 +116,8 @@ def _size(folder: Path) -> int:
 def models(ctx: typer.Context, as_json: options.Json = False) -> None:
     """List the models that are on this machine, and how to name others.
 
-    Examples:
-
+    Examples
+    --------
       biorag models
 
       biorag models --json
@@ -114,7 +126,11 @@ def models(ctx: typer.Context, as_json: options.Json = False) -> None:
     if as_json:
         show.print_json(found)
         return
-    show.table("Models on this machine", ["name", "role", "where"], [(m["name"], m["role"], m["path"]) for m in found])
+    show.table(
+        "Models on this machine",
+        ["name", "role", "where"],
+        [(m["name"], m["role"], m["path"]) for m in found],
+    )
     show.out.print(
         "--encoder, --reranker: 'starter', a directory, or a Hugging Face id\n"
         "--llm: 'starter', a .gguf path, hf:OWNER/REPO/FILE.gguf, a server's URL, or 'none'",
@@ -124,7 +140,11 @@ def models(ctx: typer.Context, as_json: options.Json = False) -> None:
 
 def _starters() -> list[dict[str, Any]]:
     return [
-        {"name": f"starter ({model.title})", "role": model.role, "path": str(model.folder() or "not installed")}
+        {
+            "name": f"starter ({model.title})",
+            "role": model.role,
+            "path": str(model.folder() or "not installed"),
+        }
         for model in (STARTER_ENCODER, STARTER_GENERATOR)
     ]
 
@@ -155,8 +175,8 @@ class Check:
 def doctor(ctx: typer.Context, as_json: options.Json = False) -> None:
     """Check what is installed, which models are found, and whether a question works from end to end.
 
-    Examples:
-
+    Examples
+    --------
       biorag doctor
 
       biorag doctor --json

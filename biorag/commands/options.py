@@ -16,9 +16,7 @@ def option(setting: str, *flags: str, help: str, panel: str | None = None) -> An
     """Return the option of one setting, its help showing the default that the configuration has."""
     default = Config.model_fields[setting].default
     shown = default if isinstance(default, str) else str(default).lower() if isinstance(default, bool) else str(default)
-    return typer.Option(
-        *flags, help=help, show_default=False if default is None else shown, rich_help_panel=panel
-    )
+    return typer.Option(*flags, help=help, show_default=False if default is None else shown, rich_help_panel=panel)
 
 
 RETRIEVAL, GENERATION = "Retrieval", "Generation"
@@ -33,15 +31,14 @@ Encoder = Annotated[
     str | None,
     option("encoder", "--encoder", help="Bi-encoder: 'starter', a directory, or a Hugging Face id."),
 ]
-Mode = Annotated[
-    str | None, option("mode", "--mode", help="First stage: bm25, dense or hybrid.", panel=RETRIEVAL)
-]
+Mode = Annotated[str | None, option("mode", "--mode", help="First stage: bm25, dense or hybrid.", panel=RETRIEVAL)]
 Fusion = Annotated[
     str | None,
     option("fusion", "--fusion", help="Hybrid: linear (dense + λ·BM25) or rrf.", panel=RETRIEVAL),
 ]
 Lambda = Annotated[
-    float | None, option("lambda_", "--lambda", help="λ, the weight of BM25 in the linear fusion.", panel=RETRIEVAL)
+    float | None,
+    option("lambda_", "--lambda", help="λ, the weight of BM25 in the linear fusion.", panel=RETRIEVAL),
 ]
 Rerank = Annotated[
     bool | None, option("rerank", "--rerank/--no-rerank", help="Late-interaction reranking.", panel=RETRIEVAL)
@@ -55,9 +52,7 @@ Reranker = Annotated[
         panel=RETRIEVAL,
     ),
 ]
-KInit = Annotated[
-    int | None, option("k_init", "--k-init", help="Candidates that are reranked.", panel=RETRIEVAL)
-]
+KInit = Annotated[int | None, option("k_init", "--k-init", help="Candidates that are reranked.", panel=RETRIEVAL)]
 K = Annotated[int | None, option("k", "--k", "-k", help="Snippets that are kept.", panel=RETRIEVAL)]
 Where = Annotated[
     list[str] | None,
@@ -81,14 +76,13 @@ Llm = Annotated[
         panel=GENERATION,
     ),
 ]
-LlmModel = Annotated[
-    str | None, option("llm_model", "--llm-model", help="Model asked of a server.", panel=GENERATION)
-]
+LlmModel = Annotated[str | None, option("llm_model", "--llm-model", help="Model asked of a server.", panel=GENERATION)]
 MaxTokens = Annotated[
     int | None, option("max_tokens", "--max-tokens", help="Cap on the model's text.", panel=GENERATION)
 ]
 PromptFile = Annotated[
-    Path | None, option("prompt", "--prompt", help="Prompt template in place of the built-in one.", panel=GENERATION)
+    Path | None,
+    option("prompt", "--prompt", help="Prompt template in place of the built-in one.", panel=GENERATION),
 ]
 Seed = Annotated[int | None, option("seed", "--seed", help="Seed of whatever is drawn.")]
 

@@ -10,7 +10,6 @@ from biorag.corpus.sources import Source, read_lines
 from biorag.errors import BadInputError
 from biorag.types import Snippet
 
-
 PMID_KEYS = ("PMID", "pmid")
 
 

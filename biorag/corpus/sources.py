@@ -75,7 +75,7 @@ def demo_file(name: str) -> Path:
 
 
 def _folder(folder: Path) -> list[Source]:
-    """A folder in BEIR layout is its `corpus.jsonl`; any other is all its corpus files, sub-folders too."""
+    """Return the `corpus.jsonl` of a folder in BEIR layout; of any other all corpus files, sub-folders too."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name.endswith(SUFFIXES))
     corpus = [path for path in files if path.name in ("corpus.jsonl", "corpus.jsonl.gz")]
     if not files:
@@ -107,7 +107,7 @@ def read_lines(source: Source) -> Iterator[tuple[int, bytes]]:
                     raise BadInputError(f"{source.name}, line {number}: longer than {MAX_LINE >> 20} MiB")
                 if number == 1 and line.startswith(LFS_POINTER):
                     raise BadInputError(
-                        f"{source.name}, line 1: this is a Git-LFS pointer, not the data: run 'git lfs pull' and try again"
+                        f"{source.name}, line 1: a Git-LFS pointer, not the data: run 'git lfs pull' and try again"
                     )
                 if line.strip():
                     yield number, line.rstrip(b"\r\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -97,7 +98,8 @@ class LlamaGenerator:
         """Return each choice's log-probability as the text after `{"answer_choice": "`; one evaluation."""
         tokens = self._tokens(prompt)
         encoded = {choice: self._llama.tokenize((CHOICE_PREFIX + choice).encode(), add_bos=False) for choice in choices}
-        shared = os.path.commonprefix(list(encoded.values()))
+        columns = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*encoded.values(), strict=False))
+        shared = [column[0] for column in columns]
         self._llama.reset()
         self._llama.eval(tokens + shared)
         pointer = llama_cpp.llama_get_logits_ith(self._llama.ctx, -1)
@@ -165,13 +167,14 @@ def _trained_window(path: Path) -> int:
     return int(window)
 
 
-@llama_cpp.llama_log_callback
 def _log(level: int, text: bytes, user_data: object) -> None:
     """llama.cpp writes to stderr on its own; its messages belong to our log."""
     logger.debug("llama.cpp: %s", text.decode("utf-8", "replace").rstrip())
 
 
-llama_cpp.llama_log_set(_log, None)
+# Kept in a name of its own: llama.cpp holds only a pointer to it.
+_LOG = llama_cpp.llama_log_callback(_log)
+llama_cpp.llama_log_set(_LOG, None)
 
 
 def _open(path: Path, **options: Any) -> Any:

@@ -88,9 +88,7 @@ class ServerGenerator:
             raise ServiceError(f"the server at {self._url} gives no log-probabilities: use --answer generate") from None
         return {choice: found.get(choice, -100.0) for choice in choices}
 
-    def _complete(
-        self, messages: list[dict[str, str]], schema: Mapping[str, Any], max_tokens: int
-    ) -> tuple[str, bool]:
+    def _complete(self, messages: list[dict[str, str]], schema: Mapping[str, Any], max_tokens: int) -> tuple[str, bool]:
         """Ask under the schema, in the style this server takes: OpenAI's, llama.cpp's, or none."""
         styles = (
             {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema, "strict": True}},
@@ -113,7 +111,11 @@ class ServerGenerator:
         thought = partial.partition(': "')[2].rstrip("\\")
         if not others:
             return json.dumps({first: thought}, ensure_ascii=False)
-        rest = {**schema, "properties": {name: schema["properties"][name] for name in others}, "required": others}
+        rest = {
+            **schema,
+            "properties": {name: schema["properties"][name] for name in others},
+            "required": others,
+        }
         request = f"Stop here. Reply only with a JSON object with the keys {', '.join(others)}."
         turns = [{"role": "assistant", "content": partial}, {"role": "user", "content": request}]
         text, _ = self._complete([*messages, *turns], rest, REST_TOKENS)

@@ -81,7 +81,9 @@ class EdgeIndex:
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """Return the stored content digests by id; unknown ids are left out."""
         with _engine_errors():
-            records = self._shard.retrieve([point_id(id) for id in ids], with_payload=["id", "digest"], with_vector=False)
+            records = self._shard.retrieve(
+                [point_id(id) for id in ids], with_payload=["id", "digest"], with_vector=False
+            )
         payloads = (record.payload or {} for record in records)
         return {found["id"]: found["digest"] for found in payloads}
 
@@ -145,8 +147,8 @@ def _shard_config(manifest: Manifest) -> qe.EdgeConfig:
 
 
 def _filter(probe: Probe) -> qe.Filter | None:
-    must = [_condition(condition) for condition in probe.where if not condition.negated]
-    must_not = [_condition(condition) for condition in probe.where if condition.negated]
+    must: list[qe.ConditionType] = [_condition(condition) for condition in probe.where if not condition.negated]
+    must_not: list[qe.ConditionType] = [_condition(condition) for condition in probe.where if condition.negated]
     if probe.among is not None:
         must.append(qe.HasIdCondition({point_id(id) for id in probe.among}))
     return qe.Filter(must=must, must_not=must_not) if must or must_not else None
@@ -166,7 +168,7 @@ def _condition(condition: Condition) -> qe.FieldCondition:
 
 @contextmanager
 def _engine_errors() -> Iterator[None]:
-    """The engine raises bare exceptions of several kinds; to a user they are one: the index failed."""
+    """Turn the bare exceptions of several kinds that the engine raises into one of ours."""
     try:
         yield
     except (RuntimeError, ValueError, OSError, TypeError) as error:

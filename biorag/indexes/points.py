@@ -39,7 +39,11 @@ def payload(snippet: Snippet) -> dict[str, Any]:
 def snippet_of(payload: Mapping[str, Any]) -> Snippet:
     """Return the snippet of a payload; the inverse of `payload`."""
     return Snippet(
-        payload["id"], payload["title"], payload["content"], payload.get("pmid"), payload.get("metadata") or {}
+        payload["id"],
+        payload["title"],
+        payload["content"],
+        payload.get("pmid"),
+        payload.get("metadata") or {},
     )
 
 
@@ -101,4 +105,5 @@ class LengthCounter:
         self._bm25 = Bm25(Bm25Config(language=language, k=1e9, b=0.0))
 
     def __call__(self, text: str) -> int:
+        """Return the length of a text."""
         return round(sum(self._bm25.embed_document(text).values))

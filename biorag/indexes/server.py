@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from uuid import UUID
 
 import httpx
 from qdrant_client import QdrantClient, models
@@ -91,9 +92,7 @@ class ServerIndex:
     def search(self, probes: Sequence[Probe]) -> list[list[Scored]]:
         """Answer all probes in one request; see `Index.search`."""
         with server_errors():
-            responses = self._client.query_batch_points(
-                self._collection, [self._request(probe) for probe in probes]
-            )
+            responses = self._client.query_batch_points(self._collection, [self._request(probe) for probe in probes])
         return [best_first(response.points) for response in responses]
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Snippet]:
@@ -168,7 +167,7 @@ def _sparse(indices: list[int], values: list[float]) -> models.SparseVector:
     return models.SparseVector(indices=indices, values=values)
 
 
-def _point_ids(ids: Sequence[str]) -> list[str]:
+def _point_ids(ids: Sequence[str]) -> list[int | str | UUID]:
     return [str(point_id(id)) for id in ids]
 
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 # No \uXXXX escapes: a model writes any character as itself, and half a surrogate pair cannot arise.
-FREE_TEXT_GRAMMAR = r'''root ::= char* "\""
+FREE_TEXT_GRAMMAR = r"""root ::= char* "\""
 char ::= [^"\\\x7F\x00-\x1F] | "\\" ["\\/bfnrt]
-'''
+"""
 _CUT_ESCAPE = re.compile(r"(?<!\\)((?:\\\\)*)\\(u[0-9a-fA-F]{0,3})?\Z")
 
 

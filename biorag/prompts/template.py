@@ -105,7 +105,12 @@ def schema_for(question: Question, documents: int) -> Mapping[str, object]:
         relevant = {"relevant_context": {"enum": ["YES", "NOT"]}} if documents else {}
         choice = {"answer_choice": {"enum": list(question.options)}}
         return _object({"step_by_step_thinking": {"type": "string"}, **relevant, **choice})
-    numbers = {"type": "array", "items": {"enum": list(range(1, documents + 1))}, "maxItems": documents, "minItems": 1}
+    numbers = {
+        "type": "array",
+        "items": {"enum": list(range(1, documents + 1))},
+        "maxItems": documents,
+        "minItems": 1,
+    }
     return _object({"answer": {"type": "string"}, **({"citations": numbers} if documents else {})})
 
 

@@ -37,7 +37,10 @@ def load_benchmark(path: Path) -> Benchmark:
     if not isinstance(tasks, dict) or not all(isinstance(questions, dict) for questions in tasks.values()):
         raise BadInputError(f"benchmark {path} is not MIRAGE's format: an object of tasks, each an object of questions")
     return {
-        task: [_question(id, record, f"benchmark {path}, task {task}, question {id}") for id, record in sorted(questions.items())]
+        task: [
+            _question(id, record, f"benchmark {path}, task {task}, question {id}")
+            for id, record in sorted(questions.items())
+        ]
         for task, questions in tasks.items()
     }
 

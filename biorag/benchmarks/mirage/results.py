@@ -17,8 +17,10 @@ RUN_FILE = "run.json"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the files of a run lie: `{out}/{task}/rag_{k}/{llm}/{corpus}/{retriever}/{split}_{id}.json`,
-    or `{out}/{task}/cot/{llm}/…` without retrieval (`retriever` None).
+    """Where the files of a run lie.
+
+    That is `{out}/{task}/rag_{k}/{llm}/{corpus}/{retriever}/{split}_{id}.json`, or without retrieval
+    (`retriever` None) `{out}/{task}/cot/{llm}/{split}_{id}.json`.
     """
 
     out: Path

@@ -111,9 +111,7 @@ class Comparison:
     p_value: float
 
 
-def paired_bootstrap(
-    ours: Mapping[str, Sequence[bool]], theirs: Mapping[str, Sequence[bool]], seed: int
-) -> Comparison:
+def paired_bootstrap(ours: Mapping[str, Sequence[bool]], theirs: Mapping[str, Sequence[bool]], seed: int) -> Comparison:
     """Compare two runs by resampling questions within each task, the same ones for both.
 
     Parameters
@@ -139,8 +137,10 @@ def paired_bootstrap(
 
 
 def stored_reply(choice: str | None, reply: str) -> str:
-    """Return the string of a result file: the reply re-written as plain JSON that MIRAGE's scorer reads,
-    or as it came where no option could be read from it.
+    """Return the string of a result file.
+
+    It is the reply re-written as plain JSON that MIRAGE's scorer reads, or as it came where no option
+    could be read from it.
     """
     fields = parse_reply(reply)
     if choice is None or not fields.strict:
