@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from biorag.config import Config
 from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.evidence import verify_citations
@@ -144,9 +142,11 @@ class Retriever:
         """Order the first `k_init` by the reranker's score plus the weighted first-stage score."""
         top, rest = candidates[: self._config.k_init], candidates[self._config.k_init :]
         late = reranker.score(query, [snippets[scored.id].contents for scored in top])
-        first = np.array([scored.score for scored in top])
-        scores = late + self._config.interpolation * first
-        return ranked(Scored(scored.id, float(score)) for scored, score in zip(top, scores, strict=True)) + rest
+        weight = self._config.interpolation
+        return (
+            ranked(Scored(id, float(score) + weight * first) for score, (id, first) in zip(late, top, strict=True))
+            + rest
+        )
 
 
 class Answerer:

@@ -1,0 +1,129 @@
+"""Fixtures: a scratch home, the shared real data if it is there, tiny random models, a demo index."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from biorag.config import Config
+from biorag.types import Snippet
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+WORDS = "aspirin ibuprofen warfarin heparin liver kidney heart lung fever pain gene protein cell virus".split()
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch, tmp_path):
+    """No setting of the developer's machine reaches a test; the home is a scratch folder."""
+    for name in list(os.environ):
+        if name.startswith("BIORAG_") and name != "BIORAG_TEST_QDRANT_URL" or name == "QDRANT_API_KEY":
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("BIORAG_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def config(tmp_path) -> Config:
+    return Config(home=tmp_path / "home", name="test")
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"the shared development data is not at {SHARED_DATA}")
+    return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def snippets() -> list[Snippet]:
+    """Twelve small snippets on distinct subjects."""
+    texts = [
+        ("Aspirin and fever", "Aspirin lowers fever and relieves pain by blocking cyclooxygenase."),
+        ("Warfarin", "Warfarin blocks vitamin K recycling and thins the blood."),
+        ("Heparin", "Heparin activates antithrombin and acts at once."),
+        ("Metformin", "Metformin suppresses glucose production in the liver."),
+        ("Insulin", "Insulin moves glucose into muscle and fat cells."),
+        ("Malaria", "Malaria is caused by Plasmodium parasites carried by mosquitoes."),
+        ("Tuberculosis", "Tuberculosis is treated with isoniazid and rifampicin for months."),
+        ("Asthma?", "Asthma narrows the airways, and inhaled steroids calm them."),
+        ("", "Penicillin breaks the bacterial cell wall."),
+        ("Statins", "Statins inhibit HMG-CoA reductase and lower cholesterol."),
+        ("Digoxin", "Digoxin slows the heart by vagal tone and blocks the sodium pump."),
+        ("Levodopa", "Levodopa is turned into dopamine in the brain of people with Parkinson disease."),
+    ]
+    return [
+        Snippet(f"s{place}", title, content, 1000 + place, {"year": 2000 + place, "type": "Review" if place % 2 else "Trial"})
+        for place, (title, content) in enumerate(texts)
+    ]
+
+
+def write_medrag(path: Path, snippets: list[Snippet]) -> Path:
+    """Write snippets as MedRAG JSONL."""
+    rows = [
+        {"id": s.id, "title": s.title, "content": s.content, "contents": s.contents, "PMID": s.pmid, **s.metadata}
+        for s in snippets
+    ]
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def corpus_file(tmp_path, snippets) -> Path:
+    return write_medrag(tmp_path / "corpus.jsonl", snippets)
+
+
+def _tiny_tokenizer(folder: Path) -> None:
+    from transformers import BertTokenizer
+
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "[unused1]", *WORDS, *"abcdefghijklmnopqrstuvwxyz"]
+    vocabulary += [f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"] + [".", ",", "?"]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary))
+    BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
+
+
+def _tiny_bert(folder: Path, seed: int):
+    import torch
+    from transformers import BertConfig, BertModel
+
+    folder.mkdir(parents=True)
+    _tiny_tokenizer(folder)
+    torch.manual_seed(seed)
+    model = BertModel(
+        BertConfig(
+            vocab_size=128,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=64,
+            max_position_embeddings=128,
+        )
+    )
+    model.save_pretrained(folder)
+    return model
+
+
+@pytest.fixture(scope="session")
+def tiny_encoder(tmp_path_factory) -> Path:
+    """A sentence-transformers directory of a tiny random BERT, 32-d."""
+    from sentence_transformers import SentenceTransformer
+
+    folder = tmp_path_factory.mktemp("models")
+    _tiny_bert(folder / "bert", seed=1)
+    SentenceTransformer(str(folder / "bert"), device="cpu").save(str(folder / "encoder"))
+    return folder / "encoder"
+
+
+@pytest.fixture(scope="session")
+def demo_home(tmp_path_factory) -> Path:
+    """A home with the demonstration corpus indexed by the starter encoder as index `default`."""
+    from typer.testing import CliRunner
+
+    from biorag.cli import app
+
+    home = tmp_path_factory.mktemp("demo-home")
+    result = CliRunner().invoke(app, ["index", "demo"], env={"BIORAG_HOME": str(home)})
+    assert result.exit_code == 0, result.output
+    return home
