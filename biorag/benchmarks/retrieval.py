@@ -13,7 +13,7 @@ import numpy as np
 from ir_measures import AP, RR, R, Success, nDCG
 
 from biorag.errors import BadInputError, MissingError
-from biorag.pipeline import Ranking, Retriever
+from biorag.pipeline import Retriever
 from biorag.types import Condition, Question
 
 DEPTH = 100
@@ -96,19 +96,13 @@ def _read_qrels(path: Path) -> dict[str, dict[str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Rankings of a dataset and what they come to."""
+    """Rankings of a dataset (question -> snippet ids, best first) and what they come to."""
 
     dataset: Dataset
-    rankings: Mapping[str, Ranking]
+    run: Mapping[str, Sequence[str]]
     metrics: Mapping[str, float]
     per_question: Mapping[str, Mapping[str, float]]
-
-    def timings_ms(self) -> dict[str, dict[str, float]]:
-        """Return mean, median and 95th percentile of each stage, milliseconds a query."""
-        stages = {stage for ranking in self.rankings.values() for stage in ranking.timings_ms}
-        return {
-            stage: _summary([r.timings_ms.get(stage, 0.0) for r in self.rankings.values()]) for stage in sorted(stages)
-        }
+    timings_ms: Mapping[str, Mapping[str, float]]
 
 
 def _summary(milliseconds: Sequence[float]) -> dict[str, float]:
@@ -123,21 +117,20 @@ def _summary(milliseconds: Sequence[float]) -> dict[str, float]:
 def measure(
     dataset: Dataset, retriever: Retriever, where: tuple[Condition, ...], on_question: Callable[[], None]
 ) -> Measured:
-    """Retrieve the top 100 for each question and compute the measures.
+    """Retrieve the top 100 for each question and compute the measures and the milliseconds of each stage.
 
     A question for which nothing is found counts with zeros.
     """
-    rankings: dict[str, Ranking] = {}
+    run: dict[str, list[str]] = {}
+    stages: dict[str, list[float]] = {}
     for question in dataset.questions:
-        rankings[question.id] = retriever.search(question.text, DEPTH, where)
+        ranking = retriever.search(question.text, DEPTH, where)
+        run[question.id] = [hit.snippet.id for hit in ranking.hits]
+        for stage, milliseconds in ranking.timings_ms.items():
+            stages.setdefault(stage, []).append(milliseconds)
         on_question()
-    metrics, per_question = evaluate(dataset.qrels, {id: ranking_ids(ranking) for id, ranking in rankings.items()})
-    return Measured(dataset, rankings, metrics, per_question)
-
-
-def ranking_ids(ranking: Ranking) -> list[str]:
-    """Return the ids of a ranking, best first."""
-    return [hit.snippet.id for hit in ranking.hits]
+    metrics, per_question = evaluate(dataset.qrels, run)
+    return Measured(dataset, run, metrics, per_question, {stage: _summary(times) for stage, times in stages.items()})
 
 
 def evaluate(qrels: Qrels, run: Mapping[str, Sequence[str]]) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
@@ -165,12 +158,11 @@ def run_scores(length: int) -> list[float]:
     return [round(1.0 / rank, 9) for rank in range(1, length + 1)]
 
 
-def write_run(path: Path, rankings: Mapping[str, Ranking]) -> None:
+def write_run(path: Path, run: Mapping[str, Sequence[str]]) -> None:
     """Write a TREC run file: `qid Q0 docid rank score tag`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as stream:
-        for question, ranking in rankings.items():
-            ids = ranking_ids(ranking)
+        for question, ids in run.items():
             for rank, (id, score) in enumerate(zip(ids, run_scores(len(ids)), strict=True), 1):
                 stream.write(f"{question} Q0 {id} {rank} {score} {TAG}\n")
 
@@ -184,6 +176,6 @@ def write_per_question(path: Path, measured: Measured) -> None:
                 "id": question.id,
                 "text": question.text,
                 "metrics": measured.per_question[question.id],
-                "top": ranking_ids(measured.rankings[question.id])[:10],
+                "top": measured.run[question.id][:10],
             }
             stream.write(json.dumps(row, ensure_ascii=False) + "\n")

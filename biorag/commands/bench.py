@@ -61,7 +61,7 @@ def retrieval(
     with opened(config) as ready, show.progress("Questions", len(data.questions)) as advance:
         measured = bench.measure(data, ready.retriever, options.conditions(where, None), advance)
     if run_file:
-        bench.write_run(run_file, measured.rankings)
+        bench.write_run(run_file, measured.run)
     if per_question:
         bench.write_per_question(per_question, measured)
     report = {
@@ -69,7 +69,7 @@ def retrieval(
         "questions": len(data.questions),
         "config": config.public(),
         "metrics": {metric: round(value, 6) for metric, value in measured.metrics.items()},
-        "timings_ms": measured.timings_ms(),
+        "timings_ms": measured.timings_ms,
     }
     if as_json:
         show.print_json(report)
