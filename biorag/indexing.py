@@ -20,11 +20,9 @@ from biorag.errors import BadInputError
 from biorag.indexes.manifest import Manifest, SourceRecord, installed_versions
 from biorag.indexes.points import LengthCounter
 from biorag.indexes.store import Store, timestamp
-from biorag.types import Encoder, Index, Snippet
+from biorag.types import Encoder, Index, OnProgress, Snippet
 
 logger = logging.getLogger(__name__)
-
-OnProgress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +136,8 @@ def write_index(
     started = time.perf_counter()
     index = store.open(manifest, writable=True)
     try:
+        # Under the lock, so that what another run wrote meanwhile is not overwritten.
+        manifest = store.manifest() or manifest
         store.save(replace(manifest, complete=False, updated=timestamp()))
         writer = _Writer(index, load_encoder)
         for batch in _batches(_winners(sources, found, rejects), store.config.batch_size):

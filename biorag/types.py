@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # importing NumPy costs a third of the time that --help may t
     from numpy.typing import NDArray
 
 Vectors: TypeAlias = "NDArray[np.float32]"
+OnProgress: TypeAlias = Callable[[int], None]  # told how many more are done
 
 
 @dataclass(frozen=True, slots=True)

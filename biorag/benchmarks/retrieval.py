@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from ir_measures import AP, RR, R, Success, nDCG
 
 from biorag.errors import BadInputError, MissingError
 from biorag.pipeline import Retriever
-from biorag.types import Condition, Question
+from biorag.types import Condition, OnProgress, Question
 
 DEPTH = 100
 CUTOFFS = (3, 5, 10, 20, 100)
@@ -114,9 +114,7 @@ def _summary(milliseconds: Sequence[float]) -> dict[str, float]:
     }
 
 
-def measure(
-    dataset: Dataset, retriever: Retriever, where: tuple[Condition, ...], on_question: Callable[[], None]
-) -> Measured:
+def measure(dataset: Dataset, retriever: Retriever, where: tuple[Condition, ...], on_progress: OnProgress) -> Measured:
     """Retrieve the top 100 for each question and compute the measures and the milliseconds of each stage.
 
     A question for which nothing is found counts with zeros.
@@ -128,7 +126,7 @@ def measure(
         run[question.id] = [hit.snippet.id for hit in ranking.hits]
         for stage, milliseconds in ranking.timings_ms.items():
             stages.setdefault(stage, []).append(milliseconds)
-        on_question()
+        on_progress(1)
     metrics, per_question = evaluate(dataset.qrels, run)
     return Measured(dataset, run, metrics, per_question, {stage: _summary(times) for stage, times in stages.items()})
 

@@ -145,7 +145,7 @@ def mirage(
         plan = _plan(config, ready, generator, out, answer, exclude_source, conditions)
         answerer = Answerer(ready.retriever if ready else None, generator, config)
         with show.progress("Questions", total) as advance:
-            work = run.answer_all(chosen, answerer, plan, lambda _: advance(1))
+            work = run.answer_all(chosen, answerer, plan, advance)
     settings = {
         **config.public(),
         "mode": mode or config.mode,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -22,8 +23,9 @@ from rich.table import Table
 from rich.text import Text
 
 from biorag.evidence import best_sentence, matches, terms
-from biorag.types import Answer, Hit
+from biorag.types import Answer, Hit, OnProgress
 
+QUIET_SECONDS = 30.0
 PUBMED = "https://pubmed.ncbi.nlm.nih.gov"
 # Terminal escape sequences and other control characters, which a title must not be able to send.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -54,9 +56,29 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
 
 
 @contextmanager
-def progress(description: str, total: int | None) -> Iterator[Any]:
-    """Show a bar on stderr with count, rate and time left; yields a function `advance(n)`."""
-    columns = (
+def progress(description: str, total: int | None) -> Iterator[OnProgress]:
+    """Show count, rate and time left on stderr: a bar in a terminal, else a line every 30 seconds."""
+    with Progress(*_columns(), console=err, disable=not err.is_terminal) as bar:
+        task = bar.add_task(description, total=total, rate="")
+        started = said = time.monotonic()
+        done = 0
+
+        def advance(count: int = 1) -> None:
+            nonlocal said, done
+            done += count
+            now = time.monotonic()
+            rate = done / max(now - started, 1e-9)
+            bar.update(task, advance=count, rate=f"{rate:,.0f}/s")
+            if not err.is_terminal and now - said >= QUIET_SECONDS:
+                said = now
+                left = f" of {total:,}, {(total - done) / rate:,.0f} s left" if total else ""
+                err.print(f"{description}: {done:,}{left}, {rate:,.1f}/s")
+
+        yield advance
+
+
+def _columns() -> tuple[ProgressColumn, ...]:
+    return (
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
@@ -64,16 +86,6 @@ def progress(description: str, total: int | None) -> Iterator[Any]:
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err, transient=False) as bar:
-        task = bar.add_task(description, total=total, rate="")
-
-        def advance(count: int = 1) -> None:
-            bar.advance(task, count)
-            speed = bar.tasks[task].finished_speed or bar.tasks[task].speed
-            if speed:
-                bar.update(task, rate=f"{speed:,.0f}/s")
-
-        yield advance
 
 
 def hit_json(hit: Hit) -> dict[str, Any]:

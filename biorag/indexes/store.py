@@ -27,6 +27,10 @@ class Store:
         """Where the manifest, the lock and an embedded shard lie."""
         return self.config.indexes / self.config.name
 
+    @property
+    def _path(self) -> Path:
+        return self.folder / "manifest.json"
+
     def manifest(self) -> Manifest | None:
         """Return the index's manifest; None if there is no such index.
 
@@ -39,8 +43,7 @@ class Store:
         ServiceError
             If the server does not answer.
         """
-        path = self.folder / "manifest.json"
-        local = read_manifest(path) if path.is_file() else None
+        local = read_manifest(self._path) if self._path.is_file() else None
         url = self.config.qdrant
         if local and url and local.store.get("url") != url:
             place = local.store.get("url", "the embedded store")
@@ -94,6 +97,9 @@ class Store:
             return ServerIndex(self._client(manifest.store["url"]), manifest, writable)
         from biorag.indexes.edge import EdgeIndex
 
+        if writable and not self._path.is_file():
+            # Before the shard: a run killed in between must not leave points that nothing describes.
+            write_json(self._path, manifest.to_json())
         return EdgeIndex(self.folder, manifest, writable)
 
     def save(self, manifest: Manifest) -> None:
@@ -102,7 +108,7 @@ class Store:
             from biorag.indexes.server import write_remote_manifest
 
             write_remote_manifest(self._client(manifest.store["url"]), manifest.name, manifest)
-        write_json(self.folder / "manifest.json", manifest.to_json())
+        write_json(self._path, manifest.to_json())
 
     def _client(self, url: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
         from biorag.indexes.server import connect

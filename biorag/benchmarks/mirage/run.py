@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,7 @@ from biorag.errors import BadInputError
 from biorag.files import write_json
 from biorag.filters import exclude_pmids
 from biorag.pipeline import Answerer, PromptTooLongError
-from biorag.types import Condition, Question
-
-OnAnswer = Callable[[str], None]
+from biorag.types import Condition, OnProgress, Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class Plan:
     identity: Mapping[str, Any]
 
 
-def answer_all(benchmark: Benchmark, answerer: Answerer, plan: Plan, on_answer: OnAnswer) -> dict[str, Any]:
+def answer_all(benchmark: Benchmark, answerer: Answerer, plan: Plan, on_progress: OnProgress) -> dict[str, Any]:
     """Answer every question that has no result file yet; each file is written as its question ends.
 
     Every question is encoded and answered by itself, so that an interrupted run gives the same bytes.
@@ -63,7 +61,7 @@ def answer_all(benchmark: Benchmark, answerer: Answerer, plan: Plan, on_answer: 
                 answered += 1
                 for stage, milliseconds in timings.items():
                     seconds[stage] = seconds.get(stage, 0.0) + milliseconds / 1000
-            on_answer(task)
+            on_progress(1)
     seconds["wall"] = time.perf_counter() - started
     rounded = {stage: round(value, 3) for stage, value in seconds.items()}
     return {"answered": answered, "resumed": resumed, "seconds": rounded}
