@@ -16,7 +16,6 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
-    ProgressColumn,
     SpinnerColumn,
     TextColumn,
     TimeRemainingColumn,
