@@ -1,0 +1,121 @@
+"""A loopback stand-in for a Qdrant server: its REST paths that biorag uses, over the client's in-memory engine."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from pydantic import TypeAdapter
+from qdrant_client import QdrantClient, models
+
+POINTS = TypeAdapter(list[models.PointStruct])
+QUERIES = TypeAdapter(list[models.QueryRequest])
+
+
+class StandIn:
+    """Serves one in-memory engine; `refuse` may answer a request with a status instead; keeps the requests."""
+
+    def __init__(self, api_key: str | None = None) -> None:
+        self.engine = QdrantClient(":memory:")
+        self.api_key = api_key
+        self.requests: list[tuple[str, str]] = []
+        self.refuse: Callable[[str, str], int | None] = lambda method, path: None
+        self._turn = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(self, method: str, path: str, body: Any) -> Any:
+        routes: list[tuple[str, str, Callable[..., Any]]] = [
+            ("GET", r"/collections/(\w[\w.-]*)/exists", self._exists),
+            ("GET", r"/collections/(\w[\w.-]*)", self._info),
+            ("PUT", r"/collections/(\w[\w.-]*)", self._create),
+            ("PATCH", r"/collections/(\w[\w.-]*)", self._patch),
+            ("PUT", r"/collections/(\w[\w.-]*)/points", self._upsert),
+            ("POST", r"/collections/(\w[\w.-]*)/points", self._retrieve),
+            ("POST", r"/collections/(\w[\w.-]*)/points/count", self._count),
+            ("POST", r"/collections/(\w[\w.-]*)/points/query/batch", self._query),
+        ]
+        for verb, pattern, route in routes:
+            match = re.fullmatch(pattern, path)
+            if match and verb == method:
+                return route(match[1], body)
+        raise KeyError(f"{method} {path}")
+
+    def _exists(self, name: str, body: Any) -> Any:
+        return {"exists": self.engine.collection_exists(name)}
+
+    def _info(self, name: str, body: Any) -> Any:
+        return self.engine.get_collection(name).model_dump(mode="json")
+
+    def _create(self, name: str, body: Any) -> Any:
+        request = models.CreateCollection.model_validate(body)
+        return self.engine.create_collection(
+            name,
+            vectors_config=request.vectors,
+            sparse_vectors_config=request.sparse_vectors,
+            metadata=request.metadata,
+        )
+
+    def _patch(self, name: str, body: Any) -> Any:
+        return self.engine.update_collection(name, metadata=body["metadata"])
+
+    def _upsert(self, name: str, body: Any) -> Any:
+        self.engine.upsert(name, POINTS.validate_python(body["points"]))
+        return {"operation_id": 0, "status": "completed"}
+
+    def _retrieve(self, name: str, body: Any) -> Any:
+        records = self.engine.retrieve(name, body["ids"], with_payload=body.get("with_payload", True))
+        return [record.model_dump(mode="json") for record in records]
+
+    def _count(self, name: str, body: Any) -> Any:
+        return self.engine.count(name).model_dump(mode="json")
+
+    def _query(self, name: str, body: Any) -> Any:
+        answers = self.engine.query_batch_points(name, QUERIES.validate_python(body["searches"]))
+        return [answer.model_dump(mode="json") for answer in answers]
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        stand_in = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def _serve(self) -> None:
+                path = self.path.partition("?")[0]
+                length = int(self.headers.get("Content-Length") or 0)
+                body = json.loads(self.rfile.read(length)) if length else None
+                stand_in.requests.append((self.command, path))
+                status = stand_in.refuse(self.command, path)
+                if stand_in.api_key and self.headers.get("api-key") != stand_in.api_key:
+                    status = 401
+                if status:
+                    self._send(status, {"status": {"error": "refused"}, "time": 0.0})
+                    return
+                with stand_in._turn:
+                    result = stand_in.answer(self.command, path, body)
+                self._send(200, {"result": result, "status": "ok", "time": 0.0})
+
+            def _send(self, status: int, body: Any) -> None:
+                data = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_GET = do_PUT = do_POST = do_PATCH = _serve  # noqa: N815
+
+            def log_message(self, *arguments: object) -> None:
+                pass
+
+        return Handler
