@@ -12,9 +12,9 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.build import Opened, opened, require_generator
-from biorag.config import Config, load_config
+from biorag.config import Config
 from biorag.errors import unknown_name
-from biorag.types import Condition, Generator
+from biorag.types import Generator
 
 if TYPE_CHECKING:
     from biorag.benchmarks.mirage.results import Layout
@@ -24,6 +24,20 @@ app = typer.Typer(no_args_is_help=True, help="Measure retrieval and answers.")
 
 NO_RETRIEVAL = "none"
 METHODS = ("generate", "score")
+GENERATION_SETTINGS = ("max_tokens", "context_window")
+RETRIEVAL_SETTINGS = (
+    "precision",
+    "mode",
+    "fusion",
+    "lambda",
+    "rrf_k",
+    "depth",
+    "rerank",
+    "reranker",
+    "interpolation",
+    "k_init",
+    "k",
+)
 
 
 @app.command()
@@ -135,14 +149,14 @@ def mirage(
 
     if answer not in METHODS:
         raise unknown_name("way to answer", answer, METHODS)
-    config = _mirage_config(ctx)
+    config = options.configured(ctx, mode=None if mode == NO_RETRIEVAL else mode)
     path = demo_file("benchmark.json") if str(benchmark) == DEMO and not benchmark.exists() else benchmark
     chosen = questions.select(questions.load_benchmark(path), task or (), limit, config.seed)
     total = sum(len(asked) for asked in chosen.values())
     with nullcontext(None) if mode == NO_RETRIEVAL else opened(config) as ready:
         generator = require_generator(config)
-        conditions = options.conditions(where, None)
-        plan = _plan(config, ready, generator, out, answer, exclude_source, conditions)
+        how = {"method": answer, "exclude_source": exclude_source, "where": options.conditions(where, None)}
+        plan = _plan(config, ready, generator, out, how)
         answerer = Answerer(ready.retriever if ready else None, generator, config)
         with show.progress("Questions", total) as advance:
             work = run.answer_all(chosen, answerer, plan, advance)
@@ -163,58 +177,36 @@ def mirage(
         _print_mirage(report)
 
 
-def _mirage_config(ctx: typer.Context) -> Config:
-    """Return the configuration, where the mode "none" stands for no retrieval at all."""
-    closed_book = ctx.params.get("mode") == NO_RETRIEVAL
-    flags = {key: value for key, value in ctx.params.items() if key in Config.model_fields}
-    return load_config({**flags, "mode": None if closed_book else flags["mode"]}, ctx.obj["config"])
-
-
 def _plan(
     config: Config,
     ready: Opened | None,
     generator: Generator,
     out: Path,
-    method: str,
-    exclude_source: bool,
-    where: tuple[Condition, ...],
+    how: Mapping[str, Any],
 ) -> Plan:
+    """Return how the questions are answered and what that depends on; `how` are the fields of `Plan`."""
     from biorag.benchmarks.mirage.results import Layout
     from biorag.benchmarks.mirage.run import Plan
 
-    retriever = None
-    if ready:
-        retriever = config.mode + (f"+{config.reranker}" if config.rerank else "")
-    layout = Layout(out, generator.name, config.k, ready.manifest.name if ready else "", retriever)
-    return Plan(
-        method,
-        exclude_source,
-        where,
-        layout,
-        _identity(config, ready, generator, method, exclude_source, where),
-    )
+    retriever = config.mode + (f"+{config.reranker}" if config.rerank else "")
+    corpus = ready.manifest.name if ready else ""
+    layout = Layout(out, generator.name, config.k, corpus, retriever if ready else None)
+    return Plan(**how, layout=layout, identity=_identity(config, ready, generator, how))
 
 
-def _identity(
-    config: Config,
-    ready: Opened | None,
-    generator: Generator,
-    method: str,
-    exclude_source: bool,
-    where: tuple[Condition, ...],
-) -> dict[str, Any]:
+def _identity(config: Config, ready: Opened | None, generator: Generator, how: Mapping[str, Any]) -> dict[str, Any]:
     """Return what determines the answers; a result folder belongs to one of these."""
     from biorag.indexes.manifest import installed_versions
     from biorag.models import generator_hash
 
-    left_out = {"name", "qdrant", "seed", "encoder", "revision", "llm", "prompt", "similarity", "quantize"}
-    settings = {key: value for key, value in config.public().items() if key not in left_out}
     template = config.prompt.read_text(encoding="utf-8") if config.prompt and config.prompt.is_file() else None
+    kept = GENERATION_SETTINGS + (RETRIEVAL_SETTINGS if ready else ())
+    settings = config.public()
     return {
-        "settings": settings if ready else {key: settings[key] for key in ("max_tokens", "context_window")},
-        "answer": method,
-        "exclude_source": exclude_source,
-        "filter": [asdict(condition) for condition in where],
+        "settings": {key: settings[key] for key in kept},
+        "answer": how["method"],
+        "exclude_source": how["exclude_source"],
+        "filter": [asdict(condition) for condition in how["where"]],
         "prompt": template,
         "generator": {"name": generator.name, "sha256": generator_hash(config.llm)},
         "index": ready.manifest.fingerprint() if ready else None,

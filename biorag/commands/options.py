@@ -87,13 +87,14 @@ PromptFile = Annotated[
 Seed = Annotated[int | None, option("seed", "--seed", help="Seed of whatever is drawn.")]
 
 
-def configured(ctx: typer.Context) -> Config:
+def configured(ctx: typer.Context, **changes: Any) -> Config:
     """Return the configuration of a command: its options over variables, file and defaults.
 
-    An option whose parameter has a setting's name sets it, so commands need not pass them on one by one.
+    An option whose parameter has a setting's name sets it, so commands need not pass them on one by one;
+    `changes` take the place of some.
     """
     flags = {name: value for name, value in ctx.params.items() if name in Config.model_fields}
-    return load_config(flags, ctx.obj["config"])
+    return load_config({**flags, **changes}, ctx.obj["config"])
 
 
 def conditions(filters: list[str] | None, excluded: list[int] | None) -> tuple[Condition, ...]:
