@@ -33,8 +33,8 @@ def search(
 ) -> None:
     """Find the snippets that speak to a query.
 
-    Examples
-    --------
+    Examples:
+
       biorag search "isoniazid neuropathy"
 
       biorag search "GDF15 in inflammation" --name pubmed --mode bm25 --no-rerank -k 10 --json
@@ -78,8 +78,8 @@ def ask(
 ) -> None:
     """Answer a question from the evidence, with citations that were checked.
 
-    Examples
-    --------
+    Examples:
+
       biorag ask "Why is pyridoxine given together with isoniazid?"
 
       biorag ask "Which vitamin is given with isoniazid?" -o A=thiamine -o B=pyridoxine -o C=folate

@@ -62,8 +62,8 @@ def retrieval(
 
     success@k, at least one relevant snippet in the top k, is what the M+C paper calls Recall@k.
 
-    Examples
-    --------
+    Examples:
+
       biorag bench retrieval data/bioasq --name pubmed
 
       biorag bench retrieval data/bioasq --mode bm25 --no-rerank --run-file runs/bm25.trec --json
@@ -137,8 +137,8 @@ def mirage(
 
     Result files are in MIRAGE's layout, so its evaluate.py gives the same accuracy.
 
-    Examples
-    --------
+    Examples:
+
       biorag bench mirage --benchmark benchmark.json --limit 20 --out runs/hybrid
 
       biorag bench mirage --benchmark benchmark.json --mode none --answer score --out runs/closed-book

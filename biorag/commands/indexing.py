@@ -41,8 +41,8 @@ def index(
 
     What the index holds unchanged is skipped, so a run that was interrupted goes on where it stopped.
 
-    Examples
-    --------
+    Examples:
+
       biorag index demo
 
       biorag index pubmed/ --name pubmed --on-bad-line skip

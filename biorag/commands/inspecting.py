@@ -29,8 +29,8 @@ def info(
 ) -> None:
     """Show what an index holds and what it was made with, or list the indexes, or the settings.
 
-    Examples
-    --------
+    Examples:
+
       biorag info
 
       biorag info demo --json
@@ -116,8 +116,8 @@ def _size(folder: Path) -> int:
 def models(ctx: typer.Context, as_json: options.Json = False) -> None:
     """List the models that are on this machine, and how to name others.
 
-    Examples
-    --------
+    Examples:
+
       biorag models
 
       biorag models --json
@@ -175,8 +175,8 @@ class Check:
 def doctor(ctx: typer.Context, as_json: options.Json = False) -> None:
     """Check what is installed, which models are found, and whether a question works from end to end.
 
-    Examples
-    --------
+    Examples:
+
       biorag doctor
 
       biorag doctor --json
