@@ -1,0 +1,233 @@
+"""MIRAGE's benchmark file: the real one, the demonstration, and what may be wrong with one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from biorag.benchmarks.mirage.questions import load_benchmark, select
+from biorag.corpus.sources import demo_file
+from biorag.errors import BadInputError, MissingError, UsageError
+from biorag.types import Question
+
+COUNTS = {"medqa": 1273, "medmcqa": 4183, "pubmedqa": 500, "bioasq": 618, "mmlu": 1089}
+GOOD = {"question": "Which?", "options": {"A": "yes", "B": "no"}, "answer": "A", "PMID": [12]}
+
+
+@pytest.fixture(scope="module")
+def real_path(shared_data):
+    return shared_data / "mirage" / "benchmark.json"
+
+
+@pytest.fixture(scope="module")
+def real(real_path):
+    return load_benchmark(real_path)
+
+
+@pytest.fixture
+def numbered():
+    return {task: [Question(f"{task}-{place:03}", "?") for place in range(50)] for task in ("one", "two")}
+
+
+def ids(benchmark):
+    return {task: [question.id for question in questions] for task, questions in benchmark.items()}
+
+
+def write(tmp_path, value):
+    path = tmp_path / "benchmark.json"
+    path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
+    return path
+
+
+# --- the real benchmark -------------------------------------------------------------------------------------
+
+
+def test_real_counts_are_those_of_the_paper(real):
+    assert {task: len(questions) for task, questions in real.items()} == COUNTS
+    assert sum(len(questions) for questions in real.values()) == 7663
+
+
+def test_real_questions_say_what_the_file_says(real, real_path):
+    recorded = json.loads(real_path.read_text(encoding="utf-8"))
+    for task, questions in real.items():
+        assert [question.id for question in questions] == sorted(recorded[task])
+        for question in questions:
+            record = recorded[task][question.id]
+            assert question.text == record["question"]
+            assert dict(question.options) == record["options"]
+            assert question.answer == record["answer"]
+            assert list(question.pmids) == record.get("PMID", [])
+
+
+def test_the_two_literature_tasks_and_no_others_have_sources(real):
+    assert {task for task, questions in real.items() if any(question.pmids for question in questions)} == {
+        "pubmedqa",
+        "bioasq",
+    }
+
+
+def test_real_sample_sizes(real):
+    assert {task: len(asked) for task, asked in select(real, (), 20, 0).items()} == dict.fromkeys(COUNTS, 20)
+    larger = select(real, ["bioasq", "medqa"], 1000, 0)
+    assert {task: len(asked) for task, asked in larger.items()} == {"bioasq": 618, "medqa": 1000}
+
+
+# --- choosing -----------------------------------------------------------------------------------------------
+
+
+def test_no_limit_asks_everything_in_order(numbered):
+    assert ids(select(numbered, (), None, 7)) == ids(numbered)
+    assert ids(select(numbered, (), 50, 7)) == ids(numbered)
+    assert ids(select(numbered, (), 51, 7)) == ids(numbered)
+
+
+def test_only_the_asked_tasks_are_chosen(numbered):
+    assert ids(select(numbered, ["two"], None, 0)) == {"two": ids(numbered)["two"]}
+
+
+def test_the_sample_depends_on_the_seed_alone(numbered):
+    first = ids(select(numbered, (), 10, 3))
+    assert ids(select(numbered, (), 10, 3)) == first
+    assert ids(select(numbered, ["two"], 10, 3)) == {"two": first["two"]}
+    assert ids(select(numbered, (), 10, 4)) != first
+
+
+def test_the_sample_is_a_sample_in_the_order_of_the_questions(numbered):
+    for asked in ids(select(numbered, (), 10, 3)).values():
+        assert asked == sorted(set(asked))
+        assert len(asked) == 10
+    assert ids(select(numbered, ["one"], 10, 3))["one"] != ids(numbered)["one"][:10], "drawn, not the first ten"
+
+
+@pytest.mark.parametrize("seed", [0, 1, 42])
+def test_a_larger_limit_keeps_what_a_smaller_one_chose(numbered, seed):
+    samples = [set(ids(select(numbered, ["one"], limit, seed))["one"]) for limit in (1, 2, 5, 20, 49, 50)]
+    assert [len(sample) for sample in samples] == [1, 2, 5, 20, 49, 50]
+    assert all(small < large for small, large in zip(samples, samples[1:], strict=False))
+
+
+def test_unknown_task_is_named_with_those_there_are(numbered):
+    with pytest.raises(UsageError, match=r"unknown task 'three': use one of one, two"):
+        select(numbered, ["three"], None, 0)
+
+
+def test_nothing_to_ask_is_an_error():
+    with pytest.raises(UsageError, match="no question to ask"):
+        select({"empty": []}, (), None, 0)
+
+
+# --- reading ------------------------------------------------------------------------------------------------
+
+
+def test_questions_come_in_the_order_of_their_ids(tmp_path):
+    path = write(tmp_path, {"b": {"q2": GOOD, "q10": GOOD}, "a": {"z": {**GOOD, "PMID": [1, 2]}}})
+    benchmark = load_benchmark(path)
+    assert ids(benchmark) == {"b": ["q10", "q2"], "a": ["z"]}
+    assert benchmark["a"][0] == Question("z", "Which?", {"A": "yes", "B": "no"}, "A", (1, 2))
+
+
+def test_sources_may_be_absent_and_other_fields_are_passed_over(tmp_path):
+    record = {key: GOOD[key] for key in ("question", "options", "answer")}
+    path = write(tmp_path, {"t": {"q": {**record, "snippets": ["demo_001"]}}})
+    assert load_benchmark(path)["t"] == [Question("q", "Which?", GOOD["options"], "A", ())]
+
+
+def test_the_demonstration_loads_with_thirty_questions_on_its_own_corpus():
+    path = demo_file("benchmark.json")
+    benchmark = load_benchmark(path)
+    assert set(benchmark) == set(COUNTS)
+    assert sum(len(questions) for questions in benchmark.values()) == 30
+    known = {json.loads(line)["id"] for line in demo_file("snippets.jsonl").read_text(encoding="utf-8").splitlines()}
+    supporting = [
+        record["snippets"] for task in json.loads(path.read_bytes()).values() for record in task.values()
+    ]
+    assert all(supporting), "every question names its supporting snippets"
+    assert {id for named in supporting for id in named} <= known
+
+
+# --- what may be wrong --------------------------------------------------------------------------------------
+
+
+def test_missing_file_says_what_to_name(tmp_path):
+    with pytest.raises(MissingError, match=r"nothing\.json is not there.*or 'demo'"):
+        load_benchmark(tmp_path / "nothing.json")
+
+
+@pytest.mark.parametrize("text", ["", "{", "\x00", "[" * 100_000, '{"t": {"q": '])
+def test_no_json_is_refused(tmp_path, text):
+    path = write(tmp_path, text)
+    with pytest.raises(BadInputError, match="is not JSON") as caught:
+        load_benchmark(path)
+    assert str(path) in str(caught.value)
+
+
+def test_no_utf8_is_refused(tmp_path):
+    path = tmp_path / "benchmark.json"
+    path.write_bytes(b'{"t": {"q": "\xff"}}')
+    with pytest.raises(BadInputError, match="is not JSON"):
+        load_benchmark(path)
+
+
+@pytest.mark.parametrize("value", [[], '"text"', 3, None, {"t": []}, {"t": {"q": GOOD}, "u": None}])
+def test_another_shape_is_refused(tmp_path, value):
+    with pytest.raises(BadInputError, match="not MIRAGE's format"):
+        load_benchmark(write(tmp_path, value))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"question": None}, "no question text"),
+        ({"question": "  "}, "no question text"),
+        ({"question": ["Which?"]}, "no question text"),
+        ({"options": None}, "options must be"),
+        ({"options": ["yes", "no"]}, "options must be"),
+        ({"options": {}}, "options must be"),
+        ({"options": {"A": "alone"}}, "options must be"),
+        ({"options": {"A": "yes", "E": "no"}}, "options must be"),
+        ({"options": {"a": "yes", "b": "no"}}, "options must be"),
+        ({"options": {"A": "yes", "B": None}}, "every option must be a text"),
+        ({"options": {"A": "yes", "B": 4}}, "every option must be a text"),
+        ({"answer": "C"}, r"the answer 'C' is none of the options A, B"),
+        ({"answer": None}, "the answer None is none of the options"),
+        ({"answer": "yes"}, "the answer 'yes' is none of the options"),
+        ({"answer": ["A"]}, r"the answer \['A'\] is none of the options"),
+        ({"answer": {"A": 1}}, "is none of the options"),
+        ({"PMID": 12}, "PMID must be a list"),
+        ({"PMID": ["12"]}, "PMID must be a list"),
+        ({"PMID": [1.5]}, "PMID must be a list"),
+        ({"PMID": None}, "PMID must be a list"),
+    ],
+)
+def test_bad_question_is_refused_naming_file_task_question_and_reason(tmp_path, change, reason):
+    path = write(tmp_path, {"fine": {"q0": GOOD}, "medqa": {"q1": GOOD, "q2": {**GOOD, **change}}})
+    with pytest.raises(BadInputError, match=reason) as caught:
+        load_benchmark(path)
+    assert f"benchmark {path}, task medqa, question q2: " in str(caught.value)
+
+
+@pytest.mark.parametrize("record", [None, [], "Which?", 7])
+def test_a_record_that_is_no_object_is_refused(tmp_path, record):
+    with pytest.raises(BadInputError, match="task medqa, question q2: no question text"):
+        load_benchmark(write(tmp_path, {"medqa": {"q2": record}}))
+
+
+@pytest.mark.parametrize("id", ["../x", "..", ".hidden", "a/b", "a\\b", "", "q\n", "q x", "é", "x" * 129, "-o"])
+def test_an_id_that_is_no_safe_file_name_is_refused(tmp_path, id):
+    path = write(tmp_path, {"medqa": {id: GOOD}})
+    with pytest.raises(BadInputError, match="names a result file") as caught:
+        load_benchmark(path)
+    assert str(caught.value).startswith(f"benchmark {path}, task medqa, question {id}")
+
+
+@pytest.mark.parametrize("id", ["0000", "a-b_c.d", "5a67b48cb750ff4455000010", "x" * 128])
+def test_usual_ids_are_taken(tmp_path, id):
+    assert ids(load_benchmark(write(tmp_path, {"medqa": {id: GOOD}}))) == {"medqa": [id]}
+
+
+@pytest.mark.parametrize("task", ["../x", "..", "/tmp/x", "a/b", "", "t\n"])
+def test_a_task_that_is_no_safe_folder_name_is_refused(tmp_path, task):
+    """A task names a folder of result files as an id names a file."""
+    with pytest.raises(BadInputError, match="task"):
+        load_benchmark(write(tmp_path, {task: {"q": GOOD}}))

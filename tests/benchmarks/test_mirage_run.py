@@ -1,0 +1,449 @@
+"""A MIRAGE run: where its files lie, resuming, refusing, what is reported, comparing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from fakes import HashEncoder, OverlapReranker, ScriptedGenerator
+
+from biorag.benchmarks.mirage.results import Layout, read_result, write_result
+from biorag.benchmarks.mirage.run import Plan, answer_all, compare, report, score_all, write_report
+from biorag.errors import BadInputError, MismatchError
+from biorag.indexes.edge import EdgeIndex
+from biorag.indexes.store import Store
+from biorag.pipeline import Answerer, Retriever
+from biorag.types import Question
+
+IDENTITY = {"answer": "generate", "settings": {"k": 3, "mode": "hybrid"}, "generator": {"name": "scripted"}}
+OPTIONS = {"A": "aspirin", "B": "warfarin", "C": "heparin"}
+
+BENCHMARK = {
+    "medqa": [
+        Question("q1", "Which drug blocks vitamin K recycling?", OPTIONS, "B", (1001,)),
+        Question("q2", "Which drug activates antithrombin?", OPTIONS, "C", (1002,)),
+    ],
+    "medmcqa": [
+        Question("q1", "Which drug lowers fever?", OPTIONS, "A", (1000,)),
+        Question("q3", "Does metformin act in the liver?", {"A": "yes", "B": "no"}, "A", (1003,)),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def small_index(tmp_path_factory, snippets):
+    from biorag.config import Config
+
+    encoder = HashEncoder()
+    store = Store(Config(home=tmp_path_factory.mktemp("mirage"), name="test"))
+    index = EdgeIndex(store.folder, store.new_manifest(encoder.identity, 10.0), writable=True)
+    index.upsert(snippets, encoder.encode_snippets([snippet.contents for snippet in snippets]))
+    yield index
+    index.close()
+
+
+@pytest.fixture
+def answerer_of(small_index, config):
+    """An answerer over the twelve snippets with the given generator."""
+    settings = config.replace(k=3, k_init=6)
+
+    def build(generator, closed_book=False):
+        retriever = None if closed_book else Retriever(small_index, HashEncoder(), OverlapReranker(), settings)
+        return Answerer(retriever, generator, settings)
+
+    return build
+
+
+def layout_in(out: Path, retriever: str | None = "hybrid+encoder") -> Layout:
+    return Layout(out, "scripted", 3, "test", retriever)
+
+
+def plan_in(out: Path, method="generate", exclude_source=False, identity=IDENTITY, retriever="hybrid+encoder"):
+    return Plan(method, exclude_source, (), layout_in(out, retriever), identity)
+
+
+def files_under(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def chosen(letter: str, reasoning: str = "text") -> str:
+    return json.dumps({"step_by_step_thinking": reasoning, "relevant_context": "YES", "answer_choice": letter})
+
+
+def nothing(_):
+    pass
+
+
+# --- the layout ---------------------------------------------------------------------------------------------
+
+
+def test_files_lie_where_mirage_looks_for_them():
+    layout = Layout(Path("runs"), "Llama-3-8B", 5, "pubmed", "hybrid+encoder")
+    for task in ("mmlu", "medqa", "pubmedqa", "bioasq"):
+        expected = f"runs/{task}/rag_5/Llama-3-8B/pubmed/hybrid+encoder/test_q1.json"
+        assert layout.file(task, "q1") == Path(expected)
+    assert layout.file("medmcqa", "q1") == Path("runs/medmcqa/rag_5/Llama-3-8B/pubmed/hybrid+encoder/dev_q1.json")
+
+
+def test_files_without_retrieval_lie_under_cot():
+    layout = Layout(Path("runs"), "Llama-3-8B", 5, "", None)
+    assert layout.file("mmlu", "q1") == Path("runs/mmlu/cot/Llama-3-8B/test_q1.json")
+    assert layout.file("medmcqa", "q1") == Path("runs/medmcqa/cot/Llama-3-8B/dev_q1.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("meta-llama/Llama-3-8B", "meta-llama-Llama-3-8B"),
+        ("../../etc", "etc"),
+        ("/models/colbert v2", "models-colbert-v2"),
+        ("..", "model"),
+        ("", "model"),
+        ("SmolLM2-135M-Instruct.Q4_1", "SmolLM2-135M-Instruct.Q4_1"),
+    ],
+)
+def test_a_models_name_is_one_folder(name, folder):
+    assert Layout(Path("runs"), name, 5, "pubmed", name).folder("mmlu") == Path(f"runs/mmlu/rag_5/{folder}/pubmed/{folder}")
+
+
+def test_a_result_file_is_a_list_of_one_reply(tmp_path):
+    path = tmp_path / "new" / "test_q.json"
+    write_result(path, 'β "quoted" \n')
+    assert json.loads(path.read_text(encoding="utf-8")) == ['β "quoted" \n']
+    assert read_result(path) == 'β "quoted" \n'
+    assert read_result(tmp_path / "none.json") is None
+
+
+# --- answering ----------------------------------------------------------------------------------------------
+
+
+def test_every_question_gets_its_file_and_its_evidence(tmp_path, answerer_of):
+    generator = ScriptedGenerator(replies=[chosen("B"), chosen("A"), chosen("A"), chosen("B")])
+    seen = []
+    work = answer_all(BENCHMARK, answerer_of(generator), plan_in(tmp_path), seen.append)
+    folder = "rag_3/scripted/test/hybrid+encoder"
+    assert sorted(files_under(tmp_path)) == [
+        f"medmcqa/{folder}/dev_q1.json",
+        f"medmcqa/{folder}/dev_q3.json",
+        f"medqa/{folder}/test_q1.json",
+        f"medqa/{folder}/test_q2.json",
+        "run.json",
+    ]
+    assert json.loads((tmp_path / "medqa" / folder / "test_q1.json").read_text()) == [chosen("B")]
+    assert json.loads((tmp_path / "medmcqa" / folder / "dev_q3.json").read_text()) == [chosen("B")]
+    assert json.loads((tmp_path / "run.json").read_text()) == IDENTITY
+    assert seen == [1, 1, 1, 1]
+    assert (work["answered"], work["resumed"]) == (4, 0)
+    assert set(work["seconds"]) >= {"encode", "first_stage", "rerank", "generate", "wall"}
+    assert "Warfarin blocks vitamin K recycling" in generator.prompts[0].user
+    assert "Which drug blocks vitamin K recycling?" in generator.prompts[0].user
+    assert generator.prompts[0].user.count("<document n=") == 3
+    assert [schema["properties"]["answer_choice"]["enum"] for schema in generator.schemas] == [
+        ["A", "B", "C"],
+        ["A", "B", "C"],
+        ["A", "B", "C"],
+        ["A", "B"],
+    ]
+
+
+def test_the_retriever_never_sees_the_options(tmp_path, small_index, config):
+    queries = []
+
+    class Listening(Retriever):
+        def search(self, query, limit=None, where=()):
+            queries.append(query)
+            return super().search(query, limit, where)
+
+    answerer = Answerer(Listening(small_index, HashEncoder(), None, config), ScriptedGenerator(), config)
+    answer_all(BENCHMARK, answerer, plan_in(tmp_path), nothing)
+    assert queries == [question.text for asked in BENCHMARK.values() for question in asked]
+
+
+def test_closed_book_runs_use_no_documents_and_lie_under_cot(tmp_path, answerer_of):
+    generator = ScriptedGenerator()
+    answer_all(BENCHMARK, answerer_of(generator, closed_book=True), plan_in(tmp_path, retriever=None), nothing)
+    assert "medqa/cot/scripted/test_q1.json" in files_under(tmp_path)
+    assert "medmcqa/cot/scripted/dev_q3.json" in files_under(tmp_path)
+    assert not any("<document" in prompt.user for prompt in generator.prompts)
+    assert all("relevant_context" not in schema["properties"] for schema in generator.schemas)
+
+
+def test_the_scoring_way_takes_the_likeliest_option(tmp_path, answerer_of):
+    generator = ScriptedGenerator(logprobs={"A": -3.0, "B": -0.25, "C": -2.0})
+    answer_all(BENCHMARK, answerer_of(generator), plan_in(tmp_path, method="score"), nothing)
+    stored = read_result(layout_in(tmp_path).file("medqa", "q1"))
+    assert json.loads(stored) == {"option_logprobs": {"A": -3.0, "B": -0.25, "C": -2.0}, "answer_choice": "B"}
+    scored = score_all(BENCHMARK, layout_in(tmp_path))
+    assert [scoring.strict for scorings in scored.values() for scoring in scorings] == [True] * 4
+    assert [scoring.correct for scoring in scored["medqa"]] == [True, False]
+
+
+# --- resuming -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Interrupted(ScriptedGenerator):
+    """Replies by the question, and is interrupted at the call after `until`."""
+
+    until: int = 10**9
+
+    def generate(self, prompt, schema, max_tokens, on_text=None):
+        if len(self.prompts) == self.until:
+            raise KeyboardInterrupt
+        letters = schema["properties"]["answer_choice"]["enum"]
+        self.replies = [chosen(letters[len(prompt.user) % len(letters)], f"{len(prompt.user)} characters — β")]
+        return super().generate(prompt, schema, max_tokens, on_text)
+
+
+@pytest.mark.parametrize("until", [0, 1, 2, 3])
+def test_an_interrupted_run_goes_on_and_gives_the_same_bytes(tmp_path, answerer_of, until):
+    whole = Interrupted()
+    answer_all(BENCHMARK, answerer_of(whole), plan_in(tmp_path / "whole"), nothing)
+
+    first, second = Interrupted(until=until), Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        answer_all(BENCHMARK, answerer_of(first), plan_in(tmp_path / "parts"), nothing)
+    held = files_under(tmp_path / "parts")
+    assert len(held) == until + 1
+    work = answer_all(BENCHMARK, answerer_of(second), plan_in(tmp_path / "parts"), nothing)
+
+    assert (work["answered"], work["resumed"]) == (4 - until, until)
+    assert first.prompts + second.prompts == whole.prompts, "no question is asked twice, none in another way"
+    assert files_under(tmp_path / "parts") == files_under(tmp_path / "whole")
+    assert held.items() <= files_under(tmp_path / "parts").items()
+
+
+def test_a_finished_run_asks_nothing_again(tmp_path, answerer_of):
+    answer_all(BENCHMARK, answerer_of(ScriptedGenerator()), plan_in(tmp_path), nothing)
+    before, again = files_under(tmp_path), ScriptedGenerator()
+    work = answer_all(BENCHMARK, answerer_of(again), plan_in(tmp_path), nothing)
+    assert (work["answered"], work["resumed"], again.prompts) == (0, 4, [])
+    assert files_under(tmp_path) == before
+
+
+def test_a_file_that_was_deleted_is_made_again(tmp_path, answerer_of):
+    answer_all(BENCHMARK, answerer_of(Interrupted()), plan_in(tmp_path), nothing)
+    before = files_under(tmp_path)
+    layout_in(tmp_path).file("medqa", "q2").unlink()
+    again = Interrupted()
+    assert answer_all(BENCHMARK, answerer_of(again), plan_in(tmp_path), nothing)["answered"] == 1
+    assert len(again.prompts) == 1
+    assert files_under(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[", "[]", "{}", "null", '"reply"', "[1]", "[null]", '["cut of', "[[]]"], ids=lambda text: repr(text)
+)
+def test_a_damaged_result_file_is_named_and_not_overwritten(tmp_path, answerer_of, text):
+    answer_all(BENCHMARK, answerer_of(ScriptedGenerator()), plan_in(tmp_path), nothing)
+    path = layout_in(tmp_path).file("medmcqa", "q1")
+    path.write_text(text)
+    with pytest.raises(BadInputError, match="is damaged: delete it") as caught:
+        answer_all(BENCHMARK, answerer_of(ScriptedGenerator()), plan_in(tmp_path), nothing)
+    assert str(path) in str(caught.value)
+    assert path.read_text() == text
+    with pytest.raises(BadInputError, match="is damaged"):
+        score_all(BENCHMARK, layout_in(tmp_path))
+
+
+def test_a_result_file_that_is_no_utf8_is_damaged(tmp_path):
+    path = tmp_path / "test_q.json"
+    path.write_bytes(b'["\xff"]')
+    with pytest.raises(BadInputError, match="is damaged"):
+        read_result(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"answer": "score"}, "answer"),
+        ({"settings": {"k": 5, "mode": "hybrid"}}, "settings"),
+        ({"generator": {"name": "other"}, "answer": "score"}, "answer, generator"),
+        ({"index": {"name": "other"}}, "index"),
+    ],
+)
+def test_results_of_another_configuration_are_not_mixed(tmp_path, answerer_of, change, named):
+    answer_all(BENCHMARK, answerer_of(ScriptedGenerator()), plan_in(tmp_path), nothing)
+    before, generator = files_under(tmp_path), ScriptedGenerator()
+    with pytest.raises(MismatchError, match=f"a run with another {named}: choose another --out") as caught:
+        answer_all(BENCHMARK, answerer_of(generator), plan_in(tmp_path, identity={**IDENTITY, **change}), nothing)
+    assert caught.value.exit_code == 5
+    assert (generator.prompts, files_under(tmp_path)) == ([], before)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"x"', "3"])
+def test_results_whose_mark_is_damaged_are_not_mixed(tmp_path, answerer_of, text):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(MismatchError, match="choose another --out"):
+        answer_all(BENCHMARK, answerer_of(ScriptedGenerator()), plan_in(tmp_path), nothing)
+
+
+def test_identities_are_compared_as_json(tmp_path, answerer_of):
+    identity = {**IDENTITY, "filter": ({"value": (1, 2)},)}
+    answer_all(BENCHMARK, answerer_of(ScriptedGenerator()), plan_in(tmp_path, identity=identity), nothing)
+    answer_all(BENCHMARK, answerer_of(ScriptedGenerator()), plan_in(tmp_path, identity=identity), nothing)
+
+
+# --- what may come back -------------------------------------------------------------------------------------
+
+
+def test_an_unreadable_reply_is_stored_raw_and_counted_as_mirage_counts_it(tmp_path, answerer_of):
+    raw = ["I am not sure.", "Sorry: no", chosen("B"), "It may be both"]
+    answer_all(BENCHMARK, answerer_of(ScriptedGenerator(replies=list(raw))), plan_in(tmp_path), nothing)
+    layout = layout_in(tmp_path)
+    assert read_result(layout.file("medqa", "q1")) == "I am not sure."
+    assert read_result(layout.file("medmcqa", "q3")) == "It may be both"
+    values = report(score_all(BENCHMARK, layout), {}, {})
+    # medqa: forced A against B and C. medmcqa: B against A, then forced A against A, right by MIRAGE alone.
+    assert values["tasks"]["medqa"]["forced_A"] == 2
+    assert values["tasks"]["medqa"]["accuracy"] == 0.0
+    assert values["tasks"]["medmcqa"]["forced_A"] == 1
+    assert values["tasks"]["medmcqa"]["accuracy"] == 0.5
+    assert values["tasks"]["medmcqa"]["strict_accuracy"] == 0.0
+    assert values["tasks"]["medmcqa"]["parsed"] == 0.5
+
+
+@pytest.mark.parametrize("choice", ['["B"]', '{"B": 1}', "null", "7", '"B or C"'])
+def test_a_choice_that_is_no_letter_is_counted_and_does_not_end_the_run(tmp_path, answerer_of, choice):
+    raw = '{"step_by_step_thinking": "x", "answer_choice": ' + choice + "}"
+    one = {"medqa": BENCHMARK["medqa"][:1]}
+    answer_all(one, answerer_of(ScriptedGenerator(replies=[raw])), plan_in(tmp_path), nothing)
+    assert read_result(layout_in(tmp_path).file("medqa", "q1")) == raw
+    (scoring,) = score_all(one, layout_in(tmp_path))["medqa"]
+    assert not scoring.strict
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        '{"step_by_step_thinking": "half a pair \\ud83d", "answer_choice": "B"}',
+        'no JSON, half a pair \ud83d: B',
+    ],
+)
+def test_half_a_surrogate_pair_in_a_reply_does_not_end_the_run(tmp_path, answerer_of, raw):
+    one = {"medqa": BENCHMARK["medqa"][:1]}
+    answer_all(one, answerer_of(ScriptedGenerator(replies=[raw])), plan_in(tmp_path), nothing)
+    json.loads(layout_in(tmp_path).file("medqa", "q1").read_bytes())
+    (scoring,) = score_all(one, layout_in(tmp_path))["medqa"]
+    assert scoring.correct
+
+
+def test_a_question_too_long_for_the_window_is_answered_with_that_and_counted(tmp_path, answerer_of):
+    generator = ScriptedGenerator(context_window=500)
+    long = Question("long", "Which drug? " * 500, OPTIONS, "B")
+    answer_all({"medqa": [long, BENCHMARK["medqa"][0]]}, answerer_of(generator), plan_in(tmp_path), nothing)
+    assert "does not fit the generator's window of 500 tokens" in read_result(layout_in(tmp_path).file("medqa", "long"))
+    long_scoring, short_scoring = score_all({"medqa": [long, BENCHMARK["medqa"][0]]}, layout_in(tmp_path))["medqa"]
+    assert (long_scoring.strict, long_scoring.forced) == (False, True)
+    assert short_scoring.strict
+
+
+# --- evidence left out --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exclude", [False, True])
+def test_the_records_a_question_was_made_from_can_be_left_out(tmp_path, answerer_of, exclude):
+    generator = ScriptedGenerator()
+    answer_all(BENCHMARK, answerer_of(generator), plan_in(tmp_path, exclude_source=exclude), nothing)
+    sources = ["Warfarin blocks vitamin K", "Heparin activates", "Aspirin lowers fever", "Metformin suppresses"]
+    found = [source in prompt.user for source, prompt in zip(sources, generator.prompts, strict=True)]
+    assert found == [not exclude] * 4
+    assert all(prompt.user.count("<document n=") == 3 for prompt in generator.prompts), "others take their place"
+
+
+# --- the report ---------------------------------------------------------------------------------------------
+
+
+def test_the_report_holds_every_figure(tmp_path, answerer_of):
+    replies = [chosen("B"), chosen("B"), chosen("A"), chosen("A")]
+    answer_all(BENCHMARK, answerer_of(ScriptedGenerator(replies=replies)), plan_in(tmp_path), nothing)
+    values = report(score_all({**BENCHMARK, "empty": []}, layout_in(tmp_path)), {"k": 3}, {"index": "i"})
+    assert values == {
+        "tasks": {
+            "medqa": {
+                "n": 2,
+                "accuracy": 0.5,
+                "std": pytest.approx((0.5 * 0.5 / 2) ** 0.5),
+                "strict_accuracy": 0.5,
+                "parsed": 1.0,
+                "forced_A": 0,
+            },
+            "medmcqa": {
+                "n": 2,
+                "accuracy": 1.0,
+                "std": 0.0,
+                "strict_accuracy": 1.0,
+                "parsed": 1.0,
+                "forced_A": 0,
+            },
+        },
+        "average": 0.75,
+        "config": {"k": 3},
+        "manifest": {"index": "i"},
+    }
+    write_report(tmp_path, values)
+    assert json.loads((tmp_path / "report.json").read_text()) == json.loads(json.dumps(values))
+
+
+def test_a_question_without_a_file_cannot_be_scored(tmp_path):
+    with pytest.raises(BadInputError, match=r"question q1 of medqa has no result file .*test_q1\.json: run it first"):
+        score_all(BENCHMARK, layout_in(tmp_path))
+
+
+# --- comparing ----------------------------------------------------------------------------------------------
+
+
+def finished(out, answerer_of, letters, benchmark=BENCHMARK):
+    """Run with these letters as replies, and write the report."""
+    generator = ScriptedGenerator(replies=[chosen(letter) for letter in letters])
+    answer_all(benchmark, answerer_of(generator), plan_in(out), nothing)
+    layout = {"llm": "scripted", "k": 3, "corpus": "test", "retriever": "hybrid+encoder"}
+    write_report(out, report(score_all(benchmark, layout_in(out)), {}, {"layout": layout}))
+    return layout_in(out)
+
+
+def test_two_runs_are_compared_question_by_question(tmp_path, answerer_of):
+    right = finished(tmp_path / "right", answerer_of, "BCAA")
+    finished(tmp_path / "wrong", answerer_of, "AACB")
+    found = compare(BENCHMARK, right, tmp_path / "wrong", seed=0)
+    assert (found.questions, found.difference, found.low, found.high, found.p_value) == (4, 1.0, 1.0, 1.0, 0.0)
+    same = compare(BENCHMARK, right, tmp_path / "right", seed=0)
+    assert (same.difference, same.low, same.high, same.p_value) == (0.0, 0.0, 0.0, 1.0)
+
+
+def test_the_layout_of_the_other_run_is_its_own(tmp_path, answerer_of):
+    ours = finished(tmp_path / "ours", answerer_of, "BCAA")
+    answer_all(
+        BENCHMARK,
+        answerer_of(ScriptedGenerator(replies=[chosen(letter) for letter in "BAAA"]), closed_book=True),
+        plan_in(tmp_path / "closed", retriever=None),
+        nothing,
+    )
+    recorded = {"llm": "scripted", "k": 3, "corpus": "", "retriever": None}
+    write_report(tmp_path / "closed", {"manifest": {"layout": recorded}})
+    assert compare(BENCHMARK, ours, tmp_path / "closed", seed=0).difference == pytest.approx(0.25)
+
+
+def test_a_task_without_questions_does_not_stop_a_comparison(tmp_path, answerer_of):
+    ours = finished(tmp_path, answerer_of, "BCAA")
+    found = compare({**BENCHMARK, "empty": []}, ours, tmp_path, seed=0)
+    assert (found.questions, found.difference) == (4, 0.0)
+
+
+@pytest.mark.parametrize("text", [None, "", "{}", "[]", '{"manifest": {"layout": {"unknown": 1}}}'])
+def test_a_folder_without_a_finished_run_cannot_be_compared_with(tmp_path, answerer_of, text):
+    ours = finished(tmp_path / "ours", answerer_of, "BCAA")
+    (tmp_path / "other").mkdir()
+    if text is not None:
+        (tmp_path / "other" / "report.json").write_text(text)
+    with pytest.raises(BadInputError, match=r"other holds no report\.json of a finished"):
+        compare(BENCHMARK, ours, tmp_path / "other", seed=0)
+
+
+def test_a_run_that_lacks_questions_cannot_be_compared_with(tmp_path, answerer_of):
+    ours = finished(tmp_path / "ours", answerer_of, "BCAA")
+    finished(tmp_path / "less", answerer_of, "BC", {"medqa": BENCHMARK["medqa"]})
+    with pytest.raises(BadInputError, match="question q1 of medmcqa has no result file"):
+        compare(BENCHMARK, ours, tmp_path / "less", seed=0)

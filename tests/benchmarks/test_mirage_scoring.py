@@ -1,0 +1,347 @@
+"""Scoring against a slow restatement of MIRAGE's published rules, and the figures made from the scores."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biorag.benchmarks.mirage.questions import load_benchmark
+from biorag.benchmarks.mirage.scoring import (
+    Located,
+    Scoring,
+    TaskScore,
+    average,
+    locate,
+    paired_bootstrap,
+    score_reply,
+    stored_reply,
+    task_score,
+)
+from biorag.types import Question
+
+LETTERS = "ABCD"
+MARKER = '"answer_choice": "'
+
+
+def mirage_letter(reply: str) -> tuple[str, bool]:
+    """What MIRAGE's evaluate.py makes of a file's first string, rule by rule, and whether no rule fitted."""
+    sentence = reply.split(MARKER)[-1].strip()
+    for pattern in [
+        r"^\s*(A|B|C|D)$",
+        r"^\s*(A|B|C|D) or",
+        r"^\s*(A|B|C|D) and",
+        r"^\s*(A|B|C|D)/",
+        r"^\s*(A|B|C|D),",
+        r"[Oo]ption (A|B|C|D)",
+        r":\s*(A|B|C|D)",
+        r"^\s*(A|B|C|D)\.",
+        r'^\s*(A|B|C|D)"',
+        r"^\s*(A|B|C|D):",
+    ]:
+        found = re.findall(pattern, sentence)
+        if len(found) > 0:
+            return found[0].upper(), False
+    return "A", True
+
+
+# --- locate -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reply", "letter", "forced"),
+    [
+        ("B", "B", False),
+        ("  C\n", "C", False),
+        ("D or A", "D", False),
+        ("D and A", "D", False),
+        ("C/D", "C", False),
+        ("C, certainly", "C", False),
+        ("The answer is option C", "C", False),
+        ("Option D is right, option B is not", "D", False),
+        ("The answer is: B", "B", False),
+        ("Answer:\n\nD", "D", False),
+        ("B. the second", "B", False),
+        ('C"}', "C", False),
+        ("D: the fourth", "D", False),
+        ('{"answer_choice": "C"}', "C", False),
+        ('{"answer_choice": "A"} or rather {"answer_choice": "D"}', "D", False),
+        ('{"step_by_step_thinking": "option A", "answer_choice": "B"}', "B", False),
+        ('{"answer_choice": "B", "step_by_step_thinking": "x"}', "B", False),
+        ('{"answer_choice": "Because: D"}', "D", False),
+        ('{"answer_choice":"B"}', "A", True),
+        ("B. but option C", "C", False),
+        ("B: then A", "B", False),
+        ("A: D", "D", False),
+        ("", "A", True),
+        ("b", "A", True),
+        ("OPTION C", "A", True),
+        ("E", "A", True),
+        ("(B)", "A", True),
+        ("I do not know", "A", True),
+        ("Bacteria", "A", True),
+        ("cause: Diabetes", "D", False),
+        ('{"step_by_step_thinking": "cut off', "A", True),
+        ('{"answer_choice": "E"}', "A", True),
+    ],
+)
+def test_locate_on_golden_cases(reply, letter, forced):
+    assert locate(reply) == Located(letter, forced)
+    assert mirage_letter(reply) == (letter, forced), "the restatement in this test is wrong"
+
+
+PIECES = st.sampled_from(
+    [*"ABCDEabx", *" \n\t\u2003:./,\"'{}[]()", " or", " and", "Option ", "option ", MARKER, '"answer_choice":', "\\"]
+)
+TEXTS = st.one_of(st.text(max_size=60), st.lists(PIECES, max_size=14).map("".join))
+
+
+@settings(max_examples=600, deadline=None)
+@given(TEXTS)
+def test_locate_is_what_mirage_does(text):
+    assert tuple(locate(text)) == mirage_letter(text)
+
+
+# --- stored_reply -------------------------------------------------------------------------------------------
+
+
+def replied(**fields):
+    return json.dumps(fields)
+
+
+HOSTILE = [
+    "Option A is wrong",
+    f"They say {MARKER}A",
+    f'{{{MARKER}A"}}',
+    'the answer: A, not "B"',
+    "answer: D\n: C",
+    "A/B, C or D and A",
+    "\\",
+    "\\\\" + MARKER,
+    "β ≥ 2 — μg",
+    "\u2028\u0000\u007f",
+]
+
+
+@pytest.mark.parametrize("choice", LETTERS)
+@pytest.mark.parametrize("reasoning", HOSTILE)
+def test_a_stored_reply_gives_its_choice_back(choice, reasoning):
+    stored = stored_reply(choice, replied(step_by_step_thinking=reasoning, answer_choice=choice))
+    assert mirage_letter(stored) == (choice, False)
+    assert locate(stored) == Located(choice, False)
+    assert json.loads(stored) == {"step_by_step_thinking": reasoning, "answer_choice": choice}
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    choice=st.sampled_from(LETTERS),
+    others=st.dictionaries(
+        TEXTS.filter(lambda key: key != "answer_choice"), st.one_of(TEXTS, st.lists(TEXTS, max_size=2)), max_size=3
+    ),
+    choice_first=st.booleans(),
+)
+def test_a_stored_reply_gives_its_choice_back_whatever_stands_beside_it(choice, others, choice_first):
+    fields = {"answer_choice": choice, **others} if choice_first else {**others, "answer_choice": choice}
+    stored = stored_reply(choice, json.dumps(fields))
+    assert mirage_letter(stored) == (choice, False)
+    assert json.loads(stored) == fields
+    assert list(json.loads(stored))[-1] == "answer_choice"
+
+
+def test_a_stored_reply_spells_the_choice_as_mirage_reads_it():
+    assert stored_reply("B", replied(answer_choice=" (b). ")) == '{"answer_choice": "B"}'
+    assert stored_reply("C", '{"a":1,"answer_choice":"C"}') == '{"a": 1, "answer_choice": "C"}'
+
+
+@pytest.mark.parametrize("reply", ["I think B", '{"answer_choice": "B"', 'Sure: {"answer_choice": "B"}', "[]", ""])
+def test_what_is_not_the_json_asked_for_is_stored_as_it_came(reply):
+    assert stored_reply(None, reply) == reply
+    assert stored_reply("B", reply) == reply
+
+
+def test_json_without_a_readable_choice_is_stored_as_it_came():
+    reply = replied(step_by_step_thinking="x", answer_choice="all of them")
+    assert stored_reply(None, reply) == reply
+
+
+# --- score_reply --------------------------------------------------------------------------------------------
+
+ASKED = Question("q", "?", {"A": "a", "B": "b", "C": "c"}, "B")
+
+
+@pytest.mark.parametrize(
+    ("reply", "correct", "strict", "forced"),
+    [
+        ('{"step_by_step_thinking": "x", "answer_choice": "B"}', True, True, False),
+        ('{"step_by_step_thinking": "x", "answer_choice": "C"}', False, True, False),
+        ('{"answer_choice": "D"}', False, False, False),
+        ("B", True, False, False),
+        ("It is B", False, False, True),
+        ('Sure! {"answer_choice": "B"}', True, False, False),
+        ('["B"]', False, False, True),
+        ('{"answer": "B"}', False, False, True),
+        ('{"answer_choice": null}', False, False, True),
+        ('{"answer_choice": ["B"]}', False, False, True),
+        ('{"answer_choice": {"B": 1}}', False, False, True),
+        ("", False, False, True),
+    ],
+)
+def test_score_reply(reply, correct, strict, forced):
+    expected_letter, expected_forced = mirage_letter(reply)
+    scoring = score_reply(ASKED, reply)
+    assert (scoring.correct, scoring.forced) == (expected_letter == "B", expected_forced)
+    assert scoring == Scoring(correct, strict, forced)
+
+
+def test_forced_a_is_right_where_a_is_the_answer():
+    question = Question("q", "?", {"A": "a", "B": "b"}, "A")
+    assert score_reply(question, "no idea") == Scoring(correct=True, strict=False, forced=True)
+
+
+JSON_VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), TEXTS),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(TEXTS, JSON_VALUES.map(json.dumps), JSON_VALUES.map(lambda value: json.dumps({"answer_choice": value}))))
+def test_any_reply_can_be_scored(reply):
+    letter, forced = mirage_letter(reply)
+    scoring = score_reply(ASKED, reply)
+    assert (scoring.correct, scoring.forced) == (letter == "B", forced)
+    if scoring.strict:
+        assert json.loads(reply)["answer_choice"] in list("ABC")
+
+
+def test_a_run_without_one_readable_reply_scores_40_13_percent_on_the_real_benchmark(shared_data):
+    benchmark = load_benchmark(shared_data / "mirage" / "benchmark.json")
+    scores = {
+        task: task_score([score_reply(question, "I cannot tell") for question in questions])
+        for task, questions in benchmark.items()
+    }
+    assert round(average(scores), 4) == 0.4013
+    for task, questions in benchmark.items():
+        assert scores[task].accuracy == sum(question.answer == "A" for question in questions) / len(questions)
+        assert scores[task].forced_A == scores[task].n == len(questions)
+        assert scores[task].parsed == scores[task].strict_accuracy == 0
+
+
+# --- task_score, average ------------------------------------------------------------------------------------
+
+
+def test_task_score_on_a_hand_made_case():
+    scorings = [
+        Scoring(correct=True, strict=True, forced=False),
+        Scoring(correct=True, strict=False, forced=True),
+        Scoring(correct=False, strict=True, forced=False),
+        Scoring(correct=True, strict=True, forced=False),
+        Scoring(correct=False, strict=False, forced=True),
+    ]
+    assert task_score(scorings) == TaskScore(
+        n=5,
+        accuracy=0.6,
+        std=pytest.approx(0.2190890230),  # sqrt(0.6 * 0.4 / 5)
+        strict_accuracy=0.4,
+        parsed=0.6,
+        forced_A=2,
+    )
+
+
+@given(st.lists(st.builds(Scoring, st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=40))
+def test_task_score_by_counting(scorings):
+    right = [scoring for scoring in scorings if scoring.correct]
+    score = task_score(scorings)
+    share = len(right) / len(scorings)
+    assert score.n == len(scorings)
+    assert score.accuracy == pytest.approx(share)
+    assert score.std == pytest.approx(math.sqrt(share * (1 - share) / len(scorings)))
+    assert score.strict_accuracy == pytest.approx(len([s for s in right if s.strict]) / len(scorings))
+    assert score.parsed == pytest.approx(len([s for s in scorings if s.strict]) / len(scorings))
+    assert score.forced_A == len([s for s in scorings if s.forced])
+
+
+def test_the_average_weighs_tasks_alike():
+    scores = {
+        "small": task_score([Scoring(True, True, False)]),
+        "large": task_score([Scoring(False, True, False)] * 99),
+    }
+    assert average(scores) == 0.5
+
+
+# --- paired_bootstrap ---------------------------------------------------------------------------------------
+
+
+def slow_bootstrap(ours, theirs, samples, seed):
+    """Resample questions within each task, one by one; return the differences of the task averages."""
+    draw = random.Random(seed)
+    differences = []
+    for _ in range(samples):
+        total = 0.0
+        for task, right in ours.items():
+            places = [draw.randrange(len(right)) for _ in right]
+            total += sum(right[place] - theirs[task][place] for place in places) / len(right)
+        differences.append(total / len(ours))
+    return sorted(differences)
+
+
+def flips(seed, size, share):
+    draw = random.Random(seed)
+    return [draw.random() < share for _ in range(size)]
+
+
+def test_identical_runs_do_not_differ():
+    right = {"one": flips(1, 40, 0.5), "two": flips(2, 30, 0.3)}
+    found = paired_bootstrap(right, right, seed=0)
+    assert (found.questions, found.difference, found.low, found.high, found.p_value) == (70, 0.0, 0.0, 0.0, 1.0)
+
+
+def test_a_clear_gain_has_an_interval_above_zero():
+    found = paired_bootstrap({"t": [True] * 90 + [False] * 10}, {"t": [True] * 40 + [False] * 60}, seed=0)
+    assert found.difference == pytest.approx(0.5)
+    assert 0.35 < found.low < 0.5 < found.high < 0.65
+    assert found.p_value == 0.0
+
+
+def test_one_run_always_right_and_the_other_never():
+    found = paired_bootstrap({"t": [False] * 20}, {"t": [True] * 20}, seed=3)
+    assert (found.difference, found.low, found.high, found.p_value) == (-1.0, -1.0, -1.0, 0.0)
+
+
+def test_the_difference_is_of_task_averages():
+    ours = {"small": [True, True], "large": [False] * 98}
+    theirs = {"small": [False, False], "large": [False] * 98}
+    assert paired_bootstrap(ours, theirs, seed=0).difference == pytest.approx(0.5)
+
+
+def test_turning_the_runs_round_turns_the_sign():
+    ours, theirs = {"t": flips(5, 60, 0.6)}, {"t": flips(6, 60, 0.4)}
+    one, other = paired_bootstrap(ours, theirs, seed=9), paired_bootstrap(theirs, ours, seed=9)
+    assert (one.difference, one.low, one.high) == pytest.approx((-other.difference, -other.high, -other.low))
+    assert one.p_value == other.p_value
+
+
+def test_the_seed_determines_the_comparison():
+    ours, theirs = {"t": flips(5, 60, 0.6)}, {"t": flips(6, 60, 0.4)}
+    assert paired_bootstrap(ours, theirs, seed=1) == paired_bootstrap(ours, theirs, seed=1)
+    assert paired_bootstrap(ours, theirs, seed=1).difference == paired_bootstrap(ours, theirs, seed=2).difference
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_interval_is_that_of_a_slow_bootstrap(seed):
+    ours = {"one": flips(seed, 50, 0.55), "two": flips(seed + 10, 30, 0.5)}
+    theirs = {"one": flips(seed + 20, 50, 0.45), "two": flips(seed + 30, 30, 0.5)}
+    samples = slow_bootstrap(ours, theirs, 4000, seed)
+    found = paired_bootstrap(ours, theirs, seed)
+    gains = [sum(ours[task]) / len(ours[task]) - sum(theirs[task]) / len(theirs[task]) for task in ours]
+    assert found.difference == pytest.approx(sum(gains) / 2)
+    assert found.low == pytest.approx(samples[100], abs=0.02)
+    assert found.high == pytest.approx(samples[3900], abs=0.02)
+    below, above = (sum(s <= 0 for s in samples) / 4000, sum(s >= 0 for s in samples) / 4000)
+    assert found.p_value == pytest.approx(min(1.0, 2 * min(below, above)), abs=0.05)

@@ -1,0 +1,406 @@
+"""Lines to snippets: both record forms, every kind of bad line, round trips, damaged files."""
+
+import gzip
+import json
+import math
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biorag.corpus.readers import Reject, parse_snippet, read_snippets
+from biorag.corpus.sources import MAX_LINE, Source
+from biorag.errors import BadInputError
+from biorag.types import Snippet
+
+RESERVED = {"id", "_id", "title", "content", "contents", "text", "metadata", "PMID", "pmid"}
+GOOD = b'{"id": "g%d", "title": "T", "content": "good", "contents": "T. good", "PMID": 7}'
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22e\nsize 12345\n"
+
+texts = st.text(st.characters(codec="utf-8"), max_size=20)
+scalars = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+)
+json_values = st.recursive(
+    scalars | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=5,
+)
+snippets = st.builds(
+    Snippet,
+    id=texts.filter(bool),
+    title=texts,
+    content=texts.filter(str.strip),
+    pmid=st.none() | st.integers(1, 2**53 - 1),
+    metadata=st.dictionaries(texts.filter(lambda key: key not in RESERVED), json_values, max_size=4),
+)
+
+
+def source(path, data: bytes) -> Source:
+    path.write_bytes(data)
+    return Source(str(path), path)
+
+
+def line_of(record, ensure_ascii: bool = True) -> bytes:
+    return json.dumps(record, ensure_ascii=ensure_ascii).encode("utf-8")
+
+
+def medrag(snippet: Snippet) -> dict:
+    """The record by MedRAG's own rule, written out here again."""
+    whole = snippet.content
+    if snippet.title:
+        joint = " " if snippet.title[-1] in ".?!" else ". "
+        whole = snippet.title + joint + snippet.content
+    base = {"id": snippet.id, "title": snippet.title, "content": snippet.content, "contents": whole}
+    return {**base, "PMID": snippet.pmid, **snippet.metadata}
+
+
+def beir(snippet: Snippet) -> dict:
+    pmid = {} if snippet.pmid is None else {"pmid": snippet.pmid}
+    return {
+        "_id": snippet.id,
+        "title": snippet.title,
+        "text": snippet.content,
+        "metadata": {**pmid, **snippet.metadata},
+    }
+
+
+# --- good records
+
+
+def test_medrag_record():
+    line = line_of(
+        {
+            "id": "pubmed23n0001_0",
+            "title": "Aspirin",
+            "content": "It lowers fever.",
+            "contents": "Aspirin. It lowers fever.",
+            "PMID": 21,
+            "year": 1975,
+            "mesh": ["Aspirin", "Fever"],
+        }
+    )
+    assert parse_snippet(line) == Snippet(
+        "pubmed23n0001_0", "Aspirin", "It lowers fever.", 21, {"year": 1975, "mesh": ["Aspirin", "Fever"]}
+    )
+
+
+def test_beir_record_with_metadata_and_other_fields():
+    line = line_of({"_id": "4983", "title": "Brain", "text": "White matter.", "metadata": {"pmid": "12"}, "year": 2001})
+    assert parse_snippet(line) == Snippet("4983", "Brain", "White matter.", 12, {"year": 2001})
+
+
+@pytest.mark.parametrize(
+    ("title", "contents"),
+    [
+        ("Aspirin", "Aspirin. Text"),
+        ("Aspirin.", "Aspirin. Text"),
+        ("Aspirin?", "Aspirin? Text"),
+        ("Aspirin!", "Aspirin! Text"),
+        ("Aspirin:", "Aspirin:. Text"),
+        ("", "Text"),
+    ],
+)
+def test_contents_is_joined_by_medrags_rule(title, contents):
+    assert parse_snippet(line_of({"id": "a", "title": title, "content": "Text"})).contents == contents
+
+
+@pytest.mark.parametrize("content", [None, "", "  "])
+def test_a_record_with_contents_alone_is_not_given_its_title_twice(content):
+    record = {"id": "a", "title": "Aspirin", "content": content, "contents": "Aspirin. It lowers fever."}
+    assert parse_snippet(line_of(record)).contents == "Aspirin. It lowers fever."
+
+
+@pytest.mark.parametrize("metadata", [{}, {"metadata": None}, {"metadata": {}}])
+def test_beir_record_without_title_or_metadata(metadata):
+    assert parse_snippet(line_of({"_id": "1", "text": "Text", **metadata})) == Snippet("1", "", "Text", None, {})
+
+
+@pytest.mark.parametrize(
+    ("value", "pmid"), [(12, 12), ("12", 12), ("00012", 12), (None, None), ("", None), (2**53 - 1, 2**53 - 1)]
+)
+@pytest.mark.parametrize("key", ["PMID", "pmid"])
+def test_pmid_as_number_or_digits(key, value, pmid):
+    found = parse_snippet(line_of({"id": "a", "content": "Text", key: value}))
+    assert (found.pmid, found.metadata) == (pmid, {})
+
+
+def test_a_whole_number_is_taken_as_an_id():
+    assert parse_snippet(b'{"id": 17, "content": "Text"}').id == "17"
+    assert parse_snippet(b'{"_id": 0, "text": "Text"}').id == "0"
+
+
+def test_shared_pubmed_lines_are_read_whole(shared_data):
+    """Their own `contents` differ from MedRAG's rule by full stops (two after a title, none at the end)."""
+    path = shared_data / "pubmed" / "snippets.jsonl.gz"
+    with gzip.open(path, "rt", encoding="utf-8") as stream:
+        records = [json.loads(next(stream)) for _ in range(500)]
+    reader = read_snippets(Source("pubmed", path))
+    for record in records:
+        snippet = next(reader)
+        assert (snippet.id, snippet.title, snippet.content) == (record["id"], record["title"], record["content"])
+        assert snippet.pmid == record["PMID"]
+        assert snippet.contents == medrag(snippet)["contents"]
+
+
+# --- bad lines
+
+BAD_LINES = {
+    "not JSON": (b"id: 1, content: text", "not JSON"),
+    "cut JSON": (b'{"id": "a", "content": "te', "not JSON"),
+    "two objects": (GOOD % 1 + GOOD % 2, "not JSON"),
+    "byte order mark": (b"\xef\xbb\xbf" + GOOD % 1, "not JSON"),
+    "a list": (b'["a", "b"]', "not a JSON object but list"),
+    "a string": (b'"text"', "not a JSON object but str"),
+    "null": (b"null", "not a JSON object but NoneType"),
+    "NaN alone": (b"NaN", "not a JSON object but float"),
+    "nested too deeply": (b"[" * 100_000, "nested too deeply"),
+    "no id": (b'{"content": "Text"}', "no 'id'"),
+    "empty id": (b'{"id": "", "content": "Text"}', "no 'id'"),
+    "null id": (b'{"id": null, "content": "Text"}', "no 'id'"),
+    "empty _id": (b'{"_id": "", "text": "Text"}', "no '_id'"),
+    "id a list": (b'{"id": ["a"], "content": "Text"}', "'id' is list, not a string"),
+    "id a bool": (b'{"id": true, "content": "Text"}', "'id' is bool, not a string"),
+    "id a float": (b'{"id": 1.5, "content": "Text"}', "'id' is float, not a string"),
+    "_id an object": (b'{"_id": {}, "text": "Text"}', "'_id' is dict, not a string"),
+    "no text": (b'{"id": "a", "title": "T"}', "snippet 'a' has no text"),
+    "blank text": (b'{"id": "a", "content": " \\n", "contents": ""}', "snippet 'a' has no text"),
+    "no text in BEIR": (b'{"_id": "a", "title": "T", "text": ""}', "snippet 'a' has no text"),
+    "title a number": (b'{"id": "a", "title": 5, "content": "Text"}', "'title' is int, not a string"),
+    "content a list": (b'{"id": "a", "content": ["Text"]}', "'content' is list, not a string"),
+    "contents an object": (b'{"id": "a", "contents": {"a": 1}}', "'contents' is dict, not a string"),
+    "text a bool": (b'{"_id": "a", "text": true}', "'text' is bool, not a string"),
+    "metadata a string": (b'{"_id": "a", "text": "Text", "metadata": "x"}', "'metadata' is str, not an object"),
+    "metadata a list": (b'{"_id": "a", "text": "Text", "metadata": [1]}', "'metadata' is list, not an object"),
+    "not UTF-8": (b'{"id": "a", "content": "na\xefve"}', "not UTF-8 (byte 26)"),
+    "UTF-16": (GOOD.decode().encode("utf-16"), "not UTF-8 (byte 0)"),
+    "NaN": (b'{"id": "a", "content": "Text", "x": NaN}', "NaN or infinite"),
+    "infinity": (b'{"id": "a", "content": "Text", "x": {"y": [-Infinity]}}', "NaN or infinite"),
+    "overflowing float": (b'{"id": "a", "content": "Text", "x": 1e999}', "NaN or infinite"),
+    "surrogate in id": (b'{"id": "\\ud800", "content": "Text"}', "'id' has an unpaired surrogate"),
+    "surrogate in title": (b'{"id": "a", "title": "\\udc00", "content": "Text"}', "'title' has an unpaired surrogate"),
+    "surrogate in text": (b'{"_id": "a", "text": "T \\ud83d T"}', "'text' has an unpaired surrogate"),
+    "surrogate in field": (b'{"id": "a", "content": "Text", "x": "\\ud800"}', "unpaired surrogate"),
+    "surrogate in key": (b'{"id": "a", "content": "Text", "\\ud800": 1}', "unpaired surrogate"),
+    "PMID true": (b'{"id": "a", "content": "Text", "PMID": true}', "PMID True is no positive whole number"),
+    "PMID negative": (b'{"id": "a", "content": "Text", "PMID": -5}', "PMID -5 is no positive whole number"),
+    "PMID zero": (b'{"id": "a", "content": "Text", "PMID": 0}', "PMID 0 is no positive whole number"),
+    "PMID a float": (b'{"id": "a", "content": "Text", "PMID": 1.0}', "PMID 1.0 is no positive whole number"),
+    "PMID words": (b'{"id": "a", "content": "Text", "PMID": "PMC12"}', "PMID 'PMC12' is no positive whole number"),
+    "PMID signed digits": (b'{"id": "a", "content": "Text", "PMID": "-5"}', "PMID '-5' is no positive whole number"),
+    "PMID other digits": ('{"id": "a", "content": "Text", "PMID": "²"}'.encode(), "is no positive whole number"),
+    "PMID over 2**53": (b'{"id": "a", "content": "Text", "PMID": 9007199254740992}', "is no positive whole number"),
+    "PMID of 5000 digits": (b'{"id": "a", "content": "Text", "PMID": "' + b"9" * 5000 + b'"}', "digits"),
+    # A store keeps whole numbers in 64 bits and JSON 128 levels deep; beyond that it changes or loses them.
+    "number over 64 bits": (b'{"id": "a", "content": "Text", "x": 1000000000000000000000}', ""),
+    "number under 64 bits": (b'{"id": "a", "content": "Text", "x": {"y": [-9223372036854775809]}}', ""),
+    "field nested too deeply": (b'{"id": "a", "content": "Text", "x": ' + b"[" * 200 + b"]" * 200 + b"}", ""),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_LINES)
+def test_a_bad_line_stops_with_file_line_and_reason(tmp_path, kind):
+    line, reason = BAD_LINES[kind]
+    bad = source(tmp_path / "corpus.jsonl", b"\n".join([GOOD % 1, b"", line, GOOD % 2]))
+    reader = read_snippets(bad)
+    assert next(reader).id == "g1"
+    with pytest.raises(BadInputError) as caught:
+        next(reader)
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / 'corpus.jsonl'}, line 3: ")
+    assert reason in message
+    assert "\n" not in message
+    assert "--on-bad-line skip" in message
+    assert caught.value.exit_code == 3
+
+
+def test_on_reject_collects_every_bad_line_and_the_good_ones_go_on(tmp_path):
+    rows, ids = [], []
+    for place, (line, _) in enumerate(BAD_LINES.values()):
+        rows += [line, GOOD % place, b""]
+        ids.append(f"g{place}")
+    rejects: list[Reject] = []
+    found = list(read_snippets(source(tmp_path / "corpus.jsonl", b"\n".join(rows)), rejects.append))
+    assert [snippet.id for snippet in found] == ids
+    assert [reject.line for reject in rejects] == [1 + 3 * place for place in range(len(BAD_LINES))]
+    for reject, (line, reason) in zip(rejects, BAD_LINES.values(), strict=True):
+        assert reject.file == str(tmp_path / "corpus.jsonl")
+        assert reason in reject.reason
+        assert reject.text == line[:2000].decode("utf-8", "replace")
+
+
+def test_a_field_of_the_longest_numbers_and_of_some_depth_is_kept():
+    line = b'{"id": "a", "content": "Text", "x": [9223372036854775807, -9223372036854775808, [[[[[[[[{"y": 1}]]]]]]]]]}'
+    assert parse_snippet(line).metadata["x"] == [2**63 - 1, -(2**63), [[[[[[[[{"y": 1}]]]]]]]]]
+
+
+def test_no_depth_of_nesting_gets_past_the_parsers_own_error():
+    """The JSON reader and writer give up at different depths, a few levels below Python's recursion limit."""
+    for depth in range(1, 1100):
+        for form in ('{"id": "a", "content": "b", "x": %s}', '{"_id": "a", "text": "b", "metadata": {"x": %s}}'):
+            line = (form % ("[" * depth + "]" * depth)).encode()
+            try:
+                snippet = parse_snippet(line)
+            except ValueError:
+                continue
+            assert len(snippet.digest) == 32
+
+
+# --- damaged files, with and without a place for rejects
+
+
+@pytest.mark.parametrize("on_reject", [None, lambda reject: None])
+@pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.gz"])
+def test_a_git_lfs_pointer_is_named_as_such(tmp_path, name, on_reject):
+    with pytest.raises(BadInputError, match=re.escape(f"{tmp_path / name}, line 1: a Git-LFS pointer")) as caught:
+        list(read_snippets(source(tmp_path / name, LFS), on_reject))
+    assert "git lfs pull" in str(caught.value)
+    assert caught.value.exit_code == 3
+
+
+def test_a_gzip_truncated_anywhere_gives_whole_snippets_then_the_error(tmp_path):
+    lines = [GOOD % place for place in range(40)]
+    whole = [f"g{place}" for place in range(40)]
+    blob = gzip.compress(b"\n".join(lines) + b"\n")
+    for length in range(1, len(blob)):
+        path = tmp_path / "corpus.jsonl.gz"
+        found = []
+        with pytest.raises(BadInputError) as caught:
+            for snippet in read_snippets(source(path, blob[:length])):
+                found.append(snippet.id)
+        assert found == whole[: len(found)]
+        assert str(path) in str(caught.value)
+        if length >= 2:
+            assert "truncated gzip" in str(caught.value)
+
+
+def test_a_truncated_gzip_is_no_line_to_skip(tmp_path):
+    blob = gzip.compress(b"\n".join(GOOD % place for place in range(1000)))
+    rejects: list[Reject] = []
+    with pytest.raises(BadInputError, match=r"corpus\.jsonl\.gz, after line \d+: damaged or truncated gzip"):
+        list(read_snippets(source(tmp_path / "corpus.jsonl.gz", blob[: len(blob) // 2]), rejects.append))
+    assert rejects == []
+
+
+def test_a_gzip_with_a_bit_flipped_in_any_byte_is_read_right_or_refused(tmp_path):
+    blob = gzip.compress(b"\n".join(GOOD % place for place in range(10)), mtime=0)
+    whole = [f"g{place}" for place in range(10)]
+    outcomes = {"refused": 0, "harmless": 0}
+    for place in range(len(blob)):
+        damaged = bytearray(blob)
+        damaged[place] ^= 1 << (place % 8)
+        try:
+            found = [s.id for s in read_snippets(source(tmp_path / "corpus.jsonl.gz", bytes(damaged)))]
+        except BadInputError as error:
+            outcomes["refused"] += 1
+            assert "corpus.jsonl.gz" in str(error)
+        else:
+            outcomes["harmless"] += 1
+            assert found == whole
+    assert outcomes["refused"] > outcomes["harmless"] > 0  # only the header's time, system and flags are harmless
+
+
+def test_bytes_after_the_end_of_a_gzip_are_refused(tmp_path):
+    blob = gzip.compress(GOOD % 1 + b"\n") + b"garbage"
+    with pytest.raises(BadInputError, match="damaged or truncated gzip"):
+        list(read_snippets(source(tmp_path / "corpus.jsonl.gz", blob)))
+
+
+def test_a_gzip_of_several_members_is_read_to_its_end(tmp_path):
+    blob = gzip.compress(GOOD % 1 + b"\n") + gzip.compress(GOOD % 2 + b"\n")
+    assert [s.id for s in read_snippets(source(tmp_path / "corpus.jsonl.gz", blob))] == ["g1", "g2"]
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_line_over_16_mib_is_refused_whatever_becomes_of_bad_lines(tmp_path, zipped):
+    data = GOOD % 1 + b'\n{"id": "a", "content": "' + b"x" * MAX_LINE + b'"}\n'
+    blob = gzip.compress(data, compresslevel=1) if zipped else data
+    with pytest.raises(BadInputError, match=r"corpus, line 2: longer than 16 MiB"):
+        list(read_snippets(source(tmp_path / "corpus", blob), lambda reject: None))
+
+
+def test_a_line_of_nearly_16_mib_is_read(tmp_path):
+    data = b'{"id": "a", "content": "' + b"x" * (MAX_LINE - 100) + b'"}\n'
+    (found,) = read_snippets(source(tmp_path / "corpus.jsonl", data))
+    assert found.content == "x" * (MAX_LINE - 100)
+
+
+# --- properties
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(snippet=snippets, ascii_only=st.booleans())
+def test_medrag_line_gives_the_snippet_back(snippet, ascii_only):
+    back = parse_snippet(line_of(medrag(snippet), ascii_only))
+    assert (back, back.digest) == (snippet, snippet.digest)
+    assert back.contents == medrag(snippet)["contents"]
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(snippet=snippets, ascii_only=st.booleans())
+def test_beir_line_gives_the_snippet_back(snippet, ascii_only):
+    back = parse_snippet(line_of(beir(snippet), ascii_only))
+    assert (back, back.digest) == (snippet, snippet.digest)
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(corpus=st.lists(snippets, max_size=6), zipped=st.booleans(), ends=st.sampled_from([b"\n", b"\r\n", b"\n\n"]))
+def test_a_file_gives_its_snippets_back_in_order(tmp_path_factory, corpus, zipped, ends):
+    data = ends.join(line_of(medrag(snippet)) for snippet in corpus)
+    path = tmp_path_factory.mktemp("round") / "corpus"
+    assert list(read_snippets(source(path, gzip.compress(data) if zipped else data))) == corpus
+
+
+wild_texts = st.text(max_size=8)  # surrogates too
+wild_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.integers(2**62, 2**70) | wild_texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(wild_texts, inner, max_size=3),
+    max_leaves=6,
+)
+wild_records = st.dictionaries(st.sampled_from(sorted(RESERVED)) | wild_texts, wild_json, max_size=7)
+near_records = st.fixed_dictionaries(
+    {"id": wild_texts | wild_json, "content": wild_texts},
+    optional={"title": wild_texts, "PMID": wild_json, "pmid": wild_json, "_id": wild_texts, "metadata": wild_json},
+)
+wild_lines = (
+    st.binary(max_size=60)
+    | st.text().map(lambda text: text.encode("utf-8", "surrogatepass"))
+    | (wild_records | near_records | wild_json).map(line_of)
+    | st.tuples(st.builds(medrag, snippets).map(line_of), st.integers(0, 300)).map(lambda cut: cut[0][: cut[1]])
+)
+
+
+def _finite(value) -> bool:
+    if isinstance(value, dict):
+        return all(map(_finite, value.values()))
+    if isinstance(value, list):
+        return all(map(_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+@settings(derandomize=True, deadline=None, max_examples=400)
+@given(line=wild_lines)
+def test_any_line_is_a_sound_snippet_or_a_value_error(line):
+    try:
+        snippet = parse_snippet(line)
+    except ValueError as error:
+        assert str(error)
+        return
+    assert isinstance(snippet.id, str) and snippet.id
+    assert isinstance(snippet.title, str)
+    assert snippet.content.strip()
+    assert snippet.pmid is None or (type(snippet.pmid) is int and snippet.pmid > 0)
+    assert _finite(dict(snippet.metadata))
+    json.dumps([snippet.id, snippet.title, snippet.content, dict(snippet.metadata)], ensure_ascii=False).encode("utf-8")
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(data=st.binary(max_size=200) | st.lists(wild_lines, max_size=4).map(b"\n".join), zipped=st.booleans())
+def test_any_file_is_read_or_refused_with_our_error(tmp_path_factory, data, zipped):
+    path = tmp_path_factory.mktemp("any") / "corpus"
+    try:
+        for snippet in read_snippets(source(path, gzip.compress(data) if zipped else data)):
+            assert isinstance(snippet, Snippet)
+    except BadInputError as error:
+        assert str(path) in str(error)

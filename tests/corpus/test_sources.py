@@ -1,0 +1,156 @@
+"""From names to files to lines: plain, gzip, folders, BEIR folders, standard input, the demo."""
+
+import gzip
+import hashlib
+import io
+import json
+import types
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biorag.corpus.readers import read_snippets
+from biorag.corpus.sources import Source, demo_file, find_sources, read_lines
+from biorag.errors import BadInputError, BioragError, MissingError
+
+LINES = b'{"id": "a", "content": "one"}\n{"id": "b", "content": "two"}\n'
+
+
+@pytest.fixture
+def spool(tmp_path) -> Path:
+    return tmp_path / "spool" / "standard-input"
+
+
+def pipe(monkeypatch, data: bytes) -> None:
+    monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=io.BytesIO(data)))
+
+
+def ids(sources: list[Source]) -> list[str]:
+    return [snippet.id for source in sources for snippet in read_snippets(source)]
+
+
+def test_a_file_keeps_the_name_the_user_gave(tmp_path, spool, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.txt").write_bytes(LINES)
+    (found,) = find_sources(["mine.txt"], spool)
+    assert (found.name, found.bytes) == ("mine.txt", len(LINES))
+    assert found.sha256() == hashlib.sha256(LINES).hexdigest()
+    assert ids([found]) == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["corpus.jsonl.gz", "corpus.jsonl", "corpus"])
+def test_gzip_is_known_by_its_content_not_its_name(tmp_path, spool, name):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(LINES))
+    (found,) = find_sources([str(path)], spool)
+    assert ids([found]) == ["a", "b"]
+    assert found.sha256() == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_plain_file_named_gz_is_read(tmp_path, spool):
+    (tmp_path / "corpus.jsonl.gz").write_bytes(LINES)
+    assert ids(find_sources([str(tmp_path / "corpus.jsonl.gz")], spool)) == ["a", "b"]
+
+
+def test_a_folder_gives_all_its_corpus_files_in_order_of_path(tmp_path, spool):
+    folder = tmp_path / "pubmed"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "folder.jsonl").mkdir()
+    names = ["chunk_2.jsonl", "chunk_1.jsonl.gz", "sub/chunk_0.json", "x.ndjson", "y.ndjson.gz", "z.json.gz"]
+    for name in names:
+        line = b'{"id": "%s", "content": "text"}\n' % name.encode()
+        (folder / name).write_bytes(gzip.compress(line) if name.endswith(".gz") else line)
+    for name in ("README.md", "chunk_3.jsonl.tmp", "notes.txt"):
+        (folder / name).write_bytes(b"not a corpus")
+    assert ids(find_sources([str(folder)], spool)) == sorted(names)
+
+
+@pytest.mark.parametrize("corpus", ["corpus.jsonl", "corpus.jsonl.gz"])
+def test_a_beir_folder_gives_its_corpus_and_not_its_questions(tmp_path, spool, corpus):
+    line = b'{"_id": "4983", "title": "T", "text": "text", "metadata": {}}\n'
+    (tmp_path / corpus).write_bytes(gzip.compress(line) if corpus.endswith(".gz") else line)
+    (tmp_path / "queries.jsonl").write_bytes(b'{"_id": "q1", "text": "a question"}\n')
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "test.tsv").write_bytes(b"query-id\tcorpus-id\tscore\nq1\t4983\t1\n")
+    (found,) = find_sources([str(tmp_path)], spool)
+    assert found.path == tmp_path / corpus
+    assert ids([found]) == ["4983"]
+
+
+def test_several_names_come_in_the_order_given(tmp_path, spool):
+    for name in "ba":
+        (tmp_path / f"{name}.jsonl").write_bytes(b'{"id": "%s", "content": "text"}' % name.encode())
+    assert ids(find_sources([str(tmp_path / "b.jsonl"), str(tmp_path / "a.jsonl")], spool)) == ["b", "a"]
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_standard_input_is_spooled_and_can_be_read_twice(spool, monkeypatch, zipped):
+    data = gzip.compress(LINES) if zipped else LINES
+    pipe(monkeypatch, data)
+    (found,) = find_sources(["-"], spool)
+    assert (found.name, found.path, spool.read_bytes()) == ("standard input", spool, data)
+    assert ids([found]) == ids([found]) == ["a", "b"]
+
+
+def test_a_bad_line_of_standard_input_is_named_so(spool, monkeypatch):
+    pipe(monkeypatch, LINES + b"oops\n")
+    with pytest.raises(BadInputError, match=r"^standard input, line 3: not JSON"):
+        ids(find_sources(["-"], spool))
+
+
+def test_the_demo_corpus_is_found_and_whole(spool, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (found,) = find_sources(["demo"], spool)
+    assert (found.name, found.path) == ("demo", demo_file("snippets.jsonl"))
+    rows = [json.loads(line) for line in found.path.read_text(encoding="utf-8").splitlines()]
+    assert len({row["id"] for row in rows}) == len(rows) >= 120
+    assert ids([found]) == [row["id"] for row in rows]
+
+
+@pytest.mark.parametrize("name", ["nowhere.jsonl", "Demo", "--", ""])
+def test_a_name_that_is_nothing_is_missing(spool, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    Path("corpus.jsonl").write_bytes(LINES)  # an empty name, as from an unset variable, is not the working folder
+    with pytest.raises(MissingError) as caught:
+        find_sources([name], spool)
+    assert repr(name) in str(caught.value)
+    assert caught.value.exit_code == 4
+
+
+def test_a_folder_without_a_corpus_file_is_bad_input(spool, tmp_path):
+    (tmp_path / "README.md").write_text("nothing here")
+    with pytest.raises(BadInputError, match=r"holds no corpus file: expected names ending in \.jsonl") as caught:
+        find_sources([str(tmp_path)], spool)
+    assert str(tmp_path) in str(caught.value)
+    assert caught.value.exit_code == 3
+
+
+def test_a_file_that_may_not_be_read_is_one_of_our_errors(tmp_path, monkeypatch):
+    """Root reads everything, so the refusal is played."""
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(LINES)
+
+    def refuse(self, *args, **kwargs):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(BioragError, match=r"corpus\.jsonl"):
+        list(read_lines(Source(str(path), path)))
+
+
+@settings(derandomize=True, deadline=None, max_examples=120)
+@given(
+    lines=st.lists(
+        st.binary(max_size=30).map(lambda line: b"{" + line.replace(b"\n", b"")) | st.just(b" "), max_size=8
+    ),
+    last_end=st.booleans(),
+    zipped=st.booleans(),
+)
+def test_lines_and_their_numbers_are_those_of_a_plain_split(tmp_path_factory, lines, last_end, zipped):
+    data = b"\n".join(lines) + (b"\n" if last_end else b"")
+    path = tmp_path_factory.mktemp("lines") / "corpus"
+    path.write_bytes(gzip.compress(data) if zipped else data)
+    expected = [(n, line.rstrip(b"\r")) for n, line in enumerate(data.split(b"\n"), start=1) if line.strip()]
+    assert list(read_lines(Source("corpus", path))) == expected

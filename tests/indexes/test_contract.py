@@ -1,0 +1,528 @@
+"""One contract for every store: embedded Edge, a server's stand-in, and a real server where one is named.
+
+BM25 and dense scores are held against slow references written here from the formulas.
+"""
+
+import json
+import math
+import os
+import re
+import threading
+import uuid
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import strategies as st
+from qdrant_client import QdrantClient
+from qdrant_edge import Bm25, Bm25Config
+from rank_bm25 import BM25Okapi
+
+from biorag.corpus.readers import parse_snippet
+from biorag.filters import exclude_pmids
+from biorag.indexes.edge import EdgeIndex
+from biorag.indexes.manifest import Manifest
+from biorag.indexes.points import Bm25Encoder, Bm25Parameters, LengthCounter
+from biorag.indexes.server import ServerIndex, connect
+from biorag.types import Condition, EncoderIdentity, Probe, Scored, Snippet
+
+SERVER = os.environ.get("BIORAG_TEST_QDRANT_URL")
+STORES = ["edge", "memory"] + (["server"] if SERVER else [])
+DIMENSION = 16
+K, B = 0.9, 0.4
+WORDS = (
+    "liver livers heart hearts kidney virus viral infection infected gene genes protein fever aspirin the of in "
+    "treatment treated patients randomized trial statin cholesterol insulin glucose β-blocker naïve HMG-CoA p53 5.5"
+)
+VOCABULARY = WORDS.split()
+
+pytestmark = pytest.mark.filterwarnings("ignore:Local mode performs exact")
+
+
+class OneAtATimeClient(QdrantClient):
+    """The client's in-memory mode is no server: it does not bear the parallel upserts that a server does."""
+
+    lock = threading.Lock()
+
+    def upsert(self, *args, **kwargs):
+        with self.lock:
+            return super().upsert(*args, **kwargs)
+
+
+def manifest(similarity: str = "cosine", avg_len: float = 12.0, name: str = "test") -> Manifest:
+    return Manifest(
+        name=name,
+        encoder=EncoderIdentity("random", "", "f" * 64, DIMENSION),
+        similarity=similarity,
+        quantized=False,
+        bm25=Bm25Parameters(K, B, avg_len),
+        store={"kind": "edge"},
+        created="",
+        updated="",
+    )
+
+
+@pytest.fixture(params=STORES)
+def make_index(request, tmp_path):
+    """Makes an empty writable index of the store; all are closed at the end."""
+    made = []
+
+    def make(similarity: str = "cosine", avg_len: float = 12.0):
+        name = f"biorag-test-{uuid.uuid4()}"
+        wanted = manifest(similarity, avg_len, name)
+        if request.param == "edge":
+            index = EdgeIndex(tmp_path / name, wanted, writable=True)
+        else:
+            client = connect(SERVER, None, 30) if request.param == "server" else OneAtATimeClient(":memory:")
+            index = ServerIndex(client, wanted, writable=True)
+        made.append((name, index))
+        return index
+
+    yield make
+    for name, index in made:
+        if request.param == "server":
+            QdrantClient(SERVER).delete_collection(name)
+        index.close()
+
+
+@pytest.fixture
+def empty_index(make_index):
+    return make_index()
+
+
+@pytest.fixture
+def index(make_index, snippets):
+    """The twelve snippets under random vectors."""
+    made = make_index()
+    made.upsert(snippets, random_vectors(len(snippets)))
+    return made
+
+
+def random_vectors(count: int, seed: int = 0) -> np.ndarray:
+    """Vectors of unlike lengths, so that dot and cosine differ; shape (count, DIMENSION)."""
+    rng = np.random.default_rng(seed)
+    return (rng.normal(size=(count, DIMENSION)) * rng.uniform(0.5, 2, size=(count, 1))).astype(np.float32)
+
+
+def random_snippets(count: int, seed: int = 0) -> list[Snippet]:
+    rng = np.random.default_rng(seed)
+    return [
+        Snippet(f"r{place:03d}", "", "heart " + " ".join(rng.choice(VOCABULARY, size=rng.integers(2, 40))), place + 1)
+        for place in range(count)
+    ]
+
+
+# --- slow references
+
+
+def reference_dense(ids, vectors, query, similarity) -> dict[str, float]:
+    """Every id's similarity to the query, one at a time in float64."""
+    scores = {}
+    for id, vector in zip(ids, vectors.astype(np.float64), strict=True):
+        score = sum(float(a) * float(b) for a, b in zip(vector, query, strict=True))
+        if similarity == "cosine":
+            score /= math.sqrt(sum(float(a) ** 2 for a in vector)) * math.sqrt(sum(float(b) ** 2 for b in query))
+        scores[id] = score
+    return scores
+
+
+def terms(text: str) -> list[int]:
+    """The ids of a text's terms, repeats kept: each word goes through Qdrant's tokenizer alone."""
+    words = Bm25(Bm25Config(language="english"))
+    return [id for word in re.findall(r"[^\W_]+", text) for id in words.embed_query(word).indices]
+
+
+def reference_bm25(docs: dict[str, str], query: str, avg_len: float) -> dict[str, float]:
+    """BM25 of all documents that share a term with the query.
+
+    Qdrant's IDF is ln(1 + (N - n + 0.5) / (n + 0.5)); the weight of a term that occurs tf times in a
+    document of L terms is tf (k + 1) / (tf + k (1 - b + b L / avg_len)).
+    """
+    counts = {id: Counter(terms(text)) for id, text in docs.items()}
+    scores: dict[str, float] = {}
+    for term in set(terms(query)):
+        having = [id for id, count in counts.items() if term in count]
+        idf = math.log(1 + (len(docs) - len(having) + 0.5) / (len(having) + 0.5))
+        for id in having:
+            tf, length = counts[id][term], counts[id].total()
+            weight = tf * (K + 1) / (tf + K * (1 - B + B * length / avg_len))
+            scores[id] = scores.get(id, 0.0) + idf * weight
+    return scores
+
+
+def assert_top(found: list[Scored], expected: dict[str, float], limit: int) -> None:
+    """The hits are the best of the reference with its scores; ids may differ only where scores tie."""
+    best = sorted(expected.values(), reverse=True)[:limit]
+    assert [scored.score for scored in found] == pytest.approx(best, rel=1e-4, abs=1e-4)
+    assert {scored.id: scored.score for scored in found} == pytest.approx(
+        {scored.id: expected[scored.id] for scored in found}, rel=1e-4, abs=1e-4
+    )
+    assert len({scored.id for scored in found}) == len(found)
+    assert found == sorted(found, key=lambda scored: (-scored.score, scored.id))
+
+
+# --- storing
+
+
+def test_what_is_stored_comes_back_whole(empty_index):
+    given = [
+        Snippet(
+            "pubmed/β 1",
+            "Naïve T cells: «résumé»",
+            "TGF-β ≥ 5 µg · 日本語 🧬\u2028 'x' \"y\"\\ \x00 end",
+            2**53 - 1,
+            {
+                "year": 1999,
+                "impact": 0.1 + 0.2,
+                "whole": 3.0,
+                "ok": True,
+                "none": None,
+                "mesh": ["Aspirin", "Fièvre", 3, [], {}],
+                "journal": {"name": "Lancet", "issn.l": "0140-6736", "": 0},
+                "big": 2**63 - 1,
+                "small": -(2**63),
+            },
+        ),
+        Snippet("17", "", "No title, no PMID, no fields."),
+    ]
+    empty_index.upsert(given, random_vectors(2))
+    back = empty_index.fetch(["17", "pubmed/β 1", "unknown"])
+    assert back == {snippet.id: snippet for snippet in given}
+    assert {id: snippet.digest for id, snippet in back.items()} == {s.id: s.digest for s in given}
+    assert empty_index.digests(["17", "unknown", "pubmed/β 1"]) == {s.id: s.digest for s in given}
+    assert empty_index.count() == 2
+
+
+def test_an_empty_index_answers(empty_index):
+    assert empty_index.count() == 0
+    assert empty_index.search([Probe("liver", 5), Probe(random_vectors(1)[0], 5)]) == [[], []]
+    assert empty_index.fetch(["a"]) == empty_index.digests(["a"]) == {}
+    assert empty_index.fetch([]) == empty_index.digests([]) == {}
+
+
+def test_nothing_to_upsert_changes_nothing(index):
+    index.upsert([], random_vectors(0))
+    assert index.count() == 12
+
+
+def test_upserting_again_is_idempotent(index, snippets):
+    probes = [Probe("glucose liver", 12), Probe(random_vectors(1, seed=5)[0], 12)]
+    before = index.search(probes)
+    index.upsert(snippets, random_vectors(len(snippets)))
+    index.optimize()
+    index.upsert(snippets[:3], random_vectors(len(snippets))[:3])
+    assert index.count() == len(snippets)
+    assert index.fetch([s.id for s in snippets]) == {s.id: s for s in snippets}
+    for now, then in zip(index.search(probes), before, strict=True):
+        assert [scored.id for scored in now] == [scored.id for scored in then]
+        assert [scored.score for scored in now] == pytest.approx([scored.score for scored in then], rel=1e-6)
+
+
+@pytest.mark.parametrize("optimized", [False, True])
+def test_a_changed_snippet_is_replaced_everywhere(index, snippets, optimized):
+    vectors = random_vectors(len(snippets))
+    changed = Snippet("s3", "Rosiglitazone", "Rosiglitazone raises insulin sensitivity.", None, {"year": 1900})
+    vectors[3] = random_vectors(1, seed=77)[0]
+    index.upsert([changed], vectors[3:4])
+    if optimized:
+        index.optimize()
+    now = [changed if s.id == "s3" else s for s in snippets]
+    docs = {s.id: s.contents for s in now}
+    assert index.count() == len(snippets)
+    assert index.fetch(["s3"]) == {"s3": changed}
+    assert index.digests(["s3"]) == {"s3": changed.digest}
+    for query in ("metformin", "rosiglitazone", "glucose liver", "insulin"):
+        assert_top(index.search([Probe(query, 12)])[0], reference_bm25(docs, query, 12.0), 12)
+    assert index.search([Probe("metformin", 12)]) == [[]]
+    (found,) = index.search([Probe(vectors[3], 12)])
+    assert_top(found, reference_dense(docs, vectors, vectors[3], "cosine"), 12)
+    assert found[0].id == "s3"
+    (old,) = index.search([Probe(vectors[3], 12, where=(Condition("year", "=", 2003),))])
+    assert old == []
+
+
+def test_more_points_than_one_request_takes(make_index):
+    index = make_index()
+    given, vectors = random_snippets(300), random_vectors(300)
+    index.upsert(given, vectors)
+    assert index.count() == 300
+    assert index.fetch([s.id for s in given]) == {s.id: s for s in given}
+    best = index.search([Probe(vector, 1) for vector in vectors[::17]])
+    assert [hits[0].id for hits in best] == [s.id for s in given[::17]]
+
+
+json_texts = st.text(st.characters(codec="utf-8"), max_size=12)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | json_texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(json_texts, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def nested(depth: int):
+    value = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+@settings(derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(id=json_texts, title=json_texts, content=json_texts, fields=st.dictionaries(json_texts, json_values, max_size=4))
+@example("a", "", "b", {"x": 2**64})
+@example("a", "", "b", {"x": -(2**63) - 1})
+@example("a", "", "b", {"x": nested(60)})
+@example("a", "", "b", {"x": nested(130)})
+@example("a", "", "b", {"x": nested(300)})
+def test_every_line_the_reader_takes_is_stored_and_comes_back_whole(empty_index, id, title, content, fields):
+    line = json.dumps({**fields, "id": id, "title": title, "content": content}).encode()
+    try:
+        snippet = parse_snippet(line)
+    except ValueError:
+        assume(False)
+    empty_index.upsert([snippet], random_vectors(1))
+    back = empty_index.fetch([snippet.id])
+    assert back == {snippet.id: snippet}
+    assert back[snippet.id].digest == snippet.digest
+
+
+# --- dense search
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize("limit", [1, 10, 100, 1000])
+def test_dense_search_is_brute_force(make_index, similarity, limit):
+    index, given, vectors = make_index(similarity), random_snippets(100), random_vectors(100)
+    index.upsert(given, vectors)
+    index.optimize()
+    queries = random_vectors(5, seed=1)
+    for query, found in zip(queries, index.search([Probe(query, limit) for query in queries]), strict=True):
+        assert_top(found, reference_dense([s.id for s in given], vectors, query, similarity), limit)
+        assert len(found) == min(limit, 100)
+
+
+# --- BM25
+
+
+def test_bm25_weights_are_the_formulas(snippets):
+    """The tokenizer and stemmer are Qdrant's, the weights are checked term by term."""
+    encoder = Bm25Encoder(Bm25Parameters(K, B, 12.0))
+    for snippet in snippets + random_snippets(30):
+        count = Counter(terms(snippet.contents))
+        length = count.total()
+        expected = {term: tf * (K + 1) / (tf + K * (1 - B + B * length / 12.0)) for term, tf in count.items()}
+        vector = encoder.document(snippet.contents)
+        assert dict(zip(vector.indices, vector.values, strict=True)) == pytest.approx(expected, rel=1e-5)
+        assert len(vector.indices) == len(expected)
+
+
+def test_the_length_counter_counts_the_terms(snippets):
+    length_of = LengthCounter()
+    for snippet in snippets + random_snippets(50, seed=3):
+        assert length_of(snippet.contents) == len(terms(snippet.contents))
+    assert (length_of(""), length_of("the of in and"), length_of("liver " * 5000)) == (0, 0, 5000)
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(words=st.lists(st.sampled_from(VOCABULARY) | st.text("abcé5-", min_size=1, max_size=6), max_size=60))
+def test_the_length_counter_counts_any_words(words):
+    text = " ".join(words)
+    assert LengthCounter()(text) == len(terms(text))
+
+
+BM25_QUERIES = [
+    "liver",
+    "Livers LIVER",
+    "heart",  # in every document
+    "treatment of viral infections in patients",
+    "β-blocker",
+    "naïve HMG-CoA p53 5.5",
+    "statin statin statin gene",
+]
+
+
+@pytest.mark.parametrize("avg_len", [5.0, 12.0, 40.0])
+@pytest.mark.parametrize("limit", [3, 100])
+def test_bm25_search_is_the_formula(make_index, avg_len, limit):
+    index, given = make_index(avg_len=avg_len), random_snippets(100)
+    index.upsert(given, random_vectors(100))
+    index.optimize()
+    docs = {s.id: s.contents for s in given}
+    for query, found in zip(BM25_QUERIES, index.search([Probe(q, limit) for q in BM25_QUERIES]), strict=True):
+        assert_top(found, reference_bm25(docs, query, avg_len), limit)
+
+
+def test_bm25_finds_every_document_with_a_term_and_no_other(index, snippets):
+    for query in ("glucose", "heart", "block", "months of treatment for the brain"):
+        expected = reference_bm25({s.id: s.contents for s in snippets}, query, 12.0)
+        assert {scored.id for scored in index.search([Probe(query, 12)])[0]} == set(expected)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "aspirin fever pain",
+        "vitamin K warfarin",
+        "mosquitoes carrying malaria parasites",
+        "cholesterol and statins",
+        "dopamine in Parkinson disease",
+        "inhaled steroids for narrow airways",
+        "bacterial cell wall",
+    ],
+)
+def test_bm25_agrees_with_rank_bm25_on_clear_queries(index, snippets, query):
+    words = [re.findall(r"\w+", s.contents.lower()) for s in snippets]
+    scores = BM25Okapi(words, k1=K, b=B).get_scores(re.findall(r"\w+", query.lower()))
+    assert index.search([Probe(query, 1)])[0][0].id == snippets[int(np.argmax(scores))].id
+
+
+@pytest.mark.parametrize("query", ["", "  ", "the of and", "?!", "zzzz"])
+def test_a_query_without_known_terms_finds_nothing(index, query):
+    assert index.search([Probe(query, 5)]) == [[]]
+
+
+# --- restrictions
+
+
+def test_probes_are_answered_in_order_each_as_if_alone(index):
+    probes = [
+        Probe("glucose", 3),
+        Probe(random_vectors(1, seed=3)[0], 5),
+        Probe("zzzz", 3),
+        Probe("heart", 2, among=frozenset({"s10", "s3"})),
+        Probe(random_vectors(1, seed=4)[0], 4, where=(Condition("type", "=", "Trial"),)),
+    ]
+    together = index.search(probes)
+    assert together == [index.search([probe])[0] for probe in probes]
+    assert [len(hits) for hits in together] == [2, 5, 0, 1, 4]
+    assert index.search([]) == []
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_among_restricts_and_gives_true_scores(make_index, similarity):
+    index, given, vectors = make_index(similarity), random_snippets(100), random_vectors(100)
+    index.upsert(given, vectors)
+    index.optimize()
+    docs, chosen = {s.id: s.contents for s in given}, frozenset({"r003", "r050", "r051", "r099", "unknown"})
+    query = random_vectors(1, seed=9)[0]
+    dense = reference_dense(docs, vectors, query, similarity)
+    sparse = reference_bm25(docs, "viral infection of the liver", 12.0)
+    found_dense, found_sparse, none = index.search(
+        [
+            Probe(query, 10, among=chosen),
+            Probe("viral infection of the liver", 10, among=chosen),
+            Probe(query, 10, among=frozenset()),
+        ]
+    )
+    assert_top(found_dense, {id: score for id, score in dense.items() if id in chosen}, 10)
+    assert_top(found_sparse, {id: score for id, score in sparse.items() if id in chosen}, 10)
+    assert none == []
+
+
+FIELDS = {
+    "f0": {"year": 2000, "impact": 1.5, "open": True, "journal": "The Lancet", "mesh": ["Liver", "Heart"]},
+    "f1": {"year": 2005, "impact": 3.0, "open": False, "journal": "Gut", "mesh": ["Liver"]},
+    "f2": {"year": 2010, "impact": 3, "open": True, "journal": "gut", "nested": {"deep": {"n": 4}}},
+    "f3": {"year": 2015, "impact": -2.25, "open": False, "journal": "Cœur", "nested": {"deep": {"n": 5}}},
+    "f4": {"year": "2015", "impact": None, "journal": 7},
+    "f5": {},
+}
+CONDITIONS = [
+    (Condition("year", "=", 2005), {"f1"}),
+    (Condition("year", ">=", 2010), {"f2", "f3"}),
+    (Condition("year", "<=", 2005), {"f0", "f1"}),
+    (Condition("year", ">", 2010), {"f3"}),
+    (Condition("year", "<", 2005), {"f0"}),
+    (Condition("year", "<", 2005.5), {"f0", "f1"}),
+    (Condition("year", "=", 2005.0), {"f1"}),
+    (Condition("year", "=", 1999), set()),
+    (Condition("impact", "=", 1.5), {"f0"}),
+    (Condition("impact", "=", -2.25), {"f3"}),
+    (Condition("impact", "=", 3.0), {"f1", "f2"}),
+    (Condition("impact", "=", 3), {"f1", "f2"}),
+    (Condition("impact", ">=", 1.5), {"f0", "f1", "f2"}),
+    (Condition("impact", "<", 0), {"f3"}),
+    (Condition("open", "=", True), {"f0", "f2"}),
+    (Condition("open", "=", False), {"f1", "f3"}),
+    (Condition("journal", "=", "The Lancet"), {"f0"}),
+    (Condition("journal", "=", "Gut"), {"f1"}),
+    (Condition("journal", "=", "Cœur"), {"f3"}),
+    (Condition("journal", "=", 7), {"f4"}),
+    (Condition("year", "=", "2015"), {"f4"}),
+    (Condition("mesh", "=", "Liver"), {"f0", "f1"}),
+    (Condition("nested.deep.n", "=", 5), {"f3"}),
+    (Condition("nested.deep.n", ">", 3), {"f2", "f3"}),
+    (Condition("no_such_field", "=", 1), set()),
+    (Condition("id", "=", "f3"), {"f3"}),
+    (Condition("title", "=", "Title f2"), {"f2"}),
+    (Condition("content", "=", "liver f1"), {"f1"}),
+    (Condition("pmid", "=", 104), {"f4"}),
+    (Condition("pmid", "<", 102), {"f0", "f1"}),
+    (Condition("pmid", "in", (100, 103, 999)), {"f0", "f3"}),
+    (Condition("year", "in", (2000, 2015)), {"f0", "f3"}),
+]
+
+
+@pytest.fixture
+def fielded(make_index):
+    index = make_index()
+    given = [
+        Snippet(id, f"Title {id}", f"liver {id}", 100 + place if id != "f5" else None, fields)
+        for place, (id, fields) in enumerate(FIELDS.items())
+    ]
+    index.upsert(given, random_vectors(len(given)))
+    return index
+
+
+def test_conditions_hold_for_dense_and_bm25_and_turned_round(fielded):
+    wrong = []
+    for condition, expected in CONDITIONS:
+        turned = Condition(condition.field, condition.op, condition.value, negated=True)
+        for query in (random_vectors(1)[0], "liver"):
+            held, not_held = fielded.search([Probe(query, 9, where=(condition,)), Probe(query, 9, where=(turned,))])
+            if {s.id for s in held} != expected or {s.id for s in not_held} != FIELDS.keys() - expected:
+                wrong.append((condition, sorted(s.id for s in held), sorted(s.id for s in not_held)))
+    assert wrong == []
+
+
+def test_all_conditions_must_hold(fielded):
+    where = (Condition("year", ">=", 2000), Condition("impact", ">", 0), Condition("journal", "=", "Gut", negated=True))
+    for query in (random_vectors(1)[0], "liver"):
+        (found,) = fielded.search([Probe(query, 9, where=where, among=frozenset({"f1", "f2", "f3"}))])
+        assert [s.id for s in found] == ["f2"]
+
+
+def test_excluded_pmids_are_left_out_and_scores_stay(fielded):
+    query = random_vectors(1, seed=6)[0]
+    everything, some = fielded.search([Probe(query, 9), Probe(query, 9, where=exclude_pmids((101, 103, 555)))])
+    assert some == [scored for scored in everything if scored.id not in ("f1", "f3")]
+    assert "f5" in {scored.id for scored in some}  # no PMID at all
+    assert exclude_pmids(()) == ()
+
+
+@pytest.mark.parametrize("value", [10**30, -(10**30)])
+@pytest.mark.parametrize("op", ["=", "<", ">="])
+def test_numbers_beyond_64_bits_are_compared_as_numbers(fielded, op, value):
+    (found,) = fielded.search([Probe("liver", 9, where=(Condition("year", op, value),))])
+    numbers = {id for id, fields in FIELDS.items() if isinstance(fields.get("year"), int)}
+    holds = (op == "<") == (value > 0) and op != "="
+    assert {scored.id for scored in found} == (numbers if holds else set())
+
+
+@pytest.mark.parametrize("limit", [1, 3, 6, 50])
+def test_limit_keeps_the_best(fielded, limit):
+    query = random_vectors(1, seed=8)[0]
+    everything, best = fielded.search([Probe(query, 6), Probe(query, limit)])
+    assert len(everything) == 6
+    assert best == everything[:limit]
+
+
+def test_equal_scores_come_in_the_order_of_ids(make_index):
+    index = make_index()
+    order = np.random.default_rng(4).permutation(20)
+    index.upsert([Snippet(f"t{n:02d}", "", "liver disease") for n in order], np.tile(random_vectors(1), (20, 1)))
+    index.optimize()
+    ids = [f"t{n:02d}" for n in range(20)]
+    dense, sparse = index.search([Probe(random_vectors(1, seed=2)[0], 20), Probe("liver", 20)])
+    assert [scored.id for scored in dense] == ids
+    assert [scored.id for scored in sparse] == ids

@@ -1,0 +1,349 @@
+"""The embedded store on disk: reopening, locking between processes, quantization, and being killed."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from biorag.errors import MissingError, ServiceError
+from biorag.indexes.edge import EdgeIndex
+from biorag.indexes.manifest import Manifest
+from biorag.indexes.points import Bm25Parameters
+from biorag.types import EncoderIdentity, Probe, Snippet
+
+DIMENSION = 16
+
+# What the child processes share with this file: the manifest, and snippets and vectors that follow from a number.
+COMMON = """
+import os, signal, sys
+from pathlib import Path
+import numpy as np
+from biorag.indexes.edge import EdgeIndex
+from biorag.indexes.manifest import Manifest
+from biorag.indexes.points import Bm25Parameters
+from biorag.types import EncoderIdentity, Probe, Snippet
+
+def manifest(dimension=16, quantized=False):
+    return Manifest("test", EncoderIdentity("random", "", "f" * 64, dimension), "cosine", quantized,
+                    Bm25Parameters(0.9, 0.4, 8.0), {"kind": "edge"}, "", "")
+
+def snippet(n):
+    return Snippet(f"k{n}", f"Title {n}", f"liver term{n} naïve", n + 1, {"year": 1900 + n, "half": n / 2})
+
+def vector(n):
+    return np.random.default_rng(n).normal(size=16).astype(np.float32)
+
+def write(index, numbers):
+    index.upsert([snippet(n) for n in numbers], np.stack([vector(n) for n in numbers]))
+
+folder = Path(sys.argv[1])
+"""
+
+
+def manifest(dimension: int = DIMENSION, quantized: bool = False) -> Manifest:
+    return Manifest(
+        name="test",
+        encoder=EncoderIdentity("random", "", "f" * 64, dimension),
+        similarity="cosine",
+        quantized=quantized,
+        bm25=Bm25Parameters(0.9, 0.4, 8.0),
+        store={"kind": "edge"},
+        created="",
+        updated="",
+    )
+
+
+def snippet(n: int) -> Snippet:
+    return Snippet(f"k{n}", f"Title {n}", f"liver term{n} naïve", n + 1, {"year": 1900 + n, "half": n / 2})
+
+
+def vector(n: int) -> np.ndarray:
+    return np.random.default_rng(n).normal(size=DIMENSION).astype(np.float32)
+
+
+def write(index: EdgeIndex, numbers: range) -> None:
+    index.upsert([snippet(n) for n in numbers], np.stack([vector(n) for n in numbers]))
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    return tmp_path / "test"
+
+
+@pytest.fixture
+def written(folder) -> Path:
+    """A closed index of thirty snippets."""
+    index = EdgeIndex(folder, manifest(), writable=True)
+    write(index, range(30))
+    index.optimize()
+    index.close()
+    return folder
+
+
+@pytest.fixture
+def child(tmp_path):
+    """Starts a Python process on a script after COMMON, with pipes; ends all of them."""
+    started = []
+
+    def start(script: str, folder: Path) -> subprocess.Popen:
+        path = tmp_path / f"child{len(started)}.py"
+        path.write_text(COMMON + script, encoding="utf-8")
+        process = subprocess.Popen(
+            [sys.executable, str(path), str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def holds_exactly(index: EdgeIndex, numbers: range) -> None:
+    """Every point is there whole, by id, by vector and by its own word, and there is no other."""
+    assert index.count() == len(numbers)
+    assert index.fetch([f"k{n}" for n in range(500)]) == {f"k{n}": snippet(n) for n in numbers}
+    assert index.digests([f"k{n}" for n in range(500)]) == {f"k{n}": snippet(n).digest for n in numbers}
+    by_vector = index.search([Probe(vector(n), 1) for n in numbers])
+    assert [(hits[0].id, round(hits[0].score, 4)) for hits in by_vector] == [(f"k{n}", 1.0) for n in numbers]
+    by_word = index.search([Probe(f"term{n}", 5) for n in numbers])
+    assert [[hit.id for hit in hits] for hits in by_word] == [[f"k{n}"] for n in numbers]
+
+
+# --- opening and closing
+
+
+@pytest.mark.parametrize("optimized", [False, True])
+@pytest.mark.parametrize("writable", [False, True])
+def test_reopening_gives_the_same(folder, optimized, writable):
+    index = EdgeIndex(folder, manifest(), writable=True)
+    write(index, range(30))
+    if optimized:
+        index.optimize()
+    probes = [Probe(vector(99), 30), Probe("liver", 30), Probe("term7 liver", 3)]
+    before = index.search(probes)
+    index.close()
+    again = EdgeIndex(folder, manifest(), writable)
+    assert again.search(probes) == before
+    holds_exactly(again, range(30))
+    again.close()
+
+
+def test_a_writer_goes_on_in_an_index_that_was_closed(written):
+    index = EdgeIndex(written, manifest(), writable=True)
+    write(index, range(25, 40))
+    index.optimize()
+    holds_exactly(index, range(40))
+    index.close()
+
+
+@pytest.mark.parametrize("left", ["nothing", "a folder", "an empty shard", "a shard without its segments"])
+def test_reading_an_index_without_data_says_so(folder, written, left):
+    shard = written / "shard"
+    place = folder.parent / "other"
+    if left != "nothing":
+        place.mkdir()
+    if left in ("an empty shard", "a shard without its segments"):
+        (place / "shard").mkdir()
+    if left == "a shard without its segments":
+        (place / "shard" / "edge_config.json").write_bytes((shard / "edge_config.json").read_bytes())
+    with pytest.raises(MissingError) as caught:
+        EdgeIndex(place, manifest())
+    assert "'other'" in str(caught.value)
+    assert str(place / "shard") in str(caught.value)
+    assert "index the corpus again" in str(caught.value)
+    assert caught.value.exit_code == 4
+    index = EdgeIndex(place, manifest(), writable=True)  # the lock is free again, and a writer starts anew
+    write(index, range(3))
+    holds_exactly(index, range(3))
+    index.close()
+
+
+def test_a_damaged_shard_is_a_service_error_and_frees_the_lock(written):
+    for path in (written / "shard" / "segments").glob("*/segment.json"):
+        path.write_text("{")
+    for writable in (False, True, True):
+        with pytest.raises(ServiceError, match="Qdrant Edge engine failed") as caught:
+            EdgeIndex(written, manifest(), writable)
+        assert caught.value.exit_code == 6
+
+
+def test_a_vector_of_another_dimension_is_a_service_error(written):
+    index = EdgeIndex(written, manifest())
+    with pytest.raises(ServiceError, match="dim"):
+        index.search([Probe(np.zeros(DIMENSION // 2, np.float32), 1)])
+    index.close()
+
+
+def test_opening_with_another_dimension_is_a_service_error(written):
+    with pytest.raises(ServiceError, match="Qdrant Edge engine failed"):
+        EdgeIndex(written, manifest(dimension=DIMENSION * 2))
+
+
+# --- who may open it
+
+
+def test_a_second_writer_and_a_reader_are_refused_naming_the_writer(folder, child):
+    script = "index = EdgeIndex(folder, manifest(), writable=True); print('open', flush=True); sys.stdin.read()"
+    writer = child(script, folder)
+    assert writer.stdout.readline() == "open\n"
+    for writable in (True, False):
+        with pytest.raises(ServiceError) as caught:
+            EdgeIndex(folder, manifest(), writable)
+        assert re.search(rf"'test' is being written by process {writer.pid} on \S+ since \d{{4}}-", str(caught.value))
+        assert caught.value.exit_code == 6
+    writer.communicate("", timeout=30)
+    index = EdgeIndex(folder, manifest(), writable=True)  # it ended without closing: the kernel freed the lock
+    write(index, range(2))
+    index.close()
+
+
+def test_a_writer_is_refused_beside_a_reader_and_let_in_after_it(written, child):
+    reader = child("index = EdgeIndex(folder, manifest()); print('open', flush=True); sys.stdin.read()", written)
+    assert reader.stdout.readline() == "open\n"
+    with pytest.raises(ServiceError, match="'test' is being read by another biorag process: wait for that to end"):
+        EdgeIndex(written, manifest(), writable=True)
+    reader.communicate("", timeout=30)
+    index = EdgeIndex(written, manifest(), writable=True)
+    write(index, range(30, 32))
+    holds_exactly(index, range(32))
+    index.close()
+
+
+def test_two_processes_read_at_once(written, child):
+    script = """
+index = EdgeIndex(folder, manifest())
+print("open", flush=True)
+for line in sys.stdin:
+    (hits,) = index.search([Probe(vector(int(line)), 3)])
+    print(*(f"{hit.id}={hit.score:.5f}" for hit in hits), flush=True)
+"""
+    here = EdgeIndex(written, manifest())
+    readers = [child(script, written), child(script, written)]
+    assert [reader.stdout.readline() for reader in readers] == ["open\n", "open\n"]
+    for n in (3, 17, 29):
+        (hits,) = here.search([Probe(vector(n), 3)])
+        expected = " ".join(f"{hit.id}={hit.score:.5f}" for hit in hits) + "\n"
+        assert hits[0].id == f"k{n}"
+        for reader in readers:
+            reader.stdin.write(f"{n}\n")
+            reader.stdin.flush()
+        assert [reader.stdout.readline() for reader in readers] == [expected, expected]
+    here.close()
+
+
+def test_processes_that_open_a_fresh_index_at_the_same_moment_all_read_it(folder, child):
+    """Opening to read tidies files that the writer left (journals, the engine's configuration)."""
+    index = EdgeIndex(folder, manifest(), writable=True)
+    write(index, range(20))
+    index.optimize()
+    write(index, range(10, 30))
+    index.close()
+    script = """
+print("ready", flush=True)
+sys.stdin.readline()
+index = EdgeIndex(folder, manifest())
+found = index.fetch([f"k{n}" for n in range(40)])
+best = index.search([Probe(vector(n), 1) for n in range(30)])
+print(index.count(), found == {f"k{n}": snippet(n) for n in range(30)}, *(hits[0].id for hits in best), flush=True)
+"""
+    readers = [child(script, folder) for _ in range(4)]
+    assert [reader.stdout.readline() for reader in readers] == ["ready\n"] * 4
+    for reader in readers:
+        reader.stdin.write("go\n")
+        reader.stdin.flush()
+    expected = " ".join(["30", "True", *(f"k{n}" for n in range(30))]) + "\n"
+    assert [reader.communicate(timeout=60)[0] for reader in readers] == [expected] * 4
+    index = EdgeIndex(folder, manifest(), writable=True)
+    holds_exactly(index, range(30))
+    index.close()
+
+
+# --- quantization
+
+
+def test_a_quantized_index_gives_the_same_best_with_exact_scores(folder):
+    """Beyond 10 MB of vectors `optimize` builds the graph and the int8 copies; rescoring makes scores exact."""
+    count, dimension = 700, 4096
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(count, dimension)).astype(np.float32)
+    queries = vectors[::35] + 0.5 * rng.normal(size=(20, dimension)).astype(np.float32)
+    index = EdgeIndex(folder, manifest(dimension, quantized=True), writable=True)
+    index.upsert([Snippet(f"q{n}", "", "text") for n in range(count)], vectors)
+    index.optimize()
+    assert list(folder.rglob("quantized.data")), "nothing was quantized"
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    scores = (queries / np.linalg.norm(queries, axis=1, keepdims=True)) @ unit.T
+    found = index.search([Probe(query, 5) for query in queries])
+    assert [hits[0].id for hits in found] == [f"q{n}" for n in scores.argmax(axis=1)]
+    for hits, row in zip(found, scores, strict=True):
+        assert [hit.score for hit in hits] == pytest.approx([row[int(hit.id[1:])] for hit in hits], abs=1e-4)
+    among = index.search([Probe(queries[0], 5, among=frozenset({"q0", "q5", "q6"}))])[0]
+    assert {hit.id: hit.score for hit in among} == pytest.approx(
+        {f"q{n}": float(scores[0, n]) for n in (0, 5, 6)}, abs=1e-4
+    )
+    index.close()
+
+
+# --- being killed
+
+
+@pytest.mark.parametrize("batches", [1, 4])
+@pytest.mark.parametrize("new", [True, False])
+def test_killed_after_upserts_the_index_holds_exactly_what_was_acknowledged(folder, child, batches, new):
+    if not new:
+        index = EdgeIndex(folder, manifest(), writable=True)
+        write(index, range(10))
+        index.optimize()
+        index.close()
+    script = f"""
+index = EdgeIndex(folder, manifest(), writable=True)
+for batch in range({batches}):
+    write(index, range(batch * 10, batch * 10 + 10))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert child(script, folder).wait(timeout=60) == -signal.SIGKILL
+    index = EdgeIndex(folder, manifest())
+    holds_exactly(index, range(batches * 10))
+    index.close()
+    index = EdgeIndex(folder, manifest(), writable=True)
+    write(index, range(batches * 10, 60))
+    index.optimize()
+    holds_exactly(index, range(60))
+    index.close()
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.02, 0.1, 0.25, 0.5])
+def test_killed_at_any_time_the_index_opens_and_goes_on(folder, child, delay):
+    """Making the shard, writing and optimizing are all interrupted somewhere among these delays."""
+    script = """
+print("ready", flush=True)
+index = EdgeIndex(folder, manifest(), writable=True)
+for batch in range(30):
+    write(index, range(batch * 10, batch * 10 + 10))
+    print(batch, flush=True)
+    if batch % 5 == 4:
+        index.optimize()
+"""
+    process = child(script, folder)
+    assert process.stdout.readline() == "ready\n"
+    try:
+        process.wait(timeout=delay)
+    except subprocess.TimeoutExpired:
+        os.kill(process.pid, signal.SIGKILL)
+    acknowledged = len(process.communicate()[0].splitlines()) * 10
+    index = EdgeIndex(folder, manifest(), writable=True)
+    found = index.fetch([f"k{n}" for n in range(300)])
+    assert set(found) >= {f"k{n}" for n in range(acknowledged)}
+    assert set(found) <= {f"k{n}" for n in range(acknowledged + 10)}
+    assert all(held == snippet(int(id[1:])) for id, held in found.items())
+    write(index, range(300))
+    index.optimize()
+    holds_exactly(index, range(300))
+    index.close()

@@ -1,0 +1,127 @@
+"""One writer or many readers, between processes and within one."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from biorag.errors import ServiceError
+from biorag.indexes.lock import IndexLock
+
+HOLD = """
+import sys
+from pathlib import Path
+from biorag.indexes.lock import IndexLock
+lock = IndexLock(Path(sys.argv[1]), exclusive=sys.argv[2] == "exclusive")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "pubmed"
+
+
+@pytest.fixture
+def holder(folder):
+    """Starts a process that holds the lock until its standard input ends or it is killed."""
+    started = []
+
+    def start(kind: str) -> subprocess.Popen:
+        command = [sys.executable, "-c", HOLD, str(folder), kind]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_the_lock_makes_its_folder(folder):
+    IndexLock(folder / "deep", exclusive=True).release()
+    assert (folder / "deep" / "lock").read_text() == ""
+
+
+def test_a_writer_shuts_out_writers_and_readers_and_is_named(folder):
+    lock = IndexLock(folder, exclusive=True)
+    expected = rf"^index 'pubmed' is being written by process {os.getpid()} on {re.escape(socket.gethostname())} since "
+    for exclusive in (True, False):
+        with pytest.raises(ServiceError, match=expected) as caught:
+            IndexLock(folder, exclusive)
+        assert caught.value.exit_code == 6
+        assert re.search(r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ: wait for that to end", str(caught.value))
+    assert json.loads((folder / "lock").read_text())["pid"] == os.getpid()  # being refused has not disturbed it
+    lock.release()
+
+
+def test_readers_share_and_shut_out_a_writer_until_the_last_is_gone(folder):
+    readers = [IndexLock(folder, exclusive=False) for _ in range(3)]
+    for reader in readers:
+        with pytest.raises(ServiceError, match="index 'pubmed' is being read by another biorag process"):
+            IndexLock(folder, exclusive=True)
+        reader.release()
+    IndexLock(folder, exclusive=True).release()
+
+
+def test_a_refused_writer_does_not_keep_readers_out(folder):
+    reader = IndexLock(folder, exclusive=False)
+    with pytest.raises(ServiceError):
+        IndexLock(folder, exclusive=True)
+    IndexLock(folder, exclusive=False).release()
+    reader.release()
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_release_frees_and_may_be_repeated(folder, exclusive):
+    lock = IndexLock(folder, exclusive)
+    lock.release()
+    other = IndexLock(folder, exclusive=True)
+    lock.release()
+    with pytest.raises(ServiceError):
+        IndexLock(folder, exclusive=True)
+    other.release()
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+@pytest.mark.parametrize("way", ["end", "kill"])
+def test_the_lock_is_free_however_its_process_ends(folder, holder, kind, way):
+    process = holder(kind)
+    says = f"written by process {process.pid} " if kind == "exclusive" else "read by another biorag process"
+    with pytest.raises(ServiceError, match=says):
+        IndexLock(folder, exclusive=True)
+    if way == "kill":
+        os.kill(process.pid, signal.SIGKILL)
+    process.communicate("")
+    lock = IndexLock(folder, exclusive=True)
+    with pytest.raises(ServiceError, match=f"written by process {os.getpid()} "):
+        IndexLock(folder, exclusive=False)
+    lock.release()
+
+
+def test_what_a_killed_writer_left_in_the_lock_file_does_not_name_it_later(folder, holder):
+    process = holder("exclusive")
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert json.loads((folder / "lock").read_text())["pid"] == process.pid
+    reader = IndexLock(folder, exclusive=False)
+    with pytest.raises(ServiceError, match="being read by another biorag process"):
+        IndexLock(folder, exclusive=True)
+    reader.release()
+
+
+@pytest.mark.parametrize("text", ["", "{", "null", "[]", '"x"', "{}", '{"pid": 1}', "\xff\xfe"])
+def test_a_lock_file_with_anything_in_it_still_gives_our_error(folder, text):
+    lock = IndexLock(folder, exclusive=True)
+    (folder / "lock").write_bytes(text.encode("latin-1"))
+    with pytest.raises(ServiceError, match="index 'pubmed' is being written by another biorag process"):
+        IndexLock(folder, exclusive=False)
+    lock.release()

@@ -1,0 +1,173 @@
+"""The manifest: round trips through its file, and every way of being no manifest."""
+
+import json
+from dataclasses import fields, replace
+from importlib.metadata import version
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biorag.errors import MismatchError
+from biorag.files import write_json
+from biorag.indexes.manifest import FORMAT, Manifest, SourceRecord, installed_versions, read_manifest
+from biorag.indexes.points import Bm25Parameters
+from biorag.types import EncoderIdentity
+
+MANIFEST = Manifest(
+    name="pubmed",
+    encoder=EncoderIdentity("all-MiniLM-L6-v2", "abc", "5" * 64, 384),
+    similarity="cosine",
+    quantized=True,
+    bm25=Bm25Parameters(0.9, 0.4, 101.25),
+    store={"kind": "qdrant", "url": "http://localhost:6333"},
+    created="2026-01-01T00:00:00Z",
+    updated="2026-01-02T00:00:00Z",
+    sources=(SourceRecord("naïve.jsonl", "a" * 64, 10, 2), SourceRecord("b.jsonl.gz", "b" * 64, 20, 3)),
+    snippets=5,
+    seconds=1.5,
+    complete=True,
+    versions={"biorag": "0.1.0"},
+)
+REQUIRED = ["name", "encoder", "similarity", "quantized", "bm25", "store", "created", "updated", "sources"]
+
+texts = st.text(st.characters(codec="utf-8"), max_size=10)
+manifests = st.builds(
+    Manifest,
+    name=texts,
+    encoder=st.builds(EncoderIdentity, texts, texts, texts, st.integers(1, 8192)),
+    similarity=st.sampled_from(["cosine", "dot"]),
+    quantized=st.booleans(),
+    bm25=st.builds(Bm25Parameters, st.floats(0, 3), st.floats(0, 1), st.floats(0, 1e6), texts),
+    store=st.dictionaries(texts, texts, max_size=2),
+    created=texts,
+    updated=texts,
+    sources=st.lists(
+        st.builds(SourceRecord, texts, texts, st.integers(0, 2**60), st.integers(0, 2**60)), max_size=3
+    ).map(tuple),
+    snippets=st.integers(0, 2**60),
+    seconds=st.floats(0, 1e9),
+    complete=st.booleans(),
+    versions=st.none() | st.dictionaries(texts, texts, max_size=2),
+)
+
+
+def test_the_file_says_what_design_asks_for(tmp_path):
+    write_json(tmp_path / "manifest.json", MANIFEST.to_json())
+    values = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
+    assert values == {
+        "name": "pubmed",
+        "encoder": {"id": "all-MiniLM-L6-v2", "revision": "abc", "sha256": "5" * 64, "dimension": 384},
+        "similarity": "cosine",
+        "quantized": True,
+        "bm25": {"k": 0.9, "b": 0.4, "avg_len": 101.25, "language": "english"},
+        "store": {"kind": "qdrant", "url": "http://localhost:6333"},
+        "created": "2026-01-01T00:00:00Z",
+        "updated": "2026-01-02T00:00:00Z",
+        "sources": [
+            {"name": "naïve.jsonl", "sha256": "a" * 64, "bytes": 10, "snippets": 2},
+            {"name": "b.jsonl.gz", "sha256": "b" * 64, "bytes": 20, "snippets": 3},
+        ],
+        "snippets": 5,
+        "seconds": 1.5,
+        "complete": True,
+        "versions": {"biorag": "0.1.0"},
+        "format": FORMAT,
+    }
+    assert set(values) == {field.name for field in fields(Manifest)}
+
+
+@settings(derandomize=True, deadline=None, max_examples=80)
+@given(manifest=manifests)
+def test_a_manifest_comes_back_from_its_file(tmp_path_factory, manifest):
+    path = tmp_path_factory.getbasetemp() / "manifests" / "manifest.json"
+    write_json(path, manifest.to_json())
+    assert read_manifest(path) == manifest
+
+
+def refusal(path) -> str:
+    with pytest.raises(MismatchError) as caught:
+        read_manifest(path)
+    assert caught.value.exit_code == 5
+    message = str(caught.value)
+    assert str(path) in message
+    assert "index the corpus again" in message
+    return message
+
+
+@pytest.mark.parametrize("found", [0, FORMAT + 1, "1", None, [1]])
+def test_another_format_version_is_refused_naming_both(tmp_path, found):
+    write_json(tmp_path / "manifest.json", {**MANIFEST.to_json(), "format": found})
+    assert f"is of format {found!r}, this biorag reads {FORMAT}" in refusal(tmp_path / "manifest.json")
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"format": 1,', "not JSON", '{"format": 1} {}', "\x00"])
+def test_damaged_json_is_refused(tmp_path, text):
+    (tmp_path / "manifest.json").write_text(text)
+    assert "is damaged" in refusal(tmp_path / "manifest.json")
+
+
+def test_a_file_that_is_not_utf8_is_refused(tmp_path):
+    (tmp_path / "manifest.json").write_bytes(b'{"name": "na\xefve"}')
+    assert "is damaged" in refusal(tmp_path / "manifest.json")
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "1", '"x"'])
+def test_json_that_is_no_object_is_refused(tmp_path, text):
+    (tmp_path / "manifest.json").write_text(text)
+    assert "no JSON object" in refusal(tmp_path / "manifest.json")
+
+
+def test_a_file_cut_anywhere_is_refused(tmp_path):
+    whole = json.dumps(MANIFEST.to_json())
+    for length in range(len(whole)):
+        (tmp_path / "manifest.json").write_text(whole[:length])
+        refusal(tmp_path / "manifest.json")
+
+
+@pytest.mark.parametrize("key", [*REQUIRED, "format"])
+def test_a_missing_key_is_refused(tmp_path, key):
+    values = MANIFEST.to_json()
+    del values[key]
+    write_json(tmp_path / "manifest.json", values)
+    assert key in refusal(tmp_path / "manifest.json")
+
+
+@pytest.mark.parametrize("part", ["encoder", "bm25"])
+def test_a_part_that_lacks_a_key_or_has_one_too_many_is_refused(tmp_path, part):
+    values = MANIFEST.to_json()
+    for changed in ({}, {**values[part], "surplus": 1}, None, [], "x", 3):
+        write_json(tmp_path / "manifest.json", {**values, part: changed})
+        assert "is damaged" in refusal(tmp_path / "manifest.json")
+
+
+@pytest.mark.parametrize("sources", [None, 3, [3], [{}], [{"name": "a"}], {"name": "a"}, "x"])
+def test_source_records_that_are_none_are_refused(tmp_path, sources):
+    write_json(tmp_path / "manifest.json", {**MANIFEST.to_json(), "sources": sources})
+    assert "is damaged" in refusal(tmp_path / "manifest.json")
+
+
+def test_an_unknown_key_is_refused(tmp_path):
+    write_json(tmp_path / "manifest.json", {**MANIFEST.to_json(), "surplus": 1})
+    assert "surplus" in refusal(tmp_path / "manifest.json")
+
+
+def test_the_fingerprint_is_of_what_determines_results():
+    same = replace(MANIFEST, created="x", updated="y", seconds=9.0, versions=None, sources=MANIFEST.sources[::-1])
+    assert same.fingerprint() == MANIFEST.fingerprint()
+    assert MANIFEST.fingerprint()["sources"] == ["a" * 64, "b" * 64]
+    for change in (
+        {"encoder": replace(MANIFEST.encoder, sha256="6" * 64)},
+        {"similarity": "dot"},
+        {"quantized": False},
+        {"bm25": Bm25Parameters(0.9, 0.4, 99.0)},
+        {"snippets": 6},
+        {"sources": MANIFEST.sources[:1]},
+    ):
+        assert replace(MANIFEST, **change).fingerprint() != MANIFEST.fingerprint()
+
+
+def test_installed_versions_are_the_packages_own():
+    found = installed_versions()
+    assert found["qdrant-edge-py"] == version("qdrant-edge-py")
+    assert {"biorag", "qdrant-client", "sentence-transformers", "torch"} <= set(found)

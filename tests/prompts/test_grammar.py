@@ -1,0 +1,229 @@
+"""Closing capped texts, and the grammars that llama.cpp is given."""
+
+import ctypes
+import json
+import math
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from biorag.prompts.grammar import FREE_TEXT_GRAMMAR, close_text, free_text_opening, growing_text, rest_grammar
+from biorag.prompts.template import schema_for
+from biorag.types import Question
+
+CHOICE = Question("q", "?", {"A": "one", "B": "two", "C": "three"})
+OPEN = Question("q", "?")
+CHARACTERS = st.sampled_from(
+    [*'ab"\\/\n\t\x00\x1f', "é", "β", "\N{GRINNING FACE}", "\u2028", "\ud83d", "\ude00", "u", "0"]
+)
+TEXTS = st.one_of(st.text(CHARACTERS), st.text())
+
+
+def is_part_of(part: str, whole: str) -> bool:
+    """Tell whether one text begins the other, a pair of surrogates being one character or two."""
+    units = [text.encode("utf-16-le", "surrogatepass") for text in (part, whole)]
+    return units[1].startswith(units[0])
+
+
+@given(TEXTS, st.booleans(), st.data())
+@example('say "', True, None)
+@example("\\", True, None)
+def test_any_cut_of_a_json_string_can_be_closed(text, ascii_only, data):
+    body = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
+    places = range(len(body) + 1) if data is None else [data.draw(st.integers(0, len(body)))]
+    for place in places:
+        closed = close_text('"' + body[:place])
+        assert closed.endswith('"')
+        assert is_part_of(json.loads(closed), text), "what was cut is the beginning of what was written"
+
+
+@given(TEXTS, st.booleans())
+def test_closing_drops_no_more_than_one_cut_escape(text, ascii_only):
+    body = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
+    for place in range(len(body) + 1):
+        kept = close_text(body[:place]).removesuffix('"')
+        assert body.startswith(kept)
+        assert place - len(kept) <= len(r"\u123")
+        assert re.fullmatch(r"(\\(u[0-9a-f]{0,3})?)?", body[len(kept) : place])
+
+
+@pytest.mark.parametrize(
+    ("partial", "closed"),
+    [
+        ("", '"'),
+        ("abc", 'abc"'),
+        ("abc\\", 'abc"'),
+        ("abc\\\\", 'abc\\\\"'),
+        ("abc\\\\\\", 'abc\\\\"'),
+        ('abc\\"', 'abc\\""'),
+        ("abc\\u", 'abc"'),
+        ("abc\\u00e", 'abc"'),
+        ("abc\\u00e9", 'abc\\u00e9"'),
+        ("abc\\\\u00e", 'abc\\\\u00e"'),
+    ],
+)
+def test_close_text_by_hand(partial, closed):
+    assert close_text(partial) == closed
+
+
+def test_how_replies_begin():
+    assert free_text_opening(schema_for(CHOICE, 2)) == '{"step_by_step_thinking": "'
+    assert free_text_opening(schema_for(OPEN, 2)) == '{"answer": "'
+
+
+@given(st.text(), st.booleans())
+def test_growing_text_shows_the_text_so_far_and_nothing_after_it(text, ascii_only):
+    """Each state of a reply shows a beginning of the text, never less than the state before."""
+    opening, rest = '{"answer": ', ', "citations": [1, 2]}'
+    reply = opening + json.dumps(text, ensure_ascii=ascii_only) + rest
+    shown = ""
+    for length in range(len(opening) + 1, len(reply) + 1):
+        now = growing_text(reply[:length])
+        assert text.startswith(now)
+        assert now.startswith(shown)
+        shown = now
+    assert shown == text
+
+
+@given(st.text())
+def test_growing_text_never_raises_and_can_be_printed(reply):
+    growing_text(reply).encode()
+
+
+@pytest.mark.parametrize("body", [r"x\ud83d", r"x\ud83d ", r"\ude00x"])
+def test_half_a_surrogate_pair_cannot_reach_the_terminal(body):
+    growing_text('{"answer": "' + body).encode()
+
+
+@pytest.mark.parametrize("reply", ["", "{", '{"answer"', '{"answer": ', '{"answer": "', "no JSON at all"])
+def test_nothing_is_shown_before_the_text_begins(reply):
+    assert growing_text(reply) == ""
+
+
+REST = {
+    "choice with documents": (
+        schema_for(CHOICE, 2),
+        r"""root ::= ", \"relevant_context\": " ("\"YES\"" | "\"NOT\"") ", \"answer_choice\": " """
+        r"""("\"A\"" | "\"B\"" | "\"C\"") "}"
+""",
+    ),
+    "choice without documents": (
+        schema_for(CHOICE, 0),
+        r"""root ::= ", \"answer_choice\": " ("\"A\"" | "\"B\"" | "\"C\"") "}"
+""",
+    ),
+    "open with three documents": (
+        schema_for(OPEN, 3),
+        r"""root ::= ", \"citations\": " "[" ("1" | "2" | "3") (", " ("1" | "2" | "3")){0,2} "]" "}"
+""",
+    ),
+    "open with one document": (
+        schema_for(OPEN, 1),
+        r"""root ::= ", \"citations\": " "[" ("1") "]" "}"
+""",
+    ),
+    "open without documents": (
+        schema_for(OPEN, 0),
+        r"""root ::=  "}"
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REST)
+def test_rest_grammar_is_the_golden_one(case):
+    schema, golden = REST[case]
+    assert rest_grammar(schema) == golden
+
+
+# --- llama.cpp's own reading of the grammars; it needs a vocabulary, which the starter generator brings ---
+
+
+@pytest.fixture(scope="module")
+def llama():
+    llama_cpp = pytest.importorskip("llama_cpp")
+    from biorag.models import find_gguf
+
+    model = llama_cpp.Llama(str(find_gguf("starter")), vocab_only=True, verbose=False)
+    yield model
+    model.close()
+
+
+def follows(llama, grammar: str, text: str, whole: bool = True) -> bool:
+    """Tell whether llama.cpp lets `text` through: as a complete reply, or as the beginning of one."""
+    import llama_cpp as lib
+
+    vocabulary = lib.llama_model_get_vocab(llama.model)
+    sampler = lib.llama_sampler_init_grammar(vocabulary, grammar.encode(), b"root")
+    assert sampler, f"llama.cpp cannot read the grammar {grammar}"
+    try:
+        tokens = llama.tokenize(text.encode("utf-8", "surrogatepass"), add_bos=False)
+        for token in [*tokens, *([llama.token_eos()] if whole else [])]:
+            candidates = (lib.llama_token_data * 1)(lib.llama_token_data(token, 0.0, 0.0))
+            array = lib.llama_token_data_array(candidates, 1, -1, False)
+            lib.llama_sampler_apply(sampler, ctypes.byref(array))
+            if candidates[0].logit == -math.inf:
+                return False
+            if token != llama.token_eos():
+                lib.llama_sampler_accept(sampler, token)
+        return True
+    finally:
+        lib.llama_sampler_free(sampler)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        ('Pyridoxine is given."', True),
+        ('"', True),
+        ('He said \\"yes\\" \\\\ \\/ \\n\\t é β \N{GRINNING FACE}"', True),
+        ("no end", False),
+        ('ends"and goes on', False),
+        ('bare\nnewline"', False),
+        ('bad \\x escape"', False),
+        ('unicode \\u00e9 escape"', False),
+        ('delete \x7f"', False),
+    ],
+)
+def test_llama_cpp_takes_free_texts_that_are_json_strings(llama, text, fits):
+    assert follows(llama, FREE_TEXT_GRAMMAR, text) is fits
+    if fits:
+        json.loads('"' + text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", REST)
+def test_llama_cpp_takes_exactly_the_schemas_endings(llama, case):
+    schema, _ = REST[case]
+    grammar = rest_grammar(schema)
+    if "answer_choice" in schema["properties"]:
+        relevant = (
+            [', "relevant_context": "YES"', ', "relevant_context": "NOT"'] if case.endswith("with documents") else [""]
+        )
+        good = [f'{said}, "answer_choice": "{letter}"}}' for said in relevant for letter in "ABC"]
+        bad = [good[0].replace('"A"', other) for other in ('"D"', '"AB"', '"a"', '""', "A")]
+        bad += [good[0].replace("YES", "MAYBE")] if relevant != [""] else []
+    elif "citations" in schema["properties"]:
+        most = schema["properties"]["citations"]["maxItems"]
+        good = [f', "citations": {list(range(1, count + 1))}}}' for count in range(1, most + 1)]
+        bad = [f', "citations": {cited}}}' for cited in ("[]", f"[{most + 1}]", "[0]", [1] * (most + 1), "1", '["1"]')]
+    else:
+        good, bad = ["}"], ["", ', "citations": [1]}', "}}"]
+    first = free_text_opening(schema) + 'text"'
+    for rest in good:
+        assert follows(llama, grammar, rest), rest
+        assert list(json.loads(first + rest)) == list(schema["properties"])
+    for rest in bad:
+        assert not follows(llama, grammar, rest), rest
+    assert not follows(llama, grammar, good[0][:-1]), "an unfinished reply does not end"
+    assert follows(llama, grammar, good[0][:-1], whole=False)
+
+
+@pytest.mark.slow
+def test_llama_cpp_reads_the_grammar_of_a_hundred_documents(llama):
+    grammar = rest_grammar(schema_for(OPEN, 100))
+    assert follows(llama, grammar, f', "citations": {list(range(1, 101))}}}')
+    assert not follows(llama, grammar, ', "citations": [101]}')

@@ -1,0 +1,120 @@
+"""Reading replies: golden cases in golden/replies.json (options A to D), and properties."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biorag.prompts.parse import CitedNumber, Reply, cited_numbers, parse_reply
+
+CASES = json.loads((Path(__file__).parent / "golden" / "replies.json").read_text(encoding="utf-8"))
+LETTERS = ("A", "B", "C", "D")
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["A", "b.", "E"]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["answer_choice", "citations", "answer", "n", "quote"]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+FRAGMENTS = st.lists(
+    st.sampled_from(
+        [*'{}[]:,"\\ \n', '"answer_choice"', '"A"', "```json", "NaN", "1e999", "\ud83d", "\\ud83d", "-", "9" * 50]
+    )
+).map("".join)
+CUT_JSON = st.builds(lambda value, cut: json.dumps(value)[:cut], JSON_VALUES, st.integers(0, 200))
+REPLIES = st.one_of(st.text(st.characters()), FRAGMENTS, CUT_JSON)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_golden_replies(case):
+    reply = parse_reply(case["reply"])
+    assert reply.fields == case["fields"]
+    assert reply.strict is case["strict"]
+    assert reply.choice(LETTERS) == case["choice"]
+
+
+@given(REPLIES)
+def test_any_reply_is_read_without_an_error(text):
+    reply = parse_reply(text)
+    assert isinstance(reply.fields, dict)
+    assert reply.choice(LETTERS) in (None, *LETTERS)
+    assert reply.choice(()) is None
+    for key in ("answer_choice", "answer", "citations", "absent"):
+        reply.text(key).encode()
+    numbers = [cited.n for cited in cited_numbers(reply, text)]
+    assert len(numbers) == len(set(numbers))
+
+
+@given(JSON_VALUES, st.sampled_from(["", "Reply: ", "```json\n"]), st.sampled_from(["", "\n```", " Done."]))
+def test_an_object_is_found_whatever_surrounds_it(value, before, after):
+    fields = {"answer": value}
+    reply = parse_reply(before + json.dumps(fields) + after)
+    assert json.dumps(reply.fields) == json.dumps(fields)
+    assert reply.strict <= (before == after == "")
+
+
+def test_nan_is_no_json_but_the_rest_is_read():
+    for constant in ("NaN", "Infinity", "-Infinity"):
+        reply = parse_reply(f'{{"confidence": {constant}, "answer_choice": "A"}}')
+        assert reply.choice(LETTERS) == "A"
+        assert reply.text("confidence") == ""
+        assert not reply.strict
+
+
+def test_a_number_too_long_for_python_is_no_error():
+    assert parse_reply(f'{{"answer_choice": "A", "n": {"9" * 10_000}}}') == Reply()
+
+
+@pytest.mark.parametrize(("opening", "closing"), [('{"a":', "}"), ("[", "]"), ('{"a":[', "]}")])
+@pytest.mark.parametrize("depth", [100, 3_000])
+def test_deep_nesting_is_no_error(opening, closing, depth):
+    assert parse_reply(opening * depth) == Reply()
+    nested = parse_reply(opening * depth + "1" + closing * depth)
+    assert nested.choice(LETTERS) is None
+    assert cited_numbers(nested, "") == []
+    if depth == 100:
+        assert nested.strict is opening.startswith("{")
+
+
+def test_text_is_stripped_and_empty_for_anything_but_a_string():
+    reply = Reply({"answer": "  Yes. \n", "n": 5, "list": ["x"], "none": None})
+    assert [reply.text(key) for key in ("answer", "n", "list", "none", "absent")] == ["Yes.", "", "", "", ""]
+
+
+def test_half_a_surrogate_pair_becomes_a_question_mark():
+    assert Reply({"answer": "a\ud83db"}).text("answer") == "a?b"
+
+
+def test_letters_of_the_question_decide_what_a_choice_is():
+    reply = Reply({"answer_choice": "c"})
+    assert reply.choice(("A", "B")) is None
+    assert reply.choice(("A", "C")) == "C"
+
+
+@pytest.mark.parametrize(
+    ("listed", "prose", "expected"),
+    [
+        ([2, 1, 2], "", [CitedNumber(2), CitedNumber(1)]),
+        (["1", "x", "", "-1", "1.0", "²"], "", [CitedNumber(1)]),
+        ([True, False, None, 1.0, [1], {}], "", []),
+        ([{"n": 1, "quote": "fever"}, {"n": "2"}], "", [CitedNumber(1, "fever"), CitedNumber(2)]),
+        ([{"n": 1, "quote": 5}, {"quote": "fever"}], "", [CitedNumber(1)]),
+        ([0, -3, 99], "", [CitedNumber(0), CitedNumber(-3), CitedNumber(99)]),
+        ("1", "", []),
+        ({"n": 1}, "", []),
+        (None, "", []),
+        (
+            None,
+            "Pyridoxine helps [1], see Document 3 and document 12.",
+            [CitedNumber(1), CitedNumber(3), CitedNumber(12)],
+        ),
+        (None, "In 2019, 5 documents 7", []),
+        ([{"n": 1, "quote": "fever"}], "As [1] and [2] say", [CitedNumber(1, "fever"), CitedNumber(2)]),
+    ],
+)
+def test_cited_numbers_by_hand(listed, prose, expected):
+    assert cited_numbers(Reply({"citations": listed}), prose) == expected

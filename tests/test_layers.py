@@ -1,0 +1,178 @@
+"""The layers of DESIGN.md, held by reading every import statement of the package."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import biorag
+
+ROOT = Path(biorag.__file__).parent
+
+# A name covers the module and everything in it. A module imports from its own layer or a lower one.
+LAYERS = [
+    ["biorag", "biorag.types", "biorag.errors"],
+    ["biorag.config", "biorag.filters", "biorag.files"],
+    ["biorag.models", "biorag.fusion", "biorag.evidence", "biorag.prompts", "biorag.corpus", "biorag.demo"],
+    ["biorag.loading", "biorag.encoder", "biorag.reranker", "biorag.generators", "biorag.indexes"],
+    ["biorag.pipeline", "biorag.indexing"],
+    ["biorag.benchmarks"],
+    ["biorag.commands", "biorag.cli", "biorag.__main__"],
+]
+# One heavy library each, none imports another; both model classes may use the common loader.
+APART = ["biorag.encoder", "biorag.reranker", "biorag.generators", "biorag.indexes", "biorag.loading"]
+MAY = {("biorag.encoder", "biorag.loading"), ("biorag.reranker", "biorag.loading")}
+
+OWNERS = {
+    "torch": {"biorag.loading"},
+    "transformers": {"biorag.loading"},
+    "sentence_transformers": {"biorag.encoder", "biorag.reranker"},
+    "qdrant_client": {"biorag.indexes.server"},
+    "qdrant_edge": {"biorag.indexes.edge", "biorag.indexes.points"},
+    "llama_cpp": {"biorag.generators.llama"},
+    "huggingface_hub": {"biorag.models", "biorag.commands.inspecting"},
+}
+
+
+def modules() -> dict[str, ast.Module]:
+    found = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = ("biorag", *path.relative_to(ROOT).with_suffix("").parts)
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name] = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    return found
+
+
+MODULES = modules()
+PACKAGES = {name for name in MODULES if any(other.startswith(f"{name}.") for other in MODULES)}
+
+
+def targets(name: str, tree: ast.Module) -> Iterator[str]:
+    """Yield the full names of everything a module imports, anywhere in it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = name.split(".") if name in PACKAGES else name.split(".")[:-1]
+                base = ".".join([*package[: len(package) - node.level + 1], *filter(None, [node.module])])
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                yield full if full in MODULES else base
+
+
+def inner_imports(name: str, tree: ast.Module) -> set[str]:
+    return {target for target in targets(name, tree) if target.split(".")[0] == "biorag"} - {name}
+
+
+GRAPH = {name: inner_imports(name, tree) for name, tree in MODULES.items()}
+
+
+def covers(name: str, module: str) -> bool:
+    return module == name or (name != "biorag" and module.startswith(f"{name}."))
+
+
+def layers_of(module: str) -> list[int]:
+    return [level for level, names in enumerate(LAYERS) if any(covers(name, module) for name in names)]
+
+
+def test_the_reader_of_imports_sees_functions_and_type_checking_blocks():
+    text = (
+        "import os\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from biorag.types import Hit\n"
+        "def f():\n    from biorag import cli\n    from . import errors\n    from .indexes.edge import EdgeIndex\n"
+    )
+    assert inner_imports("biorag.x", ast.parse(text)) == {
+        "biorag.types",
+        "biorag.cli",
+        "biorag.errors",
+        "biorag.indexes.edge",
+    }
+
+
+def test_every_import_of_the_package_is_a_module_of_it():
+    unknown = {(name, target) for name, found in GRAPH.items() for target in found if target not in MODULES}
+    assert unknown == set()
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_module_belongs_to_one_layer(module):
+    assert len(layers_of(module)) == 1, f"{module} belongs to the layers {layers_of(module)}: place it in LAYERS"
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_module_imports_nothing_from_a_higher_layer(module):
+    (level,) = layers_of(module)
+    higher = {target for target in GRAPH[module] if layers_of(target) > [level]}
+    assert higher == set()
+
+
+def test_there_are_no_import_cycles():
+    done: set[str] = set()
+
+    def visit(module: str, trail: tuple[str, ...]) -> None:
+        assert module not in trail, " -> ".join((*trail[trail.index(module) :], module))
+        if module not in done:
+            for target in sorted(GRAPH[module]):
+                visit(target, (*trail, module))
+            done.add(module)
+
+    for module in MODULES:
+        visit(module, ())
+    assert done == set(MODULES)
+
+
+def test_parts_with_a_heavy_library_do_not_import_one_another():
+    def part(module: str) -> str | None:
+        return next((name for name in APART if covers(name, module)), None)
+
+    crossing = {
+        (module, target)
+        for module, found in GRAPH.items()
+        for target in found
+        if part(module) and part(target) and part(module) != part(target) and (part(module), part(target)) not in MAY
+    }
+    assert crossing == set()
+
+
+@pytest.mark.parametrize("package", sorted(OWNERS))
+def test_heavy_package_is_imported_by_its_owners_alone(package):
+    importers = {
+        name for name, tree in MODULES.items() if package in {target.split(".")[0] for target in targets(name, tree)}
+    }
+    assert importers == OWNERS[package]
+
+
+def printing(tree: ast.Module) -> list[str]:
+    """Return what in a module writes to the terminal: print, rich consoles, echo, the standard streams."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("print", "Console"):
+            found.append(node.func.id)
+        elif isinstance(node, ast.Attribute) and node.attr in ("echo", "secho", "stdout", "Console", "rprint"):
+            found.append(node.attr)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("rich", "click", "typer"):
+            found.append(f"from {node.module}")
+        elif isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names if alias.name.split(".")[0] in ("rich", "click", "typer")]
+    return found
+
+
+def test_the_search_for_printing_finds_it():
+    text = "import sys\nfrom rich.console import Console\ndef f():\n    print(1)\n    sys.stdout.write('x')\n"
+    assert sorted(printing(ast.parse(text))) == ["from rich.console", "print", "stdout"]
+    assert printing(MODULES["biorag.commands.show"]) != []
+
+
+@pytest.mark.parametrize(
+    "module", sorted(name for name in MODULES if name != "biorag.cli" and not covers("biorag.commands", name))
+)
+def test_only_the_command_line_prints(module):
+    assert printing(MODULES[module]) == []
+
+
+def test_the_package_root_imports_nothing():
+    assert list(targets("biorag", MODULES["biorag"])) == []
