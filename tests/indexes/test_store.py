@@ -1,7 +1,9 @@
 """Finding an index: its manifest, the store that holds it, and whether it fits the encoder and settings."""
 
 import re
+import threading
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import numpy as np
 import pytest
@@ -208,6 +210,35 @@ def test_an_index_gone_from_its_server_is_missing(config, servers):
 
 def test_a_server_that_does_not_answer_is_a_service_error(config):
     store = Store(config.replace(qdrant="http://127.0.0.1:9", timeout=1))
-    with pytest.raises(ServiceError, match="the Qdrant server does not answer .*: check --qdrant") as caught:
+    with pytest.raises(ServiceError, match=r"the Qdrant server does not answer .*: check --qdrant") as caught:
         store.manifest()
     assert caught.value.exit_code == 6
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "says"),
+    [
+        (401, b"Must provide an API key", "the Qdrant server refused: 401 Unauthorized"),
+        (500, b"{}", "the Qdrant server refused: 500 Internal Server Error"),
+        (200, b"<html>Grafana</html>", "check --qdrant"),
+        (200, b"{}", "check --qdrant"),
+    ],
+)
+def test_a_server_that_answers_otherwise_is_a_service_error(config, status, body, says):
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as stub:
+        threading.Thread(target=stub.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        try:
+            with pytest.raises(ServiceError, match=re.escape(says)):
+                Store(config.replace(qdrant=f"http://127.0.0.1:{stub.server_port}", timeout=5)).manifest()
+        finally:
+            stub.shutdown()

@@ -1,0 +1,243 @@
+"""Every command and option is explained, and every command line in the documentation is one that exists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from biorag.cli import app
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if path.is_file()]
+PROGRAM = typer.main.get_command(app)
+
+
+def is_group(command) -> bool:
+    return hasattr(command, "commands")
+
+
+def walk(command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Yield every command with its path: (), ("index",), ("bench",), ("bench", "mirage"), ..."""
+    yield path, command
+    for name, inner in (command.commands if is_group(command) else {}).items():
+        yield from walk(inner, (*path, name))
+
+
+COMMANDS = dict(walk(PROGRAM))
+LEAVES = {path: command for path, command in COMMANDS.items() if not is_group(command)}
+
+
+def test_the_commands_of_the_design_are_there():
+    assert set(LEAVES) >= {
+        ("index",),
+        ("search",),
+        ("ask",),
+        ("info",),
+        ("models",),
+        ("doctor",),
+        ("bench", "mirage"),
+        ("bench", "retrieval"),
+    }
+    assert {"--config", "--debug", "--version", "--install-completion", "--show-completion"} <= {
+        name for parameter in PROGRAM.params for name in parameter.opts
+    }
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_command_and_its_parameters_have_help(path):
+    command = COMMANDS[path]
+    assert (command.help or "").strip()
+    silent = [parameter.name for parameter in command.params if not (getattr(parameter, "help", "") or "").strip()]
+    assert silent == []
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_help_is_printed_and_ends_well(path):
+    result = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    for parameter in COMMANDS[path].params:
+        if parameter.param_type_name == "option" and not parameter.hidden:
+            assert max(parameter.opts, key=len) in result.stdout
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_help_of_a_command_ends_in_examples_that_exist(path):
+    _, _, examples = LEAVES[path].help.partition("Examples")
+    lines = [line.strip() for line in examples.splitlines() if re.search(r"(^|\| )biorag ", line.strip())]
+    assert len(lines) >= 2
+    assert all(f"biorag {' '.join(path)}" in line for line in lines)
+    assert [fault_of(words) for line in lines for words in commands_of(line)] == [None] * len(lines)
+    printed = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "200"}).stdout
+    assert all(line in printed for line in lines), "every example stands on a line of its own"
+
+
+# --- reading documents --------------------------------------------------------------------------------------
+
+
+def code_blocks(text: str) -> Iterator[list[str]]:
+    """Yield the lines of each fenced or indented code block; lines that end in a backslash are joined."""
+    fence, block, blank = "", [], True
+    for line in [*text.splitlines(), ""]:
+        mark = re.match(r"\s*(```+|~~~+)", line)
+        indented = line.startswith("    ") and (blank or bool(block))
+        if mark and (not fence or line.strip() == fence):
+            fence = "" if fence else mark[1]
+        elif fence or indented:
+            block.append(line.strip())
+            continue
+        if block:
+            yield "\n".join(block).replace("\\\n", " ").splitlines()
+        block, blank = [], not line.strip()
+
+
+def commands_of(line: str) -> Iterator[list[str]]:
+    """Yield the words after `biorag` of each command of a shell line that runs it."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    words: list[str] = []
+    for word in [*lexer, ";"]:
+        if not set(word) <= set("();<>|&"):
+            words.append(word)
+            continue
+        while words and (words[0] in ("$", "time") or re.match(r"[A-Z_][A-Z_0-9]*=", words[0])):
+            words.pop(0)
+        if words and Path(words[0]).name == "biorag":
+            yield words[1:]
+        elif len(words) > 2 and Path(words[0]).name.startswith("python") and words[1:3] == ["-m", "biorag"]:
+            yield words[3:]
+        words = []
+
+
+def command_lines(text: str) -> Iterator[list[str]]:
+    """Yield the words of every biorag command in a document's code blocks; output below a prompt is none."""
+    for block in code_blocks(text):
+        prompted = [line for line in block if line.startswith("$ ")]
+        for line in prompted or block:
+            if re.search(r"\bbiorag\s", line):
+                yield from commands_of(line)
+
+
+def fault_of(words: list[str]) -> str | None:
+    """Return what is wrong with a command: an unknown command or option; None if nothing is.
+
+    Brackets around what may be left out and dots are passed over.
+    """
+    command, path, rest = PROGRAM, ["biorag"], [word.strip("[]") for word in words]
+    if not rest:
+        return "biorag names no command"
+    while rest:
+        word = rest.pop(0)
+        if word.startswith("-") and word != "-":
+            name, equals, _ = word.partition("=")
+            found = option_of(command, name)
+            if found is None:
+                return f"{' '.join(path)} has no option {name}"
+            if found and not equals and not rest:
+                return f"option {name} lacks its value"
+            if found and not equals:
+                rest.pop(0)
+        elif is_group(command):
+            if word not in command.commands:
+                return f"{' '.join(path)} has no command {word}"
+            command = command.commands[word]
+            path.append(word)
+    return None
+
+
+def option_of(command, name: str) -> bool | None:
+    """Return whether an option takes a value; None if there is none of that name."""
+    if name in ("-h", "--help"):
+        return False
+    for parameter in command.params:
+        if name in parameter.secondary_opts:
+            return False
+        if name in parameter.opts and name.startswith("-"):
+            return not parameter.is_flag
+    return None
+
+
+def faults(text: str) -> list[str]:
+    found = ((words, fault_of(words)) for words in command_lines(text))
+    return [f"{' '.join(words)}: {fault}" for words, fault in found if fault]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "biorag index demo",
+        "biorag index CORPUS... [--name NAME] [--encoder ID]",
+        "biorag index -",
+        'biorag ask "Why?" -o A=x --option=B=y --llm http://localhost:8080 --json   # a comment --nope',
+        "biorag search x --no-rerank -k 10",
+        "python -m biorag --debug bench mirage --benchmark demo --out runs/x",
+        ".venv/bin/biorag --version",
+        "biorag --config my.toml info --settings",
+        "biorag bench -h",
+    ],
+)
+def test_the_check_passes_what_exists(line):
+    assert [fault_of(words) for words in commands_of(line)] == [None]
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("biorag serch x", "biorag has no command serch"),
+        ("biorag bench latensy", "biorag bench has no command latensy"),
+        ("biorag search x --modus bm25", "biorag search has no option --modus"),
+        ("biorag index demo --k 5", "biorag index has no option --k"),
+        ("biorag --k 5 search x", "biorag has no option --k"),
+        ("biorag search x --mode", "option --mode lacks its value"),
+        ("biorag", "biorag names no command"),
+    ],
+)
+def test_the_check_finds_what_does_not_exist(line, fault):
+    assert [fault_of(words) for words in commands_of(line)] == [fault]
+
+
+def test_command_lines_are_found_in_documents():
+    text = """
+Run `biorag nothing` or
+
+```sh
+zcat a.gz | biorag index - --name mine > log.txt
+BIORAG_HOME=/x biorag ask "a | b" \\
+    --json
+cd biorag && .venv/bin/python -m biorag info
+biorag/cli.py
+```
+biorag is a program.
+
+    biorag doctor   # what is there
+
+    time biorag models
+
+```
+$ biorag --version
+biorag 0.1.0
+```
+"""
+    assert list(command_lines(text)) == [
+        ["index", "-", "--name", "mine"],
+        ["ask", "a | b", "--json"],
+        ["info"],
+        ["doctor"],
+        ["models"],
+        ["--version"],
+    ]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_command_line_of_the_documentation_exists(document):
+    assert faults(document.read_text(encoding="utf-8")) == []
+
+
+def test_the_readme_shows_the_commands_that_matter():
+    shown = {words[0] for words in command_lines((ROOT / "README.md").read_text(encoding="utf-8")) if words}
+    assert {"index", "search", "ask"} <= shown

@@ -1,0 +1,258 @@
+"""The program as users run it: real processes, real starter models, signals included."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from biorag.corpus.sources import demo_file
+
+pytestmark = pytest.mark.slow
+
+BIORAG = [sys.executable, "-m", "biorag"]
+SECONDS = 240
+
+
+def environment(home: Path) -> dict[str, str]:
+    # One thread for the generator: spinning threads slow each other down where the cores are shared.
+    return {**os.environ, "BIORAG_HOME": str(home), "BIORAG_THREADS": "1", "COLUMNS": "120"}
+
+
+def run(home: Path, *arguments, code: int = 0, input: str | None = None) -> subprocess.CompletedProcess[str]:
+    ended = subprocess.run(
+        [*BIORAG, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environment(home),
+        timeout=SECONDS,
+        input=input,
+    )
+    assert ended.returncode == code, (ended.returncode, ended.stdout, ended.stderr)
+    assert "Traceback" not in ended.stderr
+    return ended
+
+
+def run_in_terminal(home: Path, *arguments) -> tuple[int, str, str]:
+    """Run with a terminal as stderr, as a user does who keeps stdout; return code, stdout and stderr."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*BIORAG, *map(str, arguments)], stdout=subprocess.PIPE, stderr=theirs, text=True, env=environment(home)
+    ) as process:
+        os.close(theirs)
+        said = b""
+        while True:
+            try:
+                piece = os.read(ours, 65_536)
+            except OSError:  # the other end is closed
+                break
+            if not piece:
+                break
+            said += piece
+        stdout = process.stdout.read()
+        code = process.wait(SECONDS)
+    os.close(ours)
+    return code, stdout, said.decode("utf-8", "replace")
+
+
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory):
+    """A home that a real `biorag index demo` filled, and what the command gave."""
+    home = tmp_path_factory.mktemp("main-paths")
+    return home, *run_in_terminal(home, "index", "demo", "--json")
+
+
+@pytest.fixture(scope="module")
+def home(indexed):
+    return indexed[0]
+
+
+def wait_for(process: subprocess.Popen, happened, seconds: float = 120) -> None:
+    """Wait until something has happened while a process runs."""
+    end = time.monotonic() + seconds
+    while not happened():
+        assert process.poll() is None, f"the process ended too early: {process.communicate()}"
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def start(home: Path, *arguments) -> subprocess.Popen:
+    return subprocess.Popen(
+        [*BIORAG, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(home),
+    )
+
+
+def result_files(out: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*_demo-*.json"))}
+
+
+# --- index, search, ask -------------------------------------------------------------------------------------
+
+
+def test_index_prints_json_on_stdout_and_progress_on_stderr(indexed):
+    _, code, stdout, stderr = indexed
+    assert code == 0
+    found = json.loads(stdout)
+    assert found.pop("seconds") > 0
+    assert found == {
+        "name": "default",
+        "added": 263,
+        "updated": 0,
+        "unchanged": 0,
+        "rejected": 0,
+        "duplicates": 0,
+        "snippets": 263,
+    }
+    assert "Indexing" in stderr
+    assert "263/263" in stderr
+    assert "Traceback" not in stderr
+
+
+def test_search(home):
+    ended = run(home, "search", "Why is pyridoxine given with isoniazid?", "--json")
+    found = json.loads(ended.stdout)
+    assert ended.stderr == ""
+    assert (found["mode"], len(found["hits"])) == ("hybrid", 5)
+    assert (found["hits"][0]["id"], found["hits"][0]["rank"]) == ("demo_044", 1)
+    assert set(found["timings_ms"]) == {"encode", "first_stage", "fetch", "rerank", "total"}
+
+
+def test_ask(home):
+    ended = run(home, "ask", "How does metformin lower blood glucose?", "--json")
+    found = json.loads(ended.stdout)
+    assert ended.stderr.splitlines() == [
+        "WARNING: answers come from the 135M starter generator, which is no medical model: see --llm"
+    ]
+    assert found["question"] == "How does metformin lower blood glucose?"
+    assert found["answer"]
+    texts = {hit["id"]: hit["content"] for hit in found["hits"]}
+    assert "metformin" in texts[found["hits"][0]["id"]].lower()
+    assert found["citations"], "the demonstration's answer cites its evidence"
+    for citation in found["citations"]:
+        assert citation["id"] == found["hits"][citation["n"] - 1]["id"]
+        assert citation["quote"] in texts[citation["id"]]
+
+
+# --- benchmarks ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["generate", "score"])
+def test_bench_mirage(home, tmp_path, way):
+    arguments = ["--benchmark", "demo", "--limit", "1", "--answer", way, "--max-tokens", "24", "-k", "3"]
+    ended = run(home, "bench", "mirage", *arguments, "--out", tmp_path, "--json")
+    found = json.loads(ended.stdout)
+    assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8")) == found
+    assert set(found["tasks"]) == {"medqa", "medmcqa", "pubmedqa", "bioasq", "mmlu"}
+    assert all((score["n"], score["parsed"], score["forced_A"]) == (1, 1.0, 0) for score in found["tasks"].values())
+    files = {path.parts[0]: path for path in map(Path, result_files(tmp_path))}
+    assert set(files) == set(found["tasks"])
+    questions = json.loads(demo_file("benchmark.json").read_bytes())
+    for task, path in files.items():
+        llm, corpus, retriever = "SmolLM2-135M-Instruct.Q4_1", "default", "hybrid+encoder"
+        assert path.parent == Path(task, "rag_3", llm, corpus, retriever)
+        split, _, id = path.stem.partition("_")
+        assert split == ("dev" if task == "medmcqa" else "test")
+        first = json.loads((tmp_path / path).read_text(encoding="utf-8"))[0]
+        # MIRAGE's rule that fits a reply in JSON.
+        (letter,) = re.findall(r'^\s*(A|B|C|D)"', first.split('"answer_choice": "')[-1].strip())
+        assert letter in questions[task][id]["options"]
+        assert found["tasks"][task]["accuracy"] == (letter == questions[task][id]["answer"])
+    assert found["average"] == sum(score["accuracy"] for score in found["tasks"].values()) / 5
+
+
+def test_bench_retrieval_on_the_demonstration(home, tmp_path):
+    questions = json.loads(demo_file("benchmark.json").read_bytes())
+    records = {id: record for task in questions.values() for id, record in task.items()}
+    (tmp_path / "demo" / "qrels").mkdir(parents=True)
+    rows = [json.dumps({"_id": id, "text": record["question"]}) for id, record in records.items()]
+    (tmp_path / "demo" / "queries.jsonl").write_text("\n".join(rows))
+    judged = [f"{id}\t{snippet}\t1" for id, record in records.items() for snippet in record["snippets"]]
+    (tmp_path / "demo" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(judged))
+    run_file = tmp_path / "run.trec"
+    ended = run(home, "bench", "retrieval", tmp_path / "demo", "--run-file", run_file, "--json")
+    found = json.loads(ended.stdout)
+    assert (found["dataset"], found["questions"]) == ("demo", 30)
+    assert found["metrics"]["nDCG@10"] > 0.9
+    assert found["metrics"]["success@100"] == 1.0
+    ranked = [line.split() for line in run_file.read_text().splitlines()]
+    best = {fields[0]: fields[2] for fields in ranked if fields[3] == "1"}
+    first = sum(best[id] in record["snippets"] for id, record in records.items()) / 30
+    assert first <= found["metrics"]["MRR@10"] <= 1
+
+
+# --- signals ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def longer_corpus(tmp_path_factory):
+    """The demonstration corpus twice, under other ids: long enough to be interrupted."""
+    path = tmp_path_factory.mktemp("longer") / "corpus.jsonl"
+    rows = [json.loads(line) for line in demo_file("snippets.jsonl").read_text(encoding="utf-8").splitlines()]
+    copies = [{"id": f"{row['id']}-{copy}", "content": row["content"][:200]} for copy in "ab" for row in rows]
+    path.write_text("".join(json.dumps(row) + "\n" for row in copies), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_an_index_run_that_is_stopped_goes_on(tmp_path, longer_corpus, sent, code):
+    arguments = ["index", longer_corpus, "--batch-size", "8", "--json"]
+    folder = tmp_path / "indexes" / "default"
+    process = start(tmp_path, *arguments)
+
+    def something_is_written():
+        manifest = folder / "manifest.json"
+        if not manifest.is_file():
+            return False
+        began = manifest.stat().st_mtime_ns
+        return any(path.stat().st_mtime_ns > began for path in (folder / "shard" / "segments").rglob("*"))
+
+    wait_for(process, something_is_written)
+    time.sleep(0.5)
+    process.send_signal(sent)
+    stdout, stderr = process.communicate(timeout=SECONDS)
+    assert process.returncode == code, (stdout, stderr)
+    assert stdout == ""
+    assert "Traceback" not in stderr
+    if sent == signal.SIGINT:
+        assert stderr.splitlines()[-1].startswith("error: interrupted")
+    assert json.loads((folder / "manifest.json").read_text())["complete"] is False
+
+    found = json.loads(run(tmp_path, *arguments).stdout)
+    assert (found["added"] + found["unchanged"], found["updated"], found["snippets"]) == (526, 0, 526)
+    assert found["unchanged"] > 0, "what was done before the signal is kept"
+    assert found["added"] > 0, "the first run was stopped before its end"
+    assert json.loads((folder / "manifest.json").read_text())["complete"] is True
+
+
+def test_a_killed_mirage_run_goes_on_and_gives_the_same_bytes(home, tmp_path):
+    arguments = ["bench", "mirage", "--benchmark", "demo", "--task", "medmcqa", "--task", "mmlu", "--limit", "2"]
+    arguments += ["--answer", "score", "--mode", "bm25", "--no-rerank", "-k", "3", "--json"]
+    whole = json.loads(run(home, *arguments, "--out", tmp_path / "whole").stdout)
+    assert whole["manifest"]["answered"] == 4
+
+    process = start(home, *arguments, "--out", tmp_path / "parts")
+    wait_for(process, lambda: result_files(tmp_path / "parts"))
+    process.kill()
+    process.communicate(timeout=SECONDS)
+    held = result_files(tmp_path / "parts")
+    assert 1 <= len(held) < 4
+    assert not (tmp_path / "parts" / "report.json").exists()
+
+    parts = json.loads(run(home, *arguments, "--out", tmp_path / "parts").stdout)
+    assert (parts["manifest"]["resumed"], parts["manifest"]["answered"]) == (len(held), 4 - len(held))
+    assert result_files(tmp_path / "parts") == result_files(tmp_path / "whole")
+    assert (tmp_path / "parts" / "run.json").read_bytes() == (tmp_path / "whole" / "run.json").read_bytes()
+    for key in ("tasks", "average", "config"):
+        assert parts[key] == whole[key]
