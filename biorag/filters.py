@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from biorag.errors import UsageError
 from biorag.types import Condition
 
 _TERM = re.compile(
-    r"""\s*(?P<not>not\s+)?(?P<field>[A-Za-z_][\w.]*)\s*(?P<op>>=|<=|=|:|>|<)\s*
-        (?P<value>"[^"]*"|\S+)\s*(?P<rest>.*)$""",
+    r"""\s*(?P<not>not\s+)?(?P<field>[A-Za-z_]\w*(?:\.\w+)*)\s*(?P<op>>=|<=|=|:|>|<)\s*
+        (?P<value>"[^"]*"|[^"\s=<>:]\S*)\s*(?P<rest>.*)$""",
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 _AND = re.compile(r"and\s+", re.IGNORECASE)
 
 
@@ -50,12 +52,9 @@ def _value(text: str) -> str | int | float | bool:
         return text.strip('"')
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
+        return text
+    return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
 def exclude_pmids(pmids: tuple[int, ...]) -> tuple[Condition, ...]:

@@ -181,7 +181,10 @@ class Index(Protocol):
         """Return the number of snippets."""
 
     def search(self, probes: Sequence[Probe]) -> list[list[Scored]]:
-        """Answer each probe with its best ids, best first; ties by id."""
+        """Answer each probe with its best ids, best first; equal scores in the order of their ids.
+
+        Which of equal scores make it into the limit is the engine's choice.
+        """
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Snippet]:
         """Return the stored snippets by id; unknown ids are left out."""

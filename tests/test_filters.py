@@ -75,7 +75,7 @@ REFUSED = {
     "year>=recent": "compares 'year' with 'recent', which is no number",
     'year>="2015"': "compares 'year' with '2015', which is no number",
     "open>=true": "compares 'open' with True, which is no number",
-    "year<>2015": "compares 'year' with '>2015', which is no number",
+    "year<>2015": "'year<>2015'",
     "a b=1": "cannot be read at",
     "pub-date=1": "cannot be read at",
 }
@@ -102,12 +102,9 @@ def test_an_operator_from_elsewhere_is_not_silently_part_of_the_value(text):
         parse_filter(text)
 
 
-@pytest.mark.parametrize("text", [".year=1", "a..b=1", "a.=1", "mesh.=1", "a.1b=1"])
+@pytest.mark.parametrize("text", [".year=1", "a..b=1", "a.=1", "mesh.=1"])
 def test_a_field_that_is_no_path_is_refused(text):
     """The stores fail on such paths when they search."""
-    if text == "a.1b=1":
-        assert parse_filter(text) == (Condition("a.1b", "=", 1),)
-        return
     with pytest.raises(UsageError):
         parse_filter(text)
 

@@ -56,15 +56,15 @@ def index(
         raise unknown_name("--on-bad-line", on_bad_line, BAD_LINE)
     config = options.configured(ctx)
     store = Store(config)
+    manifest = store.manifest()
+    if manifest:
+        check_settings(manifest, config)
+    files = encoder_files(config, manifest)
     with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
         sources = find_sources(corpus, Path(spool) / "standard-input")
         rejected = RejectsFile(rejects or store.folder / "rejects.jsonl") if on_bad_line == "skip" else None
         with show.progress("Checking", None) as advance:
             found = survey(sources, rejected, advance)
-        manifest = store.manifest()
-        if manifest:
-            check_settings(manifest, config)
-        files = encoder_files(config, manifest)
         loaded: list[Encoder] = []
 
         def encoder_once() -> Encoder:

@@ -11,6 +11,7 @@ from biorag.errors import BadInputError
 from biorag.types import Snippet
 
 PMID_KEYS = ("PMID", "pmid")
+MAX_DEPTH = 64
 
 
 class Reject(NamedTuple):
@@ -94,13 +95,25 @@ def _snippet(id: str, title: str, content: str, others: Mapping[str, Any]) -> Sn
 
 
 def _check_storable(metadata: Mapping[str, Any]) -> None:
-    """NaN and infinity, which Python's JSON reader lets through, and half surrogate pairs fit no store."""
+    """Refuse what fits no store: NaN and infinity, which Python's JSON reader lets through, half surrogates."""
+    _check_values(metadata, MAX_DEPTH)
     try:
         json.dumps(metadata, allow_nan=False, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
         raise ValueError("a field has an unpaired surrogate") from None
     except ValueError:
         raise ValueError("a field is NaN or infinite") from None
+
+
+def _check_values(value: Any, levels: int) -> None:
+    """Refuse what the stores cannot keep: whole numbers beyond 64 bits, JSON deeper than 128 levels."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("a field has a whole number beyond 64 bits")
+    if isinstance(value, dict | list):
+        if not levels:
+            raise ValueError(f"a field is nested more than {MAX_DEPTH} levels deep")
+        for inner in value.values() if isinstance(value, dict) else value:
+            _check_values(inner, levels - 1)
 
 
 def _id(record: Mapping[str, Any], key: str) -> str:

@@ -60,7 +60,7 @@ def find_sources(names: Sequence[str], spool: Path) -> list[Source]:
             sources.append(_spooled(spool))
         elif path.is_file():
             sources.append(Source(name, path))
-        elif path.is_dir():
+        elif name and path.is_dir():
             sources.extend(_folder(path))
         elif name == DEMO:
             sources.append(Source(DEMO, demo_file("snippets.jsonl")))
@@ -115,6 +115,8 @@ def read_lines(source: Source) -> Iterator[tuple[int, bytes]]:
         raise BadInputError(
             f"{source.name}, after line {number}: damaged or truncated gzip ({error}): fetch the file again"
         ) from None
+    except OSError as error:
+        raise BadInputError(f"{source.name} cannot be read: {error.strerror or error}") from None
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import qdrant_edge as qe
 
-from biorag.errors import MissingError, ServiceError
+from biorag.errors import BioragError, MissingError, ServiceError
 from biorag.indexes.lock import IndexLock
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.points import (
@@ -161,9 +163,11 @@ def _condition(condition: Condition) -> qe.FieldCondition:
     bounds = {">=": "gte", ">": "gt", "<=": "lte", "<": "lt"}
     if condition.op in bounds:
         return qe.FieldCondition(key, range=qe.RangeFloat(**{bounds[condition.op]: float(value)}))
-    if isinstance(value, float):
-        return qe.FieldCondition(key, range=qe.RangeFloat(gte=value, lte=value))
-    return qe.FieldCondition(key, match=qe.MatchValue(value))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return qe.FieldCondition(key, range=qe.RangeFloat(gte=float(value), lte=float(value)))
+    # The binding takes a Python bool for a whole number, NumPy's for what it is.
+    exact: Any = np.bool_(value) if isinstance(value, bool) else value
+    return qe.FieldCondition(key, match=qe.MatchValue(exact))
 
 
 @contextmanager
@@ -171,5 +175,7 @@ def _engine_errors() -> Iterator[None]:
     """Turn the bare exceptions of several kinds that the engine raises into one of ours."""
     try:
         yield
-    except (RuntimeError, ValueError, OSError, TypeError) as error:
+    except BioragError:
+        raise
+    except Exception as error:  # a bare Exception is among the kinds
         raise ServiceError(f"the Qdrant Edge engine failed: {error}") from error

@@ -49,9 +49,9 @@ class IndexLock:
         self._file.seek(0)
         try:
             writer = json.loads(self._file.read())
-        except ValueError:
+            return f"written by process {writer['pid']} on {writer['host']} since {writer['since']}"
+        except (ValueError, KeyError, TypeError):
             return "written by another biorag process"
-        return f"written by process {writer['pid']} on {writer['host']} since {writer['since']}"
 
     def _write(self, text: str) -> None:
         self._file.seek(0)

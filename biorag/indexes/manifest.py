@@ -85,6 +85,9 @@ class Manifest:
                 "bm25": Bm25Parameters(**values["bm25"]),
                 "sources": tuple(SourceRecord(**record) for record in values["sources"]),
             }
+            store = values["store"]
+            if store["kind"] != "edge" and not (store["kind"] == "qdrant" and store["url"]):
+                raise KeyError("store")
             return cls(**{**values, **parts})
         except (KeyError, TypeError) as error:
             raise MismatchError(f"{place} is damaged ({error}): index the corpus again") from None

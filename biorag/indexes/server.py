@@ -186,7 +186,7 @@ def _condition(condition: Condition) -> models.FieldCondition:
     bounds = {">=": "gte", ">": "gt", "<=": "lte", "<": "lt"}
     if condition.op in bounds:
         return models.FieldCondition(key=key, range=models.Range(**{bounds[condition.op]: float(value)}))
-    if isinstance(value, float):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return models.FieldCondition(key=key, range=models.Range(gte=value, lte=value))
     return models.FieldCondition(key=key, match=models.MatchValue(value=value))
 
@@ -198,7 +198,7 @@ def server_errors() -> Iterator[None]:
         yield
     except UnexpectedResponse as error:
         raise ServiceError(f"the Qdrant server refused: {error.status_code} {error.reason_phrase}") from error
-    except (ResponseHandlingException, ApiException, httpx.HTTPError, OSError) as error:
+    except (ResponseHandlingException, ApiException, httpx.HTTPError, OSError, ValueError, AssertionError) as error:
         raise ServiceError(
             f"the Qdrant server does not answer ({error}): check --qdrant and that the server runs"
         ) from error

@@ -39,7 +39,7 @@ manifests = st.builds(
     similarity=st.sampled_from(["cosine", "dot"]),
     quantized=st.booleans(),
     bm25=st.builds(Bm25Parameters, st.floats(0, 3), st.floats(0, 1), st.floats(0, 1e6), texts),
-    store=st.dictionaries(texts, texts, max_size=2),
+    store=st.just({"kind": "edge"}) | texts.map(lambda text: {"kind": "qdrant", "url": f"http://{text}"}),
     created=texts,
     updated=texts,
     sources=st.lists(
