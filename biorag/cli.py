@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from biorag.commands import answering, bench, indexing, inspecting
+from biorag.commands import answering, bench, indexing, inspecting, show
 from biorag.errors import BioragError
 
 INTERRUPTED = 130
@@ -22,12 +23,12 @@ class Commands(TyperGroup):
     """A command group whose errors are one sentence on stderr and the exit code of their kind."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; with `--debug` errors go through with their traceback."""
+        """Run the command; with `--debug` errors show their traceback too."""
         try:
             return super().invoke(ctx)
         except BioragError as error:
             if ctx.params.get("debug"):
-                raise
+                traceback.print_exc()
             _say(str(error))
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
@@ -87,7 +88,7 @@ def settings(
 
 
 def _say(message: str) -> None:
-    typer.echo(f"error: {message}", err=True)
+    typer.echo(f"error: {show.clean(message)}", err=True)
 
 
 def main() -> None:

@@ -116,6 +116,12 @@ def setting_names() -> list[str]:
     return [info.alias or name for name, info in Config.model_fields.items()]
 
 
+def _setting(parameter: str) -> str:
+    """Return a setting's public name: a Python parameter cannot be called `lambda`."""
+    info = Config.model_fields.get(parameter)
+    return (info.alias if info else None) or parameter
+
+
 def load_config(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping[str, str] | None = None) -> Config:
     """Merge the sources of settings into one checked configuration.
 
@@ -135,7 +141,7 @@ def load_config(flags: Mapping[str, Any], file: Path | None = None, environ: Map
     for place, found in (
         (str(file or DEFAULT_FILE), _from_file(file)),
         ("the environment", _from_environment(environ)),
-        ("an option", {key: value for key, value in flags.items() if value is not None}),
+        ("an option", {_setting(key): value for key, value in flags.items() if value is not None}),
     ):
         values.update(found)
         sources.update(dict.fromkeys(found, place))

@@ -17,8 +17,8 @@ import numpy as np
 from biorag.corpus.readers import OnReject, Reject, read_snippets
 from biorag.corpus.sources import Source
 from biorag.errors import BadInputError
+from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.manifest import Manifest, SourceRecord, installed_versions
-from biorag.indexes.points import LengthCounter
 from biorag.indexes.store import Store, timestamp
 from biorag.types import Encoder, Index, OnProgress, Snippet
 

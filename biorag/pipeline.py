@@ -14,6 +14,7 @@ from biorag.evidence import verify_citations
 from biorag.fusion import linear, ranked, reciprocal_rank
 from biorag.prompts.parse import cited_numbers, parse_reply
 from biorag.prompts.template import Template, load_template, schema_for
+from biorag.text import is_whole
 from biorag.types import (
     Answer,
     Condition,
@@ -85,6 +86,8 @@ class Retriever:
         UsageError
             If the query is blank.
         """
+        if not is_whole(query):
+            raise UsageError("the query is not UTF-8: type it again")
         if not query.strip():
             raise UsageError("the query is empty: give some words to search for")
         limit = limit or self._config.k

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from string import ascii_lowercase
 
 import pytest
 
@@ -13,14 +14,14 @@ from biorag.types import Snippet
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
-WORDS = "aspirin ibuprofen warfarin heparin liver kidney heart lung fever pain gene protein cell virus".split()
+WORDS = ["aspirin", "ibuprofen", "warfarin", "heparin", "liver", "kidney", "heart", "lung", "fever", "pain", "gene"]
 
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch, tmp_path):
     """No setting of the developer's machine reaches a test; the home is a scratch folder."""
     for name in list(os.environ):
-        if name.startswith("BIORAG_") and name != "BIORAG_TEST_QDRANT_URL" or name == "QDRANT_API_KEY":
+        if (name.startswith("BIORAG_") and name != "BIORAG_TEST_QDRANT_URL") or name == "QDRANT_API_KEY":
             monkeypatch.delenv(name)
     monkeypatch.setenv("BIORAG_HOME", str(tmp_path / "home"))
 
@@ -55,8 +56,8 @@ def snippets() -> list[Snippet]:
         ("Levodopa", "Levodopa is turned into dopamine in the brain of people with Parkinson disease."),
     ]
     return [
-        Snippet(f"s{place}", title, content, 1000 + place, {"year": 2000 + place, "type": "Review" if place % 2 else "Trial"})
-        for place, (title, content) in enumerate(texts)
+        Snippet(f"s{n}", title, content, 1000 + n, {"year": 2000 + n, "type": ("Trial", "Review")[n % 2]})
+        for n, (title, content) in enumerate(texts)
     ]
 
 
@@ -78,8 +79,9 @@ def corpus_file(tmp_path, snippets) -> Path:
 def _tiny_tokenizer(folder: Path) -> None:
     from transformers import BertTokenizer
 
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "[unused1]", *WORDS, *"abcdefghijklmnopqrstuvwxyz"]
-    vocabulary += [f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"] + [".", ",", "?"]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "[unused1]"]
+    pieces = [f"##{letter}" for letter in ascii_lowercase]
+    vocabulary = [*special, *WORDS, *ascii_lowercase, *pieces, ".", ",", "?"]
     (folder / "vocab.txt").write_text("\n".join(vocabulary))
     BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
 

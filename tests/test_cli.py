@@ -36,6 +36,17 @@ ANSWER_KEYS = {
 MEASURE_KEYS = {"nDCG@10", "MAP@10", "MRR@10"} | {f"{m}@{k}" for m in ("success", "R") for k in (3, 5, 10, 20, 100)}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Threads that spin while they wait are many times slower where the cores are shared."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="module")
 def small_home(tmp_path_factory, snippets, tiny_encoder):
     """A home whose index `default` holds the twelve snippets under the tiny encoder; tests only read it."""
@@ -454,7 +465,9 @@ def test_ask_with_options_gives_a_choice(run, small_home, scripted):
 
 
 def test_ask_without_json_streams_the_answer_then_shows_the_evidence(run, small_home, scripted):
-    scripted.replies = [json.dumps({"answer": "Warfarin blocks [bold]vitamin K[/bold] recycling.", "citations": [1, 9]})]
+    scripted.replies = [
+        json.dumps({"answer": "Warfarin blocks [bold]vitamin K[/bold] recycling.", "citations": [1, 9]})
+    ]
     result = run("ask", "What blocks vitamin K?", "--mode", "bm25", home=small_home)
     assert result.exit_code == 0
     answer, _, evidence = result.stdout.partition("Evidence")
@@ -685,7 +698,19 @@ def test_bench_mirage_closed_book(mirage, scripted, tmp_path):
 
 def test_bench_mirage_closed_book_needs_no_index(run, scripted, tmp_path):
     found = done(
-        run("bench", "mirage", "--benchmark", "demo", "--limit", "1", "--mode", "none", "--out", tmp_path / "o", "--json")
+        run(
+            "bench",
+            "mirage",
+            "--benchmark",
+            "demo",
+            "--limit",
+            "1",
+            "--mode",
+            "none",
+            "--out",
+            tmp_path / "o",
+            "--json",
+        )
     )
     assert found["manifest"]["answered"] == 5
 
@@ -867,7 +892,9 @@ def test_other_missing_things(run, small_home, tmp_path):
     bm25 = ["--mode", "bm25", "--no-rerank"]
     failed(run("ask", "aspirin", *bm25, "--llm", tmp_path / "no.gguf", home=small_home), 4, tmp_path / "no.gguf")
     failed(run("ask", "aspirin", *bm25, "--llm", "hf:no/such/file.gguf", home=small_home), 4, "hf:no/such/file.gguf")
-    failed(run("search", "aspirin", "--mode", "bm25", "--reranker", tmp_path / "no", home=small_home), 4, tmp_path / "no")
+    failed(
+        run("search", "aspirin", "--mode", "bm25", "--reranker", tmp_path / "no", home=small_home), 4, tmp_path / "no"
+    )
     assert done(run("info", "--json"))["indexes"] == []
 
 
@@ -904,7 +931,9 @@ def other_encoder(tmp_path_factory):
     return folder / "encoder"
 
 
-@pytest.mark.parametrize("command", [["index", "demo"], ["search", "x"], ["ask", "x", "--llm", "none"]], ids=lambda c: c[0])
+@pytest.mark.parametrize(
+    "command", [["index", "demo"], ["search", "x"], ["ask", "x", "--llm", "none"]], ids=lambda c: c[0]
+)
 def test_an_index_is_not_opened_with_another_encoder(run, small_home, other_encoder, command):
     before = done(run("info", "default", "--json", home=small_home))
     result = run(*command, "--encoder", other_encoder, home=small_home)

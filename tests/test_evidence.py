@@ -1,5 +1,6 @@
 """Sentences, quotes and the verification of citations."""
 
+import itertools
 import re
 
 import pytest
@@ -102,7 +103,7 @@ def test_matches_are_words_with_terms_of_the_target(text, target):
     assert spans == sorted(spans)
     for start, end in spans:
         assert terms(text[start:end]) & wanted
-    for earlier, later in zip(spans, spans[1:], strict=False):
+    for earlier, later in itertools.pairwise(spans):
         assert earlier[1] <= later[0]
 
 

@@ -14,7 +14,7 @@ ROOT = Path(biorag.__file__).parent
 
 # A name covers the module and everything in it. A module imports from its own layer or a lower one.
 LAYERS = [
-    ["biorag", "biorag.types", "biorag.errors"],
+    ["biorag", "biorag.types", "biorag.errors", "biorag.text"],
     ["biorag.config", "biorag.filters", "biorag.files"],
     ["biorag.models", "biorag.fusion", "biorag.evidence", "biorag.prompts", "biorag.corpus", "biorag.demo"],
     ["biorag.loading", "biorag.encoder", "biorag.reranker", "biorag.generators", "biorag.indexes"],
@@ -31,7 +31,7 @@ OWNERS = {
     "transformers": {"biorag.loading"},
     "sentence_transformers": {"biorag.encoder", "biorag.reranker"},
     "qdrant_client": {"biorag.indexes.server"},
-    "qdrant_edge": {"biorag.indexes.edge", "biorag.indexes.points"},
+    "qdrant_edge": {"biorag.indexes.edge", "biorag.indexes.bm25"},
     "llama_cpp": {"biorag.generators.llama"},
     "huggingface_hub": {"biorag.models", "biorag.commands.inspecting"},
 }

@@ -23,8 +23,9 @@ SECONDS = 240
 
 
 def environment(home: Path) -> dict[str, str]:
-    # One thread for the generator: spinning threads slow each other down where the cores are shared.
-    return {**os.environ, "BIORAG_HOME": str(home), "BIORAG_THREADS": "1", "COLUMNS": "120"}
+    # One thread each: threads that spin while they wait are many times slower where the cores are shared.
+    threads = {"BIORAG_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    return {**os.environ, **threads, "BIORAG_HOME": str(home), "COLUMNS": "120"}
 
 
 def run(home: Path, *arguments, code: int = 0, input: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -148,20 +149,24 @@ def test_ask(home):
 # --- benchmarks ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["generate", "score"])
-def test_bench_mirage(home, tmp_path, way):
-    arguments = ["--benchmark", "demo", "--limit", "1", "--answer", way, "--max-tokens", "24", "-k", "3"]
-    ended = run(home, "bench", "mirage", *arguments, "--out", tmp_path, "--json")
+TASKS = ["medqa", "medmcqa", "pubmedqa", "bioasq", "mmlu"]
+
+
+@pytest.mark.parametrize(("way", "tasks"), [("generate", TASKS), ("score", ["medmcqa", "bioasq"])])
+def test_bench_mirage(home, tmp_path, way, tasks):
+    arguments = ["--benchmark", "demo", "--limit", "1", "--answer", way, "--max-tokens", "24", "-k", "1"]
+    asked = [part for task in tasks for part in ("--task", task)]
+    ended = run(home, "bench", "mirage", *arguments, *asked, "--out", tmp_path, "--json")
     found = json.loads(ended.stdout)
     assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8")) == found
-    assert set(found["tasks"]) == {"medqa", "medmcqa", "pubmedqa", "bioasq", "mmlu"}
+    assert list(found["tasks"]) == tasks
     assert all((score["n"], score["parsed"], score["forced_A"]) == (1, 1.0, 0) for score in found["tasks"].values())
     files = {path.parts[0]: path for path in map(Path, result_files(tmp_path))}
     assert set(files) == set(found["tasks"])
     questions = json.loads(demo_file("benchmark.json").read_bytes())
     for task, path in files.items():
         llm, corpus, retriever = "SmolLM2-135M-Instruct.Q4_1", "default", "hybrid+encoder"
-        assert path.parent == Path(task, "rag_3", llm, corpus, retriever)
+        assert path.parent == Path(task, "rag_1", llm, corpus, retriever)
         split, _, id = path.stem.partition("_")
         assert split == ("dev" if task == "medmcqa" else "test")
         first = json.loads((tmp_path / path).read_text(encoding="utf-8"))[0]
@@ -169,7 +174,7 @@ def test_bench_mirage(home, tmp_path, way):
         (letter,) = re.findall(r'^\s*(A|B|C|D)"', first.split('"answer_choice": "')[-1].strip())
         assert letter in questions[task][id]["options"]
         assert found["tasks"][task]["accuracy"] == (letter == questions[task][id]["answer"])
-    assert found["average"] == sum(score["accuracy"] for score in found["tasks"].values()) / 5
+    assert found["average"] == sum(score["accuracy"] for score in found["tasks"].values()) / len(tasks)
 
 
 def test_bench_retrieval_on_the_demonstration(home, tmp_path):
@@ -195,31 +200,17 @@ def test_bench_retrieval_on_the_demonstration(home, tmp_path):
 # --- signals ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def longer_corpus(tmp_path_factory):
-    """The demonstration corpus twice, under other ids: long enough to be interrupted."""
-    path = tmp_path_factory.mktemp("longer") / "corpus.jsonl"
-    rows = [json.loads(line) for line in demo_file("snippets.jsonl").read_text(encoding="utf-8").splitlines()]
-    copies = [{"id": f"{row['id']}-{copy}", "content": row["content"][:200]} for copy in "ab" for row in rows]
-    path.write_text("".join(json.dumps(row) + "\n" for row in copies), encoding="utf-8")
-    return path
-
-
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
-def test_an_index_run_that_is_stopped_goes_on(tmp_path, longer_corpus, sent, code):
-    arguments = ["index", longer_corpus, "--batch-size", "8", "--json"]
+def test_an_index_run_that_is_stopped_goes_on(tmp_path, sent, code):
+    arguments = ["index", "demo", "--batch-size", "8", "--json"]
     folder = tmp_path / "indexes" / "default"
     process = start(tmp_path, *arguments)
 
-    def something_is_written():
-        manifest = folder / "manifest.json"
-        if not manifest.is_file():
-            return False
-        began = manifest.stat().st_mtime_ns
-        return any(path.stat().st_mtime_ns > began for path in (folder / "shard" / "segments").rglob("*"))
+    def first_batch_is_durable():
+        return any(path.stat().st_size for path in folder.glob("shard/segments/*/mutable_id_tracker.mappings"))
 
-    wait_for(process, something_is_written)
-    time.sleep(0.5)
+    wait_for(process, first_batch_is_durable)
+    time.sleep(0.1)
     process.send_signal(sent)
     stdout, stderr = process.communicate(timeout=SECONDS)
     assert process.returncode == code, (stdout, stderr)
@@ -230,15 +221,15 @@ def test_an_index_run_that_is_stopped_goes_on(tmp_path, longer_corpus, sent, cod
     assert json.loads((folder / "manifest.json").read_text())["complete"] is False
 
     found = json.loads(run(tmp_path, *arguments).stdout)
-    assert (found["added"] + found["unchanged"], found["updated"], found["snippets"]) == (526, 0, 526)
-    assert found["unchanged"] > 0, "what was done before the signal is kept"
+    assert (found["added"] + found["unchanged"], found["updated"], found["snippets"]) == (263, 0, 263)
+    assert found["unchanged"] >= 8, "what was done before the signal is kept"
     assert found["added"] > 0, "the first run was stopped before its end"
     assert json.loads((folder / "manifest.json").read_text())["complete"] is True
 
 
 def test_a_killed_mirage_run_goes_on_and_gives_the_same_bytes(home, tmp_path):
     arguments = ["bench", "mirage", "--benchmark", "demo", "--task", "medmcqa", "--task", "mmlu", "--limit", "2"]
-    arguments += ["--answer", "score", "--mode", "bm25", "--no-rerank", "-k", "3", "--json"]
+    arguments += ["--answer", "score", "--mode", "bm25", "--no-rerank", "-k", "1", "--json"]
     whole = json.loads(run(home, *arguments, "--out", tmp_path / "whole").stdout)
     assert whole["manifest"]["answered"] == 4
 

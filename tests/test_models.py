@@ -166,7 +166,7 @@ def test_a_gguf_path_is_returned_as_it_is(tmp_path):
 
 @pytest.mark.parametrize(
     "spec",
-    ["/nowhere/model.gguf", "model.gguf", ".", "hf:nobody/no-such/model.gguf", "hf:model.gguf", "hf:", "hf:a/b/c/d"],
+    ["/nowhere/model.gguf", "model.gguf", ".", "hf:nobody/no-such/model.gguf", "hf:model.gguf", "hf:a/b/c/d"],
 )
 def test_a_gguf_that_cannot_be_had_is_one_sentence(spec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -14,6 +14,7 @@ from ir_measures import AP, RR, R, Success, nDCG
 
 from biorag.errors import BadInputError, MissingError
 from biorag.pipeline import Retriever
+from biorag.text import is_whole
 from biorag.types import Condition, OnProgress, Question
 
 DEPTH = 100
@@ -71,14 +72,18 @@ def _read_queries(path: Path) -> Iterator[Question]:
             id, text = record["_id"], record["text"]
         except (ValueError, KeyError, TypeError, RecursionError):
             raise BadInputError(f"{path}, line {number}: not a JSON object with _id and text") from None
-        if not isinstance(id, str) or not isinstance(text, str) or not text.strip():
+        if not isinstance(id, str) or not isinstance(text, str) or not text.strip() or not is_whole(id + text):
             raise BadInputError(f"{path}, line {number}: _id and text must be texts")
         yield Question(id, text)
 
 
 def _read_qrels(path: Path) -> dict[str, dict[str, int]]:
     qrels: dict[str, dict[str, int]] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, raw in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError:
+            raise BadInputError(f"{path}, line {number}: not UTF-8") from None
         fields = line.split("\t")
         if not line.strip() or (number == 1 and fields[-1] == "score"):
             continue

@@ -152,6 +152,7 @@ def mirage(
     config = options.configured(ctx, mode=None if mode == NO_RETRIEVAL else mode)
     path = demo_file("benchmark.json") if str(benchmark) == DEMO and not benchmark.exists() else benchmark
     chosen = questions.select(questions.load_benchmark(path), task or (), limit, config.seed)
+    others = run.score_finished(chosen, compare) if compare else None
     total = sum(len(asked) for asked in chosen.values())
     with nullcontext(None) if mode == NO_RETRIEVAL else opened(config) as ready:
         generator = require_generator(config)
@@ -167,9 +168,10 @@ def mirage(
         "exclude_source": exclude_source,
     }
     manifest = {**plan.identity, "layout": _layout_json(plan.layout), **work}
-    report = run.report(run.score_all(chosen, plan.layout), settings, manifest)
-    if compare:
-        report["comparison"] = asdict(run.compare(chosen, plan.layout, compare, config.seed))
+    scorings = run.score_all(chosen, plan.layout)
+    report = run.report(scorings, settings, manifest)
+    if others:
+        report["comparison"] = asdict(run.compare(scorings, others, config.seed))
     run.write_report(out, report)
     if as_json:
         show.print_json(report)

@@ -163,4 +163,4 @@ def answer(answer: Answer) -> None:
         cited = frozenset(citation.n for citation in answer.citations)
         evidence_table(f"{answer.question.text} {answer.text}", answer.hits, cited)
     for note in answer.notes:
-        err.print(f"note: {note}", markup=False)
+        err.print(f"note: {clean(note)}", markup=False)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from biorag.corpus.sources import Source, read_lines
 from biorag.errors import BadInputError
+from biorag.text import is_whole
 from biorag.types import Snippet
 
 PMID_KEYS = ("PMID", "pmid")
@@ -137,11 +138,8 @@ def _text(record: Mapping[str, Any], key: str) -> str:
 
 
 def _encodable(key: str, value: str) -> str:
-    """JSON escapes can spell half a surrogate pair, which no store takes."""
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        raise ValueError(f"{key!r} has an unpaired surrogate") from None
+    if not is_whole(value):
+        raise ValueError(f"{key!r} has an unpaired surrogate")
     return value
 
 

@@ -146,7 +146,7 @@ class ServerGenerator:
                 status = error.response.status_code
                 if may_refuse and status in REFUSED:
                     return None
-                reason = f"answered {status}: {error.response.text[:200]}"
+                reason = f"answered {status}: {error.response.text[:200]!r}"
                 if status not in RETRIED:
                     raise ServiceError(f"the server at {self._url} {reason}") from error
             except (httpx.HTTPError, ValueError) as error:

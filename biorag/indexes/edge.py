@@ -15,6 +15,7 @@ import numpy as np
 import qdrant_edge as qe
 
 from biorag.errors import BioragError, MissingError, ServiceError
+from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.lock import IndexLock
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.points import (
@@ -22,7 +23,6 @@ from biorag.indexes.points import (
     HNSW_EF,
     OVERSAMPLING,
     SPARSE,
-    Bm25Encoder,
     best_first,
     payload,
     payload_key,

@@ -10,11 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from biorag.errors import MismatchError
-from biorag.indexes.points import Bm25Parameters
 from biorag.types import EncoderIdentity
 
 FORMAT = 1
 PACKAGES = ("biorag", "qdrant-edge-py", "qdrant-client", "sentence-transformers", "torch", "llama-cpp-python")
+
+
+@dataclass(frozen=True, slots=True)
+class Bm25Parameters:
+    """BM25 as Qdrant computes it: tokenizer, stop words and stemmer of `language`, IDF by the engine.
+
+    `avg_len` is the mean snippet length in BM25 tokens, measured when the index was created.
+    """
+
+    k: float
+    b: float
+    avg_len: float
+    language: str = "english"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
 from biorag.errors import MismatchError, MissingError, ServiceError
+from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.points import (
     DENSE,
     HNSW_EF,
     OVERSAMPLING,
     SPARSE,
-    Bm25Encoder,
     best_first,
     payload,
     payload_key,

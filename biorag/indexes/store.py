@@ -9,8 +9,7 @@ from pathlib import Path
 from biorag.config import Config
 from biorag.errors import MismatchError, MissingError
 from biorag.files import write_json
-from biorag.indexes.manifest import Manifest, installed_versions, read_manifest
-from biorag.indexes.points import Bm25Parameters
+from biorag.indexes.manifest import Bm25Parameters, Manifest, installed_versions, read_manifest
 from biorag.types import EncoderIdentity, Index
 
 EDGE, QDRANT = "edge", "qdrant"

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from biorag.text import whole
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -19,7 +21,7 @@ class Reply:
     def text(self, key: str) -> str:
         """Return a string field, empty if it is absent or no string."""
         value = self.fields.get(key, "")
-        return value.encode("utf-8", "replace").decode().strip() if isinstance(value, str) else ""
+        return whole(value).strip() if isinstance(value, str) else ""
 
     def choice(self, letters: Sequence[str]) -> str | None:
         """Return the chosen letter; None where none of `letters` was chosen."""

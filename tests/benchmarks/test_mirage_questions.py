@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -104,7 +105,7 @@ def test_the_sample_is_a_sample_in_the_order_of_the_questions(numbered):
 def test_a_larger_limit_keeps_what_a_smaller_one_chose(numbered, seed):
     samples = [set(ids(select(numbered, ["one"], limit, seed))["one"]) for limit in (1, 2, 5, 20, 49, 50)]
     assert [len(sample) for sample in samples] == [1, 2, 5, 20, 49, 50]
-    assert all(small < large for small, large in zip(samples, samples[1:], strict=False))
+    assert all(small < large for small, large in pairwise(samples))
 
 
 def test_unknown_task_is_named_with_those_there_are(numbered):
@@ -139,9 +140,7 @@ def test_the_demonstration_loads_with_thirty_questions_on_its_own_corpus():
     assert set(benchmark) == set(COUNTS)
     assert sum(len(questions) for questions in benchmark.values()) == 30
     known = {json.loads(line)["id"] for line in demo_file("snippets.jsonl").read_text(encoding="utf-8").splitlines()}
-    supporting = [
-        record["snippets"] for task in json.loads(path.read_bytes()).values() for record in task.values()
-    ]
+    supporting = [record["snippets"] for task in json.loads(path.read_bytes()).values() for record in task.values()]
     assert all(supporting), "every question names its supporting snippets"
     assert {id for named in supporting for id in named} <= known
 

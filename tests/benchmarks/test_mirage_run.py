@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from fakes import HashEncoder, OverlapReranker, ScriptedGenerator
 
+from biorag.benchmarks.mirage import run
 from biorag.benchmarks.mirage.results import Layout, read_result, write_result
-from biorag.benchmarks.mirage.run import Plan, answer_all, compare, report, score_all, write_report
+from biorag.benchmarks.mirage.run import Plan, answer_all, report, score_all, write_report
 from biorag.errors import BadInputError, MismatchError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
@@ -105,7 +106,9 @@ def test_files_without_retrieval_lie_under_cot():
     ],
 )
 def test_a_models_name_is_one_folder(name, folder):
-    assert Layout(Path("runs"), name, 5, "pubmed", name).folder("mmlu") == Path(f"runs/mmlu/rag_5/{folder}/pubmed/{folder}")
+    assert Layout(Path("runs"), name, 5, "pubmed", name).folder("mmlu") == Path(
+        f"runs/mmlu/rag_5/{folder}/pubmed/{folder}"
+    )
 
 
 def test_a_result_file_is_a_list_of_one_reply(tmp_path):
@@ -319,7 +322,7 @@ def test_a_choice_that_is_no_letter_is_counted_and_does_not_end_the_run(tmp_path
     "raw",
     [
         '{"step_by_step_thinking": "half a pair \\ud83d", "answer_choice": "B"}',
-        'no JSON, half a pair \ud83d: B',
+        "no JSON, half a pair \ud83d: B",
     ],
 )
 def test_half_a_surrogate_pair_in_a_reply_does_not_end_the_run(tmp_path, answerer_of, raw):
@@ -402,6 +405,10 @@ def finished(out, answerer_of, letters, benchmark=BENCHMARK):
     layout = {"llm": "scripted", "k": 3, "corpus": "test", "retriever": "hybrid+encoder"}
     write_report(out, report(score_all(benchmark, layout_in(out)), {}, {"layout": layout}))
     return layout_in(out)
+
+
+def compare(benchmark, ours, other, seed):
+    return run.compare(score_all(benchmark, ours), run.score_finished(benchmark, other), seed)
 
 
 def test_two_runs_are_compared_question_by_question(tmp_path, answerer_of):

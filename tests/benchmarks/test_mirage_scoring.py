@@ -211,7 +211,9 @@ JSON_VALUES = st.recursive(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.one_of(TEXTS, JSON_VALUES.map(json.dumps), JSON_VALUES.map(lambda value: json.dumps({"answer_choice": value}))))
+@given(
+    st.one_of(TEXTS, JSON_VALUES.map(json.dumps), JSON_VALUES.map(lambda value: json.dumps({"answer_choice": value})))
+)
 def test_any_reply_can_be_scored(reply):
     letter, forced = mirage_letter(reply)
     scoring = score_reply(ASKED, reply)
@@ -324,7 +326,7 @@ def test_turning_the_runs_round_turns_the_sign():
     ours, theirs = {"t": flips(5, 60, 0.6)}, {"t": flips(6, 60, 0.4)}
     one, other = paired_bootstrap(ours, theirs, seed=9), paired_bootstrap(theirs, ours, seed=9)
     assert (one.difference, one.low, one.high) == pytest.approx((-other.difference, -other.high, -other.low))
-    assert one.p_value == other.p_value
+    assert one.p_value == pytest.approx(other.p_value, abs=0.02)  # 10,000 draws: a standard error of 0.005
 
 
 def test_the_seed_determines_the_comparison():

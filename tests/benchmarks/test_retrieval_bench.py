@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import pairwise
 
 import ir_measures
 import pytest
@@ -139,7 +140,7 @@ def test_all_questions_with_nothing_found():
 def test_a_long_ranking_keeps_its_order_in_the_scores():
     scores = run_scores(100)
     assert scores[:2] == [1.0, 0.5]
-    assert all(high > low for high, low in zip(scores, scores[1:], strict=False))
+    assert all(high > low for high, low in pairwise(scores))
 
 
 # --- a dataset, measured ------------------------------------------------------------------------------------
@@ -226,7 +227,9 @@ def test_the_run_file_is_read_by_ir_measures_and_gives_the_same_figures(dataset,
 
     run = list(ir_measures.read_trec_run(str(path)))
     qrels = [
-        ir_measures.Qrel(question, id, score) for question, found in dataset.qrels.items() for id, score in found.items()
+        ir_measures.Qrel(question, id, score)
+        for question, found in dataset.qrels.items()
+        for id, score in found.items()
     ]
     again = ir_measures.calc_aggregate(list(MEASURES.values()), qrels, run)
     assert {name: again[found] for name, found in MEASURES.items()} == pytest.approx(measured.metrics)

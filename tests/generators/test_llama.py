@@ -3,6 +3,7 @@
 One thread everywhere: llama.cpp's threads wait for each other in a loop, which takes minutes on a busy machine.
 """
 
+import itertools
 import json
 import math
 import shutil
@@ -12,6 +13,7 @@ import pytest
 
 from biorag.errors import MissingError
 from biorag.models import find_gguf
+from biorag.pipeline import ANSWER_MARGIN
 from biorag.prompts.grammar import growing_text
 from biorag.prompts.template import schema_for
 from biorag.types import Prompt, Question
@@ -23,7 +25,9 @@ pytestmark = pytest.mark.slow
 
 CHOICE = Question("q", "Which drug lowers fever?", {"A": "insulin", "B": "aspirin", "C": "digoxin"})
 OPEN = Question("q", "Which drug lowers fever?")
-PROMPT = Prompt("You answer in JSON.", "Aspirin lowers fever. Which drug lowers fever? A. insulin B. aspirin C. digoxin")
+PROMPT = Prompt(
+    "You answer in JSON.", "Aspirin lowers fever. Which drug lowers fever? A. insulin B. aspirin C. digoxin"
+)
 OTHER = Prompt("You are a poet.", "Write about the sea.")
 WINDOW = 512
 
@@ -71,7 +75,9 @@ def checked(text: str, schema) -> dict:
 
 
 @pytest.mark.parametrize("cap", [1, 2, 5, 40])
-@pytest.mark.parametrize("schema", [schema_for(CHOICE, 2), schema_for(CHOICE, 0), schema_for(OPEN, 3), schema_for(OPEN, 0)])
+@pytest.mark.parametrize(
+    "schema", [schema_for(CHOICE, 2), schema_for(CHOICE, 0), schema_for(OPEN, 3), schema_for(OPEN, 0)]
+)
 def test_a_reply_is_json_of_the_schema_under_any_cap(generator, schema, cap):
     seen = []
     generation = generator.generate(PROMPT, schema, cap, seen.append)
@@ -81,7 +87,7 @@ def test_a_reply_is_json_of_the_schema_under_any_cap(generator, schema, cap):
     assert seen[-1] == generation.text
     assert len(seen) <= cap + 2
     shown = [growing_text(text) for text in seen]
-    assert all(later.startswith(earlier) for earlier, later in zip(shown, shown[1:], strict=False))
+    assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(shown))
     assert shown[-1] == first
     if cap == 1:
         assert generation.capped
@@ -117,27 +123,68 @@ def test_the_choice_is_one_of_the_letters(generator, letters):
     assert checked(generator.generate(OTHER, schema, 1).text, schema)["answer_choice"] in letters
 
 
-def test_a_long_list_of_citations_is_closed(generator):
-    """`--k 100` gives grammars whose longest sentence has 400 tokens."""
-    numbers = ", ".join(map(str, range(1, 101)))
-    schema = schema_for(OPEN, 100)
-    prompt = Prompt("You count.", f"Count to 100, do not stop: [{numbers}] {numbers}")
-    room = LlamaGenerator(find_gguf("starter"), 2048, threads=1)
-    checked(room.generate(prompt, schema, 1).text, schema)
+@pytest.fixture
+def leaning(generator, monkeypatch):
+    """Gives the starter a liking for some tokens or, with a negative one, a distaste."""
+
+    def lean(wanted, liking: float) -> LlamaGenerator:
+        llama = generator._llama
+        tokens = [token for token in range(llama.n_vocab()) if wanted(llama.detokenize([token]))]
+        generate = llama.generate
+
+        def processor(ids, logits):
+            logits[tokens] += liking
+            return logits
+
+        def biased(prompt, **options):
+            return generate(prompt, logits_processor=llama_cpp.LogitsProcessorList([processor]), **options)
+
+        monkeypatch.setattr(llama, "generate", biased)
+        return generator
+
+    return lean
 
 
-def test_a_reply_is_closed_where_the_prompt_leaves_the_pipelines_margin(generator):
-    """The pipeline keeps 64 tokens for what follows the text; a list of many numbers may need more."""
-    from biorag.pipeline import ANSWER_MARGIN
+@pytest.fixture
+def verbose_model(leaning):
+    """Cites as many documents as the grammar lets it."""
+    return leaning(lambda piece: b"]" in piece, -1e6)
 
-    schema = schema_for(OPEN, 32)
-    numbers = ", ".join(map(str, range(1, 33)))
-    cap = 5
-    words = 1
-    while generator.count_tokens(Prompt("You count.", f"Count [{numbers}]" + " [1, 2]" * words)) <= WINDOW - cap - ANSWER_MARGIN:
-        words += 1
-    prompt = Prompt("You count.", f"Count [{numbers}]" + " [1, 2]" * (words - 1))
-    checked(generator.generate(prompt, schema, cap).text, schema)
+
+@pytest.mark.parametrize("cap", [1, 2, 3, 4])
+def test_a_text_that_is_cut_inside_an_escape_is_closed(leaning, cap):
+    generator = leaning(lambda piece: piece == b"\\", 1e6)
+    schema = schema_for(CHOICE, 2)
+    seen = []
+    generation = generator.generate(PROMPT, schema, cap, seen.append)
+    assert generation.capped
+    assert checked(generation.text, schema)["step_by_step_thinking"] == "\\" * (cap // 2)
+    assert [growing_text(text) for text in seen] == ["\\" * (n // 2) for n in [*range(1, cap + 1), cap]]
+
+
+@pytest.mark.parametrize("documents", [1, 3, 20])
+def test_the_longest_list_of_citations_is_closed(verbose_model, documents):
+    schema = schema_for(OPEN, documents)
+    cited = checked(verbose_model.generate(PROMPT, schema, 1).text, schema)["citations"]
+    assert len(cited) == schema["properties"]["citations"]["maxItems"]
+
+
+def test_a_list_of_very_many_citations_is_json(verbose_model):
+    """`--k 80`: were each to be cited, the list would have more than 300 tokens."""
+    schema = schema_for(OPEN, 80)
+    checked(verbose_model.generate(PROMPT, schema, 1).text, schema)
+
+
+def test_the_margin_that_the_pipeline_keeps_is_enough_for_the_longest_list(verbose_model):
+    """A window filled to the brim by the prompt, the cap and `ANSWER_MARGIN`."""
+    schema, cap, room = schema_for(OPEN, 30), 3, WINDOW - 3 - ANSWER_MARGIN
+    fills = next(n for n in range(1, WINDOW) if verbose_model.count_tokens(filled(n + 1)) > room)
+    assert room - 2 <= verbose_model.count_tokens(filled(fills)) <= room
+    checked(verbose_model.generate(filled(fills), schema, cap).text, schema)
+
+
+def filled(fever: int) -> Prompt:
+    return Prompt("You answer in JSON.", "Aspirin lowers" + " fever" * fever)
 
 
 def test_equal_prompts_get_equal_replies_whatever_came_before(generator):
@@ -188,7 +235,7 @@ def test_scores_are_log_probabilities_of_the_letters(generator, plain, prompt):
     reference = log_softmax(plain, tokens)
     for letter in letters:
         (token,) = plain.tokenize(letter.encode(), add_bos=False)
-        assert scores[letter] == pytest.approx(reference[token], abs=0.02)
+        assert scores[letter] == pytest.approx(reference[token], abs=1e-3)
     assert all(score < 0 for score in scores.values())
     assert sum(math.exp(score) for score in scores.values()) <= 1.0
 
@@ -205,12 +252,6 @@ def test_a_letters_score_does_not_depend_on_the_other_letters(generator):
 
 def test_a_single_choice_has_a_score(generator):
     assert generator.score(PROMPT, ["B"])["B"] == pytest.approx(generator.score(PROMPT, ["A", "B"])["B"], abs=1e-6)
-
-
-def test_choices_that_begin_alike_are_told_apart(generator):
-    """Of "A" and "AB" the first is the likelier: the second takes one more step."""
-    scores = generator.score(PROMPT, ["A", "A and B"])
-    assert scores["A"] >= scores["A and B"]
 
 
 # --- the chat format ---
@@ -282,7 +323,9 @@ def test_a_chat_template_without_a_system_role_gets_both_texts_in_the_users_turn
 
 
 def test_another_chat_template_is_followed(with_template, plain):
-    generator = with_template("{% for m in messages %}[{{ m['role'] }}] {{ m['content'] | trim }}\n{% endfor %}[assistant]")
+    generator = with_template(
+        "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] | trim }}\n{% endfor %}[assistant]"
+    )
     expected = f"[system] {PROMPT.system}\n[user] {PROMPT.user}\n[assistant]"
     assert plain.detokenize(generator._tokens(PROMPT), special=True).decode() == expected
 

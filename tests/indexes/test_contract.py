@@ -22,9 +22,9 @@ from rank_bm25 import BM25Okapi
 
 from biorag.corpus.readers import parse_snippet
 from biorag.filters import exclude_pmids
+from biorag.indexes.bm25 import Bm25Encoder, LengthCounter
 from biorag.indexes.edge import EdgeIndex
-from biorag.indexes.manifest import Manifest
-from biorag.indexes.points import Bm25Encoder, Bm25Parameters, LengthCounter
+from biorag.indexes.manifest import Bm25Parameters, Manifest
 from biorag.indexes.server import ServerIndex, connect
 from biorag.types import Condition, EncoderIdentity, Probe, Scored, Snippet
 

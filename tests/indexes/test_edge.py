@@ -12,8 +12,7 @@ import pytest
 
 from biorag.errors import MissingError, ServiceError
 from biorag.indexes.edge import EdgeIndex
-from biorag.indexes.manifest import Manifest
-from biorag.indexes.points import Bm25Parameters
+from biorag.indexes.manifest import Bm25Parameters, Manifest
 from biorag.types import EncoderIdentity, Probe, Snippet
 
 DIMENSION = 16
@@ -25,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Manifest
-from biorag.indexes.points import Bm25Parameters
+from biorag.indexes.manifest import Bm25Parameters
 from biorag.types import EncoderIdentity, Probe, Snippet
 
 def manifest(dimension=16, quantized=False):

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from biorag.errors import MismatchError
 from biorag.files import write_json
-from biorag.indexes.manifest import FORMAT, Manifest, SourceRecord, installed_versions, read_manifest
-from biorag.indexes.points import Bm25Parameters
+from biorag.indexes.manifest import FORMAT, Bm25Parameters, Manifest, SourceRecord, installed_versions, read_manifest
 from biorag.types import EncoderIdentity
 
 MANIFEST = Manifest(

@@ -14,8 +14,7 @@ from biorag.errors import MismatchError, MissingError, ServiceError
 from biorag.files import write_json
 from biorag.indexes import server
 from biorag.indexes.edge import EdgeIndex
-from biorag.indexes.manifest import Manifest
-from biorag.indexes.points import Bm25Parameters
+from biorag.indexes.manifest import Bm25Parameters, Manifest
 from biorag.indexes.server import ServerIndex, read_remote_manifest
 from biorag.indexes.store import Store, check_encoder, check_settings, index_names
 from biorag.models import find_encoder

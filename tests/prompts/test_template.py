@@ -3,6 +3,7 @@
 After an intended change of a template, `python tests/prompts/test_template.py` writes the golden files anew.
 """
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from biorag.prompts.template import (
     parse_template,
     render_documents,
     schema_for,
+    templates_hash,
 )
 from biorag.types import Prompt, Question, Snippet
 
@@ -108,7 +110,7 @@ def test_rendering_never_reads_braces_in_texts(question, title, content):
         ("[system]\nYou help.\n[user]\n{question[0]} {question}\n", "{question[0]}"),
         ("[system]\nYou help.\n[user]\n{question} {\n", "{{"),
         ("[system]\nYou help.\n[user]\n{question} }\n", "}}"),
-        ('[system]\nReply {"answer": 1}.\n[user]\n{question}\n', '{"answer"}'),
+        ('[system]\nReply {"answer": 1}.\n[user]\n{question}\n', '{"answer"'),
         ("[system]\nYou help.\n[user]\nAnswer from {documents}.\n", "{question}"),
         # What comes after ":" would be filled in too, and fails when the prompt is rendered.
         ("[system]\nYou help.\n[user]\n{question} {letters:{documents.__class__}}\n", "letters"),
@@ -174,6 +176,21 @@ def test_a_template_that_is_taken_can_be_rendered(text):
     except BadInputError:
         return
     assert OPEN.text in template.render(CHOICE, SNIPPETS).user
+
+
+def test_templates_hash_is_that_of_the_texts_of_all_built_in_templates():
+    parts = [part for name in BUILT_IN for part in (load_template(name).system, load_template(name).user)]
+    assert templates_hash() == hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def test_templates_hash_of_a_file_follows_its_text_and_not_its_place(tmp_path):
+    text = "[system]\nBe brief.\n[user]\n{question}\n"
+    hashes = []
+    for name, content in (("a.txt", text), ("b.txt", text), ("c.txt", text.replace("brief", "long"))):
+        (tmp_path / name).write_text(content)
+        hashes.append(templates_hash(tmp_path / name))
+    assert hashes[0] == hashes[1]
+    assert len({*hashes, templates_hash()}) == 3
 
 
 def test_schema_of_a_multiple_choice_question():

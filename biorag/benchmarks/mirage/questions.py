@@ -13,6 +13,7 @@ from biorag.errors import BadInputError, MissingError, UsageError, unknown_name
 from biorag.types import Question
 
 LETTERS = ("A", "B", "C", "D")
+SAFE = "letters, digits, '.', '_' and '-'"
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 
 Benchmark = Mapping[str, Sequence[Question]]
@@ -36,6 +37,9 @@ def load_benchmark(path: Path) -> Benchmark:
         raise BadInputError(f"benchmark {path} is not JSON: {error}") from None
     if not isinstance(tasks, dict) or not all(isinstance(questions, dict) for questions in tasks.values()):
         raise BadInputError(f"benchmark {path} is not MIRAGE's format: an object of tasks, each an object of questions")
+    for task in tasks:
+        if not _SAFE_ID.match(task):
+            raise BadInputError(f"benchmark {path}, task {task!r}: the name must be {SAFE}, since it names a folder")
     return {
         task: [
             _question(id, record, f"benchmark {path}, task {task}, question {id}")
@@ -47,7 +51,7 @@ def load_benchmark(path: Path) -> Benchmark:
 
 def _question(id: str, record: Any, place: str) -> Question:
     if not _SAFE_ID.match(id):
-        raise BadInputError(f"{place}: the id must be letters, digits, '.', '_' and '-', since it names a result file")
+        raise BadInputError(f"{place}: the id must be {SAFE}, since it names a result file")
     if not isinstance(record, dict) or not isinstance(record.get("question"), str) or not record["question"].strip():
         raise BadInputError(f"{place}: no question text")
     options, answer, pmids = record.get("options"), record.get("answer"), record.get("PMID", [])
@@ -55,7 +59,7 @@ def _question(id: str, record: Any, place: str) -> Question:
         raise BadInputError(f"{place}: options must be two to four of the letters {', '.join(LETTERS)}")
     if not all(isinstance(text, str) for text in options.values()):
         raise BadInputError(f"{place}: every option must be a text")
-    if answer not in options:
+    if not isinstance(answer, str) or answer not in options:
         raise BadInputError(f"{place}: the answer {answer!r} is none of the options {', '.join(options)}")
     if not isinstance(pmids, list) or not all(isinstance(pmid, int) for pmid in pmids):
         raise BadInputError(f"{place}: PMID must be a list of whole numbers")

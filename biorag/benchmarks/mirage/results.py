@@ -11,6 +11,7 @@ from typing import Any
 
 from biorag.errors import BadInputError, MismatchError
 from biorag.files import write_json, write_text
+from biorag.text import whole
 
 RUN_FILE = "run.json"
 
@@ -49,7 +50,7 @@ def _part(name: str) -> str:
 
 def write_result(path: Path, reply: str) -> None:
     """Write one question's file: a JSON list whose first string is the reply."""
-    write_text(path, json.dumps([reply], ensure_ascii=False))
+    write_text(path, json.dumps([whole(reply)], ensure_ascii=False))
 
 
 def read_result(path: Path) -> str | None:
@@ -87,6 +88,7 @@ def claim(out: Path, identity: Mapping[str, Any]) -> None:
         held = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         held = {}
+    held = held if isinstance(held, dict) else {}
     differing = sorted(key for key in {*identity, *held} if held.get(key) != json.loads(json.dumps(identity.get(key))))
     if differing:
         raise MismatchError(

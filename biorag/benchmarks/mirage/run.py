@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -108,30 +109,26 @@ def report(
     }
 
 
-def compare(benchmark: Benchmark, ours: Layout, other: Path, seed: int) -> Comparison:
-    """Compare a run with another one's output folder on the questions of `benchmark`.
+def compare(ours: Mapping[str, Sequence[Scoring]], theirs: Mapping[str, Sequence[Scoring]], seed: int) -> Comparison:
+    """Compare the scored questions of two runs, the same questions in the same order."""
+    right = [{task: [scoring.correct for scoring in scored] for task, scored in run.items()} for run in (ours, theirs)]
+    return paired_bootstrap(right[0], right[1], seed)
+
+
+def score_finished(benchmark: Benchmark, out: Path) -> dict[str, list[Scoring]]:
+    """Score another run's questions from its output folder.
 
     Raises
     ------
     BadInputError
-        If the other run lacks one of the questions.
+        If the folder holds no finished run, or the run lacks one of the questions.
     """
-    right = {
-        name: {task: [scoring.correct for scoring in scored] for task, scored in score_all(benchmark, layout).items()}
-        for name, layout in (("ours", ours), ("theirs", _layout_of(other)))
-    }
-    return paired_bootstrap(right["ours"], right["theirs"], seed)
-
-
-def _layout_of(out: Path) -> Layout:
-    """Return the layout of a finished run from its report."""
-    import json
-
     try:
         recorded = json.loads((out / "report.json").read_text(encoding="utf-8"))["manifest"]["layout"]
-        return Layout(out, **recorded)
+        layout = Layout(out, **recorded)
     except (OSError, ValueError, KeyError, TypeError):
         raise BadInputError(f"{out} holds no report.json of a finished 'bench mirage' run to compare with") from None
+    return score_all(benchmark, layout)
 
 
 def write_report(out: Path, values: Mapping[str, Any]) -> None:

@@ -61,7 +61,7 @@ def score_reply(question: Question, reply: str) -> Scoring:
     """Score one stored reply; `strict` is whether it is the JSON asked for, with one of the options."""
     located = locate(reply)
     parsed = parse_reply(reply)
-    strict = parsed.strict and parsed.fields.get("answer_choice") in question.options
+    strict = parsed.strict and parsed.fields.get("answer_choice") in list(question.options)
     return Scoring(located.letter == question.answer, strict, located.forced)
 
 
@@ -123,13 +123,16 @@ def paired_bootstrap(ours: Mapping[str, Sequence[bool]], theirs: Mapping[str, Se
     -------
     The difference ours − theirs of the task-averaged accuracies; `p_value` is two-sided.
     """
+    ours = {task: right for task, right in ours.items() if right}
     generator = np.random.default_rng(seed)
     means = np.zeros(BOOTSTRAP_SAMPLES)
     observed = 0.0
     for task, ours_right in ours.items():
-        gain = np.asarray(ours_right, dtype=float) - np.asarray(theirs[task], dtype=float)
-        drawn = generator.integers(0, len(gain), size=(BOOTSTRAP_SAMPLES, len(gain)))
-        means += gain[drawn].mean(axis=1) / len(ours)
+        gain = np.asarray(ours_right, dtype=int) - np.asarray(theirs[task], dtype=int)
+        # Resampling n gains of −1, 0 or 1 is drawing their counts from a multinomial distribution.
+        shares = [float((gain == value).mean()) for value in (-1, 0, 1)]
+        losses, _, wins = generator.multinomial(len(gain), shares, size=BOOTSTRAP_SAMPLES).T
+        means += (wins - losses) / len(gain) / len(ours)
         observed += float(gain.mean()) / len(ours)
     low, high = np.quantile(means, [0.025, 0.975])
     tail = min(float((means <= 0).mean()), float((means >= 0).mean()))

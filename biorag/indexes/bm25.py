@@ -1,0 +1,47 @@
+"""BM25 sparse vectors by Qdrant's own tokenizer, stop words and stemmer; the same here and on a server."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from qdrant_edge import Bm25, Bm25Config
+
+from biorag.indexes.manifest import Bm25Parameters
+
+
+class SparseText(NamedTuple):
+    """A sparse vector: token ids and weights."""
+
+    indices: list[int]
+    values: list[float]
+
+
+class Bm25Encoder:
+    """Turns texts into Qdrant's BM25 sparse vectors; the same here and on a server."""
+
+    def __init__(self, parameters: Bm25Parameters) -> None:
+        config = Bm25Config(
+            language=parameters.language, k=parameters.k, b=parameters.b, avg_len=max(parameters.avg_len, 1.0)
+        )
+        self._bm25 = Bm25(config)
+
+    def document(self, text: str) -> SparseText:
+        """Return the term-frequency weights of a passage."""
+        vector = self._bm25.embed_document(text)
+        return SparseText(vector.indices, vector.values)
+
+    def query(self, text: str) -> SparseText:
+        """Return weight 1 for each distinct term of a query."""
+        vector = self._bm25.embed_query(text)
+        return SparseText(vector.indices, vector.values)
+
+
+class LengthCounter:
+    """Counts a text's BM25 tokens: with b = 0 and k → ∞ a term's weight is its frequency."""
+
+    def __init__(self, language: str = "english") -> None:
+        self._bm25 = Bm25(Bm25Config(language=language, k=1e9, b=0.0))
+
+    def __call__(self, text: str) -> int:
+        """Return the length of a text."""
+        return round(sum(self._bm25.embed_document(text).values))
