@@ -85,8 +85,10 @@ def test_text_is_stripped_and_empty_for_anything_but_a_string():
     assert [reply.text(key) for key in ("answer", "n", "list", "none", "absent")] == ["Yes.", "", "", "", ""]
 
 
-def test_half_a_surrogate_pair_becomes_a_question_mark():
-    assert Reply({"answer": "a\ud83db"}).text("answer") == "a?b"
+def test_half_a_surrogate_pair_becomes_one_mark():
+    text = Reply({"answer": "a\ud83db"}).text("answer")
+    assert (len(text), text[0], text[2]) == (3, "a", "b")
+    assert text.encode().decode() == text
 
 
 def test_letters_of_the_question_decide_what_a_choice_is():
