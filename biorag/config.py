@@ -21,6 +21,7 @@ NO_LLM = "none"
 ENCODER_TOKENS = "encoder"
 DEFAULT_FILE = Path("biorag.toml")
 PREFIX = "BIORAG_"
+SECRETS = frozenset({"qdrant_api_key", "llm_api_key"})
 
 
 class Config(BaseModel):
@@ -83,7 +84,7 @@ class Config(BaseModel):
 
     def replace(self, **changes: Any) -> Config:
         """Return a checked copy with some settings changed; `lambda_` may be given as `lambda`."""
-        return checked({**self.model_dump(), **changes})
+        return checked({**_spelled(self.model_dump()), **_spelled(changes)})
 
     def public(self) -> dict[str, Any]:
         """Return the settings that determine results, without secrets and machine paths, for reports."""
@@ -105,21 +106,22 @@ def checked(values: Mapping[str, Any], sources: Mapping[str, str] | None = None)
         first = error.errors()[0]
         name = str(first["loc"][0]) if first["loc"] else "configuration"
         place = (sources or {}).get(name)
+        value = "…" if name in SECRETS else repr(first["input"])
         where = f" (set in {place})" if place else ""
         if first["type"] == "extra_forbidden":
             raise UsageError(f"unknown setting {name!r}{where}: 'biorag info --settings' lists them all") from None
-        raise UsageError(f"{name}={first['input']!r}{where}: {first['msg']}") from None
+        raise UsageError(f"{name}={value}{where}: {first['msg']}") from None
+
+
+def _spelled(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values under the names that files and reports use: `lambda`, not `lambda_`."""
+    fields = Config.model_fields
+    return {(fields[name].alias or name) if name in fields else name: value for name, value in values.items()}
 
 
 def setting_names() -> list[str]:
     """Return every setting's name as TOML files, reports and (upper-cased) variables spell it."""
     return [info.alias or name for name, info in Config.model_fields.items()]
-
-
-def _setting(parameter: str) -> str:
-    """Return a setting's public name: a Python parameter cannot be called `lambda`."""
-    info = Config.model_fields.get(parameter)
-    return (info.alias if info else None) or parameter
 
 
 def load_config(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping[str, str] | None = None) -> Config:
@@ -141,10 +143,10 @@ def load_config(flags: Mapping[str, Any], file: Path | None = None, environ: Map
     for place, found in (
         (str(file or DEFAULT_FILE), _from_file(file)),
         ("the environment", _from_environment(environ)),
-        ("an option", {_setting(key): value for key, value in flags.items() if value is not None}),
+        ("an option", {key: value for key, value in flags.items() if value is not None}),
     ):
-        values.update(found)
-        sources.update(dict.fromkeys(found, place))
+        values.update(_spelled(found))
+        sources.update(dict.fromkeys(_spelled(found), place))
     return checked(values, sources)
 
 

@@ -108,6 +108,7 @@ STOP_WORDS = frozenset(
 ENDINGS = ("ies", "es", "s", "ing", "ed")
 SHORTEST_STEM = 4
 LEAST_SUPPORT = 0.5
+SHORTEST_QUOTE = 3
 
 
 def terms(text: str) -> set[str]:
@@ -161,9 +162,9 @@ def verify_citations(
 ) -> tuple[tuple[Citation, ...], tuple[str, ...]]:
     """Check each citation against the documents that were supplied.
 
-    It must name one of `hits` (numbered from 1). A quote must stand in that snippet; without a quote at
-    least half of the content words of some sentence of the answer must, and the citation is given the
-    snippet's sentence nearest to the answer.
+    It must name one of `hits` (numbered from 1). A quote of three words or more must stand in that
+    snippet. Without one, at least half of the content words of some sentence of the answer must, and the
+    citation is given the snippet's sentence nearest to the answer.
 
     Returns
     -------
@@ -187,7 +188,7 @@ def verify_citations(
 
 def _supported_quote(item: CitedNumber, hit: Hit, question: str, answer: str) -> str | None:
     text = hit.snippet.contents
-    if item.quote:
+    if len(item.quote.split()) >= SHORTEST_QUOTE:
         return find_quote(item.quote, text)
     best = max((support(sentence, text, question) for sentence in sentences(answer)), default=0.0)
     if best < LEAST_SUPPORT:

@@ -17,7 +17,7 @@ def load_model(kind: Any, files: ModelFiles, precision: str) -> Any:
     transformers_logging.disable_progress_bar()
     device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
-        return kind(
+        model = kind(
             str(files.path),
             device=device,
             local_files_only=True,
@@ -26,6 +26,11 @@ def load_model(kind: Any, files: ModelFiles, precision: str) -> Any:
         )
     except Exception as error:  # loaders raise many kinds; to a user they all say: this is no such model
         raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: {error}") from error
+    tokenizer = model.tokenizer
+    # transformers makes up an empty vocabulary where the tokenizer's files are missing.
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+        raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: it has no tokenizer")
+    return model
 
 
 def _dtype(precision: str, device: str) -> torch.dtype:

@@ -206,7 +206,7 @@ class Answerer:
 
     def _generate(self, generator: Generator, answer: Answer, on_text: OnText | None) -> Answer:
         question = answer.question
-        name = "open" if not question.options else "choice" if self._retriever else "closed_book"
+        name = "open" if not question.options else "choice" if answer.hits else "closed_book"
         template = load_template(name, self._config.prompt)
         prompt, supplied, notes = self._fitted(generator, template, answer, self._config.max_tokens)
         generation = generator.generate(prompt, schema_for(question, supplied), self._config.max_tokens, on_text)
@@ -240,8 +240,8 @@ class Answerer:
         template = load_template("score", self._config.prompt)
         prompt, supplied, notes = self._fitted(generator, template, answer, 0)
         scores = generator.score(prompt, tuple(question.options))
+        choice = max(scores, key=lambda letter: (scores[letter], -ord(letter)))
         logprobs = {letter: round(score, 4) for letter, score in scores.items()}
-        choice = max(logprobs, key=lambda letter: (logprobs[letter], -ord(letter[0])))
         reply = json.dumps({"option_logprobs": logprobs, "answer_choice": choice})
         return replace(
             answer,

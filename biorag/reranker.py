@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
@@ -17,6 +18,7 @@ from biorag.models import ModelFiles
 from biorag.types import Vectors
 
 BATCH = 32
+MULTI_VECTOR = ("MultiVectorEncoder", "ColBERT")  # as sentence-transformers and PyLate save them
 
 
 class LateInteraction:
@@ -30,7 +32,7 @@ class LateInteraction:
     def over_encoder(cls, model: SentenceTransformer, name: str) -> LateInteraction:
         """Compare a bi-encoder's own token vectors, normalised and without projection; loads nothing new."""
         modules = [model[0], MultiVectorMask(), Normalize(module_input_name="token_embeddings")]
-        return cls(MultiVectorEncoder(modules=modules, device=str(model.device)), name)
+        return cls(MultiVectorEncoder(modules=modules, device=str(model.device), prompts=dict(model.prompts)), name)
 
     @classmethod
     def load(cls, files: ModelFiles, precision: str = "auto") -> LateInteraction:
@@ -41,7 +43,9 @@ class LateInteraction:
         MissingError
             If the directory is a bare transformer, whose projection would be random, or does not load.
         """
-        if not (files.path / "modules.json").is_file() and "HF_ColBERT" not in _architectures(files.path):
+        kind = _json(files.path / "config_sentence_transformers.json").get("model_type")
+        stanford = "HF_ColBERT" in (_json(files.path / "config.json").get("architectures") or [])
+        if kind not in MULTI_VECTOR and not stanford:
             raise MissingError(f"reranker {files.id!r} is no ColBERT checkpoint: it has no trained projection")
         return cls(load_model(MultiVectorEncoder, files, precision), files.id)
 
@@ -52,9 +56,12 @@ class LateInteraction:
         return mean_maxsim(query_tokens, self._model.encode_document(list(texts), **options))
 
 
-def _architectures(folder: Path) -> list[str]:
-    config = folder / "config.json"
-    return json.loads(config.read_text()).get("architectures") or [] if config.is_file() else []
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
 
 
 def mean_maxsim(query: Vectors, documents: Sequence[Vectors]) -> Vectors:

@@ -237,7 +237,7 @@ def test_a_quote_taken_from_the_snippet_is_always_kept(title, content, data):
     start = data.draw(st.integers(0, len(text)))
     quote = text[start : data.draw(st.integers(start, len(text)))]
     kept, _ = verify_citations([CitedNumber(1, quote)], [hit(1, content, title)], "", "")
-    if quote.strip():
+    if len(quote.split()) >= 3:
         assert len(kept) == 1
         assert kept[0].quote in text
         assert kept[0].quote.casefold().split() == quote.casefold().split()

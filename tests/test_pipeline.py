@@ -537,7 +537,7 @@ def test_an_open_question_without_evidence_is_not_put_to_the_generator(answerer)
 def test_a_multiple_choice_question_without_evidence_is_still_answered(answerer):
     generator = ScriptedGenerator()
     answer = answerer(generator).answer(CHOICE, where=parse_filter("year>=3000"))
-    assert generator.prompts == [load_template("choice").render(CHOICE, [])]
+    assert generator.prompts == [load_template("closed_book").render(CHOICE, [])]
     assert (answer.choice, answer.supplied) == ("A", 0)
 
 

@@ -99,7 +99,8 @@ class LlamaGenerator:
         tokens = self._tokens(prompt)
         encoded = {choice: self._llama.tokenize((CHOICE_PREFIX + choice).encode(), add_bos=False) for choice in choices}
         columns = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*encoded.values(), strict=False))
-        shared = [column[0] for column in columns]
+        most = min(map(len, encoded.values())) - 1
+        shared = [column[0] for column in itertools.islice(columns, most)]
         self._llama.reset()
         self._llama.eval(tokens + shared)
         pointer = llama_cpp.llama_get_logits_ith(self._llama.ctx, -1)
@@ -139,6 +140,8 @@ class LlamaGenerator:
         try:
             rendered = self._formatter(messages=turns).prompt
         except Exception:  # templates raise errors of their own for a role they do not know, such as "system"
+            rendered = ""
+        if not all(slot in rendered for slot in SLOTS.values()):
             logger.debug("the chat template takes no system turn; it goes into the user's")
             joined = {"role": "user", "content": "\n\n".join(SLOTS.values())}
             rendered = self._formatter(messages=[joined]).prompt

@@ -10,7 +10,8 @@ from typing import Any
 
 import httpx
 
-from biorag.errors import ServiceError
+from biorag.errors import ServiceError, UsageError
+from biorag.prompts.grammar import growing_text
 from biorag.types import Generation, Prompt
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,12 @@ class ServerGenerator:
         self._url = base_url.rstrip("/")
         root = self._url if self._url.endswith("/v1") else f"{self._url}/v1"
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._http = httpx.Client(base_url=root, headers=headers, timeout=timeout)
+        try:
+            self._http = httpx.Client(base_url=root, headers=headers, timeout=timeout)
+        except httpx.InvalidURL as error:
+            raise UsageError(
+                f"{base_url!r} is no URL of a server ({error}): write e.g. http://localhost:8080"
+            ) from None
         self.context_window = context_window
         self._schema_style = 0
         self.name = model or self._first_model()
@@ -108,7 +114,7 @@ class ServerGenerator:
     def _finish(self, messages: list[dict[str, str]], partial: str, schema: Mapping[str, Any]) -> str:
         """Ask for the rest of a capped reply and join both into one JSON object."""
         first, *others = schema["properties"]
-        thought = partial.partition(': "')[2].rstrip("\\")
+        thought = growing_text(partial)
         if not others:
             return json.dumps({first: thought}, ensure_ascii=False)
         rest = {
@@ -144,9 +150,11 @@ class ServerGenerator:
                 return response.json()
             except httpx.HTTPStatusError as error:
                 status = error.response.status_code
-                if may_refuse and status in REFUSED:
+                text = error.response.text
+                # llama_cpp.server answers 500 to every request that it cannot validate.
+                if may_refuse and (status in REFUSED or (status == 500 and "response_format" in text)):
                     return None
-                reason = f"answered {status}: {error.response.text[:200]!r}"
+                reason = f"answered {status}: {' '.join(text.split())[:200]!r}"
                 if status not in RETRIED:
                     raise ServiceError(f"the server at {self._url} {reason}") from error
             except (httpx.HTTPError, ValueError) as error:

@@ -11,11 +11,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from biorag.text import whole
+
 # No \uXXXX escapes: a model writes any character as itself, and half a surrogate pair cannot arise.
 FREE_TEXT_GRAMMAR = r"""root ::= char* "\""
 char ::= [^"\\\x7F\x00-\x1F] | "\\" ["\\/bfnrt]
 """
 _CUT_ESCAPE = re.compile(r"(?<!\\)((?:\\\\)*)\\(u[0-9a-fA-F]{0,3})?\Z")
+_OPENING = re.compile(r'\s*\{\s*"[^"\\]*"\s*:\s*"')
+_HALF_PAIR = re.compile(r"(?<!\\)((?:\\\\)*)\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 
 
 def free_text_opening(schema: Mapping[str, Any]) -> str:
@@ -38,11 +42,14 @@ def close_text(partial: str) -> str:
 
 def growing_text(reply: str) -> str:
     """Return what can be shown of the first field of a reply that is still growing."""
-    _, _, text = reply.partition(': "')
+    opening = _OPENING.match(reply)
+    if not opening:
+        return ""
+    text = reply[opening.end() :]
     end = re.search(r'(?<!\\)(?:\\\\)*"', text)
-    body = text[: end.end() - 1] if end else _CUT_ESCAPE.sub(r"\1", text)
+    body = text[: end.end() - 1] if end else _HALF_PAIR.sub(r"\1", _CUT_ESCAPE.sub(r"\1", text))
     try:
-        return str(json.loads(f'"{body}"', strict=False))
+        return whole(str(json.loads(f'"{body}"', strict=False)))
     except ValueError:
         return ""
 

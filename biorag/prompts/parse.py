@@ -10,6 +10,8 @@ from typing import Any
 
 from biorag.text import whole
 
+_MARKS = re.compile(r"\[\d{1,4}(?:\s*[,;]\s*\d{1,4})*\]|\bdocument \d{1,4}\b", re.IGNORECASE)
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -32,10 +34,14 @@ class Reply:
 def parse_reply(text: str) -> Reply:
     """Read a reply; never raises."""
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=_no_json)
     except (ValueError, RecursionError):
         return Reply(_first_object(text))
     return Reply(value, strict=True) if isinstance(value, dict) else Reply()
+
+
+def _no_json(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def _first_object(text: str) -> dict[str, Any]:
@@ -62,7 +68,7 @@ def cited_numbers(reply: Reply, text: str) -> list[CitedNumber]:
     """Return the citations of a reply, each number once.
 
     They stand in `citations` (numbers, or objects with `n` and `quote`), and in `text`, the reply's prose,
-    as `[n]` or `document n`.
+    as `[n]`, `[n, m]` or `document n`.
     """
     found: dict[int, CitedNumber] = {}
     listed = reply.fields.get("citations")
@@ -70,8 +76,9 @@ def cited_numbers(reply: Reply, text: str) -> list[CitedNumber]:
         cited = _cited(item)
         if cited is not None:
             found.setdefault(cited.n, cited)
-    for number in re.findall(r"(?:\[|\bdocument )(\d{1,4})\b", text, re.IGNORECASE):
-        found.setdefault(int(number), CitedNumber(int(number)))
+    for marks in _MARKS.findall(text):
+        for number in map(int, re.findall(r"\d+", marks)):
+            found.setdefault(number, CitedNumber(number))
     return list(found.values())
 
 

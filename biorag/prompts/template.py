@@ -14,9 +14,10 @@ from biorag.errors import BadInputError, MissingError
 from biorag.types import Prompt, Question, Snippet
 
 FIELDS = ("documents", "question", "options", "letters")
+MOST_CITATIONS = 8  # so that what follows the free text fits the tokens kept for it
 BUILT_IN = ("choice", "closed_book", "score", "open")
 _SECTIONS = re.compile(r"\A\[system\]\n(?P<system>.*?)\n\[user\]\n(?P<user>.*)\Z", re.DOTALL)
-_FENCE = re.compile(r"<(?=/?\s*document\b)", re.IGNORECASE)
+_FENCE = re.compile(r"<(?=\s*/?\s*document\b)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +71,25 @@ def parse_template(text: str, place: str) -> Template:
     if not match:
         raise BadInputError(f"prompt template {place} must start with a line [system] and have a line [user]")
     template = Template(match["system"].strip(), match["user"].strip())
-    for part in (template.system, template.user):
-        _check_fields(part, place)
-    if "{question}" not in template.user:
+    _check_fields(template.system, place)
+    if "question" not in _check_fields(template.user, place):
         raise BadInputError(f"prompt template {place} has no {{question}} in its [user] section")
     return template
 
 
-def _check_fields(text: str, place: str) -> None:
+def _check_fields(text: str, place: str) -> set[str]:
+    """Return the names of a text's fields; a field is a bare name, without format or conversion."""
+    names: set[str] = set()
     try:
-        names = {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+        for _, name, form, conversion in string.Formatter().parse(text):
+            if name is not None:
+                names.add(name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else ""))
     except ValueError as error:
         raise BadInputError(f"prompt template {place}: {error}; write {{{{ and }}}} for braces") from None
     if unknown := sorted(names - set(FIELDS)):
         known = ", ".join(f"{{{name}}}" for name in FIELDS)
         raise BadInputError(f"prompt template {place} has the unknown field {{{unknown[0]}}}: the fields are {known}")
+    return names
 
 
 def render_documents(snippets: Sequence[Snippet]) -> str:
@@ -115,7 +120,7 @@ def schema_for(question: Question, documents: int) -> Mapping[str, object]:
     numbers = {
         "type": "array",
         "items": {"enum": list(range(1, documents + 1))},
-        "maxItems": documents,
+        "maxItems": min(documents, MOST_CITATIONS),
         "minItems": 1,
     }
     return _object({"answer": {"type": "string"}, **({"citations": numbers} if documents else {})})
