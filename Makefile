@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint format bench clean
 
 # One virtual environment; a stamp per set of packages, remade when the requirements change.
 $(VENV)/bin/python:
@@ -35,6 +35,10 @@ lint: $(VENV)/dev.stamp
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# make bench DATA=folder: what the defaults of retrieval were chosen by (about 45 minutes on 2 cores).
+bench: $(VENV)/starter.stamp
+	BIORAG=$(BIN)/biorag benchmarks/defaults.sh $(DATA) bench-results
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import sys
 import traceback
@@ -13,10 +14,11 @@ import typer
 from typer.core import TyperGroup
 
 from biorag.commands import answering, bench, indexing, inspecting, show
-from biorag.errors import BioragError
+from biorag.errors import BioragError, MissingError, ServiceError
 
 INTERRUPTED = 130
 INTERNAL = 1
+PATH_FAULTS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EPERM)
 
 
 class Commands(TyperGroup):
@@ -31,6 +33,14 @@ class Commands(TyperGroup):
                 traceback.print_exc()
             _say(str(error))
             raise typer.Exit(error.exit_code) from None
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if ctx.params.get("debug"):
+                traceback.print_exc()
+            _say(f"{error.filename or 'a file'}: {error.strerror or error}: check the path, its rights and the disk")
+            kind = MissingError if error.errno in PATH_FAULTS else ServiceError
+            raise typer.Exit(kind.exit_code) from None
         except KeyboardInterrupt:
             _say("interrupted; what was done is kept, and the same command goes on from there")
             raise typer.Exit(INTERRUPTED) from None

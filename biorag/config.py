@@ -77,6 +77,11 @@ class Config(BaseModel):
             raise ValueError("give a URL such as http://localhost:6333")
         return value
 
+    @field_validator("home", "prompt")
+    @classmethod
+    def _expanded(cls, value: Path | None) -> Path | None:
+        return value.expanduser() if value else value
+
     @property
     def indexes(self) -> Path:
         """The folder that holds one folder per index."""

@@ -1,7 +1,8 @@
-"""Files that are at any moment the old one or the new one, whole."""
+"""Files: written so that they are at any moment the old one or the new one, whole; and their hashes."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -26,3 +27,9 @@ def write_text(path: Path, text: str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

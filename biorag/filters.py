@@ -14,6 +14,7 @@ _TERM = re.compile(
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+TEXT_FIELDS = ("id", "title", "content")
 _AND = re.compile(r"and\s+", re.IGNORECASE)
 
 
@@ -34,7 +35,7 @@ def parse_filter(text: str) -> tuple[Condition, ...]:
                 f'filter {text!r} cannot be read at {rest!r}: write FIELD=VALUE, FIELD>=NUMBER, joined by "and"'
             )
         op = "=" if match["op"] == ":" else match["op"]
-        value = _value(match["value"])
+        value = match["value"].strip('"') if match["field"] in TEXT_FIELDS else _value(match["value"])
         if op != "=" and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise UsageError(f"filter {text!r} compares {match['field']!r} with {value!r}, which is no number")
         conditions.append(Condition(match["field"], op, value, bool(match["not"])))

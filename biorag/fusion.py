@@ -29,3 +29,9 @@ def reciprocal_rank(rankings: Sequence[Sequence[Scored]], k: int) -> dict[str, f
         for rank, scored in enumerate(ranking, 1):
             fused[scored.id] = fused.get(scored.id, 0.0) + 1.0 / (k + rank)
     return fused
+
+
+def min_max(scores: Sequence[float]) -> list[float]:
+    """Return scores stretched to 0..1; all 0 where they are equal."""
+    low, high = min(scores, default=0.0), max(scores, default=0.0)
+    return [(score - low) / (high - low) if high > low else 0.0 for score in scores]

@@ -19,7 +19,7 @@ from biorag.corpus.sources import Source
 from biorag.errors import BadInputError
 from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.manifest import Manifest, SourceRecord, installed_versions
-from biorag.indexes.store import Store, timestamp
+from biorag.indexes.store import Store, check_encoder, timestamp
 from biorag.types import Encoder, Index, OnProgress, Snippet
 
 logger = logging.getLogger(__name__)
@@ -61,14 +61,18 @@ class RejectsFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.count = 0
+        self.damaged: list[str] = []
         path.unlink(missing_ok=True)
 
     def __call__(self, reject: Reject) -> None:
         """Append one rejected line."""
         self.count += 1
+        if reject.damaged:
+            self.damaged.append(f"{reject.file}, line {reject.line}: {reject.reason}")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(reject._asdict(), ensure_ascii=False) + "\n")
+            row = {"file": reject.file, "line": reject.line, "reason": reject.reason, "text": reject.text}
+            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def survey(sources: Sequence[Source], rejects: RejectsFile | None, on_progress: OnProgress) -> Survey:
@@ -137,7 +141,7 @@ def write_index(
     index = store.open(manifest, writable=True)
     try:
         # Under the lock, so that what another run wrote meanwhile is not overwritten.
-        manifest = store.manifest() or manifest
+        manifest = _still_fits(store.manifest(), manifest)
         store.save(replace(manifest, complete=False, updated=timestamp()))
         writer = _Writer(index, load_encoder)
         for batch in _batches(_winners(sources, found, rejects), store.config.batch_size):
@@ -160,6 +164,14 @@ def write_index(
         snippets=snippets,
         seconds=seconds,
     )
+
+
+def _still_fits(current: Manifest | None, planned: Manifest) -> Manifest:
+    """Return the manifest as it is now; another run may have made the index since this one was planned."""
+    if current is None:
+        return planned
+    check_encoder(current, planned.encoder.sha256, planned.encoder.id)
+    return current
 
 
 class _Writer:
@@ -202,8 +214,8 @@ def _batches(snippets: Iterator[Snippet], size: int) -> Iterator[list[Snippet]]:
 
 
 def _finished(manifest: Manifest, found: Survey, snippets: int, seconds: float) -> Manifest:
-    """Return the manifest after a run; a source read again under its name takes its old record's place."""
-    sources = {record.name: record for record in (*manifest.sources, *found.sources)}
+    """Return the manifest after a run; a source read again unchanged keeps one record."""
+    sources = {(record.name, record.sha256): record for record in (*manifest.sources, *found.sources)}
     return replace(
         manifest,
         sources=tuple(sources.values()),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from biorag.config import STARTER
 from biorag.errors import MismatchError, MissingError
+from biorag.files import sha256_of
 
 HUB_PREFIX = "hf:"
 # Weights as safetensors only: a pickled checkpoint can run code when it is loaded.
@@ -129,12 +130,6 @@ def weights_hash(folder: Path) -> str:
         return sha256_of(files[0])
     listing = "\n".join(f"{path.relative_to(folder)} {sha256_of(path)}" for path in files)
     return hashlib.sha256(listing.encode()).hexdigest()
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file, hex."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _from_hub(repo: str, revision: str | None) -> Path:

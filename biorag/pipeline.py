@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from biorag.config import Config
 from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.evidence import verify_citations
-from biorag.fusion import linear, ranked, reciprocal_rank
-from biorag.prompts.parse import cited_numbers, parse_reply
+from biorag.fusion import linear, min_max, ranked, reciprocal_rank
+from biorag.prompts.parse import cited_numbers, parse_reply, without_marks
 from biorag.prompts.template import Template, load_template, schema_for
 from biorag.text import is_whole
 from biorag.types import (
@@ -31,6 +31,7 @@ from biorag.types import (
     Vectors,
 )
 
+METHODS = ("generate", "score")
 ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format
 OnText = Callable[[str], None]
 
@@ -123,8 +124,6 @@ class Retriever:
     def _fuse(self, query: str, vector: Vectors, dense: list[Scored], bm25: list[Scored]) -> dict[str, float]:
         if self._config.fusion == "rrf":
             return reciprocal_rank([dense, bm25], self._config.rrf_k)
-        if self._config.fusion != "linear":
-            raise unknown_name("fusion", self._config.fusion, ("linear", "rrf"))
         dense_scores, bm25_scores = dict(dense), dict(bm25)
         only_bm25 = frozenset(bm25_scores) - frozenset(dense_scores)
         only_dense = frozenset(dense_scores) - frozenset(bm25_scores)
@@ -145,11 +144,19 @@ class Retriever:
         """Order the first `k_init` by the reranker's score plus the weighted first-stage score."""
         top, rest = candidates[: self._config.k_init], candidates[self._config.k_init :]
         late = reranker.score(query, [snippets[scored.id].contents for scored in top])
-        weight = self._config.interpolation
-        return (
-            ranked(Scored(id, float(score) + weight * first) for score, (id, first) in zip(late, top, strict=True))
-            + rest
-        )
+        weight, first_stage = self._config.interpolation, self._comparable(top)
+        scores = [float(score) + weight * first for score, first in zip(late, first_stage, strict=True)]
+        return ranked(Scored(scored.id, score) for scored, score in zip(top, scores, strict=True)) + rest
+
+    def _comparable(self, top: list[Scored]) -> list[float]:
+        """Return first-stage scores on the scale of a cosine, so that they can be added to a mean MaxSim."""
+        scores = [scored.score for scored in top]
+        config = self._config
+        if config.mode == "bm25":
+            return [config.lambda_ * score for score in scores]
+        if config.similarity == "dot" or (config.mode == "hybrid" and config.fusion == "rrf"):
+            return min_max(scores)
+        return scores
 
 
 class Answerer:
@@ -162,7 +169,6 @@ class Answerer:
         self._retriever = retriever
         self._generator = generator
         self._config = config
-        self._methods = {"generate": self._generate, "score": self._score}
 
     def answer(
         self,
@@ -185,8 +191,8 @@ class Answerer:
         PromptTooLongError
             If the question alone does not fit the generator's window.
         """
-        if method not in self._methods:
-            raise unknown_name("way to answer", method, self._methods)
+        if method not in METHODS:
+            raise unknown_name("way to answer", method, METHODS)
         watch = Stopwatch()
         hits: tuple[Hit, ...] = ()
         if self._retriever:
@@ -200,7 +206,10 @@ class Answerer:
             answer = replace(answer, notes=("no evidence was found, so nothing was generated",))
         else:
             with watch.stage("generate"):
-                answer = self._methods[method](self._generator, answer, on_text)
+                if method == "score":
+                    answer = self._score(self._generator, answer)
+                else:
+                    answer = self._generate(self._generator, answer, on_text)
         watch.ms["total"] = round(retrieval_ms + watch.ms.get("generate", 0.0), 3)
         return replace(answer, timings_ms=watch.ms)
 
@@ -218,37 +227,39 @@ class Answerer:
         text = question.options[choice] if choice else reply.text("answer")
         prose = f"{reasoning} {text}"
         citations, dropped = verify_citations(cited_numbers(reply, prose), answer.hits[:supplied], question.text, prose)
+        held = {citation.n for citation in citations}
         if supplied and not citations:
             notes += ("no citation holds: take the answer as unsupported and read the evidence",)
         return replace(
             answer,
             reply=generation.text,
-            text=text,
+            text=without_marks(text, held),
             choice=choice,
             parsed=reply.strict and bool(choice if question.options else text),
-            reasoning=reasoning,
+            reasoning=without_marks(reasoning, held),
             relevant_context=reply.text("relevant_context") or None,
             citations=citations,
             supplied=supplied,
             notes=dropped + notes,
         )
 
-    def _score(self, generator: Generator, answer: Answer, on_text: OnText | None) -> Answer:
+    def _score(self, generator: Generator, answer: Answer) -> Answer:
         question = answer.question
         if not question.options:
             raise UsageError("an open question has no options to score: use --answer generate")
-        template = load_template("score", self._config.prompt)
-        prompt, supplied, notes = self._fitted(generator, template, answer, 0)
+        name = "score" if answer.hits else "closed_book_score"
+        prompt, supplied, notes = self._fitted(generator, load_template(name, self._config.prompt), answer, 0)
         scores = generator.score(prompt, tuple(question.options))
-        choice = max(scores, key=lambda letter: (scores[letter], -ord(letter)))
+        choice = max(scores, key=lambda letter: (scores[letter], -ord(letter)), default=None)
         logprobs = {letter: round(score, 4) for letter, score in scores.items()}
-        reply = json.dumps({"option_logprobs": logprobs, "answer_choice": choice})
+        if choice is None:
+            notes += ("the model's likeliest replies hold none of the options",)
         return replace(
             answer,
-            reply=reply,
-            text=question.options[choice],
+            reply=json.dumps({"option_logprobs": logprobs, **({"answer_choice": choice} if choice else {})}),
+            text=question.options[choice] if choice else "",
             choice=choice,
-            parsed=True,
+            parsed=choice is not None,
             option_logprobs=logprobs,
             supplied=supplied,
             notes=notes,

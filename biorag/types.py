@@ -221,4 +221,4 @@ class Generator(Protocol):
         """Reply with a JSON object of the schema; `on_text` sees the reply so far as it grows."""
 
     def score(self, prompt: Prompt, choices: Sequence[str]) -> dict[str, float]:
-        """Return each choice's log-probability as the next text after `{"answer_choice": "`."""
+        """Return each choice's log-probability as the first text of the reply; one that is not seen is left out."""

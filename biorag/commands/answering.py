@@ -11,6 +11,7 @@ from biorag.commands import options, show
 from biorag.commands.build import Opened, load_generator, opened
 from biorag.config import Config
 from biorag.errors import UsageError
+from biorag.text import is_whole
 from biorag.types import Generator, Question
 
 
@@ -116,6 +117,8 @@ def parse_options(texts: list[str]) -> dict[str, str]:
             raise UsageError(
                 f"option {text!r} cannot be read: write a capital letter, '=' and the text, e.g. A=thiamine"
             )
+        if not is_whole(text):
+            raise UsageError(f"option {letter} is not UTF-8: type it again")
         if letter in found:
             raise UsageError(f"option {letter} is given twice")
         found[letter] = option.strip()

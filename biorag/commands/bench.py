@@ -12,8 +12,9 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.build import Opened, opened, require_generator
-from biorag.config import Config
-from biorag.errors import unknown_name
+from biorag.config import ENCODER_TOKENS, Config
+from biorag.errors import UsageError, unknown_name
+from biorag.models import find_encoder, generator_hash
 from biorag.types import Generator
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Measure retrieval and answers.")
 
 NO_RETRIEVAL = "none"
-METHODS = ("generate", "score")
 GENERATION_SETTINGS = ("max_tokens", "context_window")
 RETRIEVAL_SETTINGS = (
     "precision",
@@ -71,6 +71,9 @@ def retrieval(
     from biorag.benchmarks import retrieval as bench
 
     config = options.configured(ctx)
+    for path in (run_file, per_question):
+        if path and path.is_dir():
+            raise UsageError(f"{path} is a folder: name a file to write")
     data = bench.load_dataset(dataset)
     with opened(config) as ready, show.progress("Questions", len(data.questions)) as advance:
         measured = bench.measure(data, ready.retriever, options.conditions(where, None), advance)
@@ -135,7 +138,7 @@ def mirage(
 ) -> None:
     """Answer MIRAGE's questions, zero-shot, and score them as MIRAGE's own script does.
 
-    Result files are in MIRAGE's layout, so its evaluate.py gives the same accuracy.
+    Result files are in MIRAGE's layout, so its evaluate.py gives the same accuracy on whole tasks.
 
     Examples:
 
@@ -145,7 +148,7 @@ def mirage(
     """
     from biorag.benchmarks.mirage import questions, run
     from biorag.corpus.sources import DEMO, demo_file
-    from biorag.pipeline import Answerer
+    from biorag.pipeline import METHODS, Answerer
 
     if answer not in METHODS:
         raise unknown_name("way to answer", answer, METHODS)
@@ -199,7 +202,6 @@ def _plan(
 def _identity(config: Config, ready: Opened | None, generator: Generator, how: Mapping[str, Any]) -> dict[str, Any]:
     """Return what determines the answers; a result folder belongs to one of these."""
     from biorag.indexes.manifest import installed_versions
-    from biorag.models import generator_hash
     from biorag.prompts.template import templates_hash
 
     kept = GENERATION_SETTINGS + (RETRIEVAL_SETTINGS if ready else ())
@@ -211,9 +213,16 @@ def _identity(config: Config, ready: Opened | None, generator: Generator, how: M
         "filter": [asdict(condition) for condition in how["where"]],
         "prompts": templates_hash(config.prompt),
         "generator": {"name": generator.name, "sha256": generator_hash(config.llm)},
+        "reranker": _reranker_hash(config) if ready else None,
         "index": ready.manifest.fingerprint() if ready else None,
         "versions": installed_versions(),
     }
+
+
+def _reranker_hash(config: Config) -> str | None:
+    """Return the hash of a reranker's own weights; the encoder's token vectors have the index's."""
+    own = config.rerank and config.reranker != ENCODER_TOKENS
+    return find_encoder(config.reranker).sha256 if own else None
 
 
 def _layout_json(layout: Layout) -> dict[str, Any]:

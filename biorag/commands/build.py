@@ -82,7 +82,8 @@ def load_encoder(files: ModelFiles, similarity: str, precision: str) -> Encoder:
 
 def _retriever(config: Config, index: Index, manifest: Manifest, files: ModelFiles | None) -> Retriever:
     encoder = load_encoder(files, manifest.similarity, config.precision) if files and needs_encoder(config) else None
-    return Retriever(index, encoder, _reranker(config, encoder), config)
+    effective = config.replace(similarity=manifest.similarity)
+    return Retriever(index, encoder, _reranker(config, encoder), effective)
 
 
 def _reranker(config: Config, encoder: Encoder | None) -> Reranker | None:

@@ -11,9 +11,8 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.build import encoder_files, load_encoder
-from biorag.config import Config
-from biorag.errors import unknown_name
-from biorag.indexes.store import Store, check_settings
+from biorag.errors import BadInputError, unknown_name
+from biorag.indexes.store import Store, check_settings, similarity_of
 from biorag.types import Encoder
 
 BAD_LINE = ("stop", "skip")
@@ -69,7 +68,7 @@ def index(
 
         def encoder_once() -> Encoder:
             if not loaded:
-                loaded.append(load_encoder(files, _similarity(config, manifest), config.precision))
+                loaded.append(load_encoder(files, similarity_of(config, manifest), config.precision))
             return loaded[0]
 
         if manifest is None:
@@ -82,9 +81,7 @@ def index(
         show.print_json(asdict(report))
     else:
         show.table(f"Index {report.name}", ["", ""], [(key, value) for key, value in asdict(report).items()])
-        if rejected and rejected.count:
-            show.err.print(f"{rejected.count} bad lines were skipped; they are in {rejected.path} with their reasons")
-
-
-def _similarity(config: Config, manifest: object) -> str:
-    return getattr(manifest, "similarity", None) or config.similarity or "cosine"
+    if rejected and rejected.count:
+        show.err.print(f"{rejected.count} bad lines were skipped; they are in {rejected.path} with their reasons")
+    if rejected and rejected.damaged:
+        raise BadInputError(f"what could be read is indexed, but not all could: {'; '.join(rejected.damaged)}")

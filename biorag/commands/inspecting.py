@@ -15,9 +15,10 @@ from typing import Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.config import Config, load_config
+from biorag.config import STARTER, Config, load_config
 from biorag.errors import BioragError
-from biorag.models import STARTER_ENCODER, STARTER_GENERATOR, sha256_of
+from biorag.files import sha256_of
+from biorag.models import STARTER_ENCODER, STARTER_GENERATOR
 
 
 def info(
@@ -186,8 +187,8 @@ def doctor(ctx: typer.Context, as_json: options.Json = False) -> None:
         ("python and machine", lambda _: _machine()),
         ("packages", lambda _: _packages()),
         ("home", _home),
-        ("starter encoder", lambda _: _starter(STARTER_ENCODER.path())),
-        ("starter generator", lambda _: _starter(STARTER_GENERATOR.path())),
+        *([("starter encoder", lambda _: _starter(STARTER_ENCODER.path()))] if not config.encoder else []),
+        *([("starter generator", lambda _: _starter(STARTER_GENERATOR.path()))] if config.llm == STARTER else []),
         ("indexes", _indexes),
         ("a question, end to end", _question),
     ]
@@ -241,7 +242,7 @@ def _question(config: Config) -> str:
     """Index the demonstration corpus in a scratch home and ask it a question."""
     from biorag.commands.build import encoder_files, load_encoder, load_generator, opened
     from biorag.corpus.sources import DEMO, find_sources
-    from biorag.indexes.store import Store
+    from biorag.indexes.store import Store, similarity_of
     from biorag.indexing import survey, write_index
     from biorag.pipeline import Answerer
     from biorag.types import Question
@@ -251,7 +252,7 @@ def _question(config: Config) -> str:
         scratch = config.replace(home=Path(home), name="doctor", qdrant=None, max_tokens=32)
         store, sources = Store(scratch), find_sources([DEMO], Path(home) / "spool")
         found = survey(sources, None, lambda _: None)
-        encoder = load_encoder(encoder_files(scratch, None), scratch.similarity or "cosine", scratch.precision)
+        encoder = load_encoder(encoder_files(scratch, None), similarity_of(scratch, None), scratch.precision)
         manifest = store.new_manifest(encoder.identity, found.avg_len)
         write_index(store, manifest, sources, found, lambda: encoder, lambda _: None)
         with opened(scratch) as ready:

@@ -114,6 +114,9 @@ def answer_json(answer: Answer, models: Mapping[str, Any]) -> dict[str, Any]:
         "citations": [{**asdict(citation), "score": round(citation.score, 6)} for citation in answer.citations],
         "hits": [hit_json(hit) for hit in answer.hits],
         "models": dict(models),
+        "parsed": answer.parsed,
+        "option_logprobs": dict(answer.option_logprobs),
+        "supplied": answer.supplied,
         "notes": list(answer.notes),
         "timings_ms": dict(answer.timings_ms),
     }

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from biorag.corpus.sources import Source, read_lines
+from biorag.corpus.sources import DamagedSourceError, Source, read_lines
 from biorag.errors import BadInputError
 from biorag.text import is_whole
 from biorag.types import Snippet
@@ -16,12 +16,13 @@ MAX_DEPTH = 64
 
 
 class Reject(NamedTuple):
-    """A line that is no snippet, and why."""
+    """A line that is no snippet, and why; `damaged` if the file could not be read on from there."""
 
     file: str
     line: int
     reason: str
     text: str
+    damaged: bool = False
 
 
 OnReject = Callable[[Reject], None]
@@ -30,23 +31,32 @@ OnReject = Callable[[Reject], None]
 def read_snippets(source: Source, on_reject: OnReject | None = None) -> Iterator[Snippet]:
     """Yield the snippets of one corpus file.
 
-    A bad line raises, or goes to `on_reject` if one is given. A damaged file always raises.
+    A bad line raises, or goes to `on_reject` if one is given; so does the place where a file is damaged, and
+    there its reading ends.
 
     Raises
     ------
     BadInputError
         Naming file, line and reason.
     """
-    for number, line in read_lines(source):
-        try:
-            yield parse_snippet(line)
-        except ValueError as error:
-            reject = Reject(source.name, number, str(error), line[:2000].decode("utf-8", "replace"))
-            if on_reject is None:
-                raise BadInputError(
-                    f"{reject.file}, line {number}: {reject.reason}; mend it, or go on with --on-bad-line skip"
-                ) from None
-            on_reject(reject)
+    try:
+        for number, line in read_lines(source):
+            try:
+                yield parse_snippet(line)
+            except ValueError as error:
+                _reject(Reject(source.name, number, str(error), line[:2000].decode("utf-8", "replace")), on_reject)
+    except DamagedSourceError as error:
+        if on_reject is None:
+            raise
+        on_reject(Reject(source.name, error.line, error.reason, "", damaged=True))
+
+
+def _reject(reject: Reject, on_reject: OnReject | None) -> None:
+    if on_reject is None:
+        raise BadInputError(
+            f"{reject.file}, line {reject.line}: {reject.reason}; mend it, or go on with --on-bad-line skip"
+        )
+    on_reject(reject)
 
 
 def parse_snippet(line: bytes) -> Snippet:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import shutil
 import sys
 import zlib
@@ -14,13 +13,25 @@ from pathlib import Path
 from typing import BinaryIO
 
 from biorag.errors import BadInputError, MissingError
+from biorag.files import sha256_of
 
 DEMO = "demo"
 STDIN = "-"
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
+BEIR_CORPUS = ("corpus.jsonl", "corpus.jsonl.gz")
+BEIR_QUERIES = ("queries.jsonl", "queries.jsonl.gz")
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_LINE = 16 * 2**20
+
+
+class DamagedSourceError(BadInputError):
+    """A corpus file that cannot be read on from some line."""
+
+    def __init__(self, source: str, line: int, reason: str) -> None:
+        super().__init__(f"{source}, line {line}: {reason}")
+        self.line = line
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +48,7 @@ class Source:
 
     def sha256(self) -> str:
         """Hash of the file as it lies on disk."""
-        with self.path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return sha256_of(self.path)
 
 
 def find_sources(names: Sequence[str], spool: Path) -> list[Source]:
@@ -75,12 +85,17 @@ def demo_file(name: str) -> Path:
 
 
 def _folder(folder: Path) -> list[Source]:
-    """Return the `corpus.jsonl` of a folder in BEIR layout; of any other all corpus files, sub-folders too."""
+    """Return a folder's corpus files, sub-folders too; beside a BEIR `corpus.jsonl` no other file counts."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name.endswith(SUFFIXES))
-    corpus = [path for path in files if path.name in ("corpus.jsonl", "corpus.jsonl.gz")]
-    if not files:
+    beir = {path.parent for path in files if path.name in BEIR_CORPUS}
+    chosen = [
+        path
+        for path in files
+        if path.name in BEIR_CORPUS or (path.parent not in beir and path.name not in BEIR_QUERIES)
+    ]
+    if not chosen:
         raise BadInputError(f"folder {folder} holds no corpus file: expected names ending in {', '.join(SUFFIXES)}")
-    return [Source(str(path), path) for path in corpus or files]
+    return [Source(str(path), path) for path in chosen]
 
 
 def _spooled(spool: Path) -> Source:
@@ -95,8 +110,8 @@ def read_lines(source: Source) -> Iterator[tuple[int, bytes]]:
 
     Raises
     ------
-    BadInputError
-        If the file is a Git-LFS pointer, a damaged or truncated gzip, or has a line over 16 MiB.
+    DamagedSourceError
+        If the file is a Git-LFS pointer, a damaged or truncated gzip, has a line over 16 MiB, or cannot be read.
     """
     number = 0
     try:
@@ -104,19 +119,17 @@ def read_lines(source: Source) -> Iterator[tuple[int, bytes]]:
             while line := stream.readline(MAX_LINE + 1):
                 number += 1
                 if len(line) > MAX_LINE:
-                    raise BadInputError(f"{source.name}, line {number}: longer than {MAX_LINE >> 20} MiB")
+                    raise DamagedSourceError(source.name, number, f"longer than {MAX_LINE >> 20} MiB")
                 if number == 1 and line.startswith(LFS_POINTER):
-                    raise BadInputError(
-                        f"{source.name}, line 1: a Git-LFS pointer, not the data: run 'git lfs pull' and try again"
-                    )
+                    reason = "a Git-LFS pointer, not the data: run 'git lfs pull' and try again"
+                    raise DamagedSourceError(source.name, 1, reason)
                 if line.strip():
                     yield number, line.rstrip(b"\r\n")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise BadInputError(
-            f"{source.name}, after line {number}: damaged or truncated gzip ({error}): fetch the file again"
-        ) from None
+        reason = f"damaged or truncated gzip ({error}): fetch the file again"
+        raise DamagedSourceError(source.name, number + 1, reason) from None
     except OSError as error:
-        raise BadInputError(f"{source.name} cannot be read: {error.strerror or error}") from None
+        raise DamagedSourceError(source.name, number + 1, f"cannot be read: {error.strerror or error}") from None
 
 
 def _opened(path: Path) -> BinaryIO:

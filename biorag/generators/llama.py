@@ -25,7 +25,6 @@ except ImportError as error:
 
 logger = logging.getLogger(__name__)
 
-CHOICE_PREFIX = '{"answer_choice": "'
 REST_TOKENS = 256
 REPEAT_PENALTY = 1.1
 # Stands for a turn's text while the chat template is rendered; no template and no text contains it.
@@ -95,9 +94,9 @@ class LlamaGenerator:
         return Generation(text, capped)
 
     def score(self, prompt: Prompt, choices: Sequence[str]) -> dict[str, float]:
-        """Return each choice's log-probability as the text after `{"answer_choice": "`; one evaluation."""
+        """Return each choice's log-probability as the first text of the reply; one evaluation."""
         tokens = self._tokens(prompt)
-        encoded = {choice: self._llama.tokenize((CHOICE_PREFIX + choice).encode(), add_bos=False) for choice in choices}
+        encoded = {choice: self._llama.tokenize(choice.encode(), add_bos=False) for choice in choices}
         columns = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*encoded.values(), strict=False))
         most = min(map(len, encoded.values())) - 1
         shared = [column[0] for column in itertools.islice(columns, most)]

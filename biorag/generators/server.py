@@ -77,22 +77,23 @@ class ServerGenerator:
         return Generation(text, capped)
 
     def score(self, prompt: Prompt, choices: Sequence[str]) -> dict[str, float]:
-        """Return each choice's log-probability as the first token of the reply; −100 beyond the server's list.
+        """Return each choice's log-probability as the first token of the reply.
+
+        A choice beyond the 20 tokens that servers list is left out: it is less likely than those listed.
 
         Raises
         ------
         ServiceError
             If the server gives no log-probabilities.
         """
-        system = f"{prompt.system}\nReply with the letter alone, without JSON."
-        body = {"messages": _messages(Prompt(system, prompt.user)), "max_tokens": 1, "temperature": 0}
+        body = {"messages": _messages(prompt), "max_tokens": 1, "temperature": 0}
         reply = self._post({**body, "logprobs": True, "top_logprobs": 20})
         try:
             listed = reply["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
             found = {item["token"].strip(): float(item["logprob"]) for item in reversed(listed)}
         except (KeyError, IndexError, TypeError):
             raise ServiceError(f"the server at {self._url} gives no log-probabilities: use --answer generate") from None
-        return {choice: found.get(choice, -100.0) for choice in choices}
+        return {choice: found[choice] for choice in choices if choice in found}
 
     def _complete(self, messages: list[dict[str, str]], schema: Mapping[str, Any], max_tokens: int) -> tuple[str, bool]:
         """Ask under the schema, in the style this server takes: OpenAI's, llama.cpp's, or none."""
@@ -155,6 +156,8 @@ class ServerGenerator:
                 if may_refuse and (status in REFUSED or (status == 500 and "response_format" in text)):
                     return None
                 reason = f"answered {status}: {' '.join(text.split())[:200]!r}"
+                if status == 400 and "context" in text:
+                    reason += "; set BIORAG_CONTEXT_WINDOW to the server's window"
                 if status not in RETRIED:
                     raise ServiceError(f"the server at {self._url} {reason}") from error
             except (httpx.HTTPError, ValueError) as error:

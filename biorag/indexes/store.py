@@ -79,7 +79,7 @@ class Store:
         return Manifest(
             name=config.name,
             encoder=encoder,
-            similarity=config.similarity or "cosine",
+            similarity=similarity_of(config, None),
             quantized=config.quantize,
             bm25=Bm25Parameters(config.bm25_k, config.bm25_b, round(avg_len, 2)),
             store={"kind": QDRANT, "url": config.qdrant} if config.qdrant else {"kind": EDGE},
@@ -142,13 +142,22 @@ def check_settings(manifest: Manifest, config: Config) -> None:
     Raises
     ------
     MismatchError
-        If the similarity differs.
+        If the similarity differs, or int8 copies are asked of an index that has none.
     """
+    if config.quantize and not manifest.quantized:
+        raise MismatchError(
+            f"index {manifest.name!r} was made without --quantize: leave it out, or index under another --name"
+        )
     if config.similarity and config.similarity != manifest.similarity:
         raise MismatchError(
             f"index {manifest.name!r} was made for {manifest.similarity} similarity, not {config.similarity}: "
             "leave --similarity out, or index under another --name"
         )
+
+
+def similarity_of(config: Config, manifest: Manifest | None) -> str:
+    """Return the similarity to encode for: the index's own, else the one asked for, else cosine."""
+    return manifest.similarity if manifest else config.similarity or "cosine"
 
 
 def timestamp() -> str:

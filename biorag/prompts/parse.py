@@ -10,7 +10,8 @@ from typing import Any
 
 from biorag.text import whole
 
-_MARKS = re.compile(r"\[\d{1,4}(?:\s*[,;]\s*\d{1,4})*\]|\bdocument \d{1,4}\b", re.IGNORECASE)
+_BRACKETS = r"\[\d{1,4}(?:\s*[,;]\s*\d{1,4})*\]"
+_MARKS = re.compile(rf"{_BRACKETS}|\bdocument \d{{1,4}}\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +66,28 @@ class CitedNumber:
 
 
 def cited_numbers(reply: Reply, text: str) -> list[CitedNumber]:
-    """Return the citations of a reply, each number once.
+    """Return the citations of a reply, each number once, or once with each quote.
 
     They stand in `citations` (numbers, or objects with `n` and `quote`), and in `text`, the reply's prose,
     as `[n]`, `[n, m]` or `document n`.
     """
-    found: dict[int, CitedNumber] = {}
     listed = reply.fields.get("citations")
-    for item in listed if isinstance(listed, list) else []:
-        cited = _cited(item)
-        if cited is not None:
-            found.setdefault(cited.n, cited)
-    for marks in _MARKS.findall(text):
-        for number in map(int, re.findall(r"\d+", marks)):
-            found.setdefault(number, CitedNumber(number))
-    return list(found.values())
+    cited = [item for item in map(_cited, listed if isinstance(listed, list) else []) if item is not None]
+    seen = {item.n for item in cited}
+    for mark in _MARKS.findall(text):
+        cited += [CitedNumber(number) for number in map(int, re.findall(r"\d+", mark)) if number not in seen]
+        seen.update(item.n for item in cited)
+    return list(dict.fromkeys(cited))
+
+
+def without_marks(text: str, kept: set[int]) -> str:
+    """Return prose without the `[n]` marks whose number is not in `kept`."""
+
+    def mend(match: re.Match[str]) -> str:
+        numbers = [number for number in re.findall(r"\d+", match[0]) if int(number) in kept]
+        return f" [{', '.join(numbers)}]" if numbers else ""
+
+    return re.sub(rf"\s*{_BRACKETS}", mend, text).strip()
 
 
 def _cited(item: Any) -> CitedNumber | None:

@@ -15,7 +15,7 @@ from biorag.types import Prompt, Question, Snippet
 
 FIELDS = ("documents", "question", "options", "letters")
 MOST_CITATIONS = 8  # so that what follows the free text fits the tokens kept for it
-BUILT_IN = ("choice", "closed_book", "score", "open")
+BUILT_IN = ("choice", "closed_book", "score", "closed_book_score", "open")
 _SECTIONS = re.compile(r"\A\[system\]\n(?P<system>.*?)\n\[user\]\n(?P<user>.*)\Z", re.DOTALL)
 _FENCE = re.compile(r"<(?=\s*/?\s*document\b)", re.IGNORECASE)
 

@@ -12,7 +12,7 @@ from fakes import HashEncoder, OverlapReranker, ScriptedGenerator
 from biorag.benchmarks.mirage import run
 from biorag.benchmarks.mirage.results import Layout, read_result, write_result
 from biorag.benchmarks.mirage.run import Plan, answer_all, report, score_all, write_report
-from biorag.errors import BadInputError, MismatchError
+from biorag.errors import BadInputError, MismatchError, MissingError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
 from biorag.pipeline import Answerer, Retriever
@@ -66,7 +66,7 @@ def plan_in(out: Path, method="generate", exclude_source=False, identity=IDENTIT
 
 
 def files_under(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.json"))}
 
 
 def chosen(letter: str, reasoning: str = "text") -> str:
@@ -139,7 +139,7 @@ def test_every_question_gets_its_file_and_its_evidence(tmp_path, answerer_of):
     assert json.loads((tmp_path / "run.json").read_text()) == IDENTITY
     assert seen == [1, 1, 1, 1]
     assert (work["answered"], work["resumed"]) == (4, 0)
-    assert set(work["seconds"]) >= {"encode", "first_stage", "rerank", "generate", "wall"}
+    assert set(work["seconds"]) >= {"encode", "first_stage", "rerank", "generate", "total"}
     assert "Warfarin blocks vitamin K recycling" in generator.prompts[0].user
     assert "Which drug blocks vitamin K recycling?" in generator.prompts[0].user
     assert generator.prompts[0].user.count("<document n=") == 3
@@ -445,8 +445,9 @@ def test_a_folder_without_a_finished_run_cannot_be_compared_with(tmp_path, answe
     (tmp_path / "other").mkdir()
     if text is not None:
         (tmp_path / "other" / "report.json").write_text(text)
-    with pytest.raises(BadInputError, match=r"other holds no report\.json of a finished"):
+    with pytest.raises((BadInputError, MissingError), match=r"report") as caught:
         compare(BENCHMARK, ours, tmp_path / "other", seed=0)
+    assert caught.value.exit_code == (4 if text is None else 3)
 
 
 def test_a_run_that_lacks_questions_cannot_be_compared_with(tmp_path, answerer_of):

@@ -250,13 +250,19 @@ def test_no_depth_of_nesting_gets_past_the_parsers_own_error():
 # --- damaged files, with and without a place for rejects
 
 
-@pytest.mark.parametrize("on_reject", [None, lambda reject: None])
 @pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.gz"])
-def test_a_git_lfs_pointer_is_named_as_such(tmp_path, name, on_reject):
+def test_a_git_lfs_pointer_is_named_as_such(tmp_path, name):
     with pytest.raises(BadInputError, match=re.escape(f"{tmp_path / name}, line 1: a Git-LFS pointer")) as caught:
-        list(read_snippets(source(tmp_path / name, LFS), on_reject))
+        list(read_snippets(source(tmp_path / name, LFS)))
     assert "git lfs pull" in str(caught.value)
     assert caught.value.exit_code == 3
+
+
+def test_a_git_lfs_pointer_can_be_set_aside(tmp_path):
+    rejects: list[Reject] = []
+    assert list(read_snippets(source(tmp_path / "corpus.jsonl", LFS), rejects.append)) == []
+    assert [(reject.line, reject.damaged) for reject in rejects] == [(1, True)]
+    assert "Git-LFS pointer" in rejects[0].reason
 
 
 def test_a_gzip_truncated_anywhere_gives_whole_snippets_then_the_error(tmp_path):
@@ -275,12 +281,14 @@ def test_a_gzip_truncated_anywhere_gives_whole_snippets_then_the_error(tmp_path)
             assert "truncated gzip" in str(caught.value)
 
 
-def test_a_truncated_gzip_is_no_line_to_skip(tmp_path):
+def test_where_bad_lines_are_set_aside_a_truncated_gzip_gives_what_it_has_and_one_reject(tmp_path):
     blob = gzip.compress(b"\n".join(GOOD % place for place in range(1000)))
     rejects: list[Reject] = []
-    with pytest.raises(BadInputError, match=r"corpus\.jsonl\.gz, after line \d+: damaged or truncated gzip"):
-        list(read_snippets(source(tmp_path / "corpus.jsonl.gz", blob[: len(blob) // 2]), rejects.append))
-    assert rejects == []
+    found = list(read_snippets(source(tmp_path / "corpus.jsonl.gz", blob[: len(blob) // 2]), rejects.append))
+    assert 0 < len(found) < 1000
+    assert [snippet.id for snippet in found] == [f"g{place}" for place in range(len(found))]
+    assert [(reject.line, reject.damaged) for reject in rejects] == [(len(found) + 1, True)]
+    assert "truncated gzip" in rejects[0].reason
 
 
 def test_a_gzip_with_a_bit_flipped_in_any_byte_is_read_right_or_refused(tmp_path):
@@ -313,11 +321,15 @@ def test_a_gzip_of_several_members_is_read_to_its_end(tmp_path):
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-def test_a_line_over_16_mib_is_refused_whatever_becomes_of_bad_lines(tmp_path, zipped):
+def test_a_line_over_16_mib_ends_the_reading(tmp_path, zipped):
     data = GOOD % 1 + b'\n{"id": "a", "content": "' + b"x" * MAX_LINE + b'"}\n'
     blob = gzip.compress(data, compresslevel=1) if zipped else data
+    corpus = source(tmp_path / "corpus", blob)
     with pytest.raises(BadInputError, match=r"corpus, line 2: longer than 16 MiB"):
-        list(read_snippets(source(tmp_path / "corpus", blob), lambda reject: None))
+        list(read_snippets(corpus))
+    rejects: list[Reject] = []
+    assert [snippet.id for snippet in read_snippets(corpus, rejects.append)] == ["g1"]
+    assert rejects == [Reject(str(tmp_path / "corpus"), 2, "longer than 16 MiB", "", damaged=True)]
 
 
 def test_a_line_of_nearly_16_mib_is_read(tmp_path):

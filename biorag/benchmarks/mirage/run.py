@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,11 +19,13 @@ from biorag.benchmarks.mirage.scoring import (
     stored_reply,
     task_score,
 )
-from biorag.errors import BadInputError
+from biorag.errors import BadInputError, MissingError
 from biorag.files import write_json
 from biorag.filters import exclude_pmids
 from biorag.pipeline import Answerer, PromptTooLongError
 from biorag.types import Condition, OnProgress, Question
+
+TIMINGS = "timings.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +46,40 @@ def answer_all(benchmark: Benchmark, answerer: Answerer, plan: Plan, on_progress
 
     Returns
     -------
-    How many were answered now and before, and the seconds each stage took now.
+    How many were answered now and before, and the seconds each stage took, earlier runs included.
     """
     claim(plan.layout.out, plan.identity)
-    seconds: dict[str, float] = {}
     answered = resumed = 0
-    started = time.perf_counter()
-    for task, questions in benchmark.items():
-        for question in questions:
-            path = plan.layout.file(task, question.id)
-            if read_result(path) is not None:
-                resumed += 1
-            else:
-                reply, timings = _answer(answerer, question, plan)
-                write_result(path, reply)
-                answered += 1
-                for stage, milliseconds in timings.items():
-                    seconds[stage] = seconds.get(stage, 0.0) + milliseconds / 1000
-            on_progress(1)
-    seconds["wall"] = time.perf_counter() - started
-    rounded = {stage: round(value, 3) for stage, value in seconds.items()}
-    return {"answered": answered, "resumed": resumed, "seconds": rounded}
+    with (plan.layout.out / TIMINGS).open("a", encoding="utf-8") as log:
+        for task, questions in benchmark.items():
+            for question in questions:
+                path = plan.layout.file(task, question.id)
+                if read_result(path) is not None:
+                    resumed += 1
+                else:
+                    reply, timings = _answer(answerer, question, plan)
+                    log.write(json.dumps({"task": task, "id": question.id, "ms": dict(timings)}) + "\n")
+                    log.flush()
+                    write_result(path, reply)
+                    answered += 1
+                on_progress(1)
+    return {"answered": answered, "resumed": resumed, "seconds": _seconds(plan.layout.out / TIMINGS)}
+
+
+def _seconds(log: Path) -> dict[str, float]:
+    """Return the seconds each stage took over all questions of a run, however often it was interrupted."""
+    last: dict[tuple[str, str], Mapping[str, float]] = {}
+    for line in log.read_text(encoding="utf-8").splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:  # torn by a kill
+            continue
+        last[row["task"], row["id"]] = row["ms"]
+    total: dict[str, float] = {}
+    for timings in last.values():
+        for stage, milliseconds in timings.items():
+            total[stage] = total.get(stage, 0.0) + milliseconds / 1000
+    return {stage: round(seconds, 3) for stage, seconds in total.items()}
 
 
 def _answer(answerer: Answerer, question: Question, plan: Plan) -> tuple[str, Mapping[str, float]]:
@@ -120,14 +134,18 @@ def score_finished(benchmark: Benchmark, out: Path) -> dict[str, list[Scoring]]:
 
     Raises
     ------
+    MissingError
+        If the folder holds no finished run.
     BadInputError
-        If the folder holds no finished run, or the run lacks one of the questions.
+        If its report is damaged, or the run lacks one of the questions.
     """
+    if not (out / "report.json").is_file():
+        raise MissingError(f"{out} holds no report.json of a finished 'bench mirage' run to compare with")
     try:
         recorded = json.loads((out / "report.json").read_text(encoding="utf-8"))["manifest"]["layout"]
         layout = Layout(out, **recorded)
     except (OSError, ValueError, KeyError, TypeError):
-        raise BadInputError(f"{out} holds no report.json of a finished 'bench mirage' run to compare with") from None
+        raise BadInputError(f"{out / 'report.json'} is not the report of a finished 'bench mirage' run") from None
     return score_all(benchmark, layout)
 
 
