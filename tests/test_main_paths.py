@@ -86,6 +86,8 @@ def wait_for(process: subprocess.Popen, happened, seconds: float = 120) -> None:
 
 
 def start(home: Path, *arguments) -> subprocess.Popen:
+    # A shell's background jobs ignore SIGINT and hand that down; a process we interrupt must not.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     return subprocess.Popen(
         [*BIORAG, *map(str, arguments)],
         stdout=subprocess.PIPE,

@@ -15,7 +15,7 @@ from biorag.errors import MissingError
 from biorag.models import find_gguf
 from biorag.pipeline import ANSWER_MARGIN
 from biorag.prompts.grammar import growing_text
-from biorag.prompts.template import schema_for
+from biorag.prompts.template import load_template, schema_for
 from biorag.types import Prompt, Question
 
 llama_cpp = pytest.importorskip("llama_cpp")
@@ -231,7 +231,7 @@ def test_scores_are_log_probabilities_of_the_letters(generator, plain, prompt):
     letters = ["A", "B", "C", "D"]
     scores = generator.score(prompt, letters)
     assert list(scores) == letters
-    tokens = plain.tokenize((chat(prompt) + '{"answer_choice": "').encode(), add_bos=False, special=True)
+    tokens = plain.tokenize(chat(prompt).encode(), add_bos=False, special=True)
     reference = log_softmax(plain, tokens)
     for letter in letters:
         (token,) = plain.tokenize(letter.encode(), add_bos=False)
@@ -241,7 +241,9 @@ def test_scores_are_log_probabilities_of_the_letters(generator, plain, prompt):
 
 
 def test_scores_of_all_letters_take_most_of_the_probability(generator):
-    scores = generator.score(PROMPT, list("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
+    question = Question("q", "Which drug thins the blood?", {"A": "Warfarin", "B": "Insulin"})
+    prompt = load_template("closed_book_score").render(question, [])
+    scores = generator.score(prompt, list("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
     assert 0.5 < sum(math.exp(score) for score in scores.values()) <= 1.0
 
 
