@@ -224,8 +224,8 @@ class Answerer:
         reply = parse_reply(generation.text)
         choice = reply.choice(tuple(question.options)) if question.options else None
         reasoning = reply.text("step_by_step_thinking")
-        text = question.options[choice] if choice else reply.text("answer")
-        prose = f"{reasoning} {text}"
+        text = reply.text("answer")
+        prose = f"{reasoning} {question.options[choice] if choice else text}"
         citations, dropped = verify_citations(cited_numbers(reply, prose), answer.hits[:supplied], question.text, prose)
         held = {citation.n for citation in citations}
         if supplied and not citations:
@@ -233,7 +233,7 @@ class Answerer:
         return replace(
             answer,
             reply=generation.text,
-            text=without_marks(text, held),
+            text=question.options[choice] if choice else without_marks(text, held),
             choice=choice,
             parsed=reply.strict and bool(choice if question.options else text),
             reasoning=without_marks(reasoning, held),
