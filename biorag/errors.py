@@ -1,5 +1,7 @@
 """Errors shown to users: one sentence each, with the exit code of the command line."""
 
+from collections.abc import Iterable
+
 
 class BioragError(Exception):
     """Base of every error a user may see; the message names the value at fault and the next step."""
@@ -37,7 +39,7 @@ class ServiceError(BioragError):
     exit_code = 6
 
 
-def unknown_name(kind: str, name: str, known: object) -> UsageError:
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """Return the error for a name that is not among the keys of a registry."""
-    allowed = ", ".join(sorted(map(str, known)))  # type: ignore[call-overload]
+    allowed = ", ".join(sorted(known))
     return UsageError(f"unknown {kind} {name!r}: use one of {allowed}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,6 @@ from biorag.commands import options, show
 from biorag.commands.build import encoder_files, load_encoder
 from biorag.errors import BadInputError, unknown_name
 from biorag.indexes.store import Store, check_settings, similarity_of
-from biorag.types import Encoder
 
 BAD_LINE = ("stop", "skip")
 
@@ -64,13 +64,8 @@ def index(
         rejected = RejectsFile(rejects or store.folder / "rejects.jsonl") if on_bad_line == "skip" else None
         with show.progress("Checking", None) as advance:
             found = survey(sources, rejected, advance)
-        loaded: list[Encoder] = []
-
-        def encoder_once() -> Encoder:
-            if not loaded:
-                loaded.append(load_encoder(files, similarity_of(config, manifest), config.precision))
-            return loaded[0]
-
+        held = similarity_of(config, manifest)
+        encoder_once = cache(lambda: load_encoder(files, held, config.precision))
         if manifest is None:
             manifest = store.new_manifest(encoder_once().identity, found.avg_len)
         with show.progress("Indexing", found.snippets - len(found.superseded)) as advance:

@@ -58,6 +58,7 @@ class LlamaGenerator:
             eos_token=self._special(self._llama.token_eos()),
             bos_token=self._special(self._llama.token_bos()),
         )
+        self._pieces = self._chat_pieces()
 
     def count_tokens(self, prompt: Prompt) -> int:
         """Return the number of tokens of the prompt in the model's chat format."""
@@ -125,7 +126,7 @@ class LlamaGenerator:
         """Return the prompt's tokens: control tokens come from the chat template, never from its texts."""
         texts = {SLOTS["system"]: prompt.system, SLOTS["user"]: prompt.user}
         tokens: list[int] = []
-        for piece, is_text in self._chat_pieces():
+        for piece, is_text in self._pieces:
             content = texts[piece] if is_text else piece
             tokens += self._llama.tokenize(content.encode(), add_bos=False, special=not is_text)
         bos = self._llama.token_bos()

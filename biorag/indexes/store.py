@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from biorag.config import Config
 from biorag.errors import MismatchError, MissingError
@@ -109,7 +110,7 @@ class Store:
             write_remote_manifest(self._client(manifest.store["url"]), manifest.name, manifest)
         write_json(self._path, manifest.to_json())
 
-    def _client(self, url: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    def _client(self, url: str) -> Any:
         from biorag.indexes.server import connect
 
         key = self.config.qdrant_api_key
