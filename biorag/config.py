@@ -70,6 +70,18 @@ class Config(BaseModel):
     timeout: float = Field(120.0, gt=0, description="seconds a server may take for one reply")
     seed: int = 0
 
+    train_epochs: float = Field(1.0, gt=0, le=1000, description="passes over the training rows")
+    train_batch_size: int = Field(32, ge=1, le=65_536, description="rows of one optimizer step on one device")
+    train_learning_rate: float = Field(3e-5, gt=0, lt=1, description="peak of AdamW's learning rate, falling to 0")
+    train_warmup: float = Field(0.1, ge=0, le=1, description="share of the steps in which the rate rises")
+    train_max_tokens: int = Field(256, ge=8, le=8192, description="tokens kept of a passage")
+    train_query_tokens: int = Field(32, ge=8, le=512, description="length that a reranker pads queries to")
+    train_hard_negatives: int = Field(1, ge=0, le=64, description="mined negatives used of each row that has any")
+    train_mini_batch_size: int | None = Field(None, ge=1, description="cached gradients: rows encoded at a time")
+    train_gradient_checkpointing: bool = Field(False, description="less memory, a third more time")
+    train_validation: float = Field(0.1, ge=0, lt=1, description="share of the questions held out, by their text")
+    train_evaluations: int = Field(4, ge=1, le=1000, description="evaluations (and checkpoints) in a run")
+
     @field_validator("qdrant")
     @classmethod
     def _is_url(cls, value: str | None) -> str | None:
@@ -94,7 +106,14 @@ class Config(BaseModel):
     def public(self) -> dict[str, Any]:
         """Return the settings that determine results, without secrets and machine paths, for reports."""
         hidden = {"home", "qdrant_api_key", "llm_api_key", "threads", "timeout", "batch_size"}
-        return self.model_dump(mode="json", by_alias=True, exclude=hidden)
+        return self.model_dump(mode="json", by_alias=True, exclude=hidden | TRAINING)
+
+    def training(self) -> dict[str, Any]:
+        """Return the settings that determine what training gives, for its manifest."""
+        return self.model_dump(mode="json", include=TRAINING | {"seed", "precision"})
+
+
+TRAINING = {name for name in Config.model_fields if name.startswith("train_")}
 
 
 def checked(values: Mapping[str, Any], sources: Mapping[str, str] | None = None) -> Config:

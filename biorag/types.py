@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
@@ -106,6 +106,36 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Negative:
+    """A passage that does not answer a query: its snippet, and the rank and score it was mined with.
+
+    `rank` counts from 1 in the ranking it was taken from; `score` is None where it was drawn, not ranked.
+    """
+
+    id: str
+    text: str
+    rank: int
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRow:
+    """A query, a passage that answers it, and passages that do not.
+
+    `scores` are a teacher's, of the positive and then each negative; empty where there are none. `kind` is how
+    the negatives were mined, empty where that is not known. The ids are empty where a row has only texts.
+    """
+
+    query: str
+    positive: str
+    negatives: tuple[str, ...] = ()
+    scores: tuple[float, ...] = ()
+    kind: str = ""
+    query_id: str = ""
+    positive_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class EncoderIdentity:
     """What an index must be searched with: same weights, same dimension."""
 
@@ -191,6 +221,9 @@ class Index(Protocol):
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """Return the stored content digests by id; unknown ids are left out."""
+
+    def ids(self) -> Iterator[str]:
+        """Yield every snippet's id, in an order that stays the same while nothing is written."""
 
     def upsert(self, snippets: Sequence[Snippet], vectors: Vectors) -> None:
         """Add or replace snippets; durable when it returns. `vectors`: (snippets, dimension)."""

@@ -18,7 +18,7 @@ LAYERS = [
     ["biorag.config", "biorag.filters", "biorag.files"],
     ["biorag.models", "biorag.fusion", "biorag.evidence", "biorag.prompts", "biorag.corpus", "biorag.demo"],
     ["biorag.loading", "biorag.encoder", "biorag.reranker", "biorag.generators", "biorag.indexes"],
-    ["biorag.pipeline", "biorag.indexing"],
+    ["biorag.pipeline", "biorag.indexing", "biorag.negatives", "biorag.train"],
     ["biorag.benchmarks"],
     ["biorag.commands", "biorag.cli", "biorag.__main__"],
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,9 @@ import ir_measures
 import numpy as np
 from ir_measures import AP, RR, R, Success, nDCG
 
-from biorag.errors import BadInputError, MissingError
+from biorag.corpus.datasets import Dataset, Qrels
 from biorag.pipeline import Retriever
-from biorag.text import is_whole
-from biorag.types import Condition, OnProgress, Question
+from biorag.types import Condition, OnProgress
 
 DEPTH = 100
 CUTOFFS = (3, 5, 10, 20, 100)
@@ -28,75 +27,6 @@ MEASURES = {
     **{f"R@{k}": R @ k for k in CUTOFFS},
 }
 TAG = "biorag"
-
-Qrels = Mapping[str, Mapping[str, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Dataset:
-    """Questions with their relevant snippet ids."""
-
-    name: str
-    questions: Sequence[Question]
-    qrels: Qrels
-
-
-def load_dataset(folder: Path) -> Dataset:
-    """Read `queries.jsonl` and `qrels/test.tsv`; questions without a relevant snippet are left out.
-
-    Raises
-    ------
-    MissingError
-        If the folder or one of the files is not there.
-    BadInputError
-        Naming file, line and reason.
-    """
-    queries, judged = folder / "queries.jsonl", folder / "qrels" / "test.tsv"
-    for path in (queries, judged):
-        if not path.is_file():
-            raise MissingError(f"{path} is not there: a dataset folder has queries.jsonl and qrels/test.tsv")
-    qrels = _read_qrels(judged)
-    questions = [question for question in _read_queries(queries) if question.id in qrels]
-    if not questions:
-        raise BadInputError(f"no question of {queries} has a judgement in {judged}: do the ids belong together?")
-    asked = {question.id for question in questions}
-    return Dataset(folder.resolve().name, questions, {id: found for id, found in qrels.items() if id in asked})
-
-
-def _read_queries(path: Path) -> Iterator[Question]:
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-            id, text = record["_id"], record["text"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise BadInputError(f"{path}, line {number}: not a JSON object with _id and text") from None
-        if not isinstance(id, str) or not isinstance(text, str) or not text.strip() or not is_whole(id + text):
-            raise BadInputError(f"{path}, line {number}: _id and text must be texts")
-        yield Question(id, text)
-
-
-def _read_qrels(path: Path) -> dict[str, dict[str, int]]:
-    qrels: dict[str, dict[str, int]] = {}
-    for number, raw in enumerate(path.read_bytes().splitlines(), 1):
-        try:
-            line = raw.decode("utf-8")
-        except UnicodeDecodeError:
-            raise BadInputError(f"{path}, line {number}: not UTF-8") from None
-        fields = line.split("\t")
-        if not line.strip() or (number == 1 and fields[-1] == "score"):
-            continue
-        try:
-            question, snippet, score = fields
-            relevance = int(score)
-        except ValueError:
-            raise BadInputError(
-                f"{path}, line {number}: expected three tab-separated fields: query-id, corpus-id, whole-number score"
-            ) from None
-        if relevance > 0:
-            qrels.setdefault(question, {})[snippet] = relevance
-    return qrels
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,12 +69,13 @@ def retrieval(
       biorag bench retrieval data/bioasq --mode bm25 --no-rerank --run-file runs/bm25.trec --json
     """
     from biorag.benchmarks import retrieval as bench
+    from biorag.corpus.datasets import load_dataset
 
     config = options.configured(ctx)
     for path in (run_file, per_question):
         if path and path.is_dir():
             raise UsageError(f"{path} is a folder: name a file to write")
-    data = bench.load_dataset(dataset)
+    data = load_dataset(dataset)
     with opened(config) as ready, show.progress("Questions", len(data.questions)) as advance:
         measured = bench.measure(data, ready.retriever, options.conditions(where, None), advance)
     if run_file:

@@ -22,6 +22,7 @@ from biorag.indexes.points import (
     DENSE,
     HNSW_EF,
     OVERSAMPLING,
+    SCROLL,
     SPARSE,
     best_first,
     payload,
@@ -88,6 +89,17 @@ class EdgeIndex:
             )
         payloads = (record.payload or {} for record in records)
         return {found["id"]: found["digest"] for found in payloads}
+
+    def ids(self) -> Iterator[str]:
+        """Yield every snippet's id, in the order of the points' ids."""
+        offset = None
+        while True:
+            request = qe.ScrollRequest(offset=offset, limit=SCROLL, with_payload=["id"], with_vector=False)
+            with _engine_errors():
+                records, offset = self._shard.scroll(request)
+            yield from ((record.payload or {})["id"] for record in records)
+            if offset is None:
+                return
 
     def upsert(self, snippets: Sequence[Snippet], vectors: Vectors) -> None:
         """Add or replace snippets and flush; durable when it returns."""

@@ -14,6 +14,7 @@ DENSE, SPARSE = "dense", "bm25"
 OWN_FIELDS = ("id", "title", "content", "pmid")
 HNSW_EF = 128
 OVERSAMPLING = 2.0
+SCROLL = 4096  # ids asked for at once when all are listed
 
 
 def point_id(snippet_id: str) -> UUID:

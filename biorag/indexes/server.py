@@ -18,6 +18,7 @@ from biorag.indexes.points import (
     DENSE,
     HNSW_EF,
     OVERSAMPLING,
+    SCROLL,
     SPARSE,
     best_first,
     payload,
@@ -108,6 +109,18 @@ class ServerIndex:
             records = self._client.retrieve(self._collection, _point_ids(ids), with_payload=["id", "digest"])
         payloads = (record.payload or {} for record in records)
         return {found["id"]: found["digest"] for found in payloads}
+
+    def ids(self) -> Iterator[str]:
+        """Yield every snippet's id, in the order of the points' ids."""
+        offset = None
+        while True:
+            with server_errors():
+                records, offset = self._client.scroll(
+                    self._collection, limit=SCROLL, offset=offset, with_payload=["id"], with_vectors=False
+                )
+            yield from ((record.payload or {})["id"] for record in records)
+            if offset is None:
+                return
 
     def upsert(self, snippets: Sequence[Snippet], vectors: Vectors) -> None:
         """Add or replace snippets in parallel requests; acknowledged by the server when it returns."""

@@ -17,13 +17,13 @@ from biorag.benchmarks.retrieval import (
     DEPTH,
     MEASURES,
     evaluate,
-    load_dataset,
     measure,
     run_scores,
     write_per_question,
     write_run,
 )
 from biorag.config import Config
+from biorag.corpus.datasets import load_dataset
 from biorag.errors import BadInputError, MissingError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store

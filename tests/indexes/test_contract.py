@@ -202,6 +202,17 @@ def test_an_empty_index_answers(empty_index):
     assert empty_index.fetch([]) == empty_index.digests([]) == {}
 
 
+def test_ids_lists_every_snippet_once(index, snippets, monkeypatch):
+    for module in ("edge", "server"):
+        monkeypatch.setattr(f"biorag.indexes.{module}.SCROLL", 5)
+    assert sorted(index.ids()) == sorted(snippet.id for snippet in snippets)
+    assert list(index.ids()) == list(index.ids())
+
+
+def test_an_empty_index_has_no_ids(empty_index):
+    assert list(empty_index.ids()) == []
+
+
 def test_nothing_to_upsert_changes_nothing(index):
     index.upsert([], random_vectors(0))
     assert index.count() == 12
