@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from biorag.commands import answering, bench, indexing, inspecting, show
+from biorag.commands import ablation, answering, bench, indexing, inspecting, mining, show, training
 from biorag.errors import BioragError, MissingError, ServiceError
 
 INTERRUPTED = 130
@@ -62,7 +62,10 @@ Nothing here is medical advice.""",
 app.command("index")(indexing.index)
 app.command("search")(answering.search)
 app.command("ask")(answering.ask)
+app.add_typer(training.app, name="train")
 app.add_typer(bench.app, name="bench")
+app.command("mine")(mining.mine)
+app.command("ablate")(ablation.ablate)
 app.command("info")(inspecting.info)
 app.command("models")(inspecting.models)
 app.command("doctor")(inspecting.doctor)

@@ -15,7 +15,7 @@ from biorag.models import ModelFiles
 def load_model(kind: Any, files: ModelFiles, precision: str) -> Any:
     """Load a sentence-transformers model class from local safetensors, never running a model's own code."""
     transformers_logging.disable_progress_bar()
-    device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    device = best_device()
     try:
         model = kind(
             str(files.path),
@@ -31,6 +31,16 @@ def load_model(kind: Any, files: ModelFiles, precision: str) -> Any:
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: it has no tokenizer")
     return model
+
+
+def best_device() -> str:
+    """Return the fastest kind of device there is: cuda, mps or cpu."""
+    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def uses_bf16(precision: str) -> bool:
+    """Return whether the best device computes in bfloat16 under this precision setting."""
+    return _dtype(precision, best_device()) == torch.bfloat16
 
 
 def _dtype(precision: str, device: str) -> torch.dtype:

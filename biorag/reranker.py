@@ -43,17 +43,34 @@ class LateInteraction:
         MissingError
             If the directory is a bare transformer, whose projection would be random, or does not load.
         """
-        kind = _json(files.path / "config_sentence_transformers.json").get("model_type")
-        stanford = "HF_ColBERT" in (_json(files.path / "config.json").get("architectures") or [])
-        if kind not in MULTI_VECTOR and not stanford:
+        if not is_late_interaction(files):
             raise MissingError(f"reranker {files.id!r} is no ColBERT checkpoint: it has no trained projection")
-        return cls(load_model(MultiVectorEncoder, files, precision), files.id)
+        model = load_model(MultiVectorEncoder, files, precision)
+        _read_long_queries(model[0])
+        return cls(model, files.id)
 
     def score(self, query: str, texts: Sequence[str]) -> Vectors:
         """Return one score per text, shape (texts,)."""
         options = {"batch_size": BATCH, "convert_to_numpy": True, "show_progress_bar": False}
         query_tokens = self._model.encode_query([query], **options)[0]
         return mean_maxsim(query_tokens, self._model.encode_document(list(texts), **options))
+
+
+def is_late_interaction(files: ModelFiles) -> bool:
+    """Return whether a model is a ColBERT checkpoint: Stanford's, PyLate's or sentence-transformers'."""
+    kind = _json(files.path / "config_sentence_transformers.json").get("model_type")
+    stanford = "HF_ColBERT" in (_json(files.path / "config.json").get("architectures") or [])
+    return kind in MULTI_VECTOR or stanford
+
+
+def _read_long_queries(transformer: Any) -> None:
+    """Let a query longer than the length it is padded to keep its end: ColBERT's full-length search.
+
+    Shorter queries are padded as before. A clinical case of 300 tokens would lose its question otherwise.
+    """
+    expansion = transformer.query_expansion
+    if expansion and expansion["strategy"] == "fixed":
+        transformer.query_expansion = {**expansion, "strategy": "min"}
 
 
 def _json(path: Path) -> dict[str, Any]:

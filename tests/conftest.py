@@ -119,6 +119,32 @@ def tiny_encoder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def tiny_modernbert(tmp_path_factory) -> Path:
+    """A bare tiny random ModernBERT, 48-d, as a transformers directory without pooling."""
+    import torch
+    from transformers import ModernBertConfig, ModernBertModel
+
+    folder = tmp_path_factory.mktemp("modernbert")
+    _tiny_tokenizer(folder)
+    torch.manual_seed(2)
+    config = ModernBertConfig(
+        vocab_size=128,
+        hidden_size=48,
+        intermediate_size=64,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        max_position_embeddings=128,
+        pad_token_id=0,
+        cls_token_id=2,
+        sep_token_id=3,
+        bos_token_id=2,
+        eos_token_id=3,
+    )
+    ModernBertModel(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def demo_home(tmp_path_factory) -> Path:
     """A home with the demonstration corpus indexed by the starter encoder as index `default`."""
     from typer.testing import CliRunner

@@ -43,6 +43,10 @@ def test_the_commands_of_the_design_are_there():
         ("doctor",),
         ("bench", "mirage"),
         ("bench", "retrieval"),
+        ("mine",),
+        ("train", "retriever"),
+        ("train", "reranker"),
+        ("ablate",),
     }
     assert {"--config", "--debug", "--version", "--install-completion", "--show-completion"} <= {
         name for parameter in PROGRAM.params for name in parameter.opts

@@ -15,7 +15,7 @@ ROOT = Path(biorag.__file__).parent
 # A name covers the module and everything in it. A module imports from its own layer or a lower one.
 LAYERS = [
     ["biorag", "biorag.types", "biorag.errors", "biorag.text"],
-    ["biorag.config", "biorag.filters", "biorag.files"],
+    ["biorag.config", "biorag.filters", "biorag.files", "biorag.plots"],
     ["biorag.models", "biorag.fusion", "biorag.evidence", "biorag.prompts", "biorag.corpus", "biorag.demo"],
     ["biorag.loading", "biorag.encoder", "biorag.reranker", "biorag.generators", "biorag.indexes"],
     ["biorag.pipeline", "biorag.indexing", "biorag.negatives", "biorag.train"],
@@ -26,10 +26,17 @@ LAYERS = [
 APART = ["biorag.encoder", "biorag.reranker", "biorag.generators", "biorag.indexes", "biorag.loading"]
 MAY = {("biorag.encoder", "biorag.loading"), ("biorag.reranker", "biorag.loading")}
 
+TRAINERS = {"biorag.train.loop", "biorag.train.losses", "biorag.train.evaluators", "biorag.train.colbert"}
+STAGES = {"biorag.train.retriever", "biorag.train.reranker"}
 OWNERS = {
-    "torch": {"biorag.loading"},
-    "transformers": {"biorag.loading"},
-    "sentence_transformers": {"biorag.encoder", "biorag.reranker"},
+    "torch": {"biorag.loading", *TRAINERS},
+    "transformers": {"biorag.loading", "biorag.train.loop"},
+    "sentence_transformers": {"biorag.encoder", "biorag.reranker", *TRAINERS, *STAGES} - {"biorag.train.loop"},
+    "safetensors": {"biorag.train.colbert"},
+    "datasets": {"biorag.train.loop"},
+    "colbert": {"biorag.train.parity"},
+    "datasketch": {"biorag.train.guard"},
+    "matplotlib": {"biorag.plots"},
     "qdrant_client": {"biorag.indexes.server"},
     "qdrant_edge": {"biorag.indexes.edge", "biorag.indexes.bm25"},
     "llama_cpp": {"biorag.generators.llama"},

@@ -1,8 +1,9 @@
-"""Retrieval measured on BEIR-layout questions, by ir-measures."""
+"""Retrieval measured on judged questions, by ir-measures: an index's, or another system's from its run file."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,9 @@ import ir_measures
 import numpy as np
 from ir_measures import AP, RR, R, Success, nDCG
 
-from biorag.corpus.datasets import Dataset, Qrels
+from biorag.benchmarks.significance import Paired, differences, paired
+from biorag.corpus.datasets import Dataset, Qrels, trec_rows
+from biorag.errors import BadInputError, MissingError
 from biorag.pipeline import Retriever
 from biorag.types import Condition, OnProgress
 
@@ -26,6 +29,9 @@ MEASURES = {
     **{f"success@{k}": Success @ k for k in CUTOFFS},
     **{f"R@{k}": R @ k for k in CUTOFFS},
 }
+COMPARED = ("nDCG@10", "MAP@10", "MRR@10", "success@5", "R@100")
+LISTED = "nDCG@10"
+RUN_FIELDS = "six fields: qid Q0 docid rank score tag, with a whole number as rank and a number as score"
 TAG = "biorag"
 
 
@@ -38,6 +44,31 @@ class Measured:
     metrics: Mapping[str, float]
     per_question: Mapping[str, Mapping[str, float]]
     timings_ms: Mapping[str, Mapping[str, float]]
+
+    @property
+    def unanswered(self) -> int:
+        """How many questions have no ranking, and count with zeros."""
+        return sum(not self.run[question.id] for question in self.dataset.questions)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One question's values of a measure in two runs; `difference` is ours − theirs."""
+
+    id: str
+    text: str
+    ours: float
+    theirs: float
+    difference: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two runs on the same questions, by some measures; questions won and lost by `LISTED`, the furthest first."""
+
+    measures: Mapping[str, Paired]
+    wins: Sequence[Difference]
+    losses: Sequence[Difference]
 
 
 def _summary(milliseconds: Sequence[float]) -> dict[str, float]:
@@ -83,6 +114,46 @@ def evaluate(qrels: Qrels, run: Mapping[str, Sequence[str]]) -> tuple[dict[str, 
     return metrics, per_question
 
 
+def score_run(dataset: Dataset, path: Path) -> Measured:
+    """Compute the measures of another system's run file; the timings are empty.
+
+    Its questions that `dataset` does not have are passed over; a question without a ranking counts with zeros.
+
+    Raises
+    ------
+    MissingError
+        If the file is not there.
+    BadInputError
+        If a line cannot be read, naming file, line and reason, or if it ranks snippets for none of the questions.
+    """
+    ranked = read_run(path)
+    run = {question.id: ranked.get(question.id, []) for question in dataset.questions}
+    if not any(run.values()):
+        raise BadInputError(f"no question of {path} has a judgement in {dataset.name}: do the ids belong together?")
+    metrics, per_question = evaluate(dataset.qrels, run)
+    return Measured(dataset, run, metrics, per_question, {})
+
+
+def compare(ours: Measured, theirs: Measured, seed: int) -> Comparison:
+    """Compare two runs of the same dataset, question by question, by each measure of `COMPARED`."""
+    questions = ours.dataset.questions
+
+    def values(measured: Measured, name: str) -> list[float]:
+        return [measured.per_question[question.id][name] for question in questions]
+
+    measures = {name: paired(values(ours, name), values(theirs, name), seed) for name in COMPARED}
+    mine, others = values(ours, LISTED), values(theirs, LISTED)
+    gains = differences(mine, others).tolist()
+    rows = [
+        Difference(question.id, question.text, *row)
+        for question, *row in zip(questions, mine, others, gains, strict=True)
+    ]
+    rows.sort(key=lambda row: -abs(row.difference))
+    return Comparison(
+        measures, [row for row in rows if row.difference > 0], [row for row in rows if row.difference < 0]
+    )
+
+
 def run_scores(length: int) -> list[float]:
     """Return falling scores for a ranking: 1/rank.
 
@@ -98,6 +169,38 @@ def write_run(path: Path, run: Mapping[str, Sequence[str]]) -> None:
         for question, ids in run.items():
             for rank, (id, score) in enumerate(zip(ids, run_scores(len(ids)), strict=True), 1):
                 stream.write(f"{question} Q0 {id} {rank} {score} {TAG}\n")
+
+
+def read_run(path: Path, depth: int = DEPTH) -> dict[str, list[str]]:
+    """Return question -> snippet ids, best first, the top `depth` of a TREC run file of any system.
+
+    As for trec_eval, the order is that of the scores, falling, wherever a line stands and whatever its rank.
+    Where scores are equal, the ranks decide, then the order in the file; trec_eval takes equal scores
+    (in single precision) in falling order of the ids, so its figures differ there.
+
+    Raises
+    ------
+    MissingError
+        If the file is not there.
+    BadInputError
+        Naming file, line and reason.
+    """
+    if not path.is_file():
+        raise MissingError(f"run file {path} is not there")
+    places: dict[str, dict[str, tuple[float, int]]] = {}
+    for number, fields in trec_rows(path):
+        try:
+            question, _, id, rank, score, _ = fields
+            place = (-float(score), int(rank))
+        except ValueError:
+            raise BadInputError(f"{path}, line {number}: expected {RUN_FIELDS}") from None
+        if math.isnan(place[0]):
+            raise BadInputError(f"{path}, line {number}: the score is no number")
+        found = places.setdefault(question, {})
+        if id in found:
+            raise BadInputError(f"{path}, line {number}: {id} stands a second time in the ranking of {question}")
+        found[id] = place
+    return {question: sorted(found, key=found.__getitem__)[:depth] for question, found in places.items()}
 
 
 def write_per_question(path: Path, measured: Measured) -> None:

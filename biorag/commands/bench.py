@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from biorag.commands import options, show
 from biorag.commands.build import Opened, opened, require_generator
 from biorag.config import ENCODER_TOKENS, Config
-from biorag.errors import UsageError, unknown_name
+from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.models import find_encoder, generator_hash
 from biorag.types import Generator
 
 if TYPE_CHECKING:
     from biorag.benchmarks.mirage.results import Layout
     from biorag.benchmarks.mirage.run import Plan
+    from biorag.benchmarks.retrieval import Comparison, Measured
+    from biorag.corpus.datasets import Dataset
 
 app = typer.Typer(no_args_is_help=True, help="Measure retrieval and answers.")
 
 NO_RETRIEVAL = "none"
+SHOWN = 5
+# Parameters of `bench retrieval` that say how an index is searched, or keep what was found.
+OF_AN_INDEX = (
+    "name",
+    "mode",
+    "fusion",
+    "lambda_",
+    "rerank",
+    "reranker",
+    "k_init",
+    "where",
+    "encoder",
+    "qdrant",
+    "run_file",
+)
 GENERATION_SETTINGS = ("max_tokens", "context_window")
 RETRIEVAL_SETTINGS = (
     "precision",
@@ -43,7 +61,16 @@ RETRIEVAL_SETTINGS = (
 @app.command()
 def retrieval(
     ctx: typer.Context,
-    dataset: Annotated[Path, typer.Argument(help="Folder with queries.jsonl and qrels/test.tsv (BEIR layout).")],
+    dataset: Annotated[
+        Path | None, typer.Argument(help="Folder with queries.jsonl and qrels/test.tsv (BEIR layout).")
+    ] = None,
+    held_out: Annotated[
+        bool,
+        typer.Option("--held-out", help="Only the questions that training with --validation and --seed left out."),
+    ] = False,
+    train_validation: Annotated[
+        float | None, options.option("train_validation", "--validation", help="Share of questions held out.")
+    ] = None,
     name: options.Name = None,
     mode: options.Mode = None,
     fusion: options.Fusion = None,
@@ -54,52 +81,173 @@ def retrieval(
     where: options.Where = None,
     encoder: options.Encoder = None,
     qdrant: options.Qdrant = None,
+    run: Annotated[Path | None, typer.Option(help="Score this TREC run file in place of an index.")] = None,
+    qrels: Annotated[
+        Path | None, typer.Option(help="Judgements for --run without DATASET: BEIR's tab-separated file or TREC's.")
+    ] = None,
+    compare: Annotated[
+        Path | None, typer.Option(help="TREC run file of another system: paired bootstrap and permutation test.")
+    ] = None,
+    seed: options.Seed = None,
     run_file: Annotated[Path | None, typer.Option(help="Write a TREC run file (top 100).")] = None,
     per_question: Annotated[Path | None, typer.Option(help="Write each question's measures as JSONL.")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Measure retrieval on BEIR-layout questions: nDCG@10, MAP@10, MRR@10, success@k, Recall@k.
+    """Measure retrieval on judged questions: nDCG@10, MAP@10, MRR@10, success@k, Recall@k.
 
     success@k, at least one relevant snippet in the top k, is what the M+C paper calls Recall@k.
+    Run files are read to a depth of 100, in the order of their scores; equal scores in that of their ranks.
 
     Examples:
 
       biorag bench retrieval data/bioasq --name pubmed
 
       biorag bench retrieval data/bioasq --mode bm25 --no-rerank --run-file runs/bm25.trec --json
+
+      biorag bench retrieval data/bioasq --compare runs/bm25.trec --held-out
+
+      biorag bench retrieval --run runs/other.trec --qrels data/bioasq/qrels/test.tsv --compare runs/bm25.trec
     """
     from biorag.benchmarks import retrieval as bench
-    from biorag.corpus.datasets import load_dataset
 
+    _check_retrieval(ctx)
     config = options.configured(ctx)
-    for path in (run_file, per_question):
-        if path and path.is_dir():
-            raise UsageError(f"{path} is a folder: name a file to write")
-    data = load_dataset(dataset)
-    with opened(config) as ready, show.progress("Questions", len(data.questions)) as advance:
-        measured = bench.measure(data, ready.retriever, options.conditions(where, None), advance)
+    data = _judged(dataset, qrels)
+    if held_out:
+        data = _held_out(data, config)
+    other = bench.score_run(data, compare) if compare else None
+    if run:
+        measured, how = bench.score_run(data, run), {"run": str(run)}
+    else:
+        with opened(config) as ready, show.progress("Questions", len(data.questions)) as advance:
+            measured = bench.measure(data, ready.retriever, options.conditions(where, None), advance)
+        how = config.public()
     if run_file:
         bench.write_run(run_file, measured.run)
     if per_question:
         bench.write_per_question(per_question, measured)
-    report = {
-        "dataset": data.name,
-        "questions": len(data.questions),
-        "config": config.public(),
-        "metrics": {metric: round(value, 6) for metric, value in measured.metrics.items()},
-        "timings_ms": measured.timings_ms,
-    }
+    report = _retrieval_report(measured, how)
+    if other:
+        found = bench.compare(measured, other, config.seed)
+        report["comparison"] = {"run": str(compare), "seed": config.seed, **_comparison_json(measured, other, found)}
     if as_json:
         show.print_json(report)
     else:
         _print_retrieval(report)
 
 
+def _check_retrieval(ctx: typer.Context) -> None:
+    """Refuse options of `bench retrieval` that do not go together, and files that cannot be written."""
+    given = ctx.params
+    for path in (given["run_file"], given["per_question"]):
+        if path and path.is_dir():
+            raise UsageError(f"{path} is a folder: name a file to write")
+    if given["dataset"] and given["qrels"]:
+        raise UsageError("DATASET and --qrels both give judgements: leave one of them out")
+    if not given["run"]:
+        if not given["dataset"]:
+            raise UsageError("give the folder of a DATASET, or --run FILE with --qrels FILE for another system's run")
+        return
+    if not given["dataset"] and not given["qrels"]:
+        raise UsageError("--run needs judgements: give --qrels FILE or the folder of a DATASET")
+    idle = [
+        max(parameter.opts, key=len)
+        for parameter in ctx.command.params
+        if parameter.name in OF_AN_INDEX and given[parameter.name] not in (None, [], ())
+    ]
+    if idle:
+        raise UsageError(f"--run scores a file, which {', '.join(idle)} cannot change: leave out one or the other")
+
+
+def _judged(folder: Path | None, qrels: Path | None) -> Dataset:
+    from biorag.corpus.datasets import load_dataset, load_qrels
+
+    if folder:
+        return load_dataset(folder)
+    assert qrels, "checked before"
+    return load_qrels(qrels)
+
+
+def _held_out(data: Dataset, config: Config) -> Dataset:
+    from biorag.train.rows import is_held_out
+
+    chosen = [each for each in data.questions if is_held_out(each.text, config.train_validation, config.seed)]
+    if not chosen:
+        raise BadInputError(f"no question of {data.name} is held out by --validation {config.train_validation}")
+    return replace(data, questions=chosen, qrels={each.id: data.qrels[each.id] for each in chosen})
+
+
+def _retrieval_report(measured: Measured, how: Mapping[str, Any]) -> dict[str, Any]:
+    report = {
+        "dataset": measured.dataset.name,
+        "questions": len(measured.dataset.questions),
+        "config": dict(how),
+        "metrics": _rounded(measured.metrics),
+        "timings_ms": dict(measured.timings_ms),
+    }
+    return {**report, "unanswered": measured.unanswered} if "run" in how else report
+
+
+def _comparison_json(ours: Measured, theirs: Measured, found: Comparison) -> dict[str, Any]:
+    means = {name: {"ours": ours.metrics[name], "theirs": theirs.metrics[name]} for name in found.measures}
+    return {
+        "unanswered": theirs.unanswered,
+        "measures": {name: _rounded({**means[name], **asdict(paired)}) for name, paired in found.measures.items()},
+        "wins": [_rounded(asdict(row)) for row in found.wins],
+        "losses": [_rounded(asdict(row)) for row in found.losses],
+    }
+
+
+def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: round(value, 6) if isinstance(value, float) else value for key, value in values.items()}
+
+
 def _print_retrieval(report: Mapping[str, Any]) -> None:
-    title = f"{report['dataset']}: {report['questions']} questions"
+    title = f"{escape(show.clean(report['dataset']))}: {report['questions']} questions"
     show.table(title, ["measure", "value"], [(name, f"{value:.4f}") for name, value in report["metrics"].items()])
-    rows = [(stage, *(f"{value:.1f}" for value in times.values())) for stage, times in report["timings_ms"].items()]
-    show.table("Milliseconds a query", ["stage", "mean", "p50", "p95"], rows)
+    if times := report["timings_ms"]:
+        rows = [(stage, *(f"{value:.1f}" for value in found.values())) for stage, found in times.items()]
+        show.table("Milliseconds a query", ["stage", "mean", "p50", "p95"], rows)
+    if report.get("unanswered"):
+        show.err.print(f"Questions without a ranking in the run, which count as zero: {report['unanswered']}")
+    if comparison := report.get("comparison"):
+        _print_comparison(comparison)
+
+
+def _print_comparison(comparison: Mapping[str, Any]) -> None:
+    measures = comparison["measures"]
+    means = [
+        (
+            name,
+            *(f"{found[key]:.4f}" for key in ("ours", "theirs")),
+            f"{found['difference']:+.4f}",
+            f"{found['low']:+.4f} to {found['high']:+.4f}",
+            f"{found['p_value']:.4f}",
+        )
+        for name, found in measures.items()
+    ]
+    title = f"Against {escape(show.clean(comparison['run']))}"
+    show.table(title, ["measure", "ours", "theirs", "difference", "95 % interval", "p"], means)
+    counts = ["wins", "losses", "ties"]
+    rows = [(name, *(found[count] for count in counts)) for name, found in measures.items()]
+    show.table("Questions", ["measure", *counts], rows)
+    _print_furthest("Biggest wins", comparison["wins"])
+    _print_furthest("Biggest losses", comparison["losses"])
+    if comparison["unanswered"]:
+        show.err.print(f"Questions without a ranking in the other run: {comparison['unanswered']}")
+
+
+def _print_furthest(title: str, listed: Sequence[Mapping[str, Any]]) -> None:
+    """Print the first questions of a list of wins or losses, if there are any."""
+    from biorag.benchmarks.retrieval import LISTED
+
+    rows = [
+        (row["id"], row["text"], f"{row['ours']:.4f}", f"{row['theirs']:.4f}", f"{row['difference']:+.4f}")
+        for row in listed[:SHOWN]
+    ]
+    if rows:
+        columns = ["id", "question", "ours", "theirs", "difference"]
+        show.table(f"{title} by {LISTED}: {len(rows)} of {len(listed)}", columns, rows)
 
 
 @app.command()

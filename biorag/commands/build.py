@@ -23,6 +23,7 @@ class Opened:
     """An index opened for questions."""
 
     manifest: Manifest
+    index: Index
     retriever: Retriever
 
 
@@ -47,7 +48,7 @@ def opened(config: Config) -> Iterator[Opened]:
             logger.warning("index %r is incomplete: its last indexing run was interrupted", manifest.name)
         if index.count() == 0:
             raise MissingError(f"index {manifest.name!r} holds no snippet: run 'biorag index CORPUS' to the end")
-        yield Opened(manifest, _retriever(config, index, manifest, files))
+        yield Opened(manifest, index, _retriever(config, index, manifest, files))
     finally:
         index.close()
 

@@ -1,9 +1,10 @@
-"""Questions with judged snippets in BEIR's layout: `queries.jsonl` and `qrels/SPLIT.tsv`."""
+"""Questions with judged snippets: BEIR's layout (`queries.jsonl`, `qrels/SPLIT.tsv`), and TREC's qrels files."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from codecs import BOM_UTF8
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from biorag.text import is_whole
 from biorag.types import Question
 
 QRELS_HEADER = "query-id\tcorpus-id\tscore\n"
+BEIR_FIELDS = "three tab-separated fields: query-id, corpus-id, whole-number score"
+TREC_FIELDS = "four fields: question, 0, snippet, whole-number relevance"
+# trec_eval sums gains over all grades up to the highest, so one of billions would take it minutes.
+HIGHEST_GRADE = 1_000_000
 
 Qrels = Mapping[str, Mapping[str, int]]
 
@@ -77,6 +82,27 @@ def read_queries(path: Path) -> Iterator[Question]:
         yield Question(id, text)
 
 
+def load_qrels(path: Path) -> Dataset:
+    """Read a judgement file alone, BEIR's or TREC's; its questions' texts are unknown, so empty.
+
+    It is BEIR's if its first line has three tab-separated fields. Questions without a relevant snippet are
+    left out.
+
+    Raises
+    ------
+    MissingError
+        If the file is not there.
+    BadInputError
+        Naming file, line and reason.
+    """
+    if not path.is_file():
+        raise MissingError(f"{path} is not there: give a judgement file, tab-separated (BEIR) or TREC's")
+    qrels = read_qrels(path) if _is_tab_separated(path) else read_trec_qrels(path)
+    if not qrels:
+        raise BadInputError(f"{path} holds no judgement above 0")
+    return Dataset(str(path), [Question(id, "") for id in qrels], qrels)
+
+
 def read_qrels(path: Path) -> dict[str, dict[str, int]]:
     """Return question -> snippet -> relevance of a tab-separated judgement file; only relevance above 0.
 
@@ -85,22 +111,68 @@ def read_qrels(path: Path) -> dict[str, dict[str, int]]:
     BadInputError
         Naming file, line and reason.
     """
+    lines = ((number, _text(path, number, raw)) for number, raw in _lines(path))
+    rows = ((number, line.rstrip("\r\n").split("\t")) for number, line in lines if line.strip())
+    return _judged(path, (row for row in rows if row[0] > 1 or row[1][-1] != "score"), BEIR_FIELDS)
+
+
+def read_trec_qrels(path: Path) -> dict[str, dict[str, int]]:
+    """Return question -> snippet -> relevance of a TREC qrels file, `qid 0 docid rel`; only relevance above 0.
+
+    Raises
+    ------
+    BadInputError
+        Naming file, line and reason.
+    """
+    rows = ((number, [*fields[:1], *fields[2:]]) for number, fields in trec_rows(path))
+    return _judged(path, rows, TREC_FIELDS)
+
+
+def trec_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield line number and fields, which ASCII white space separates, of a TREC qrels or run file.
+
+    Raises
+    ------
+    BadInputError
+        If a line is no UTF-8 or holds a NUL character.
+    """
+    for number, raw in _lines(path):
+        if fields := raw.split():
+            yield number, [_text(path, number, field) for field in fields]
+
+
+def _judged(path: Path, rows: Iterable[tuple[int, list[str]]], expected: str) -> dict[str, dict[str, int]]:
+    """Collect rows of question, snippet and relevance."""
     qrels: dict[str, dict[str, int]] = {}
-    for number, raw in enumerate(path.read_bytes().splitlines(), 1):
-        try:
-            line = raw.decode("utf-8")
-        except UnicodeDecodeError:
-            raise BadInputError(f"{path}, line {number}: not UTF-8") from None
-        fields = line.split("\t")
-        if not line.strip() or (number == 1 and fields[-1] == "score"):
-            continue
+    for number, fields in rows:
         try:
             question, snippet, score = fields
             relevance = int(score)
         except ValueError:
-            raise BadInputError(
-                f"{path}, line {number}: expected three tab-separated fields: query-id, corpus-id, whole-number score"
-            ) from None
+            raise BadInputError(f"{path}, line {number}: expected {expected}") from None
+        if relevance > HIGHEST_GRADE:
+            raise BadInputError(f"{path}, line {number}: the relevance is above {HIGHEST_GRADE:,}")
         if relevance > 0:
             qrels.setdefault(question, {})[snippet] = relevance
     return qrels
+
+
+def _is_tab_separated(path: Path) -> bool:
+    first = next((raw for _, raw in _lines(path) if raw.strip()), b"")
+    return len(first.split(b"\t")) == len(QRELS_HEADER.split("\t"))
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    with path.open("rb") as stream:
+        for number, raw in enumerate(stream, 1):
+            yield number, raw.removeprefix(BOM_UTF8) if number == 1 else raw
+
+
+def _text(path: Path, number: int, raw: bytes) -> str:
+    # trec_eval's strings end at a NUL, so two ids could become one.
+    if b"\0" in raw:
+        raise BadInputError(f"{path}, line {number}: holds a NUL character")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise BadInputError(f"{path}, line {number}: not UTF-8") from None

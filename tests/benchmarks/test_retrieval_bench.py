@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import random
+import warnings
 from itertools import pairwise
 
 import ir_measures
@@ -13,17 +15,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biorag.benchmarks.retrieval import (
+    COMPARED,
     CUTOFFS,
     DEPTH,
     MEASURES,
+    Difference,
+    compare,
     evaluate,
     measure,
+    read_run,
     run_scores,
+    score_run,
     write_per_question,
     write_run,
 )
+from biorag.benchmarks.significance import paired
 from biorag.config import Config
-from biorag.corpus.datasets import load_dataset
+from biorag.corpus.datasets import Dataset, load_dataset, load_qrels, read_qrels
 from biorag.errors import BadInputError, MissingError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
@@ -333,3 +341,252 @@ def test_judgements_that_are_all_zero_are_an_error(tmp_path):
     folder = write_dataset(tmp_path / "d", qrels={"q1": {"s0": 0}})
     with pytest.raises(BadInputError, match="no question of"):
         load_dataset(folder)
+
+
+# --- judgement files alone ----------------------------------------------------------------------------------
+
+BEIR = "query-id\tcorpus-id\tscore\nq1\ta\t1\nq1\tb\t0\nq2\tc\t2\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BEIR,
+        BEIR.partition("\n")[2],
+        "q1 0 a 1\nq1 0 b 0\n\nq2 0 c 2\nq3 0 a -2\n",
+        "q1\tQ0\ta\t1\r\nq2\t0\tc\t2\r\n",
+        "\ufeffq1   0 \t a 1\n  q2 0 c 2",
+        "\n\n\ufeff q2 0 x 0\nq1 0 a 1\nq2 0 c 2".replace("\ufeff", ""),
+    ],
+    ids=["BEIR", "no header", "TREC", "TREC with tabs", "TREC with a mark and odd spaces", "TREC after blank lines"],
+)
+def test_judgements_of_either_kind_are_read(tmp_path, text):
+    path = tmp_path / "qrels"
+    path.write_bytes(text.encode())
+    found = load_qrels(path)
+    assert found == Dataset(str(path), [Question("q1", ""), Question("q2", "")], {"q1": {"a": 1}, "q2": {"c": 2}})
+
+
+def test_ids_with_other_white_space_stay_whole(tmp_path):
+    path = tmp_path / "qrels"
+    path.write_bytes("q\xa01 0 a\u20281 1\n".encode())
+    assert load_qrels(path).qrels == {"q\xa01": {"a\u20281": 1}}
+    path.write_bytes(b"q 1\ta b\t1\n")
+    assert load_qrels(path).qrels == {"q 1": {"a b": 1}}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"q1 0 a 1\nq1 0 a", "line 2: expected four fields"),
+        (b"q1 0 a 1\n\nq1 0 a 1 x", "line 3: expected four fields"),
+        (b"q1 0 a 1\nq1 0 a 0.5", "line 2: expected four fields"),
+        (b"q1 0 a 1\nq1 0 \xff 1", "line 2: not UTF-8"),
+        (b"q1 0 a 1\nq1 0 b\x00c 1", "line 2: holds a NUL character"),
+        (b"q1\ta\t1\nq1\tb\x00c\t1", "line 2: holds a NUL character"),
+        (b"q1 0 a 1\nq1 0 b 9999999999", "line 2: the relevance is above 1,000,000"),
+        (b"q1\ta\t" + b"9" * 5000, "line 1: expected three tab-separated fields"),
+        (b"q1 0 a 0\n", "holds no judgement above 0"),
+        (b"", "holds no judgement above 0"),
+        (b"query-id\tcorpus-id\tscore\n", "holds no judgement above 0"),
+    ],
+)
+def test_bad_judgements_alone_are_refused(tmp_path, text, reason):
+    path = tmp_path / "qrels"
+    path.write_bytes(text)
+    with pytest.raises(BadInputError) as caught:
+        load_qrels(path)
+    assert str(caught.value).startswith(str(path))
+    assert reason in str(caught.value)
+
+
+def test_missing_judgements_are_named(tmp_path):
+    for path in (tmp_path / "no.qrels", tmp_path):
+        with pytest.raises(MissingError, match=r"is not there") as caught:
+            load_qrels(path)
+        assert str(path) in str(caught.value)
+
+
+LINES = st.lists(
+    st.one_of(
+        st.binary(max_size=30),
+        st.lists(
+            st.sampled_from([b"q1", b"0", b"a", b"1", b"2.5", b"nan", b"-inf", b"1e999", b"\x00"]), max_size=7
+        ).map(b" ".join),
+        st.lists(st.sampled_from([b"q1", b"a", b"b", b"1", b"score", b"-1", b"\xff"]), max_size=4).map(b"\t".join),
+    ),
+    max_size=6,
+).map(b"\n".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(LINES)
+def test_any_file_is_read_or_refused(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "any"
+    path.write_bytes(content)
+    for read in (load_qrels, read_qrels, read_run):
+        try:
+            found = read(path)
+        except BadInputError as error:
+            assert str(path) in str(error)
+        else:
+            assert isinstance(found, Dataset | dict)
+
+
+# --- run files of other systems -----------------------------------------------------------------------------
+
+
+def write_lines(path, rows):
+    path.write_text("".join(" ".join(map(str, row)) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+IDENTIFIERS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0 \t\n\r\v\f\ufeff"), min_size=1)
+RUNS = st.dictionaries(IDENTIFIERS, st.lists(IDENTIFIERS, min_size=1, max_size=DEPTH, unique=True), max_size=5)
+
+
+@settings(max_examples=100, deadline=None)
+@given(RUNS)
+def test_a_run_that_is_written_is_read_again(tmp_path_factory, run):
+    path = tmp_path_factory.getbasetemp() / "again.trec"
+    write_run(path, run)
+    assert read_run(path) == run
+
+
+def test_the_order_is_that_of_the_scores_then_the_ranks_then_the_lines(tmp_path):
+    rows = [
+        ("q", "Q0", "low", 1, -3.5, "x"),
+        ("q", "Q0", "tied-later", 7, 2, "x"),
+        ("other", "Q0", "a", 1, "-inf", "x"),
+        ("q", "Q0", "tied-sooner", 2, "2.0", "x"),
+        ("q", "Q0", "tied-same-line-after", 7, "2e0", "x"),
+        ("q", "Q0", "high", 9, 11.0, "x"),
+        ("other", "Q0", "b", 2, 0, "x"),
+    ]
+    assert read_run(write_lines(tmp_path / "run", rows)) == {
+        "q": ["high", "tied-sooner", "tied-later", "tied-same-line-after", "low"],
+        "other": ["b", "a"],
+    }
+
+
+def test_a_deep_run_is_cut(tmp_path):
+    rows = [("q", "Q0", f"d{number}", number, number, "x") for number in range(250)]
+    path = write_lines(tmp_path / "run", rows)
+    assert read_run(path)["q"] == [f"d{number}" for number in range(249, 149, -1)]
+    assert read_run(path, depth=3)["q"] == ["d249", "d248", "d247"]
+    assert score_run(load_dataset(write_dataset(tmp_path / "d", {"q": "x"}, {"q": {"d0": 1}})), path).metrics[
+        "R@100"
+    ] == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_figures_of_a_raw_run_are_those_of_ir_measures(tmp_path, seed):
+    """Lines and ranks in any order, questions that are not judged and judged ones without a ranking included."""
+    draw = random.Random(seed)
+    questions = [f"q{number}" for number in range(12)]
+    judged = [(question, 0, id, draw.randint(-1, 3)) for question in questions for id in draw.sample(IDS, 20)]
+    scores = draw.sample(range(-3000, 3000), 3000)
+    ranked = [(question, id) for question in [*questions[2:], "unjudged"] for id in draw.sample(IDS, 110)]
+    rows = [(question, "Q0", id, draw.randint(0, 999), scores.pop() / 8, "x") for question, id in ranked]
+    draw.shuffle(rows)
+    run, qrels = write_lines(tmp_path / "run", rows), write_lines(tmp_path / "qrels", judged)
+
+    measured = score_run(load_qrels(qrels), run)
+    expected = ir_measures.calc_aggregate(
+        list(MEASURES.values()), ir_measures.read_trec_qrels(str(qrels)), ir_measures.read_trec_run(str(run))
+    )
+    assert measured.metrics == pytest.approx({name: expected[found] for name, found in MEASURES.items()})
+    assert (measured.unanswered, measured.timings_ms) == (2, {})
+    assert set(measured.run) == set(measured.per_question) == set(questions)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"q Q0 d 1 0.5", "expected six fields"),
+        (b"q Q0 d 1 0.5 tag more", "expected six fields"),
+        (b"q Q0 d one 0.5 tag", "expected six fields"),
+        (b"q Q0 d 1.0 0.5 tag", "expected six fields"),
+        (b"q Q0 d 1 high tag", "expected six fields"),
+        (b"q Q0 d " + b"1" * 5000 + b" 0.5 tag", "expected six fields"),
+        (b"q Q0 d 1 nan tag", "the score is no number"),
+        (b"q Q0 \xff 1 0.5 tag", "not UTF-8"),
+        (b"q Q0 d\x00 1 0.5 tag", "holds a NUL character"),
+        (b"q Q0 a 2 0.5 tag", "a stands a second time in the ranking of q"),
+    ],
+    ids=lambda value: repr(value[:24]) if isinstance(value, bytes) else "",
+)
+def test_a_bad_line_of_a_run_is_refused_with_file_and_line(tmp_path, line, reason):
+    path = tmp_path / "run"
+    path.write_bytes(b"q Q0 a 1 1.5 tag\n\n" + line + b"\n")
+    with pytest.raises(BadInputError) as caught:
+        read_run(path)
+    assert str(caught.value).startswith(f"{path}, line 3: ")
+    assert reason in str(caught.value)
+
+
+def test_a_missing_run_is_named(tmp_path):
+    for path in (tmp_path / "no.trec", tmp_path):
+        with pytest.raises(MissingError) as caught:
+            read_run(path)
+        assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("rows", [[], [("Q1", "Q0", "s0", 1, 1.0, "x")]])
+def test_a_run_of_other_questions_is_refused(tmp_path, dataset, rows):
+    path = write_lines(tmp_path / "run", rows)
+    with pytest.raises(BadInputError, match="has a judgement in tiny: do the ids belong together") as caught:
+        score_run(dataset, path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_run_file_that_was_written_scores_the_same(dataset, retriever, tmp_path):
+    measured = measure(dataset, retriever, (), lambda *_: None)
+    write_run(tmp_path / "run", measured.run)
+    again = score_run(dataset, tmp_path / "run")
+    assert (again.run, again.metrics, again.per_question) == (measured.run, measured.metrics, measured.per_question)
+    write_per_question(tmp_path / "rows", again)
+    assert len((tmp_path / "rows").read_text(encoding="utf-8").splitlines()) == 4
+
+
+# --- two runs -----------------------------------------------------------------------------------------------
+
+
+def test_two_runs_are_compared_question_by_question(tmp_path, dataset):
+    better = {"q1": ["s0"], "q2": ["s1", "s2"], "q3": ["x", "s6"], "q4": ["s3"]}
+    worse = {"q1": ["x", "s0"], "q3": ["s6", "x"], "q4": ["s3", "x"], "elsewhere": ["s0"]}
+    write_run(tmp_path / "better", better)
+    write_run(tmp_path / "worse", worse)
+    ours, theirs = score_run(dataset, tmp_path / "better"), score_run(dataset, tmp_path / "worse")
+    found = compare(ours, theirs, seed=5)
+    assert tuple(found.measures) == COMPARED == ("nDCG@10", "MAP@10", "MRR@10", "success@5", "R@100")
+    for name, result in found.measures.items():
+        values = [[run.per_question[id][name] for id in ("q1", "q2", "q3", "q4")] for run in (ours, theirs)]
+        assert result == paired(*values, seed=5)
+        assert result.difference == pytest.approx(ours.metrics[name] - theirs.metrics[name])
+    second = 1 / math.log2(3)
+    ideal = 1 + second
+    assert found.wins == [
+        Difference("q2", QUERIES["q2"], 1.0, 0.0, 1.0),
+        Difference("q1", QUERIES["q1"], 1.0, pytest.approx(second), pytest.approx(1 - second)),
+    ]
+    assert found.losses == [
+        Difference(
+            "q3",
+            QUERIES["q3"],
+            pytest.approx(second / ideal),
+            pytest.approx(1 / ideal),
+            pytest.approx((second - 1) / ideal),
+        )
+    ]
+    assert (found.measures["nDCG@10"].ties, theirs.unanswered, ours.unanswered) == (1, 1, 0)
+
+
+def test_runs_that_find_the_same_do_not_differ(tmp_path, dataset):
+    write_run(tmp_path / "run", {"q1": ["s0"], "q3": ["x", "s6"]})
+    measured = score_run(dataset, tmp_path / "run")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = compare(measured, measured, seed=0)
+    assert (found.wins, found.losses) == ([], [])
+    assert {result.p_value for result in found.measures.values()} == {1.0}

@@ -1,0 +1,151 @@
+"""What a sweep found: results.json, tables in the shape of the paper's, and plots."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from biorag.benchmarks.ablation.plan import PER_QUESTION, Measurement
+from biorag.benchmarks.ablation.steps import Workshop
+from biorag.benchmarks.ablation.sweep import BASELINES
+from biorag.benchmarks.significance import bootstrap_interval, paired
+from biorag.files import write_json, write_text
+from biorag.plots import Panel, write_plot
+
+METRICS = ("success@3", "success@5", "success@10", "nDCG@10")
+MAIN = "nDCG@10"
+SUCCESS = (3, 5, 10, 20, 100)
+
+Row = dict[str, Any]
+
+
+def rows_of(measurements: Sequence[Measurement], workshop: Workshop, dataset: str, seed: int) -> list[Row]:
+    """Return one row per cell: measures with 95 % intervals, and paired tests against the base and the best cell.
+
+    The best cell is that of the highest nDCG@10; both tests are on nDCG@10 of the same questions.
+    """
+    rows, values = [], []
+    for measurement in measurements:
+        step = measurement.retrieval[dataset]
+        report = workshop.record(step)["report"]
+        per_question = _per_question(workshop.out(step) / PER_QUESTION)
+        values.append([metrics[MAIN] for metrics in per_question])
+        rows.append(_row(measurement, report, per_question, seed))
+    base = next(place for place, row in enumerate(rows) if row["configuration"] == BASELINES[1].name)
+    best = max(range(len(rows)), key=lambda place: rows[place]["metrics"][MAIN])
+    for place, row in enumerate(rows):
+        row["against_base"] = asdict(paired(values[place], values[base], seed))
+        row["against_best"] = asdict(paired(values[place], values[best], seed))
+        row["best"] = place == best
+        mirage = measurements[place].mirage
+        row["mirage"] = workshop.record(mirage)["report"]["average"] if mirage else None
+        row["commands"] = [" ".join(workshop.command(step)) for step in measurements[place].steps]
+    return rows
+
+
+def _row(
+    measurement: Measurement, report: Mapping[str, Any], per_question: Sequence[Mapping[str, float]], seed: int
+) -> Row:
+    cell = measurement.cell
+    intervals = {name: bootstrap_interval([metrics[name] for metrics in per_question], seed) for name in METRICS}
+    return {
+        "configuration": cell.name,
+        **cell._asdict(),
+        "questions": len(per_question),
+        "metrics": {name: report["metrics"][name] for name in (*METRICS, *(f"success@{k}" for k in SUCCESS))},
+        "intervals": intervals,
+        "ms_per_query": report["timings_ms"]["total"]["p50"],
+    }
+
+
+def _per_question(path: Path) -> list[dict[str, float]]:
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line)["metrics"] for line in lines]
+
+
+def write_report(out: Path, found: Mapping[str, Sequence[Row]], facts: Mapping[str, Any]) -> None:
+    """Write `results.json`, `results.md`, `results.csv`, `success.png` and `k_init.png`; `found` is by data set."""
+    write_json(out / "results.json", {**facts, "datasets": dict(found)})
+    write_text(out / "results.md", "\n".join(markdown(name, rows) for name, rows in found.items()))
+    write_text(out / "results.csv", csv_text(found))
+    write_plot(out / "success.png", [_success(name, rows) for name, rows in found.items()])
+    depths = [panel for name, rows in found.items() for panel in _depth(name, rows)]
+    if depths:
+        write_plot(out / "k_init.png", depths)
+
+
+def markdown(dataset: str, rows: Sequence[Row]) -> str:
+    """Return one data set's table; the best cell is bold, Δ is of nDCG@10 against the untrained base encoder."""
+    columns = [
+        *("configuration", *METRICS, "95 % interval", "Δ base", "95 % interval of Δ", "p (base)", "p (best)"),
+        *("MIRAGE", "ms/query"),
+    ]
+    lines = [f"**{dataset}**, {rows[0]['questions']} questions", "", f"| {' | '.join(columns)} |"]
+    lines.append("|---|" + "---:|" * (len(columns) - 1))
+    for row in rows:
+        base, low_high = row["against_base"], row["intervals"][MAIN]
+        cells = [
+            f"**{row['configuration']}**" if row["best"] else row["configuration"],
+            *(f"{row['metrics'][name]:.3f}" for name in METRICS),
+            f"{low_high[0]:.3f} – {low_high[1]:.3f}",
+            f"{base['difference']:+.3f}",
+            f"{base['low']:+.3f} – {base['high']:+.3f}",
+            f"{base['p_value']:.3f}",
+            "" if row["best"] else f"{row['against_best']['p_value']:.3f}",
+            "" if row["mirage"] is None else f"{row['mirage']:.3f}",
+            f"{row['ms_per_query']:.0f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def csv_text(found: Mapping[str, Sequence[Row]]) -> str:
+    """Return all data sets' rows as CSV, figures unrounded."""
+    text = io.StringIO()
+    fixed = ["dataset", "negatives", "similarity", "reranker", "k_init", "questions", *METRICS]
+    names = [*fixed, "low", "high", "delta", "delta_low", "delta_high", "p_base", "p_best", "mirage", "ms_per_query"]
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    for dataset, rows in found.items():
+        for row in rows:
+            base, (low, high) = row["against_base"], row["intervals"][MAIN]
+            writer.writerow(
+                {
+                    "dataset": dataset,
+                    **{name: row[name] for name in fixed[1:6]},
+                    **{name: row["metrics"][name] for name in METRICS},
+                    **{"low": low, "high": high, "delta": base["difference"]},
+                    **{"delta_low": base["low"], "delta_high": base["high"]},
+                    **{"p_base": base["p_value"], "p_best": row["against_best"]["p_value"]},
+                    **{"mirage": row["mirage"], "ms_per_query": row["ms_per_query"]},
+                }
+            )
+    return text.getvalue()
+
+
+def _success(dataset: str, rows: Sequence[Row]) -> Panel:
+    lines = {row["configuration"]: [(k, row["metrics"][f"success@{k}"]) for k in SUCCESS[:3]] for row in rows}
+    return Panel(f"{dataset}: success@k", "k", "share of questions", lines)
+
+
+def _depth(dataset: str, rows: Sequence[Row]) -> list[Panel]:
+    """Return quality and latency against k_init, a line for each trained pair of stages."""
+    quality: dict[str, list[tuple[float, float]]] = {}
+    bands: dict[str, list[tuple[float, float]]] = {}
+    latency: dict[str, list[tuple[float, float]]] = {}
+    for row in sorted((row for row in rows if row["k_init"]), key=lambda row: int(row["k_init"])):
+        name = f"{row['negatives']} {row['similarity']}, {row['reranker']}"
+        quality.setdefault(name, []).append((row["k_init"], row["metrics"][MAIN]))
+        bands.setdefault(name, []).append(tuple(row["intervals"][MAIN]))
+        latency.setdefault(name, []).append((row["k_init"], row["ms_per_query"]))
+    if not quality:
+        return []
+    return [
+        Panel(f"{dataset}: quality", "k_init", MAIN, quality, bands),
+        Panel(f"{dataset}: latency", "k_init", "ms per query (median)", latency),
+    ]

@@ -1,0 +1,143 @@
+"""Steps that are commands of biorag: done once, known by a hash of all they depend on, run side by side."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from biorag.errors import ServiceError
+from biorag.files import write_json
+from biorag.types import OnProgress
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command with `--json`.
+
+    In its arguments `{out}` is its own folder and `{KEY}` that of a step it needs, so that keys do not depend
+    on where a sweep lies. `inputs` are hashes of files it reads: a changed file makes it another step.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    needs: tuple[Step, ...] = ()
+    inputs: tuple[str, ...] = ()
+    key: str = field(init=False, default="")
+
+    def __post_init__(self) -> None:
+        depends = [self.arguments, [step.key for step in self.needs], self.inputs]
+        object.__setattr__(self, "key", hashlib.sha256(json.dumps(depends).encode()).hexdigest()[:16])
+
+    @property
+    def place(self) -> str:
+        """Return what stands for this step's folder in the arguments of steps that need it."""
+        return f"{{{self.key}}}"
+
+
+class Workshop:
+    """Runs steps in a folder; finished ones are found again by their key.
+
+    A step's result is `steps/KEY.json`, its files lie in `work/KEY/`, its messages in `logs/KEY.txt`.
+    """
+
+    def __init__(self, folder: Path, config_file: Path, jobs: int) -> None:
+        self._folder = folder.resolve()
+        self._config_file = config_file.resolve()
+        self._jobs = jobs
+        self._environment = {**os.environ, "BIORAG_HOME": str(self._folder / "home")}
+        if jobs > 1:
+            threads = max(1, (os.cpu_count() or 1) // jobs)
+            self._environment |= {"OMP_NUM_THREADS": str(threads), "BIORAG_THREADS": str(threads)}
+
+    def out(self, step: Step) -> Path:
+        """Return the folder of a step's files."""
+        return self._folder / "work" / step.key
+
+    def finished(self, step: Step) -> bool:
+        """Return whether a step has been done."""
+        return self._record(step).is_file()
+
+    def record(self, step: Step) -> dict[str, Any]:
+        """Return a finished step's name, command, seconds and report."""
+        record: dict[str, Any] = json.loads(self._record(step).read_bytes())
+        return record
+
+    def run(self, steps: Iterable[Step], on_progress: OnProgress) -> None:
+        """Run all steps and what they need, each once, `jobs` at a time.
+
+        Raises
+        ------
+        ServiceError
+            With the sentence of the first step that failed; the others that run are let finish.
+        """
+        waiting = {step.key: step for step in unique(steps)}
+        done = {key for key, step in waiting.items() if self.finished(step)}
+        on_progress(len(done))
+        waiting = {key: step for key, step in waiting.items() if key not in done}
+        running: dict[Future[None], str] = {}
+        with ThreadPoolExecutor(self._jobs) as pool:
+            while waiting or running:
+                ready = [step for step in waiting.values() if all(need.key in done for need in step.needs)]
+                for step in ready[: self._jobs - len(running)]:
+                    running[pool.submit(self._run, step)] = waiting.pop(step.key).key
+                finished, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    done.add(running.pop(future))
+                    future.result()
+                    on_progress(1)
+
+    def command(self, step: Step) -> list[str]:
+        """Return the words of a step's command."""
+        places = {"{out}": self.out(step), **{need.place: self.out(need) for need in step.needs}}
+        words = []
+        for word in step.arguments:
+            for mark, folder in places.items():
+                word = word.replace(mark, str(folder))
+            words.append(word)
+        return ["biorag", "--config", str(self._config_file), *words, "--json"]
+
+    def _run(self, step: Step) -> None:
+        logger.info("%s", step.name)
+        log = self._folder / "logs" / f"{step.key}.txt"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.out(step).parent.mkdir(parents=True, exist_ok=True)
+        command, started = self.command(step), time.perf_counter()
+        with log.open("w", encoding="utf-8") as messages:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *command], stdout=subprocess.PIPE, stderr=messages, env=self._environment
+            )
+            reply, _ = process.communicate()
+        if process.returncode:
+            last = (log.read_text(encoding="utf-8").strip().splitlines() or ["no message"])[-1]
+            raise ServiceError(f"{step.name!r} failed: {last.removeprefix('error: ')} (all of it: {log})")
+        record: Mapping[str, Any] = {
+            "name": step.name,
+            "command": command,
+            "seconds": round(time.perf_counter() - started, 3),
+            "report": json.loads(reply),
+        }
+        write_json(self._record(step), record)
+
+    def _record(self, step: Step) -> Path:
+        return self._folder / "steps" / f"{step.key}.json"
+
+
+def unique(steps: Iterable[Step]) -> list[Step]:
+    """Return the steps and all that they need, each once, needs before what needs them."""
+    found: dict[str, Step] = {}
+    for step in steps:
+        found.update({need.key: need for need in unique(step.needs)})
+        found[step.key] = step
+    return list(found.values())

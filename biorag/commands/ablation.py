@@ -1,0 +1,83 @@
+"""`biorag ablate`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from biorag.commands import options, show
+from biorag.errors import MismatchError
+
+
+def ablate(
+    ctx: typer.Context,
+    sweep: Annotated[Path, typer.Argument(help="TOML file of the grid; docs/training.md has one to start from.")],
+    out: Annotated[Path, typer.Option(help="Folder of models, indexes and results; finished steps are used again.")],
+    jobs: Annotated[int, typer.Option(min=1, help="Steps that run at a time, each in a process.")] = 1,
+    seed: options.Seed = None,
+    as_json: options.Json = False,
+) -> None:
+    """Train, index and measure every cell of a grid: negatives, similarity, reranker, k_init.
+
+    Every step is a command of biorag; results.json lists them. The same sweep goes on where it stopped.
+
+    Examples:
+
+      biorag ablate sweep.toml --out runs/ablation
+
+      biorag ablate sweep.toml --out runs/ablation --jobs 4 --json
+    """
+    from biorag.benchmarks.ablation import report
+    from biorag.benchmarks.ablation.plan import Plan
+    from biorag.benchmarks.ablation.steps import Workshop, unique
+    from biorag.benchmarks.ablation.sweep import BASELINES, cells, load_sweep, write_settings
+
+    asked = load_sweep(sweep)
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / "steps").is_dir())):
+        raise MismatchError(f"{out} holds something else than a sweep: choose another --out")
+    config = options.configured(ctx)
+    plan = Plan(asked)
+    measurements = [plan.measurement(cell) for cell in (*BASELINES, *cells(asked))]
+    workshop = Workshop(out, write_settings(asked, out), jobs)
+    wanted = [step for measurement in measurements for step in measurement.steps]
+    started = time.perf_counter()
+    with show.progress("Steps", len(unique(wanted))) as advance:
+        workshop.run(wanted, advance)
+    names = list(measurements[0].retrieval)
+    found = {name: report.rows_of(measurements, workshop, name, config.seed) for name in names}
+    facts = {
+        "sweep": asked.model_dump(mode="json"),
+        "seconds_now": round(time.perf_counter() - started, 3),
+        "seconds_of_steps": round(sum(record["seconds"] for record in map(workshop.record, unique(wanted))), 3),
+        "cpus": os.cpu_count(),
+    }
+    report.write_report(out, found, facts)
+    if as_json:
+        show.print_json({**facts, "datasets": found})
+    else:
+        for name, rows in found.items():
+            _print(name, rows)
+        show.err.print(f"tables, plots and the commands of every cell: {out}")
+
+
+def _print(dataset: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    from biorag.benchmarks.ablation.report import METRICS
+
+    columns = ["configuration", *METRICS, "Δ base", "p (base)", "p (best)", "ms/query"]
+    shown = [
+        (
+            row["configuration"],
+            *(f"{row['metrics'][name]:.3f}" for name in METRICS),
+            f"{row['against_base']['difference']:+.3f}",
+            f"{row['against_base']['p_value']:.3f}",
+            "best" if row["best"] else f"{row['against_best']['p_value']:.3f}",
+            f"{row['ms_per_query']:.0f}",
+        )
+        for row in rows
+    ]
+    show.table(f"{dataset}: {rows[0]['questions']} questions", columns, shown)

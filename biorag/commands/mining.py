@@ -1,0 +1,158 @@
+"""`biorag mine`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from biorag.commands import options, show
+from biorag.commands.build import Opened, opened
+from biorag.config import Config
+from biorag.errors import UsageError, unknown_name
+
+if TYPE_CHECKING:
+    from biorag.negatives.mining import Plan
+    from biorag.negatives.triplets import Counts
+    from biorag.types import TrainingRow
+
+RETRIEVER = "retriever"
+MODES = ("dense", "hybrid")
+RANKS = "1-50"
+SEARCH_SETTINGS = ("mode", "fusion", "lambda", "rrf_k", "depth", "precision")
+
+
+def mine(
+    ctx: typer.Context,
+    pairs: Annotated[
+        list[Path],
+        typer.Argument(help="JSONL of query and positive (.gz too), or folders in BEIR layout over the index."),
+    ],
+    negatives: Annotated[str, typer.Option(help="random, bm25, or retriever (the index's own encoder's predictions).")],
+    out: Annotated[Path, typer.Option(help="JSONL file to write; an interrupted run resumes.")],
+    name: options.Name = None,
+    per_row: Annotated[int, typer.Option(min=1, help="Negatives of a row, drawn from those that qualify.")] = 8,
+    ranks: Annotated[
+        str | None, typer.Option(help="retriever: FIRST-LAST, the ranks to draw from.", show_default=RANKS)
+    ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="retriever: drop what scores above (1 - margin) · the positive's score."),
+    ] = None,
+    mode: Annotated[str | None, typer.Option(help="retriever: dense or hybrid.", show_default=MODES[0])] = None,
+    guard: Annotated[
+        list[Path] | None, typer.Option(help="Benchmark whose questions must not be trained on. Repeatable.")
+    ] = None,
+    drop_contaminated: Annotated[
+        bool, typer.Option("--drop-contaminated", help="Leave out rows that --guard finds, instead of stopping.")
+    ] = False,
+    seed: options.Seed = None,
+    encoder: options.Encoder = None,
+    qdrant: options.Qdrant = None,
+    as_json: options.Json = False,
+) -> None:
+    """Mine negatives: for each pair of query and positive, passages of the index that do not answer the query.
+
+    random draws uniformly over the index. bm25 takes the top 42 by BM25, removes gold and keeps the bottom 32, as in
+    the M+C paper. retriever takes the ranks --ranks of dense or hybrid search. Every positive of a question is gold.
+
+    Negatives that the pairs already have are left aside. A row for which nothing qualifies is left out and counted.
+
+    Examples:
+
+      biorag mine data/bioasq --negatives bm25 --name pubmed --per-row 32 --out bm25.jsonl
+
+      biorag mine pairs.jsonl --negatives retriever --ranks 10-60 --margin 0.05 --out hard.jsonl --json
+
+      biorag mine pairs.jsonl --negatives random --guard benchmark.json --drop-contaminated --out random.jsonl
+    """
+    from biorag.train.guard import Guard, guarded
+    from biorag.train.rows import read_rows
+
+    started = time.perf_counter()
+    config = _configured(ctx, negatives)
+    plan = _plan(ctx, config)
+    if out.is_dir():
+        raise UsageError(f"{out} is a folder: name a file to write")
+    if drop_contaminated and not guard:
+        raise UsageError("--drop-contaminated needs --guard BENCHMARK: name the questions to keep out")
+    with opened(config) as ready:
+        rows, cleaning = read_rows(pairs, ready.index.fetch)
+        clean, _ = guarded(rows, Guard(guard), drop_contaminated) if guard else (rows, [])
+        counts = _mined(clean, plan, config, ready, out)
+    report = {
+        "out": str(out),
+        "kind": plan.kind,
+        **asdict(counts),
+        "per_row_mean": round(counts.negatives / counts.rows, 2) if counts.rows else 0.0,
+        "contaminated": len(rows) - len(clean),
+        "input": asdict(cleaning),
+        "seconds": round(time.perf_counter() - started, 3),
+    }
+    if as_json:
+        show.print_json(report)
+    else:
+        show.table(f"{plan.kind} negatives", ["", ""], [row for row in report.items() if row[0] != "input"])
+
+
+def _configured(ctx: typer.Context, kind: str) -> Config:
+    """Return the configuration of the first stage that a kind needs; none of them reranks."""
+    from biorag.negatives.kinds import KINDS
+
+    if kind not in KINDS:
+        raise unknown_name("kind of negatives", kind, KINDS)
+    mode = ctx.params["mode"]
+    if kind == RETRIEVER:
+        if mode is not None and mode not in MODES:
+            raise unknown_name("--mode", mode, MODES)
+        return options.configured(ctx, mode=mode or MODES[0], rerank=False)
+    for option in ("ranks", "margin", "mode"):
+        if ctx.params[option] is not None:
+            raise UsageError(f"--{option} belongs to --negatives {RETRIEVER}: leave it out for {kind}")
+    return options.configured(ctx, mode="bm25", rerank=False)
+
+
+def _plan(ctx: typer.Context, config: Config) -> Plan:
+    from biorag.negatives.mining import Plan
+    from biorag.negatives.retriever import parse_ranks
+
+    asked = ctx.params
+    text = RANKS if asked["ranks"] is None else asked["ranks"]
+    ranks = parse_ranks(text) if asked["negatives"] == RETRIEVER else None
+    return Plan(asked["negatives"], asked["per_row"], config.seed, ranks, asked["margin"])
+
+
+def _mined(rows: Sequence[TrainingRow], plan: Plan, config: Config, ready: Opened, out: Path) -> Counts:
+    """Mine what is not mined yet."""
+    from biorag.negatives import mining
+    from biorag.negatives.kinds import KINDS
+    from biorag.negatives.retriever import require_positives
+    from biorag.negatives.triplets import TripletFile
+
+    file = TripletFile(out, _identity(rows, plan, config, ready))
+    if counts := file.finished():
+        return counts
+    if plan.margin is not None:
+        require_positives(ready.index, rows)
+    kind = KINDS[plan.kind](plan, ready.index, ready.retriever)
+    with show.progress("Mining", len(rows)) as advance:
+        return mining.mine(rows, kind, plan, file, advance)
+
+
+def _identity(rows: Sequence[TrainingRow], plan: Plan, config: Config, ready: Opened) -> dict[str, Any]:
+    """Return what determines the mined file."""
+    from biorag.indexes.manifest import installed_versions
+    from biorag.negatives.triplets import fingerprint
+
+    settings = config.public()
+    return {
+        **asdict(plan),
+        **{key: settings[key] for key in SEARCH_SETTINGS},
+        "index": ready.manifest.fingerprint(),
+        "pairs": fingerprint(rows),
+        "versions": installed_versions(),
+    }

@@ -1,0 +1,279 @@
+"""`biorag train`: the two stages on one's own pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from biorag.commands import options, show
+from biorag.config import Config
+from biorag.errors import UsageError, unknown_name
+from biorag.models import find_encoder
+
+if TYPE_CHECKING:
+    from biorag.train.data import Split
+    from biorag.train.rows import Fetch
+
+app = typer.Typer(no_args_is_help=True, help="Train the retriever and the reranker on your own pairs.")
+
+PAIRS = ("questions", "title-abstract")
+DATA, RUN = "Data", "Run"
+
+Train = Annotated[
+    list[Path],
+    typer.Argument(
+        help="JSONL of query, positive[, negative_1 ...], or BEIR folders; with --pairs title-abstract a corpus.",
+        show_default=False,
+    ),
+]
+Base = Annotated[str, typer.Option("--base", help="'starter', a directory, or a Hugging Face id.")]
+Out = Annotated[Path, typer.Option("--out", help="Folder of the model; an interrupted run goes on there.")]
+Name = Annotated[
+    str | None, typer.Option("--name", "-n", help="Index that holds a BEIR folder's passages.", rich_help_panel=DATA)
+]
+Guards = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--guard",
+        help="Benchmark (MIRAGE's benchmark.json, BEIR, BioASQ) whose questions must not be trained on. Repeatable.",
+        rich_help_panel=DATA,
+    ),
+]
+Drop = Annotated[
+    bool,
+    typer.Option("--drop-contaminated", help="Leave those questions out instead of stopping.", rich_help_panel=DATA),
+]
+MaxPositives = Annotated[
+    int | None,
+    typer.Option(min=1, help="Training rows of one question at most, drawn with --seed.", rich_help_panel=DATA),
+]
+Validation = Annotated[
+    float | None, options.option("train_validation", "--validation", help="Share of questions held out.", panel=DATA)
+]
+HardNegatives = Annotated[
+    int | None,
+    options.option("train_hard_negatives", "--hard-negatives", help="Mined negatives used of each row.", panel=DATA),
+]
+Negatives = Annotated[
+    str,
+    typer.Option(
+        help="in-batch (other rows' passages and the row's own mined ones), or the mined ones alone: "
+        "bm25, random, retriever.",
+        rich_help_panel=DATA,
+    ),
+]
+Epochs = Annotated[float | None, options.option("train_epochs", "--epochs", help="Passes over the rows.", panel=RUN)]
+BatchSize = Annotated[
+    int | None, options.option("train_batch_size", "--batch-size", help="Rows of one step.", panel=RUN)
+]
+LearningRate = Annotated[
+    float | None, options.option("train_learning_rate", "--learning-rate", help="Peak learning rate.", panel=RUN)
+]
+Warmup = Annotated[
+    float | None, options.option("train_warmup", "--warmup", help="Share of steps the rate rises in.", panel=RUN)
+]
+MaxTokens = Annotated[
+    int | None, options.option("train_max_tokens", "--max-tokens", help="Tokens kept of a passage.", panel=RUN)
+]
+MiniBatch = Annotated[
+    int | None,
+    options.option(
+        "train_mini_batch_size",
+        "--mini-batch-size",
+        help="Cached gradients: rows encoded at a time, for large batches in little memory.",
+        panel=RUN,
+    ),
+]
+Checkpointing = Annotated[
+    bool | None,
+    options.option(
+        "train_gradient_checkpointing",
+        "--gradient-checkpointing",
+        help="Less memory, a third more time.",
+        panel=RUN,
+    ),
+]
+Evaluations = Annotated[
+    int | None,
+    options.option("train_evaluations", "--evaluations", help="Evaluations and checkpoints of a run.", panel=RUN),
+]
+Precision = Annotated[str | None, options.option("precision", "--precision", help="auto, fp32 or bf16.", panel=RUN)]
+
+
+@app.command()
+def retriever(
+    ctx: typer.Context,
+    train: Train,
+    out: Out,
+    base: Base = "starter",
+    negatives: Negatives = "in-batch",
+    similarity: Annotated[
+        str | None, typer.Option(help="cosine (scaled by 20) or dot (as it is), in loss and index.")
+    ] = None,
+    pairs: Annotated[
+        str, typer.Option(help="questions, or title-abstract: pre-training pairs of a corpus.", rich_help_panel=DATA)
+    ] = "questions",
+    name: Name = None,
+    guard: Guards = None,
+    drop_contaminated: Drop = False,
+    max_positives: MaxPositives = None,
+    train_validation: Validation = None,
+    train_hard_negatives: HardNegatives = None,
+    train_epochs: Epochs = None,
+    train_batch_size: BatchSize = None,
+    train_learning_rate: LearningRate = None,
+    train_warmup: Warmup = None,
+    train_max_tokens: MaxTokens = None,
+    train_mini_batch_size: MiniBatch = None,
+    train_gradient_checkpointing: Checkpointing = None,
+    train_evaluations: Evaluations = None,
+    precision: Precision = None,
+    seed: options.Seed = None,
+    as_json: options.Json = False,
+) -> None:
+    """Train a bi-encoder, which 'biorag index --encoder DIR' and sentence-transformers load.
+
+    Two phases are two runs: title-abstract pairs of a corpus first, then questions on that as the base.
+
+    Examples:
+
+      biorag train retriever pairs.jsonl --out models/retriever
+
+      biorag train retriever pubmed/ --pairs title-abstract --out models/pretrained
+
+      biorag train retriever data/bioasq --name pubmed --base models/pretrained --out models/retriever
+    """
+    config = options.configured(ctx, name=name)
+    split, facts = _data(config, train, pairs, name, guard, drop_contaminated, max_positives)
+    from biorag.train.loop import steps_of
+    from biorag.train.retriever import train_retriever
+
+    with show.progress("Steps", steps_of(len(split.training), config)) as advance:
+        manifest = train_retriever(find_encoder(base), split, config, out, facts, advance, negatives)
+    _print(out, manifest, as_json)
+
+
+@app.command()
+def reranker(
+    ctx: typer.Context,
+    train: Train,
+    out: Out,
+    base: Base = "starter",
+    negatives: Negatives = "in-batch",
+    distill: Annotated[
+        bool, typer.Option("--distill", help="Learn from the rows' 'scores', a cross-encoder's.", rich_help_panel=DATA)
+    ] = False,
+    name: Name = None,
+    guard: Guards = None,
+    drop_contaminated: Drop = False,
+    max_positives: MaxPositives = None,
+    train_validation: Validation = None,
+    train_hard_negatives: HardNegatives = None,
+    train_epochs: Epochs = None,
+    train_batch_size: BatchSize = None,
+    train_learning_rate: LearningRate = None,
+    train_warmup: Warmup = None,
+    train_max_tokens: MaxTokens = None,
+    train_query_tokens: Annotated[
+        int | None,
+        options.option("train_query_tokens", "--query-tokens", help="Length queries are padded to.", panel=RUN),
+    ] = None,
+    train_mini_batch_size: MiniBatch = None,
+    train_gradient_checkpointing: Checkpointing = None,
+    train_evaluations: Evaluations = None,
+    precision: Precision = None,
+    seed: options.Seed = None,
+    as_json: options.Json = False,
+) -> None:
+    """Train a late-interaction reranker (ColBERT), which --reranker DIR, colbert-ai and others load.
+
+    Train it on what your own retriever gets wrong: 'biorag mine --negatives retriever' on its index.
+
+    Examples:
+
+      biorag train reranker triplets.jsonl --base models/retriever --out models/reranker
+
+      biorag train reranker triplets.jsonl --base colbert-ir/colbertv2.0 --epochs 2 --out models/colbert
+    """
+    config = options.configured(ctx, name=name)
+    split, facts = _data(config, train, PAIRS[0], name, guard, drop_contaminated, max_positives)
+    from biorag.train.loop import steps_of
+    from biorag.train.reranker import train_reranker
+
+    with show.progress("Steps", steps_of(len(split.training), config)) as advance:
+        manifest = train_reranker(find_encoder(base), split, config, out, facts, advance, negatives, distill)
+    _print(out, manifest, as_json)
+
+
+def _data(
+    config: Config,
+    train: Sequence[Path],
+    pairs: str,
+    name: str | None,
+    guards: Sequence[Path] | None,
+    drop: bool,
+    max_positives: int | None,
+) -> tuple[Split, dict[str, Any]]:
+    """Return the rows to train and validate on, and what the manifest says of them."""
+    from biorag.train.data import Split
+    from biorag.train.guard import Guard, guarded
+    from biorag.train.rows import cap_positives, read_rows, read_title_abstract, split
+
+    if pairs not in PAIRS:
+        raise unknown_name("--pairs", pairs, PAIRS)
+    if drop and not guards:
+        raise UsageError("--drop-contaminated drops questions of a benchmark: name it with --guard FILE")
+    if pairs == PAIRS[1]:
+        from biorag.corpus.sources import find_sources
+
+        rows, cleaning = read_title_abstract(find_sources([str(path) for path in train], Path()))
+    else:
+        with _passages(config, name) as fetch:
+            rows, cleaning = read_rows(train, fetch)
+    facts: dict[str, Any] = {"data": {"files": [str(path) for path in train], "pairs": pairs, **asdict(cleaning)}}
+    if guards:
+        rows, matches = guarded(rows, Guard(guards), drop)
+        facts["guard"] = {"benchmarks": [str(path) for path in guards], "dropped": [asdict(match) for match in matches]}
+    training, validation = split(rows, config.train_validation, config.seed)
+    if max_positives:
+        training = cap_positives(training, max_positives, config.seed)
+    return Split(training, validation), facts
+
+
+@contextmanager
+def _passages(config: Config, name: str | None) -> Iterator[Fetch | None]:
+    """Open the named index for its passages alone."""
+    if name is None:
+        yield None
+        return
+    from biorag.indexes.store import Store
+
+    store = Store(config)
+    index = store.open(store.require_manifest())
+    try:
+        yield index.fetch
+    finally:
+        index.close()
+
+
+def _print(out: Path, manifest: Mapping[str, Any], as_json: bool) -> None:
+    if as_json:
+        show.print_json({"out": str(out), **manifest})
+        return
+    data, best = manifest["identity"]["data"], manifest["best"]
+    rows = [
+        ("rows", manifest["rows"]),
+        ("held-out rows", data["validation_rows"]),
+        ("dropped by the guard", len(manifest.get("guard", {}).get("dropped", ()))),
+        ("steps", manifest["steps"]),
+        ("final loss", f"{manifest['final_loss']:.4f}"),
+        (f"best {best['metric']}", f"{best['value']:.4f} at step {best['step']}" if best["value"] else "-"),
+        ("seconds", manifest["seconds"]),
+    ]
+    show.table(f"{manifest['identity']['kind'].capitalize()} {out}", ["", ""], rows)
+    show.err.print(f"curves: {out / 'curves.png'} and curves.csv; everything else: {out / 'training.json'}")

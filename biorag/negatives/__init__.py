@@ -1,0 +1,1 @@
+"""Negatives: passages that do not answer a query, to train with."""

@@ -1,0 +1,104 @@
+"""From rows to the columns of texts that a loss takes, and what is known of the data for the manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import cycle, islice
+from typing import Any
+
+from biorag.errors import BadInputError, UsageError, unknown_name
+from biorag.types import TrainingRow
+
+IN_BATCH = "in-batch"
+# Which passages a query is held against: the other rows' and its own, or its own mined ones alone.
+NEGATIVES = (IN_BATCH, "bm25", "random", "retriever")
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Rows to train on, and rows of held-out questions."""
+
+    training: Sequence[TrainingRow]
+    validation: Sequence[TrainingRow]
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what identifies the data: the hashes of both parts and their sizes."""
+        return {
+            "training_rows": len(self.training),
+            "training_sha256": _sha256(self.training),
+            "validation_rows": len(self.validation),
+            "validation_sha256": _sha256(self.validation),
+        }
+
+
+def _sha256(rows: Sequence[TrainingRow]) -> str:
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(json.dumps(asdict(row), sort_keys=True).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def usable(rows: Sequence[TrainingRow], negatives: str, count: int) -> list[TrainingRow]:
+    """Return the rows that can be trained on with `count` hard negatives of each, mined as `negatives` says.
+
+    With in-batch negatives, rows are pairs where no row has mined negatives or `count` is 0.
+
+    Raises
+    ------
+    UsageError
+        If the kind is unknown, or needs mined negatives and `count` is 0.
+    BadInputError
+        If rows have no mined negatives, or were mined in another way.
+    """
+    if negatives not in NEGATIVES:
+        raise unknown_name("--negatives", negatives, NEGATIVES)
+    mined = [row for row in rows if row.negatives]
+    if negatives == IN_BATCH:
+        return mined if mined and count else list(rows)
+    if not count:
+        raise UsageError(f"--negatives {negatives} trains on mined negatives alone: give --hard-negatives 1 or more")
+    others = {row.kind for row in mined} - {negatives, ""}
+    if not mined or others:
+        found = f"negatives mined as {', '.join(sorted(others))}" if others else "no mined negatives"
+        raise BadInputError(f"the rows have {found}: run 'biorag mine PAIRS --negatives {negatives}' and train on that")
+    return mined
+
+
+def columns(rows: Sequence[TrainingRow], count: int, distill: bool = False) -> dict[str, list[Any]]:
+    """Return the columns query, positive, negative_1 … negative_n (n ≤ `count`), and label for a teacher's scores.
+
+    A row with fewer than n negatives has them again from the first.
+
+    Raises
+    ------
+    BadInputError
+        If `distill` is asked and rows lack scores.
+    """
+    if distill and not all(len(row.scores) == 1 + len(row.negatives) and row.negatives for row in rows):
+        raise BadInputError(
+            "--distill needs a list 'scores' in every row: a teacher's score of the positive and of each negative"
+        )
+    number = min(count, max((len(row.negatives) for row in rows), default=0))
+    picked = [list(islice(cycle(range(len(row.negatives))), number)) if row.negatives else [] for row in rows]
+    found: dict[str, list[Any]] = {
+        "query": [row.query for row in rows],
+        "positive": [row.positive for row in rows],
+    }
+    for place in range(number):
+        found[f"negative_{place + 1}"] = [
+            row.negatives[places[place]] for row, places in zip(rows, picked, strict=True)
+        ]
+    if distill:
+        found["label"] = [
+            [row.scores[0], *(row.scores[1 + place] for place in places)]
+            for row, places in zip(rows, picked, strict=True)
+        ]
+    return found
+
+
+def described(rows: Sequence[TrainingRow], used: Sequence[TrainingRow]) -> Mapping[str, int]:
+    """Return the counts of a run's rows for its manifest."""
+    return {"rows": len(used), "without_negatives": len(rows) - len(used)}

@@ -1,0 +1,98 @@
+"""The folder of a training run: what it is a run of, how far it came, and where to go on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from biorag.errors import MismatchError
+from biorag.files import write_json
+
+MANIFEST = "training.json"
+CHECKPOINTS = "checkpoints"
+BASE = "base"  # what a reranker starts from, in ColBERT's layout
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """A folder that holds one run; `identity` is everything that determines its result."""
+
+    path: Path
+    identity: Mapping[str, Any]
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the checkpoints lie."""
+        return self.path / CHECKPOINTS
+
+    def finished(self) -> dict[str, Any] | None:
+        """Return the manifest of a run that came to its end; None if there is still something to do.
+
+        Raises
+        ------
+        MismatchError
+            If the folder holds something else, or a run of other data or settings.
+        """
+        manifest = self.path / MANIFEST
+        if not manifest.is_file():
+            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+                raise MismatchError(f"{self.path} holds something else than a training run: choose another --out")
+            return None
+        try:
+            held = json.loads(manifest.read_bytes())
+            known, complete = held["identity"], held["complete"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise MismatchError(f"{manifest} is damaged ({error}): choose another --out") from None
+        wanted = json.loads(json.dumps(self.identity))
+        if known != wanted:
+            changed = ", ".join(_differences(known, wanted))
+            raise MismatchError(f"{self.path} holds a run with other {changed}: choose another --out")
+        return held if complete else None
+
+    def begin(self, facts: Mapping[str, Any]) -> None:
+        """Write the manifest of a run under way."""
+        self._write(False, facts)
+
+    def finish(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Write and return the manifest of a run whose model lies in the folder; drop what only resuming needs."""
+        for name in (CHECKPOINTS, BASE):
+            shutil.rmtree(self.path / name, ignore_errors=True)
+        return self._write(True, facts)
+
+    def _write(self, complete: bool, facts: Mapping[str, Any]) -> dict[str, Any]:
+        manifest = {"complete": complete, "identity": dict(self.identity), **facts}
+        write_json(self.path / MANIFEST, manifest)
+        return manifest
+
+    @property
+    def base(self) -> Path:
+        """Where a reranker's starting checkpoint lies."""
+        return self.path / BASE
+
+    def last_checkpoint(self) -> Path | None:
+        """Return the newest checkpoint that was written whole: its state file is the last to be written."""
+        found = [path for path in self.checkpoints.glob("checkpoint-*") if _is_whole(path)]
+        return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    try:
+        return bool(json.loads((checkpoint / "trainer_state.json").read_bytes()))
+    except (OSError, ValueError):
+        return False
+
+
+def _differences(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """Return the names of values that differ, those of nested settings by themselves."""
+    names = []
+    for key in sorted({*known, *wanted}):
+        ours, theirs = known.get(key), wanted.get(key)
+        if isinstance(ours, dict) and isinstance(theirs, dict):
+            names += _differences(ours, theirs)
+        elif ours != theirs:
+            names.append(key)
+    return names

@@ -1,0 +1,222 @@
+"""One run of sentence-transformers' trainer: settings, checkpoints, exact resume, curves, manifest."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+from transformers.trainer_callback import PrinterCallback
+
+from biorag.config import Config
+from biorag.errors import BadInputError, MissingError, ServiceError
+from biorag.indexes.manifest import installed_versions
+from biorag.loading import best_device, uses_bf16
+from biorag.train.curves import curve, points, write_curves
+from biorag.train.folder import CHECKPOINTS, RunFolder
+from biorag.types import OnProgress
+
+logger = logging.getLogger(__name__)
+
+LOGGED = 100  # points on a loss curve
+MAX_GRAD_NORM = 1.0
+WEIGHT_DECAY = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is trained on what: the library's classes, the model, the loss, columns of texts, an evaluator.
+
+    `metric` is the evaluator's figure that the best checkpoint is chosen by; larger is better.
+    """
+
+    trainer: type
+    arguments: type
+    model: Any
+    loss: Any
+    columns: Mapping[str, Sequence[Any]]
+    evaluator: Any | None
+    metric: str
+
+
+class NoModelCard:
+    """Keeps a trainer from writing a model card, which would quote training questions that may be private."""
+
+    def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
+        """Add none."""
+
+
+def steps_of(rows: int, config: Config) -> int:
+    """Return the number of optimizer steps of a run on one device."""
+    return math.ceil(config.train_epochs * math.ceil(rows / config.train_batch_size))
+
+
+def run(job: Job, folder: RunFolder, config: Config, facts: Mapping[str, Any], on_progress: OnProgress) -> Any:
+    """Train to the end, from the last whole checkpoint if there is one, and return the manifest's figures.
+
+    The same data, settings and seed on the same machine give the same weights, interrupted or not.
+
+    Raises
+    ------
+    ServiceError
+        If memory runs out, or the loss is no number any more.
+    """
+    folder.begin({**facts, "command": _command()})
+    resume = folder.last_checkpoint()
+    trainer = _trainer(job, folder.path, config, resumes=resume is not None)
+    trainer.remove_callback(PrinterCallback)
+    watcher = _Watcher(trainer, folder.path, f"eval_{job.metric}" if job.evaluator else None, on_progress)
+    trainer.add_callback(watcher)
+    started = time.perf_counter()
+    with _device_errors(config):
+        trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+    state = trainer.state
+    losses = points(curve(state.log_history), "loss")
+    return {
+        **facts,
+        "command": _command(),
+        "steps": state.global_step,
+        "resumed_from_step": watcher.first_step,
+        "final_loss": losses[-1][1] if losses else None,
+        "best": {"metric": job.metric, "value": state.best_metric, "step": state.best_global_step},
+        "seconds": round(time.perf_counter() - started, 3),
+        "hardware": hardware(config),
+        "versions": installed_versions(),
+    }
+
+
+def _trainer(job: Job, out: Path, config: Config, resumes: bool) -> Any:
+    dataset_class = _datasets()
+    logged, saved = _intervals(len(next(iter(job.columns.values()))), config)
+    evaluated = job.evaluator is not None
+    args = job.arguments(
+        output_dir=str(out / CHECKPOINTS),
+        num_train_epochs=config.train_epochs,
+        per_device_train_batch_size=config.train_batch_size,
+        learning_rate=config.train_learning_rate,
+        warmup_steps=config.train_warmup,  # below 1: a share of all steps
+        weight_decay=WEIGHT_DECAY,
+        max_grad_norm=MAX_GRAD_NORM,
+        bf16=uses_bf16(config.precision),
+        use_cpu=best_device() == "cpu",
+        batch_sampler="no_duplicates",  # a question's other positives are no negatives of it
+        seed=config.seed,
+        data_seed=config.seed,
+        logging_steps=logged,
+        save_strategy="steps",
+        save_steps=saved,
+        save_total_limit=2,
+        eval_strategy="steps" if evaluated else "no",
+        eval_steps=saved if evaluated else None,
+        eval_on_start=evaluated and not resumes,
+        load_best_model_at_end=evaluated,
+        metric_for_best_model=f"eval_{job.metric}" if evaluated else None,
+        greater_is_better=True if evaluated else None,
+        report_to=[],
+        disable_tqdm=True,
+        **({"gradient_checkpointing": True} if config.train_gradient_checkpointing else {}),
+    )
+    dataset = dataset_class.from_dict(dict(job.columns))
+    return job.trainer(model=job.model, args=args, train_dataset=dataset, loss=job.loss, evaluator=job.evaluator)
+
+
+def _intervals(rows: int, config: Config) -> tuple[int, int]:
+    """Return the steps between log entries, and between checkpoints: a multiple, so that resuming loses none."""
+    steps = steps_of(rows, config)
+    logged = max(1, steps // LOGGED)
+    return logged, logged * math.ceil(steps / config.train_evaluations / logged)
+
+
+def _datasets() -> Any:
+    try:
+        import accelerate  # noqa: F401  the trainer needs it
+        from datasets import Dataset, disable_progress_bars
+    except ImportError:
+        raise MissingError("training needs more packages: run pip install 'biorag[train]'") from None
+    disable_progress_bars()
+    return Dataset
+
+
+class _Watcher(TrainerCallback):  # type: ignore[misc]
+    """Shows progress, writes the curves at each checkpoint, evaluates and saves after the last step."""
+
+    def __init__(self, trainer: Any, out: Path, metric: str | None, on_progress: OnProgress) -> None:
+        self._trainer = trainer
+        self._out = out
+        self._metric = metric
+        self._on_progress = on_progress
+        self.first_step = 0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.first_step = state.global_step
+        self._on_progress(state.global_step)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._on_progress(1)
+        if state.global_step >= state.max_steps:
+            control.should_log = control.should_save = True
+            control.should_evaluate = self._metric is not None
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
+        loss = float((logs or {}).get("loss", 0.0))
+        if not math.isfinite(loss):
+            raise ServiceError(f"the loss is {loss} at step {state.global_step}: lower --learning-rate")
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            write_curves(self._out, state.log_history, self._metric)
+
+
+@contextmanager
+def _device_errors(config: Config) -> Iterator[None]:
+    """Turn what a full memory raises, of several kinds, into one sentence with what to do."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        full = isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error)
+        if not full:
+            raise
+        raise ServiceError(
+            f"memory ran out with --batch-size {config.train_batch_size}: lower it, set --mini-batch-size "
+            "(the same batch with less memory), --gradient-checkpointing, or lower --max-tokens"
+        ) from error
+
+
+def hardware(config: Config) -> dict[str, Any]:
+    """Return what the run ran on."""
+    device = best_device()
+    return {
+        "device": torch.cuda.get_device_name() if device == "cuda" else device,
+        "devices": torch.cuda.device_count() if device == "cuda" else 1,
+        "precision": "bf16" if uses_bf16(config.precision) else "fp32",
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+    }
+
+
+def require_rows(rows: Sequence[Any], what: str) -> None:
+    """Refuse an empty training set.
+
+    Raises
+    ------
+    BadInputError
+        Saying what is missing.
+    """
+    if not rows:
+        raise BadInputError(f"no training row is left {what}")
+
+
+def _command() -> list[str]:
+    return ["biorag", *sys.argv[1:]]

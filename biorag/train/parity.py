@@ -1,0 +1,61 @@
+"""Scores by colbert-ai, the reference implementation: a checkpoint of ours must give them too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from biorag.errors import MissingError
+from biorag.types import Vectors
+
+
+class ColbertAI:
+    """A checkpoint loaded by colbert-ai.
+
+    Raises
+    ------
+    MissingError
+        If colbert-ai is not installed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        checkpoint_class, self._config = _classes()
+        self._checkpoint = checkpoint_class(str(folder.resolve()), colbert_config=self._config(), verbose=0)
+
+    def score(self, query: str, texts: Sequence[str]) -> Vectors:
+        """Return MaxSim, summed over the query's tokens, for each text, shape (texts,)."""
+        from colbert.modeling.colbert import colbert_score
+
+        query_vectors = self._checkpoint.queryFromText([query])
+        tokens = self._checkpoint.doc_tokenizer.tensorize(list(texts))
+        vectors, mask = self._checkpoint.doc(*tokens, keep_dims="return_mask")
+        scores = colbert_score(query_vectors, vectors, mask, config=self._checkpoint.colbert_config)
+        return np.asarray(scores, dtype=np.float32)
+
+
+def _classes() -> tuple[Any, Any]:
+    try:
+        from colbert.infra import ColBERTConfig
+        from colbert.modeling import base_colbert, hf_colbert
+        from colbert.modeling.checkpoint import Checkpoint
+        from colbert.modeling.colbert import ColBERT
+    except ImportError as error:
+        raise MissingError(f"colbert-ai is not there ({error}): run pip install 'biorag[colbert]'") from None
+    ColBERT.loaded_extensions = True  # its C++ scoring, which it would compile now, is not used here
+    base_colbert.class_factory = _for_transformers_5(hf_colbert.class_factory)
+    return Checkpoint, ColBERTConfig
+
+
+def _for_transformers_5(class_factory: Any) -> Any:
+    """Give colbert-ai's model class the two attributes that transformers 5 asks of a class before loading."""
+
+    def factory(name_or_path: str) -> Any:
+        found = class_factory(name_or_path)
+        found._keys_to_ignore_on_load_unexpected = set(found._keys_to_ignore_on_load_unexpected or ())
+        found.all_tied_weights_keys = {}
+        return found
+
+    return factory

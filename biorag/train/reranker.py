@@ -1,0 +1,108 @@
+"""Training the second stage: late interaction (ColBERT) on the first stage's mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sentence_transformers import (
+    MultiVectorEncoder,
+    MultiVectorEncoderTrainer,
+    MultiVectorEncoderTrainingArguments,
+)
+from sentence_transformers.multi_vector_encoder.losses import (
+    CachedMultiVectorMultipleNegativesRankingLoss,
+    MultiVectorDistillKLDivLoss,
+    MultiVectorMultipleNegativesRankingLoss,
+)
+
+from biorag.config import Config
+from biorag.errors import UsageError
+from biorag.loading import load_model
+from biorag.models import ModelFiles
+from biorag.train.colbert import Lengths, save_model, write_base
+from biorag.train.data import IN_BATCH, Split, columns, described, usable
+from biorag.train.evaluators import METRIC, reranking_validation
+from biorag.train.folder import RunFolder
+from biorag.train.loop import Job, NoModelCard, require_rows, run
+from biorag.train.losses import OwnNegativesLoss, maxsim_scores
+from biorag.types import OnProgress
+
+SCALE = 1.0  # MaxSim sums over the query's tokens, so it is spread widely enough as it is
+
+
+class _Trainer(NoModelCard, MultiVectorEncoderTrainer):  # type: ignore[misc]
+    pass
+
+
+def train_reranker(
+    files: ModelFiles,
+    split: Split,
+    config: Config,
+    out: Path,
+    facts: Mapping[str, Any],
+    on_progress: OnProgress,
+    negatives: str = IN_BATCH,
+    distill: bool = False,
+) -> dict[str, Any]:
+    """Train a late-interaction reranker into `out`, a ColBERT checkpoint, and return its manifest.
+
+    Parameters
+    ----------
+    files : the base: a BERT, MiniLM or ModernBERT, a bi-encoder, or a ColBERT checkpoint
+    split : training rows, and rows of held-out questions with mined negatives to choose the best checkpoint by
+    config : precision, seed and the `train_` settings
+    facts : kept in the manifest
+    negatives : "in-batch" (the other rows' passages and a row's own mined negatives), or the kind of the mined
+        negatives, which are then the only ones
+    distill : learn the distribution of the rows' teacher scores instead
+
+    Raises
+    ------
+    As `train_retriever` does; BadInputError too if rows lack the scores to distill from.
+    """
+    rows = usable(split.training, negatives, config.train_hard_negatives)
+    require_rows(rows, "to train the reranker on")
+    identity = {
+        "kind": "reranker",
+        "base": {"id": files.id, "sha256": files.sha256},
+        "negatives": negatives,
+        "distill": distill,
+        "settings": config.training(),
+        "data": split.fingerprint(),
+    }
+    folder = RunFolder(out, identity)
+    if done := folder.finished():
+        return done
+    texts = columns(rows, config.train_hard_negatives, distill)
+    lengths = Lengths(config.train_query_tokens, config.train_max_tokens)
+    folder.begin(facts)
+    write_base(files, folder.base, lengths, texts["positive"], config.seed)
+    model = load_model(MultiVectorEncoder, ModelFiles(files.id, "", folder.base, files.sha256), "fp32")
+    job = Job(
+        trainer=_Trainer,
+        arguments=MultiVectorEncoderTrainingArguments,
+        model=model,
+        loss=_loss(model, negatives, distill, config),
+        columns=texts,
+        evaluator=reranking_validation(split.validation, config.precision, config.seed),
+        metric=METRIC,
+    )
+    figures = run(job, folder, config, {**facts, **described(split.training, rows)}, on_progress)
+    save_model(out, model, lengths)
+    return folder.finish(figures)
+
+
+def _loss(model: MultiVectorEncoder, negatives: str, distill: bool, config: Config) -> Any:
+    if distill:
+        return MultiVectorDistillKLDivLoss(model)
+    mini = config.train_mini_batch_size
+    if negatives != IN_BATCH:
+        if mini:
+            raise UsageError("--mini-batch-size caches the gradients of in-batch negatives: leave it out here")
+        return OwnNegativesLoss(model, maxsim_scores, SCALE)
+    if mini:
+        return CachedMultiVectorMultipleNegativesRankingLoss(model, scale=SCALE, mini_batch_size=mini)
+    # Passages are encoded as many at a time as queries, the long ones by themselves: less padding.
+    return MultiVectorMultipleNegativesRankingLoss(model, scale=SCALE, mini_batch_size=config.train_batch_size)

@@ -1,0 +1,193 @@
+"""Resampling: against all resamples where there are few enough to write down, and against SciPy."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biorag.benchmarks import significance
+from biorag.benchmarks.significance import SAMPLES, bootstrap_interval, differences, paired, permutation_p_value
+
+
+def every_sign_flip(gains):
+    """Return the exact two-sided p-value: the share of all 2ⁿ flips that are as far from 0."""
+    total = abs(math.fsum(gains))
+    flips = list(itertools.product((-1, 1), repeat=len(gains)))
+    far = [flip for flip in flips if abs(math.fsum(map(math.prod, zip(flip, gains, strict=True)))) >= total - 1e-12]
+    return len(far) / len(flips)
+
+
+def every_resample(values):
+    """Return the means of all nⁿ sets of n questions."""
+    return np.array([math.fsum(drawn) / len(values) for drawn in itertools.product(values, repeat=len(values))])
+
+
+def random_gains(seed, questions):
+    generator = np.random.default_rng(seed)
+    return np.round(generator.normal(0.1, 0.3, questions), 3).tolist()
+
+
+def near(share, samples=SAMPLES):
+    """Accept a sampled share within five of its standard deviations."""
+    return pytest.approx(share, abs=5 * math.sqrt(share * (1 - share) / samples) + 2 / samples)
+
+
+# --- the permutation test -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("questions", range(1, 11))
+def test_p_values_are_those_of_all_sign_flips(questions):
+    for seed in range(3):
+        gains = random_gains(10 * questions + seed, questions)
+        assert permutation_p_value(gains, seed) == near(every_sign_flip(gains))
+
+
+@pytest.mark.parametrize("unit", [1.0, 0.1, 1 / 3])
+def test_a_flip_just_as_far_counts_whatever_the_order_of_the_sum(unit):
+    gains = [unit] * 5 + [-unit]
+    assert every_sign_flip(gains) == 14 / 64
+    assert permutation_p_value(gains, 0) == near(14 / 64)
+
+
+def test_the_smallest_p_value_counts_what_was_observed():
+    assert permutation_p_value([0.1] * 60, 0) == 1 / (SAMPLES + 1)
+    assert permutation_p_value([0.1] * 60, 0, samples=99) == 1 / 100
+
+
+def test_ties_change_no_p_value_and_alone_give_one():
+    gains = random_gains(4, 9)
+    assert permutation_p_value([0.0] * 50 + gains, 3) == permutation_p_value(gains, 3)
+    assert permutation_p_value([0.0] * 7, 0) == 1.0
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_drawing_in_parts_draws_as_many(monkeypatch, chunk):
+    gains = random_gains(5, 8)
+    monkeypatch.setattr(significance, "CHUNK", chunk)
+    assert permutation_p_value(gains, 0, samples=2000) == near(every_sign_flip(gains), 2000)
+    assert permutation_p_value([1.0, -1.0], 0, samples=2000) == 1.0, "every flip counts, so all were made"
+    assert sum(significance._chunks(2000, 8)) == 2000
+
+
+def test_p_values_are_those_of_scipy():
+    stats = pytest.importorskip("scipy.stats")
+    for seed in range(4):
+        generator = np.random.default_rng(seed)
+        ours, theirs = generator.random(40), generator.random(40) - 0.05
+        theirs[:10] = ours[:10]
+        theirs_own = stats.permutation_test(
+            (ours, theirs),
+            lambda a, b, axis: np.mean(a - b, axis=axis),
+            permutation_type="samples",
+            vectorized=True,
+            n_resamples=SAMPLES,
+            rng=generator,
+        )
+        ours_own = paired(ours.tolist(), theirs.tolist(), seed)
+        assert ours_own.p_value == pytest.approx(theirs_own.pvalue, abs=0.03)
+        assert ours_own.difference == pytest.approx(theirs_own.statistic)
+
+
+def test_of_equal_systems_few_differ():
+    """Under the null hypothesis p is uniform: about a twentieth lies below 0.05."""
+    generator = np.random.default_rng(0)
+    found = [permutation_p_value(generator.normal(0, 1, 30).tolist(), seed, samples=499) for seed in range(400)]
+    assert sum(value <= 0.05 for value in found) / len(found) == near(0.05, len(found))
+    assert np.mean(found) == pytest.approx(0.5, abs=0.08)
+
+
+# --- the bootstrap ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.95])
+@pytest.mark.parametrize("questions", [2, 4, 6])
+def test_intervals_are_those_of_all_resamples(questions, level):
+    """The share of all means that lies below each end is the tail; at an end there may be several means."""
+    values = random_gains(questions, questions)
+    means = every_resample(values)
+    low, high = bootstrap_interval(values, 1, samples=50_000, level=level)
+    tail = (1 - level) / 2
+    assert (means < low - 1e-9).mean() - 0.01 <= tail <= (means <= low + 1e-9).mean() + 0.01
+    assert (means > high + 1e-9).mean() - 0.01 <= tail <= (means >= high - 1e-9).mean() + 0.01
+
+
+def test_the_interval_of_a_share_is_the_binomial_one():
+    stats = pytest.importorskip("scipy.stats")
+    values = [1.0] * 300 + [0.0] * 700
+    expected = [stats.binom.ppf(tail, 1000, 0.3) / 1000 for tail in (0.025, 0.975)]
+    assert bootstrap_interval(values, 0) == pytest.approx(expected, abs=0.0021)
+
+
+def test_intervals_are_those_of_scipy():
+    stats = pytest.importorskip("scipy.stats")
+    values = np.random.default_rng(1).beta(0.5, 1, 200)
+    for level in (0.8, 0.95):
+        expected = stats.bootstrap(
+            (values,), np.mean, method="percentile", n_resamples=SAMPLES, confidence_level=level, rng=2
+        ).confidence_interval
+        assert bootstrap_interval(values.tolist(), 0, level=level) == pytest.approx(tuple(expected), abs=0.003)
+
+
+def test_one_question_has_an_interval_of_no_width():
+    assert bootstrap_interval([0.25], 0) == (0.25, 0.25)
+
+
+def test_thousands_of_questions_take_megabytes():
+    values = np.random.default_rng(0).random(7000).tolist()
+    tracemalloc.start()
+    try:
+        paired(values, values[::-1], 0)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 64e6, "all draws at once are 560 MB"
+
+
+# --- both together ------------------------------------------------------------------------------------------
+
+VALUES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=30)
+
+
+@settings(max_examples=25, deadline=None)
+@given(VALUES, st.integers(0, 2**32))
+def test_what_holds_of_any_two_systems(pairs, seed):
+    ours, theirs = ([pair[side] for pair in pairs] for side in (0, 1))
+    found = paired(ours, theirs, seed)
+    assert found.questions == len(pairs) == found.wins + found.losses + found.ties
+    assert found.difference == pytest.approx(sum(ours) / len(ours) - sum(theirs) / len(theirs), abs=1e-8)
+    assert min(differences(ours, theirs)) - 1e-12 <= found.low <= found.high <= max(differences(ours, theirs)) + 1e-12
+    assert 1 / (SAMPLES + 1) <= found.p_value <= 1
+    assert found == paired(ours, theirs, seed)
+    other_way = paired(theirs, ours, seed)
+    assert (other_way.wins, other_way.losses, other_way.p_value) == (found.losses, found.wins, found.p_value)
+    assert (other_way.low, other_way.high) == pytest.approx((-found.high, -found.low), abs=1e-9)
+
+
+def test_wins_losses_and_ties_are_counted():
+    found = paired([0.5, 0.2, 0.1 + 0.2, 1.0], [0.25, 0.4, 0.3, 0.0], 0)
+    assert (found.questions, found.wins, found.losses, found.ties) == (4, 2, 1, 1), "0.1 + 0.2 is 0.3"
+    assert found.difference == pytest.approx((0.25 - 0.2 + 0 + 1) / 4)
+
+
+def test_a_system_against_itself():
+    values = random_gains(1, 50)
+    found = paired(values, values, 0)
+    assert (found.difference, found.low, found.high, found.p_value, found.ties) == (0.0, 0.0, 0.0, 1.0, 50)
+
+
+def test_the_seed_decides():
+    ours, theirs = random_gains(1, 40), random_gains(2, 40)
+    one, other = paired(ours, theirs, 1), paired(ours, theirs, 2)
+    assert one.difference == other.difference
+    assert (one.low, one.p_value) != (other.low, other.p_value)
+
+
+def test_systems_with_other_questions_cannot_be_compared():
+    with pytest.raises(AssertionError, match="same questions"):
+        paired([0.1, 0.2], [0.1], 0)
