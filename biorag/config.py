@@ -40,7 +40,7 @@ class Config(BaseModel):
     revision: str | None = Field(None, description="revision of a Hugging Face encoder")
     precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="auto: bf16 where hardware has it")
     similarity: Literal["cosine", "dot"] | None = Field(
-        None, description="of the dense vectors; none: the index's own, cosine for a new index"
+        None, description="of the dense vectors; none: the index's own, for a new index the encoder's, else cosine"
     )
     quantize: bool = Field(False, description="keep int8 copies of the dense vectors for search")
     batch_size: int = Field(1024, ge=1, le=65_536, description="snippets written and made durable at once")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -75,6 +76,14 @@ class ModelFiles:
     revision: str
     path: Path
     sha256: str
+
+    def similarity(self) -> str | None:
+        """Return the similarity that a sentence-transformers model says it was trained for, cosine or dot."""
+        try:
+            said = json.loads((self.path / "config_sentence_transformers.json").read_bytes()).get("similarity_fn_name")
+        except (OSError, ValueError, AttributeError):
+            return None
+        return said if said in ("cosine", "dot") else None
 
 
 def find_encoder(spec: str, revision: str | None = None) -> ModelFiles:

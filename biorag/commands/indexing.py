@@ -27,7 +27,9 @@ def index(
     name: options.Name = None,
     encoder: options.Encoder = None,
     revision: Annotated[str | None, typer.Option(help="Revision of a Hugging Face encoder.")] = None,
-    similarity: Annotated[str | None, typer.Option(help="cosine or dot, for a new index.")] = None,
+    similarity: Annotated[
+        str | None, typer.Option(help="cosine or dot, for a new index; else as the encoder was trained.")
+    ] = None,
     quantize: Annotated[bool | None, typer.Option("--quantize", help="Search int8 copies, rescore exactly.")] = None,
     qdrant: options.Qdrant = None,
     batch_size: Annotated[int | None, typer.Option(help="Snippets written and made durable at once.")] = None,
@@ -59,6 +61,8 @@ def index(
     if manifest:
         check_settings(manifest, config)
     files = encoder_files(config, manifest)
+    if manifest is None and config.similarity is None:
+        store = Store(config := config.replace(similarity=files.similarity()))
     with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
         sources = find_sources(corpus, Path(spool) / "standard-input")
         rejected = RejectsFile(rejects or store.folder / "rejects.jsonl") if on_bad_line == "skip" else None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
+from contextlib import redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +25,9 @@ class ColbertAI:
     """
 
     def __init__(self, folder: Path) -> None:
-        checkpoint_class, self._config = _classes()
-        self._checkpoint = checkpoint_class(str(folder.resolve()), colbert_config=self._config(), verbose=0)
+        with redirect_stdout(io.StringIO()):  # it prints what it loads
+            checkpoint_class, config_class = _classes()
+            self._checkpoint = checkpoint_class(str(folder.resolve()), colbert_config=config_class(), verbose=0)
 
     def score(self, query: str, texts: Sequence[str]) -> Vectors:
         """Return MaxSim, summed over the query's tokens, for each text, shape (texts,)."""
@@ -34,6 +38,14 @@ class ColbertAI:
         vectors, mask = self._checkpoint.doc(*tokens, keep_dims="return_mask")
         scores = colbert_score(query_vectors, vectors, mask, config=self._checkpoint.colbert_config)
         return np.asarray(scores, dtype=np.float32)
+
+
+def largest_difference(folder: Path, model: Any, query: str, texts: Sequence[str]) -> float | None:
+    """Return how far colbert-ai's scores are from those of the model that was saved; None if it is not installed."""
+    if find_spec("colbert") is None:
+        return None
+    ours = model.similarity(model.encode_query([query]), model.encode_document(list(texts)))[0]
+    return float(np.abs(np.asarray(ours.cpu()) - ColbertAI(folder).score(query, texts)).max())
 
 
 def _classes() -> tuple[Any, Any]:

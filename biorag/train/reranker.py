@@ -27,8 +27,10 @@ from biorag.train.evaluators import METRIC, reranking_validation
 from biorag.train.folder import RunFolder
 from biorag.train.loop import Job, NoModelCard, require_rows, run
 from biorag.train.losses import OwnNegativesLoss, maxsim_scores
+from biorag.train.parity import largest_difference
 from biorag.types import OnProgress
 
+SAMPLE = 16  # passages on which a saved checkpoint is held against colbert-ai
 SCALE = 1.0  # MaxSim sums over the query's tokens, so it is spread widely enough as it is
 
 
@@ -91,6 +93,7 @@ def train_reranker(
     )
     figures = run(job, folder, config, {**facts, **described(split.training, rows)}, on_progress)
     save_model(out, model, lengths)
+    figures["difference_from_colbert_ai"] = largest_difference(out, model, rows[0].query, texts["positive"][:SAMPLE])
     return folder.finish(figures)
 
 

@@ -15,9 +15,10 @@ from sentence_transformers.sentence_transformer.modules import Normalize
 from sentence_transformers.util import cos_sim, dot_score
 
 from biorag.config import Config
-from biorag.errors import UsageError, unknown_name
+from biorag.errors import MissingError, UsageError, unknown_name
 from biorag.loading import load_model
 from biorag.models import ModelFiles
+from biorag.reranker import is_late_interaction
 from biorag.train.data import IN_BATCH, Split, columns, described, usable
 from biorag.train.evaluators import METRIC, retrieval_validation
 from biorag.train.folder import RunFolder
@@ -97,6 +98,8 @@ def train_retriever(
 
 def _model(files: ModelFiles, similarity: str, config: Config) -> SentenceTransformer:
     """Load the base in float32; for dot products without the layer that makes all vectors unit length."""
+    if is_late_interaction(files):
+        raise MissingError(f"base {files.id!r} is a late-interaction checkpoint: name a bi-encoder or a transformer")
     model = load_model(SentenceTransformer, files, "fp32")
     if similarity == "dot":
         kept = [module for module in model if not isinstance(module, Normalize)]
