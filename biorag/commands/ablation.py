@@ -68,13 +68,15 @@ def ablate(
 
 
 def _print(dataset: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    from biorag.benchmarks.ablation.report import p_text
+
     columns = ["configuration", *SHOWN, "Δ base", "p (best)", "ms"]
     shown = [
         (
             row["configuration"],
             *(f"{row['metrics'][name]:.3f}" for name in SHOWN),
             f"{row['against_base']['difference']:+.3f}",
-            "best" if row["best"] else f"{row['against_best']['p_value']:.3f}",
+            "best" if row["best"] else p_text(row["against_best"]["p_value"]),
             f"{row['ms_per_query']:.0f}",
         )
         for row in rows

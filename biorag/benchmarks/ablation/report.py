@@ -95,13 +95,18 @@ def markdown(dataset: str, rows: Sequence[Row]) -> str:
             f"{low_high[0]:.3f} – {low_high[1]:.3f}",
             f"{base['difference']:+.3f}",
             f"{base['low']:+.3f} – {base['high']:+.3f}",
-            f"{base['p_value']:.3f}",
-            "" if row["best"] else f"{row['against_best']['p_value']:.3f}",
+            p_text(base["p_value"]),
+            "" if row["best"] else p_text(row["against_best"]["p_value"]),
             "" if row["mirage"] is None else f"{row['mirage']:.3f}",
             f"{row['ms_per_query']:.0f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def p_text(p_value: float) -> str:
+    """Return a p-value as tables show it."""
+    return f"{p_value:.3f}" if p_value >= 0.001 else "<0.001"
 
 
 def csv_text(found: Mapping[str, Sequence[Row]]) -> str:
