@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ from transformers.utils import logging as transformers_logging
 from biorag.errors import MissingError
 from biorag.models import ModelFiles
 
+logger = logging.getLogger(__name__)
+
 
 def load_model(kind: Any, files: ModelFiles, precision: str) -> Any:
     """Load a sentence-transformers model class from local safetensors, never running a model's own code."""
     transformers_logging.disable_progress_bar()
+    if not logger.isEnabledFor(logging.DEBUG):
+        transformers_logging.set_verbosity_error()  # else it reports a checkpoint's projection as unexpected
     device = best_device()
     try:
         model = kind(

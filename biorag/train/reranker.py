@@ -68,12 +68,13 @@ def train_reranker(
     require_rows(rows, "to train the reranker on")
     identity = {
         "kind": "reranker",
-        "base": {"id": files.id, "sha256": files.sha256},
+        "base_sha256": files.sha256,
         "negatives": negatives,
         "distill": distill,
         "settings": config.training(),
         "data": split.fingerprint(),
     }
+    facts = {**facts, "base": files.id, **described(split.training, rows)}
     folder = RunFolder(out, identity)
     if done := folder.finished():
         return done
@@ -91,7 +92,7 @@ def train_reranker(
         evaluator=reranking_validation(split.validation, config.precision, config.seed),
         metric=METRIC,
     )
-    figures = run(job, folder, config, {**facts, **described(split.training, rows)}, on_progress)
+    figures = run(job, folder, config, facts, on_progress)
     save_model(out, model, lengths)
     figures["difference_from_colbert_ai"] = largest_difference(out, model, rows[0].query, texts["positive"][:SAMPLE])
     return folder.finish(figures)

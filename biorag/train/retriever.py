@@ -72,12 +72,13 @@ def train_retriever(
     require_rows(rows, "to train the retriever on")
     identity = {
         "kind": "retriever",
-        "base": {"id": files.id, "sha256": files.sha256},
+        "base_sha256": files.sha256,
         "negatives": negatives,
         "similarity": similarity,
         "settings": config.training(),
         "data": split.fingerprint(),
     }
+    facts = {**facts, "base": files.id, **described(split.training, rows)}
     folder = RunFolder(out, identity)
     if done := folder.finished():
         return done
@@ -91,7 +92,7 @@ def train_retriever(
         evaluator=retrieval_validation(split.validation, rows, similarity, config.precision, config.seed),
         metric=METRIC,
     )
-    figures = run(job, folder, config, {**facts, **described(split.training, rows)}, on_progress)
+    figures = run(job, folder, config, facts, on_progress)
     model.save(str(out), create_model_card=False)
     return folder.finish(figures)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from biorag.benchmarks.ablation.steps import Step
 from biorag.benchmarks.ablation.sweep import BASELINES, Cell, Sweep
 from biorag.files import sha256_of
+from biorag.indexes.manifest import installed_versions
 
 IN_BATCH = "in-batch"
 PER_QUESTION = "per-question.jsonl"
@@ -36,8 +37,8 @@ class Plan:
 
     def __init__(self, sweep: Sweep) -> None:
         self._sweep = sweep
-        # Settings come from a file that every step reads, so they are part of every key.
-        self._settings = json.dumps(sweep.settings, sort_keys=True)
+        # Settings come from a file that every step reads, so they are part of every key; so is the program.
+        self._settings = json.dumps([sweep.settings, installed_versions()], sort_keys=True)
         self._hash = cache(_hash_of)
         self._retriever = cache(self._make_retriever)
         self._index = cache(self._make_index)

@@ -15,11 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from biorag.config import PREFIX, SECRETS
 from biorag.errors import ServiceError
 from biorag.files import write_json
 from biorag.types import OnProgress
 
 logger = logging.getLogger(__name__)
+
+KEPT = tuple(f"{PREFIX}{name.upper()}" for name in SECRETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,9 @@ class Workshop:
         self._folder = folder.resolve()
         self._config_file = config_file.resolve()
         self._jobs = jobs
-        self._environment = {**os.environ, "BIORAG_HOME": str(self._folder / "home")}
+        # Settings are the sweep's alone: a variable of the user's would change results behind a step's key.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in KEPT}
+        self._environment = {**inherited, f"{PREFIX}HOME": str(self._folder / "home")}
         if jobs > 1:
             threads = max(1, (os.cpu_count() or 1) // jobs)
             self._environment |= {"OMP_NUM_THREADS": str(threads), "BIORAG_THREADS": str(threads)}
