@@ -27,7 +27,7 @@ APART = ["biorag.encoder", "biorag.reranker", "biorag.generators", "biorag.index
 MAY = {("biorag.encoder", "biorag.loading"), ("biorag.reranker", "biorag.loading")}
 
 TRAINERS = {"biorag.train.loop", "biorag.train.losses", "biorag.train.evaluators", "biorag.train.colbert"}
-STAGES = {"biorag.train.retriever", "biorag.train.reranker"}
+STAGES = {"biorag.train.retriever", "biorag.train.reranker", "biorag.train.parity"}
 OWNERS = {
     "torch": {"biorag.loading", *TRAINERS},
     "transformers": {"biorag.loading", "biorag.train.loop"},

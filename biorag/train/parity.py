@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from importlib.util import find_spec
@@ -10,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sentence_transformers import MultiVectorEncoder
 
 from biorag.errors import MissingError
+from biorag.loading import load_model
+from biorag.models import ModelFiles
 from biorag.types import Vectors
 
 
@@ -25,7 +29,8 @@ class ColbertAI:
     """
 
     def __init__(self, folder: Path) -> None:
-        with redirect_stdout(io.StringIO()):  # it prints what it loads
+        with redirect_stdout(io.StringIO()), warnings.catch_warnings():  # it prints, and is older than its libraries
+            warnings.simplefilter("ignore")
             checkpoint_class, config_class = _classes()
             self._checkpoint = checkpoint_class(str(folder.resolve()), colbert_config=config_class(), verbose=0)
 
@@ -33,17 +38,20 @@ class ColbertAI:
         """Return MaxSim, summed over the query's tokens, for each text, shape (texts,)."""
         from colbert.modeling.colbert import colbert_score
 
-        query_vectors = self._checkpoint.queryFromText([query])
-        tokens = self._checkpoint.doc_tokenizer.tensorize(list(texts))
-        vectors, mask = self._checkpoint.doc(*tokens, keep_dims="return_mask")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            query_vectors = self._checkpoint.queryFromText([query])
+            tokens = self._checkpoint.doc_tokenizer.tensorize(list(texts))
+            vectors, mask = self._checkpoint.doc(*tokens, keep_dims="return_mask")
         scores = colbert_score(query_vectors, vectors, mask, config=self._checkpoint.colbert_config)
         return np.asarray(scores, dtype=np.float32)
 
 
-def largest_difference(folder: Path, model: Any, query: str, texts: Sequence[str]) -> float | None:
-    """Return how far colbert-ai's scores are from those of the model that was saved; None if it is not installed."""
+def largest_difference(folder: Path, query: str, texts: Sequence[str]) -> float | None:
+    """Return how far colbert-ai's scores of a checkpoint are from sentence-transformers'; None without colbert-ai."""
     if find_spec("colbert") is None:
         return None
+    model = load_model(MultiVectorEncoder, ModelFiles(str(folder), "", folder, ""), "fp32")
     ours = model.similarity(model.encode_query([query]), model.encode_document(list(texts)))[0]
     return float(np.abs(np.asarray(ours.cpu()) - ColbertAI(folder).score(query, texts)).max())
 

@@ -94,7 +94,7 @@ def train_reranker(
     )
     figures = run(job, folder, config, facts, on_progress)
     save_model(out, model, lengths)
-    figures["difference_from_colbert_ai"] = largest_difference(out, model, rows[0].query, texts["positive"][:SAMPLE])
+    figures["difference_from_colbert_ai"] = largest_difference(out, rows[0].query, texts["positive"][:SAMPLE])
     return folder.finish(figures)
 
 
