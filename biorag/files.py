@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 
 def write_json(path: Path, values: Any) -> None:
@@ -16,11 +18,18 @@ def write_json(path: Path, values: Any) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically and durably, making its folder."""
+    with replacing(path) as stream:
+        stream.write(text.encode("utf-8"))
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a new file that takes the place of `path`, durably, if all of it could be written; make its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8") as stream:
-            stream.write(text)
+        with temporary.open("wb") as stream:
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)

@@ -30,8 +30,11 @@ def load_model(kind: Any, files: ModelFiles, precision: str) -> Any:
             model_kwargs={"dtype": _dtype(precision, device), "use_safetensors": True},
         )
     except Exception as error:  # loaders raise many kinds; to a user they all say: this is no such model
-        raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: {error}") from error
-    tokenizer = model.tokenizer
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: {reason}") from error
+    tokenizer, backbone = model.tokenizer, getattr(model[0], "auto_model", None)
+    if tokenizer is None or (backbone is not None and backbone.main_input_name != "input_ids"):
+        raise MissingError(f"model {files.id!r} in {files.path} reads no text: name a text encoder")
     # transformers makes up an empty vocabulary where the tokenizer's files are missing.
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: it has no tokenizer")

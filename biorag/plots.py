@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from biorag.errors import MissingError
+from biorag.files import replacing
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +40,29 @@ def write_plot(path: Path, panels: Sequence[Panel]) -> None:
         if len(panel.lines) > 1:
             axes.legend(fontsize="x-small")
     figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}")
-    figure.savefig(temporary, format="png", dpi=110)
-    temporary.replace(path)
+    with replacing(path) as stream:
+        figure.savefig(stream, format="png", dpi=110)
 
 
 def _figure(width: float) -> Any:
+    require_matplotlib()
+    from matplotlib.figure import Figure  # not through pyplot, which would look for a display
+
+    return Figure(figsize=(width, 4.5))
+
+
+def require_matplotlib() -> None:
+    """Refuse to go on without the package.
+
+    Raises
+    ------
+    MissingError
+        Naming the extra that brings it.
+    """
     try:
-        from matplotlib.figure import Figure
+        import matplotlib.figure  # noqa: F401
     except ImportError:
         raise MissingError("plots need matplotlib: run pip install 'biorag[train]'") from None
-    return Figure(figsize=(width, 4.5))  # not through pyplot, which would look for a display
 
 
 def _line(

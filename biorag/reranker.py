@@ -68,7 +68,7 @@ def _read_long_queries(transformer: Any) -> None:
 
     Shorter queries are padded as before. A clinical case of 300 tokens would lose its question otherwise.
     """
-    expansion = transformer.query_expansion
+    expansion = getattr(transformer, "query_expansion", None)
     if expansion and expansion["strategy"] == "fixed":
         transformer.query_expansion = {**expansion, "strategy": "min"}
 

@@ -17,11 +17,9 @@ SHOWN = ("success@5", "nDCG@10")  # what fits a terminal; the written tables hav
 
 
 def ablate(
-    ctx: typer.Context,
     sweep: Annotated[Path, typer.Argument(help="TOML file of the grid; docs/training.md has one to start from.")],
     out: Annotated[Path, typer.Option(help="Folder of models, indexes and results; finished steps are used again.")],
     jobs: Annotated[int, typer.Option(min=1, help="Steps that run at a time, each in a process.")] = 1,
-    seed: options.Seed = None,
     as_json: options.Json = False,
 ) -> None:
     """Train, index and measure every cell of a grid: negatives, similarity, reranker, k_init.
@@ -42,7 +40,8 @@ def ablate(
     asked = load_sweep(sweep)
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / "steps").is_dir())):
         raise MismatchError(f"{out} holds something else than a sweep: choose another --out")
-    config = options.configured(ctx)
+    (out / "steps").mkdir(parents=True, exist_ok=True)
+    seed = int(asked.settings.get("seed", 0))
     plan = Plan(asked)
     measurements = [plan.measurement(cell) for cell in (*BASELINES, *cells(asked))]
     workshop = Workshop(out, write_settings(asked, out), jobs)
@@ -51,9 +50,10 @@ def ablate(
     with show.progress("Steps", len(unique(wanted))) as advance:
         workshop.run(wanted, advance)
     names = list(measurements[0].retrieval)
-    found = {name: report.rows_of(measurements, workshop, name, config.seed) for name in names}
+    found = {name: report.rows_of(measurements, workshop, name, seed) for name in names}
     facts = {
         "sweep": asked.model_dump(mode="json"),
+        "seed": seed,
         "seconds_now": round(time.perf_counter() - started, 3),
         "seconds_of_steps": round(sum(record["seconds"] for record in map(workshop.record, unique(wanted))), 3),
         "cpus": os.cpu_count(),

@@ -144,6 +144,8 @@ def _check_retrieval(ctx: typer.Context) -> None:
             raise UsageError(f"{path} is a folder: name a file to write")
     if given["dataset"] and given["qrels"]:
         raise UsageError("DATASET and --qrels both give judgements: leave one of them out")
+    if given["held_out"] and not given["dataset"]:
+        raise UsageError("--held-out goes by the questions' texts, which judgements lack: give the folder of a DATASET")
     if not given["run"]:
         if not given["dataset"]:
             raise UsageError("give the folder of a DATASET, or --run FILE with --qrels FILE for another system's run")

@@ -18,6 +18,7 @@ from biorag.errors import UsageError, unknown_name
 if TYPE_CHECKING:
     from biorag.negatives.mining import Plan
     from biorag.negatives.triplets import Counts
+    from biorag.train.guard import Match
     from biorag.types import TrainingRow
 
 RETRIEVER = "retriever"
@@ -70,7 +71,6 @@ def mine(
 
       biorag mine pairs.jsonl --negatives random --guard benchmark.json --drop-contaminated --out random.jsonl
     """
-    from biorag.train.guard import Guard, guarded
     from biorag.train.rows import read_rows
 
     started = time.perf_counter()
@@ -78,11 +78,9 @@ def mine(
     plan = _plan(ctx, config)
     if out.is_dir():
         raise UsageError(f"{out} is a folder: name a file to write")
-    if drop_contaminated and not guard:
-        raise UsageError("--drop-contaminated needs --guard BENCHMARK: name the questions to keep out")
     with opened(config) as ready:
         rows, cleaning = read_rows(pairs, ready.index.fetch)
-        clean, _ = guarded(rows, Guard(guard), drop_contaminated) if guard else (rows, [])
+        clean, matches = kept_out(rows, guard, drop_contaminated)
         counts = _mined(clean, plan, config, ready, out)
     report = {
         "out": str(out),
@@ -90,13 +88,34 @@ def mine(
         **asdict(counts),
         "per_row_mean": round(counts.negatives / counts.rows, 2) if counts.rows else 0.0,
         "contaminated": len(rows) - len(clean),
+        "matches": [asdict(match) for match in matches],
         "input": asdict(cleaning),
         "seconds": round(time.perf_counter() - started, 3),
     }
     if as_json:
         show.print_json(report)
     else:
-        show.table(f"{plan.kind} negatives", ["", ""], [row for row in report.items() if row[0] != "input"])
+        show.table(
+            f"{plan.kind} negatives", ["", ""], [row for row in report.items() if row[0] not in ("input", "matches")]
+        )
+
+
+def kept_out(
+    rows: Sequence[TrainingRow], guards: Sequence[Path] | None, drop: bool
+) -> tuple[list[TrainingRow], list[Match]]:
+    """Return the rows without questions of the guarded benchmarks, and what matched; if not to drop, list and stop."""
+    from biorag.train.guard import ContaminationError, Guard, guarded
+
+    if not guards:
+        if drop:
+            raise UsageError("--drop-contaminated needs --guard BENCHMARK: name the questions to keep out")
+        return list(rows), []
+    try:
+        return guarded(rows, Guard(guards), drop)
+    except ContaminationError as error:
+        for match in error.matches:
+            show.err.print(f"{match.similarity:.2f}  {show.clean(match.query)}", markup=False, soft_wrap=True)
+        raise
 
 
 def _configured(ctx: typer.Context, kind: str) -> Config:

@@ -72,7 +72,7 @@ def progress(description: str, total: int | None) -> Iterator[OnProgress]:
             bar.update(task, advance=count, rate=f"{rate:,.0f}/s")
             if not err.is_terminal and now - said >= QUIET_SECONDS:
                 said = now
-                left = f" of {total:,}, {(total - done) / rate:,.0f} s left" if total else ""
+                left = f" of {total:,}, {(total - done) / rate:,.0f} s left" if total and done else ""
                 err.print(f"{description}: {done:,}{left}, {rate:,.1f}/s")
 
         yield advance

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,7 +13,7 @@ import typer
 
 from biorag.commands import options, show
 from biorag.config import Config
-from biorag.errors import UsageError, unknown_name
+from biorag.errors import unknown_name
 from biorag.models import find_encoder
 
 if TYPE_CHECKING:
@@ -148,13 +149,14 @@ def retriever(
 
       biorag train retriever data/bioasq --name pubmed --base models/pretrained --out models/retriever
     """
-    config = options.configured(ctx, name=name)
+    config = options.configured(ctx)
+    files = find_encoder(base)
     split, facts = _data(config, train, pairs, name, guard, drop_contaminated, max_positives)
     from biorag.train.loop import steps_of
     from biorag.train.retriever import train_retriever
 
     with show.progress("Steps", steps_of(len(split.training), config)) as advance:
-        manifest = train_retriever(find_encoder(base), split, config, out, facts, advance, negatives)
+        manifest = train_retriever(files, split, config, out, facts, advance, negatives)
     _print(out, manifest, as_json)
 
 
@@ -200,13 +202,14 @@ def reranker(
 
       biorag train reranker triplets.jsonl --base colbert-ir/colbertv2.0 --epochs 2 --out models/colbert
     """
-    config = options.configured(ctx, name=name)
+    config = options.configured(ctx)
+    files = find_encoder(base)
     split, facts = _data(config, train, PAIRS[0], name, guard, drop_contaminated, max_positives)
     from biorag.train.loop import steps_of
     from biorag.train.reranker import train_reranker
 
     with show.progress("Steps", steps_of(len(split.training), config)) as advance:
-        manifest = train_reranker(find_encoder(base), split, config, out, facts, advance, negatives, distill)
+        manifest = train_reranker(files, split, config, out, facts, advance, negatives, distill)
     _print(out, manifest, as_json)
 
 
@@ -220,25 +223,28 @@ def _data(
     max_positives: int | None,
 ) -> tuple[Split, dict[str, Any]]:
     """Return the rows to train and validate on, and what the manifest says of them."""
+    from biorag.commands.mining import kept_out
     from biorag.train.data import Split
-    from biorag.train.guard import Guard, guarded
     from biorag.train.rows import cap_positives, read_rows, read_title_abstract, split
 
     if pairs not in PAIRS:
         raise unknown_name("--pairs", pairs, PAIRS)
-    if drop and not guards:
-        raise UsageError("--drop-contaminated drops questions of a benchmark: name it with --guard FILE")
     if pairs == PAIRS[1]:
         from biorag.corpus.sources import find_sources
 
-        rows, cleaning = read_title_abstract(find_sources([str(path) for path in train], Path()))
+        with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
+            sources = find_sources([str(path) for path in train], Path(spool) / "standard-input")
+            rows, cleaning = read_title_abstract(sources)
     else:
         with _passages(config, name) as fetch:
             rows, cleaning = read_rows(train, fetch)
     facts: dict[str, Any] = {"data": {"files": [str(path) for path in train], "pairs": pairs, **asdict(cleaning)}}
-    if guards:
-        rows, matches = guarded(rows, Guard(guards), drop)
-        facts["guard"] = {"benchmarks": [str(path) for path in guards], "dropped": [asdict(match) for match in matches]}
+    if guards or drop:
+        rows, matches = kept_out(rows, guards, drop)
+        facts["guard"] = {
+            "benchmarks": [str(path) for path in guards or ()],
+            "dropped": [asdict(match) for match in matches],
+        }
     training, validation = split(rows, config.train_validation, config.seed)
     if max_positives:
         training = cap_positives(training, max_positives, config.seed)
@@ -272,7 +278,7 @@ def _print(out: Path, manifest: Mapping[str, Any], as_json: bool) -> None:
         ("dropped by the guard", len(manifest.get("guard", {}).get("dropped", ()))),
         ("steps", manifest["steps"]),
         ("final loss", f"{manifest['final_loss']:.4f}"),
-        (f"best {best['metric']}", f"{best['value']:.4f} at step {best['step']}" if best["value"] else "-"),
+        (f"best {best['metric']}", f"{best['value']:.4f} at step {best['step']}" if best["value"] is not None else "-"),
         ("seconds", manifest["seconds"]),
     ]
     show.table(f"{manifest['identity']['kind'].capitalize()} {out}", ["", ""], rows)

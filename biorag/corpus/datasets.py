@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biorag.errors import BadInputError, MissingError
-from biorag.files import write_text
 from biorag.text import is_whole
 from biorag.types import Question
 
@@ -51,14 +50,6 @@ def load_dataset(folder: Path, split: str = "test") -> Dataset:
         raise BadInputError(f"no question of {queries} has a judgement in {judged}: do the ids belong together?")
     asked = {question.id for question in questions}
     return Dataset(folder.resolve().name, questions, {id: found for id, found in qrels.items() if id in asked})
-
-
-def write_dataset(folder: Path, dataset: Dataset) -> None:
-    """Write `queries.jsonl` and `qrels/test.tsv`, as `load_dataset` reads them."""
-    rows = [{"_id": question.id, "text": question.text} for question in dataset.questions]
-    write_text(folder / "queries.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    lines = [f"{question}\t{id}\t{grade}\n" for question, found in dataset.qrels.items() for id, grade in found.items()]
-    write_text(folder / "qrels" / "test.tsv", QRELS_HEADER + "".join(lines))
 
 
 def read_queries(path: Path) -> Iterator[Question]:

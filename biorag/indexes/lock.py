@@ -12,26 +12,28 @@ from typing import TextIO
 
 from biorag.errors import ServiceError
 
+LOCK = "lock"
+
 
 class IndexLock:
-    """A shared (reader's) or exclusive (writer's) lock on an index folder.
+    """A shared (reader's) or exclusive (writer's) lock on a folder, an index's unless `what` says otherwise.
 
     The kernel frees it however the process ends.
 
     Raises
     ------
     ServiceError
-        At once, naming the writer that holds the index, or saying that readers do.
+        At once, naming the writer that holds the folder, or saying that readers do.
     """
 
-    def __init__(self, folder: Path, exclusive: bool) -> None:
+    def __init__(self, folder: Path, exclusive: bool, what: str = "index") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._exclusive = exclusive
-        self._file = (folder / "lock").open("a+", encoding="utf-8")
+        self._file = (folder / LOCK).open("a+", encoding="utf-8")
         if not _try(self._file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH):
             holder = self._holder()
             self._file.close()
-            raise ServiceError(f"index {folder.name!r} is being {holder}: wait for that to end, then try again")
+            raise ServiceError(f"{what} {folder.name!r} is being {holder}: wait for that to end, then try again")
         if exclusive:
             self._write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}))
 

@@ -13,7 +13,15 @@ from biorag.errors import MismatchError
 from biorag.types import EncoderIdentity
 
 FORMAT = 1
-PACKAGES = ("biorag", "qdrant-edge-py", "qdrant-client", "sentence-transformers", "torch", "llama-cpp-python")
+PACKAGES = (
+    "biorag",
+    "qdrant-edge-py",
+    "qdrant-client",
+    "sentence-transformers",
+    "transformers",
+    "torch",
+    "llama-cpp-python",
+)
 
 
 @dataclass(frozen=True, slots=True)

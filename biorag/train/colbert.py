@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import save_file
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Dense
+from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 
 from biorag.errors import MissingError
 from biorag.files import write_json
@@ -36,6 +37,41 @@ class Lengths:
     query: int
     passage: int
 
+    def within(self, model: Any) -> Lengths:
+        """Return the lengths that a model has positions for."""
+        positions = getattr(model[0].auto_model.config, "max_position_embeddings", None) or self.passage
+        return Lengths(min(self.query, positions), min(self.passage, positions))
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """ColBERT's settings besides lengths: the markers before a text, and which tokens count."""
+
+    query_marker: str = QUERY_MARKER
+    document_marker: str = DOCUMENT_MARKER
+    mask_punctuation: bool = True
+    attend: bool = False
+
+    @classmethod
+    def of(cls, model: MultiVectorEncoder) -> Style:
+        """Return the style of a late-interaction model, ColBERT's where it has none.
+
+        Raises
+        ------
+        MissingError
+            If it puts more than a marker before texts, which ColBERT's layout cannot say.
+        """
+        markers = [(model.prompts.get(name) or "").strip() for name in ("query", "document")]
+        vocabulary = model.tokenizer.get_vocab()
+        if not any(markers):
+            markers = [QUERY_MARKER, DOCUMENT_MARKER]
+        if any(marker not in vocabulary for marker in markers):
+            raise MissingError(f"the base puts {markers} before texts, but only single tokens are ColBERT's markers")
+        masks = [module for module in model if isinstance(module, MultiVectorMask)]
+        expansion = getattr(model[0], "query_expansion", None) or {}
+        masked = any(mask.skiplist_words for mask in masks)
+        return cls(markers[0], markers[1], masked, bool(expansion.get("attend")))
+
 
 def write_base(files: ModelFiles, folder: Path, lengths: Lengths, texts: Sequence[str], seed: int) -> None:
     """Write the checkpoint that training starts from: a ColBERT checkpoint's own, or a base with a new projection.
@@ -46,7 +82,8 @@ def write_base(files: ModelFiles, folder: Path, lengths: Lengths, texts: Sequenc
         If the base does not load, is no encoder transformer, or has a head that the layout cannot hold.
     """
     if is_late_interaction(files):
-        save_model(folder, load_model(MultiVectorEncoder, files, "fp32"), lengths)
+        model = load_model(MultiVectorEncoder, files, "fp32")
+        save_model(folder, model, lengths)
     else:
         _with_projection(files, folder, lengths, texts, seed)
 
@@ -60,17 +97,17 @@ def _with_projection(files: ModelFiles, folder: Path, lengths: Lengths, texts: S
     """
     base = load_model(SentenceTransformer, files, "fp32")
     backbone, tokenizer = getattr(base[0], "auto_model", None), base.tokenizer
-    if backbone is None or tokenizer.mask_token_id is None:
+    if backbone is None or backbone.config.is_encoder_decoder or tokenizer.mask_token_id is None:
         raise MissingError(f"base {files.id!r} is no masked-language encoder (BERT, MiniLM, ModernBERT …)")
     missing = [token for token in (QUERY_MARKER, DOCUMENT_MARKER) if token not in tokenizer.get_vocab()]
     if missing:
         tokenizer.add_tokens(missing, special_tokens=True)
         backbone.resize_token_embeddings(len(tokenizer))
-    longest = base.max_seq_length
+    lengths, longest = lengths.within(base), base.max_seq_length
     base.max_seq_length = lengths.passage
     projection = _projection(base, texts, seed)
     base.max_seq_length = longest  # the tokenizer's own limit, which queries may need
-    write_checkpoint(folder, backbone, tokenizer, projection, lengths)
+    write_checkpoint(folder, backbone, tokenizer, projection, lengths, Style())
 
 
 def _projection(base: SentenceTransformer, texts: Sequence[str], seed: int) -> torch.Tensor:
@@ -101,10 +138,13 @@ def save_model(folder: Path, model: MultiVectorEncoder, lengths: Lengths) -> Non
     if len(projections) != 1 or projections[0].linear.bias is not None:
         raise MissingError("the base has not one linear projection without bias, which is what ColBERT's layout holds")
     weight = projections[0].linear.weight.detach().cpu()
-    write_checkpoint(folder, model[0].auto_model, model.tokenizer, weight, lengths)
+    lengths, style = lengths.within(model), Style.of(model)
+    write_checkpoint(folder, model[0].auto_model, model.tokenizer, weight, lengths, style)
 
 
-def write_checkpoint(folder: Path, backbone: Any, tokenizer: Any, projection: torch.Tensor, lengths: Lengths) -> None:
+def write_checkpoint(
+    folder: Path, backbone: Any, tokenizer: Any, projection: torch.Tensor, lengths: Lengths, style: Style
+) -> None:
     """Write the checkpoint; `projection` has shape (dim, hidden)."""
     folder.mkdir(parents=True, exist_ok=True)
     weights = {f"{backbone.base_model_prefix}.{name}": value for name, value in backbone.state_dict().items()}
@@ -118,11 +158,11 @@ def write_checkpoint(folder: Path, backbone: Any, tokenizer: Any, projection: to
         "doc_maxlen": lengths.passage,
         "dim": projection.shape[0],
         "similarity": "cosine",
-        "mask_punctuation": True,
-        "attend_to_mask_tokens": False,
+        "mask_punctuation": style.mask_punctuation,
+        "attend_to_mask_tokens": style.attend,
         "query_token": "[Q]",
         "doc_token": "[D]",
-        "query_token_id": QUERY_MARKER,
-        "doc_token_id": DOCUMENT_MARKER,
+        "query_token_id": style.query_marker,
+        "doc_token_id": style.document_marker,
     }
     write_json(folder / "artifact.metadata", metadata)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from typing import Any
 
+from biorag.config import Config
 from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.types import TrainingRow
 
@@ -41,6 +42,26 @@ def _sha256(rows: Sequence[TrainingRow]) -> str:
     return digest.hexdigest()
 
 
+def check_negatives(negatives: str, config: Config, distill: bool = False) -> None:
+    """Refuse a kind of negatives that is unknown, or settings that do not go with it.
+
+    Raises
+    ------
+    UsageError
+        Naming the option.
+    """
+    if negatives not in NEGATIVES:
+        raise unknown_name("--negatives", negatives, NEGATIVES)
+    if distill and not config.train_hard_negatives:
+        raise UsageError("--distill learns a teacher's scores of negatives: give --hard-negatives 1 or more")
+    if negatives == IN_BATCH:
+        return
+    if not config.train_hard_negatives:
+        raise UsageError(f"--negatives {negatives} trains on mined negatives alone: give --hard-negatives 1 or more")
+    if config.train_mini_batch_size:
+        raise UsageError("--mini-batch-size caches the gradients of in-batch negatives: leave it out here")
+
+
 def usable(rows: Sequence[TrainingRow], negatives: str, count: int) -> list[TrainingRow]:
     """Return the rows that can be trained on with `count` hard negatives of each, mined as `negatives` says.
 
@@ -48,18 +69,14 @@ def usable(rows: Sequence[TrainingRow], negatives: str, count: int) -> list[Trai
 
     Raises
     ------
-    UsageError
-        If the kind is unknown, or needs mined negatives and `count` is 0.
     BadInputError
-        If rows have no mined negatives, or were mined in another way.
+        If there is no row, or rows have no mined negatives, or were mined in another way.
     """
-    if negatives not in NEGATIVES:
-        raise unknown_name("--negatives", negatives, NEGATIVES)
+    if not rows:
+        raise BadInputError("no training row is left: give more rows, or a smaller --validation")
     mined = [row for row in rows if row.negatives]
     if negatives == IN_BATCH:
         return mined if mined and count else list(rows)
-    if not count:
-        raise UsageError(f"--negatives {negatives} trains on mined negatives alone: give --hard-negatives 1 or more")
     others = {row.kind for row in mined} - {negatives, ""}
     if not mined or others:
         found = f"negatives mined as {', '.join(sorted(others))}" if others else "no mined negatives"

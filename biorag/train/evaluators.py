@@ -13,6 +13,7 @@ from sentence_transformers.multi_vector_encoder.evaluation import MultiVectorRer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
 from biorag.loading import best_device, uses_bf16
+from biorag.train.losses import SIMILARITIES
 from biorag.types import TrainingRow
 
 METRIC = "ndcg@10"
@@ -63,7 +64,7 @@ def retrieval_validation(
         corpus={text: text for text in passages},
         relevant_docs=relevant,
         main_score_function=similarity,
-        score_functions={similarity: _similarity(similarity)},
+        score_functions={similarity: SIMILARITIES[similarity]},
         write_csv=False,
     )
     return Validation(inner, precision)
@@ -91,9 +92,3 @@ def _some_questions(rows: Sequence[TrainingRow], seed: int) -> list[TrainingRow]
     random.Random(seed).shuffle(questions)
     kept = set(questions[:QUESTIONS])
     return [row for row in rows if row.query in kept]
-
-
-def _similarity(name: str) -> Any:
-    from sentence_transformers.util import cos_sim, dot_score
-
-    return {"cosine": cos_sim, "dot": dot_score}[name]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from biorag.errors import MismatchError
 from biorag.files import write_json
+from biorag.indexes.lock import LOCK, IndexLock
 
 MANIFEST = "training.json"
 CHECKPOINTS = "checkpoints"
+STATE = "trainer_state.json"
 BASE = "base"  # what a reranker starts from, in ColBERT's layout
 
 
@@ -32,6 +35,8 @@ class RunFolder:
     def finished(self) -> dict[str, Any] | None:
         """Return the manifest of a run that came to its end; None if there is still something to do.
 
+        A run that never came to a checkpoint holds nothing that could be lost, so another may take its place.
+
         Raises
         ------
         MismatchError
@@ -39,7 +44,7 @@ class RunFolder:
         """
         manifest = self.path / MANIFEST
         if not manifest.is_file():
-            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            if self.path.exists() and not (self.path.is_dir() and all(map(_is_temporary, self.path.iterdir()))):
                 raise MismatchError(f"{self.path} holds something else than a training run: choose another --out")
             return None
         try:
@@ -48,10 +53,28 @@ class RunFolder:
         except (ValueError, KeyError, TypeError) as error:
             raise MismatchError(f"{manifest} is damaged ({error}): choose another --out") from None
         wanted = json.loads(json.dumps(self.identity))
-        if known != wanted:
+        if known != wanted and (complete or self.last_checkpoint()):
             changed = ", ".join(_differences(known, wanted))
             raise MismatchError(f"{self.path} holds a run with other {changed}: choose another --out")
-        return held if complete else None
+        if not complete:
+            return None
+        self._drop_leftovers()  # of a run that was killed while it cleaned up
+        return dict(held)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes out.
+
+        Raises
+        ------
+        ServiceError
+            If another process trains into the folder.
+        """
+        lock = IndexLock(self.path, exclusive=True, what="training run")
+        try:
+            yield
+        finally:
+            lock.release()
 
     def begin(self, facts: Mapping[str, Any]) -> None:
         """Write the manifest of a run under way."""
@@ -59,9 +82,14 @@ class RunFolder:
 
     def finish(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Write and return the manifest of a run whose model lies in the folder; drop what only resuming needs."""
+        manifest = self._write(True, facts)
+        self._drop_leftovers()
+        return manifest
+
+    def _drop_leftovers(self) -> None:
+        (self.path / LOCK).unlink(missing_ok=True)
         for name in (CHECKPOINTS, BASE):
             shutil.rmtree(self.path / name, ignore_errors=True)
-        return self._write(True, facts)
 
     def _write(self, complete: bool, facts: Mapping[str, Any]) -> dict[str, Any]:
         manifest = {"complete": complete, "identity": dict(self.identity), **facts}
@@ -74,16 +102,29 @@ class RunFolder:
         return self.path / BASE
 
     def last_checkpoint(self) -> Path | None:
-        """Return the newest checkpoint that was written whole: its state file is the last to be written."""
-        found = [path for path in self.checkpoints.glob("checkpoint-*") if _is_whole(path)]
-        return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+        """Return the newest checkpoint that was written whole: its state file is the last to be written.
+
+        The state names the best checkpoint by its path; that is set right where the folder was moved.
+        """
+        found = [path for path in self.checkpoints.glob("checkpoint-*") if _state(path)]
+        last = max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+        if last and (best := _state(last).get("best_model_checkpoint")):
+            here = str(self.checkpoints / Path(best).name)
+            write_json(last / STATE, {**_state(last), "best_model_checkpoint": here})
+        return last
 
 
-def _is_whole(checkpoint: Path) -> bool:
+def _is_temporary(path: Path) -> bool:
+    """Return whether a file is the lock, or what a kill left of the manifest's first writing."""
+    return path.name == LOCK or path.name.startswith(f".{MANIFEST}.")
+
+
+def _state(checkpoint: Path) -> dict[str, Any]:
+    """Return the trainer's state of a checkpoint; empty where it was not written whole."""
     try:
-        return bool(json.loads((checkpoint / "trainer_state.json").read_bytes()))
-    except (OSError, ValueError):
-        return False
+        return dict(json.loads((checkpoint / STATE).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def _differences(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:

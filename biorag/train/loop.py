@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,25 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
 from biorag.config import Config
-from biorag.errors import BadInputError, MissingError, ServiceError
+from biorag.errors import MissingError, ServiceError
+from biorag.files import write_text
 from biorag.indexes.manifest import installed_versions
 from biorag.loading import best_device, uses_bf16
+from biorag.models import ModelFiles
+from biorag.plots import require_matplotlib
 from biorag.train.curves import curve, points, write_curves
+from biorag.train.data import Split
 from biorag.train.folder import CHECKPOINTS, RunFolder
 from biorag.types import OnProgress
 
 logger = logging.getLogger(__name__)
 
+FULL = ("allocate memory", "out of memory", "ALLOC_FAILED")  # the CPU's, MPS's and cuBLAS's words for it
 LOGGED = 100  # points on a loss curve
 MAX_GRAD_NORM = 1.0
 WEIGHT_DECAY = 0.01
+SECONDS = "seconds"  # kept in each checkpoint
+PASSAGE_PROMPTS = ("document", "passage", "corpus")  # the names that encode_document looks for, in its order
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,7 @@ class Job:
     columns: Mapping[str, Sequence[Any]]
     evaluator: Any | None
     metric: str
+    arguments_of_stage: Mapping[str, Any] = field(default_factory=dict)
 
 
 class NoModelCard:
@@ -77,7 +85,6 @@ def run(job: Job, folder: RunFolder, config: Config, facts: Mapping[str, Any], o
     trainer.remove_callback(PrinterCallback)
     watcher = _Watcher(trainer, folder.path, f"eval_{job.metric}" if job.evaluator else None, on_progress)
     trainer.add_callback(watcher)
-    started = time.perf_counter()
     with _device_errors(config):
         trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     state = trainer.state
@@ -89,7 +96,7 @@ def run(job: Job, folder: RunFolder, config: Config, facts: Mapping[str, Any], o
         "resumed_from_step": watcher.first_step,
         "final_loss": losses[-1][1] if losses else None,
         "best": {"metric": job.metric, "value": state.best_metric, "step": state.best_global_step},
-        "seconds": round(time.perf_counter() - started, 3),
+        "seconds": round(watcher.seconds(), 3),
         "hardware": hardware(config),
         "versions": installed_versions(),
     }
@@ -109,10 +116,12 @@ def _trainer(job: Job, out: Path, config: Config, resumes: bool) -> Any:
         max_grad_norm=MAX_GRAD_NORM,
         bf16=uses_bf16(config.precision),
         use_cpu=best_device() == "cpu",
+        prompts=_prompts(job),
         batch_sampler="no_duplicates",  # a question's other positives are no negatives of it
         seed=config.seed,
         data_seed=config.seed,
         logging_steps=logged,
+        logging_nan_inf_filter=False,  # else a loss that is no number is shown as the mean of those before
         save_strategy="steps",
         save_steps=saved,
         save_total_limit=2,
@@ -124,10 +133,23 @@ def _trainer(job: Job, out: Path, config: Config, resumes: bool) -> Any:
         greater_is_better=True if evaluated else None,
         report_to=[],
         disable_tqdm=True,
+        **job.arguments_of_stage,
         **({"gradient_checkpointing": True} if config.train_gradient_checkpointing else {}),
     )
+    args._n_gpu = min(args.n_gpu, 1)  # with several GPUs the library would multiply the batch behind our back
     dataset = dataset_class.from_dict(dict(job.columns))
     return job.trainer(model=job.model, args=args, train_dataset=dataset, loss=job.loss, evaluator=job.evaluator)
+
+
+def _prompts(job: Job) -> dict[str, str]:
+    """Return the prompt of each column: what searching puts before queries and passages, training must too.
+
+    ColBERT's markers are such prompts; the trainer knows of none unless it is told.
+    """
+    known = job.model.prompts
+    passage = next((known[name] for name in PASSAGE_PROMPTS if known.get(name)), "")
+    found = {name: known.get("query") or "" if name == "query" else passage for name in job.columns if name != "label"}
+    return {name: prompt for name, prompt in found.items() if prompt}
 
 
 def _intervals(rows: int, config: Config) -> tuple[int, int]:
@@ -143,6 +165,7 @@ def _datasets() -> Any:
         from datasets import Dataset, disable_progress_bars
     except ImportError:
         raise MissingError("training needs more packages: run pip install 'biorag[train]'") from None
+    require_matplotlib()  # for the curves: better known now than at the first checkpoint
     disable_progress_bars()
     return Dataset
 
@@ -156,9 +179,16 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
         self._metric = metric
         self._on_progress = on_progress
         self.first_step = 0
+        self._started = time.perf_counter()
+
+    def seconds(self) -> float:
+        """Return the time of the run, with that of the pieces before an interruption."""
+        return time.perf_counter() - self._started
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.first_step = state.global_step
+        before = self._out / CHECKPOINTS / f"checkpoint-{self.first_step}" / SECONDS
+        self._started -= float(before.read_text()) if before.is_file() else 0.0
         self._on_progress(state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -173,8 +203,8 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
             raise ServiceError(f"the loss is {loss} at step {state.global_step}: lower --learning-rate")
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.is_world_process_zero:
-            write_curves(self._out, state.log_history, self._metric)
+        write_curves(self._out, state.log_history, self._metric)
+        write_text(self._out / CHECKPOINTS / f"checkpoint-{state.global_step}" / SECONDS, str(self.seconds()))
 
 
 @contextmanager
@@ -183,7 +213,7 @@ def _device_errors(config: Config) -> Iterator[None]:
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        full = isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error)
+        full = isinstance(error, torch.OutOfMemoryError | MemoryError) or any(sign in str(error) for sign in FULL)
         if not full:
             raise
         raise ServiceError(
@@ -206,16 +236,16 @@ def hardware(config: Config) -> dict[str, Any]:
     }
 
 
-def require_rows(rows: Sequence[Any], what: str) -> None:
-    """Refuse an empty training set.
-
-    Raises
-    ------
-    BadInputError
-        Saying what is missing.
-    """
-    if not rows:
-        raise BadInputError(f"no training row is left {what}")
+def folder_of(out: Path, kind: str, files: ModelFiles, split: Split, config: Config, **how: str | bool) -> RunFolder:
+    """Return the folder of a run; `how` are the choices besides the settings that determine its result."""
+    identity = {
+        "kind": kind,
+        "base_sha256": files.sha256,
+        **how,
+        "settings": config.training(),
+        "data": split.fingerprint(),
+    }
+    return RunFolder(out, identity)
 
 
 def _command() -> list[str]:

@@ -9,14 +9,36 @@ random rows are about the mined negatives alone, so there the softmax runs over 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 from sentence_transformers.multi_vector_encoder.scoring import colbert_kd_scores
-from sentence_transformers.util import pairwise_cos_sim, pairwise_dot_score, stack_padded_token_embeddings
+from sentence_transformers.util import (
+    cos_sim,
+    dot_score,
+    pairwise_cos_sim,
+    pairwise_dot_score,
+    stack_padded_token_embeddings,
+)
 from torch import Tensor, nn
 
+FLOAT32 = 4  # bytes
 Scores = Callable[[nn.Module, list[dict[str, Tensor]]], Tensor]
+
+
+def _in_float32(similarity: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return a similarity that stays in float32 under autocast: bfloat16 tells scaled scores apart by 0.06 only."""
+
+    def compared(queries: Tensor, passages: Tensor) -> Tensor:
+        with torch.autocast(queries.device.type, enabled=False):
+            return similarity(
+                *(each.float() if each.dtype.itemsize < FLOAT32 else each for each in (queries, passages))
+            )
+
+    return compared
+
+
+# All queries against all passages: (queries, dim), (passages, dim) -> (queries, passages).
+SIMILARITIES = {"cosine": _in_float32(cos_sim), "dot": _in_float32(dot_score)}
 
 
 class OwnNegativesLoss(nn.Module):
@@ -38,19 +60,18 @@ class OwnNegativesLoss(nn.Module):
             scores * self._scale, torch.zeros(len(scores), dtype=torch.long, device=scores.device)
         )
 
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return what the model card says of the loss."""
-        return {"scale": self._scale}
-
 
 def cosine_scores(model: nn.Module, columns: list[dict[str, Tensor]]) -> Tensor:
     """Return the cosine of each query and its passages, shape (rows, passages)."""
-    return _pairwise(model, columns, pairwise_cos_sim)
+    return _pairwise(model, columns, _in_float32(pairwise_cos_sim))
 
 
 def dot_scores(model: nn.Module, columns: list[dict[str, Tensor]]) -> Tensor:
     """Return the dot product of each query and its passages, shape (rows, passages)."""
-    return _pairwise(model, columns, pairwise_dot_score)
+    return _pairwise(model, columns, _in_float32(pairwise_dot_score))
+
+
+OWN_SCORES = {"cosine": cosine_scores, "dot": dot_scores}
 
 
 def maxsim_scores(model: nn.Module, columns: list[dict[str, Tensor]]) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -17,6 +18,8 @@ from biorag.errors import MissingError
 from biorag.loading import load_model
 from biorag.models import ModelFiles
 from biorag.types import Vectors
+
+logger = logging.getLogger(__name__)
 
 
 class ColbertAI:
@@ -44,16 +47,23 @@ class ColbertAI:
             tokens = self._checkpoint.doc_tokenizer.tensorize(list(texts))
             vectors, mask = self._checkpoint.doc(*tokens, keep_dims="return_mask")
         scores = colbert_score(query_vectors, vectors, mask, config=self._checkpoint.colbert_config)
-        return np.asarray(scores, dtype=np.float32)
+        return np.asarray(scores.float().cpu(), dtype=np.float32)
 
 
 def largest_difference(folder: Path, query: str, texts: Sequence[str]) -> float | None:
-    """Return how far colbert-ai's scores of a checkpoint are from sentence-transformers'; None without colbert-ai."""
+    """Return how far colbert-ai's scores of a checkpoint are from sentence-transformers'.
+
+    None without colbert-ai, or where it fails: a checkpoint is worth keeping either way.
+    """
     if find_spec("colbert") is None:
         return None
     model = load_model(MultiVectorEncoder, ModelFiles(str(folder), "", folder, ""), "fp32")
-    ours = model.similarity(model.encode_query([query]), model.encode_document(list(texts)))[0]
-    return float(np.abs(np.asarray(ours.cpu()) - ColbertAI(folder).score(query, texts)).max())
+    ours = model.similarity(model.encode_query([query]), model.encode_document(list(texts)))[0].cpu().numpy()
+    try:
+        return float(np.abs(ours - ColbertAI(folder).score(query, texts)).max())
+    except Exception as error:  # whatever another program raises, this one's result is complete
+        logger.warning("colbert-ai could not score %s: %s", folder, error)
+        return None
 
 
 def _classes() -> tuple[Any, Any]:

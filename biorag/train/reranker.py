@@ -18,18 +18,17 @@ from sentence_transformers.multi_vector_encoder.losses import (
 )
 
 from biorag.config import Config
-from biorag.errors import UsageError
 from biorag.loading import load_model
 from biorag.models import ModelFiles
 from biorag.train.colbert import Lengths, save_model, write_base
-from biorag.train.data import IN_BATCH, Split, columns, described, usable
+from biorag.train.data import IN_BATCH, Split, check_negatives, columns, described, usable
 from biorag.train.evaluators import METRIC, reranking_validation
-from biorag.train.folder import RunFolder
-from biorag.train.loop import Job, NoModelCard, require_rows, run
+from biorag.train.loop import Job, NoModelCard, folder_of, run
 from biorag.train.losses import OwnNegativesLoss, maxsim_scores
 from biorag.train.parity import largest_difference
 from biorag.types import OnProgress
 
+PASSAGE_TOKENS = 256  # that a trained reranker reads at least; training may cut passages shorter for speed
 SAMPLE = 16  # passages on which a saved checkpoint is held against colbert-ai
 SCALE = 1.0  # MaxSim sums over the query's tokens, so it is spread widely enough as it is
 
@@ -64,47 +63,39 @@ def train_reranker(
     ------
     As `train_retriever` does; BadInputError too if rows lack the scores to distill from.
     """
+    check_negatives(negatives, config, distill)
     rows = usable(split.training, negatives, config.train_hard_negatives)
-    require_rows(rows, "to train the reranker on")
-    identity = {
-        "kind": "reranker",
-        "base_sha256": files.sha256,
-        "negatives": negatives,
-        "distill": distill,
-        "settings": config.training(),
-        "data": split.fingerprint(),
-    }
     facts = {**facts, "base": files.id, **described(split.training, rows)}
-    folder = RunFolder(out, identity)
+    folder = folder_of(out, "reranker", files, split, config, negatives=negatives, distill=distill)
     if done := folder.finished():
         return done
-    texts = columns(rows, config.train_hard_negatives, distill)
-    lengths = Lengths(config.train_query_tokens, config.train_max_tokens)
-    folder.begin(facts)
-    write_base(files, folder.base, lengths, texts["positive"], config.seed)
-    model = load_model(MultiVectorEncoder, ModelFiles(files.id, "", folder.base, files.sha256), "fp32")
-    job = Job(
-        trainer=_Trainer,
-        arguments=MultiVectorEncoderTrainingArguments,
-        model=model,
-        loss=_loss(model, negatives, distill, config),
-        columns=texts,
-        evaluator=reranking_validation(split.validation, config.precision, config.seed),
-        metric=METRIC,
-    )
-    figures = run(job, folder, config, facts, on_progress)
-    save_model(out, model, lengths)
-    figures["difference_from_colbert_ai"] = largest_difference(out, rows[0].query, texts["positive"][:SAMPLE])
-    return folder.finish(figures)
+    with folder.locked():
+        texts = columns(rows, config.train_hard_negatives, distill)
+        lengths = Lengths(config.train_query_tokens, max(config.train_max_tokens, PASSAGE_TOKENS))
+        folder.begin(facts)
+        write_base(files, folder.base, lengths, texts["positive"], config.seed)
+        model = load_model(MultiVectorEncoder, ModelFiles(files.id, "", folder.base, files.sha256), "fp32")
+        job = Job(
+            trainer=_Trainer,
+            arguments=MultiVectorEncoderTrainingArguments,
+            model=model,
+            loss=_loss(model, negatives, distill, config),
+            columns=texts,
+            evaluator=reranking_validation(split.validation, config.precision, config.seed),
+            metric=METRIC,
+            arguments_of_stage={"max_length": {"document": config.train_max_tokens}},
+        )
+        figures = run(job, folder, config, facts, on_progress)
+        save_model(out, model, lengths)
+        figures["difference_from_colbert_ai"] = largest_difference(out, rows[0].query, texts["positive"][:SAMPLE])
+        return folder.finish(figures)
 
 
 def _loss(model: MultiVectorEncoder, negatives: str, distill: bool, config: Config) -> Any:
-    if distill:
-        return MultiVectorDistillKLDivLoss(model)
     mini = config.train_mini_batch_size
+    if distill:
+        return MultiVectorDistillKLDivLoss(model, mini_batch_size=mini)
     if negatives != IN_BATCH:
-        if mini:
-            raise UsageError("--mini-batch-size caches the gradients of in-batch negatives: leave it out here")
         return OwnNegativesLoss(model, maxsim_scores, SCALE)
     if mini:
         return CachedMultiVectorMultipleNegativesRankingLoss(model, scale=SCALE, mini_batch_size=mini)

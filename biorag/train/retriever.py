@@ -12,18 +12,16 @@ from sentence_transformers.sentence_transformer.losses import (
     MultipleNegativesRankingLoss,
 )
 from sentence_transformers.sentence_transformer.modules import Normalize
-from sentence_transformers.util import cos_sim, dot_score
 
 from biorag.config import Config
-from biorag.errors import MissingError, UsageError, unknown_name
+from biorag.errors import MissingError
 from biorag.loading import load_model
 from biorag.models import ModelFiles
 from biorag.reranker import is_late_interaction
-from biorag.train.data import IN_BATCH, Split, columns, described, usable
+from biorag.train.data import IN_BATCH, Split, check_negatives, columns, described, usable
 from biorag.train.evaluators import METRIC, retrieval_validation
-from biorag.train.folder import RunFolder
-from biorag.train.loop import Job, NoModelCard, require_rows, run
-from biorag.train.losses import OwnNegativesLoss, cosine_scores, dot_scores
+from biorag.train.loop import Job, NoModelCard, folder_of, run
+from biorag.train.losses import OWN_SCORES, SIMILARITIES, OwnNegativesLoss
 from biorag.types import OnProgress
 
 # The paper's: a cosine lies between −1 and 1 and is sharpened, a dot product is taken as it is.
@@ -66,38 +64,32 @@ def train_retriever(
         If memory runs out.
     """
     similarity = config.similarity or "cosine"
-    if similarity not in SCALES:
-        raise unknown_name("--similarity", similarity, SCALES)
+    check_negatives(negatives, config)
     rows = usable(split.training, negatives, config.train_hard_negatives)
-    require_rows(rows, "to train the retriever on")
-    identity = {
-        "kind": "retriever",
-        "base_sha256": files.sha256,
-        "negatives": negatives,
-        "similarity": similarity,
-        "settings": config.training(),
-        "data": split.fingerprint(),
-    }
     facts = {**facts, "base": files.id, **described(split.training, rows)}
-    folder = RunFolder(out, identity)
+    folder = folder_of(out, "retriever", files, split, config, negatives=negatives, similarity=similarity)
     if done := folder.finished():
         return done
-    model = _model(files, similarity, config)
-    job = Job(
-        trainer=_Trainer,
-        arguments=SentenceTransformerTrainingArguments,
-        model=model,
-        loss=_loss(model, similarity, negatives, config),
-        columns=columns(rows, config.train_hard_negatives),
-        evaluator=retrieval_validation(split.validation, rows, similarity, config.precision, config.seed),
-        metric=METRIC,
-    )
-    figures = run(job, folder, config, facts, on_progress)
-    model.save(str(out), create_model_card=False)
-    return folder.finish(figures)
+    with folder.locked():
+        model = _model(files, similarity)
+        longest = model.max_seq_length
+        model.max_seq_length = min(config.train_max_tokens, longest or config.train_max_tokens)
+        job = Job(
+            trainer=_Trainer,
+            arguments=SentenceTransformerTrainingArguments,
+            model=model,
+            loss=_loss(model, similarity, negatives, config),
+            columns=columns(rows, config.train_hard_negatives),
+            evaluator=retrieval_validation(split.validation, rows, similarity, config.precision, config.seed),
+            metric=METRIC,
+        )
+        figures = run(job, folder, config, facts, on_progress)
+        model.max_seq_length = longest  # training cuts passages for speed; searching need not
+        model.save(str(out), create_model_card=False)
+        return folder.finish(figures)
 
 
-def _model(files: ModelFiles, similarity: str, config: Config) -> SentenceTransformer:
+def _model(files: ModelFiles, similarity: str) -> SentenceTransformer:
     """Load the base in float32; for dot products without the layer that makes all vectors unit length."""
     if is_late_interaction(files):
         raise MissingError(f"base {files.id!r} is a late-interaction checkpoint: name a bi-encoder or a transformer")
@@ -107,17 +99,14 @@ def _model(files: ModelFiles, similarity: str, config: Config) -> SentenceTransf
         prompts = dict(model.prompts)
         model = SentenceTransformer(modules=kept, device=str(model.device), prompts=prompts)
     model.similarity_fn_name = similarity
-    model.max_seq_length = min(config.train_max_tokens, model.max_seq_length or config.train_max_tokens)
     return model
 
 
 def _loss(model: SentenceTransformer, similarity: str, negatives: str, config: Config) -> Any:
     scale = SCALES[similarity]
     if negatives != IN_BATCH:
-        if config.train_mini_batch_size:
-            raise UsageError("--mini-batch-size caches the gradients of in-batch negatives: leave it out here")
-        return OwnNegativesLoss(model, cosine_scores if similarity == "cosine" else dot_scores, scale)
-    compared = cos_sim if similarity == "cosine" else dot_score
+        return OwnNegativesLoss(model, OWN_SCORES[similarity], scale)
+    compared = SIMILARITIES[similarity]
     if config.train_mini_batch_size:
         return CachedMultipleNegativesRankingLoss(model, scale, compared, config.train_mini_batch_size)
     return MultipleNegativesRankingLoss(model, scale, compared)

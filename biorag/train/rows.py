@@ -6,11 +6,10 @@ import hashlib
 import heapq
 import json
 import math
-import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,6 +17,7 @@ from biorag.corpus.datasets import load_dataset
 from biorag.corpus.readers import Reject, read_snippets
 from biorag.corpus.sources import BEIR_CORPUS, Source, read_lines
 from biorag.errors import BadInputError, MissingError
+from biorag.files import replacing
 from biorag.text import is_whole
 from biorag.types import Snippet, TrainingRow
 
@@ -37,7 +37,8 @@ class Cleaning:
 
     `rows` and `questions` (distinct by `normalised` text) were kept. Left out were `duplicates` of a query and
     positive that came before, rows with an `empty` side, and judgements of snippets that are `unknown`: neither
-    in the folder's corpus nor in the index.
+    in the folder's corpus nor in the index. `gold` negatives were taken out: positives of the same question in another
+    row.
     """
 
     rows: int
@@ -45,6 +46,7 @@ class Cleaning:
     duplicates: int
     empty: int
     unknown: int
+    gold: int = 0
 
 
 @dataclass(slots=True)
@@ -79,8 +81,24 @@ class _Kept:
                 f"no training row in {', '.join(names) or 'no file'}: {self.empty} had an empty side, {self.unknown} "
                 "were of snippets that neither the corpus nor the index has; give rows with a query and a positive"
             )
-        found = Cleaning(len(self.rows), len(self.questions), self.duplicates, self.empty, self.unknown)
-        return self.rows, found
+        rows = _without_gold(self.rows)
+        gold = sum(len(row.negatives) for row in self.rows) - sum(len(row.negatives) for row in rows)
+        return rows, Cleaning(len(rows), len(self.questions), self.duplicates, self.empty, self.unknown, gold)
+
+
+def _without_gold(rows: Sequence[TrainingRow]) -> list[TrainingRow]:
+    """Return the rows without negatives that are positives of the same question in another row."""
+    positives: dict[str, set[str]] = {}
+    for row in rows:
+        positives.setdefault(normalised(row.query), set()).add(normalised(row.positive))
+    found = []
+    for row in rows:
+        gold = positives[normalised(row.query)] if row.negatives else ()
+        kept = [place for place, text in enumerate(row.negatives) if normalised(text) not in gold]
+        scores = (row.scores[0], *(row.scores[1 + place] for place in kept)) if row.scores else ()
+        clean = replace(row, negatives=tuple(row.negatives[place] for place in kept), scores=scores)
+        found.append(row if len(kept) == len(row.negatives) else clean)
+    return found
 
 
 def normalised(text: str) -> str:
@@ -188,18 +206,9 @@ def _draw(seed: int, *texts: str) -> int:
 
 def write_rows(path: Path, rows: Iterable[TrainingRow]) -> None:
     """Write rows as `read_rows` reads them, one by one; the file appears when it is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as stream:
-            for row in rows:
-                stream.write(json.dumps(_record(row), ensure_ascii=False) + "\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with replacing(path) as stream:
+        for row in rows:
+            stream.write(json.dumps(_record(row), ensure_ascii=False).encode("utf-8") + b"\n")
 
 
 def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

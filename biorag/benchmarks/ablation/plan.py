@@ -70,7 +70,7 @@ class Plan:
         """Return the index a cell searches, the options it searches with, and the steps those need."""
         if cell in BASELINES:
             index = self._index(None)
-            return index, [*_named(index), "--mode", "bm25" if cell == BASELINES[0] else "dense", "--no-rerank"], []
+            return index, [*_named(index), *(["--mode", "bm25"] if cell == BASELINES[0] else []), "--no-rerank"], []
         index = self._index((cell.negatives, cell.similarity))
         if cell.reranker == "none":
             return index, [*_named(index), "--no-rerank"], []
@@ -102,7 +102,9 @@ class Plan:
             words, needs = ["--encoder", retriever.place, "--similarity", trained[1]], [retriever]
             name = f"index of {' '.join(trained)}"
         # By what it is made of, so that a sweep changed later makes another index in the same home.
-        made_of = json.dumps([words, [need.key for need in needs], self._settings, corpus])
+        made_of = json.dumps(
+            [words, [need.key for need in needs], self._settings, [*map(self._hash, self._sweep.corpus)]]
+        )
         title = f"{'-'.join(trained or ('base',))}-{hashlib.sha256(made_of.encode()).hexdigest()[:8]}"
         return self._step(name, ["index", *corpus, *words, "--name", title], needs, self._sweep.corpus)
 
@@ -122,7 +124,9 @@ class Plan:
         return self._step(f"reranker {' '.join(trained) if trained else 'independent'}", words, [mined], [])
 
     def _step(self, name: str, words: Sequence[str], needs: Sequence[Step], files: Sequence[Path]) -> Step:
-        return Step(name, tuple(words), tuple(needs), (self._settings, *map(self._hash, files)))
+        named = [Path(word) for word in words if not word.startswith("{")]  # a base, a guard, a generator's file
+        given = dict.fromkeys([*files, *(path for path in named if path.exists())])
+        return Step(name, tuple(words), tuple(needs), (self._settings, *map(self._hash, given)))
 
     def _guard(self) -> list[str]:
         guards = [word for path in self._sweep.guard for word in ("--guard", str(path))]

@@ -6,22 +6,25 @@ import hashlib
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from biorag.config import PREFIX, SECRETS
-from biorag.errors import ServiceError
+from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError, UsageError
 from biorag.files import write_json
 from biorag.types import OnProgress
 
 logger = logging.getLogger(__name__)
 
+KINDS = {kind.exit_code: kind for kind in (UsageError, BadInputError, MissingError, MismatchError, ServiceError)}
 KEPT = tuple(f"{PREFIX}{name.upper()}" for name in SECRETS)
 
 
@@ -59,6 +62,7 @@ class Workshop:
         self._folder = folder.resolve()
         self._config_file = config_file.resolve()
         self._jobs = jobs
+        self._live: set[subprocess.Popen[bytes]] = set()
         # Settings are the sweep's alone: a variable of the user's would change results behind a step's key.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in KEPT}
         self._environment = {**inherited, f"{PREFIX}HOME": str(self._folder / "home")}
@@ -84,15 +88,16 @@ class Workshop:
 
         Raises
         ------
-        ServiceError
-            With the sentence of the first step that failed; the others that run are let finish.
+        BioragError
+            With the sentence and the exit code of the first step that failed; others that run are ended, and go on
+            where they were when the sweep does.
         """
         waiting = {step.key: step for step in unique(steps)}
         done = {key for key, step in waiting.items() if self.finished(step)}
         on_progress(len(done))
         waiting = {key: step for key, step in waiting.items() if key not in done}
         running: dict[Future[None], str] = {}
-        with ThreadPoolExecutor(self._jobs) as pool:
+        with ThreadPoolExecutor(self._jobs) as pool, self._ending_together():
             while waiting or running:
                 ready = [step for step in waiting.values() if all(need.key in done for need in step.needs)]
                 for step in ready[: self._jobs - len(running)]:
@@ -102,6 +107,19 @@ class Workshop:
                     done.add(running.pop(future))
                     future.result()
                     on_progress(1)
+
+    @contextmanager
+    def _ending_together(self) -> Iterator[None]:
+        """End the commands that run when this process is interrupted, terminated, or one of them fails."""
+        before = signal.signal(signal.SIGTERM, _interrupted)
+        try:
+            yield
+        except BaseException:
+            for process in self._live:
+                process.terminate()
+            raise
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
     def command(self, step: Step) -> list[str]:
         """Return the words of a step's command."""
@@ -123,10 +141,13 @@ class Workshop:
             process = subprocess.Popen(
                 [sys.executable, "-m", *command], stdout=subprocess.PIPE, stderr=messages, env=self._environment
             )
+            self._live.add(process)
             reply, _ = process.communicate()
+            self._live.discard(process)
         if process.returncode:
             last = (log.read_text(encoding="utf-8").strip().splitlines() or ["no message"])[-1]
-            raise ServiceError(f"{step.name!r} failed: {last.removeprefix('error: ')} (all of it: {log})")
+            kind = KINDS.get(process.returncode, ServiceError)
+            raise kind(f"{step.name!r} failed: {last.removeprefix('error: ')} (all of it: {log})")
         record: Mapping[str, Any] = {
             "name": step.name,
             "command": command,
@@ -137,6 +158,10 @@ class Workshop:
 
     def _record(self, step: Step) -> Path:
         return self._folder / "steps" / f"{step.key}.json"
+
+
+def _interrupted(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def unique(steps: Iterable[Step]) -> list[Step]:

@@ -6,12 +6,12 @@ import json
 import tomllib
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from biorag.config import STARTER
-from biorag.errors import BadInputError, MissingError
+from biorag.config import STARTER, checked
+from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.files import write_text
 
 Negatives = Literal["in-batch", "bm25", "random"]
@@ -50,9 +50,30 @@ class Sweep(BaseModel):
     negatives: tuple[Negatives, ...] = ("in-batch", "bm25", "random")
     similarity: tuple[Similarity, ...] = ("cosine", "dot")
     reranker: tuple[Reranker, ...] = ("none", "untrained", "independent", "aligned")
-    k_init: tuple[int, ...] = (20, 100)
+    k_init: tuple[Annotated[int, Field(ge=1, le=10_000)], ...] = Field((20, 100), min_length=1)
     settings: dict[str, str | int | float | bool] = {}
     mirage: Mirage | None = None
+
+    @field_validator("negatives", "similarity", "reranker", "k_init")
+    @classmethod
+    def _distinct(cls, values: tuple[str | int, ...]) -> tuple[str | int, ...]:
+        return tuple(dict.fromkeys(values))
+
+    @field_validator("evaluate")
+    @classmethod
+    def _told_apart(cls, folders: tuple[Path, ...]) -> tuple[Path, ...]:
+        if len({folder.name for folder in folders}) < len(folders):
+            raise ValueError("two folders have the same name, which tables go by")
+        return folders
+
+    @field_validator("settings")
+    @classmethod
+    def _are_settings(cls, values: dict[str, str | int | float | bool]) -> dict[str, str | int | float | bool]:
+        try:
+            checked(values)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+        return values
 
 
 class Cell(NamedTuple):
