@@ -403,14 +403,12 @@ def without_text(path: Path, tokenizer: Path | None) -> Path:
 
 @STAGES
 @pytest.mark.parametrize("tokenizer", [True, False])
-@pytest.mark.xfail(strict=True, reason="an internal error: the loader takes such a model for a text encoder")
 def test_a_model_without_text_encoder(train, pairs, tiny_encoder, tmp_path, stage, tokenizer):
     base = without_text(tmp_path / "vit", tiny_encoder if tokenizer else None)
     failed(train(stage, pairs, "--out", tmp_path / "m", base=base), 4, base)
 
 
 @STAGES
-@pytest.mark.xfail(strict=True, reason="the loader's message of several paragraphs is passed on as it is")
 def test_a_model_of_an_unknown_type(train, pairs, tiny_encoder, tmp_path, stage):
     base = tmp_path / "odd"
     base.mkdir()
@@ -522,7 +520,6 @@ def test_a_run_killed_after_its_last_step_goes_on(train, mined, tmp_path, monkey
 
 
 @STAGES
-@pytest.mark.xfail(strict=True, reason="the checkpoints are removed before the manifest says that they are not needed")
 def test_a_run_killed_while_it_clears_up_goes_on(train, mined, tmp_path, monkeypatch, stage):
     def partly(path, **_):
         for weights in path.rglob("model.safetensors"):
@@ -535,14 +532,12 @@ def test_a_run_killed_while_it_clears_up_goes_on(train, mined, tmp_path, monkeyp
     assert done(train(stage, mined, "--out", tmp_path / "m", "--json"))["complete"] is True
 
 
-@pytest.mark.xfail(strict=True, reason="the half-written manifest is taken for somebody's file")
 def test_a_run_killed_before_its_first_manifest_was_whole_goes_on(train, pairs, tmp_path):
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / ".training.json.4711").write_text("{")  # as write_json leaves it
     assert done(train("retriever", pairs, "--out", tmp_path / "m", "--json"))["complete"] is True
 
 
-@pytest.mark.xfail(strict=True, reason="a trained model whose comparison fails is never finished")
 @pytest.mark.parametrize("fault", [ValueError("no such model"), ImportError("libcudart.so.12")])
 def test_a_colbert_ai_that_fails_costs_no_training(train, mined, tmp_path, monkeypatch, fault):
     """Installed, but broken, or without this kind of backbone (T5's)."""
@@ -552,7 +547,6 @@ def test_a_colbert_ai_that_fails_costs_no_training(train, mined, tmp_path, monke
     assert (found["complete"], found["difference_from_colbert_ai"]) == (True, None)
 
 
-@pytest.mark.xfail(strict=True, reason="matplotlib is asked for at the first checkpoint")
 def test_a_package_that_plots_need_is_asked_for_before_training(train, pairs, tmp_path, monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)

@@ -30,11 +30,13 @@ def _in_float32(similarity: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Ten
 
     def compared(queries: Tensor, passages: Tensor) -> Tensor:
         with torch.autocast(queries.device.type, enabled=False):
-            return similarity(
-                *(each.float() if each.dtype.itemsize < FLOAT32 else each for each in (queries, passages))
-            )
+            return similarity(_widened(queries), _widened(passages))
 
     return compared
+
+
+def _widened(vectors: Tensor) -> Tensor:
+    return vectors.float() if vectors.dtype.itemsize < FLOAT32 else vectors
 
 
 # All queries against all passages: (queries, dim), (passages, dim) -> (queries, passages).

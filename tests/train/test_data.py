@@ -189,7 +189,6 @@ def test_distilling_needs_a_score_of_every_passage(rows):
         columns(rows, 1, distill=True)
 
 
-@pytest.mark.xfail(strict=True, reason="the library's loss finds it out, and biorag calls that an internal error")
 def test_distilling_needs_more_than_the_positive():
     with pytest.raises((UsageError, BadInputError), match="--hard-negatives"):
         columns([row(1, 2, scored=True)], 0, distill=True)

@@ -350,7 +350,6 @@ def first_batch(monkeypatch, stage, base, folder):
     return [[model.tokenizer.decode(row) for row in column.tolist()] for column in columns], model
 
 
-@pytest.mark.xfail(strict=True, reason="the trainer is not told the model's prompts")
 @pytest.mark.parametrize(("stage", "base"), [("reranker", "tiny_encoder"), ("retriever", "prompted")])
 def test_a_batch_is_tokenised_as_searching_tokenises(stage, base, request, monkeypatch, tmp_path):
     """With the markers or prompts that the saved model puts before each text: else it is trained on other inputs."""

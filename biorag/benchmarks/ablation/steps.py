@@ -89,8 +89,7 @@ class Workshop:
         Raises
         ------
         BioragError
-            With the sentence and the exit code of the first step that failed; others that run are ended, and go on
-            where they were when the sweep does.
+            With the sentence and the exit code of the first step that failed; others that run are let finish.
         """
         waiting = {step.key: step for step in unique(steps)}
         done = {key for key, step in waiting.items() if self.finished(step)}
@@ -110,11 +109,11 @@ class Workshop:
 
     @contextmanager
     def _ending_together(self) -> Iterator[None]:
-        """End the commands that run when this process is interrupted, terminated, or one of them fails."""
+        """End the commands that run when this process is interrupted or terminated."""
         before = signal.signal(signal.SIGTERM, _interrupted)
         try:
             yield
-        except BaseException:
+        except KeyboardInterrupt:
             for process in self._live:
                 process.terminate()
             raise
