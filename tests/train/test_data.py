@@ -190,8 +190,8 @@ def test_distilling_needs_a_score_of_every_passage(rows):
 
 
 def test_distilling_needs_more_than_the_positive():
-    with pytest.raises((UsageError, BadInputError), match="--hard-negatives"):
-        columns([row(1, 2, scored=True)], 0, distill=True)
+    with pytest.raises(UsageError, match="--hard-negatives"):
+        check_negatives("in-batch", Config(train_hard_negatives=0), distill=True)
 
 
 def test_no_rows_give_empty_columns():

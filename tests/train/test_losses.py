@@ -333,17 +333,16 @@ def prompted(tiny_encoder, tmp_path):
 
 def first_batch(monkeypatch, stage, base, folder):
     """Return the text that each token of the first batch is, by column and row, and the trained model."""
-    module, name, train = {
-        "retriever": (retriever, "cosine_scores", retriever.train_retriever),
-        "reranker": (reranker, "maxsim_scores", reranker.train_reranker),
-    }[stage]
-    seen, scores = [], getattr(module, name)
+    train = {"retriever": retriever.train_retriever, "reranker": reranker.train_reranker}[stage]
+    scores = {"retriever": cosine_scores, "reranker": maxsim_scores}[stage]
+    seen = []
 
     def watched(model, columns):
         seen.append((model, [column["input_ids"].clone() for column in columns]))
         return scores(model, columns)
 
-    monkeypatch.setattr(module, name, watched)
+    monkeypatch.setitem(retriever.OWN_SCORES, "cosine", watched)
+    monkeypatch.setattr(reranker, "maxsim_scores", watched)
     config = Config(precision="fp32", train_max_tokens=32, train_query_tokens=12, train_batch_size=8)
     train(find_encoder(str(base)), Split(ROWS, []), config, folder, {}, lambda _: None, "bm25")
     model, columns = seen[0]

@@ -421,3 +421,16 @@ def test_the_titles_of_the_shared_snippets(shared_data):
     rows, cleaning = read_title_abstract([Source("snippets", shared_data / "pubmed" / "snippets.jsonl.gz")])
     assert cleaning == Cleaning(rows=2304, questions=2296, duplicates=0, empty=12144, unknown=0)
     assert all(row.query and row.positive_id for row in rows)
+
+
+def test_a_positive_of_the_same_question_is_no_negative(tmp_path):
+    lines = [
+        {"query": "Q one", "positive": "p1", "negative_1": "p2", "negative_2": "n", "scores": [3, 2, 1]},
+        {"query": "q ONE?", "positive": "P2.", "negative_1": "n"},
+        {"query": "q two", "positive": "p1", "negative_1": "p2"},
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    rows, cleaning = read_rows([tmp_path / "rows.jsonl"])
+    assert [row.negatives for row in rows] == [("n",), ("n",), ("p2",)]
+    assert rows[0].scores == (3, 1)
+    assert (cleaning.rows, cleaning.gold) == (3, 1)

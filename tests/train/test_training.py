@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 
 import numpy as np
@@ -305,12 +306,77 @@ def test_a_full_memory_is_one_sentence(fault, train, tiny_encoder, settings, tmp
         train(find_encoder(str(tiny_encoder)), SPLIT, settings, tmp_path / "m", {}, full)
 
 
-def test_a_loss_that_is_no_number_stops_the_run(train, tiny_encoder, settings, tmp_path):
-    config = settings.replace(train_learning_rate=0.99, train_epochs=10)
+def test_a_loss_that_is_no_number_stops_the_run(train, tiny_encoder, settings, tmp_path, monkeypatch):
+    """As a learning rate that is far too high makes it; the weights are then no numbers either."""
+    from torch import nn
+
+    from biorag.train import reranker, retriever
+
+    class Diverged(nn.Module):
+        def __init__(self, model, *_, **__):
+            super().__init__()
+            self.model = model
+
+        def forward(self, features, labels=None):
+            columns = list(features)
+            found = self.model(dict(columns[0]), **({"task": "query"} if "task" in columns[0] else {}))
+            return found["token_embeddings"].sum() * float("nan")
+
+    for module in (retriever, reranker):
+        monkeypatch.setattr(module, "OwnNegativesLoss", Diverged)
+    with pytest.raises(ServiceError, match="the loss is nan at step 1: lower --learning-rate"):
+        train(find_encoder(str(tiny_encoder)), SPLIT, settings, tmp_path / "m", {}, QUIET, "bm25")
+    assert not json.loads((tmp_path / "m" / "training.json").read_text())["complete"]
+
+
+def test_two_runs_in_one_folder(train, tiny_encoder, settings, tmp_path):
     files = find_encoder(str(tiny_encoder))
-    row = TrainingRow("liver?", "liver.", ("pain.",), kind="bm25")
-    split = Split([row, *ROWS[:60]], [])
-    try:
-        train(files, split, config, tmp_path / "m", {}, QUIET)
-    except ServiceError as error:
-        assert "lower --learning-rate" in str(error)
+    said = []
+
+    def second(_: int) -> None:
+        if not said:
+            with pytest.raises(
+                ServiceError, match=f"training run 'm' is being written by process {os.getpid()}"
+            ) as caught:
+                train(files, SPLIT, settings, tmp_path / "m", {}, QUIET)
+            said.append(str(caught.value))
+
+    train(files, SPLIT, settings, tmp_path / "m", {}, second)
+    assert said and not (tmp_path / "m" / "lock").exists()
+
+
+def test_a_run_that_moved_keeps_its_best_checkpoint(tmp_path):
+    folder = RunFolder(tmp_path, {})
+    for step in (2, 4):
+        (folder.checkpoints / f"checkpoint-{step}").mkdir(parents=True)
+        state = {"global_step": step, "best_model_checkpoint": "/elsewhere/checkpoints/checkpoint-2"}
+        (folder.checkpoints / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps(state))
+    state = json.loads((folder.last_checkpoint() / "trainer_state.json").read_text())
+    assert state == {"global_step": 4, "best_model_checkpoint": str(folder.checkpoints / "checkpoint-2")}
+
+
+def test_a_retriever_is_searched_at_the_length_of_its_base(tiny_encoder, settings, tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    longest = SentenceTransformer(str(tiny_encoder), device="cpu").max_seq_length
+    train_retriever(find_encoder(str(tiny_encoder)), SPLIT, settings, tmp_path / "m", {}, QUIET)
+    assert SentenceTransformer(str(tmp_path / "m"), device="cpu").max_seq_length == longest > 32
+
+
+def test_a_reranker_reads_what_its_base_has_positions_for(tiny_encoder, settings, tmp_path):
+    config = settings.replace(train_max_tokens=1024, train_query_tokens=500)
+    train_reranker(find_encoder(str(tiny_encoder)), SPLIT, config, tmp_path / "m", {}, QUIET)
+    metadata = json.loads((tmp_path / "m" / "artifact.metadata").read_text())
+    assert (metadata["query_maxlen"], metadata["doc_maxlen"]) == (128, 128)
+
+
+def test_a_base_keeps_its_own_markers(tiny_encoder, settings, tmp_path):
+    from biorag.train.colbert import Lengths, write_base
+
+    train_reranker(find_encoder(str(tiny_encoder)), SPLIT, settings, tmp_path / "first", {}, QUIET)
+    path = tmp_path / "first" / "artifact.metadata"
+    own = {"query_token_id": "a", "doc_token_id": "b", "mask_punctuation": False, "attend_to_mask_tokens": True}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **own}))
+    write_base(find_encoder(str(tmp_path / "first")), tmp_path / "base", Lengths(16, 32), [], 0)
+    metadata = json.loads((tmp_path / "base" / "artifact.metadata").read_text())
+    assert {key: metadata[key] for key in own} == own
