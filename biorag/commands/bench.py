@@ -68,6 +68,10 @@ def retrieval(
         bool,
         typer.Option("--held-out", help="Only the questions that training with --validation and --seed left out."),
     ] = False,
+    guard: Annotated[
+        list[Path] | None,
+        typer.Option(help="With --held-out: those too that training with this --guard dropped. Repeatable."),
+    ] = None,
     train_validation: Annotated[
         float | None, options.option("train_validation", "--validation", help="Share of questions held out.")
     ] = None,
@@ -114,7 +118,7 @@ def retrieval(
     config = options.configured(ctx)
     data = _judged(dataset, qrels)
     if held_out:
-        data = _held_out(data, config)
+        data = _held_out(data, config, guard or ())
     other = bench.score_run(data, compare) if compare else None
     if run:
         measured, how = bench.score_run(data, run), {"run": str(run)}
@@ -144,6 +148,8 @@ def _check_retrieval(ctx: typer.Context) -> None:
             raise UsageError(f"{path} is a folder: name a file to write")
     if given["dataset"] and given["qrels"]:
         raise UsageError("DATASET and --qrels both give judgements: leave one of them out")
+    if given["guard"] and not given["held_out"]:
+        raise UsageError("--guard adds to --held-out what training dropped: give both")
     if given["held_out"] and not given["dataset"]:
         raise UsageError("--held-out goes by the questions' texts, which judgements lack: give the folder of a DATASET")
     if not given["run"]:
@@ -170,10 +176,19 @@ def _judged(folder: Path | None, qrels: Path | None) -> Dataset:
     return load_qrels(qrels)
 
 
-def _held_out(data: Dataset, config: Config) -> Dataset:
+def _held_out(data: Dataset, config: Config, guards: Sequence[Path]) -> Dataset:
+    """Return the questions that training did not see: held out, or dropped as a benchmark's."""
+    from biorag.train.guard import Guard
     from biorag.train.rows import is_held_out
 
-    chosen = [each for each in data.questions if is_held_out(each.text, config.train_validation, config.seed)]
+    dropped = (
+        {match.query for match in Guard(guards).matches(each.text for each in data.questions)} if guards else set()
+    )
+    chosen = [
+        each
+        for each in data.questions
+        if each.text in dropped or is_held_out(each.text, config.train_validation, config.seed)
+    ]
     if not chosen:
         raise BadInputError(f"no question of {data.name} is held out by --validation {config.train_validation}")
     return replace(data, questions=chosen, qrels={each.id: data.qrels[each.id] for each in chosen})
