@@ -1,4 +1,4 @@
-"""Training rows: read from JSON Lines, BEIR folders or a corpus's titles; split, capped and written."""
+"""Training rows: read from JSON Lines, BEIR folders or a corpus's titles; split and capped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from biorag.corpus.datasets import load_dataset
 from biorag.corpus.readers import Reject, read_snippets
 from biorag.corpus.sources import BEIR_CORPUS, Source, read_lines
 from biorag.errors import BadInputError, MissingError
-from biorag.files import replacing
 from biorag.text import is_whole
 from biorag.types import Snippet, TrainingRow
 
@@ -204,13 +203,6 @@ def _draw(seed: int, *texts: str) -> int:
     return int.from_bytes(digest.digest(), "big")
 
 
-def write_rows(path: Path, rows: Iterable[TrainingRow]) -> None:
-    """Write rows as `read_rows` reads them, one by one; the file appears when it is whole."""
-    with replacing(path) as stream:
-        for row in rows:
-            stream.write(json.dumps(_record(row), ensure_ascii=False).encode("utf-8") + b"\n")
-
-
 def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield `(place, object)` for each line of a JSON Lines file, gzip or not; `place` names file and line.
 
@@ -344,11 +336,3 @@ def _is_number(value: Any) -> bool:
         return math.isfinite(value)
     except OverflowError:  # a whole number that no float holds
         return False
-
-
-def _record(row: TrainingRow) -> dict[str, Any]:
-    """Return a row as the object of its line; what is empty is left out."""
-    record: dict[str, Any] = {"query": row.query, "positive": row.positive}
-    record |= {f"negative_{number}": text for number, text in enumerate(row.negatives, 1)}
-    others = {"scores": row.scores, "kind": row.kind, "query_id": row.query_id, "positive_id": row.positive_id}
-    return record | {key: value for key, value in others.items() if value}
