@@ -26,6 +26,7 @@ REPORT_KEYS = {
     "without",
     "resumed",
     "contaminated",
+    "matches",
     "input",
     "seconds",
 }

@@ -133,6 +133,7 @@ def test_json_is_the_manifest_and_nothing_else(models, stage, mined, tiny_encode
         "duplicates": 0,
         "empty": 0,
         "unknown": 0,
+        "gold": 0,
     }
     settings = identity["settings"]
     assert (settings["train_batch_size"], settings["train_max_tokens"], settings["precision"]) == (8, 32, "fp32")

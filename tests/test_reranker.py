@@ -144,6 +144,7 @@ def test_the_starters_token_vectors_by_hand_and_in_bf16():
 WIDTH = 8
 QUERY_LENGTH = 12
 DOCUMENT_LENGTH = 20
+POSITIONS = 128
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["masks unattended", "masks attended"])
@@ -196,7 +197,7 @@ class Reference:
 
     def query(self, text: str):
         """All of 32 (here 12) positions count: what the text leaves is filled with `[MASK]`."""
-        ids = self._marked(text, "[unused0]", QUERY_LENGTH)
+        ids = self._marked(text, "[unused0]", POSITIONS)  # a longer query is read to its end
         masks = QUERY_LENGTH - len(ids)
         attended = [1] * len(ids) + [int(self.attend)] * masks
         return self._vectors(ids + [self.tokenizer.mask_token_id] * masks, attended)
@@ -209,7 +210,8 @@ class Reference:
         return [vector for vector, piece in zip(vectors, pieces, strict=True) if piece not in string.punctuation]
 
     def scores(self, query: str, texts: list[str]) -> list[float]:
-        return [slow_maxsim(self.query(query), self.document(text)) / QUERY_LENGTH for text in texts]
+        tokens = self.query(query)
+        return [slow_maxsim(tokens, self.document(text)) / len(tokens) for text in texts]
 
 
 @pytest.mark.parametrize("query", [QUERY, "fever", "aspirin " * 30])

@@ -108,7 +108,7 @@ def kept_out(
 
     if not guards:
         if drop:
-            raise UsageError("--drop-contaminated needs --guard BENCHMARK: name the questions to keep out")
+            raise UsageError("--drop-contaminated needs --guard FILE: name the benchmark to keep out")
         return list(rows), []
     try:
         return guarded(rows, Guard(guards), drop)

@@ -936,6 +936,7 @@ def demonstration(folder: Path, count: int) -> None:
     (folder / "ds" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
 
 
+@pytest.mark.timeout(900)  # nine processes
 def test_a_whole_sweep_and_again(tiny_encoder, tmp_path, monkeypatch):
     """Every step a real process; the second time none is started and the same is reported."""
     monkeypatch.chdir(tmp_path)
