@@ -10,7 +10,7 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from biorag.errors import MissingError
-from biorag.models import ModelFiles
+from biorag.models import ModelFiles, first_line
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +30,7 @@ def load_model(kind: Any, files: ModelFiles, precision: str) -> Any:
             model_kwargs={"dtype": _dtype(precision, device), "use_safetensors": True},
         )
     except Exception as error:  # loaders raise many kinds; to a user they all say: this is no such model
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: {reason}") from error
+        raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: {first_line(error)}") from error
     tokenizer, backbone = model.tokenizer, getattr(model[0], "auto_model", None)
     if tokenizer is None or (backbone is not None and backbone.main_input_name != "input_ids"):
         raise MissingError(f"model {files.id!r} in {files.path} reads no text: name a text encoder")

@@ -150,7 +150,7 @@ def _from_hub(repo: str, revision: str | None) -> Path:
         )
     except Exception as error:  # the hub raises its own, HTTP, OS and validation errors; all mean the same here
         raise MissingError(
-            f"model {repo!r} is no directory and cannot be had from the Hugging Face hub ({_first_line(error)})"
+            f"model {repo!r} is no directory and cannot be had from the Hugging Face hub ({first_line(error)})"
         ) from error
 
 
@@ -162,11 +162,12 @@ def _gguf_from_hub(spec: str) -> Path:
         return Path(hf_hub_download(repo, file))
     except Exception as error:  # as above
         raise MissingError(
-            f"generator hf:{spec} cannot be had from the hub ({_first_line(error)}): write hf:OWNER/REPO/FILE"
+            f"generator hf:{spec} cannot be had from the hub ({first_line(error)}): write hf:OWNER/REPO/FILE"
         ) from error
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the first line of what a library raised, or its kind where it says nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 

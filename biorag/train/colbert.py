@@ -82,8 +82,7 @@ def write_base(files: ModelFiles, folder: Path, lengths: Lengths, texts: Sequenc
         If the base does not load, is no encoder transformer, or has a head that the layout cannot hold.
     """
     if is_late_interaction(files):
-        model = load_model(MultiVectorEncoder, files, "fp32")
-        save_model(folder, model, lengths)
+        save_model(folder, load_model(MultiVectorEncoder, files, "fp32"), lengths)
     else:
         _with_projection(files, folder, lengths, texts, seed)
 

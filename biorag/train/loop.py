@@ -83,7 +83,7 @@ def run(job: Job, folder: RunFolder, config: Config, facts: Mapping[str, Any], o
     resume = folder.last_checkpoint()
     trainer = _trainer(job, folder.path, config, resumes=resume is not None)
     trainer.remove_callback(PrinterCallback)
-    watcher = _Watcher(trainer, folder.path, f"eval_{job.metric}" if job.evaluator else None, on_progress)
+    watcher = _Watcher(folder.path, f"eval_{job.metric}" if job.evaluator else None, on_progress)
     trainer.add_callback(watcher)
     with _device_errors(config):
         trainer.train(resume_from_checkpoint=str(resume) if resume else None)
@@ -173,8 +173,7 @@ def _datasets() -> Any:
 class _Watcher(TrainerCallback):  # type: ignore[misc]
     """Shows progress, writes the curves at each checkpoint, evaluates and saves after the last step."""
 
-    def __init__(self, trainer: Any, out: Path, metric: str | None, on_progress: OnProgress) -> None:
-        self._trainer = trainer
+    def __init__(self, out: Path, metric: str | None, on_progress: OnProgress) -> None:
         self._out = out
         self._metric = metric
         self._on_progress = on_progress

@@ -13,8 +13,8 @@ from biorag.benchmarks.ablation.steps import Step
 from biorag.benchmarks.ablation.sweep import BASELINES, Cell, Sweep
 from biorag.files import sha256_of
 from biorag.indexes.manifest import installed_versions
+from biorag.train.data import IN_BATCH
 
-IN_BATCH = "in-batch"
 PER_QUESTION = "per-question.jsonl"
 
 
