@@ -43,6 +43,8 @@ class Config(BaseModel):
         None, description="of the dense vectors; none: the index's own, for a new index the encoder's, else cosine"
     )
     quantize: bool = Field(False, description="keep int8 copies of the dense vectors for search")
+    store_tokens: bool = Field(False, description="keep the reranker's token vectors in a new index: faster, larger")
+    token_pooling: int = Field(1, ge=1, le=32, description="stored token vectors merged into one, by similarity")
     batch_size: int = Field(1024, ge=1, le=65_536, description="snippets written and made durable at once")
     bm25_k: float = Field(0.9, ge=0, description="BM25 term-frequency saturation of a new index")
     bm25_b: float = Field(0.4, ge=0, le=1, description="BM25 length normalisation of a new index")

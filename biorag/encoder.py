@@ -1,25 +1,25 @@
-"""The bi-encoder: one vector per text, by sentence-transformers."""
+"""The bi-encoder: one vector per text, and the token vectors it is made of, by sentence-transformers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+import torch
 from sentence_transformers import SentenceTransformer
 
+from biorag.batching import Features, Task, run, token_vectors
 from biorag.loading import load_model
 from biorag.models import ModelFiles
-from biorag.types import EncoderIdentity, Vectors
-
-BATCH = 32
+from biorag.types import Encoded, EncoderIdentity, Vectors
 
 
 class BiEncoder:
     """A sentence-transformers model; `similarity` "cosine" gives unit vectors, "dot" the model's own.
 
     `precision` "auto" computes in bfloat16 where the hardware does so natively (on CPUs: avx512_bf16 or
-    amx_bf16), else in float32. Vectors come back as float32 either way.
+    amx_bf16), else in float32. Vectors come back as float32 either way. It is a token encoder too: its token
+    vectors, of unit length, are what the reranker "encoder" compares.
 
     Raises
     ------
@@ -31,20 +31,53 @@ class BiEncoder:
         self.model = load_model(SentenceTransformer, files, precision)
         self._normalize = similarity == "cosine"
         self.identity = EncoderIdentity(files.id, files.revision, files.sha256, self._dimension())
+        self._last_queries: tuple[list[str], Encoded] = ([], Encoded(np.empty((0, 0), np.float32), []))
 
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
         """Encode questions, shape (texts, dimension)."""
-        return self._float32(self.model.encode_query(list(texts), **self._options()))
+        return self._queries(texts).vectors
 
     def encode_snippets(self, texts: Sequence[str]) -> Vectors:
         """Encode passages, shape (texts, dimension)."""
-        return self._float32(self.model.encode_document(list(texts), **self._options()))
+        return self._encode(texts, "document", with_tokens=False).vectors
 
-    def _options(self) -> dict[str, Any]:
-        return {"batch_size": BATCH, "normalize_embeddings": self._normalize, "show_progress_bar": False}
+    def encode_snippets_with_tokens(self, texts: Sequence[str]) -> Encoded:
+        """Encode passages and their tokens in one pass."""
+        return self._encode(texts, "document", with_tokens=True)
+
+    def query_tokens(self, texts: Sequence[str]) -> list[Vectors]:
+        """Return the token vectors of questions; of those just encoded they are at hand."""
+        return self._queries(texts).tokens
+
+    def snippet_tokens(self, texts: Sequence[str]) -> list[Vectors]:
+        """Return the token vectors of passages."""
+        return self._encode(texts, "document", with_tokens=True).tokens
+
+    def _queries(self, texts: Sequence[str]) -> Encoded:
+        if list(texts) != self._last_queries[0]:
+            self._last_queries = list(texts), self._encode(texts, "query", with_tokens=True)
+        return self._last_queries[1]
+
+    def _encode(self, texts: Sequence[str], task: Task, with_tokens: bool) -> Encoded:
+        def rows(features: Features) -> list[tuple[Vectors, Vectors]]:
+            vectors = features["sentence_embedding"].float()
+            vectors = torch.nn.functional.normalize(vectors, dim=-1) if self._normalize else vectors
+            tokens = (
+                [_unit(found) for found in token_vectors(features)]
+                if with_tokens
+                else [vectors[:0].numpy(force=True)] * len(vectors)
+            )
+            return list(zip(vectors.numpy(force=True), tokens, strict=True))
+
+        found = run(self.model, texts, task, rows)
+        vectors = [vector for vector, _ in found]
+        stacked = np.stack(vectors) if vectors else np.empty((0, self._dimension()), np.float32)
+        return Encoded(stacked, [tokens for _, tokens in found])
 
     def _dimension(self) -> int:
         return int(self.model.get_embedding_dimension())
 
-    def _float32(self, vectors: Any) -> Vectors:
-        return np.asarray(vectors, dtype=np.float32).reshape(-1, self._dimension())
+
+def _unit(tokens: Vectors) -> Vectors:
+    unit: Vectors = tokens / np.maximum(np.linalg.norm(tokens, axis=1, keepdims=True), 1e-12)
+    return unit

@@ -20,9 +20,11 @@ from biorag.errors import BadInputError
 from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.manifest import Manifest, SourceRecord, installed_versions
 from biorag.indexes.store import Store, check_encoder, timestamp
-from biorag.types import Encoder, Index, OnProgress, Snippet
+from biorag.types import Encoded, Index, OnProgress, Snippet
 
 logger = logging.getLogger(__name__)
+
+EncodeSnippets = Callable[[Sequence[str]], Encoded]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ def write_index(
     manifest: Manifest,
     sources: Sequence[Source],
     found: Survey,
-    load_encoder: Callable[[], Encoder],
+    load_encoder: Callable[[], EncodeSnippets],
     on_progress: OnProgress,
     rejects: OnReject | None = None,
 ) -> IndexReport:
@@ -177,10 +179,10 @@ def _still_fits(current: Manifest | None, planned: Manifest) -> Manifest:
 class _Writer:
     """Encodes and writes the snippets of a batch that the index does not hold as they are."""
 
-    def __init__(self, index: Index, load_encoder: Callable[[], Encoder]) -> None:
+    def __init__(self, index: Index, load_encoder: Callable[[], EncodeSnippets]) -> None:
         self._index = index
         self._load_encoder = load_encoder
-        self._encoder: Encoder | None = None
+        self._encode: EncodeSnippets | None = None
         self.added = self.updated = self.unchanged = 0
 
     def write(self, batch: Sequence[Snippet]) -> None:
@@ -188,8 +190,8 @@ class _Writer:
         held = self._index.digests([snippet.id for snippet in batch])
         todo = [snippet for snippet in batch if held.get(snippet.id) != snippet.digest]
         if todo:
-            self._encoder = self._encoder or self._load_encoder()
-            self._index.upsert(todo, self._encoder.encode_snippets([snippet.contents for snippet in todo]))
+            self._encode = self._encode or self._load_encoder()
+            self._index.upsert(todo, *self._encode([snippet.contents for snippet in todo]))
         updated = sum(snippet.id in held for snippet in todo)
         self.updated += updated
         self.added += len(todo) - updated

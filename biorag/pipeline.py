@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -78,75 +78,105 @@ class Retriever:
         self._config = config
 
     def search(self, query: str, limit: int | None = None, where: tuple[Condition, ...] = ()) -> Ranking:
-        """Return the best `limit` (default `config.k`) hits.
+        """Return the best `limit` (default `config.k`) hits; see `search_all`."""
+        return self.search_all([query], limit, [where])[0]
 
-        Below the reranked `k_init` the first stage's order goes on, on its own scale of scores.
+    def search_all(
+        self, queries: Sequence[str], limit: int | None = None, wheres: Sequence[tuple[Condition, ...]] = ()
+    ) -> list[Ranking]:
+        """Return the best `limit` (default `config.k`) hits of each query, every stage in one batch.
+
+        Below the reranked `k_init` the first stage's order goes on, on its own scale of scores. The times are
+        each query's share of the batch's.
+
+        Parameters
+        ----------
+        wheres : the conditions of each query; empty for none
 
         Raises
         ------
         UsageError
-            If the query is blank.
+            If a query is blank.
         """
-        if not is_whole(query):
-            raise UsageError("the query is not UTF-8: type it again")
-        if not query.strip():
-            raise UsageError("the query is empty: give some words to search for")
+        if not queries:
+            return []
+        for query in queries:
+            _check_query(query)
         limit = limit or self._config.k
         watch = Stopwatch()
         first = max(limit, self._config.k_init) if self._reranker else limit
-        candidates = self._first_stage(query, first, where, watch)
+        candidates = self._first_stage(queries, first, wheres or [()] * len(queries), watch)
         with watch.stage("fetch"):
-            snippets = self._index.fetch([scored.id for scored in candidates])
-        if self._reranker and candidates:
+            snippets = self._index.fetch(sorted({scored.id for found in candidates for scored in found}))
+        if self._reranker and any(candidates):
             with watch.stage("rerank"):
-                candidates = self._rerank(self._reranker, query, candidates, snippets)
-        watch.ms["total"] = round(sum(watch.ms.values()), 3)
-        hits = [Hit(rank, snippets[id], score) for rank, (id, score) in enumerate(candidates[:limit], 1)]
-        return Ranking(query, tuple(hits), watch.ms)
+                candidates = self._rerank(self._reranker, queries, candidates, snippets)
+        times = {stage: round(ms / max(1, len(queries)), 3) for stage, ms in watch.ms.items()}
+        times["total"] = round(sum(times.values()), 3)
+        return [
+            Ranking(query, _hits(found[:limit], snippets), dict(times))
+            for query, found in zip(queries, candidates, strict=True)
+        ]
 
-    def _first_stage(self, query: str, limit: int, where: tuple[Condition, ...], watch: Stopwatch) -> list[Scored]:
+    def _first_stage(
+        self, queries: Sequence[str], limit: int, wheres: Sequence[tuple[Condition, ...]], watch: Stopwatch
+    ) -> list[list[Scored]]:
         mode, depth = self._config.mode, max(self._config.depth, limit)
         with watch.stage("encode"):
-            vector = self._encode(query) if mode != "bm25" else None
+            vectors = self._encode(queries) if mode != "bm25" else ()
         with watch.stage("first_stage"):
-            if vector is None:
-                return self._index.search([Probe(query, limit, where)])[0]
+            asked = limit if mode != "hybrid" else depth
+            bm25 = [Probe(query, asked, where) for query, where in zip(queries, wheres, strict=True)]
+            if mode == "bm25":
+                return self._index.search(bm25)
+            dense = [Probe(vector, asked, where) for vector, where in zip(vectors, wheres, strict=True)]
             if mode == "dense":
-                return self._index.search([Probe(vector, limit, where)])[0]
-            sides = self._index.search([Probe(vector, depth, where), Probe(query, depth, where)])
-            return ranked(self._fuse(query, vector, *sides), limit)
+                return self._index.search(dense)
+            found = self._index.search(dense + bm25)
+            fused = self._fuse(dense, bm25, found[: len(dense)], found[len(dense) :])
+            return [ranked(scores, limit) for scores in fused]
 
-    def _encode(self, query: str) -> Vectors:
+    def _encode(self, queries: Sequence[str]) -> Vectors:
         assert self._encoder is not None, "dense retrieval needs an encoder"
-        vector: Vectors = self._encoder.encode_queries([query])[0]
-        return vector
+        return self._encoder.encode_queries(queries)
 
-    def _fuse(self, query: str, vector: Vectors, dense: list[Scored], bm25: list[Scored]) -> dict[str, float]:
+    def _fuse(
+        self, dense: list[Probe], bm25: list[Probe], near: list[list[Scored]], worded: list[list[Scored]]
+    ) -> list[dict[str, float]]:
+        """Return each query's fused scores; `near` answers `dense`, and `worded` answers `bm25`."""
         if self._config.fusion == "rrf":
-            return reciprocal_rank([dense, bm25], self._config.rrf_k)
-        dense_scores, bm25_scores = dict(dense), dict(bm25)
-        only_bm25 = frozenset(bm25_scores) - frozenset(dense_scores)
-        only_dense = frozenset(dense_scores) - frozenset(bm25_scores)
+            return [reciprocal_rank(list(sides), self._config.rrf_k) for sides in zip(near, worded, strict=True)]
+        dense_scores, bm25_scores = [dict(found) for found in near], [dict(found) for found in worded]
         # A candidate that one side alone found gets its true score from the other.
-        missing = [
-            (dense_scores, Probe(vector, len(only_bm25), among=only_bm25)),
-            (bm25_scores, Probe(query, len(only_dense), among=only_dense)),
-        ]
-        asked = [(scores, probe) for scores, probe in missing if probe.among]
-        if asked:
-            for (scores, _), found in zip(asked, self._index.search([probe for _, probe in asked]), strict=True):
-                scores.update(found)
-        return linear(dense_scores, bm25_scores, self._config.lambda_)
+        missing: list[tuple[dict[str, float], Probe]] = []
+        for probes, scores, others in ((dense, dense_scores, bm25_scores), (bm25, bm25_scores, dense_scores)):
+            for probe, own, other in zip(probes, scores, others, strict=True):
+                if lacking := frozenset(other) - frozenset(own):
+                    missing.append((own, Probe(probe.query, len(lacking), among=lacking)))
+        if missing:
+            for (own, _), found in zip(missing, self._index.search([probe for _, probe in missing]), strict=True):
+                own.update(found)
+        return [linear(*sides, self._config.lambda_) for sides in zip(dense_scores, bm25_scores, strict=True)]
 
     def _rerank(
-        self, reranker: Reranker, query: str, candidates: list[Scored], snippets: dict[str, Snippet]
-    ) -> list[Scored]:
-        """Order the first `k_init` by the reranker's score plus the weighted first-stage score."""
-        top, rest = candidates[: self._config.k_init], candidates[self._config.k_init :]
-        late = reranker.score(query, [snippets[scored.id].contents for scored in top])
-        weight, first_stage = self._config.interpolation, self._comparable(top)
-        scores = [float(score) + weight * first for score, first in zip(late, first_stage, strict=True)]
-        return ranked(Scored(scored.id, score) for scored, score in zip(top, scores, strict=True)) + rest
+        self,
+        reranker: Reranker,
+        queries: Sequence[str],
+        candidates: list[list[Scored]],
+        snippets: dict[str, Snippet],
+    ) -> list[list[Scored]]:
+        """Order each query's first `k_init` by the reranker's score plus the weighted first-stage score."""
+        tops = [found[: self._config.k_init] for found in candidates]
+        late = reranker.score_all(queries, [[snippets[scored.id] for scored in top] for top in tops])
+        reordered = []
+        for found, top, scores in zip(candidates, tops, late, strict=True):
+            first_stage = self._comparable(top) if top else []
+            summed = [
+                Scored(scored.id, float(score) + self._config.interpolation * first)
+                for scored, score, first in zip(top, scores, first_stage, strict=True)
+            ]
+            reordered.append(ranked(summed) + found[len(top) :])
+        return reordered
 
     def _comparable(self, top: list[Scored]) -> list[float]:
         """Return first-stage scores on the scale of a cosine, so that they can be added to a mean MaxSim."""
@@ -157,6 +187,17 @@ class Retriever:
         if config.similarity == "dot" or (config.mode == "hybrid" and config.fusion == "rrf"):
             return min_max(scores)
         return scores
+
+
+def _check_query(query: str) -> None:
+    if not is_whole(query):
+        raise UsageError("the query is not UTF-8: type it again")
+    if not query.strip():
+        raise UsageError("the query is empty: give some words to search for")
+
+
+def _hits(found: list[Scored], snippets: dict[str, Snippet]) -> tuple[Hit, ...]:
+    return tuple(Hit(rank, snippets[id], score) for rank, (id, score) in enumerate(found, 1))
 
 
 class Answerer:

@@ -8,52 +8,99 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sentence_transformers import MultiVectorEncoder, SentenceTransformer
-from sentence_transformers.base.modules import Normalize
-from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+import torch
+from sentence_transformers import MultiVectorEncoder
+from sentence_transformers.multi_vector_encoder.modules import HierarchicalTokenPooling
 
+from biorag.batching import run, token_vectors
 from biorag.errors import MissingError
 from biorag.loading import load_model
 from biorag.models import ModelFiles
-from biorag.types import Vectors
+from biorag.types import Index, Probe, Snippet, TokenEncoder, Vectors
 
-BATCH = 32
 MULTI_VECTOR = ("MultiVectorEncoder", "ColBERT")  # as sentence-transformers and PyLate save them
 
 
 class LateInteraction:
-    """Scores snippets by their mean MaxSim to the query's tokens."""
+    """Scores snippets by their mean MaxSim to the query's tokens, encoding both."""
 
-    def __init__(self, model: MultiVectorEncoder, name: str) -> None:
-        self._model = model
-        self.name = name
-
-    @classmethod
-    def over_encoder(cls, model: SentenceTransformer, name: str) -> LateInteraction:
-        """Compare a bi-encoder's own token vectors, normalised and without projection; loads nothing new."""
-        modules = [model[0], MultiVectorMask(), Normalize(module_input_name="token_embeddings")]
-        return cls(MultiVectorEncoder(modules=modules, device=str(model.device), prompts=dict(model.prompts)), name)
-
-    @classmethod
-    def load(cls, files: ModelFiles, precision: str = "auto") -> LateInteraction:
-        """Load a ColBERT checkpoint, Stanford's (`HF_ColBERT`) or a sentence-transformers directory.
-
-        Raises
-        ------
-        MissingError
-            If the directory is a bare transformer, whose projection would be random, or does not load.
-        """
-        if not is_late_interaction(files):
-            raise MissingError(f"reranker {files.id!r} is no ColBERT checkpoint: it has no trained projection")
-        model = load_model(MultiVectorEncoder, files, precision)
-        _read_long_queries(model[0])
-        return cls(model, files.id)
+    def __init__(self, encoder: TokenEncoder) -> None:
+        self._encoder = encoder
 
     def score(self, query: str, texts: Sequence[str]) -> Vectors:
         """Return one score per text, shape (texts,)."""
-        options = {"batch_size": BATCH, "convert_to_numpy": True, "show_progress_bar": False}
-        query_tokens = self._model.encode_query([query], **options)[0]
-        return mean_maxsim(query_tokens, self._model.encode_document(list(texts), **options))
+        return mean_maxsim(self._encoder.query_tokens([query])[0], self._encoder.snippet_tokens(texts))
+
+    def score_all(self, queries: Sequence[str], candidates: Sequence[Sequence[Snippet]]) -> list[Vectors]:
+        """Return each query's scores of its candidates; a snippet that several queries found is encoded once."""
+        texts = {snippet.contents for found in candidates for snippet in found}
+        listed = sorted(texts)
+        tokens = dict(zip(listed, self._encoder.snippet_tokens(listed), strict=True))
+        return [
+            mean_maxsim(query, [tokens[snippet.contents] for snippet in found])
+            for query, found in zip(self._encoder.query_tokens(queries), candidates, strict=True)
+        ]
+
+
+class StoredLateInteraction:
+    """Scores snippets by the token vectors that the index holds of them: only queries are encoded.
+
+    `encoder` is the one those vectors are from.
+    """
+
+    def __init__(self, encoder: TokenEncoder, index: Index) -> None:
+        self._encoder = encoder
+        self._index = index
+
+    def score_all(self, queries: Sequence[str], candidates: Sequence[Sequence[Snippet]]) -> list[Vectors]:
+        """Return each query's scores of its candidates, the mean MaxSim as the engine computes it."""
+        scores = [np.zeros(len(found), np.float32) for found in candidates]
+        asked = [place for place, found in enumerate(candidates) if found]
+        tokens = self._encoder.query_tokens(queries)
+        probes = [
+            Probe(tokens[place], len(candidates[place]), among=frozenset(snippet.id for snippet in candidates[place]))
+            for place in asked
+        ]
+        for place, found in zip(asked, self._index.search(probes) if probes else (), strict=True):
+            by_id = dict(found)
+            scores[place][:] = [by_id[snippet.id] / len(tokens[place]) for snippet in candidates[place]]
+        return scores
+
+
+class ColBERT:
+    """The token vectors of a ColBERT checkpoint, Stanford's (`HF_ColBERT`) or a sentence-transformers directory.
+
+    Raises
+    ------
+    MissingError
+        If the directory is a bare transformer, whose projection would be random, or does not load.
+    """
+
+    def __init__(self, files: ModelFiles, precision: str = "auto") -> None:
+        if not is_late_interaction(files):
+            raise MissingError(f"reranker {files.id!r} is no ColBERT checkpoint: it has no trained projection")
+        self._model = load_model(MultiVectorEncoder, files, precision)
+        _read_long_queries(self._model[0])
+
+    def query_tokens(self, texts: Sequence[str]) -> list[Vectors]:
+        """Return the token vectors of queries, with those of their expansion."""
+        return run(self._model, texts, "query", token_vectors)
+
+    def snippet_tokens(self, texts: Sequence[str]) -> list[Vectors]:
+        """Return the token vectors of passages, without those that the checkpoint masks."""
+        return run(self._model, texts, "document", token_vectors)
+
+
+def pooled(tokens: Sequence[Vectors], factor: int) -> list[Vectors]:
+    """Return each text's token vectors merged to a share of 1/`factor`, near ones together.
+
+    Source: hierarchical token pooling (Clavié et al. 2024, arXiv 2409.14683).
+    """
+    if factor == 1:
+        return list(tokens)
+    pooling = HierarchicalTokenPooling(pool_factor=factor)
+    merged = pooling.pool([torch.from_numpy(found) for found in tokens], task="document")
+    return [found.numpy() for found in merged]
 
 
 def is_late_interaction(files: ModelFiles) -> bool:

@@ -157,7 +157,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One first-stage request: a dense vector, or a text for BM25.
+    """One request: a dense vector, a text for BM25, or a query's token vectors (tokens, dim) for MaxSim.
 
     `where` must all hold; `among` restricts the search to these snippet ids and makes it exact.
     """
@@ -174,6 +174,13 @@ class Prompt:
 
     system: str
     user: str
+
+
+class Encoded(NamedTuple):
+    """Texts' vectors, (texts, dimension), and each text's token vectors, (its tokens, token dimension)."""
+
+    vectors: Vectors
+    tokens: list[Vectors]
 
 
 class Generation(NamedTuple):
@@ -195,13 +202,21 @@ class Encoder(Protocol):
         """Encode passages, with the model's document prompt if it has one."""
 
 
+class TokenEncoder(Protocol):
+    """Turns texts into a vector per token, for late interaction."""
+
+    def query_tokens(self, texts: Sequence[str]) -> list[Vectors]:
+        """Return a (tokens, dim) array for each question."""
+
+    def snippet_tokens(self, texts: Sequence[str]) -> list[Vectors]:
+        """Return a (tokens, dim) array for each passage."""
+
+
 class Reranker(Protocol):
-    """Scores candidates against a query; larger is better."""
+    """Scores candidates against queries; larger is better."""
 
-    name: str
-
-    def score(self, query: str, texts: Sequence[str]) -> Vectors:
-        """Return one score per text, shape (texts,)."""
+    def score_all(self, queries: Sequence[str], candidates: Sequence[Sequence[Snippet]]) -> list[Vectors]:
+        """Return each query's scores of its candidates, shape (candidates,)."""
 
 
 class Index(Protocol):
@@ -225,8 +240,14 @@ class Index(Protocol):
     def ids(self) -> Iterator[str]:
         """Yield every snippet's id, in an order that stays the same while nothing is written."""
 
-    def upsert(self, snippets: Sequence[Snippet], vectors: Vectors) -> None:
-        """Add or replace snippets; durable when it returns. `vectors`: (snippets, dimension)."""
+    def upsert(self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors] = ()) -> None:
+        """Add or replace snippets; durable when it returns.
+
+        Parameters
+        ----------
+        vectors : (snippets, dimension)
+        tokens : one (tokens, dim) array a snippet, for an index that keeps them
+        """
 
     def optimize(self) -> None:
         """Build the search structures; safe to repeat."""

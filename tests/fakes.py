@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from biorag.types import EncoderIdentity, Generation, Prompt, Vectors
+from biorag.types import EncoderIdentity, Generation, Prompt, Snippet, Vectors
 
 
 class HashEncoder:
@@ -38,7 +38,11 @@ class HashEncoder:
 class OverlapReranker:
     """Scores a text by the share of the query's words in it."""
 
-    name = "overlap"
+    def score_all(self, queries: Sequence[str], candidates: Sequence[Sequence[Snippet]]) -> list[Vectors]:
+        return [
+            self.score(query, [snippet.contents for snippet in found])
+            for query, found in zip(queries, candidates, strict=True)
+        ]
 
     def score(self, query: str, texts: Sequence[str]) -> Vectors:
         words = set(re.findall(r"\w+", query.lower()))

@@ -645,7 +645,7 @@ def test_a_trained_encoder_is_indexed_with_its_similarity(models, home, tmp_path
 
 def test_hits_are_reordered_by_the_trained_reranker(models, home):
     from biorag.models import find_encoder
-    from biorag.reranker import LateInteraction
+    from biorag.reranker import ColBERT, LateInteraction
 
     reranker, _ = models["reranker"]
     query = PAIRS[3]["query"]
@@ -656,7 +656,7 @@ def test_hits_are_reordered_by_the_trained_reranker(models, home):
     found = done(invoke("--config", config, "search", query, *settings, "--reranker", reranker, home=home))["hits"]
     assert {hit["id"] for hit in found} == {hit["id"] for hit in plain}
     texts = {hit["id"]: hit["content"] for hit in plain}
-    scores = LateInteraction.load(find_encoder(str(reranker))).score(query, list(texts.values()))
+    scores = LateInteraction(ColBERT(find_encoder(str(reranker)))).score(query, list(texts.values()))
     expected = dict(zip(texts, scores, strict=True))
     assert {hit["id"]: hit["score"] for hit in found} == pytest.approx(expected, abs=1e-4)
     assert [hit["id"] for hit in found] != [hit["id"] for hit in plain]

@@ -25,8 +25,8 @@ from biorag.indexes import server
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import SourceRecord
 from biorag.indexes.store import Store
-from biorag.indexing import IndexReport, RejectsFile, Survey, survey, write_index
-from biorag.types import Probe, Snippet
+from biorag.indexing import EncodeSnippets, IndexReport, RejectsFile, Survey, survey, write_index
+from biorag.types import Encoded, Probe, Snippet
 
 pytestmark = pytest.mark.filterwarnings("ignore:Local mode performs exact")
 
@@ -57,9 +57,9 @@ class Run:
             self.store, manifest, sources, self.survey, self._load, self._written, (lambda _: None) if skip else None
         )
 
-    def _load(self) -> HashEncoder:
+    def _load(self) -> EncodeSnippets:
         self.loads += 1
-        return self.encoder
+        return lambda texts: Encoded(self.encoder.encode_snippets(texts), [])
 
     def _checked(self, count: int) -> None:
         self.checked += count

@@ -17,19 +17,26 @@ LAYERS = [
     ["biorag", "biorag.types", "biorag.errors", "biorag.text"],
     ["biorag.config", "biorag.filters", "biorag.files", "biorag.plots"],
     ["biorag.models", "biorag.fusion", "biorag.evidence", "biorag.prompts", "biorag.corpus", "biorag.demo"],
-    ["biorag.loading", "biorag.encoder", "biorag.reranker", "biorag.generators", "biorag.indexes"],
+    ["biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker", "biorag.generators", "biorag.indexes"],
     ["biorag.pipeline", "biorag.indexing", "biorag.negatives", "biorag.train"],
     ["biorag.benchmarks"],
     ["biorag.commands", "biorag.cli", "biorag.__main__"],
 ]
 # One heavy library each, none imports another; both model classes may use the common loader.
-APART = ["biorag.encoder", "biorag.reranker", "biorag.generators", "biorag.indexes", "biorag.loading"]
-MAY = {("biorag.encoder", "biorag.loading"), ("biorag.reranker", "biorag.loading")}
+APART = [
+    "biorag.encoder",
+    "biorag.reranker",
+    "biorag.generators",
+    "biorag.indexes",
+    "biorag.loading",
+    "biorag.batching",
+]
+MAY = {(model, common) for model in APART[:2] for common in ("biorag.loading", "biorag.batching")}
 
 TRAINERS = {"biorag.train.loop", "biorag.train.losses", "biorag.train.evaluators", "biorag.train.colbert"}
 STAGES = {"biorag.train.retriever", "biorag.train.reranker", "biorag.train.parity"}
 OWNERS = {
-    "torch": {"biorag.loading", *TRAINERS},
+    "torch": {"biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker", *TRAINERS},
     "transformers": {"biorag.loading", "biorag.train.loop"},
     "sentence_transformers": {"biorag.encoder", "biorag.reranker", *TRAINERS, *STAGES} - {"biorag.train.loop"},
     "safetensors": {"biorag.train.colbert"},

@@ -683,3 +683,21 @@ def test_the_hits_are_those_of_the_retriever(answerer, library, plain):
     expected = Retriever(library, None, None, plain).search(ASKED).hits
     assert all(isinstance(hit, Hit) for hit in expected)
     assert answerer(None).answer(OPEN).hits == expected
+
+
+@pytest.mark.parametrize("mode", ["bm25", "dense", "hybrid"])
+@pytest.mark.parametrize("rerank", [False, True])
+def test_a_batch_of_queries_gives_what_they_give_one_by_one(index, settings, mode, rerank):
+    queries = [QUERY, "fever", "nothing-of-the-kind", "liver heart gene", QUERY]
+    wheres = [(), parse_filter("year>=2010"), (), parse_filter("year>=3000"), ()]
+    retriever = Retriever(index, ENCODER, OverlapReranker() if rerank else None, settings.replace(mode=mode, k_init=4))
+    together = retriever.search_all(queries, 6, wheres)
+    assert [ranking.query for ranking in together] == queries
+    for ranking, query, where in zip(together, queries, wheres, strict=True):
+        assert pairs(ranking) == pairs(retriever.search(query, 6, where))
+    assert retriever.search_all([]) == []
+
+
+def test_a_batch_with_a_blank_query_is_refused_whole(index, settings):
+    with pytest.raises(UsageError, match="empty"):
+        Retriever(index, ENCODER, None, settings).search_all([QUERY, " "])

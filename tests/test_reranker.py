@@ -12,10 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from biorag.config import Config
 from biorag.encoder import BiEncoder
 from biorag.errors import MissingError
+from biorag.indexes.manifest import TokenParameters
+from biorag.indexes.store import Store
 from biorag.models import find_encoder
-from biorag.reranker import LateInteraction, mean_maxsim
+from biorag.reranker import ColBERT, LateInteraction, StoredLateInteraction, mean_maxsim, pooled
+from biorag.types import Snippet
 
 QUERY = "aspirin for fever and pain?"
 TEXTS = [
@@ -92,8 +96,7 @@ def by_hand(model, query: str, texts: list[str]) -> list[float]:
 
 
 def test_over_encoder_compares_the_encoders_token_vectors(tiny):
-    reranker = LateInteraction.over_encoder(tiny.model, "encoder")
-    assert reranker.name == "encoder"
+    reranker = LateInteraction(tiny)
     scores = reranker.score(QUERY, TEXTS)
     assert scores.shape == (len(TEXTS),)
     np.testing.assert_allclose(scores, by_hand(tiny.model, QUERY, TEXTS), atol=1e-4)
@@ -101,12 +104,12 @@ def test_over_encoder_compares_the_encoders_token_vectors(tiny):
 
 
 def test_a_text_against_itself_scores_one(tiny):
-    reranker = LateInteraction.over_encoder(tiny.model, "encoder")
+    reranker = LateInteraction(tiny)
     np.testing.assert_allclose(reranker.score("aspirin lowers fever", ["aspirin lowers fever"]), [1.0], atol=1e-5)
 
 
 def test_scores_do_not_depend_on_the_other_texts(tiny):
-    reranker = LateInteraction.over_encoder(tiny.model, "encoder")
+    reranker = LateInteraction(tiny)
     many = TEXTS * 10
     together = reranker.score(QUERY, many)
     alone = [reranker.score(QUERY, [text])[0] for text in TEXTS]
@@ -114,12 +117,12 @@ def test_scores_do_not_depend_on_the_other_texts(tiny):
 
 
 def test_no_texts_give_no_scores(tiny):
-    assert LateInteraction.over_encoder(tiny.model, "encoder").score(QUERY, []).shape == (0,)
+    assert LateInteraction(tiny).score(QUERY, []).shape == (0,)
 
 
 def test_the_bi_encoder_is_left_as_it_was(tiny):
     before = tiny.encode_snippets(TEXTS)
-    LateInteraction.over_encoder(tiny.model, "encoder").score(QUERY, TEXTS)
+    LateInteraction(tiny).score(QUERY, TEXTS)
     np.testing.assert_array_equal(tiny.encode_snippets(TEXTS), before)
 
 
@@ -131,11 +134,11 @@ def test_the_starters_token_vectors_by_hand_and_in_bf16():
     ]
     query = "Which vitamin prevents neuropathy under isoniazid?"
     files = find_encoder("starter")
-    model = BiEncoder(files, "cosine", "fp32").model
-    scores = LateInteraction.over_encoder(model, "encoder").score(query, texts)
-    np.testing.assert_allclose(scores, by_hand(model, query, texts), atol=1e-4)
+    encoder = BiEncoder(files, "cosine", "fp32")
+    scores = LateInteraction(encoder).score(query, texts)
+    np.testing.assert_allclose(scores, by_hand(encoder.model, query, texts), atol=1e-4)
     assert scores[0] > scores[1] + 0.1
-    rough = LateInteraction.over_encoder(BiEncoder(files, "cosine", "bf16").model, "encoder").score(query, texts)
+    rough = LateInteraction(BiEncoder(files, "cosine", "bf16")).score(query, texts)
     np.testing.assert_allclose(rough, scores, atol=0.02)
 
 
@@ -217,8 +220,7 @@ class Reference:
 @pytest.mark.parametrize("query", [QUERY, "fever", "aspirin " * 30])
 def test_a_stanford_checkpoint_scores_as_colbert_defines(stanford, query):
     folder, reference = stanford
-    reranker = LateInteraction.load(find_encoder(str(folder)), "fp32")
-    assert reranker.name == str(folder)
+    reranker = LateInteraction(ColBERT(find_encoder(str(folder)), "fp32"))
     np.testing.assert_allclose(reranker.score(query, TEXTS), reference.scores(query, TEXTS), atol=1e-4)
 
 
@@ -227,7 +229,7 @@ def test_a_saved_multi_vector_encoder_scores_the_same(stanford, tmp_path):
 
     folder, reference = stanford
     MultiVectorEncoder(str(folder), device="cpu").save(str(tmp_path / "saved"))
-    reranker = LateInteraction.load(find_encoder(str(tmp_path / "saved")), "fp32")
+    reranker = LateInteraction(ColBERT(find_encoder(str(tmp_path / "saved")), "fp32"))
     np.testing.assert_allclose(reranker.score(QUERY, TEXTS), reference.scores(QUERY, TEXTS), atol=1e-4)
 
 
@@ -243,7 +245,7 @@ def bare_transformer(encoder, folder):
 def test_a_bare_transformer_is_refused(tiny_encoder, tmp_path):
     folder = bare_transformer(tiny_encoder, tmp_path / "bare")
     with pytest.raises(MissingError, match="no ColBERT checkpoint") as caught:
-        LateInteraction.load(find_encoder(str(folder)), "fp32")
+        LateInteraction(ColBERT(find_encoder(str(folder)), "fp32"))
     assert caught.value.exit_code == 4
     assert str(folder) in str(caught.value)
 
@@ -251,7 +253,7 @@ def test_a_bare_transformer_is_refused(tiny_encoder, tmp_path):
 def test_a_bi_encoder_is_refused_since_its_projection_would_be_random(tiny_encoder):
     """sentence-transformers would take it and put an untrained projection on top."""
     with pytest.raises(MissingError, match="no ColBERT checkpoint"):
-        LateInteraction.load(find_encoder(str(tiny_encoder)), "fp32")
+        LateInteraction(ColBERT(find_encoder(str(tiny_encoder)), "fp32"))
 
 
 @pytest.mark.parametrize("damage", ["garbage", "no projection"])
@@ -267,7 +269,7 @@ def test_a_broken_checkpoint_is_refused_in_one_sentence(stanford, tmp_path, dama
         kept = {name: value for name, value in load_file(weights).items() if name != "linear.weight"}
         save_file(kept, str(weights), metadata={"format": "pt"})
     with pytest.raises(MissingError) as caught:
-        LateInteraction.load(find_encoder(str(folder)), "fp32")
+        LateInteraction(ColBERT(find_encoder(str(folder)), "fp32"))
     assert str(folder) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -276,4 +278,63 @@ def test_a_config_that_is_no_json_is_refused(tiny_encoder, tmp_path):
     folder = bare_transformer(tiny_encoder, tmp_path / "bare")
     (folder / "config.json").write_text("{")
     with pytest.raises(MissingError):
-        LateInteraction.load(find_encoder(str(folder)), "fp32")
+        LateInteraction(ColBERT(find_encoder(str(folder)), "fp32"))
+
+
+# --- many queries at once, and token vectors that an index holds
+
+SNIPPETS = [Snippet(f"s{place}", "", text) for place, text in enumerate(TEXTS)]
+QUERIES = ["aspirin for fever", "the liver and the kidney of a virus", "gene"]
+CANDIDATES = [SNIPPETS[:3], SNIPPETS, []]
+
+
+def test_many_queries_score_as_one_by_one(tiny):
+    found = LateInteraction(tiny).score_all(QUERIES, CANDIDATES)
+    assert [len(scores) for scores in found] == [3, 5, 0]
+    for query, candidates, scores in zip(QUERIES, CANDIDATES, found, strict=True):
+        np.testing.assert_allclose(scores, by_hand(tiny.model, query, [s.contents for s in candidates]), atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def stored(tiny, tmp_path_factory):
+    """An index with the tiny encoder's token vectors."""
+    store = Store(Config(home=tmp_path_factory.mktemp("home"), name="tokens"))
+    parameters = TokenParameters("encoder", tiny.identity.sha256, 32, 1)
+    index = store.open(store.new_manifest(tiny.identity, 5.0, parameters), writable=True)
+    index.upsert(SNIPPETS, *tiny.encode_snippets_with_tokens(TEXTS))
+    yield index
+    index.close()
+
+
+def test_stored_token_vectors_score_as_those_encoded_anew(tiny, stored):
+    fresh = LateInteraction(tiny).score_all(QUERIES, CANDIDATES)
+    for held, anew in zip(StoredLateInteraction(tiny, stored).score_all(QUERIES, CANDIDATES), fresh, strict=True):
+        assert held.dtype == np.float32
+        np.testing.assert_allclose(held, anew, atol=1e-3)  # half precision
+
+
+def test_queries_just_encoded_are_not_encoded_again(tiny, monkeypatch):
+    vectors = tiny.encode_queries(QUERIES)
+    monkeypatch.setattr(tiny.model, "forward", lambda *_, **__: pytest.fail("encoded again"))
+    assert [tokens.shape[1] for tokens in tiny.query_tokens(QUERIES)] == [32, 32, 32]
+    np.testing.assert_array_equal(tiny.encode_queries(QUERIES), vectors)
+    monkeypatch.undo()
+    assert len(tiny.query_tokens(["fever"])) == 1
+
+
+def test_one_pass_gives_the_vectors_and_the_tokens(tiny):
+    vectors, tokens = tiny.encode_snippets_with_tokens(TEXTS)
+    np.testing.assert_allclose(vectors, tiny.encode_snippets(TEXTS), atol=1e-6)
+    for together, alone in zip(tokens, tiny.snippet_tokens(TEXTS), strict=True):
+        np.testing.assert_allclose(together, alone, atol=1e-6)
+        np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1.0, atol=1e-5)
+
+
+def test_pooling_keeps_a_share_of_the_tokens_and_their_length(tiny):
+    tokens = tiny.snippet_tokens(TEXTS)
+    assert all(same is own for same, own in zip(pooled(tokens, 1), tokens, strict=True))
+    for own, merged in zip(tokens, pooled(tokens, 3), strict=True):
+        assert 1 <= len(merged) <= max(2, math.ceil(len(own) / 3) + 1)
+        assert merged.shape[1] == own.shape[1]
+    query = tiny.query_tokens([QUERY])[0]
+    assert np.corrcoef(mean_maxsim(query, tokens), mean_maxsim(query, pooled(tokens, 2)))[0, 1] > 0.9

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from biorag.config import ENCODER_TOKENS, NO_LLM, STARTER, Config
-from biorag.errors import MissingError, UsageError
-from biorag.indexes.manifest import Manifest
+from biorag.errors import MismatchError, MissingError, UsageError
+from biorag.indexes.manifest import Manifest, TokenParameters
 from biorag.indexes.store import Store, check_encoder, check_settings
 from biorag.models import ModelFiles, find_encoder, find_gguf
 from biorag.pipeline import Retriever
-from biorag.types import Encoder, Generator, Index, Reranker
+from biorag.types import Encoded, Generator, Index, Reranker, TokenEncoder
+
+if TYPE_CHECKING:
+    from biorag.encoder import BiEncoder
 
 logger = logging.getLogger(__name__)
 
@@ -74,29 +78,94 @@ def encoder_files(config: Config, manifest: Manifest | None) -> ModelFiles:
     return files
 
 
-def load_encoder(files: ModelFiles, similarity: str, precision: str) -> Encoder:
+def load_encoder(files: ModelFiles, similarity: str, precision: str) -> BiEncoder:
     """Load the bi-encoder; takes a few seconds."""
     from biorag.encoder import BiEncoder
 
     return BiEncoder(files, similarity, precision)
 
 
+@dataclass(frozen=True, slots=True)
+class SnippetEncoders:
+    """What indexing encodes snippets with: the bi-encoder, and whose token vectors are stored, if any are."""
+
+    encoder: BiEncoder
+    tokens: TokenEncoder | None
+    parameters: TokenParameters | None
+
+    def __call__(self, texts: Sequence[str]) -> Encoded:
+        """Encode passages; in one pass where the tokens are the bi-encoder's own."""
+        from biorag.reranker import pooled
+
+        if self.tokens is None or self.parameters is None:
+            return Encoded(self.encoder.encode_snippets(texts), [])
+        if self.tokens is self.encoder:
+            vectors, tokens = self.encoder.encode_snippets_with_tokens(texts)
+        else:
+            vectors, tokens = self.encoder.encode_snippets(texts), self.tokens.snippet_tokens(texts)
+        return Encoded(vectors, pooled(tokens, self.parameters.pooling))
+
+
+def snippet_encoders(config: Config, files: ModelFiles, similarity: str, manifest: Manifest | None) -> SnippetEncoders:
+    """Load what indexing takes: into an index that is there, what that was made with.
+
+    Raises
+    ------
+    MismatchError
+        If the index's token vectors are of other weights than the reranker has now.
+    """
+    encoder = load_encoder(files, similarity, config.precision)
+    held = manifest.tokens if manifest else None
+    if held is None and (manifest or not config.store_tokens):
+        return SnippetEncoders(encoder, None, None)
+    name = held.reranker if held else config.reranker
+    tokens, sha256 = _token_encoder(name, encoder, config.precision)
+    if held is None:
+        dimension = tokens.query_tokens(["dimension"])[0].shape[1]
+        held = TokenParameters(name, sha256, dimension, config.token_pooling)
+    elif held.sha256 != sha256:
+        raise MismatchError(
+            f"the index keeps token vectors of another {name!r} ({held.sha256[:12]}, not {sha256[:12]}): "
+            "index under another --name"
+        )
+    return SnippetEncoders(encoder, tokens, held)
+
+
+def _token_encoder(name: str, encoder: BiEncoder | None, precision: str) -> tuple[TokenEncoder, str]:
+    """Return whose token vectors the reranker `name` compares, and the hash of its weights."""
+    if name == ENCODER_TOKENS:
+        assert encoder is not None, "the encoder's token vectors need the encoder"
+        return encoder, encoder.identity.sha256
+    from biorag.reranker import ColBERT
+
+    files = find_encoder(name)
+    return ColBERT(files, precision), files.sha256
+
+
 def _retriever(config: Config, index: Index, manifest: Manifest, files: ModelFiles | None) -> Retriever:
     encoder = load_encoder(files, manifest.similarity, config.precision) if files and needs_encoder(config) else None
     effective = config.replace(similarity=manifest.similarity)
-    return Retriever(index, encoder, _reranker(config, encoder), effective)
+    return Retriever(index, encoder, _reranker(config, encoder, index, manifest), effective)
 
 
-def _reranker(config: Config, encoder: Encoder | None) -> Reranker | None:
+def _reranker(config: Config, encoder: BiEncoder | None, index: Index, manifest: Manifest) -> Reranker | None:
+    """Return the reranker; over the index's own token vectors where it keeps those of the one asked for."""
     if not config.rerank:
         return None
-    from biorag.encoder import BiEncoder
-    from biorag.reranker import LateInteraction
+    from biorag.reranker import LateInteraction, StoredLateInteraction
 
-    if config.reranker != ENCODER_TOKENS:
-        return LateInteraction.load(find_encoder(config.reranker), config.precision)
-    assert isinstance(encoder, BiEncoder), "the encoder's token vectors need the encoder"
-    return LateInteraction.over_encoder(encoder.model, ENCODER_TOKENS)
+    tokens, sha256 = _token_encoder(config.reranker, encoder, config.precision)
+    if manifest.tokens is None:
+        return LateInteraction(tokens)
+    if manifest.tokens.sha256 == sha256:
+        return StoredLateInteraction(tokens, index)
+    logger.warning(
+        "index %r keeps token vectors of %r: --reranker %s encodes the candidates of each query anew",
+        manifest.name,
+        manifest.tokens.reranker,
+        config.reranker,
+    )
+    return LateInteraction(tokens)
 
 
 def load_generator(config: Config) -> Generator | None:

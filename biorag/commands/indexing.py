@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.build import encoder_files, load_encoder
+from biorag.commands.build import encoder_files, snippet_encoders
 from biorag.errors import BadInputError, unknown_name
 from biorag.indexes.store import Store, check_settings, similarity_of
 
@@ -32,6 +32,17 @@ def index(
     ] = None,
     quantize: Annotated[bool | None, typer.Option("--quantize", help="Search int8 copies, rescore exactly.")] = None,
     qdrant: options.Qdrant = None,
+    store_tokens: Annotated[
+        bool | None,
+        options.option("store_tokens", "--store-tokens", help="Keep token vectors: reranking encodes only the query."),
+    ] = None,
+    reranker: Annotated[
+        str | None,
+        options.option("reranker", "--reranker", help="Whose token vectors: 'encoder' or a ColBERT checkpoint."),
+    ] = None,
+    token_pooling: Annotated[
+        int | None, options.option("token_pooling", "--token-pooling", help="Merge this many token vectors into one.")
+    ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Snippets written and made durable at once.")] = None,
     precision: Annotated[str | None, typer.Option(help="auto, fp32 or bf16.")] = None,
     on_bad_line: Annotated[str, typer.Option(help="stop, or skip: go on and write a rejects file.")] = "stop",
@@ -69,12 +80,12 @@ def index(
         with show.progress("Checking", None) as advance:
             found = survey(sources, rejected, advance)
         held = similarity_of(config, manifest)
-        encoder_once = cache(lambda: load_encoder(files, held, config.precision))
+        encoders = cache(partial(snippet_encoders, config, files, held, manifest))
         if manifest is None:
-            manifest = store.new_manifest(encoder_once().identity, found.avg_len)
+            manifest = store.new_manifest(encoders().encoder.identity, found.avg_len, encoders().parameters)
         with show.progress("Indexing", found.snippets - len(found.superseded)) as advance:
             report = write_index(
-                store, manifest, sources, found, encoder_once, advance, (lambda _: None) if rejected else None
+                store, manifest, sources, found, encoders, advance, (lambda _: None) if rejected else None
             )
     if as_json:
         show.print_json(asdict(report))

@@ -240,7 +240,7 @@ def _indexes(config: Config) -> str:
 
 def _question(config: Config) -> str:
     """Index the demonstration corpus in a scratch home and ask it a question."""
-    from biorag.commands.build import encoder_files, load_encoder, load_generator, opened
+    from biorag.commands.build import encoder_files, load_generator, opened, snippet_encoders
     from biorag.corpus.sources import DEMO, find_sources
     from biorag.indexes.store import Store, similarity_of
     from biorag.indexing import survey, write_index
@@ -252,9 +252,9 @@ def _question(config: Config) -> str:
         scratch = config.replace(home=Path(home), name="doctor", qdrant=None, max_tokens=32)
         store, sources = Store(scratch), find_sources([DEMO], Path(home) / "spool")
         found = survey(sources, None, lambda _: None)
-        encoder = load_encoder(encoder_files(scratch, None), similarity_of(scratch, None), scratch.precision)
-        manifest = store.new_manifest(encoder.identity, found.avg_len)
-        write_index(store, manifest, sources, found, lambda: encoder, lambda _: None)
+        encoders = snippet_encoders(scratch, encoder_files(scratch, None), similarity_of(scratch, None), None)
+        manifest = store.new_manifest(encoders.encoder.identity, found.avg_len, encoders.parameters)
+        write_index(store, manifest, sources, found, lambda: encoders, lambda _: None)
         with opened(scratch) as ready:
             answerer = Answerer(ready.retriever, load_generator(scratch), scratch)
             answer = answerer.answer(Question("doctor", "Why is pyridoxine given together with isoniazid?"))

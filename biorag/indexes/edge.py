@@ -24,11 +24,15 @@ from biorag.indexes.points import (
     OVERSAMPLING,
     SCROLL,
     SPARSE,
+    TOKENS,
+    UPSERT,
     best_first,
+    field_of,
     payload,
     payload_key,
     point_id,
     snippet_of,
+    token_rows,
 )
 from biorag.types import Condition, Probe, Scored, Snippet, Vectors
 
@@ -50,6 +54,7 @@ class EdgeIndex:
     def __init__(self, folder: Path, manifest: Manifest, writable: bool = False) -> None:
         self._bm25 = Bm25Encoder(manifest.bm25)
         self._quantized = manifest.quantized
+        self._tokens = manifest.tokens
         self._lock = IndexLock(folder, exclusive=writable)
         shard = folder / "shard"
         try:
@@ -101,19 +106,27 @@ class EdgeIndex:
             if offset is None:
                 return
 
-    def upsert(self, snippets: Sequence[Snippet], vectors: Vectors) -> None:
+    def upsert(self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors] = ()) -> None:
         """Add or replace snippets and flush; durable when it returns."""
-        points = [
-            qe.Point(
-                point_id(snippet.id),
-                {DENSE: vector.tolist(), SPARSE: qe.SparseVector(*self._bm25.document(snippet.contents))},
-                payload(snippet),
-            )
+        with _engine_errors():
+            for start in range(0, len(snippets), UPSERT):
+                part = slice(start, start + UPSERT)
+                points = self._points(snippets[part], vectors[part], tokens[part])
+                self._shard.update(qe.UpdateOperation.upsert_points(points))
+            self._shard.flush()
+
+    def _points(self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors]) -> list[qe.Point]:
+        named: list[dict[str, Any]] = [
+            {DENSE: vector.tolist(), SPARSE: qe.SparseVector(*self._bm25.document(snippet.contents))}
             for snippet, vector in zip(snippets, vectors, strict=True)
         ]
-        with _engine_errors():
-            self._shard.update(qe.UpdateOperation.upsert_points(points))
-            self._shard.flush()
+        if self._tokens:
+            for point, rows in zip(named, tokens, strict=True):
+                point[TOKENS] = token_rows(rows, self._tokens.dimension)
+        return [
+            qe.Point(point_id(snippet.id), point, payload(snippet))
+            for snippet, point in zip(snippets, named, strict=True)
+        ]
 
     def optimize(self) -> None:
         """Build the HNSW graph and merge segments; blocks."""
@@ -130,7 +143,7 @@ class EdgeIndex:
         if isinstance(probe.query, str):
             query = qe.Query.Nearest(qe.SparseVector(*self._bm25.query(probe.query)), using=SPARSE)
         else:
-            query = qe.Query.Nearest(probe.query.tolist(), using=DENSE)
+            query = qe.Query.Nearest(probe.query.tolist(), using=field_of(probe))
         quantization = qe.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING)
         return qe.QueryRequest(
             limit=probe.limit,
@@ -153,8 +166,18 @@ def _shard_config(manifest: Manifest) -> qe.EdgeConfig:
         quantization_config=quantization if manifest.quantized else None,
         memory=qe.Memory.Cold if manifest.quantized else None,
     )
+    vectors = {DENSE: dense}
+    if manifest.tokens:  # only ever compared with a few candidates, so without a graph, and read from disk
+        vectors[TOKENS] = qe.EdgeVectorParams(
+            size=manifest.tokens.dimension,
+            distance=qe.Distance.Dot,
+            multivector_config=qe.MultiVectorConfig(qe.MultiVectorComparator.MaxSim),
+            datatype=qe.VectorStorageDatatype.Float16,
+            hnsw_config=qe.HnswIndexConfig(m=0, ef_construct=HNSW_EF, full_scan_threshold=0),
+            memory=qe.Memory.Cold,
+        )
     return qe.EdgeConfig(
-        vectors={DENSE: dense},
+        vectors=vectors,
         sparse_vectors={SPARSE: qe.EdgeSparseVectorParams(modifier=qe.Modifier.Idf)},
         wal_enabled=False,
     )

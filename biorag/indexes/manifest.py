@@ -38,6 +38,19 @@ class Bm25Parameters:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenParameters:
+    """The token vectors that an index keeps for reranking: whose they are, and how many are pooled into one.
+
+    `reranker` is as the configuration names it; `sha256` that of its weights.
+    """
+
+    reranker: str
+    sha256: str
+    dimension: int
+    pooling: int
+
+
+@dataclass(frozen=True, slots=True)
 class SourceRecord:
     """One corpus file that went in: as it lay on disk, and how many snippets it gave."""
 
@@ -68,6 +81,7 @@ class Manifest:
     seconds: float = 0.0
     complete: bool = False
     versions: Mapping[str, str] | None = None
+    tokens: TokenParameters | None = None
     format: int = FORMAT
 
     def to_json(self) -> dict[str, Any]:
@@ -82,6 +96,7 @@ class Manifest:
             "similarity": self.similarity,
             "quantized": self.quantized,
             "bm25": asdict(self.bm25),
+            "tokens": asdict(self.tokens) if self.tokens else None,
             "snippets": self.snippets,
             "sources": sorted(source.sha256 for source in self.sources),
         }
@@ -103,6 +118,7 @@ class Manifest:
             parts = {
                 "encoder": EncoderIdentity(**values["encoder"]),
                 "bm25": Bm25Parameters(**values["bm25"]),
+                "tokens": TokenParameters(**values["tokens"]) if values.get("tokens") else None,
                 "sources": tuple(SourceRecord(**record) for record in values["sources"]),
             }
             store = values["store"]

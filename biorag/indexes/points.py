@@ -6,15 +6,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID, uuid5
 
-from biorag.types import Scored, Snippet
+import numpy as np
+
+from biorag.types import Probe, Scored, Snippet, Vectors
 
 NAMESPACE = UUID("5f2c3a1e-9f0b-5c58-8d0e-6b1f4d7c2a90")
-DENSE, SPARSE = "dense", "bm25"
+DENSE, SPARSE, TOKENS = "dense", "bm25", "tokens"
 # Payload keys of ours that filters name directly; every other field is one of the snippet's metadata.
 OWN_FIELDS = ("id", "title", "content", "pmid")
 HNSW_EF = 128
 OVERSAMPLING = 2.0
 SCROLL = 4096  # ids asked for at once when all are listed
+UPSERT = 128  # points handed over at once
 
 
 def point_id(snippet_id: str) -> UUID:
@@ -48,6 +51,19 @@ def snippet_of(payload: Mapping[str, Any]) -> Snippet:
 def payload_key(field: str) -> str:
     """Return where a filter's field lies in the payload."""
     return field if field in OWN_FIELDS else f"metadata.{field}"
+
+
+def field_of(probe: Probe) -> str:
+    """Return which of a point's vectors a probe asks for."""
+    if isinstance(probe.query, str):
+        return SPARSE
+    return DENSE if probe.query.ndim == 1 else TOKENS
+
+
+def token_rows(tokens: Vectors, dimension: int) -> list[list[float]]:
+    """Return token vectors as stores take them; a text without tokens gets one of zeros, whose MaxSim is 0."""
+    rows: list[list[float]] = (tokens if len(tokens) else np.zeros((1, dimension), np.float32)).tolist()
+    return rows
 
 
 def best_first(points: Iterable[Any]) -> list[Scored]:

@@ -20,16 +20,19 @@ from biorag.indexes.points import (
     OVERSAMPLING,
     SCROLL,
     SPARSE,
+    TOKENS,
+    UPSERT,
     best_first,
+    field_of,
     payload,
     payload_key,
     point_id,
     snippet_of,
+    token_rows,
 )
 from biorag.types import Condition, Probe, Scored, Snippet, Vectors
 
 DISTANCES = {"cosine": models.Distance.COSINE, "dot": models.Distance.DOT}
-UPSERT_POINTS = 128
 UPSERT_THREADS = 4
 MANIFEST_KEY = "biorag"
 
@@ -77,6 +80,7 @@ class ServerIndex:
         self._client = client
         self._collection = manifest.name
         self._quantized = manifest.quantized
+        self._tokens = manifest.tokens
         self._bm25 = Bm25Encoder(manifest.bm25)
         with server_errors():
             if client.collection_exists(self._collection):
@@ -122,19 +126,31 @@ class ServerIndex:
             if offset is None:
                 return
 
-    def upsert(self, snippets: Sequence[Snippet], vectors: Vectors) -> None:
+    def upsert(self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors] = ()) -> None:
         """Add or replace snippets in parallel requests; acknowledged by the server when it returns."""
-        points = [
-            models.PointStruct(
-                id=str(point_id(snippet.id)),
-                vector={DENSE: vector.tolist(), SPARSE: _sparse(*self._bm25.document(snippet.contents))},
-                payload=payload(snippet),
-            )
+
+        def send(start: int) -> None:
+            part = slice(start, start + UPSERT)
+            points = self._points(snippets[part], vectors[part], tokens[part])
+            self._client.upsert(self._collection, points, wait=True)
+
+        with server_errors(), ThreadPoolExecutor(UPSERT_THREADS) as pool:
+            list(pool.map(send, range(0, len(snippets), UPSERT)))
+
+    def _points(
+        self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors]
+    ) -> list[models.PointStruct]:
+        named: list[dict[str, models.Vector]] = [
+            {DENSE: vector.tolist(), SPARSE: _sparse(*self._bm25.document(snippet.contents))}
             for snippet, vector in zip(snippets, vectors, strict=True)
         ]
-        parts = [points[start : start + UPSERT_POINTS] for start in range(0, len(points), UPSERT_POINTS)]
-        with server_errors(), ThreadPoolExecutor(UPSERT_THREADS) as pool:
-            list(pool.map(lambda part: self._client.upsert(self._collection, part, wait=True), parts))
+        if self._tokens:
+            for point, rows in zip(named, tokens, strict=True):
+                point[TOKENS] = token_rows(rows, self._tokens.dimension)
+        return [
+            models.PointStruct(id=str(point_id(snippet.id)), vector=point, payload=payload(snippet))
+            for snippet, point in zip(snippets, named, strict=True)
+        ]
 
     def optimize(self) -> None:
         """Do nothing: a server optimizes by itself."""
@@ -145,10 +161,9 @@ class ServerIndex:
 
     def _request(self, probe: Probe) -> models.QueryRequest:
         quantization = models.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING)
-        is_text = isinstance(probe.query, str)
         return models.QueryRequest(
             query=_sparse(*self._bm25.query(probe.query)) if isinstance(probe.query, str) else probe.query.tolist(),
-            using=SPARSE if is_text else DENSE,
+            using=field_of(probe),
             limit=probe.limit,
             filter=_filter(probe),
             params=models.SearchParams(
@@ -168,9 +183,19 @@ def _create(client: QdrantClient, manifest: Manifest) -> None:
         quantization_config=models.ScalarQuantization(scalar=scalar) if manifest.quantized else None,
         on_disk=manifest.quantized or None,
     )
+    vectors = {DENSE: dense}
+    if manifest.tokens:  # only ever compared with a few candidates, so without a graph, and read from disk
+        vectors[TOKENS] = models.VectorParams(
+            size=manifest.tokens.dimension,
+            distance=models.Distance.DOT,
+            multivector_config=models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM),
+            datatype=models.Datatype.FLOAT16,
+            hnsw_config=models.HnswConfigDiff(m=0),
+            on_disk=True,
+        )
     client.create_collection(
         manifest.name,
-        vectors_config={DENSE: dense},
+        vectors_config=vectors,
         sparse_vectors_config={SPARSE: models.SparseVectorParams(modifier=models.Modifier.IDF)},
         metadata={MANIFEST_KEY: manifest.to_json()},
     )

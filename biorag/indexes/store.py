@@ -10,7 +10,7 @@ from typing import Any
 from biorag.config import Config
 from biorag.errors import MismatchError, MissingError
 from biorag.files import write_json
-from biorag.indexes.manifest import Bm25Parameters, Manifest, installed_versions, read_manifest
+from biorag.indexes.manifest import Bm25Parameters, Manifest, TokenParameters, installed_versions, read_manifest
 from biorag.types import EncoderIdentity, Index
 
 EDGE, QDRANT = "edge", "qdrant"
@@ -74,7 +74,7 @@ class Store:
             )
         return manifest
 
-    def new_manifest(self, encoder: EncoderIdentity, avg_len: float) -> Manifest:
+    def new_manifest(self, encoder: EncoderIdentity, avg_len: float, tokens: TokenParameters | None = None) -> Manifest:
         """Return the manifest of an index yet to be made, from the configuration."""
         config, now = self.config, timestamp()
         return Manifest(
@@ -87,6 +87,7 @@ class Store:
             created=now,
             updated=now,
             versions=installed_versions(),
+            tokens=tokens,
         )
 
     def open(self, manifest: Manifest, writable: bool = False) -> Index:
@@ -143,11 +144,15 @@ def check_settings(manifest: Manifest, config: Config) -> None:
     Raises
     ------
     MismatchError
-        If the similarity differs, or int8 copies are asked of an index that has none.
+        If the similarity differs, or int8 copies or token vectors are asked of an index that has none.
     """
     if config.quantize and not manifest.quantized:
         raise MismatchError(
             f"index {manifest.name!r} was made without --quantize: leave it out, or index under another --name"
+        )
+    if config.store_tokens and not manifest.tokens:
+        raise MismatchError(
+            f"index {manifest.name!r} was made without --store-tokens: leave it out, or index under another --name"
         )
     if config.similarity and config.similarity != manifest.similarity:
         raise MismatchError(

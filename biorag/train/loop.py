@@ -18,6 +18,7 @@ import torch
 from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
+from biorag.batching import prompt_of
 from biorag.config import Config
 from biorag.errors import MissingError, ServiceError
 from biorag.files import write_text
@@ -37,7 +38,6 @@ LOGGED = 100  # points on a loss curve
 MAX_GRAD_NORM = 1.0
 WEIGHT_DECAY = 0.01
 SECONDS = "seconds"  # kept in each checkpoint
-PASSAGE_PROMPTS = ("document", "passage", "corpus")  # the names that encode_document looks for, in its order
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +146,8 @@ def _prompts(job: Job) -> dict[str, str]:
 
     ColBERT's markers are such prompts; the trainer knows of none unless it is told.
     """
-    known = job.model.prompts
-    passage = next((known[name] for name in PASSAGE_PROMPTS if known.get(name)), "")
-    found = {name: known.get("query") or "" if name == "query" else passage for name in job.columns if name != "label"}
+    columns = [name for name in job.columns if name != "label"]
+    found = {name: prompt_of(job.model, "query" if name == "query" else "document") for name in columns}
     return {name: prompt for name, prompt in found.items() if prompt}
 
 

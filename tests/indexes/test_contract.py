@@ -24,7 +24,7 @@ from biorag.corpus.readers import parse_snippet
 from biorag.filters import exclude_pmids
 from biorag.indexes.bm25 import Bm25Encoder, LengthCounter
 from biorag.indexes.edge import EdgeIndex
-from biorag.indexes.manifest import Bm25Parameters, Manifest
+from biorag.indexes.manifest import Bm25Parameters, Manifest, TokenParameters
 from biorag.indexes.server import ServerIndex, connect
 from biorag.types import Condition, EncoderIdentity, Probe, Scored, Snippet
 
@@ -51,7 +51,9 @@ class OneAtATimeClient(QdrantClient):
             return super().upsert(*args, **kwargs)
 
 
-def manifest(similarity: str = "cosine", avg_len: float = 12.0, name: str = "test") -> Manifest:
+def manifest(
+    similarity: str = "cosine", avg_len: float = 12.0, name: str = "test", tokens: TokenParameters | None = None
+) -> Manifest:
     return Manifest(
         name=name,
         encoder=EncoderIdentity("random", "", "f" * 64, DIMENSION),
@@ -61,6 +63,7 @@ def manifest(similarity: str = "cosine", avg_len: float = 12.0, name: str = "tes
         store={"kind": "edge"},
         created="",
         updated="",
+        tokens=tokens,
     )
 
 
@@ -69,9 +72,9 @@ def make_index(request, tmp_path):
     """Makes an empty writable index of the store; all are closed at the end."""
     made = []
 
-    def make(similarity: str = "cosine", avg_len: float = 12.0):
+    def make(similarity: str = "cosine", avg_len: float = 12.0, tokens: TokenParameters | None = None):
         name = f"biorag-test-{uuid.uuid4()}"
-        wanted = manifest(similarity, avg_len, name)
+        wanted = manifest(similarity, avg_len, name, tokens)
         if request.param == "edge":
             index = EdgeIndex(tmp_path / name, wanted, writable=True)
         else:
@@ -540,3 +543,31 @@ def test_equal_scores_come_in_the_order_of_ids(make_index):
     dense, sparse = index.search([Probe(random_vectors(1, seed=2)[0], 20), Probe("liver", 20)])
     assert [scored.id for scored in dense] == ids
     assert [scored.id for scored in sparse] == ids
+
+
+# --- token vectors
+
+
+def test_a_query_of_token_vectors_gives_the_maxsim_of_each_candidate(make_index):
+    width = 8
+    index = make_index(tokens=TokenParameters("encoder", "f" * 64, width, 1))
+    rng = np.random.default_rng(3)
+    given = random_snippets(300)  # more than are handed over at once
+    tokens = [rng.normal(size=(count % 7, width)).astype(np.float32) for count in range(len(given))]
+    index.upsert(given, random_vectors(len(given)), tokens)
+    index.optimize()
+    query = rng.normal(size=(5, width)).astype(np.float32)
+    among = frozenset(snippet.id for snippet in given[::10])
+    [found] = index.search([Probe(query, len(among), among=among)])
+    expected = {
+        snippet.id: float((query @ rows.T).max(axis=1).sum()) if len(rows) else 0.0
+        for snippet, rows in zip(given, tokens, strict=True)
+        if snippet.id in among
+    }
+    assert {id for id, _ in found} == set(among)
+    for id, score in found:
+        assert score == pytest.approx(expected[id], abs=0.02)  # half precision
+    assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
+    # The other two kinds of search do not see them.
+    dense, bm25 = index.search([Probe(random_vectors(1)[0], 3), Probe("heart", 3)])
+    assert len(dense) == len(bm25) == 3

@@ -71,6 +71,7 @@ def test_the_file_says_what_design_asks_for(tmp_path):
         "seconds": 1.5,
         "complete": True,
         "versions": {"biorag": "0.1.0"},
+        "tokens": None,
         "format": FORMAT,
     }
     assert set(values) == {field.name for field in fields(Manifest)}

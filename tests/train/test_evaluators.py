@@ -9,7 +9,7 @@ from conftest import WORDS
 from ir_measures import AP, RR, R, Success, nDCG
 
 from biorag.models import find_encoder
-from biorag.reranker import LateInteraction
+from biorag.reranker import ColBERT, LateInteraction
 from biorag.train import evaluators
 from biorag.train.colbert import Lengths, write_base
 from biorag.train.evaluators import METRIC, reranking_validation, retrieval_validation
@@ -47,7 +47,7 @@ def encoder(tiny_encoder):
 def colbert(tiny_encoder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("colbert") / "base"
     write_base(find_encoder(str(tiny_encoder)), folder, Lengths(12, 40), ["fever", "liver pain"], 0)
-    return LateInteraction.load(find_encoder(str(folder)), "fp32")
+    return LateInteraction(ColBERT(find_encoder(str(folder)), "fp32"))
 
 
 def by_ir_measures(scores: dict[str, dict[str, float]], relevant: dict[str, set[str]], measures):

@@ -15,7 +15,7 @@ from biorag.config import Config
 from biorag.encoder import BiEncoder
 from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError, UsageError
 from biorag.models import find_encoder
-from biorag.reranker import LateInteraction
+from biorag.reranker import ColBERT, LateInteraction
 from biorag.train import loop
 from biorag.train.data import Split
 from biorag.train.folder import RunFolder
@@ -211,7 +211,10 @@ def test_colbert_ai_gives_the_same_maxsim(base, request, settings, tmp_path):
     train_reranker(files, SPLIT, settings, tmp_path / "m", {}, QUIET)
     queries = [ROWS[0].query, "a", "fever, pain and liver: gene? heart lung kidney"]
     texts = [*[row.positive for row in ROWS[:5]], "a", "A long text, with commas. " * 8]
-    reference, ours = ColbertAI(tmp_path / "m"), LateInteraction.load(find_encoder(str(tmp_path / "m")), "fp32")
+    reference, ours = (
+        ColbertAI(tmp_path / "m"),
+        LateInteraction(ColBERT(find_encoder(str(tmp_path / "m")), "fp32")),
+    )
     for query in queries:
         # Ours is the mean over the query's tokens, to which it is padded; the reference is the sum.
         np.testing.assert_allclose(16 * ours.score(query, texts), reference.score(query, texts), atol=1e-4)
@@ -239,7 +242,7 @@ def test_a_colbert_checkpoint_can_be_the_base(tiny_encoder, settings, tmp_path):
 
 def test_a_long_query_keeps_its_end(tiny_encoder, settings, tmp_path):
     train_reranker(find_encoder(str(tiny_encoder)), SPLIT, settings, tmp_path / "m", {}, QUIET)
-    model = LateInteraction.load(find_encoder(str(tmp_path / "m")), "fp32")
+    model = LateInteraction(ColBERT(find_encoder(str(tmp_path / "m")), "fp32"))
     stem = "fever pain gene " * 10
     one, other = (model.score(stem + end, ["liver"])[0] for end in ("liver", "kidney"))
     assert one != pytest.approx(other, abs=1e-6)
@@ -254,7 +257,7 @@ def test_distilling_orders_passages_as_the_teacher(tiny_encoder, settings, tmp_p
     train_reranker(
         find_encoder(str(tiny_encoder)), Split(taught[:80], []), config, tmp_path / "m", {}, QUIET, distill=True
     )
-    model = LateInteraction.load(find_encoder(str(tmp_path / "m")), "fp32")
+    model = LateInteraction(ColBERT(find_encoder(str(tmp_path / "m")), "fp32"))
     scores = np.array([model.score(row.query, [row.positive, *row.negatives]) for row in taught[:80]])
     assert (scores[:, 2] > scores[:, 1]).mean() > 0.9 and (scores[:, 2] > scores[:, 0]).mean() > 0.9
 
