@@ -80,7 +80,7 @@ class ColBERT:
         if not is_late_interaction(files):
             raise MissingError(f"reranker {files.id!r} is no ColBERT checkpoint: it has no trained projection")
         self._model = load_model(MultiVectorEncoder, files, precision)
-        _read_long_queries(self._model[0])
+        read_long_queries(self._model)
 
     def query_tokens(self, texts: Sequence[str]) -> list[Vectors]:
         """Return the token vectors of queries, with those of their expansion."""
@@ -110,14 +110,14 @@ def is_late_interaction(files: ModelFiles) -> bool:
     return kind in MULTI_VECTOR or stanford
 
 
-def _read_long_queries(transformer: Any) -> None:
+def read_long_queries(model: MultiVectorEncoder) -> None:
     """Let a query longer than the length it is padded to keep its end: ColBERT's full-length search.
 
     Shorter queries are padded as before. A clinical case of 300 tokens would lose its question otherwise.
     """
-    expansion = getattr(transformer, "query_expansion", None)
+    expansion = getattr(model[0], "query_expansion", None)
     if expansion and expansion["strategy"] == "fixed":
-        transformer.query_expansion = {**expansion, "strategy": "min"}
+        model[0].query_expansion = {**expansion, "strategy": "min"}
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -102,11 +102,28 @@ def _with_projection(files: ModelFiles, folder: Path, lengths: Lengths, texts: S
     if missing:
         tokenizer.add_tokens(missing, special_tokens=True)
         backbone.resize_token_embeddings(len(tokenizer))
+    _start_harmless(backbone, tokenizer)
     lengths, longest = lengths.within(base), base.max_seq_length
     base.max_seq_length = lengths.passage
     projection = _projection(base, texts, seed)
     base.max_seq_length = longest  # the tokenizer's own limit, which queries may need
     write_checkpoint(folder, backbone, tokenizer, projection, lengths, Style())
+
+
+def _start_harmless(backbone: Any, tokenizer: Any) -> None:
+    """Give ColBERT's extra tokens embeddings that the base knows the place of, for training to go on from.
+
+    The markers start as [SEP]; [MASK], which pads queries, as [CLS], so that a padding token's vector is near
+    that of the whole query. As the base has them (untrained rows; the guess of a masked word) they drown the
+    query's own tokens until much training has put that right.
+    """
+    rows = backbone.get_input_embeddings().weight.data
+    first, end = tokenizer.cls_token_id, tokenizer.sep_token_id
+    if first is None or end is None:
+        return
+    for marker in tokenizer.convert_tokens_to_ids([QUERY_MARKER, DOCUMENT_MARKER]):
+        rows[marker] = rows[end]
+    rows[tokenizer.mask_token_id] = rows[first]
 
 
 def _projection(base: SentenceTransformer, texts: Sequence[str], seed: int) -> torch.Tensor:

@@ -20,6 +20,7 @@ from sentence_transformers.multi_vector_encoder.losses import (
 from biorag.config import Config
 from biorag.loading import load_model
 from biorag.models import ModelFiles
+from biorag.reranker import read_long_queries
 from biorag.train.colbert import Lengths, save_model, write_base
 from biorag.train.data import IN_BATCH, Split, check_negatives, columns, described, usable
 from biorag.train.evaluators import METRIC, reranking_validation
@@ -75,6 +76,7 @@ def train_reranker(
         folder.begin(facts)
         write_base(files, folder.base, lengths, texts["positive"], config.seed)
         model = load_model(MultiVectorEncoder, ModelFiles(files.id, "", folder.base, files.sha256), "fp32")
+        read_long_queries(model)
         job = Job(
             trainer=_Trainer,
             arguments=MultiVectorEncoderTrainingArguments,

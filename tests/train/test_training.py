@@ -10,6 +10,8 @@ import shutil
 import numpy as np
 import pytest
 from conftest import WORDS
+from safetensors.numpy import load_file
+from transformers import AutoTokenizer
 
 from biorag.config import Config
 from biorag.encoder import BiEncoder
@@ -17,6 +19,7 @@ from biorag.errors import BadInputError, MismatchError, MissingError, ServiceErr
 from biorag.models import find_encoder
 from biorag.reranker import ColBERT, LateInteraction
 from biorag.train import loop
+from biorag.train.colbert import DOCUMENT_MARKER, QUERY_MARKER, Lengths, write_base
 from biorag.train.data import Split
 from biorag.train.folder import RunFolder
 from biorag.train.parity import ColbertAI
@@ -383,3 +386,16 @@ def test_a_base_keeps_its_own_markers(tiny_encoder, settings, tmp_path):
     write_base(find_encoder(str(tmp_path / "first")), tmp_path / "base", Lengths(16, 32), [], 0)
     metadata = json.loads((tmp_path / "base" / "artifact.metadata").read_text())
     assert {key: metadata[key] for key in own} == own
+
+
+def test_a_new_projections_extra_tokens_start_where_the_base_knows_its_way(tiny_encoder, tmp_path):
+    files = find_encoder(str(tiny_encoder))
+    write_base(files, tmp_path / "base", Lengths(16, 32), ["liver pain"], 0)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "base")
+    rows = load_file(tmp_path / "base" / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
+    markers = rows[tokenizer.convert_tokens_to_ids([QUERY_MARKER, DOCUMENT_MARKER])]
+    np.testing.assert_array_equal(markers, rows[[tokenizer.sep_token_id] * 2])
+    np.testing.assert_array_equal(rows[tokenizer.mask_token_id], rows[tokenizer.cls_token_id])
+    before = load_file(tiny_encoder / "model.safetensors")["embeddings.word_embeddings.weight"]
+    kept = [row for row in range(len(before)) if row != tokenizer.mask_token_id]  # the markers are new rows
+    np.testing.assert_array_equal(rows[kept], before[kept])
