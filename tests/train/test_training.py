@@ -393,9 +393,9 @@ def test_a_new_projections_extra_tokens_start_where_the_base_knows_its_way(tiny_
     write_base(files, tmp_path / "base", Lengths(16, 32), ["liver pain"], 0)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "base")
     rows = load_file(tmp_path / "base" / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
-    markers = rows[tokenizer.convert_tokens_to_ids([QUERY_MARKER, DOCUMENT_MARKER])]
-    np.testing.assert_array_equal(markers, rows[[tokenizer.sep_token_id] * 2])
+    markers = tokenizer.convert_tokens_to_ids([QUERY_MARKER, DOCUMENT_MARKER])
+    np.testing.assert_array_equal(rows[markers], rows[[tokenizer.sep_token_id] * 2])
     np.testing.assert_array_equal(rows[tokenizer.mask_token_id], rows[tokenizer.cls_token_id])
     before = load_file(tiny_encoder / "model.safetensors")["embeddings.word_embeddings.weight"]
-    kept = [row for row in range(len(before)) if row != tokenizer.mask_token_id]  # the markers are new rows
+    kept = [row for row in range(len(before)) if row not in (*markers, tokenizer.mask_token_id)]
     np.testing.assert_array_equal(rows[kept], before[kept])
