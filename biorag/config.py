@@ -70,6 +70,8 @@ class Config(BaseModel):
     prompt: Path | None = Field(None, description="template file in place of the built-in one")
     threads: int | None = Field(None, ge=1, description="CPU threads of the generator; none: all cores")
     timeout: float = Field(120.0, gt=0, description="seconds a server may take for one reply")
+    concurrency: int = Field(4, ge=1, le=64, description="questions that a server is asked at a time")
+    cache: bool = Field(True, description="keep the generator's replies, and use those kept from before")
     seed: int = 0
 
     train_epochs: float = Field(1.0, gt=0, le=1000, description="passes over the training rows")
@@ -101,13 +103,18 @@ class Config(BaseModel):
         """The folder that holds one folder per index."""
         return self.home / "indexes"
 
+    @property
+    def replies(self) -> Path:
+        """The folder of replies kept by `cache`; deleting it clears them."""
+        return self.home / "cache" / "replies"
+
     def replace(self, **changes: Any) -> Config:
         """Return a checked copy with some settings changed; `lambda_` may be given as `lambda`."""
         return checked({**_spelled(self.model_dump()), **_spelled(changes)})
 
     def public(self) -> dict[str, Any]:
         """Return the settings that determine results, without secrets and machine paths, for reports."""
-        hidden = {"home", "qdrant_api_key", "llm_api_key", "threads", "timeout", "batch_size"}
+        hidden = {"home", "qdrant_api_key", "llm_api_key", "threads", "timeout", "batch_size", "concurrency", "cache"}
         return self.model_dump(mode="json", by_alias=True, exclude=hidden | TRAINING)
 
     def training(self) -> dict[str, Any]:

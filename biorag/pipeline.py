@@ -33,6 +33,7 @@ from biorag.types import (
 
 METHODS = ("generate", "score")
 ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format
+CACHED_NOTE = "the model was not asked: its reply was kept from before (--no-cache asks it)"
 OnText = Callable[[str], None]
 
 
@@ -200,6 +201,11 @@ def _hits(found: list[Scored], snippets: dict[str, Snippet]) -> tuple[Hit, ...]:
     return tuple(Hit(rank, snippets[id], score) for rank, (id, score) in enumerate(found, 1))
 
 
+def _check_method(method: str) -> None:
+    if method not in METHODS:
+        raise unknown_name("way to answer", method, METHODS)
+
+
 class Answerer:
     """Answers questions from what the retriever finds; without a retriever, from the model alone.
 
@@ -218,12 +224,32 @@ class Answerer:
         method: str = "generate",
         on_text: OnText | None = None,
     ) -> Answer:
-        """Answer one question.
+        """Answer one question from evidence that fulfils `where`; see `answer_from`."""
+        _check_method(method)
+        return self.answer_from(question, self.retrieve([question], [where])[0], method, on_text)
+
+    def retrieve(
+        self, questions: Sequence[Question], wheres: Sequence[tuple[Condition, ...]]
+    ) -> Sequence[Ranking | None]:
+        """Return the evidence of each question, whose options the retriever never sees; None without a retriever."""
+        if self._retriever is None:
+            return [None] * len(questions)
+        return self._retriever.search_all([question.text for question in questions], wheres=wheres)
+
+    def answer_from(
+        self,
+        question: Question,
+        ranking: Ranking | None,
+        method: str = "generate",
+        on_text: OnText | None = None,
+    ) -> Answer:
+        """Answer one question from what was retrieved for it.
+
+        Several threads may call this if the generator lets them.
 
         Parameters
         ----------
-        question : its options are never seen by the retriever
-        where : conditions that evidence must fulfil
+        ranking : None for an answer without evidence
         method : "generate" (a JSON reply) or "score" (compare the options' log-probabilities)
         on_text : sees the raw reply as it grows
 
@@ -232,29 +258,29 @@ class Answerer:
         PromptTooLongError
             If the question alone does not fit the generator's window.
         """
-        if method not in METHODS:
-            raise unknown_name("way to answer", method, METHODS)
-        watch = Stopwatch()
-        hits: tuple[Hit, ...] = ()
-        if self._retriever:
-            ranking = self._retriever.search(question.text, where=where)
-            watch.ms, hits = dict(ranking.timings_ms), ranking.hits
-        retrieval_ms = watch.ms.pop("total", 0.0)
-        answer = Answer(question, hits=hits)
+        _check_method(method)
+        answer = Answer(question)
+        if ranking:
+            answer = replace(answer, hits=ranking.hits, timings_ms=ranking.timings_ms)
         if self._generator is None:
-            answer = replace(answer, notes=("no generator was asked (--llm none): this is the evidence alone",))
-        elif self._retriever and not hits and not question.options:
-            answer = replace(answer, notes=("no evidence was found, so nothing was generated",))
+            return replace(answer, notes=("no generator was asked (--llm none): this is the evidence alone",))
+        if ranking and not ranking.hits and not question.options:
+            return replace(answer, notes=("no evidence was found, so nothing was generated",))
+        start = time.perf_counter()
+        if method == "score":
+            answer, cached = self._score(self._generator, answer)
         else:
-            with watch.stage("generate"):
-                if method == "score":
-                    answer = self._score(self._generator, answer)
-                else:
-                    answer = self._generate(self._generator, answer, on_text)
-        watch.ms["total"] = round(retrieval_ms + watch.ms.get("generate", 0.0), 3)
-        return replace(answer, timings_ms=watch.ms)
+            answer, cached = self._generate(self._generator, answer, on_text)
+        taken = round((time.perf_counter() - start) * 1000, 3)
+        timings = dict(answer.timings_ms)
+        total = round(timings.pop("total", 0.0) + taken, 3)
+        # What the cache took is not reported as the model's speed.
+        timings = {**timings, "cached" if cached else "generate": taken, "total": total}
+        notes = answer.notes + ((CACHED_NOTE,) if cached else ())
+        return replace(answer, notes=notes, timings_ms=timings)
 
-    def _generate(self, generator: Generator, answer: Answer, on_text: OnText | None) -> Answer:
+    def _generate(self, generator: Generator, answer: Answer, on_text: OnText | None) -> tuple[Answer, bool]:
+        """Return the answer, and whether its reply was kept from before; so does `_score`."""
         question = answer.question
         name = "open" if not question.options else "choice" if answer.hits else "closed_book"
         template = load_template(name, self._config.prompt)
@@ -271,7 +297,7 @@ class Answerer:
         held = {citation.n for citation in citations}
         if supplied and not citations:
             notes += ("no citation holds: take the answer as unsupported and read the evidence",)
-        return replace(
+        answered = replace(
             answer,
             reply=generation.text,
             text=question.options[choice] if choice else without_marks(text, held),
@@ -283,19 +309,20 @@ class Answerer:
             supplied=supplied,
             notes=dropped + notes,
         )
+        return answered, generation.cached
 
-    def _score(self, generator: Generator, answer: Answer) -> Answer:
+    def _score(self, generator: Generator, answer: Answer) -> tuple[Answer, bool]:
         question = answer.question
         if not question.options:
             raise UsageError("an open question has no options to score: use --answer generate")
         name = "score" if answer.hits else "closed_book_score"
         prompt, supplied, notes = self._fitted(generator, load_template(name, self._config.prompt), answer, 0)
-        scores = generator.score(prompt, tuple(question.options))
+        scores, cached = generator.score(prompt, tuple(question.options))
         choice = max(scores, key=lambda letter: (scores[letter], -ord(letter)), default=None)
         logprobs = {letter: round(score, 4) for letter, score in scores.items()}
         if choice is None:
             notes += ("the model's likeliest replies hold none of the options",)
-        return replace(
+        answered = replace(
             answer,
             reply=json.dumps({"option_logprobs": logprobs, **({"answer_choice": choice} if choice else {})}),
             text=question.options[choice] if choice else "",
@@ -305,6 +332,7 @@ class Answerer:
             supplied=supplied,
             notes=notes,
         )
+        return answered, cached
 
     def _fitted(
         self, generator: Generator, template: Template, answer: Answer, output_tokens: int

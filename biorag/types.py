@@ -88,6 +88,7 @@ class Answer:
 
     `choice` is None where no option could be read from the reply, `parsed` is True where the reply was the
     JSON asked for. `supplied` counts the hits that stood in the prompt; `notes` says what was cut or dropped.
+    `timings_ms` has "cached" in place of "generate" where the reply was kept from before.
     """
 
     question: Question
@@ -184,10 +185,18 @@ class Encoded(NamedTuple):
 
 
 class Generation(NamedTuple):
-    """The raw reply and whether its free text was cut by the token cap."""
+    """The raw reply, whether its free text was cut by the token cap, and whether it was kept from before."""
 
     text: str
     capped: bool
+    cached: bool = False
+
+
+class Scores(NamedTuple):
+    """Log-probability of each choice, those not seen left out, and whether they were kept from before."""
+
+    logprobs: Mapping[str, float]
+    cached: bool = False
 
 
 class Encoder(Protocol):
@@ -274,5 +283,5 @@ class Generator(Protocol):
     ) -> Generation:
         """Reply with a JSON object of the schema; `on_text` sees the reply so far as it grows."""
 
-    def score(self, prompt: Prompt, choices: Sequence[str]) -> dict[str, float]:
+    def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
         """Return each choice's log-probability as the first text of the reply; one that is not seen is left out."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from biorag.types import EncoderIdentity, Generation, Prompt, Snippet, Vectors
+from biorag.types import EncoderIdentity, Generation, Prompt, Scores, Snippet, Vectors
 
 
 class HashEncoder:
@@ -79,9 +79,9 @@ class ScriptedGenerator:
             on_text(text)
         return Generation(text, self.capped)
 
-    def score(self, prompt: Prompt, choices: Sequence[str]) -> dict[str, float]:
+    def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
         self.prompts.append(prompt)
-        return {choice: self.logprobs.get(choice, -1.0 - place) for place, choice in enumerate(choices)}
+        return Scores({choice: self.logprobs.get(choice, -1.0 - place) for place, choice in enumerate(choices)})
 
 
 def _first_values(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import shutil
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from conftest import write_medrag
 from fakes import ScriptedGenerator
+from loopback import Script
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -512,6 +515,33 @@ def test_a_prompt_file_takes_the_built_in_ones_place(run, small_home, scripted, 
 
 
 @pytest.mark.slow
+def test_ask_keeps_the_starters_reply(run, small_home):
+    arguments = ["ask", "What blocks vitamin K?", "--mode", "bm25", "--max-tokens", "5", "--json"]
+
+    def asked(*options):
+        return done(run(*arguments, *options, home=small_home, BIORAG_THREADS="1"))
+
+    def same(answer):
+        left_out = ("timings_ms", "notes")
+        return {key: value for key, value in answer.items() if key not in left_out}
+
+    replies = small_home / "cache" / "replies"
+    first = asked("--no-cache")
+    assert "generate" in first["timings_ms"]
+    assert not replies.exists()
+    made, kept = asked(), asked()
+    assert len(list(replies.rglob("*.json"))) == 1
+    assert same(first) == same(made) == same(kept)
+    assert "generate" in made["timings_ms"]
+    assert "generate" not in kept["timings_ms"]
+    assert any("--no-cache" in note for note in kept["notes"])
+    assert "generate" in asked("--no-cache")["timings_ms"]
+    assert "generate" in asked("--max-tokens", "6")["timings_ms"]
+    shutil.rmtree(replies)
+    assert "generate" in asked()["timings_ms"]
+
+
+@pytest.mark.slow
 def test_ask_with_the_starter_models(run, demo_home):
     arguments = ["ask", "Which vitamin is given with isoniazid?", "-o", "A=thiamine", "-o", "B=pyridoxine"]
     result = run(*arguments, "--max-tokens", "40", "--json", home=demo_home, BIORAG_THREADS="1")
@@ -730,6 +760,39 @@ def test_bench_mirage_by_scoring(mirage, scripted, tmp_path):
     assert found["tasks"]["bioasq"]["parsed"] == 1.0
     (first, *_) = sorted((tmp_path / "out" / "bioasq").rglob("test_*.json"))
     assert json.loads(json.loads(first.read_text())[0])["answer_choice"] == "B"
+
+
+def test_bench_mirage_asks_a_server_several_questions_at_a_time(run, small_home, tmp_path):
+    def later(body):
+        time.sleep(0.02)
+        return json.dumps({"step_by_step_thinking": "x", "relevant_context": "YES", "answer_choice": "A"})
+
+    script = Script()
+    script.rule = later
+    fixed = ["bench", "mirage", "--benchmark", "demo", "--mode", "bm25", "--llm", script.url, "--llm-model", "m"]
+
+    def reported(out, *options):
+        script.most = 0
+        return done(run(*fixed, *options, "--out", tmp_path / out, "--json", home=small_home))
+
+    try:
+        default, one = reported("default", "--no-cache"), reported("one", "--no-cache", "--concurrency", "1")
+        assert script.most == 1
+        assert one["manifest"]["cached"] == 0
+        assert default["tasks"] == one["tasks"]
+        reported("seven", "--concurrency", "7")
+        assert 1 < script.most <= 7
+        asked = len(script.asked)
+        kept = reported("kept")
+        assert kept["manifest"]["cached"] == kept["manifest"]["answered"] == sum(t["n"] for t in kept["tasks"].values())
+        assert len(script.asked) == asked
+        assert kept["config"] == one["config"], "neither setting changes what is found"
+        resumed = reported("one", "--concurrency", "3", "--cache")
+        assert (resumed["manifest"]["answered"], resumed["tasks"]) == (0, one["tasks"])
+    finally:
+        script.close()
+    refused_by_config = run(*fixed, "--concurrency", "0", "--out", tmp_path / "none", home=small_home)
+    failed(refused_by_config, 2, "concurrency=0")
 
 
 def test_bench_mirage_in_the_folder_of_another_run_is_refused(mirage):

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -25,6 +26,13 @@ def test_a_longer_file_is_replaced_whole(tmp_path):
     write_text(tmp_path / "file.txt", "long " * 1000)
     write_text(tmp_path / "file.txt", "new")
     assert only_file(tmp_path) == "new"
+
+
+def test_several_threads_may_write_the_same_file(tmp_path):
+    texts = [str(n) * 100_000 for n in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: write_text(tmp_path / "file.txt", texts[n % 8]), range(40)))
+    assert only_file(tmp_path) in texts
 
 
 @pytest.mark.parametrize("values", [{"β": [1, 2.5, None, True]}, [], "naïve", 3, {"a": {"b": "\u2028"}}])

@@ -1,6 +1,7 @@
 """Finding models: packaged starters held to their checksums, directories, the hub."""
 
 import hashlib
+import os
 import sys
 from dataclasses import replace
 
@@ -175,6 +176,22 @@ def test_a_gguf_that_cannot_be_had_is_one_sentence(spec, tmp_path, monkeypatch):
     assert caught.value.exit_code == 4
     assert spec in str(caught.value)
     assert one_sentence(caught.value)
+
+
+def test_a_hash_is_computed_once_for_as_long_as_the_file_stays_as_it_is(tmp_path, monkeypatch):
+    hashed = []
+    monkeypatch.setattr("biorag.models.sha256_of", lambda path: hashed.append(path) or sha256_of(path))
+    file = tmp_path / "model.gguf"
+    file.write_bytes(WEIGHTS)
+    assert generator_hash(str(file)) == generator_hash(str(file)) == sha256(WEIGHTS)
+    assert len(hashed) == 1
+    changed = file.stat().st_mtime_ns + 1
+    file.write_bytes(WEIGHTS[::-1])
+    os.utime(file, ns=(changed, changed))
+    assert generator_hash(str(file)) == sha256(WEIGHTS[::-1])
+    file.write_bytes(WEIGHTS * 2)
+    os.utime(file, ns=(changed, changed))
+    assert generator_hash(str(file)) == sha256(WEIGHTS * 2)
 
 
 @pytest.mark.parametrize("url", ["http://localhost:8080", "https://example.org/v1"])

@@ -5,6 +5,7 @@ import math
 import random
 import re
 from collections import Counter
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -14,7 +15,8 @@ from fakes import HashEncoder, OverlapReranker, ScriptedGenerator
 from biorag.config import Config
 from biorag.errors import UsageError
 from biorag.filters import exclude_pmids, parse_filter
-from biorag.pipeline import ANSWER_MARGIN, Answerer, PromptTooLongError, Retriever
+from biorag.generators.cache import CachedGenerator
+from biorag.pipeline import ANSWER_MARGIN, CACHED_NOTE, Answerer, PromptTooLongError, Retriever
 from biorag.prompts.template import load_template
 from biorag.types import Hit, Question, Scored, Snippet
 
@@ -563,6 +565,27 @@ def test_timings_cover_retrieval_and_generation(answerer):
     timings = answerer(ScriptedGenerator()).answer(CHOICE).timings_ms
     assert list(timings) == ["encode", "first_stage", "fetch", "generate", "total"]
     assert timings["total"] == pytest.approx(sum(islice(timings.values(), 4)), abs=0.01)
+
+
+def test_evidence_can_be_retrieved_before_for_several_questions(answerer):
+    several = answerer(ScriptedGenerator())
+    wheres = [(), exclude_pmids((3,))]
+    rankings = several.retrieve([CHOICE, OPEN], wheres)
+    for question, ranking, where in zip([CHOICE, OPEN], rankings, wheres, strict=True):
+        answer, expected = several.answer_from(question, ranking), several.answer(question, where)
+        assert replace(answer, timings_ms={}) == replace(expected, timings_ms={})
+        assert list(answer.timings_ms) == list(expected.timings_ms)
+
+
+@pytest.mark.parametrize("method", ["generate", "score"])
+def test_the_time_of_a_kept_reply_is_not_the_models(answerer, tmp_path, method):
+    made = answerer(CachedGenerator(ScriptedGenerator(), tmp_path, {}))
+    first, kept = made.answer(CHOICE, method=method), made.answer(CHOICE, method=method)
+    assert "generate" in first.timings_ms
+    assert list(kept.timings_ms) == ["encode", "first_stage", "fetch", "cached", "total"]
+    assert kept.timings_ms["total"] == pytest.approx(sum(islice(kept.timings_ms.values(), 4)), abs=0.01)
+    assert kept.notes == (*first.notes, CACHED_NOTE)
+    assert replace(kept, notes=(), timings_ms={}) == replace(first, notes=(), timings_ms={})
 
 
 # --- the generator's window ---

@@ -64,6 +64,7 @@ def ask(
     llm_model: options.LlmModel = None,
     max_tokens: options.MaxTokens = None,
     prompt: options.PromptFile = None,
+    cache: options.Cache = None,
     mode: options.Mode = None,
     fusion: options.Fusion = None,
     lambda_: options.Lambda = None,

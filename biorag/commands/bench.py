@@ -15,7 +15,7 @@ from biorag.commands import options, show
 from biorag.commands.build import Opened, opened, require_generator
 from biorag.config import ENCODER_TOKENS, Config
 from biorag.errors import BadInputError, UsageError, unknown_name
-from biorag.models import find_encoder, generator_hash
+from biorag.models import find_encoder, generator_hash, is_server
 from biorag.types import Generator
 
 if TYPE_CHECKING:
@@ -298,6 +298,16 @@ def mirage(
     llm_model: options.LlmModel = None,
     max_tokens: options.MaxTokens = None,
     prompt: options.PromptFile = None,
+    concurrency: Annotated[
+        int | None,
+        options.option(
+            "concurrency",
+            "--concurrency",
+            help="Questions that a server is asked at a time; a model in this process answers one.",
+            panel=options.GENERATION,
+        ),
+    ] = None,
+    cache: options.Cache = None,
     encoder: options.Encoder = None,
     qdrant: options.Qdrant = None,
     as_json: options.Json = False,
@@ -362,7 +372,8 @@ def _plan(
     retriever = config.mode + (f"+{config.reranker}" if config.rerank else "")
     corpus = ready.manifest.name if ready else ""
     layout = Layout(out, generator.name, config.k, corpus, retriever if ready else None)
-    return Plan(**how, layout=layout, identity=_identity(config, ready, generator, how))
+    at_a_time = config.concurrency if is_server(config.llm) else 1
+    return Plan(**how, layout=layout, identity=_identity(config, ready, generator, how), at_a_time=at_a_time)
 
 
 def _identity(config: Config, ready: Opened | None, generator: Generator, how: Mapping[str, Any]) -> dict[str, Any]:
@@ -411,7 +422,8 @@ def _print_mirage(report: Mapping[str, Any]) -> None:
     ]
     show.table(f"MIRAGE, average accuracy {report['average']:.4f}", columns, rows)
     work = report["manifest"]
-    show.err.print(f"{work['answered']} answered now, {work['resumed']} before; seconds: {work['seconds']}")
+    counts = f"{work['answered']} answered now, {work['resumed']} before, {work['cached']} of them from the cache"
+    show.err.print(f"{counts}; seconds: {work['seconds']}")
     if comparison := report.get("comparison"):
         show.out.print(
             f"Against the other run: {comparison['difference']:+.4f} "

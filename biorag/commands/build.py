@@ -6,13 +6,13 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from biorag.config import ENCODER_TOKENS, NO_LLM, STARTER, Config
 from biorag.errors import MismatchError, MissingError, UsageError
-from biorag.indexes.manifest import Manifest, TokenParameters
+from biorag.indexes.manifest import Manifest, TokenParameters, installed_versions
 from biorag.indexes.store import Store, check_encoder, check_settings
-from biorag.models import ModelFiles, find_encoder, find_gguf
+from biorag.models import ModelFiles, find_encoder, find_gguf, generator_hash, is_server
 from biorag.pipeline import Retriever
 from biorag.types import Encoded, Generator, Index, Reranker, TokenEncoder
 
@@ -169,10 +169,26 @@ def _reranker(config: Config, encoder: BiEncoder | None, index: Index, manifest:
 
 
 def load_generator(config: Config) -> Generator | None:
-    """Load or reach the generator; None for `--llm none`."""
+    """Load or reach the generator, with its replies kept if they are to be; None for `--llm none`."""
     if config.llm == NO_LLM:
         return None
-    if config.llm.startswith(("http://", "https://")):
+    generator = _generator(config)
+    if not config.cache:
+        return generator
+    from biorag.generators.cache import CachedGenerator
+
+    return CachedGenerator(generator, config.replies, generator_identity(config, generator))
+
+
+def generator_identity(config: Config, generator: Generator) -> dict[str, Any]:
+    """Return all that determines a generator's replies besides what it is asked."""
+    place = {"server": config.llm} if is_server(config.llm) else {"sha256": generator_hash(config.llm)}
+    versions = {package: installed_versions().get(package) for package in ("biorag", "llama-cpp-python")}
+    return {"name": generator.name, **place, "context_window": generator.context_window, "versions": versions}
+
+
+def _generator(config: Config) -> Generator:
+    if is_server(config.llm):
         from biorag.generators.server import ServerGenerator
 
         key = config.llm_api_key.get_secret_value() if config.llm_api_key else None

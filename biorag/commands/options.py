@@ -84,6 +84,15 @@ PromptFile = Annotated[
     Path | None,
     option("prompt", "--prompt", help="Prompt template in place of the built-in one.", panel=GENERATION),
 ]
+Cache = Annotated[
+    bool | None,
+    option(
+        "cache",
+        "--cache/--no-cache",
+        help="Keep the model's replies in cache/replies under BIORAG_HOME, and use those kept there.",
+        panel=GENERATION,
+    ),
+]
 Seed = Annotated[int | None, option("seed", "--seed", help="Seed of whatever is drawn.")]
 
 

@@ -7,13 +7,13 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from biorag.errors import MissingError
 from biorag.prompts.grammar import FREE_TEXT_GRAMMAR, close_text, free_text_opening, rest_grammar
-from biorag.types import Generation, Prompt
+from biorag.types import Generation, Prompt, Scores
 
 try:
     import llama_cpp
@@ -32,8 +32,18 @@ SLOTS = {"system": "\x02system\x03", "user": "\x02user\x03"}
 PLAIN_TEMPLATE = "{% for m in messages %}{{ m['content'] }}\n\n{% endfor %}"
 
 
+class Tokens(NamedTuple):
+    """A prompt's tokens: those before the user's text, which many prompts share, and all others."""
+
+    prefix: list[int]
+    rest: list[int]
+
+
 class LlamaGenerator:
-    """A GGUF model; decoding is greedy and every call starts afresh, so equal prompts give equal replies.
+    """A GGUF model; decoding is greedy, and equal prompts give equal replies.
+
+    What stands before the user's text is evaluated once for all prompts that share it. It is always a batch of
+    its own, so a prompt's logits are the same to the last bit whether it had to be evaluated or was there.
 
     Parameters
     ----------
@@ -52,6 +62,8 @@ class LlamaGenerator:
         self.context_window = min(context_window, _trained_window(path))
         cores = threads or len(os.sched_getaffinity(0))
         self._llama = _open(path, n_ctx=self.context_window, n_threads=cores, n_threads_batch=cores, n_gpu_layers=-1)
+        self._evaluated: list[int] = []  # the prefix that the context holds
+        self._last: tuple[Prompt, Tokens] | None = None  # a prompt is counted, then answered
         self._vocab = llama_cpp.llama_model_get_vocab(self._llama.model)
         self._formatter = Jinja2ChatFormatter(
             template=self._llama.metadata.get("tokenizer.chat_template", PLAIN_TEMPLATE),
@@ -62,7 +74,7 @@ class LlamaGenerator:
 
     def count_tokens(self, prompt: Prompt) -> int:
         """Return the number of tokens of the prompt in the model's chat format."""
-        return len(self._tokens(prompt))
+        return sum(map(len, self._tokens(prompt)))
 
     def generate(
         self,
@@ -73,8 +85,9 @@ class LlamaGenerator:
     ) -> Generation:
         """Reply with a JSON object of the schema; its free text is closed after `max_tokens`."""
         opening = free_text_opening(schema)
-        tokens = self._tokens(prompt) + self._llama.tokenize(opening.encode(), add_bos=False)
-        self._llama.reset()
+        prefix, rest = self._tokens(prompt)
+        tokens = prefix + rest + self._llama.tokenize(opening.encode(), add_bos=False)
+        self._return_to(prefix)
         written, text, capped = b"", opening, True
         for token in self._decode(tokens, FREE_TEXT_GRAMMAR, max_tokens):
             if token is None:
@@ -94,20 +107,31 @@ class LlamaGenerator:
             on_text(text)
         return Generation(text, capped)
 
-    def score(self, prompt: Prompt, choices: Sequence[str]) -> dict[str, float]:
+    def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
         """Return each choice's log-probability as the first text of the reply; one evaluation."""
-        tokens = self._tokens(prompt)
+        prefix, rest = self._tokens(prompt)
         encoded = {choice: self._llama.tokenize(choice.encode(), add_bos=False) for choice in choices}
         columns = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*encoded.values(), strict=False))
         most = min(map(len, encoded.values())) - 1
         shared = [column[0] for column in itertools.islice(columns, most)]
-        self._llama.reset()
-        self._llama.eval(tokens + shared)
+        self._return_to(prefix)
+        self._llama.eval(rest + shared)
         pointer = llama_cpp.llama_get_logits_ith(self._llama.ctx, -1)
         logits = np.ctypeslib.as_array(pointer, shape=(self._llama.n_vocab(),)).astype(np.float64)
         top = logits.max()
         normaliser = top + np.log(np.exp(logits - top).sum())
-        return {choice: float(logits[ids[len(shared)]] - normaliser) for choice, ids in encoded.items()}
+        return Scores({choice: float(logits[ids[len(shared)]] - normaliser) for choice, ids in encoded.items()})
+
+    def _return_to(self, prefix: list[int]) -> None:
+        """Bring the context to the end of the prefix, which is evaluated if it is not the one held."""
+        memory = llama_cpp.llama_get_memory(self._llama.ctx)
+        # Models with a recurrent state cannot forget the latest tokens alone.
+        if prefix != self._evaluated or not llama_cpp.llama_memory_seq_rm(memory, 0, len(prefix), -1):
+            self._evaluated = []
+            self._llama.reset()
+            self._llama.eval(prefix)
+            self._evaluated = prefix
+        self._llama.n_tokens = len(prefix)
 
     def _decode(self, tokens: list[int], grammar: str, limit: int) -> Iterator[int | None]:
         """Yield at most `limit` tokens that follow the grammar, and None where it was completed."""
@@ -122,17 +146,27 @@ class LlamaGenerator:
                 return
             yield token
 
-    def _tokens(self, prompt: Prompt) -> list[int]:
+    def _tokens(self, prompt: Prompt) -> Tokens:
+        if self._last is None or self._last[0] != prompt:
+            self._last = prompt, self._encode(prompt)
+        return self._last[1]
+
+    def _encode(self, prompt: Prompt) -> Tokens:
         """Return the prompt's tokens: control tokens come from the chat template, never from its texts."""
         texts = {SLOTS["system"]: prompt.system, SLOTS["user"]: prompt.user}
         tokens: list[int] = []
+        shared = 0
         for piece, is_text in self._pieces:
+            if is_text and piece == SLOTS["user"]:
+                shared = len(tokens)
             content = texts[piece] if is_text else piece
             tokens += self._llama.tokenize(content.encode(), add_bos=False, special=not is_text)
         bos = self._llama.token_bos()
         if llama_cpp.llama_vocab_get_add_bos(self._vocab) and tokens[:1] != [bos]:
             tokens.insert(0, bos)
-        return tokens
+            shared += 1
+        shared = min(shared, len(tokens) - 1)  # something is left to evaluate for each reply
+        return Tokens(tokens[:shared], tokens[shared:])
 
     def _chat_pieces(self) -> list[tuple[str, bool]]:
         """Return the rendered chat template cut at the slots: (piece, whether it is a slot)."""
@@ -163,11 +197,11 @@ def _cut(piece: tuple[str, bool], slot: str) -> list[tuple[str, bool]]:
 
 
 def _trained_window(path: Path) -> int:
-    """Return the window the model was trained with; read first, so that no larger cache is allocated."""
-    llama = _open(path, n_ctx=64)
-    window = llama_cpp.llama_model_n_ctx_train(llama.model)
+    """Return the window the model was trained with; read first, without weights, so that no larger cache is made."""
+    llama = _open(path, vocab_only=True)
+    metadata = llama.metadata
     llama.close()
-    return int(window)
+    return int(metadata[f"{metadata['general.architecture']}.context_length"])
 
 
 def _log(level: int, text: bytes, user_data: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ import httpx
 
 from biorag.errors import ServiceError, UsageError
 from biorag.prompts.grammar import growing_text
-from biorag.types import Generation, Prompt
+from biorag.types import Generation, Prompt, Scores
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ REST_TOKENS = 128
 
 
 class ServerGenerator:
-    """Asks a chat-completion endpoint for JSON under a schema.
+    """Asks a chat-completion endpoint for JSON under a schema; several threads may ask at a time.
 
     `base_url` may or may not end in `/v1`. Tokens are estimated from bytes, since such servers have no
     common way to count them.
@@ -51,6 +52,7 @@ class ServerGenerator:
             ) from None
         self.context_window = context_window
         self._schema_style = 0
+        self._lock = threading.Lock()
         self.name = model or self._first_model()
 
     def count_tokens(self, prompt: Prompt) -> int:
@@ -76,7 +78,7 @@ class ServerGenerator:
             on_text(text)
         return Generation(text, capped)
 
-    def score(self, prompt: Prompt, choices: Sequence[str]) -> dict[str, float]:
+    def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
         """Return each choice's log-probability as the first token of the reply.
 
         A choice beyond the 20 tokens that servers list is left out: it is less likely than those listed.
@@ -93,7 +95,7 @@ class ServerGenerator:
             found = {item["token"].strip(): float(item["logprob"]) for item in reversed(listed)}
         except (KeyError, IndexError, TypeError):
             raise ServiceError(f"the server at {self._url} gives no log-probabilities: use --answer generate") from None
-        return {choice: found[choice] for choice in choices if choice in found}
+        return Scores({choice: found[choice] for choice in choices if choice in found})
 
     def _complete(self, messages: list[dict[str, str]], schema: Mapping[str, Any], max_tokens: int) -> tuple[str, bool]:
         """Ask under the schema, in the style this server takes: OpenAI's, llama.cpp's, or none."""
@@ -102,13 +104,15 @@ class ServerGenerator:
             {"type": "json_object", "schema": schema},
             None,
         )
-        for style, response_format in enumerate(styles[self._schema_style :], self._schema_style):
+        first = self._schema_style
+        for style, response_format in enumerate(styles[first:], first):
             body = {"messages": messages, "max_tokens": max_tokens, "temperature": 0}
             if response_format:
                 body["response_format"] = response_format
             reply = self._post(body, may_refuse=response_format is not None)
             if reply is not None:
-                self._schema_style = style
+                with self._lock:
+                    self._schema_style = max(self._schema_style, style)
                 return _read(reply, self._url)
         raise AssertionError("the last style is never refused silently")
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import _thread
 import json
-from dataclasses import dataclass
+import re
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from fakes import HashEncoder, OverlapReranker, ScriptedGenerator
+from loopback import Script
 
 from biorag.benchmarks.mirage import run
 from biorag.benchmarks.mirage.results import Layout, read_result, write_result
 from biorag.benchmarks.mirage.run import Plan, answer_all, report, score_all, write_report
-from biorag.errors import BadInputError, MismatchError, MissingError
+from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError
+from biorag.generators.cache import CachedGenerator
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
 from biorag.pipeline import Answerer, Retriever
@@ -155,9 +160,9 @@ def test_the_retriever_never_sees_the_options(tmp_path, small_index, config):
     queries = []
 
     class Listening(Retriever):
-        def search(self, query, limit=None, where=()):
-            queries.append(query)
-            return super().search(query, limit, where)
+        def search_all(self, asked, limit=None, wheres=()):
+            queries.extend(asked)
+            return super().search_all(asked, limit, wheres)
 
     answerer = Answerer(Listening(small_index, HashEncoder(), None, config), ScriptedGenerator(), config)
     answer_all(BENCHMARK, answerer, plan_in(tmp_path), nothing)
@@ -287,6 +292,130 @@ def test_identities_are_compared_as_json(tmp_path, answerer_of):
     identity = {**IDENTITY, "filter": ({"value": (1, 2)},)}
     answer_all(BENCHMARK, answerer_of(ScriptedGenerator()), plan_in(tmp_path, identity=identity), nothing)
     answer_all(BENCHMARK, answerer_of(ScriptedGenerator()), plan_in(tmp_path, identity=identity), nothing)
+
+
+# --- evidence in chunks, several questions at a time ----------------------------------------------------------
+
+
+def test_the_same_questions_are_retrieved_together_however_often_a_run_is_interrupted(
+    tmp_path, small_index, config, monkeypatch
+):
+    monkeypatch.setattr(run, "CHUNK", 2)
+    batches = []
+
+    class Listening(Retriever):
+        def search_all(self, asked, limit=None, wheres=()):
+            batches.append(list(asked))
+            return super().search_all(asked, limit, wheres)
+
+    texts = [f"Which drug has number {n}?" for n in range(5)]
+    benchmark = {"medqa": [Question(f"q{n}", text, OPTIONS, "A") for n, text in enumerate(texts)]}
+    answerer = Answerer(Listening(small_index, HashEncoder(), None, config), Interrupted(), config)
+    answer_all(benchmark, answerer, plan_in(tmp_path), nothing)
+    assert batches == [texts[:2], texts[2:4], texts[4:]]
+    before = files_under(tmp_path)
+    layout_in(tmp_path).file("medqa", "q3").unlink()
+    batches.clear()
+    assert answer_all(benchmark, answerer, plan_in(tmp_path), nothing)["resumed"] == 4
+    assert batches == [texts[2:4]], "the chunk as before, and no other"
+    assert files_under(tmp_path) == before
+
+
+MANY = {"medqa": [Question(f"q{n}", f"Which drug has number {n}?", OPTIONS, "A") for n in range(20)]}
+
+
+@pytest.fixture
+def server():
+    script = Script()
+    yield script
+    script.close()
+
+
+def by_the_prompt(body) -> str:
+    """A reply that only depends on the prompt, later for some questions than for those asked after them."""
+    user = body["messages"][1]["content"]
+    number = int(re.search(r"number (\d+)", user)[1])
+    time.sleep(0.03 if number % 3 == 0 else 0.005)
+    return chosen("ABC"[number % 3], f"{len(user)} characters — β")
+
+
+def plan_for(out, at_a_time):
+    return replace(plan_in(out), at_a_time=at_a_time)
+
+
+@pytest.mark.parametrize("at_a_time", [2, 5])
+def test_several_questions_at_a_time_give_the_same_files(tmp_path, answerer_of, server, at_a_time):
+    server.rule = by_the_prompt
+    answerer, seen = answerer_of(server.generator()), []
+    answer_all(MANY, answerer, plan_for(tmp_path / "one", 1), nothing)
+    assert server.most == 1
+    work = answer_all(MANY, answerer, plan_for(tmp_path / "many", at_a_time), seen.append)
+    assert 1 < server.most <= at_a_time
+    assert files_under(tmp_path / "many") == files_under(tmp_path / "one")
+    assert seen == [1] * 20
+    assert (work["answered"], work["resumed"], work["cached"]) == (20, 0, 0)
+    rows = [json.loads(line) for line in (tmp_path / "many" / "timings.jsonl").read_text().splitlines()]
+    assert {row["id"] for row in rows} == {question.id for question in MANY["medqa"]}
+    assert all(row["ms"]["generate"] >= 5 for row in rows)
+    assert work["seconds"]["generate"] == pytest.approx(sum(row["ms"]["generate"] for row in rows) / 1000, abs=0.01)
+
+
+def held_and_resumed(out, answerer, at_a_time) -> int:
+    """Hold what a stopped run left against a whole one's files after going on; how many it had finished."""
+    held = files_under(out / "parts")
+    work = answer_all(MANY, answerer, plan_for(out / "parts", at_a_time), nothing)
+    answer_all(MANY, answerer, plan_for(out / "whole", 1), nothing)
+    assert files_under(out / "parts") == files_under(out / "whole")
+    assert held.items() <= files_under(out / "parts").items()
+    assert work["resumed"] == len(held) - 1
+    return work["resumed"]
+
+
+def test_a_server_that_fails_at_one_question_ends_the_run_and_the_others_are_kept(tmp_path, answerer_of, server):
+    def failing(body):
+        return (403, b"no more") if "number 7?" in body["messages"][1]["content"] else by_the_prompt(body)
+
+    server.rule = failing
+    answerer = answerer_of(server.generator())
+    with pytest.raises(ServiceError, match="no more"):
+        answer_all(MANY, answerer, plan_for(tmp_path / "parts", 4), nothing)
+    asked = len(server.asked)
+    assert asked < 20, "nothing new is asked after an error"
+    server.rule = by_the_prompt
+    assert held_and_resumed(tmp_path, answerer, 4) == asked - 1, "every other answer that came is kept"
+
+
+def test_an_interruption_keeps_what_was_being_answered(tmp_path, answerer_of, server):
+    """Ctrl-C as the main thread gets it, while it waits for the server."""
+
+    def interrupting(body):
+        if len(server.asked) == 6:
+            _thread.interrupt_main()
+        return by_the_prompt(body)
+
+    server.rule = interrupting
+    answerer = answerer_of(server.generator())
+    with pytest.raises(KeyboardInterrupt):
+        answer_all(MANY, answerer, plan_for(tmp_path / "parts", 4), nothing)
+    asked = len(server.asked)
+    assert 6 <= asked < 20
+    server.rule = by_the_prompt
+    assert held_and_resumed(tmp_path, answerer, 4) in (asked - 1, asked)
+
+
+def test_replies_kept_from_before_are_counted_and_are_not_the_models_time(tmp_path, answerer_of):
+    generator = Interrupted()
+    kept = CachedGenerator(generator, tmp_path / "cache", {"name": "scripted"})
+    work = answer_all(BENCHMARK, answerer_of(kept), plan_in(tmp_path / "one"), nothing)
+    assert (work["cached"], len(generator.prompts)) == (0, 4)
+    assert "generate" in work["seconds"]
+    again = answer_all(BENCHMARK, answerer_of(kept), plan_in(tmp_path / "two"), nothing)
+    assert (again["answered"], again["cached"], len(generator.prompts)) == (4, 4, 4)
+    assert "generate" not in again["seconds"]
+    assert "cached" in again["seconds"]
+    assert files_under(tmp_path / "one") == files_under(tmp_path / "two")
+    resumed = answer_all(BENCHMARK, answerer_of(kept), plan_in(tmp_path / "two"), nothing)
+    assert (resumed["answered"], resumed["resumed"], resumed["cached"]) == (0, 4, 4)
 
 
 # --- what may come back -------------------------------------------------------------------------------------

@@ -5,13 +5,12 @@ import math
 import socket
 import subprocess
 import sys
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from loopback import Script, completion
 
 from biorag.errors import BioragError, ServiceError
 from biorag.generators import server as module
@@ -26,68 +25,6 @@ SCHEMA = schema_for(CHOICE, 2)
 PROMPT = Prompt("You are careful.", "Which drug lowers fever?")
 MESSAGES = [{"role": "system", "content": PROMPT.system}, {"role": "user", "content": PROMPT.user}]
 REPLY = '{"step_by_step_thinking": "It is aspirin.", "relevant_context": "YES", "answer_choice": "B"}'
-
-
-class Asked(NamedTuple):
-    method: str
-    path: str
-    headers: dict
-    body: dict | None
-
-
-class Script:
-    """A loopback server that answers with the given (status, body) pairs in turn and keeps the requests."""
-
-    def __init__(self) -> None:
-        self.answers: list[tuple[int, bytes]] = []
-        self.asked: list[Asked] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    @property
-    def bodies(self) -> list[dict]:
-        return [asked.body for asked in self.asked if asked.method == "POST"]
-
-    def will(self, *answers) -> None:
-        """Queue answers: a status with a body, or the text of a completion."""
-        for answer in answers:
-            status, body = answer if isinstance(answer, tuple) else (200, completion(answer))
-            self.answers.append((status, body if isinstance(body, bytes) else json.dumps(body).encode()))
-
-    def generator(self, model: str | None = "m", key: str | None = None, **options) -> ServerGenerator:
-        settings = {"timeout": 5.0, "context_window": 4096, **options}
-        return ServerGenerator(self.url, model, key, **settings)
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def _handler(script):  # noqa: N805
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, *_):
-                pass
-
-            def _answer(self):
-                length = int(self.headers.get("Content-Length") or 0)
-                body = json.loads(self.rfile.read(length)) if length else None
-                script.asked.append(Asked(self.command, self.path, dict(self.headers), body))
-                status, text = script.answers.pop(0) if script.answers else (599, b"nothing was scripted")
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
-
-            do_GET = do_POST = _answer  # noqa: N815
-
-        return Handler
-
-
-def completion(content, finish: str = "stop", **more):
-    return {"choices": [{"message": {"role": "assistant", "content": content}, "finish_reason": finish, **more}]}
 
 
 @pytest.fixture
@@ -326,6 +263,27 @@ def test_one_refused_request_does_not_change_how_the_next_is_asked(server):
     assert server.bodies[3]["response_format"]["type"] == "json_schema"
 
 
+def test_several_threads_find_the_servers_way_together(server):
+    """Each request that was begun in the refused way is asked again; none is asked in a way that was not tried."""
+
+    def rule(body):
+        time.sleep(0.02)
+        if body["response_format"]["type"] == "json_schema":
+            return 400, {"error": "unknown response_format"}
+        return json.dumps({"step_by_step_thinking": body["messages"][1]["content"], "answer_choice": "A"})
+
+    server.rule = rule
+    generator = server.generator()
+    prompts = [Prompt("You are careful.", f"question {n}") for n in range(24)]
+    with ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(lambda prompt: generator.generate(prompt, SCHEMA, 10), prompts))
+    assert [json.loads(reply.text)["step_by_step_thinking"] for reply in replies] == [p.user for p in prompts]
+    assert 2 <= server.most <= 8
+    before = len(server.asked)
+    generator.generate(PROMPT, SCHEMA, 10)
+    assert len(server.asked) == before + 1, "the refused way is not tried again"
+
+
 # --- capped replies ---
 
 REST = '{"relevant_context": "NOT", "answer_choice": "B"}'
@@ -400,7 +358,10 @@ def scored(*pairs):
 
 def test_scores_are_the_servers_log_probabilities(server):
     server.will(scored(("B", -0.5), (" A", -1.5), ("{", -2.0), ("A", -9.0)))
-    assert server.generator().score(PROMPT, ["A", "B", "C"]) == {"A": -1.5, "B": -0.5}  # C is not among the listed
+    assert server.generator().score(PROMPT, ["A", "B", "C"]).logprobs == {
+        "A": -1.5,
+        "B": -0.5,
+    }  # C is not among the listed
     body = server.bodies[0]
     assert (body["max_tokens"], body["temperature"], body["logprobs"], body["top_logprobs"]) == (1, 0, True, 20)
     assert "response_format" not in body
@@ -490,7 +451,7 @@ def test_a_real_server_gives_log_probabilities(llama_server):
     generator = ServerGenerator(llama_server, None, None, 60.0, 2048)
     scores = generator.score(
         Prompt("Reply with one letter.", "Which is the second letter? A, B or C?"), ["A", "B", "C"]
-    )
+    ).logprobs
     assert list(scores) == ["A", "B", "C"]
     listed = [score for score in scores.values() if score > -100.0]
     assert listed

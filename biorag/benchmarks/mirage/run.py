@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from biorag.benchmarks.mirage.questions import Benchmark
 from biorag.benchmarks.mirage.results import Layout, claim, read_result, write_result
@@ -22,52 +24,139 @@ from biorag.benchmarks.mirage.scoring import (
 from biorag.errors import BadInputError, MissingError
 from biorag.files import write_json
 from biorag.filters import exclude_pmids
-from biorag.pipeline import Answerer, PromptTooLongError
+from biorag.pipeline import Answerer, PromptTooLongError, Ranking
 from biorag.types import Condition, OnProgress, Question
 
+logger = logging.getLogger(__name__)
+
 TIMINGS = "timings.jsonl"
+CHUNK = 32  # questions of a task whose evidence is retrieved together
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How the questions are answered: by which method, with which evidence left out, into which files."""
+    """How the questions are answered: by which method, with which evidence left out, into which files.
+
+    `at_a_time` is how many the generator is asked at a time.
+    """
 
     method: str
     exclude_source: bool
     where: tuple[Condition, ...]
     layout: Layout
     identity: Mapping[str, Any]
+    at_a_time: int = 1
+
+
+class Asked(NamedTuple):
+    """A question of a task with what was retrieved for it; None without retrieval."""
+
+    task: str
+    question: Question
+    ranking: Ranking | None
 
 
 def answer_all(benchmark: Benchmark, answerer: Answerer, plan: Plan, on_progress: OnProgress) -> dict[str, Any]:
     """Answer every question that has no result file yet; each file is written as its question ends.
 
-    Every question is encoded and answered by itself, so that an interrupted run gives the same bytes.
+    Evidence is retrieved for `CHUNK` questions of a task at a time, the same ones however often a run was
+    interrupted, and each is answered by itself, so that an interrupted run gives the same bytes. After an error
+    nothing new is asked, and what was being answered is kept.
 
     Returns
     -------
-    How many were answered now and before, and the seconds each stage took, earlier runs included.
+    How many were answered now and before, how many of all of these by kept replies, and the seconds each stage
+    took, earlier runs included; with several questions at a time, that is longer than the run.
     """
     claim(plan.layout.out, plan.identity)
-    answered = resumed = 0
+    todo = {task: _unanswered(task, questions, plan.layout) for task, questions in benchmark.items()}
+    answered = sum(map(len, todo.values()))
+    resumed = sum(map(len, benchmark.values())) - answered
+    if resumed:
+        on_progress(resumed)
     with (plan.layout.out / TIMINGS).open("a", encoding="utf-8") as log:
-        for task, questions in benchmark.items():
-            for question in questions:
-                path = plan.layout.file(task, question.id)
-                if read_result(path) is not None:
-                    resumed += 1
-                else:
-                    reply, timings = _answer(answerer, question, plan)
-                    log.write(json.dumps({"task": task, "id": question.id, "ms": dict(timings)}) + "\n")
-                    log.flush()
-                    write_result(path, reply)
-                    answered += 1
-                on_progress(1)
-    return {"answered": answered, "resumed": resumed, "seconds": _seconds(plan.layout.out / TIMINGS)}
+
+        def save(asked: Asked, answer: tuple[str, Mapping[str, float]]) -> None:
+            reply, timings = answer
+            log.write(json.dumps({"task": asked.task, "id": asked.question.id, "ms": dict(timings)}) + "\n")
+            log.flush()
+            write_result(plan.layout.file(asked.task, asked.question.id), reply)
+            on_progress(1)
+
+        each_answered(
+            _asked(benchmark, todo, answerer, plan), lambda asked: _answer(answerer, asked, plan), save, plan.at_a_time
+        )
+    rows = _timings(plan.layout.out / TIMINGS)
+    cached = sum("cached" in timings for timings in rows)
+    return {"answered": answered, "resumed": resumed, "cached": cached, "seconds": _seconds(rows)}
 
 
-def _seconds(log: Path) -> dict[str, float]:
-    """Return the seconds each stage took over all questions of a run, however often it was interrupted."""
+def _unanswered(task: str, questions: Sequence[Question], layout: Layout) -> set[str]:
+    """Return the ids of the questions without a result file."""
+    return {question.id for question in questions if read_result(layout.file(task, question.id)) is None}
+
+
+def _asked(benchmark: Benchmark, todo: Mapping[str, set[str]], answerer: Answerer, plan: Plan) -> Iterator[Asked]:
+    """Yield what is to be answered with its evidence, retrieved when the first of a chunk is wanted."""
+    for task, questions in benchmark.items():
+        for start in range(0, len(questions), CHUNK):
+            chunk = questions[start : start + CHUNK]
+            if todo[task].isdisjoint(question.id for question in chunk):
+                continue
+            wheres = [plan.where + (exclude_pmids(question.pmids) if plan.exclude_source else ()) for question in chunk]
+            for question, ranking in zip(chunk, answerer.retrieve(chunk, wheres), strict=True):
+                if question.id in todo[task]:
+                    yield Asked(task, question, ranking)
+
+
+def each_answered(
+    items: Iterable[Item], answer: Callable[[Item], Result], save: Callable[[Item, Result], None], at_a_time: int
+) -> None:
+    """Answer the items in up to `at_a_time` threads; items are drawn and answers saved in the calling thread.
+
+    Raises
+    ------
+    BaseException
+        The first that an answer raised, or an interruption, once the answers under way have ended and are saved.
+    """
+    if at_a_time == 1:
+        for item in items:
+            save(item, answer(item))
+        return
+    under_way: dict[Future[Result], Item] = {}
+    with ThreadPoolExecutor(at_a_time) as pool:
+        try:
+            for item in items:
+                under_way[pool.submit(answer, item)] = item
+                if len(under_way) >= 2 * at_a_time:  # so that no thread waits for the next item
+                    _save_ended(under_way, save)
+            while under_way:
+                _save_ended(under_way, save)
+        except BaseException:
+            _save_begun(under_way, save)
+            raise
+
+
+def _save_ended(under_way: dict[Future[Result], Item], save: Callable[[Item, Result], None]) -> None:
+    """Wait for an answer, and save what has ended by then."""
+    for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+        save(under_way.pop(future), future.result())
+
+
+def _save_begun(under_way: dict[Future[Result], Item], save: Callable[[Item, Result], None]) -> None:
+    """Drop what no thread has begun, and save the rest but for what fails too."""
+    begun = {future: item for future, item in under_way.items() if not future.cancel()}
+    if begun:
+        logger.warning("stopping: the questions being answered (%d) are finished first", len(begun))
+    for future in wait(begun).done:
+        if future.exception() is None:
+            save(begun[future], future.result())
+
+
+def _timings(log: Path) -> list[Mapping[str, float]]:
+    """Return each question's milliseconds a stage over all runs, its last where it was answered again."""
     last: dict[tuple[str, str], Mapping[str, float]] = {}
     for line in log.read_text(encoding="utf-8").splitlines():
         try:
@@ -75,17 +164,21 @@ def _seconds(log: Path) -> dict[str, float]:
         except ValueError:  # torn by a kill
             continue
         last[row["task"], row["id"]] = row["ms"]
+    return list(last.values())
+
+
+def _seconds(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return the seconds each stage took over all questions."""
     total: dict[str, float] = {}
-    for timings in last.values():
+    for timings in rows:
         for stage, milliseconds in timings.items():
             total[stage] = total.get(stage, 0.0) + milliseconds / 1000
     return {stage: round(seconds, 3) for stage, seconds in total.items()}
 
 
-def _answer(answerer: Answerer, question: Question, plan: Plan) -> tuple[str, Mapping[str, float]]:
-    where = plan.where + (exclude_pmids(question.pmids) if plan.exclude_source else ())
+def _answer(answerer: Answerer, asked: Asked, plan: Plan) -> tuple[str, Mapping[str, float]]:
     try:
-        answer = answerer.answer(question, where, plan.method)
+        answer = answerer.answer_from(asked.question, asked.ranking, plan.method)
     except PromptTooLongError as error:
         return str(error), {}
     return stored_reply(answer.choice, answer.reply), answer.timings_ms

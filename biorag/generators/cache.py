@@ -1,0 +1,90 @@
+"""Replies kept by a hash of all that determines them, so that no model is asked twice for the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from biorag.files import write_text
+from biorag.types import Generation, Generator, Prompt, Scores
+
+logger = logging.getLogger(__name__)
+
+
+class CachedGenerator:
+    """A generator whose replies are kept as files, one each; several processes and threads may share the folder.
+
+    An entry that cannot be read is made again, and one that cannot be written is only warned of.
+
+    Parameters
+    ----------
+    identity : all that determines the replies besides what is asked: JSON values
+    """
+
+    def __init__(self, generator: Generator, folder: Path, identity: Mapping[str, Any]) -> None:
+        self.name = generator.name
+        self.context_window = generator.context_window
+        self._generator = generator
+        self._folder = folder
+        self._identity = identity
+
+    def count_tokens(self, prompt: Prompt) -> int:
+        """Return the number of tokens the prompt takes in the context window."""
+        return self._generator.count_tokens(prompt)
+
+    def generate(
+        self,
+        prompt: Prompt,
+        schema: Mapping[str, Any],
+        max_tokens: int,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Generation:
+        """Reply with a JSON object of the schema; `on_text` sees a kept reply at once."""
+        entry = self._entry("generate", prompt, schema, max_tokens)
+        match _read(entry):
+            case {"text": str(text), "capped": bool(capped)}:
+                if on_text:
+                    on_text(text)
+                return Generation(text, capped, cached=True)
+        generation = self._generator.generate(prompt, schema, max_tokens, on_text)
+        _write(entry, {"text": generation.text, "capped": generation.capped})
+        return generation
+
+    def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
+        """Return each choice's log-probability as the first text of the reply."""
+        entry = self._entry("score", prompt, list(choices))
+        match _read(entry):
+            case {"logprobs": dict(logprobs)} if all(isinstance(score, float) for score in logprobs.values()):
+                return Scores(logprobs, cached=True)
+        scores = self._generator.score(prompt, choices)
+        _write(entry, {"logprobs": dict(scores.logprobs)})
+        return scores
+
+    def _entry(self, method: str, prompt: Prompt, *asked: Any) -> Path:
+        """Return the file of a reply; the order of a schema's fields counts, since replies follow it."""
+        determining = [self._identity, method, prompt.system, prompt.user, *asked]
+        key = hashlib.sha256(json.dumps(determining).encode()).hexdigest()
+        return self._folder / key[:2] / f"{key}.json"
+
+
+def _read(entry: Path) -> Any:
+    """Return what an entry holds; None where there is none, or none that is whole."""
+    try:
+        return json.loads(entry.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        logger.warning("the kept reply %s cannot be read (%s): the model is asked again", entry, error)
+        return None
+
+
+def _write(entry: Path, values: Mapping[str, Any]) -> None:
+    """Keep a reply; as ASCII, since a reply may hold half a surrogate pair."""
+    try:
+        write_text(entry, json.dumps(values))
+    except OSError as error:
+        logger.warning("the reply cannot be kept (%s): give --no-cache, or free some space", error)

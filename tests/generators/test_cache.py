@@ -1,0 +1,220 @@
+"""Replies kept from before: the same ones, for the same question alone, whatever happens to the files."""
+
+import json
+import logging
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from fakes import ScriptedGenerator
+from loopback import Script
+
+from biorag.commands.build import generator_identity, load_generator
+from biorag.config import Config
+from biorag.generators.cache import CachedGenerator
+from biorag.prompts.template import schema_for
+from biorag.types import Generation, Prompt, Question
+
+PROMPT = Prompt("You are careful.", "Which drug lowers fever?")
+SCHEMA = schema_for(Question("q", "?", {"A": "insulin", "B": "aspirin"}), 2)
+IDENTITY = {"name": "scripted", "sha256": "0" * 64, "context_window": 4096, "versions": {"biorag": "1"}}
+
+
+class Counting:
+    """A cached generator over replies that are numbered as they are made."""
+
+    def __init__(self, folder, identity=IDENTITY, **options):
+        self.inner = ScriptedGenerator(replies=[f"reply {n} \ud83d β" for n in range(100)], **options)
+        self.cached = CachedGenerator(self.inner, folder, identity)
+
+    def asked(self) -> int:
+        return len(self.inner.prompts)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "replies"
+
+
+def entries(folder):
+    return sorted(folder.rglob("*.json"))
+
+
+def test_a_reply_is_made_once_and_shown_whole_when_it_is_kept(folder):
+    first = Counting(folder, capped=True)
+    shown = []
+    made = first.cached.generate(PROMPT, SCHEMA, 9, shown.append)
+    assert made == Generation("reply 0 \ud83d β", True, cached=False)
+    kept = first.cached.generate(PROMPT, SCHEMA, 9, shown.append)
+    other = Counting(folder)
+    assert other.cached.generate(PROMPT, SCHEMA, 9, shown.append) == kept == made._replace(cached=True)
+    assert shown == [made.text] * 3
+    assert (first.asked(), other.asked()) == (1, 0)
+
+
+def test_scores_are_kept_to_the_last_bit(folder):
+    logprobs = {"A": -0.1 - 0.2, "B": -1e-300}
+    first = Counting(folder, logprobs=logprobs)
+    assert first.cached.score(PROMPT, ["A", "B"]) == (logprobs, False)
+    assert Counting(folder).cached.score(PROMPT, ("A", "B")) == (logprobs, True)
+
+
+def test_the_rest_is_the_generators_own(folder):
+    made = Counting(folder)
+    assert (made.cached.name, made.cached.context_window) == (made.inner.name, made.inner.context_window)
+    assert made.cached.count_tokens(PROMPT) == made.inner.count_tokens(PROMPT)
+
+
+REORDERED = {**SCHEMA, "properties": dict(reversed(SCHEMA["properties"].items()))}
+ASKED = {
+    "system": lambda cached: cached.generate(Prompt("Other.", PROMPT.user), SCHEMA, 9),
+    "user": lambda cached: cached.generate(Prompt(PROMPT.system, "Other."), SCHEMA, 9),
+    "between": lambda cached: cached.generate(Prompt(PROMPT.system + PROMPT.user, ""), SCHEMA, 9),
+    "schema": lambda cached: cached.generate(PROMPT, schema_for(Question("q", "?", {"A": "", "C": ""}), 2), 9),
+    "order of fields": lambda cached: cached.generate(PROMPT, REORDERED, 9),
+    "cap": lambda cached: cached.generate(PROMPT, SCHEMA, 10),
+    "method": lambda cached: cached.score(PROMPT, ["A", "B"]),
+    "choices": lambda cached: cached.score(PROMPT, ["A", "C"]),
+    "fewer choices": lambda cached: cached.score(PROMPT, ["A"]),
+}
+
+
+def test_whatever_is_asked_differently_is_asked_anew(folder):
+    made = Counting(folder)
+    made.cached.generate(PROMPT, SCHEMA, 9)
+    for count, ask in enumerate(ASKED.values(), 2):
+        assert not ask(made.cached).cached
+        assert made.asked() == count
+    assert all(ask(made.cached).cached for ask in ASKED.values())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"name": "other"}, {"sha256": "1" * 64}, {"context_window": 2048}, {"versions": {"biorag": "2"}}, {"server": "u"}],
+)
+def test_another_generator_is_asked_anew(folder, change):
+    Counting(folder).cached.generate(PROMPT, SCHEMA, 9)
+    other = Counting(folder, {**IDENTITY, **change})
+    assert not other.cached.generate(PROMPT, SCHEMA, 9).cached
+
+
+DAMAGED = [
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b"\xff\xfe",
+    b'{"text": 1, "capped": false}',
+    b'{"text": "x"}',
+    b'{"logprobs": 3}',
+]
+
+
+@pytest.mark.parametrize("content", [*DAMAGED, b'{"logprobs": {"A": "x"}}', b'{"logprobs": {"A": true}}'])
+def test_a_damaged_entry_is_made_again(folder, content):
+    made = Counting(folder)
+    for ask in (lambda: made.cached.generate(PROMPT, SCHEMA, 9), lambda: made.cached.score(PROMPT, ["A", "B"])):
+        made.inner.replies[:0] = ["the same"] * 2
+        first = ask()
+        (entry,) = set(entries(folder))
+        entry.write_bytes(content)
+        assert ask() == first, "asked again"
+        assert ask() == first._replace(cached=True)
+        entry.unlink()
+
+
+def test_replies_that_cannot_be_kept_are_warned_of_and_given(tmp_path, caplog):
+    (tmp_path / "file").write_text("in the way")
+    made = Counting(tmp_path / "file" / "replies")
+    with caplog.at_level(logging.WARNING):
+        assert made.cached.generate(PROMPT, SCHEMA, 9).text == "reply 0 \ud83d β"
+        assert made.cached.generate(PROMPT, SCHEMA, 9).text == "reply 1 \ud83d β"
+    assert "--no-cache" in caplog.text
+
+
+def test_threads_may_ask_for_the_same(folder):
+    made = Counting(folder)
+    with ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(lambda _: made.cached.generate(PROMPT, SCHEMA, 9).text, range(50)))
+    (entry,) = entries(folder)
+    assert json.loads(entry.read_bytes())["text"] in replies
+    assert [path for path in folder.rglob("*") if path.is_file()] == [entry], "nothing else is left behind"
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from biorag.generators.cache import CachedGenerator
+from biorag.types import Generation, Prompt
+
+class Long:
+    name, context_window = "long", 100
+    def generate(self, prompt, schema, max_tokens, on_text=None):
+        return Generation(prompt.user[-1] * 300_000, False)
+
+cached = CachedGenerator(Long(), Path(sys.argv[1]), {})
+for n in range(30):
+    text = cached.generate(Prompt("", str(n % 10)), {}, 1).text
+    assert text == str(n % 10) * 300_000, "never a part of a reply"
+"""
+
+
+def test_processes_may_share_the_folder(folder):
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(folder)]) for _ in range(3)]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    assert len(entries(folder)) == 10
+
+
+# --- as the commands build it ---
+
+
+def test_replies_of_another_server_model_or_window_are_not_used(tmp_path):
+    first, second = Script(), Script()
+    for script in (first, second):
+        script.rule = lambda body: json.dumps({"step_by_step_thinking": "x", "answer_choice": "A"})
+    config = Config(home=tmp_path, llm=first.url, llm_model="m")
+    try:
+        for changed, asked in [
+            ({}, True),
+            ({}, False),
+            ({"timeout": 5.0, "threads": 1, "k": 3, "seed": 7}, False),
+            ({"llm_model": "other"}, True),
+            ({"context_window": 4096}, True),
+            ({"llm": second.url}, True),
+            ({"cache": False}, True),
+            ({}, False),
+        ]:
+            before = len(first.asked) + len(second.asked)
+            generation = load_generator(config.replace(**changed)).generate(PROMPT, SCHEMA, 9)
+            assert (len(first.asked) + len(second.asked) - before, generation.cached) == (int(asked), not asked)
+    finally:
+        first.close()
+        second.close()
+    assert len(entries(config.replies)) == 4
+
+
+def test_a_gguf_file_is_known_by_its_content(tmp_path):
+    one, same, other = (tmp_path / name / "model.gguf" for name in ("one", "same", "other"))
+    for path, content in ((one, b"a"), (same, b"a"), (other, b"b")):
+        path.parent.mkdir()
+        path.write_bytes(content)
+    identities = [generator_identity(Config(llm=str(path)), ScriptedGenerator()) for path in (one, same, other)]
+    assert identities[0] == identities[1] != identities[2]
+    assert {"biorag", "llama-cpp-python"} == set(identities[0]["versions"])
+
+
+@pytest.mark.slow
+def test_a_models_kept_replies_are_those_it_gives(folder):
+    pytest.importorskip("llama_cpp")
+    from biorag.generators.llama import LlamaGenerator
+    from biorag.models import find_gguf
+
+    llama = LlamaGenerator(find_gguf("starter"), 512, threads=1)
+    cached = CachedGenerator(llama, folder, IDENTITY)
+    for _ in range(2):
+        generation, scores = cached.generate(PROMPT, SCHEMA, 12), cached.score(PROMPT, ["A", "B"])
+        assert generation._replace(cached=False) == llama.generate(PROMPT, SCHEMA, 12)
+        assert scores._replace(cached=False) == llama.score(PROMPT, ["A", "B"])
+    assert generation.cached
+    assert scores.cached

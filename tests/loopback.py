@@ -1,0 +1,94 @@
+"""An OpenAI-compatible server on a loopback port, with scripted answers."""
+
+import json
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+
+from biorag.generators.server import ServerGenerator
+
+
+class Asked(NamedTuple):
+    method: str
+    path: str
+    headers: dict
+    body: dict | None
+
+
+class Script:
+    """A loopback server that answers with the given (status, body) pairs in turn and keeps the requests."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, bytes]] = []
+        self.asked: list[Asked] = []
+        self.rule: Callable[[dict | None], tuple[int, dict] | str] | None = None  # answers by the body, in any order
+        self.at_a_time = 0  # requests being answered now, and the most there have been
+        self.most = 0
+        self._lock = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    @property
+    def bodies(self) -> list[dict]:
+        return [asked.body for asked in self.asked if asked.method == "POST"]
+
+    def will(self, *answers) -> None:
+        """Queue answers: a status with a body, or the text of a completion."""
+        self.answers.extend(map(encoded, answers))
+
+    @contextmanager
+    def counted(self):
+        with self._lock:
+            self.at_a_time += 1
+            self.most = max(self.most, self.at_a_time)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.at_a_time -= 1
+
+    def generator(self, model: str | None = "m", key: str | None = None, **options) -> ServerGenerator:
+        settings = {"timeout": 5.0, "context_window": 4096, **options}
+        return ServerGenerator(self.url, model, key, **settings)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _handler(script):  # noqa: N805
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *_):
+                pass
+
+            def _answer(self):
+                length = int(self.headers.get("Content-Length") or 0)
+                body = json.loads(self.rfile.read(length)) if length else None
+                script.asked.append(Asked(self.command, self.path, dict(self.headers), body))
+                with script.counted():
+                    if script.rule:
+                        status, text = encoded(script.rule(body))
+                    else:
+                        status, text = script.answers.pop(0) if script.answers else (599, b"nothing was scripted")
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            do_GET = do_POST = _answer  # noqa: N815
+
+        return Handler
+
+
+def encoded(answer) -> tuple[int, bytes]:
+    status, body = answer if isinstance(answer, tuple) else (200, completion(answer))
+    return status, body if isinstance(body, bytes) else json.dumps(body).encode()
+
+
+def completion(content, finish: str = "stop", **more):
+    return {"choices": [{"message": {"role": "assistant", "content": content}, "finish_reason": finish, **more}]}
