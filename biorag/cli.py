@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from biorag.commands import ablation, answering, bench, indexing, inspecting, mining, show, training
+from biorag.commands import ablation, answering, bench, indexing, inspecting, latency, mining, show, training
 from biorag.errors import BioragError, MissingError, ServiceError
 
 INTERRUPTED = 130
@@ -63,6 +63,7 @@ app.command("index")(indexing.index)
 app.command("search")(answering.search)
 app.command("ask")(answering.ask)
 app.add_typer(training.app, name="train")
+bench.app.command("latency")(latency.latency)
 app.add_typer(bench.app, name="bench")
 app.command("mine")(mining.mine)
 app.command("ablate")(ablation.ablate)

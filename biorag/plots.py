@@ -13,13 +13,17 @@ from biorag.files import replacing
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One set of axes: named lines of (x, y) points; `bands` gives a line's (low, high) at each point."""
+    """One set of axes: named lines of (x, y) points; `bands` gives a line's (low, high) at each point.
+
+    `logarithmic` is of both axes.
+    """
 
     title: str
     x: str
     y: str
     lines: Mapping[str, Sequence[tuple[float, float]]]
     bands: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    logarithmic: bool = False
 
 
 def write_plot(path: Path, panels: Sequence[Panel]) -> None:
@@ -36,6 +40,8 @@ def write_plot(path: Path, panels: Sequence[Panel]) -> None:
         for name, points in panel.lines.items():
             _line(axes, name, points, panel.bands.get(name))
         axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
+        if panel.logarithmic:
+            axes.set(xscale="log", yscale="log")
         axes.grid(alpha=0.3)
         if len(panel.lines) > 1:
             axes.legend(fontsize="x-small")

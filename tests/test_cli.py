@@ -161,7 +161,7 @@ def test_a_second_run_loads_no_encoder(run, corpus_file, tiny_encoder, monkeypat
     def never(*_):
         raise AssertionError("the encoder was loaded though nothing changed")
 
-    monkeypatch.setattr("biorag.commands.indexing.load_encoder", never)
+    monkeypatch.setattr("biorag.commands.indexing.snippet_encoders", never)
     assert done(run("index", corpus_file, "--json"))["unchanged"] == 12
 
 
@@ -1155,11 +1155,11 @@ def test_an_interrupted_index_run_goes_on(run, corpus_file, tiny_encoder, monkey
 
     upsert, calls = EdgeIndex.upsert, []
 
-    def third_time_interrupted(self, snippets, vectors):
-        calls.append(len(snippets))
+    def third_time_interrupted(self, *given):
+        calls.append(given)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        upsert(self, snippets, vectors)
+        upsert(self, *given)
 
     arguments = ["index", corpus_file, "--encoder", tiny_encoder, "--batch-size", "4", "--json"]
     with monkeypatch.context() as patch:
@@ -1214,3 +1214,47 @@ def test_a_traceback_is_shown_with_debug_alone(debug, tmp_path):
     assert "index 'nothing' is not there" in ended.stderr
     assert ("Traceback (most recent call last)" in ended.stderr) is debug
     assert ended.returncode in ((1, 4) if debug else (4,))
+
+
+# --- stored token vectors, and the estimate
+
+
+def searched(run, *options) -> list[tuple[str, float]]:
+    found = done(run("search", "aspirin for fever in the liver", "--json", "-k", 8, *options))
+    return [(hit["id"], hit["score"]) for hit in found["hits"]]
+
+
+def test_stored_token_vectors_rank_as_those_encoded_anew(run, corpus_file, snippets, tiny_encoder, tmp_path):
+    anew = write_medrag(tmp_path / "more.jsonl", [Snippet("new", "Aspirin", "Aspirin and the liver.", 77)])
+    for name, flags in (("fresh", ()), ("stored", ("--store-tokens",))):
+        done(run("index", corpus_file, "--name", name, "--encoder", tiny_encoder, *flags, "--json"))
+        done(run("index", anew, "--name", name, "--json"))  # what comes later has token vectors too
+    fresh, stored = searched(run, "--name", "fresh"), searched(run, "--name", "stored")
+    assert [id for id, _ in stored] == [id for id, _ in fresh]
+    assert [score for _, score in stored] == pytest.approx([score for _, score in fresh], abs=2e-3)
+    tokens = done(run("info", "stored", "--json"))["tokens"]
+    assert (tokens["reranker"], tokens["dimension"], tokens["pooling"]) == ("encoder", 32, 1)
+    assert done(run("info", "fresh", "--json"))["tokens"] is None
+
+
+def test_pooled_token_vectors_take_less_room(run, corpus_file, tiny_encoder):
+    done(run("index", corpus_file, "--encoder", tiny_encoder, "--store-tokens", "--token-pooling", 3, "--json"))
+    assert done(run("info", "default", "--json"))["tokens"]["pooling"] == 3
+    assert len(searched(run)) == 8
+
+
+def test_token_vectors_cannot_be_added_to_an_index(run, small_home, corpus_file):
+    failed(run("index", corpus_file, "--store-tokens", home=small_home), 5, "without --store-tokens", "--name")
+
+
+def test_an_estimate_tells_what_it_would_take_and_writes_nothing(run, corpus_file, tiny_encoder):
+    plain = done(run("index", corpus_file, "--encoder", tiny_encoder, "--estimate", "--json"))
+    assert (plain["name"], plain["snippets"], plain["sample"]) == ("default", 12, 12)
+    assert plain["seconds"] > 0
+    assert plain["bytes"] == 12 * plain["bytes_per_snippet"]
+    assert plain["memory_bytes"] > 12 * 4 * 32
+    more = done(run("index", corpus_file, "--encoder", tiny_encoder, "--store-tokens", "--estimate", "--json"))
+    assert more["bytes_per_snippet"] > plain["bytes_per_snippet"] + 2 * 32 * 4, "token vectors in half precision"
+    failed(run("info", "default"), 4, "there is none yet")
+    shown = run("index", corpus_file, "--encoder", tiny_encoder, "--estimate")
+    assert "bytes a snippet" in shown.output

@@ -35,19 +35,27 @@ MAY = {(model, common) for model in APART[:2] for common in ("biorag.loading", "
 
 TRAINERS = {"biorag.train.loop", "biorag.train.losses", "biorag.train.evaluators", "biorag.train.colbert"}
 STAGES = {"biorag.train.retriever", "biorag.train.reranker", "biorag.train.parity"}
+LATENCY = "biorag.benchmarks.latency"
 OWNERS = {
-    "torch": {"biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker", *TRAINERS},
+    "torch": {
+        *("biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker", f"{LATENCY}.machine"),
+        *TRAINERS,
+    },
     "transformers": {"biorag.loading", "biorag.train.loop"},
-    "sentence_transformers": {"biorag.encoder", "biorag.reranker", *TRAINERS, *STAGES} - {"biorag.train.loop"},
+    "sentence_transformers": {"biorag.encoder", "biorag.reranker", f"{LATENCY}.peers", *TRAINERS, *STAGES}
+    - {"biorag.train.loop"},
     "safetensors": {"biorag.train.colbert"},
     "datasets": {"biorag.train.loop"},
     "colbert": {"biorag.train.parity"},
     "datasketch": {"biorag.train.guard"},
     "matplotlib": {"biorag.plots"},
-    "qdrant_client": {"biorag.indexes.server"},
+    "qdrant_client": {"biorag.indexes.server", f"{LATENCY}.peers"},
     "qdrant_edge": {"biorag.indexes.edge", "biorag.indexes.bm25"},
     "llama_cpp": {"biorag.generators.llama"},
     "huggingface_hub": {"biorag.models", "biorag.commands.inspecting"},
+    "rank_bm25": {f"{LATENCY}.peers"},
+    "bm25s": {f"{LATENCY}.peers"},
+    "Stemmer": {f"{LATENCY}.peers"},
 }
 
 

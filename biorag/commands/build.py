@@ -145,10 +145,10 @@ def _token_encoder(name: str, encoder: BiEncoder | None, precision: str) -> tupl
 def _retriever(config: Config, index: Index, manifest: Manifest, files: ModelFiles | None) -> Retriever:
     encoder = load_encoder(files, manifest.similarity, config.precision) if files and needs_encoder(config) else None
     effective = config.replace(similarity=manifest.similarity)
-    return Retriever(index, encoder, _reranker(config, encoder, index, manifest), effective)
+    return Retriever(index, encoder, load_reranker(config, encoder, index, manifest), effective)
 
 
-def _reranker(config: Config, encoder: BiEncoder | None, index: Index, manifest: Manifest) -> Reranker | None:
+def load_reranker(config: Config, encoder: BiEncoder | None, index: Index, manifest: Manifest) -> Reranker | None:
     """Return the reranker; over the index's own token vectors where it keeps those of the one asked for."""
     if not config.rerank:
         return None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import asdict
+from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +15,9 @@ from biorag.commands import options, show
 from biorag.commands.build import encoder_files, snippet_encoders
 from biorag.errors import BadInputError, unknown_name
 from biorag.indexes.store import Store, check_settings, similarity_of
+
+if TYPE_CHECKING:
+    from biorag.indexing import Estimate
 
 BAD_LINE = ("stop", "skip")
 
@@ -47,6 +51,9 @@ def index(
     precision: Annotated[str | None, typer.Option(help="auto, fp32 or bf16.")] = None,
     on_bad_line: Annotated[str, typer.Option(help="stop, or skip: go on and write a rejects file.")] = "stop",
     rejects: Annotated[Path | None, typer.Option(help="Rejects file; else rejects.jsonl in the index.")] = None,
+    estimate_only: Annotated[
+        bool, typer.Option("--estimate", help="Say what time, disk and memory it would take, and write nothing.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Index a corpus, or bring an index up to date with it.
@@ -59,10 +66,12 @@ def index(
 
       biorag index pubmed/ --name pubmed --on-bad-line skip
 
+      biorag index pubmed/ --name pubmed --store-tokens --token-pooling 2 --estimate
+
       zcat corpus.jsonl.gz | biorag index - --name mine --json
     """
     from biorag.corpus.sources import find_sources
-    from biorag.indexing import RejectsFile, survey, write_index
+    from biorag.indexing import RejectsFile, estimate, survey, write_index
 
     if on_bad_line not in BAD_LINE:
         raise unknown_name("--on-bad-line", on_bad_line, BAD_LINE)
@@ -83,6 +92,9 @@ def index(
         encoders = cache(partial(snippet_encoders, config, files, held, manifest))
         if manifest is None:
             manifest = store.new_manifest(encoders().encoder.identity, found.avg_len, encoders().parameters)
+        if estimate_only:
+            _print_estimate(estimate(manifest, found, encoders()), as_json)
+            return
         with show.progress("Indexing", found.snippets - len(found.superseded)) as advance:
             report = write_index(
                 store, manifest, sources, found, encoders, advance, (lambda _: None) if rejected else None
@@ -95,3 +107,17 @@ def index(
         show.err.print(f"{rejected.count} bad lines were skipped; they are in {rejected.path} with their reasons")
     if rejected and rejected.damaged:
         raise BadInputError(f"what could be read is indexed, but not all could: {'; '.join(rejected.damaged)}")
+
+
+def _print_estimate(found: Estimate, as_json: bool) -> None:
+    if as_json:
+        show.print_json(asdict(found))
+        return
+    rows = [
+        ("snippets", f"{found.snippets:,}"),
+        ("time", str(timedelta(seconds=round(found.seconds)))),
+        ("disk", f"{found.bytes / 1e6:,.0f} MB, twice that while segments are merged"),
+        ("bytes a snippet", f"{found.bytes_per_snippet:,}"),
+        ("memory", f"{found.memory_bytes / 1e6:,.0f} MB"),
+    ]
+    show.table(f"Index {found.name}, by a sample of {found.sample}", ["", ""], rows)

@@ -1,0 +1,187 @@
+"""How an index grows: synthetic snippets in an embedded index of each size, written, opened and searched."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from biorag.benchmarks.latency.baselines import (
+    JUDGED,
+    Asked,
+    Collection,
+    Compared,
+    Terms,
+    compare_bm25,
+    compare_dense,
+    dense_recall,
+    exact_ids,
+)
+from biorag.benchmarks.latency.memory import disk_bytes, peak_bytes, reset_peak, resident_bytes
+from biorag.benchmarks.latency.stages import MODES, Known, Subject, batches, first_stage, scratch_index
+from biorag.benchmarks.latency.synthetic import BATCH, Corpus
+from biorag.benchmarks.latency.timing import Timing
+from biorag.config import Config
+from biorag.indexes.edge import EdgeIndex
+from biorag.indexes.manifest import Manifest
+from biorag.pipeline import Retriever, Stopwatch
+from biorag.types import EncoderIdentity, OnProgress, Vectors
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes that a fresh process has in use: before it opens an index, after, after searches, and at most.
+
+    The index's mapped files count as far as they were read. None where the system does not say.
+    """
+
+    before: int | None
+    opened: int | None
+    searched: int | None
+    peak: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """An index of one size: what writing it took, what it takes, how it is searched.
+
+    `search` is of the first stage of each mode, one question at a time; `recall` of the exact top 10 by vectors.
+    """
+
+    snippets: int
+    quantized: bool
+    write_s: float
+    optimize_s: float
+    snippets_per_s: float
+    bytes_per_snippet: float
+    memory: Memory
+    search: dict[str, Timing]
+    recall: float
+    baselines: tuple[Compared, ...] = ()
+
+
+def grow(
+    subject: Subject, corpus: Corpus, asked: Asked, size: int, terms: Terms, quantize: bool, on_progress: OnProgress
+) -> Iterator[Grown]:
+    """Measure an index of the first `size` snippets of a corpus, and with `quantize` one with int8 copies too.
+
+    Everything lies in a temporary folder that is removed: 4 bytes a dimension and snippet for the vectors, and one
+    index at a time. The baselines are compared with the first index.
+    """
+    with tempfile.TemporaryDirectory(prefix="biorag-latency-") as name:
+        folder = Path(name)
+        vectors = _stored_vectors(folder / "vectors", corpus, size)
+        for quantized in (False, True) if quantize else (False,):
+            manifest = replace(subject.manifest, quantized=quantized, tokens=None)
+            place = folder / f"index-{quantized}"
+            yield _grown(_Making(place, manifest, subject.config), corpus, vectors, asked, terms, on_progress)
+            terms = replace(terms, names=())
+
+
+@dataclass(frozen=True, slots=True)
+class _Making:
+    """Where an index is made, as what, and how it is searched."""
+
+    folder: Path
+    manifest: Manifest
+    config: Config
+
+
+def _grown(
+    making: _Making, corpus: Corpus, vectors: Vectors, asked: Asked, terms: Terms, on_progress: OnProgress
+) -> Grown:
+    size = len(vectors)
+    ms = _write(making, corpus, vectors, on_progress)
+    taken = disk_bytes(making.folder)
+    memory = memory_of_opening(making.folder, making.manifest, making.config, asked)
+    index = EdgeIndex(making.folder, making.manifest)
+    collection = Collection([str(row) for row in range(size)], lambda: corpus.snippets(size), index, vectors)
+    known = Known(making.manifest.encoder, asked.questions, asked.vectors)
+    search = {
+        mode: first_stage(index, known, _searching(making.config, mode), asked.questions, [1], terms.effort)[1]
+        for mode in MODES
+    }
+    judged = asked.vectors[:JUDGED]
+    found = dense_recall(index, judged, exact_ids(collection, judged))
+    dense = compare_dense(collection, asked, terms, making.manifest.similarity)
+    baselines = (*compare_bm25(collection, asked.questions, terms), *dense)
+    index.close()
+    return Grown(
+        snippets=size,
+        quantized=making.manifest.quantized,
+        write_s=round(ms["write"] / 1000, 3),
+        optimize_s=round(ms["optimize"] / 1000, 3),
+        snippets_per_s=round(size / sum(ms.values()) * 1000, 1),
+        bytes_per_snippet=round(taken / size, 1),
+        memory=memory,
+        search=search,
+        recall=found,
+        baselines=baselines,
+    )
+
+
+def _stored_vectors(path: Path, corpus: Corpus, size: int) -> Vectors:
+    """Return the corpus's vectors, (size, dimension), from a file, so that they do not fill the memory."""
+    place, found = 0, None
+    for batch in corpus.vectors(size):
+        if found is None:
+            found = np.memmap(path, np.float32, "w+", shape=(size, batch.shape[1]))
+        found[place : place + len(batch)] = batch
+        place += len(batch)
+    assert found is not None, "a corpus has snippets"
+    return found
+
+
+def _write(making: _Making, corpus: Corpus, vectors: Vectors, on_progress: OnProgress) -> dict[str, float]:
+    """Write the index and return the milliseconds of "write" (BM25 included) and "optimize"."""
+    watch, place = Stopwatch(), 0
+    index = scratch_index(making.folder, making.manifest)
+    for batch in batches(corpus.snippets(len(vectors)), BATCH):
+        with watch.stage("write"):
+            index.upsert(batch, vectors[place : place + len(batch)])
+        place += len(batch)
+        on_progress(len(batch))
+    with watch.stage("optimize"):
+        index.optimize()
+    index.close()
+    return watch.ms
+
+
+def memory_of_opening(folder: Path, manifest: Manifest, config: Config, asked: Asked) -> Memory:
+    """Open an index in a fresh process, ask every question in every mode, and return the memory that took."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(_opened, folder, manifest, config, asked).result()
+
+
+def _opened(folder: Path, manifest: Manifest, config: Config, asked: Asked) -> Memory:
+    reset_peak()
+    before = resident_bytes()
+    index = EdgeIndex(folder, manifest)
+    opened = resident_bytes()
+    search_all(index, manifest.encoder, config, asked)
+    found = Memory(before, opened, resident_bytes(), peak_bytes())
+    index.close()
+    return found
+
+
+def search_all(index: EdgeIndex, identity: EncoderIdentity, config: Config, asked: Asked) -> None:
+    """Ask every question in every mode, one at a time."""
+    known = Known(identity, asked.questions, asked.vectors)
+    for mode in MODES:
+        retriever = Retriever(index, known, None, _searching(config, mode))
+        for question in asked.questions:
+            retriever.search(question, config.k_init)
+
+
+def _searching(config: Config, mode: str) -> Config:
+    return config.replace(mode=mode, rerank=False)
+
+
+def written(sizes: Sequence[int], quantize: bool) -> int:
+    """Return how many snippets `grow` writes for these sizes."""
+    return sum(sizes) * (2 if quantize else 1)

@@ -1,0 +1,98 @@
+"""Synthetic snippets of any number: sentences of real ones recombined, vectors of some of them perturbed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+
+from biorag.evidence import sentences
+from biorag.types import Encoder, Snippet, Vectors
+
+BATCH = 1024  # drawn from one state of the generator, so that a smaller corpus is the start of a larger one
+ENCODED = 2_000  # synthetic snippets whose vectors are their own
+NOISE = 0.5  # length of the noise beside a vector's own: a cosine of about 0.89 to where it came from
+CHUNK = 65_536  # vectors that the exact search compares at once
+
+
+class Corpus:
+    """Any number of snippets made of the sentences of `sources`, with vectors; the same for the same seed.
+
+    A snippet has a source's title and as many sentences as one of the sources, each drawn from all of them. Their
+    statistics of words are the sources', but no snippet is about anything. The first `encoded` snippets have their
+    own vectors; each of the others has that of one of these with Gaussian noise added, at the length it had.
+    """
+
+    def __init__(self, sources: Sequence[Snippet], encoder: Encoder, seed: int, encoded: int = ENCODED) -> None:
+        self._titles = [snippet.title for snippet in sources]
+        told = [found for found in (sentences(snippet.content or snippet.title) for snippet in sources) if found]
+        self._sentences = [sentence for found in told for sentence in found]
+        self._lengths = np.array([len(found) for found in told])
+        self._seed = seed
+        self.encoded = encoded
+        first = [snippet.contents for snippet in islice(self.snippets(encoded), encoded)]
+        self._base = encoder.encode_snippets(first)
+
+    def snippets(self, size: int) -> Iterator[Snippet]:
+        """Yield the first `size` snippets; their ids are their numbers from 0."""
+        for start in range(0, size, BATCH):
+            rng = np.random.default_rng([self._seed, start, 0])
+            titles = rng.integers(len(self._titles), size=BATCH).tolist()
+            lengths = rng.choice(self._lengths, BATCH)
+            drawn = rng.integers(len(self._sentences), size=int(lengths.sum())).tolist()
+            ends = np.cumsum(lengths).tolist()
+            for place in range(min(BATCH, size - start)):
+                told = drawn[ends[place] - int(lengths[place]) : ends[place]]
+                content = " ".join(self._sentences[sentence] for sentence in told)
+                yield Snippet(str(start + place), self._titles[titles[place]], content)
+
+    def vectors(self, size: int) -> Iterator[Vectors]:
+        """Yield the vectors of the first `size` snippets in batches, (up to `BATCH`, dimension)."""
+        for start in range(0, size, BATCH):
+            rng = np.random.default_rng([self._seed, start, 1])
+            batch = perturbed(self._base[rng.integers(len(self._base), size=BATCH)], rng)
+            own = self._base[start : start + BATCH]
+            batch[: len(own)] = own
+            yield batch[: size - start]
+
+
+def perturbed(vectors: Vectors, rng: np.random.Generator, noise: float = NOISE) -> Vectors:
+    """Return `‖v‖ (v + ε) / ‖v + ε‖` of each vector, ε Gaussian with an expected square of `(noise ‖v‖)²`.
+
+    Parameters
+    ----------
+    vectors : (vectors, dimension)
+    """
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    drawn = rng.standard_normal(vectors.shape, np.float32) * (noise * lengths / np.sqrt(vectors.shape[1]))
+    moved = vectors + drawn
+    found: Vectors = (moved * (lengths / np.linalg.norm(moved, axis=1, keepdims=True))).astype(np.float32)
+    return found
+
+
+def exact_top(vectors: Vectors, queries: Vectors, limit: int, chunk: int = CHUNK) -> list[list[int]]:
+    """Return the rows of `vectors` with the largest inner products with each query, best first.
+
+    Parameters
+    ----------
+    vectors : (snippets, dimension), of unit length where cosines are meant; may lie in a file
+    queries : (queries, dimension)
+    """
+    best = np.empty((len(queries), 0), np.float32)
+    rows = np.empty((len(queries), 0), np.int64)
+    for start in range(0, len(vectors), chunk):
+        scores = queries @ vectors[start : start + chunk].T
+        best = np.hstack([best, scores])
+        rows = np.hstack([rows, np.broadcast_to(np.arange(start, start + scores.shape[1]), scores.shape)])
+        if best.shape[1] > limit:
+            kept = np.argpartition(-best, limit - 1, axis=1)[:, :limit]
+            best, rows = np.take_along_axis(best, kept, 1), np.take_along_axis(rows, kept, 1)
+    found: list[list[int]] = np.take_along_axis(rows, np.argsort(-best, axis=1), 1).tolist()
+    return found
+
+
+def recall(found: Sequence[Sequence[str]], exact: Sequence[Sequence[str]]) -> float:
+    """Return the mean share of each query's exact ids that were found."""
+    shares = [len(set(ours) & set(truth)) / len(truth) for ours, truth in zip(found, exact, strict=True)]
+    return float(np.mean(shares))

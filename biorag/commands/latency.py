@@ -1,0 +1,343 @@
+"""`biorag bench latency`."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from biorag.commands import options, show
+from biorag.commands.build import (
+    Opened,
+    encoder_files,
+    load_generator,
+    load_reranker,
+    opened,
+    snippet_encoders,
+)
+from biorag.config import NO_LLM, Config
+from biorag.errors import UsageError
+from biorag.models import is_server
+
+if TYPE_CHECKING:
+    from biorag.benchmarks.latency.baselines import Asked, Compared, Terms
+    from biorag.benchmarks.latency.growth import Grown
+    from biorag.benchmarks.latency.report import Report, Stages
+    from biorag.benchmarks.latency.stages import Subject
+    from biorag.benchmarks.latency.timing import Effort
+    from biorag.pipeline import Retriever
+    from biorag.types import Snippet
+
+logger = logging.getLogger(__name__)
+
+# A forward pass of 5 ms took 504 ms on 2 busy cores: PyTorch's threads spin while they wait for one another.
+BUSY = (
+    "the load was %s on %s cores just before: wait until the machine is idle, or set OMP_WAIT_POLICY=passive, "
+    "or other programs' work counts as biorag's"
+)
+SOURCES = 20_000  # snippets whose sentences are recombined
+SYNTHETIC = (
+    "Synthetic snippets: sentences of {sources:,} of the index's snippets recombined; the vectors of the first "
+    "{encoded:,} are their own, the others are these with Gaussian noise of {noise} times their length."
+)
+
+
+def latency(
+    ctx: typer.Context,
+    name: options.Name = None,
+    questions: Annotated[
+        Path | None, typer.Option(help="Folder of questions (BEIR layout); else titles of the index's snippets.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=2, help="Most questions.")] = None,
+    index_limit: Annotated[
+        int, typer.Option(min=1, help="Snippets that are indexed anew, drawn from the index with --seed.")
+    ] = 2000,
+    batch_sizes: Annotated[str, typer.Option(help="Questions encoded and searched at once.")] = "1,10,2000",
+    repetitions: Annotated[int, typer.Option(min=1, help="Calls timed for each figure.")] = 100,
+    warm_up: Annotated[int, typer.Option(min=0, help="Calls before those, not timed.")] = 3,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="End a figure's calls after these seconds (but not before the third).")
+    ] = 20.0,
+    baseline: Annotated[
+        str | None, typer.Option(help="Compare with: rank_bm25, bm25s, sentence-transformers, qdrant-local.")
+    ] = None,
+    sizes: Annotated[str | None, typer.Option(help="Numbers of synthetic snippets to measure growth at.")] = None,
+    quantize: Annotated[
+        bool, typer.Option("--quantize", help="Growth: measure an index with int8 vectors too.")
+    ] = False,
+    peer_limit: Annotated[
+        int, typer.Option(min=0, help="Most snippets that rank_bm25 and qdrant-local are given.")
+    ] = 100_000,
+    mode: options.Mode = None,
+    fusion: options.Fusion = None,
+    lambda_: options.Lambda = None,
+    rerank: options.Rerank = None,
+    reranker: options.Reranker = None,
+    k_init: options.KInit = None,
+    k: options.K = None,
+    llm: Annotated[
+        str,
+        typer.Option(help="Generator to measure, as for 'ask'; none: retrieval alone.", rich_help_panel="Generation"),
+    ] = NO_LLM,
+    llm_model: options.LlmModel = None,
+    max_tokens: options.MaxTokens = None,
+    encoder: options.Encoder = None,
+    precision: Annotated[str | None, options.option("precision", "--precision", help="auto, fp32 or bf16.")] = None,
+    qdrant: options.Qdrant = None,
+    seed: options.Seed = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for latency.json and plots.")] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Measure what each stage takes on this machine: indexing, encoding, search, reranking, generation, memory.
+
+    Whole: the stages of --mode together; the first stage is measured in all modes. Baselines run in the same
+    process on the same data, turn and turn about with biorag. Growth is measured on synthetic snippets in TMPDIR.
+
+    Examples:
+
+      biorag bench latency --name pubmed --questions data/bioasq --out runs/latency
+
+      biorag bench latency --name pubmed --llm starter --json
+
+      biorag bench latency --baseline rank_bm25,bm25s,sentence-transformers,qdrant-local
+
+      biorag bench latency --sizes 1000,10000,100000,1000000 --quantize --baseline bm25s --out runs/growth
+    """
+    from biorag.benchmarks.latency.baselines import Terms
+    from biorag.benchmarks.latency.peers import require_peers
+    from biorag.benchmarks.latency.report import tables, write_report
+    from biorag.benchmarks.latency.timing import Effort
+
+    wanted = _Wanted(ctx.params)
+    require_peers(wanted.baselines)
+    if out:
+        _check_folder(out)
+    config = options.configured(ctx, quantize=None, cache=False)
+    effort = Effort(repetitions, warm_up, seconds)
+    report = _measured(config, wanted, Terms(wanted.baselines, effort, peer_limit))
+    if out:
+        write_report(out, report)
+    if as_json:
+        show.print_json(report.to_json())
+        return
+    _print_facts(report)
+    for table in tables(report):
+        show.table(table.title, table.columns, table.rows)
+    if out:
+        show.err.print(f"latency.json and plots: {out}")
+
+
+def _check_folder(out: Path) -> None:
+    """Make the folder of the results, and see that plots can be drawn, before hours of measuring."""
+    from biorag.plots import require_matplotlib
+
+    require_matplotlib()
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is a file: name a folder with --out")
+    out.mkdir(parents=True, exist_ok=True)
+
+
+class _Wanted:
+    """What the options ask for, lists taken apart."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.folder: Path | None = given["questions"]
+        self.limit: int | None = given["limit"]
+        self.index_limit: int = given["index_limit"]
+        self.batch_sizes = _numbers("--batch-sizes", given["batch_sizes"])
+        self.sizes = sorted(_numbers("--sizes", given["sizes"])) if given["sizes"] else []
+        self.quantize: bool = given["quantize"]
+        self.baselines = [part.strip() for part in (given["baseline"] or "").split(",") if part.strip()]
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    """Return the whole numbers above 0 of a list with commas, each once."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise UsageError(f"{option} {text!r} is no list of whole numbers above 0: write for example 1,10,2000")
+    return list(dict.fromkeys(map(int, parts)))
+
+
+def _measured(config: Config, wanted: _Wanted, terms: Terms) -> Report:
+    """Open the index and measure everything that is wanted; the memory before other packages are loaded."""
+    from biorag.benchmarks.latency import machine, memory, stages
+    from biorag.benchmarks.latency.baselines import Asked
+    from biorag.benchmarks.latency.report import Report
+    from biorag.pipeline import Retriever
+
+    described, before = machine.describe(), memory.resident_bytes()
+    # Without its own models, so that the encoder is loaded once.
+    with opened(config.replace(mode="bm25", rerank=False)) as ready:
+        asked_texts = stages.checked(_questions(config, wanted, ready))
+        if described.busy:
+            logger.warning(BUSY, described.load, described.cores)
+        files = encoder_files(config, ready.manifest)
+        encoders = snippet_encoders(config, files, ready.manifest.similarity, ready.manifest)
+        subject = stages.Subject(config, ready.manifest, ready.index, encoders.encoder, encoders, asked_texts)
+        facts = {"before_bytes": before, "opened_bytes": memory.resident_bytes()}
+        sample = stages.sampled(ready.index, wanted.index_limit, config.seed)
+        reranker = load_reranker(config, encoders.encoder, ready.index, ready.manifest)
+        effective = config.replace(similarity=ready.manifest.similarity)
+        retriever = Retriever(ready.index, subject.encoder, reranker, effective)
+        found = _stages(subject, retriever, sample, wanted.batch_sizes, terms.effort)
+        facts["peak_bytes"] = memory.peak_bytes()
+        asked = Asked(asked_texts, subject.encoder.encode_queries(asked_texts))
+        return Report(
+            machine=described,
+            index=_index_facts(config, ready),
+            settings=_settings(subject, wanted, terms.effort, len(sample)),
+            stages=found,
+            memory=facts,
+            baselines=list(_baselines(subject, asked, sample, terms, wanted.batch_sizes, files.path)),
+            growth=list(_growth(subject, asked, wanted, terms)),
+        )
+
+
+def _questions(config: Config, wanted: _Wanted, ready: Opened) -> Sequence[str]:
+    from biorag.benchmarks.latency.stages import TITLES, titles
+    from biorag.corpus.datasets import load_dataset
+
+    if wanted.folder:
+        return [question.text for question in load_dataset(wanted.folder).questions][: wanted.limit]
+    return titles(ready.index, wanted.limit or TITLES, config.seed)
+
+
+def _stages(
+    subject: Subject, retriever: Retriever, sample: Sequence[Snippet], sizes: Sequence[int], effort: Effort
+) -> Stages:
+    from biorag.benchmarks.latency import stages
+    from biorag.benchmarks.latency.report import Stages
+
+    config, questions = subject.config, subject.questions
+    known = stages.Known(subject.encoder.identity, questions, subject.encoder.encode_queries(questions))
+    with (
+        show.progress("Indexing", len(sample)) as done,
+        tempfile.TemporaryDirectory(prefix="biorag-latency-") as folder,
+    ):
+        costs = stages.indexing(subject, sample, Path(folder) / "index", done)
+    with show.progress("Stages", len(stages.MODES) + 3) as done:
+        encoding = stages.encoding(subject.encoder, questions, sizes, effort)
+        done(1)
+        first = {}
+        for mode in stages.MODES:
+            searching = config.replace(mode=mode, rerank=False)
+            first[mode] = stages.first_stage(subject.index, known, searching, questions, sizes, effort)
+            done(1)
+        single = stages.one_by_one(retriever, questions, effort)
+        done(1)
+        generated, answer = _generation(subject, retriever, effort)
+        done(1)
+    return Stages(costs, encoding, first, single, generated, answer)
+
+
+def _generation(subject: Subject, retriever: Retriever, effort: Effort) -> tuple[Any, Any]:
+    from biorag.benchmarks.latency.stages import generation
+
+    generator = load_generator(subject.config)
+    if generator is None:
+        return None, None
+    return generation(
+        retriever, generator, subject.config, subject.questions, effort, not is_server(subject.config.llm)
+    )
+
+
+def _baselines(
+    subject: Subject, asked: Asked, sample: Sequence[Snippet], terms: Terms, sizes: Sequence[int], model: Path
+) -> Iterator[Compared]:
+    """Compare with the other packages on the index's own snippets: a sample to index, all to search."""
+    from biorag.benchmarks.latency import baselines as compare
+    from biorag.benchmarks.latency.peers import QDRANT_LOCAL, SENTENCE_TRANSFORMERS, QdrantLocal, SentenceTransformers
+    from biorag.benchmarks.latency.stages import stored
+
+    if not terms.names:
+        return
+    similarity = subject.manifest.similarity
+    with tempfile.TemporaryDirectory(prefix="biorag-latency-") as name:
+        folder = Path(name)
+        encoder = SentenceTransformers(model) if SENTENCE_TRANSFORMERS in terms.names else None
+        store = None
+        if QDRANT_LOCAL in terms.names:
+            store = QdrantLocal(folder / "written", asked.vectors.shape[1], similarity)
+        if encoder or store:
+            with show.progress("Baselines: indexing", len(sample)) as done:
+                rivals = compare.Rivals(encoder, store)
+                yield from compare.compare_indexing(subject, sample, rivals, folder / "ours", done)
+        if store:
+            store.close()
+        if encoder:
+            yield from compare.compare_encoding_queries(subject, encoder, sizes, terms.effort)
+        ids = list(subject.index.ids())
+        bm25 = compare.Collection(ids, lambda: stored(subject.index, ids), subject.index)
+        yield from compare.compare_bm25(bm25, asked.questions, terms)
+        if terms.chosen(QDRANT_LOCAL, len(ids)):
+            with show.progress("Baselines: encoding", len(ids)) as done:
+                dense = compare.encoded_collection(subject, folder / "all", done)
+            yield from compare.compare_dense(dense, asked, terms, similarity)
+            dense.index.close()
+
+
+def _growth(subject: Subject, asked: Asked, wanted: _Wanted, terms: Terms) -> Iterator[Grown]:
+    from biorag.benchmarks.latency import growth
+    from biorag.benchmarks.latency.stages import sampled
+    from biorag.benchmarks.latency.synthetic import ENCODED, Corpus
+
+    if not wanted.sizes:
+        return
+    show.err.print(_synthetic(subject, wanted), soft_wrap=True)
+    sources = sampled(subject.index, SOURCES, subject.config.seed)
+    corpus = Corpus(sources, subject.encoder, subject.config.seed, min(ENCODED, wanted.sizes[-1]))
+    with show.progress("Growth", growth.written(wanted.sizes, wanted.quantize)) as done:
+        for size in wanted.sizes:
+            yield from growth.grow(subject, corpus, asked, size, terms, wanted.quantize, done)
+
+
+def _synthetic(subject: Subject, wanted: _Wanted) -> str:
+    """Say how the snippets of the growth are made."""
+    from biorag.benchmarks.latency.synthetic import ENCODED, NOISE
+
+    sources, encoded = min(SOURCES, subject.index.count()), min(ENCODED, wanted.sizes[-1])
+    return SYNTHETIC.format(sources=sources, encoded=encoded, noise=NOISE)
+
+
+def _index_facts(config: Config, ready: Opened) -> dict[str, Any]:
+    """Return what the index is; its bytes on disk are not known of one on a server."""
+    from biorag.benchmarks.latency.memory import disk_bytes
+    from biorag.indexes.store import QDRANT, Store
+
+    manifest, count = ready.manifest, ready.index.count()
+    local = manifest.store["kind"] != QDRANT
+    return {
+        **manifest.fingerprint(),
+        "snippets": count,
+        "store": dict(manifest.store),
+        "bytes_per_snippet": round(disk_bytes(Store(config).folder) / count, 1) if local else None,
+    }
+
+
+def _settings(subject: Subject, wanted: _Wanted, effort: Effort, index_snippets: int) -> dict[str, Any]:
+    from biorag.benchmarks.latency.machine import threads
+
+    config = subject.config
+    return {
+        **config.public(),
+        "repetitions": effort.repetitions,
+        "warm_up": effort.warm_up,
+        "seconds": effort.seconds,
+        "questions": len(subject.questions),
+        "questions_from": wanted.folder.resolve().name if wanted.folder else "titles of the index's snippets",
+        "index_snippets": index_snippets,
+        "growth": _synthetic(subject, wanted) if wanted.sizes else None,
+        "batch_size": config.batch_size,
+        "threads": {**threads(), "generator": config.threads},
+    }
+
+
+def _print_facts(report: Report) -> None:
+    from biorag.benchmarks.latency.report import facts
+
+    for line in facts(report):
+        show.out.print(show.clean(line), markup=False, soft_wrap=True)
