@@ -8,10 +8,12 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fakes import HashEncoder
 from hypothesis import given, settings
@@ -25,7 +27,7 @@ from biorag.indexes import server
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import SourceRecord
 from biorag.indexes.store import Store
-from biorag.indexing import EncodeSnippets, IndexReport, RejectsFile, Survey, survey, write_index
+from biorag.indexing import SAMPLE, EncodeSnippets, IndexReport, RejectsFile, Survey, survey, write_index
 from biorag.types import Encoded, Probe, Snippet
 
 pytestmark = pytest.mark.filterwarnings("ignore:Local mode performs exact")
@@ -476,7 +478,8 @@ def test_survey_is_the_obvious_one(tmp_path_factory, files):
     found = survey(sources, rejects, lambda n: None)
     superseded, conflicts, mean = reference(flat)
     bad = sum(map(len, files)) - len(flat)
-    assert found == Survey(
+    assert Counter(map(repr, found.sample)) == Counter(map(repr, flat)), "so few are all drawn"
+    assert replace(found, sample=()) == Survey(
         sources=tuple(
             SourceRecord(
                 source.name,
@@ -493,6 +496,16 @@ def test_survey_is_the_obvious_one(tmp_path_factory, files):
         avg_len=pytest.approx(mean),
     )
     assert rejects.count == bad == (len(rejects.path.read_text().splitlines()) if bad else 0)
+
+
+def test_the_sample_is_drawn_from_all_of_a_corpus_and_again_the_same(tmp_path):
+    path = tmp_path / "many.jsonl"
+    path.write_bytes(b"".join(row(Snippet(f"s{number}", "", "liver")) for number in range(2000)))
+    first, again = (survey([Source(path.name, path)], None, lambda n: None).sample for _ in range(2))
+    assert first == again
+    numbers = sorted({int(snippet.id[1:]) for snippet in first})
+    assert len(numbers) == SAMPLE
+    assert 850 < np.mean(numbers) < 1150
 
 
 @settings(derandomize=True, deadline=None, max_examples=5)

@@ -181,7 +181,7 @@ def test_other_passages_are_drawn_with_the_seed(monkeypatch):
 
 
 def test_reranking_is_measured_as_ir_measures_measures_it(colbert):
-    found = reranking_validation(HELD_OUT, "fp32", 0)(colbert._model)
+    found = reranking_validation(HELD_OUT, "fp32", 0)(colbert._encoder._model)
     relevant = positives_of(HELD_OUT)
     scores = {}
     for query, positives in relevant.items():
