@@ -19,6 +19,7 @@ T = TypeVar("T")
 # Characters of a batch, padding counted: about a fifth as many tokens.
 CPU_CHARACTERS = 8_000
 GPU_CHARACTERS = 400_000
+TOKENIZING = Lock()  # a fast tokenizer serves one thread at a time
 PASSAGE_PROMPTS = ("document", "passage", "corpus")  # the names that encode_document looks for, in its order
 
 
@@ -42,12 +43,12 @@ def run(model: Any, texts: Sequence[str], task: Task, rows: Callable[[Features],
     """
     if not texts:
         return []
-    prompt, tokenizer = prompt_of(model, task), Lock()
+    prompt = prompt_of(model, task)
     workers = torch.get_num_threads() if model.device.type == "cpu" else 1
     results: list[Any] = [None] * len(texts)
 
     def work(places: Sequence[int]) -> None:
-        with tokenizer:
+        with TOKENIZING:
             features = model.preprocess([texts[place] for place in places], prompt=prompt, task=task)
         features = {name: _moved(value, model.device) for name, value in features.items()}
         with torch.inference_mode():
@@ -64,6 +65,7 @@ def run(model: Any, texts: Sequence[str], task: Task, rows: Callable[[Features],
     else:
         with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             list(pool.map(work, batches))
+        torch.set_num_threads(workers)  # threads started later take over the last number set, in whatever thread
     return results
 
 

@@ -54,9 +54,11 @@ class BiEncoder:
         return self._encode(texts, "document", with_tokens=True).tokens
 
     def _queries(self, texts: Sequence[str]) -> Encoded:
-        if list(texts) != self._last_queries[0]:
-            self._last_queries = list(texts), self._encode(texts, "query", with_tokens=True)
-        return self._last_queries[1]
+        held, encoded = self._last_queries
+        if list(texts) != held:
+            encoded = self._encode(texts, "query", with_tokens=True)
+            self._last_queries = list(texts), encoded
+        return encoded
 
     def _encode(self, texts: Sequence[str], task: Task, with_tokens: bool) -> Encoded:
         def rows(features: Features) -> list[tuple[Vectors, Vectors]]:

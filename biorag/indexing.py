@@ -12,6 +12,7 @@ import tempfile
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -20,7 +21,7 @@ import numpy as np
 
 from biorag.corpus.readers import OnReject, Reject, read_snippets
 from biorag.corpus.sources import Source
-from biorag.errors import BadInputError
+from biorag.errors import BadInputError, MismatchError
 from biorag.indexes.bm25 import Bm25Encoder, LengthCounter
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Manifest, SourceRecord, installed_versions
@@ -144,8 +145,8 @@ def _draw(sample: list[tuple[int, int, Snippet]], candidate: tuple[int, int, Sni
         heapq.heappushpop(sample, candidate)
 
 
-def estimate(manifest: Manifest, found: Survey, encode: EncodeSnippets) -> Estimate:
-    """Return what a whole run would take, by encoding and writing the sample into a scratch index.
+def estimate(manifest: Manifest, found: Survey, encode: EncodeSnippets, batch_size: int) -> Estimate:
+    """Return what indexing all of it would take, by encoding and writing the sample into an embedded scratch index.
 
     The graph's time is that of 14,448 snippets on 2 cores; it matters little beside the encoding.
     """
@@ -154,17 +155,19 @@ def estimate(manifest: Manifest, found: Survey, encode: EncodeSnippets) -> Estim
     encode(texts[:8])  # what is loaded and compiled at the first call is no part of the rate
     started = time.perf_counter()
     vectors, tokens = encode(texts)
-    with tempfile.TemporaryDirectory(prefix="biorag-estimate-") as folder:
-        scratch = EdgeIndex(Path(folder), manifest, writable=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="biorag-estimate-") as folder,
+        closing(EdgeIndex(Path(folder), manifest, writable=True)) as scratch,
+    ):
         scratch.upsert(snippets, vectors, tokens)
-        scratch.close()
     seconds = (time.perf_counter() - started) / len(snippets) + OPTIMIZE_SECONDS
     bm25 = Bm25Encoder(manifest.bm25)
     terms = sum(len(bm25.document(text).indices) for text in texts)
     text_bytes = sum(len(json.dumps(payload(snippet), ensure_ascii=False).encode()) for snippet in snippets)
     dense = vectors.shape[1] * (5 if manifest.quantized else 4)
-    held = 2 * sum(found.size for found in tokens)
-    each = dense + OVERHEAD_BYTES + round((TERM_BYTES * terms + text_bytes + held) / len(snippets))
+    numbers = sum(found.size for found in tokens)
+    each = dense + OVERHEAD_BYTES + round((TERM_BYTES * terms + text_bytes + 2 * numbers) / len(snippets))
+    waiting = 4 * numbers * max(0, batch_size - len(snippets)) // len(snippets)  # a batch's, until they are written
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return Estimate(
         name=manifest.name,
@@ -173,7 +176,7 @@ def estimate(manifest: Manifest, found: Survey, encode: EncodeSnippets) -> Estim
         seconds=round(seconds * count, 1),
         bytes=each * count,
         bytes_per_snippet=each,
-        memory_bytes=peak + vectors.shape[1] * 4 * count,
+        memory_bytes=peak + waiting + vectors.shape[1] * 4 * count,
     )
 
 
@@ -245,6 +248,8 @@ def _still_fits(current: Manifest | None, planned: Manifest) -> Manifest:
     if current is None:
         return planned
     check_encoder(current, planned.encoder.sha256, planned.encoder.id)
+    if current.tokens != planned.tokens:
+        raise MismatchError(f"index {current.name!r} was made meanwhile, with other token vectors: run the same again")
     return current
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from biorag.config import STARTER
 from biorag.errors import MismatchError, MissingError
@@ -180,6 +181,20 @@ def is_server(spec: str) -> bool:
 def generator_hash(spec: str) -> str:
     """Return the SHA-256 of a generator's GGUF file; empty for a server, whose weights are not seen."""
     return "" if is_server(spec) else _hash_of_weights(find_gguf(spec))
+
+
+def generator_key(spec: str) -> dict[str, Any]:
+    """Return what a generator's weights are known by on this machine, without reading a large file of the user's.
+
+    That is a server's URL, the starter's SHA-256, or a file's path, size and time of change.
+    """
+    if is_server(spec):
+        return {"server": spec}
+    path = find_gguf(spec)
+    if spec == STARTER:
+        return {"sha256": STARTER_GENERATOR.sha256}
+    state = path.stat()
+    return {"path": str(path.resolve()), "size": state.st_size, "modified_ns": state.st_mtime_ns}
 
 
 def _hash_of_weights(path: Path) -> str:

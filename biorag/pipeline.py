@@ -32,6 +32,7 @@ from biorag.types import (
 )
 
 METHODS = ("generate", "score")
+CANDIDATES = 1000  # reranked at once at most, unless one query has more: their token vectors fill the memory
 ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format
 CACHED_NOTE = "the model was not asked: its reply was kept from before (--no-cache asks it)"
 OnText = Callable[[str], None]
@@ -168,7 +169,13 @@ class Retriever:
     ) -> list[list[Scored]]:
         """Order each query's first `k_init` by the reranker's score plus the weighted first-stage score."""
         tops = [found[: self._config.k_init] for found in candidates]
-        late = reranker.score_all(queries, [[snippets[scored.id] for scored in top] for top in tops])
+        texts = [[snippets[scored.id] for scored in top] for top in tops]
+        step = max(1, CANDIDATES // self._config.k_init)
+        late = [
+            scores
+            for start in range(0, len(queries), step)
+            for scores in reranker.score_all(queries[start : start + step], texts[start : start + step])
+        ]
         reordered = []
         for found, top, scores in zip(candidates, tops, late, strict=True):
             first_stage = self._comparable(top) if top else []

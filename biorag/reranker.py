@@ -13,7 +13,7 @@ from sentence_transformers import MultiVectorEncoder
 from sentence_transformers.multi_vector_encoder.modules import HierarchicalTokenPooling
 
 from biorag.batching import run, token_vectors
-from biorag.errors import MissingError
+from biorag.errors import MismatchError, MissingError
 from biorag.loading import load_model
 from biorag.models import ModelFiles
 from biorag.types import Index, Probe, Snippet, TokenEncoder, Vectors
@@ -26,10 +26,6 @@ class LateInteraction:
 
     def __init__(self, encoder: TokenEncoder) -> None:
         self._encoder = encoder
-
-    def score(self, query: str, texts: Sequence[str]) -> Vectors:
-        """Return one score per text, shape (texts,)."""
-        return mean_maxsim(self._encoder.query_tokens([query])[0], self._encoder.snippet_tokens(texts))
 
     def score_all(self, queries: Sequence[str], candidates: Sequence[Sequence[Snippet]]) -> list[Vectors]:
         """Return each query's scores of its candidates; a snippet that several queries found is encoded once."""
@@ -63,6 +59,8 @@ class StoredLateInteraction:
         ]
         for place, found in zip(asked, self._index.search(probes) if probes else (), strict=True):
             by_id = dict(found)
+            if lacking := [snippet.id for snippet in candidates[place] if snippet.id not in by_id]:
+                raise MismatchError(f"the index holds no token vectors of {lacking[0]!r}: index the corpus again")
             scores[place][:] = [by_id[snippet.id] / len(tokens[place]) for snippet in candidates[place]]
         return scores
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from biorag.types import EncoderIdentity, Generation, Prompt, Scores, Snippet, Vectors
+from biorag.types import EncoderIdentity, Generation, Prompt, Reranker, Scores, Snippet, Vectors
 
 
 class HashEncoder:
@@ -94,3 +94,8 @@ def _first_values(schema: Mapping[str, Any]) -> dict[str, Any]:
         else:
             values[name] = "text"
     return values
+
+
+def scores_of(reranker: Reranker, query: str, texts: Sequence[str]) -> Vectors:
+    """One query's scores of texts, as the protocol for many gives them."""
+    return reranker.score_all([query], [[Snippet(str(place), "", text) for place, text in enumerate(texts)]])[0]

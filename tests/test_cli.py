@@ -1244,7 +1244,37 @@ def test_pooled_token_vectors_take_less_room(run, corpus_file, tiny_encoder):
 
 
 def test_token_vectors_cannot_be_added_to_an_index(run, small_home, corpus_file):
-    failed(run("index", corpus_file, "--store-tokens", home=small_home), 5, "without --store-tokens", "--name")
+    failed(run("index", corpus_file, "--store-tokens", home=small_home), 5, "no token vectors", "--name")
+    stored = run("search", "aspirin", "--json", home=small_home, BIORAG_STORE_TOKENS="1")
+    assert done(stored)["hits"], "what a new index is to store is no matter of searching"
+
+
+def test_stored_token_vectors_stay_as_they_were_made(run, corpus_file, tiny_encoder):
+    done(run("index", corpus_file, "--encoder", tiny_encoder, "--store-tokens", "--token-pooling", 2, "--json"))
+    again = run("index", corpus_file, "--store-tokens", "--token-pooling", 3)
+    failed(again, 5, "--token-pooling 2: leave --store-tokens out")
+    assert done(run("index", corpus_file, "--json"))["unchanged"] == 12
+
+
+@pytest.mark.parametrize("flags", [["--token-pooling", 2], ["--reranker", "encoder"]], ids=lambda flags: flags[0])
+def test_what_is_stored_cannot_be_said_without_storing_it(run, corpus_file, tiny_encoder, flags):
+    failed(run("index", corpus_file, "--encoder", tiny_encoder, *flags), 2, "give that too")
+
+
+def test_a_reranker_that_is_not_there_stops_before_the_corpus_is_read(run, tiny_encoder, tmp_path):
+    arguments = ["--encoder", tiny_encoder, "--store-tokens", "--reranker", "/no/such/model"]
+    failed(run("index", tmp_path / "never-read.jsonl", *arguments), 4, "/no/such/model")
+
+
+def test_an_estimate_leaves_a_rejects_file_alone(run, corpus_file, tiny_encoder, tmp_path):
+    with corpus_file.open("a") as stream:
+        stream.write("{no JSON\n")
+    arguments = ["index", corpus_file, "--encoder", tiny_encoder, "--on-bad-line", "skip"]
+    done(run(*arguments, "--json"))
+    rejects = tmp_path / "home" / "indexes" / "default" / "rejects.jsonl"
+    before = rejects.read_bytes()
+    done(run(*arguments, "--estimate", "--json"))
+    assert rejects.read_bytes() == before
 
 
 def test_an_estimate_tells_what_it_would_take_and_writes_nothing(run, corpus_file, tiny_encoder):

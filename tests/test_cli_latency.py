@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from biorag.benchmarks.latency import growth
 from biorag.cli import app
+from biorag.commands import latency
+from biorag.commands.build import Opened, SnippetEncoders
+from biorag.indexes.manifest import TokenParameters
+from biorag.models import ModelFiles
+from biorag.reranker import StoredLateInteraction
 
 QUICK = ["--repetitions", "2", "--warm-up", "0", "--seconds", "1", "--index-limit", "12", "--limit", "6"]
 QUICK += ["--batch-sizes", "1,4", "--k-init", "3"]
@@ -123,6 +129,31 @@ def test_a_generator_is_measured_where_one_is_named(home):
     assert found["prompt_tokens_per_s"] > 0
     assert found["output_tokens_per_s"] > 0
     assert stages["total_with_generator"]["p50"] > stages["total_without_generator"]["p50"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "weights", "stored", "loaded"),
+    [
+        ({"reranker": "colbert"}, "same", True, False),
+        ({"reranker": "colbert"}, "other", True, True),
+        ({"reranker": "colbert"}, "same", False, True),
+        ({"reranker": "encoder"}, "same", True, True),
+        ({"reranker": "colbert", "rerank": False}, "same", True, True),
+    ],
+)
+def test_a_reranker_that_was_loaded_to_index_with_is_not_loaded_again(
+    config, monkeypatch, changes, weights, stored, loaded
+):
+    index, tokens, anew = object(), object(), object()
+    monkeypatch.setattr(latency, "load_reranker", lambda *_: anew)
+    monkeypatch.setattr(latency, "find_encoder", lambda spec: ModelFiles(spec, "", Path(spec), weights))
+    parameters = TokenParameters("/models/colbert", "", "same", 8, 1)
+    encoders = SnippetEncoders(None, *((tokens, parameters) if stored else (None, None)))
+    found = latency._reranker(config.replace(**changes), encoders, Opened(None, index, None))
+    assert (found is anew) == loaded
+    if not loaded:
+        assert isinstance(found, StoredLateInteraction)
+        assert (found._encoder, found._index) == (tokens, index)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import string
 import numpy as np
 import pytest
 import torch
+from fakes import scores_of
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -97,7 +98,7 @@ def by_hand(model, query: str, texts: list[str]) -> list[float]:
 
 def test_over_encoder_compares_the_encoders_token_vectors(tiny):
     reranker = LateInteraction(tiny)
-    scores = reranker.score(QUERY, TEXTS)
+    scores = scores_of(reranker, QUERY, TEXTS)
     assert scores.shape == (len(TEXTS),)
     np.testing.assert_allclose(scores, by_hand(tiny.model, QUERY, TEXTS), atol=1e-4)
     assert np.ptp(scores) > 0.01, "the texts are told apart"
@@ -105,24 +106,24 @@ def test_over_encoder_compares_the_encoders_token_vectors(tiny):
 
 def test_a_text_against_itself_scores_one(tiny):
     reranker = LateInteraction(tiny)
-    np.testing.assert_allclose(reranker.score("aspirin lowers fever", ["aspirin lowers fever"]), [1.0], atol=1e-5)
+    np.testing.assert_allclose(scores_of(reranker, "aspirin lowers fever", ["aspirin lowers fever"]), [1.0], atol=1e-5)
 
 
 def test_scores_do_not_depend_on_the_other_texts(tiny):
     reranker = LateInteraction(tiny)
     many = TEXTS * 10
-    together = reranker.score(QUERY, many)
-    alone = [reranker.score(QUERY, [text])[0] for text in TEXTS]
+    together = scores_of(reranker, QUERY, many)
+    alone = [scores_of(reranker, QUERY, [text])[0] for text in TEXTS]
     np.testing.assert_allclose(together, alone * 10, atol=1e-4)
 
 
 def test_no_texts_give_no_scores(tiny):
-    assert LateInteraction(tiny).score(QUERY, []).shape == (0,)
+    assert scores_of(LateInteraction(tiny), QUERY, []).shape == (0,)
 
 
 def test_the_bi_encoder_is_left_as_it_was(tiny):
     before = tiny.encode_snippets(TEXTS)
-    LateInteraction(tiny).score(QUERY, TEXTS)
+    scores_of(LateInteraction(tiny), QUERY, TEXTS)
     np.testing.assert_array_equal(tiny.encode_snippets(TEXTS), before)
 
 
@@ -135,10 +136,10 @@ def test_the_starters_token_vectors_by_hand_and_in_bf16():
     query = "Which vitamin prevents neuropathy under isoniazid?"
     files = find_encoder("starter")
     encoder = BiEncoder(files, "cosine", "fp32")
-    scores = LateInteraction(encoder).score(query, texts)
+    scores = scores_of(LateInteraction(encoder), query, texts)
     np.testing.assert_allclose(scores, by_hand(encoder.model, query, texts), atol=1e-4)
     assert scores[0] > scores[1] + 0.1
-    rough = LateInteraction(BiEncoder(files, "cosine", "bf16")).score(query, texts)
+    rough = scores_of(LateInteraction(BiEncoder(files, "cosine", "bf16")), query, texts)
     np.testing.assert_allclose(rough, scores, atol=0.02)
 
 
@@ -221,7 +222,7 @@ class Reference:
 def test_a_stanford_checkpoint_scores_as_colbert_defines(stanford, query):
     folder, reference = stanford
     reranker = LateInteraction(ColBERT(find_encoder(str(folder)), "fp32"))
-    np.testing.assert_allclose(reranker.score(query, TEXTS), reference.scores(query, TEXTS), atol=1e-4)
+    np.testing.assert_allclose(scores_of(reranker, query, TEXTS), reference.scores(query, TEXTS), atol=1e-4)
 
 
 def test_a_saved_multi_vector_encoder_scores_the_same(stanford, tmp_path):
@@ -230,7 +231,7 @@ def test_a_saved_multi_vector_encoder_scores_the_same(stanford, tmp_path):
     folder, reference = stanford
     MultiVectorEncoder(str(folder), device="cpu").save(str(tmp_path / "saved"))
     reranker = LateInteraction(ColBERT(find_encoder(str(tmp_path / "saved")), "fp32"))
-    np.testing.assert_allclose(reranker.score(QUERY, TEXTS), reference.scores(QUERY, TEXTS), atol=1e-4)
+    np.testing.assert_allclose(scores_of(reranker, QUERY, TEXTS), reference.scores(QUERY, TEXTS), atol=1e-4)
 
 
 def bare_transformer(encoder, folder):
@@ -299,7 +300,7 @@ def test_many_queries_score_as_one_by_one(tiny):
 def stored(tiny, tmp_path_factory):
     """An index with the tiny encoder's token vectors."""
     store = Store(Config(home=tmp_path_factory.mktemp("home"), name="tokens"))
-    parameters = TokenParameters("encoder", tiny.identity.sha256, 32, 1)
+    parameters = TokenParameters("encoder", "", tiny.identity.sha256, 32, 1)
     index = store.open(store.new_manifest(tiny.identity, 5.0, parameters), writable=True)
     index.upsert(SNIPPETS, *tiny.encode_snippets_with_tokens(TEXTS))
     yield index

@@ -222,9 +222,11 @@ def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
 def _print_retrieval(report: Mapping[str, Any]) -> None:
     title = f"{escape(show.clean(report['dataset']))}: {report['questions']} questions"
     show.table(title, ["measure", "value"], [(name, f"{value:.4f}") for name, value in report["metrics"].items()])
+    from biorag.benchmarks.retrieval import BATCH
+
     if times := report["timings_ms"]:
         rows = [(stage, *(f"{value:.1f}" for value in found.values())) for stage, found in times.items()]
-        show.table("Milliseconds a query", ["stage", "mean", "p50", "p95"], rows)
+        show.table(f"Milliseconds a query, of {BATCH} at once", ["stage", "mean", "p50", "p95"], rows)
     if report.get("unanswered"):
         show.err.print(f"Questions without a ranking in the run, which count as zero: {report['unanswered']}")
     if comparison := report.get("comparison"):

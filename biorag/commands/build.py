@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from biorag.config import ENCODER_TOKENS, NO_LLM, STARTER, Config
 from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.indexes.manifest import Manifest, TokenParameters, installed_versions
 from biorag.indexes.store import Store, check_encoder, check_settings
-from biorag.models import ModelFiles, find_encoder, find_gguf, generator_hash, is_server
+from biorag.models import ModelFiles, find_encoder, find_gguf, generator_key, is_server
 from biorag.pipeline import Retriever
 from biorag.types import Encoded, Generator, Index, Reranker, TokenEncoder
 
@@ -106,40 +106,65 @@ class SnippetEncoders:
         return Encoded(vectors, pooled(tokens, self.parameters.pooling))
 
 
-def snippet_encoders(config: Config, files: ModelFiles, similarity: str, manifest: Manifest | None) -> SnippetEncoders:
-    """Load what indexing takes: into an index that is there, what that was made with.
+def token_files(config: Config, manifest: Manifest | None, encoder: ModelFiles) -> ModelFiles | None:
+    """Return the files of the model whose token vectors an index stores, or a new one is to store; None for none.
+
+    The bi-encoder's own go by the name "encoder".
 
     Raises
     ------
+    MissingError
+        If the model is not there.
     MismatchError
-        If the index's token vectors are of other weights than the reranker has now.
+        If the index stores none, others than are asked for, or those of weights that have changed.
     """
-    encoder = load_encoder(files, similarity, config.precision)
     held = manifest.tokens if manifest else None
-    if held is None and (manifest or not config.store_tokens):
+    if config.store_tokens:
+        asked = _token_model(config.reranker, None, encoder)
+        if manifest and (held is None or (held.sha256, held.pooling) != (asked.sha256, config.token_pooling)):
+            kept = f"token vectors of {held.reranker!r}, --token-pooling {held.pooling}" if held else "no token vectors"
+            raise MismatchError(
+                f"index {manifest.name!r} was made with {kept}: leave --store-tokens out, or index under another --name"
+            )
+        return asked
+    if held is None:
+        return None
+    files = _token_model(held.reranker, held.revision or None, encoder)
+    if held.sha256 != files.sha256:
+        raise MismatchError(
+            f"the index stores token vectors of another {held.reranker!r} ({held.sha256[:12]}, not "
+            f"{files.sha256[:12]}): index under another --name"
+        )
+    return files
+
+
+def _token_model(name: str, revision: str | None, encoder: ModelFiles) -> ModelFiles:
+    return replace(encoder, id=ENCODER_TOKENS) if name == ENCODER_TOKENS else find_encoder(name, revision)
+
+
+def snippet_encoders(
+    config: Config, files: ModelFiles, token_model: ModelFiles | None, similarity: str, manifest: Manifest | None
+) -> SnippetEncoders:
+    """Load what indexing takes; `token_model` as `token_files` gives it."""
+    encoder = load_encoder(files, similarity, config.precision)
+    if token_model is None:
         return SnippetEncoders(encoder, None, None)
-    name = held.reranker if held else config.reranker
-    tokens, sha256 = _token_encoder(name, encoder, config.precision)
+    tokens = _token_encoder(token_model, encoder, config.precision)
+    held = manifest.tokens if manifest else None
     if held is None:
         dimension = tokens.query_tokens(["dimension"])[0].shape[1]
-        held = TokenParameters(name, sha256, dimension, config.token_pooling)
-    elif held.sha256 != sha256:
-        raise MismatchError(
-            f"the index keeps token vectors of another {name!r} ({held.sha256[:12]}, not {sha256[:12]}): "
-            "index under another --name"
+        held = TokenParameters(
+            token_model.id, token_model.revision, token_model.sha256, dimension, config.token_pooling
         )
     return SnippetEncoders(encoder, tokens, held)
 
 
-def _token_encoder(name: str, encoder: BiEncoder | None, precision: str) -> tuple[TokenEncoder, str]:
-    """Return whose token vectors the reranker `name` compares, and the hash of its weights."""
-    if name == ENCODER_TOKENS:
-        assert encoder is not None, "the encoder's token vectors need the encoder"
-        return encoder, encoder.identity.sha256
+def _token_encoder(files: ModelFiles, encoder: BiEncoder, precision: str) -> TokenEncoder:
+    if files.id == ENCODER_TOKENS:
+        return encoder
     from biorag.reranker import ColBERT
 
-    files = find_encoder(name)
-    return ColBERT(files, precision), files.sha256
+    return ColBERT(files, precision)
 
 
 def _retriever(config: Config, index: Index, manifest: Manifest, files: ModelFiles | None) -> Retriever:
@@ -149,21 +174,29 @@ def _retriever(config: Config, index: Index, manifest: Manifest, files: ModelFil
 
 
 def load_reranker(config: Config, encoder: BiEncoder | None, index: Index, manifest: Manifest) -> Reranker | None:
-    """Return the reranker; over the index's own token vectors where it keeps those of the one asked for."""
+    """Return the reranker; over the index's own token vectors where it stores those of the one asked for."""
     if not config.rerank:
         return None
-    from biorag.reranker import LateInteraction, StoredLateInteraction
+    from biorag.reranker import ColBERT, LateInteraction, StoredLateInteraction
 
-    tokens, sha256 = _token_encoder(config.reranker, encoder, config.precision)
+    tokens: TokenEncoder
+    if config.reranker == ENCODER_TOKENS:
+        assert encoder is not None, "the encoder's token vectors need the encoder"
+        tokens, sha256 = encoder, encoder.identity.sha256
+    else:
+        files = find_encoder(config.reranker)
+        tokens, sha256 = ColBERT(files, config.precision), files.sha256
     if manifest.tokens is None:
         return LateInteraction(tokens)
     if manifest.tokens.sha256 == sha256:
         return StoredLateInteraction(tokens, index)
     logger.warning(
-        "index %r keeps token vectors of %r: --reranker %s encodes the candidates of each query anew",
+        "index %r stores token vectors of %r: the reranker %r encodes the candidates of each query anew "
+        "(--reranker %s does not)",
         manifest.name,
         manifest.tokens.reranker,
         config.reranker,
+        manifest.tokens.reranker,
     )
     return LateInteraction(tokens)
 
@@ -182,9 +215,15 @@ def load_generator(config: Config) -> Generator | None:
 
 def generator_identity(config: Config, generator: Generator) -> dict[str, Any]:
     """Return all that determines a generator's replies besides what it is asked."""
-    place = {"server": config.llm} if is_server(config.llm) else {"sha256": generator_hash(config.llm)}
-    versions = {package: installed_versions().get(package) for package in ("biorag", "llama-cpp-python")}
-    return {"name": generator.name, **place, "context_window": generator.context_window, "versions": versions}
+    from biorag.generators.cache import code_hash
+
+    return {
+        "name": generator.name,
+        **generator_key(config.llm),
+        "context_window": generator.context_window,
+        "versions": {package: installed_versions().get(package) for package in ("biorag", "llama-cpp-python")},
+        "code": code_hash(),
+    }
 
 
 def _generator(config: Config) -> Generator:

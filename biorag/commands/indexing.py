@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.build import encoder_files, snippet_encoders
-from biorag.errors import BadInputError, unknown_name
+from biorag.commands.build import encoder_files, snippet_encoders, token_files
+from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.indexes.store import Store, check_settings, similarity_of
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def index(
     on_bad_line: Annotated[str, typer.Option(help="stop, or skip: go on and write a rejects file.")] = "stop",
     rejects: Annotated[Path | None, typer.Option(help="Rejects file; else rejects.jsonl in the index.")] = None,
     estimate_only: Annotated[
-        bool, typer.Option("--estimate", help="Say what time, disk and memory it would take, and write nothing.")
+        bool, typer.Option("--estimate", help="Say what time, disk and memory a new index takes; write nothing.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -81,19 +81,23 @@ def index(
     if manifest:
         check_settings(manifest, config)
     files = encoder_files(config, manifest)
+    token_model = token_files(config, manifest, files)
+    if (reranker or token_pooling) and token_model is None:
+        raise UsageError("--reranker and --token-pooling say what --store-tokens stores: give that too")
     if manifest is None and config.similarity is None:
         store = Store(config := config.replace(similarity=files.similarity()))
     with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
         sources = find_sources(corpus, Path(spool) / "standard-input")
-        rejected = RejectsFile(rejects or store.folder / "rejects.jsonl") if on_bad_line == "skip" else None
+        place = rejects or (Path(spool) if estimate_only else store.folder) / "rejects.jsonl"
+        rejected = RejectsFile(place) if on_bad_line == "skip" else None
         with show.progress("Checking", None) as advance:
             found = survey(sources, rejected, advance)
         held = similarity_of(config, manifest)
-        encoders = cache(partial(snippet_encoders, config, files, held, manifest))
+        encoders = cache(partial(snippet_encoders, config, files, token_model, held, manifest))
         if manifest is None:
             manifest = store.new_manifest(encoders().encoder.identity, found.avg_len, encoders().parameters)
         if estimate_only:
-            _print_estimate(estimate(manifest, found, encoders()), as_json)
+            _print_estimate(estimate(manifest, found, encoders(), config.batch_size), as_json)
             return
         with show.progress("Indexing", found.snippets - len(found.superseded)) as advance:
             report = write_index(

@@ -252,7 +252,7 @@ def _question(config: Config) -> str:
         scratch = config.replace(home=Path(home), name="doctor", qdrant=None, max_tokens=32)
         store, sources = Store(scratch), find_sources([DEMO], Path(home) / "spool")
         found = survey(sources, None, lambda _: None)
-        encoders = snippet_encoders(scratch, encoder_files(scratch, None), similarity_of(scratch, None), None)
+        encoders = snippet_encoders(scratch, encoder_files(scratch, None), None, similarity_of(scratch, None), None)
         manifest = store.new_manifest(encoders.encoder.identity, found.avg_len, encoders.parameters)
         write_index(store, manifest, sources, found, lambda: encoders, lambda _: None)
         with opened(scratch) as ready:

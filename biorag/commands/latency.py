@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,15 +14,17 @@ import typer
 from biorag.commands import options, show
 from biorag.commands.build import (
     Opened,
+    SnippetEncoders,
     encoder_files,
     load_generator,
     load_reranker,
     opened,
     snippet_encoders,
+    token_files,
 )
-from biorag.config import NO_LLM, Config
+from biorag.config import ENCODER_TOKENS, NO_LLM, Config
 from biorag.errors import UsageError
-from biorag.models import is_server
+from biorag.models import find_encoder, is_server
 
 if TYPE_CHECKING:
     from biorag.benchmarks.latency.baselines import Asked, Compared, Terms
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from biorag.benchmarks.latency.stages import Subject
     from biorag.benchmarks.latency.timing import Effort
     from biorag.pipeline import Retriever
-    from biorag.types import Snippet
+    from biorag.types import Reranker, Snippet
 
 logger = logging.getLogger(__name__)
 
@@ -176,11 +179,12 @@ def _measured(config: Config, wanted: _Wanted, terms: Terms) -> Report:
         if described.busy:
             logger.warning(BUSY, described.load, described.cores)
         files = encoder_files(config, ready.manifest)
-        encoders = snippet_encoders(config, files, ready.manifest.similarity, ready.manifest)
+        stored = token_files(config.replace(store_tokens=False), ready.manifest, files)
+        encoders = snippet_encoders(config, files, stored, ready.manifest.similarity, ready.manifest)
         subject = stages.Subject(config, ready.manifest, ready.index, encoders.encoder, encoders, asked_texts)
         facts = {"before_bytes": before, "opened_bytes": memory.resident_bytes()}
         sample = stages.sampled(ready.index, wanted.index_limit, config.seed)
-        reranker = load_reranker(config, encoders.encoder, ready.index, ready.manifest)
+        reranker = _reranker(config, encoders, ready)
         effective = config.replace(similarity=ready.manifest.similarity)
         retriever = Retriever(ready.index, subject.encoder, reranker, effective)
         found = _stages(subject, retriever, sample, wanted.batch_sizes, terms.effort)
@@ -195,6 +199,16 @@ def _measured(config: Config, wanted: _Wanted, terms: Terms) -> Report:
             baselines=list(_baselines(subject, asked, sample, terms, wanted.batch_sizes, files.path)),
             growth=list(_growth(subject, asked, wanted, terms)),
         )
+
+
+def _reranker(config: Config, encoders: SnippetEncoders, ready: Opened) -> Reranker | None:
+    """Return the reranker; a checkpoint whose token vectors the index stores was loaded to index with."""
+    stored, own = encoders.parameters, config.rerank and config.reranker != ENCODER_TOKENS
+    if own and stored and encoders.tokens and find_encoder(config.reranker).sha256 == stored.sha256:
+        from biorag.reranker import StoredLateInteraction
+
+        return StoredLateInteraction(encoders.tokens, ready.index)
+    return load_reranker(config, encoders.encoder, ready.index, ready.manifest)
 
 
 def _questions(config: Config, wanted: _Wanted, ready: Opened) -> Sequence[str]:
@@ -262,12 +276,11 @@ def _baselines(
         store = None
         if QDRANT_LOCAL in terms.names:
             store = QdrantLocal(folder / "written", asked.vectors.shape[1], similarity)
-        if encoder or store:
-            with show.progress("Baselines: indexing", len(sample)) as done:
-                rivals = compare.Rivals(encoder, store)
-                yield from compare.compare_indexing(subject, sample, rivals, folder / "ours", done)
-        if store:
-            store.close()
+        with closing(store) if store else nullcontext():
+            if encoder or store:
+                with show.progress("Baselines: indexing", len(sample)) as done:
+                    rivals = compare.Rivals(encoder, store)
+                    yield from compare.compare_indexing(subject, sample, rivals, folder / "ours", done)
         if encoder:
             yield from compare.compare_encoding_queries(subject, encoder, sizes, terms.effort)
         ids = list(subject.index.ids())
@@ -276,8 +289,8 @@ def _baselines(
         if terms.chosen(QDRANT_LOCAL, len(ids)):
             with show.progress("Baselines: encoding", len(ids)) as done:
                 dense = compare.encoded_collection(subject, folder / "all", done)
-            yield from compare.compare_dense(dense, asked, terms, similarity)
-            dense.index.close()
+            with closing(dense.index):
+                yield from compare.compare_dense(dense, asked, terms, similarity)
 
 
 def _growth(subject: Subject, asked: Asked, wanted: _Wanted, terms: Terms) -> Iterator[Grown]:

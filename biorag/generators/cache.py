@@ -6,19 +6,25 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from biorag.files import write_text
+from biorag.prompts.parse import parse_reply
 from biorag.types import Generation, Generator, Prompt, Scores
 
 logger = logging.getLogger(__name__)
+
+CODE = ("generators", "prompts")  # the packages of biorag whose code determines replies
 
 
 class CachedGenerator:
     """A generator whose replies are kept as files, one each; several processes and threads may share the folder.
 
-    An entry that cannot be read is made again, and one that cannot be written is only warned of.
+    An entry that cannot be read is made again, and one that cannot be written is only warned of. A reply without a
+    JSON object, or without a score, is not kept, so that it is asked for again.
 
     Parameters
     ----------
@@ -51,7 +57,8 @@ class CachedGenerator:
                     on_text(text)
                 return Generation(text, capped, cached=True)
         generation = self._generator.generate(prompt, schema, max_tokens, on_text)
-        _write(entry, {"text": generation.text, "capped": generation.capped})
+        if parse_reply(generation.text).fields:
+            _write(entry, {"text": generation.text, "capped": generation.capped})
         return generation
 
     def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
@@ -61,7 +68,8 @@ class CachedGenerator:
             case {"logprobs": dict(logprobs)} if all(isinstance(score, float) for score in logprobs.values()):
                 return Scores(logprobs, cached=True)
         scores = self._generator.score(prompt, choices)
-        _write(entry, {"logprobs": dict(scores.logprobs)})
+        if scores.logprobs:
+            _write(entry, {"logprobs": dict(scores.logprobs)})
         return scores
 
     def _entry(self, method: str, prompt: Prompt, *asked: Any) -> Path:
@@ -69,6 +77,15 @@ class CachedGenerator:
         determining = [self._identity, method, prompt.system, prompt.user, *asked]
         key = hashlib.sha256(json.dumps(determining).encode()).hexdigest()
         return self._folder / key[:2] / f"{key}.json"
+
+
+@cache
+def code_hash() -> str:
+    """Return the SHA-256 of the source of the modules in `CODE`."""
+    folders = (resources.files("biorag") / package for package in CODE)
+    files = [(folder.name, file) for folder in folders for file in folder.iterdir() if file.name.endswith(".py")]
+    listing = sorted(f"{folder}/{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}" for folder, file in files)
+    return hashlib.sha256("\n".join(listing).encode()).hexdigest()
 
 
 def _read(entry: Path) -> Any:

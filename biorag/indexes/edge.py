@@ -25,14 +25,14 @@ from biorag.indexes.points import (
     SCROLL,
     SPARSE,
     TOKENS,
-    UPSERT,
     best_first,
     field_of,
     payload,
     payload_key,
     point_id,
     snippet_of,
-    token_rows,
+    upsert_parts,
+    with_tokens,
 )
 from biorag.types import Condition, Probe, Scored, Snippet, Vectors
 
@@ -108,9 +108,9 @@ class EdgeIndex:
 
     def upsert(self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors] = ()) -> None:
         """Add or replace snippets and flush; durable when it returns."""
+        written = upsert_parts(snippets, tokens, self._tokens)
         with _engine_errors():
-            for start in range(0, len(snippets), UPSERT):
-                part = slice(start, start + UPSERT)
+            for part in written:
                 points = self._points(snippets[part], vectors[part], tokens[part])
                 self._shard.update(qe.UpdateOperation.upsert_points(points))
             self._shard.flush()
@@ -120,9 +120,7 @@ class EdgeIndex:
             {DENSE: vector.tolist(), SPARSE: qe.SparseVector(*self._bm25.document(snippet.contents))}
             for snippet, vector in zip(snippets, vectors, strict=True)
         ]
-        if self._tokens:
-            for point, rows in zip(named, tokens, strict=True):
-                point[TOKENS] = token_rows(rows, self._tokens.dimension)
+        with_tokens(named, tokens, self._tokens)
         return [
             qe.Point(point_id(snippet.id), point, payload(snippet))
             for snippet, point in zip(snippets, named, strict=True)

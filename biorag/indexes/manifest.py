@@ -41,10 +41,11 @@ class Bm25Parameters:
 class TokenParameters:
     """The token vectors that an index keeps for reranking: whose they are, and how many are pooled into one.
 
-    `reranker` is as the configuration names it; `sha256` that of its weights.
+    `reranker` is "encoder" for the index's own bi-encoder, else a ColBERT checkpoint; `sha256` that of its weights.
     """
 
     reranker: str
+    revision: str
     sha256: str
     dimension: int
     pooling: int

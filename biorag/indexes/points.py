@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid5
 
 import numpy as np
 
+from biorag.indexes.manifest import TokenParameters
 from biorag.types import Probe, Scored, Snippet, Vectors
 
 NAMESPACE = UUID("5f2c3a1e-9f0b-5c58-8d0e-6b1f4d7c2a90")
@@ -18,6 +19,7 @@ HNSW_EF = 128
 OVERSAMPLING = 2.0
 SCROLL = 4096  # ids asked for at once when all are listed
 UPSERT = 128  # points handed over at once
+NUMBERS = 800_000  # of token vectors handed over at once: as JSON 16 MB, half of what a server takes
 
 
 def point_id(snippet_id: str) -> UUID:
@@ -58,6 +60,36 @@ def field_of(probe: Probe) -> str:
     if isinstance(probe.query, str):
         return SPARSE
     return DENSE if probe.query.ndim == 1 else TOKENS
+
+
+def parts(sizes: Sequence[int], most: int) -> Iterator[slice]:
+    """Yield what is handed over at once, in order: at most `most` things, and `NUMBERS` numbers unless one has more."""
+    start = total = 0
+    for place, size in enumerate(sizes):
+        if place > start and (place - start == most or total + size > NUMBERS):
+            yield slice(start, place)
+            start, total = place, 0
+        total += size
+    if start < len(sizes):
+        yield slice(start, len(sizes))
+
+
+def upsert_parts(
+    snippets: Sequence[Snippet], tokens: Sequence[Vectors], parameters: TokenParameters | None
+) -> list[slice]:
+    """Return the parts in which snippets are written."""
+    if parameters is None:
+        return list(parts([0] * len(snippets), UPSERT))
+    assert len(tokens) == len(snippets), "an index that keeps token vectors is given them for every snippet"
+    return list(parts([rows.size for rows in tokens], UPSERT))
+
+
+def with_tokens(named: Sequence[dict[str, Any]], tokens: Sequence[Vectors], parameters: TokenParameters | None) -> None:
+    """Add each point's token vectors, where the index keeps any, to its other vectors."""
+    if parameters is None:
+        return
+    for point, rows in zip(named, tokens, strict=True):
+        point[TOKENS] = token_rows(rows, parameters.dimension)
 
 
 def token_rows(tokens: Vectors, dimension: int) -> list[list[float]]:

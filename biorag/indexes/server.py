@@ -21,14 +21,15 @@ from biorag.indexes.points import (
     SCROLL,
     SPARSE,
     TOKENS,
-    UPSERT,
     best_first,
     field_of,
+    parts,
     payload,
     payload_key,
     point_id,
     snippet_of,
-    token_rows,
+    upsert_parts,
+    with_tokens,
 )
 from biorag.types import Condition, Probe, Scored, Snippet, Vectors
 
@@ -95,9 +96,13 @@ class ServerIndex:
             return self._client.count(self._collection, exact=True).count
 
     def search(self, probes: Sequence[Probe]) -> list[list[Scored]]:
-        """Answer all probes in one request; see `Index.search`."""
+        """Answer all probes in one request, or few for token vectors; see `Index.search`."""
+        requests = [self._request(probe) for probe in probes]
+        sizes = [0 if isinstance(probe.query, str) else probe.query.size for probe in probes]
+        responses: list[models.QueryResponse] = []
         with server_errors():
-            responses = self._client.query_batch_points(self._collection, [self._request(probe) for probe in probes])
+            for part in parts(sizes, len(probes)):
+                responses += self._client.query_batch_points(self._collection, requests[part])
         return [best_first(response.points) for response in responses]
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Snippet]:
@@ -129,13 +134,13 @@ class ServerIndex:
     def upsert(self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors] = ()) -> None:
         """Add or replace snippets in parallel requests; acknowledged by the server when it returns."""
 
-        def send(start: int) -> None:
-            part = slice(start, start + UPSERT)
+        def send(part: slice) -> None:
             points = self._points(snippets[part], vectors[part], tokens[part])
             self._client.upsert(self._collection, points, wait=True)
 
+        written = upsert_parts(snippets, tokens, self._tokens)
         with server_errors(), ThreadPoolExecutor(UPSERT_THREADS) as pool:
-            list(pool.map(send, range(0, len(snippets), UPSERT)))
+            list(pool.map(send, written))
 
     def _points(
         self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors]
@@ -144,9 +149,7 @@ class ServerIndex:
             {DENSE: vector.tolist(), SPARSE: _sparse(*self._bm25.document(snippet.contents))}
             for snippet, vector in zip(snippets, vectors, strict=True)
         ]
-        if self._tokens:
-            for point, rows in zip(named, tokens, strict=True):
-                point[TOKENS] = token_rows(rows, self._tokens.dimension)
+        with_tokens(named, tokens, self._tokens)
         return [
             models.PointStruct(id=str(point_id(snippet.id)), vector=point, payload=payload(snippet))
             for snippet, point in zip(snippets, named, strict=True)

@@ -144,15 +144,11 @@ def check_settings(manifest: Manifest, config: Config) -> None:
     Raises
     ------
     MismatchError
-        If the similarity differs, or int8 copies or token vectors are asked of an index that has none.
+        If the similarity differs, or int8 copies are asked of an index that has none.
     """
     if config.quantize and not manifest.quantized:
         raise MismatchError(
             f"index {manifest.name!r} was made without --quantize: leave it out, or index under another --name"
-        )
-    if config.store_tokens and not manifest.tokens:
-        raise MismatchError(
-            f"index {manifest.name!r} was made without --store-tokens: leave it out, or index under another --name"
         )
     if config.similarity and config.similarity != manifest.similarity:
         raise MismatchError(

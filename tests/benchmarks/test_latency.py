@@ -484,6 +484,61 @@ def test_all_snippets_are_encoded_anew_for_a_comparison_of_vectors(subject, snip
     found.index.close()
 
 
+class Failing(HashEncoder):
+    """Encodes snippets once and then fails."""
+
+    def encode_snippets(self, texts):
+        if getattr(self, "asked", False):
+            raise BadInputError("no more")
+        self.asked = True
+        return super().encode_snippets(texts)
+
+
+def failing(subject) -> stages.Subject:
+    """The subject with an encoder that fails once an index was begun."""
+    encoder = Failing()
+
+    def encode(texts):
+        return Encoded(encoder.encode_snippets(texts), [])
+
+    return replace(subject, encoder=encoder, encode=encode, config=subject.config.replace(batch_size=1))
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        lambda subject, snippets, folder: stages.indexing(subject, snippets, folder),
+        lambda subject, snippets, folder: baselines._indexing_ms(
+            subject, snippets, baselines.Rivals(None, None), folder, lambda _: None
+        ),
+        lambda subject, snippets, folder: baselines.encoded_collection(subject, folder, lambda _: None),
+    ],
+    ids=["indexing", "comparing indexing", "collection"],
+)
+def test_an_index_is_closed_when_encoding_fails(subject, snippets, tmp_path, measure):
+    with pytest.raises(BadInputError, match="no more") as caught:
+        measure(failing(subject), snippets, tmp_path / "new")
+    EdgeIndex(tmp_path / "new", subject.manifest, writable=True).close()
+    assert caught.tb, "the error, which holds the failed call's variables, is still there"
+
+
+@pytest.mark.parametrize("step", ["search_all", "first_stage", "compare_bm25"])
+def test_growths_index_is_closed_when_measuring_fails(subject, corpus, here, monkeypatch, step):
+    opened, closed = [], []
+    opening, closing = EdgeIndex.__init__, EdgeIndex.close
+    monkeypatch.setattr(EdgeIndex, "__init__", lambda self, *a, **b: opened.append(self) or opening(self, *a, **b))
+    monkeypatch.setattr(EdgeIndex, "close", lambda self: closed.append(self) or closing(self))
+
+    def fail(*_):
+        raise BadInputError("no more")
+
+    monkeypatch.setattr(growth, step, fail)
+    with pytest.raises(BadInputError, match="no more"):
+        list(growth.grow(subject, corpus, asked_of(subject), 50, terms(), False, lambda _: None))
+    assert opened == closed
+    assert len(opened) > 1
+
+
 # --- growth -------------------------------------------------------------------------------------------------
 
 

@@ -145,6 +145,7 @@ def test_every_question_gets_its_file_and_its_evidence(tmp_path, answerer_of):
     assert json.loads((tmp_path / "run.json").read_text()) == IDENTITY
     assert seen == [1, 1, 1, 1]
     assert (work["answered"], work["resumed"]) == (4, 0)
+    assert work["concurrency"] == 1
     assert set(work["seconds"]) >= {"encode", "first_stage", "rerank", "generate", "total"}
     assert "Warfarin blocks vitamin K recycling" in generator.prompts[0].user
     assert "Which drug blocks vitamin K recycling?" in generator.prompts[0].user
@@ -354,7 +355,7 @@ def test_several_questions_at_a_time_give_the_same_files(tmp_path, answerer_of, 
     assert 1 < server.most <= at_a_time
     assert files_under(tmp_path / "many") == files_under(tmp_path / "one")
     assert seen == [1] * 20
-    assert (work["answered"], work["resumed"], work["cached"]) == (20, 0, 0)
+    assert (work["answered"], work["resumed"], work["cached"], work["concurrency"]) == (20, 0, 0, at_a_time)
     rows = [json.loads(line) for line in (tmp_path / "many" / "timings.jsonl").read_text().splitlines()]
     assert {row["id"] for row in rows} == {question.id for question in MANY["medqa"]}
     assert all(row["ms"]["generate"] >= 5 for row in rows)
@@ -419,6 +420,18 @@ def test_replies_kept_from_before_are_counted_and_are_not_the_models_time(tmp_pa
     assert files_under(tmp_path / "one") == files_under(tmp_path / "two")
     resumed = answer_all(BENCHMARK, answerer_of(kept), plan_in(tmp_path / "two"), nothing)
     assert (resumed["answered"], resumed["resumed"], resumed["cached"]) == (0, 4, 4)
+
+
+def test_only_the_questions_selected_are_counted_and_timed(tmp_path, answerer_of):
+    kept = CachedGenerator(ScriptedGenerator(), tmp_path / "cache", {"name": "scripted"})
+    answer_all(BENCHMARK, answerer_of(kept), plan_in(tmp_path / "one"), nothing)
+    answer_all(BENCHMARK, answerer_of(kept), plan_in(tmp_path / "two"), nothing)
+    rows = [json.loads(line) for line in (tmp_path / "two" / "timings.jsonl").read_text().splitlines()]
+    (row,) = (row["ms"] for row in rows if (row["task"], row["id"]) == ("medqa", "q1"))
+    part = {"medqa": BENCHMARK["medqa"][:1]}  # another task has a question of the same id
+    work = answer_all(part, answerer_of(kept), plan_in(tmp_path / "two"), nothing)
+    assert (work["answered"], work["resumed"], work["cached"]) == (0, 1, 1)
+    assert work["seconds"] == {stage: round(ms / 1000, 3) for stage, ms in row.items()}
 
 
 # --- what may come back -------------------------------------------------------------------------------------

@@ -2,17 +2,22 @@
 
 import json
 import logging
+import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from fakes import ScriptedGenerator
 from loopback import Script
 
+import biorag
 from biorag.commands.build import generator_identity, load_generator
 from biorag.config import Config
-from biorag.generators.cache import CachedGenerator
+from biorag.generators.cache import CODE, CachedGenerator, code_hash
+from biorag.models import STARTER_GENERATOR
 from biorag.prompts.template import schema_for
 from biorag.types import Generation, Prompt, Question
 
@@ -21,11 +26,15 @@ SCHEMA = schema_for(Question("q", "?", {"A": "insulin", "B": "aspirin"}), 2)
 IDENTITY = {"name": "scripted", "sha256": "0" * 64, "context_window": 4096, "versions": {"biorag": "1"}}
 
 
+def reply(n: int) -> str:
+    return json.dumps({"answer_choice": f"{n} \ud83d β"}, ensure_ascii=False)
+
+
 class Counting:
     """A cached generator over replies that are numbered as they are made."""
 
     def __init__(self, folder, identity=IDENTITY, **options):
-        self.inner = ScriptedGenerator(replies=[f"reply {n} \ud83d β" for n in range(100)], **options)
+        self.inner = ScriptedGenerator(replies=[reply(n) for n in range(100)], **options)
         self.cached = CachedGenerator(self.inner, folder, identity)
 
     def asked(self) -> int:
@@ -45,7 +54,7 @@ def test_a_reply_is_made_once_and_shown_whole_when_it_is_kept(folder):
     first = Counting(folder, capped=True)
     shown = []
     made = first.cached.generate(PROMPT, SCHEMA, 9, shown.append)
-    assert made == Generation("reply 0 \ud83d β", True, cached=False)
+    assert made == Generation(reply(0), True, cached=False)
     kept = first.cached.generate(PROMPT, SCHEMA, 9, shown.append)
     other = Counting(folder)
     assert other.cached.generate(PROMPT, SCHEMA, 9, shown.append) == kept == made._replace(cached=True)
@@ -115,7 +124,7 @@ DAMAGED = [
 def test_a_damaged_entry_is_made_again(folder, content):
     made = Counting(folder)
     for ask in (lambda: made.cached.generate(PROMPT, SCHEMA, 9), lambda: made.cached.score(PROMPT, ["A", "B"])):
-        made.inner.replies[:0] = ["the same"] * 2
+        made.inner.replies[:0] = [reply(0)] * 2
         first = ask()
         (entry,) = set(entries(folder))
         entry.write_bytes(content)
@@ -124,12 +133,36 @@ def test_a_damaged_entry_is_made_again(folder, content):
         entry.unlink()
 
 
+@pytest.mark.parametrize("bad", ["", " ", "I do not know", '{"answer_choice": "A', "[1]", "null", "{}"])
+def test_a_reply_without_a_json_object_is_asked_for_again(folder, bad):
+    made = Counting(folder)
+    made.inner.replies.insert(0, bad)
+    assert made.cached.generate(PROMPT, SCHEMA, 9) == Generation(bad, False)
+    assert entries(folder) == []
+    assert made.cached.generate(PROMPT, SCHEMA, 9).text == reply(0)
+    assert made.cached.generate(PROMPT, SCHEMA, 9) == Generation(reply(0), False, cached=True)
+
+
+def test_an_object_among_other_text_is_a_reply(folder):
+    made = Counting(folder)
+    made.inner.replies.insert(0, f"Here you are: {reply(7)}")
+    made.cached.generate(PROMPT, SCHEMA, 9)
+    assert made.cached.generate(PROMPT, SCHEMA, 9).cached
+
+
+def test_no_scores_are_asked_for_again(folder):
+    made = Counting(folder)
+    for _ in range(2):
+        assert made.cached.score(PROMPT, []) == ({}, False)
+    assert entries(folder) == []
+
+
 def test_replies_that_cannot_be_kept_are_warned_of_and_given(tmp_path, caplog):
     (tmp_path / "file").write_text("in the way")
     made = Counting(tmp_path / "file" / "replies")
     with caplog.at_level(logging.WARNING):
-        assert made.cached.generate(PROMPT, SCHEMA, 9).text == "reply 0 \ud83d β"
-        assert made.cached.generate(PROMPT, SCHEMA, 9).text == "reply 1 \ud83d β"
+        assert made.cached.generate(PROMPT, SCHEMA, 9).text == reply(0)
+        assert made.cached.generate(PROMPT, SCHEMA, 9).text == reply(1)
     assert "--no-cache" in caplog.text
 
 
@@ -151,12 +184,12 @@ from biorag.types import Generation, Prompt
 class Long:
     name, context_window = "long", 100
     def generate(self, prompt, schema, max_tokens, on_text=None):
-        return Generation(prompt.user[-1] * 300_000, False)
+        return Generation('{"answer": "' + prompt.user[-1] * 300_000 + '"}', False)
 
 cached = CachedGenerator(Long(), Path(sys.argv[1]), {})
 for n in range(30):
     text = cached.generate(Prompt("", str(n % 10)), {}, 1).text
-    assert text == str(n % 10) * 300_000, "never a part of a reply"
+    assert text == '{"answer": "' + str(n % 10) * 300_000 + '"}', "never a part of a reply"
 """
 
 
@@ -194,14 +227,51 @@ def test_replies_of_another_server_model_or_window_are_not_used(tmp_path):
     assert len(entries(config.replies)) == 4
 
 
-def test_a_gguf_file_is_known_by_its_content(tmp_path):
-    one, same, other = (tmp_path / name / "model.gguf" for name in ("one", "same", "other"))
-    for path, content in ((one, b"a"), (same, b"a"), (other, b"b")):
-        path.parent.mkdir()
-        path.write_bytes(content)
-    identities = [generator_identity(Config(llm=str(path)), ScriptedGenerator()) for path in (one, same, other)]
-    assert identities[0] == identities[1] != identities[2]
-    assert {"biorag", "llama-cpp-python"} == set(identities[0]["versions"])
+def test_a_gguf_file_is_known_by_its_place_size_and_time_and_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("biorag.models.sha256_of", lambda path: pytest.fail(f"{path} was read"))
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "model.gguf"
+
+    def identity(spec=file):
+        return generator_identity(Config(llm=str(spec)), ScriptedGenerator())
+
+    file.write_bytes(b"a")
+    (tmp_path / "link.gguf").symlink_to(file)
+    (tmp_path / "copy.gguf").write_bytes(b"a")
+    first = identity()
+    assert first == identity() == identity("model.gguf") == identity("link.gguf") != identity("copy.gguf")
+    assert {"biorag", "llama-cpp-python"} == set(first["versions"])
+    changed = file.stat().st_mtime_ns
+    file.write_bytes(b"ab")
+    os.utime(file, ns=(changed, changed))
+    longer = identity()
+    os.utime(file, ns=(changed, changed + 1))
+    assert first != longer != identity()
+
+
+def test_the_starter_is_known_by_its_hash(monkeypatch):
+    monkeypatch.setattr("biorag.models.find_gguf", Path)
+    found = generator_identity(Config(llm="starter"), ScriptedGenerator())
+    assert found["sha256"] == STARTER_GENERATOR.sha256
+    assert "path" not in found
+
+
+def test_other_code_of_generators_or_prompts_is_another_generator(tmp_path, monkeypatch):
+    package = Path(biorag.__file__).parent
+    for folder in CODE:
+        shutil.copytree(package / folder, tmp_path / folder)
+    assert (tmp_path / "generators" / "llama.py").is_file()
+    original = code_hash()
+    assert generator_identity(Config(llm="http://localhost:1"), ScriptedGenerator())["code"] == original
+    monkeypatch.setattr("biorag.generators.cache.resources.files", lambda _: tmp_path)
+    found = [code_hash.__wrapped__()]
+    for file in ("generators/llama.py", "generators/server.py", "prompts/grammar.py"):
+        with (tmp_path / file).open("a") as code:
+            code.write("# changed\n")
+        found.append(code_hash.__wrapped__())
+    (tmp_path / "prompts" / "choice.txt").write_text("prompts themselves are in the key")
+    assert (found[0], code_hash.__wrapped__()) == (original, found[-1])
+    assert len(set(found)) == 4
 
 
 @pytest.mark.slow

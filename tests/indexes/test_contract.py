@@ -550,7 +550,7 @@ def test_equal_scores_come_in_the_order_of_ids(make_index):
 
 def test_a_query_of_token_vectors_gives_the_maxsim_of_each_candidate(make_index):
     width = 8
-    index = make_index(tokens=TokenParameters("encoder", "f" * 64, width, 1))
+    index = make_index(tokens=TokenParameters("encoder", "", "f" * 64, width, 1))
     rng = np.random.default_rng(3)
     given = random_snippets(300)  # more than are handed over at once
     tokens = [rng.normal(size=(count % 7, width)).astype(np.float32) for count in range(len(given))]

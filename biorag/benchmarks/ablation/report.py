@@ -152,5 +152,5 @@ def _depth(dataset: str, rows: Sequence[Row]) -> list[Panel]:
         return []
     return [
         Panel(f"{dataset}: quality", "k_init", MAIN, quality, bands),
-        Panel(f"{dataset}: latency", "k_init", "ms per query (median)", latency),
+        Panel(f"{dataset}: latency", "k_init", "ms per query, of many at once", latency),
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -98,9 +99,8 @@ def compare_bm25(collection: Collection, questions: Sequence[str], terms: Terms)
 def compare_dense(collection: Collection, asked: Asked, terms: Terms, similarity: str) -> Iterator[Compared]:
     """Compare dense searches of the same vectors; the other package's are never written to disk."""
     if terms.chosen(QDRANT_LOCAL, len(collection.ids)):
-        peer = QdrantLocal(None, asked.vectors.shape[1], similarity)
-        yield _dense(collection, asked, terms.effort, peer)
-        peer.close()
+        with closing(QdrantLocal(None, asked.vectors.shape[1], similarity)) as peer:
+            yield _dense(collection, asked, terms.effort, peer)
 
 
 def _bm25(name: str, collection: Collection, questions: Sequence[str], effort: Effort) -> Compared:
@@ -217,39 +217,42 @@ def _indexing_ms(
     encoders: dict[str, Encoder | SentenceTransformers] = {"ours encode": subject.encoder}
     if rivals.encoder:
         encoders["encode"] = rivals.encoder
-    index = scratch_index(folder, subject.manifest, tokens=None)
-    stores: dict[str, Index | QdrantLocal] = {"ours write": index}
-    if rivals.store:
-        stores["write"] = rivals.store
     for encoder in encoders.values():
         encoder.encode_snippets([snippet.contents for snippet in snippets[:WARM_UP]])
     watch = Stopwatch()
-    for turn, batch in enumerate(batches(snippets, ROUND)):
-        texts = [snippet.contents for snippet in batch]
-        vectors: dict[str, Vectors] = {}
-        for name in in_turn(encoders, turn):
-            with watch.stage(name):
-                vectors[name] = encoders[name].encode_snippets(texts)
-        for name in in_turn(stores, turn):
-            with watch.stage(name):
-                stores[name].upsert(batch, vectors["ours encode"])
-        on_progress(len(batch))
-    with watch.stage("ours optimize"):
-        index.optimize()
-    index.close()
+    with closing(scratch_index(folder, subject.manifest, tokens=None)) as index:
+        stores: dict[str, Index | QdrantLocal] = {"ours write": index}
+        if rivals.store:
+            stores["write"] = rivals.store
+        for turn, batch in enumerate(batches(snippets, ROUND)):
+            texts = [snippet.contents for snippet in batch]
+            vectors: dict[str, Vectors] = {}
+            for name in in_turn(encoders, turn):
+                with watch.stage(name):
+                    vectors[name] = encoders[name].encode_snippets(texts)
+            for name in in_turn(stores, turn):
+                with watch.stage(name):
+                    stores[name].upsert(batch, vectors["ours encode"])
+            on_progress(len(batch))
+        with watch.stage("ours optimize"):
+            index.optimize()
     return watch.ms
 
 
 def encoded_collection(subject: Subject, folder: Path, on_progress: OnProgress) -> Collection:
-    """Return all the index's snippets, encoded anew, in an embedded index that holds just these vectors."""
-    ids = list(subject.index.ids())
-    index = scratch_index(folder, subject.manifest, tokens=None)
-    parts = []
-    for batch in batches(stored(subject.index, ids), subject.config.batch_size):
-        parts.append(subject.encoder.encode_snippets([snippet.contents for snippet in batch]))
-        index.upsert(batch, parts[-1])
-        on_progress(len(batch))
-    index.optimize()
+    """Return all the index's snippets, encoded anew, in an embedded index that holds just these vectors.
+
+    That index is the caller's to close.
+    """
+    ids, parts = list(subject.index.ids()), []
+    with ExitStack() as stack:
+        index = stack.enter_context(closing(scratch_index(folder, subject.manifest, tokens=None)))
+        for batch in batches(stored(subject.index, ids), subject.config.batch_size):
+            parts.append(subject.encoder.encode_snippets([snippet.contents for snippet in batch]))
+            index.upsert(batch, parts[-1])
+            on_progress(len(batch))
+        index.optimize()
+        stack.pop_all()
     return Collection(ids, lambda: stored(subject.index, ids), index, np.concatenate(parts))
 
 

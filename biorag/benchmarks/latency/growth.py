@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -99,18 +100,17 @@ def _grown(
     ms = _write(making, corpus, vectors, on_progress)
     taken = disk_bytes(making.folder)
     memory = memory_of_opening(making.folder, making.manifest, making.config, asked)
-    index = EdgeIndex(making.folder, making.manifest)
-    collection = Collection([str(row) for row in range(size)], lambda: corpus.snippets(size), index, vectors)
     known = Known(making.manifest.encoder, asked.questions, asked.vectors)
-    search = {
-        mode: first_stage(index, known, _searching(making.config, mode), asked.questions, [1], terms.effort)[1]
-        for mode in MODES
-    }
-    judged = asked.vectors[:JUDGED]
-    found = dense_recall(index, judged, exact_ids(collection, judged))
-    dense = compare_dense(collection, asked, terms, making.manifest.similarity)
-    baselines = (*compare_bm25(collection, asked.questions, terms), *dense)
-    index.close()
+    with closing(EdgeIndex(making.folder, making.manifest)) as index:
+        collection = Collection([str(row) for row in range(size)], lambda: corpus.snippets(size), index, vectors)
+        search = {
+            mode: first_stage(index, known, _searching(making.config, mode), asked.questions, [1], terms.effort)[1]
+            for mode in MODES
+        }
+        judged = asked.vectors[:JUDGED]
+        found = dense_recall(index, judged, exact_ids(collection, judged))
+        dense = compare_dense(collection, asked, terms, making.manifest.similarity)
+        baselines = (*compare_bm25(collection, asked.questions, terms), *dense)
     return Grown(
         snippets=size,
         quantized=making.manifest.quantized,
@@ -140,15 +140,14 @@ def _stored_vectors(path: Path, corpus: Corpus, size: int) -> Vectors:
 def _write(making: _Making, corpus: Corpus, vectors: Vectors, on_progress: OnProgress) -> dict[str, float]:
     """Write the index and return the milliseconds of "write" (BM25 included) and "optimize"."""
     watch, place = Stopwatch(), 0
-    index = scratch_index(making.folder, making.manifest)
-    for batch in batches(corpus.snippets(len(vectors)), BATCH):
-        with watch.stage("write"):
-            index.upsert(batch, vectors[place : place + len(batch)])
-        place += len(batch)
-        on_progress(len(batch))
-    with watch.stage("optimize"):
-        index.optimize()
-    index.close()
+    with closing(scratch_index(making.folder, making.manifest)) as index:
+        for batch in batches(corpus.snippets(len(vectors)), BATCH):
+            with watch.stage("write"):
+                index.upsert(batch, vectors[place : place + len(batch)])
+            place += len(batch)
+            on_progress(len(batch))
+        with watch.stage("optimize"):
+            index.optimize()
     return watch.ms
 
 
@@ -161,12 +160,10 @@ def memory_of_opening(folder: Path, manifest: Manifest, config: Config, asked: A
 def _opened(folder: Path, manifest: Manifest, config: Config, asked: Asked) -> Memory:
     reset_peak()
     before = resident_bytes()
-    index = EdgeIndex(folder, manifest)
-    opened = resident_bytes()
-    search_all(index, manifest.encoder, config, asked)
-    found = Memory(before, opened, resident_bytes(), peak_bytes())
-    index.close()
-    return found
+    with closing(EdgeIndex(folder, manifest)) as index:
+        opened = resident_bytes()
+        search_all(index, manifest.encoder, config, asked)
+        return Memory(before, opened, resident_bytes(), peak_bytes())
 
 
 def search_all(index: EdgeIndex, identity: EncoderIdentity, config: Config, asked: Asked) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -146,20 +147,19 @@ def indexing(
     """
     bm25, watch = Bm25Encoder(subject.manifest.bm25), Stopwatch()
     subject.encode([snippet.contents for snippet in snippets[:WARM_UP]])
-    index = scratch_index(folder, subject.manifest)
-    for batch in batches(snippets, subject.config.batch_size):
-        texts = [snippet.contents for snippet in batch]
-        with watch.stage("encode"):
-            vectors, tokens = subject.encode(texts)
-        with watch.stage("bm25"):
-            for text in texts:
-                bm25.document(text)
-        with watch.stage("write"):
-            index.upsert(batch, vectors, tokens)
-        on_progress(len(batch))
-    with watch.stage("optimize"):
-        index.optimize()
-    index.close()
+    with closing(scratch_index(folder, subject.manifest)) as index:
+        for batch in batches(snippets, subject.config.batch_size):
+            texts = [snippet.contents for snippet in batch]
+            with watch.stage("encode"):
+                vectors, tokens = subject.encode(texts)
+            with watch.stage("bm25"):
+                for text in texts:
+                    bm25.document(text)
+            with watch.stage("write"):
+                index.upsert(batch, vectors, tokens)
+            on_progress(len(batch))
+        with watch.stage("optimize"):
+            index.optimize()
     total = sum(watch.ms[part] for part in ("encode", "write", "optimize"))
     return {stage: cost(taken / 1000, len(snippets)) for stage, taken in {**watch.ms, "total": total}.items()}
 

@@ -62,13 +62,15 @@ def answer_all(benchmark: Benchmark, answerer: Answerer, plan: Plan, on_progress
     """Answer every question that has no result file yet; each file is written as its question ends.
 
     Evidence is retrieved for `CHUNK` questions of a task at a time, the same ones however often a run was
-    interrupted, and each is answered by itself, so that an interrupted run gives the same bytes. After an error
-    nothing new is asked, and what was being answered is kept.
+    interrupted, and each is answered by itself, so that an interrupted run gives the same bytes as another of the
+    same selection on the same number of threads. After an error nothing new is asked, and what was being answered
+    is kept.
 
     Returns
     -------
-    How many were answered now and before, how many of all of these by kept replies, and the seconds each stage
-    took, earlier runs included; with several questions at a time, that is longer than the run.
+    How many were answered now and before, how many of all of these by kept replies, how many were asked at a time
+    now, and the seconds each stage took for these questions, earlier runs included; with several at a time, that is
+    longer than the run.
     """
     claim(plan.layout.out, plan.identity)
     todo = {task: _unanswered(task, questions, plan.layout) for task, questions in benchmark.items()}
@@ -88,9 +90,14 @@ def answer_all(benchmark: Benchmark, answerer: Answerer, plan: Plan, on_progress
         each_answered(
             _asked(benchmark, todo, answerer, plan), lambda asked: _answer(answerer, asked, plan), save, plan.at_a_time
         )
-    rows = _timings(plan.layout.out / TIMINGS)
-    cached = sum("cached" in timings for timings in rows)
-    return {"answered": answered, "resumed": resumed, "cached": cached, "seconds": _seconds(rows)}
+    rows = _timings(plan.layout.out / TIMINGS, benchmark)
+    return {
+        "answered": answered,
+        "resumed": resumed,
+        "cached": sum("cached" in timings for timings in rows),
+        "concurrency": plan.at_a_time,
+        "seconds": _seconds(rows),
+    }
 
 
 def _unanswered(task: str, questions: Sequence[Question], layout: Layout) -> set[str]:
@@ -155,15 +162,17 @@ def _save_begun(under_way: dict[Future[Result], Item], save: Callable[[Item, Res
             save(begun[future], future.result())
 
 
-def _timings(log: Path) -> list[Mapping[str, float]]:
-    """Return each question's milliseconds a stage over all runs, its last where it was answered again."""
+def _timings(log: Path, benchmark: Benchmark) -> list[Mapping[str, float]]:
+    """Return the milliseconds a stage of the benchmark's questions over all runs, the last where one ran again."""
+    selected = {(task, question.id) for task, questions in benchmark.items() for question in questions}
     last: dict[tuple[str, str], Mapping[str, float]] = {}
     for line in log.read_text(encoding="utf-8").splitlines():
         try:
             row = json.loads(line)
         except ValueError:  # torn by a kill
             continue
-        last[row["task"], row["id"]] = row["ms"]
+        if (row["task"], row["id"]) in selected:
+            last[row["task"], row["id"]] = row["ms"]
     return list(last.values())
 
 
