@@ -19,6 +19,7 @@ T = TypeVar("T")
 # Characters of a batch, padding counted: about a fifth as many tokens.
 CPU_CHARACTERS = 8_000
 GPU_CHARACTERS = 400_000
+SHORT = 2_000  # a question: a second thread saves it less than waiting for that thread may cost
 TOKENIZING = Lock()  # a fast tokenizer serves one thread at a time
 PASSAGE_PROMPTS = ("document", "passage", "corpus")  # the names that encode_document looks for, in its order
 
@@ -59,7 +60,8 @@ def run(model: Any, texts: Sequence[str], task: Task, rows: Callable[[Features],
     budget = CPU_CHARACTERS if model.device.type == "cpu" else GPU_CHARACTERS
     batches = by_length([len(text) for text in texts], budget, workers)
     model.eval()
-    if workers == 1 or len(batches) == 1:
+    alone = len(batches) == 1 and sum(map(len, texts)) > SHORT
+    if workers == 1 or alone:
         for batch in batches:
             work(batch)
     else:

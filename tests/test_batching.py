@@ -72,6 +72,20 @@ def test_a_threads_own_setting_stays_in_it(model, monkeypatch):
     assert len(names) <= max(1, before)
 
 
+@pytest.mark.parametrize(("text", "threads"), [("fever", 1), ("fever " * 400, 2)])
+def test_a_short_text_has_one_thread_and_a_long_one_all(model, text, threads):
+    if torch.get_num_threads() < 2:
+        pytest.skip("this machine gives PyTorch one thread")
+    seen = []
+
+    def rows(features):
+        seen.append(torch.get_num_threads())
+        return rows_of(features)
+
+    run(model, [text], "document", rows)
+    assert (seen[0] > 1) == (threads > 1)
+
+
 def test_an_error_in_one_batch_comes_out(model, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
 
