@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import WORDS, write_medrag
+from fakes import scores_of
 from typer.testing import CliRunner
 
 from biorag.cli import app
@@ -656,7 +657,7 @@ def test_hits_are_reordered_by_the_trained_reranker(models, home):
     found = done(invoke("--config", config, "search", query, *settings, "--reranker", reranker, home=home))["hits"]
     assert {hit["id"] for hit in found} == {hit["id"] for hit in plain}
     texts = {hit["id"]: hit["content"] for hit in plain}
-    scores = LateInteraction(ColBERT(find_encoder(str(reranker)))).score(query, list(texts.values()))
+    scores = scores_of(LateInteraction(ColBERT(find_encoder(str(reranker)))), query, list(texts.values()))
     expected = dict(zip(texts, scores, strict=True))
     assert {hit["id"]: hit["score"] for hit in found} == pytest.approx(expected, abs=1e-4)
     assert [hit["id"] for hit in found] != [hit["id"] for hit in plain]
