@@ -231,7 +231,7 @@ def test_an_index_run_that_is_stopped_goes_on(tmp_path, sent, code):
 
 def test_a_killed_mirage_run_goes_on_and_gives_the_same_bytes(home, tmp_path):
     arguments = ["bench", "mirage", "--benchmark", "demo", "--task", "medmcqa", "--task", "mmlu", "--limit", "2"]
-    arguments += ["--answer", "score", "--mode", "bm25", "--no-rerank", "-k", "1", "--json"]
+    arguments += ["--answer", "score", "--mode", "bm25", "--no-rerank", "-k", "1", "--no-cache", "--json"]
     whole = json.loads(run(home, *arguments, "--out", tmp_path / "whole").stdout)
     assert whole["manifest"]["answered"] == 4
 
