@@ -17,7 +17,7 @@ Features = Mapping[str, Any]
 T = TypeVar("T")
 
 # Characters of a batch, padding counted: about a fifth as many tokens.
-CPU_CHARACTERS = 8_000
+CPU_CHARACTERS = 1_000
 GPU_CHARACTERS = 400_000
 SHORT = 2_000  # a question: a second thread saves it less than waiting for that thread may cost
 TOKENIZING = Lock()  # a fast tokenizer serves one thread at a time

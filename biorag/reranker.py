@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from sentence_transformers import MultiVectorEncoder
 from sentence_transformers.multi_vector_encoder.modules import HierarchicalTokenPooling
+from threadpoolctl import ThreadpoolController
 
 from biorag.batching import run, token_vectors
 from biorag.errors import MismatchError, MissingError
@@ -18,6 +19,8 @@ from biorag.loading import load_model
 from biorag.models import ModelFiles
 from biorag.types import Index, Probe, Snippet, TokenEncoder, Vectors
 
+# NumPy's BLAS: its threads spin for tens of milliseconds after a product, on the cores that the encoder wants next.
+BLAS = ThreadpoolController().select(user_api="blas")
 MULTI_VECTOR = ("MultiVectorEncoder", "ColBERT")  # as sentence-transformers and PyLate save them
 
 
@@ -144,6 +147,7 @@ def mean_maxsim(query: Vectors, documents: Sequence[Vectors]) -> Vectors:
         return scores
     tokens = np.concatenate([documents[place] for place in filled]).astype(np.float32)
     starts = np.cumsum([0] + [len(documents[place]) for place in filled[:-1]])
-    best = np.maximum.reduceat(query.astype(np.float32) @ tokens.T, starts, axis=1)
+    with BLAS.limit(limits=1):
+        best = np.maximum.reduceat(query.astype(np.float32) @ tokens.T, starts, axis=1)
     scores[filled] = best.mean(axis=0)
     return scores

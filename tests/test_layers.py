@@ -45,6 +45,7 @@ OWNERS = {
     "sentence_transformers": {"biorag.encoder", "biorag.reranker", f"{LATENCY}.peers", *TRAINERS, *STAGES}
     - {"biorag.train.loop"},
     "safetensors": {"biorag.train.colbert"},
+    "threadpoolctl": {"biorag.reranker"},
     "datasets": {"biorag.train.loop"},
     "colbert": {"biorag.train.parity"},
     "datasketch": {"biorag.train.guard"},

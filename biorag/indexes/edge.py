@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from biorag.indexes.points import (
     payload,
     payload_key,
     point_id,
+    search_width,
     snippet_of,
     upsert_parts,
     with_tokens,
@@ -137,6 +139,10 @@ class EdgeIndex:
         self._shard.close()
         self._lock.release()
 
+    @cached_property
+    def _size(self) -> int:
+        return self.count()
+
     def _request(self, probe: Probe) -> qe.QueryRequest:
         if isinstance(probe.query, str):
             query = qe.Query.Nearest(qe.SparseVector(*self._bm25.query(probe.query)), using=SPARSE)
@@ -148,7 +154,7 @@ class EdgeIndex:
             query=query,
             filter=_filter(probe),
             params=qe.SearchParams(
-                hnsw_ef=max(HNSW_EF, probe.limit),
+                hnsw_ef=search_width(self._size, probe.limit),
                 exact=probe.among is not None,
                 quantization=quantization if self._quantized else None,
             ),

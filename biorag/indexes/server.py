@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cached_property
 from uuid import UUID
 
 import httpx
@@ -16,7 +17,6 @@ from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.points import (
     DENSE,
-    HNSW_EF,
     OVERSAMPLING,
     SCROLL,
     SPARSE,
@@ -27,6 +27,7 @@ from biorag.indexes.points import (
     payload,
     payload_key,
     point_id,
+    search_width,
     snippet_of,
     upsert_parts,
     with_tokens,
@@ -162,6 +163,10 @@ class ServerIndex:
         """Close the connection."""
         self._client.close()
 
+    @cached_property
+    def _size(self) -> int:
+        return self.count()
+
     def _request(self, probe: Probe) -> models.QueryRequest:
         quantization = models.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING)
         return models.QueryRequest(
@@ -170,7 +175,7 @@ class ServerIndex:
             limit=probe.limit,
             filter=_filter(probe),
             params=models.SearchParams(
-                hnsw_ef=max(HNSW_EF, probe.limit),
+                hnsw_ef=search_width(self._size, probe.limit),
                 exact=probe.among is not None,
                 quantization=quantization if self._quantized else None,
             ),

@@ -13,6 +13,7 @@ import pytest
 from biorag.errors import MissingError, ServiceError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
+from biorag.indexes.points import search_width
 from biorag.types import EncoderIdentity, Probe, Snippet
 
 DIMENSION = 16
@@ -346,3 +347,10 @@ for batch in range(30):
     index.optimize()
     holds_exactly(index, range(300))
     index.close()
+
+
+@pytest.mark.parametrize(
+    ("snippets", "limit", "width"), [(0, 10, 128), (15_000, 10, 488), (10**6, 20, 4000), (9, 300, 300)]
+)
+def test_the_graph_is_searched_the_wider_the_more_snippets_there_are(snippets, limit, width):
+    assert search_width(snippets, limit) == width

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,6 +34,8 @@ from biorag.indexes.manifest import Manifest
 from biorag.pipeline import Retriever, Stopwatch
 from biorag.types import EncoderIdentity, OnProgress, Vectors
 
+VECTORS = "vectors"  # the file that a size's vectors lie in
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:
@@ -51,7 +54,8 @@ class Memory:
 class Grown:
     """An index of one size: what writing it took, what it takes, how it is searched.
 
-    `search` is of the first stage of each mode, one question at a time; `recall` of the exact top 10 by vectors.
+    `writing_peak` is the most bytes in use in the process that wrote and optimized it. `search` is of the first stage
+    of each mode, one question at a time; `recall` of the exact top 10 by vectors.
     """
 
     snippets: int
@@ -61,6 +65,7 @@ class Grown:
     snippets_per_s: float
     bytes_per_snippet: float
     memory: Memory
+    writing_peak: int
     search: dict[str, Timing]
     recall: float
     baselines: tuple[Compared, ...] = ()
@@ -76,28 +81,34 @@ def grow(
     """
     with tempfile.TemporaryDirectory(prefix="biorag-latency-") as name:
         folder = Path(name)
-        vectors = _stored_vectors(folder / "vectors", corpus, size)
+        vectors = _stored_vectors(folder / VECTORS, corpus, size)
         for quantized in (False, True) if quantize else (False,):
             manifest = replace(subject.manifest, quantized=quantized, tokens=None)
-            place = folder / f"index-{quantized}"
-            yield _grown(_Making(place, manifest, subject.config), corpus, vectors, asked, terms, on_progress)
+            making = _Making(folder / f"index-{quantized}", folder / VECTORS, manifest, subject.config)
+            written = write_apart(making, corpus, size, on_progress)
+            yield _grown(making, written, corpus, vectors, asked, terms)
             terms = replace(terms, names=())
 
 
 @dataclass(frozen=True, slots=True)
 class _Making:
-    """Where an index is made, as what, and how it is searched."""
+    """Where an index is made, of which file of vectors, as what, and how it is searched."""
 
     folder: Path
+    vectors: Path
     manifest: Manifest
     config: Config
 
 
-def _grown(
-    making: _Making, corpus: Corpus, vectors: Vectors, asked: Asked, terms: Terms, on_progress: OnProgress
-) -> Grown:
-    size = len(vectors)
-    ms = _write(making, corpus, vectors, on_progress)
+class _Written(NamedTuple):
+    """Milliseconds of "write" (BM25 included) and "optimize", and the most bytes the process had in use."""
+
+    ms: dict[str, float]
+    peak: int
+
+
+def _grown(making: _Making, written: _Written, corpus: Corpus, vectors: Vectors, asked: Asked, terms: Terms) -> Grown:
+    size, ms = len(vectors), written.ms
     taken = disk_bytes(making.folder)
     memory = memory_of_opening(making.folder, making.manifest, making.config, asked)
     known = Known(making.manifest.encoder, asked.questions, asked.vectors)
@@ -119,6 +130,7 @@ def _grown(
         snippets_per_s=round(size / sum(ms.values()) * 1000, 1),
         bytes_per_snippet=round(taken / size, 1),
         memory=memory,
+        writing_peak=written.peak,
         search=search,
         recall=found,
         baselines=baselines,
@@ -137,18 +149,30 @@ def _stored_vectors(path: Path, corpus: Corpus, size: int) -> Vectors:
     return found
 
 
-def _write(making: _Making, corpus: Corpus, vectors: Vectors, on_progress: OnProgress) -> dict[str, float]:
-    """Write the index and return the milliseconds of "write" (BM25 included) and "optimize"."""
-    watch, place = Stopwatch(), 0
-    with closing(scratch_index(making.folder, making.manifest)) as index:
-        for batch in batches(corpus.snippets(len(vectors)), BATCH):
+def write_apart(making: _Making, corpus: Corpus, size: int, on_progress: OnProgress) -> _Written:
+    """Write the index in a fresh process, whose memory is what writing takes and nothing else."""
+    context = get_context("spawn")
+    with context.Manager() as manager, ProcessPoolExecutor(1, mp_context=context) as pool:
+        steps = manager.Queue()
+        writing = pool.submit(_write, making, corpus, size, steps.put)
+        writing.add_done_callback(lambda _: steps.put(None))
+        for step in iter(steps.get, None):
+            on_progress(step)
+        return writing.result()
+
+
+def _write(making: _Making, corpus: Corpus, size: int, on_progress: OnProgress) -> _Written:
+    reset_peak()
+    watch, dimension = Stopwatch(), making.manifest.encoder.dimension
+    with making.vectors.open("rb") as stored, closing(scratch_index(making.folder, making.manifest)) as index:
+        for batch in batches(corpus.snippets(size), BATCH):
+            vectors = np.fromfile(stored, np.float32, len(batch) * dimension).reshape(-1, dimension)
             with watch.stage("write"):
-                index.upsert(batch, vectors[place : place + len(batch)])
-            place += len(batch)
+                index.upsert(batch, vectors)
             on_progress(len(batch))
         with watch.stage("optimize"):
             index.optimize()
-    return watch.ms
+        return _Written(watch.ms, peak_bytes())
 
 
 def memory_of_opening(folder: Path, manifest: Manifest, config: Config, asked: Asked) -> Memory:

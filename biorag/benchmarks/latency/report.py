@@ -187,12 +187,13 @@ def _growth_table(listed: Sequence[Grown]) -> Table:
             f"{grown.optimize_s:.1f}",
             f"{grown.snippets_per_s:,.0f}",
             f"{grown.bytes_per_snippet:,.0f}",
+            _megabytes(grown.writing_peak),
             *(_megabytes(value) for value in asdict(grown.memory).values()),
         )
         for grown in listed
     ]
     columns = ["snippets", "vectors", "write s", "optimize s", "snippets/s", "bytes/snippet"]
-    memory = ["MB before opening", "opened", "searched", "peak"]
+    memory = ["MB writing", "before opening", "opened", "searched", "peak"]
     return Table("Growth on synthetic snippets: writing, disk and memory", [*columns, *memory], rows)
 
 
@@ -256,6 +257,7 @@ def growth_panels(listed: Sequence[Grown]) -> list[Panel]:
         for found in grown.baselines:
             search.setdefault(found.baseline, []).append((grown.snippets, found.theirs))
         write.setdefault(f"write and optimize, {kind}", []).append((grown.snippets, grown.write_s + grown.optimize_s))
+        memory.setdefault(f"writing, {kind}", []).append((grown.snippets, grown.writing_peak / MEGABYTE))
         if grown.memory.opened is not None and grown.memory.searched is not None:
             memory.setdefault(f"opened, {kind}", []).append((grown.snippets, grown.memory.opened / MEGABYTE))
             memory.setdefault(f"searched, {kind}", []).append((grown.snippets, grown.memory.searched / MEGABYTE))
