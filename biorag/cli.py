@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from biorag.commands import ablation, answering, bench, indexing, inspecting, latency, mining, show, training
 from biorag.errors import BioragError, MissingError, ServiceError
+from biorag.network import restrict
 
 INTERRUPTED = 130
 INTERNAL = 1
@@ -85,11 +86,16 @@ def settings(
         Path | None,
         typer.Option("--config", help="TOML file of settings; else ./biorag.toml if it is there."),
     ] = None,
+    offline: Annotated[
+        bool | None,
+        typer.Option("--offline", help="Connect to no host that this command line does not name (BIORAG_OFFLINE=1)."),
+    ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show log messages and tracebacks.")] = False,
     _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
     """Set up logging and remember where the settings are."""
-    ctx.obj = {"config": config}
+    ctx.obj = {"config": config, "offline": offline}
+    restrict(() if offline else None)  # a command that has settings names its hosts later
     logging.basicConfig(
         level=logging.DEBUG if debug else logging.WARNING,
         format="%(levelname)s %(name)s: %(message)s" if debug else "%(levelname)s: %(message)s",

@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from platformdirs import user_data_path
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from biorag.errors import MissingError, UsageError
+from biorag.network import Server, host_of, is_server, login_apart, without_credentials
 
 STARTER = "starter"
 NO_LLM = "none"
 ENCODER_TOKENS = "encoder"
 DEFAULT_FILE = Path("biorag.toml")
 PREFIX = "BIORAG_"
-SECRETS = frozenset({"qdrant_api_key", "llm_api_key"})
+SECRETS = frozenset({"qdrant_api_key", "qdrant_login", "llm_api_key", "llm_login"})
+URLS = ("qdrant", "llm")
 
 
 class Config(BaseModel):
@@ -33,6 +35,7 @@ class Config(BaseModel):
     name: str = Field("default", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="index name")
     qdrant: str | None = Field(None, description="URL of a Qdrant server; none: embedded Qdrant Edge")
     qdrant_api_key: SecretStr | None = Field(None, description="also QDRANT_API_KEY")
+    qdrant_login: SecretStr | None = Field(None, description="user:password of a proxy before it, as in its URL")
 
     encoder: str | None = Field(
         None, description="Hugging Face id or directory; none: the index's own, 'starter' for a new index"
@@ -65,11 +68,14 @@ class Config(BaseModel):
     llm: str = Field(STARTER, description="'starter', 'none', a GGUF path, hf:REPO/FILE, or a server's URL")
     llm_model: str | None = Field(None, description="model asked of a server; none: its first")
     llm_api_key: SecretStr | None = None
+    llm_login: SecretStr | None = Field(None, description="user:password of a proxy before it, as in its URL")
     context_window: int = Field(8192, ge=256, description="tokens of context used, if the model has as many")
     max_tokens: int = Field(256, ge=1, le=32_768, description="cap on generated tokens")
     prompt: Path | None = Field(None, description="template file in place of the built-in one")
     threads: int | None = Field(None, ge=1, description="CPU threads of the generator; none: all cores")
     timeout: float = Field(120.0, gt=0, description="seconds a server may take for one reply")
+    retries: int = Field(5, ge=0, le=100, description="times a request is sent again to a server that fails")
+    offline: bool = Field(False, description="connect to no host that the command line does not name")
     concurrency: int = Field(4, ge=1, le=64, description="questions that a server is asked at a time")
     cache: bool = Field(True, description="keep the generator's replies, and use those kept from before")
     seed: int = 0
@@ -86,17 +92,57 @@ class Config(BaseModel):
     train_validation: float = Field(0.1, ge=0, lt=1, description="share of the questions held out, by their text")
     train_evaluations: int = Field(4, ge=1, le=1000, description="evaluations (and checkpoints) in a run")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _logins_apart(cls, values: Any) -> Any:
+        """Take logins out of URLs, which manifests, reports and messages show."""
+        found = dict(values)
+        for setting in URLS:
+            if isinstance(url := found.get(setting), str) and is_server(url):
+                found[setting], login = login_apart(url)
+                found |= {f"{setting}_login": login} if login is not None else {}
+        return found
+
     @field_validator("qdrant")
     @classmethod
     def _is_url(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("http://", "https://")):
+        if value is not None and not is_server(value):
             raise ValueError("give a URL such as http://localhost:6333")
+        return value
+
+    @field_validator(*URLS)
+    @classmethod
+    def _is_plain(cls, value: str | None) -> str | None:
+        if value is not None and is_server(value):
+            if not host_of(value):
+                raise ValueError("its host or port cannot be read: write e.g. http://localhost:8080")
+            if "?" in value or "#" in value:
+                raise ValueError("leave out what follows the path; keys go into QDRANT_API_KEY or BIORAG_LLM_API_KEY")
+        return value
+
+    @field_validator(*SECRETS)
+    @classmethod
+    def _fits_a_header(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not (value.get_secret_value().isascii() and value.get_secret_value().isprintable()):
+            raise ValueError("a key is printable ASCII without line breaks")
         return value
 
     @field_validator("home", "prompt")
     @classmethod
     def _expanded(cls, value: Path | None) -> Path | None:
         return value.expanduser() if value else value
+
+    def server(self, url: str, kind: Literal["qdrant", "llm"], at_a_time: int = 1) -> Server:
+        """Return how the server at `url` is reached, with the key and login of its kind."""
+        key, login = getattr(self, f"{kind}_api_key"), getattr(self, f"{kind}_login")
+        return Server(
+            url,
+            self.timeout,
+            self.retries,
+            key.get_secret_value() if key else None,
+            login.get_secret_value() if login else None,
+            at_a_time,
+        )
 
     @property
     def indexes(self) -> Path:
@@ -114,8 +160,8 @@ class Config(BaseModel):
 
     def public(self) -> dict[str, Any]:
         """Return the settings that determine results, without secrets and machine paths, for reports."""
-        hidden = {"home", "qdrant_api_key", "llm_api_key", "threads", "timeout", "batch_size", "concurrency", "cache"}
-        return self.model_dump(mode="json", by_alias=True, exclude=hidden | TRAINING)
+        hidden = {"home", "threads", "timeout", "retries", "offline", "batch_size", "concurrency", "cache"}
+        return self.model_dump(mode="json", by_alias=True, exclude=hidden | SECRETS | TRAINING)
 
     def training(self) -> dict[str, Any]:
         """Return the settings that determine what training gives, for its manifest."""
@@ -139,7 +185,8 @@ def checked(values: Mapping[str, Any], sources: Mapping[str, str] | None = None)
         first = error.errors()[0]
         name = str(first["loc"][0]) if first["loc"] else "configuration"
         place = (sources or {}).get(name)
-        value = "…" if name in SECRETS else repr(first["input"])
+        given = first["input"]
+        value = "…" if name in SECRETS else repr(without_credentials(str(given)) if name in URLS else given)
         where = f" (set in {place})" if place else ""
         if first["type"] == "extra_forbidden":
             raise UsageError(f"unknown setting {name!r}{where}: 'biorag info --settings' lists them all") from None

@@ -39,6 +39,10 @@ class ServiceError(BioragError):
     exit_code = 6
 
 
+class OfflineError(ServiceError):
+    """A connection that offline mode refuses."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """Return the error for a name that is not among the keys of a registry."""
     allowed = ", ".join(sorted(known))

@@ -13,6 +13,7 @@ from typing import Any
 from biorag.config import STARTER
 from biorag.errors import MismatchError, MissingError
 from biorag.files import sha256_of
+from biorag.network import is_server
 
 HUB_PREFIX = "hf:"
 # Weights as safetensors only: a pickled checkpoint can run code when it is loaded.
@@ -171,11 +172,6 @@ def _gguf_from_hub(spec: str) -> Path:
 def first_line(error: Exception) -> str:
     """Return the first line of what a library raised, or its kind where it says nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def is_server(spec: str) -> bool:
-    """Return whether a generator is named by the URL of a server."""
-    return spec.startswith(("http://", "https://"))
 
 
 def generator_hash(spec: str) -> str:

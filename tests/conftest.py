@@ -10,6 +10,7 @@ from string import ascii_lowercase
 import pytest
 
 from biorag.config import Config
+from biorag.network import restrict
 from biorag.types import Snippet
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -24,6 +25,14 @@ def clean_environment(monkeypatch, tmp_path):
         if (name.startswith("BIORAG_") and name != "BIORAG_TEST_QDRANT_URL") or name == "QDRANT_API_KEY":
             monkeypatch.delenv(name)
     monkeypatch.setenv("BIORAG_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    """No waiting between tries; and no test is left offline by another."""
+    monkeypatch.setattr("biorag.retries.BACKOFF", 0.0005)
+    yield
+    restrict(None)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
 from biorag.generators.server import ServerGenerator
+from biorag.network import Server
 
 
 class Asked(NamedTuple):
@@ -54,8 +55,8 @@ class Script:
                 self.at_a_time -= 1
 
     def generator(self, model: str | None = "m", key: str | None = None, **options) -> ServerGenerator:
-        settings = {"timeout": 5.0, "context_window": 4096, **options}
-        return ServerGenerator(self.url, model, key, **settings)
+        reached = {"timeout": 5.0, "retries": 4, **options}
+        return ServerGenerator(Server(self.url, api_key=key, **reached), model, 4096)
 
     def close(self) -> None:
         self._server.shutdown()

@@ -15,7 +15,7 @@ ROOT = Path(biorag.__file__).parent
 # A name covers the module and everything in it. A module imports from its own layer or a lower one.
 LAYERS = [
     ["biorag", "biorag.types", "biorag.errors", "biorag.text"],
-    ["biorag.config", "biorag.filters", "biorag.files", "biorag.plots"],
+    ["biorag.config", "biorag.network", "biorag.retries", "biorag.filters", "biorag.files", "biorag.plots"],
     ["biorag.models", "biorag.fusion", "biorag.evidence", "biorag.prompts", "biorag.corpus", "biorag.demo"],
     ["biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker", "biorag.generators", "biorag.indexes"],
     ["biorag.pipeline", "biorag.indexing", "biorag.negatives", "biorag.train"],

@@ -15,7 +15,8 @@ from biorag.commands import options, show
 from biorag.commands.build import Opened, opened, require_generator
 from biorag.config import ENCODER_TOKENS, Config
 from biorag.errors import BadInputError, UsageError, unknown_name
-from biorag.models import find_encoder, generator_hash, is_server
+from biorag.models import find_encoder, generator_hash
+from biorag.network import is_server
 from biorag.types import Generator
 
 if TYPE_CHECKING:
@@ -336,7 +337,7 @@ def mirage(
     others = run.score_finished(chosen, compare) if compare else None
     total = sum(len(asked) for asked in chosen.values())
     with nullcontext(None) if mode == NO_RETRIEVAL else opened(config) as ready:
-        generator = require_generator(config)
+        generator = require_generator(config, config.concurrency)
         how = {"method": answer, "exclude_source": exclude_source, "where": options.conditions(where, None)}
         plan = _plan(config, ready, generator, out, how)
         answerer = Answerer(ready.retriever if ready else None, generator, config)

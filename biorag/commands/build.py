@@ -12,7 +12,8 @@ from biorag.config import ENCODER_TOKENS, NO_LLM, STARTER, Config
 from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.indexes.manifest import Manifest, TokenParameters, installed_versions
 from biorag.indexes.store import Store, check_encoder, check_settings
-from biorag.models import ModelFiles, find_encoder, find_gguf, generator_key, is_server
+from biorag.models import ModelFiles, find_encoder, find_gguf, generator_key
+from biorag.network import is_server
 from biorag.pipeline import Retriever
 from biorag.types import Encoded, Generator, Index, Reranker, TokenEncoder
 
@@ -201,11 +202,14 @@ def load_reranker(config: Config, encoder: BiEncoder | None, index: Index, manif
     return LateInteraction(tokens)
 
 
-def load_generator(config: Config) -> Generator | None:
-    """Load or reach the generator, with its replies kept if they are to be; None for `--llm none`."""
+def load_generator(config: Config, at_a_time: int = 1) -> Generator | None:
+    """Load or reach the generator, with its replies kept if they are to be; None for `--llm none`.
+
+    `at_a_time` is how many replies a server is asked for at a time.
+    """
     if config.llm == NO_LLM:
         return None
-    generator = _generator(config)
+    generator = _generator(config, at_a_time)
     if not config.cache:
         return generator
     from biorag.generators.cache import CachedGenerator
@@ -226,12 +230,12 @@ def generator_identity(config: Config, generator: Generator) -> dict[str, Any]:
     }
 
 
-def _generator(config: Config) -> Generator:
+def _generator(config: Config, at_a_time: int) -> Generator:
     if is_server(config.llm):
         from biorag.generators.server import ServerGenerator
 
-        key = config.llm_api_key.get_secret_value() if config.llm_api_key else None
-        return ServerGenerator(config.llm, config.llm_model, key, config.timeout, config.context_window)
+        server = config.server(config.llm, "llm", at_a_time)
+        return ServerGenerator(server, config.llm_model, config.context_window)
     path = find_gguf(config.llm)
     from biorag.generators.llama import LlamaGenerator
 
@@ -240,7 +244,7 @@ def _generator(config: Config) -> Generator:
     return LlamaGenerator(path, config.context_window, config.threads)
 
 
-def require_generator(config: Config) -> Generator:
+def require_generator(config: Config, at_a_time: int = 1) -> Generator:
     """Load the generator where one is needed.
 
     Raises
@@ -248,7 +252,7 @@ def require_generator(config: Config) -> Generator:
     UsageError
         For `--llm none`.
     """
-    generator = load_generator(config)
+    generator = load_generator(config, at_a_time)
     if generator is None:
         raise UsageError("this command needs a generator: give --llm something other than 'none'")
     return generator

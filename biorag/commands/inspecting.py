@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.config import STARTER, Config, load_config
+from biorag.config import STARTER, Config
 from biorag.errors import BioragError
 from biorag.files import sha256_of
 from biorag.models import STARTER_ENCODER, STARTER_GENERATOR
@@ -182,7 +182,7 @@ def doctor(ctx: typer.Context, as_json: options.Json = False) -> None:
 
       biorag doctor --json
     """
-    config = load_config({}, ctx.obj["config"])
+    config = options.configured(ctx)
     looks: list[tuple[str, Callable[[Config], str]]] = [
         ("python and machine", lambda _: _machine()),
         ("packages", lambda _: _packages()),

@@ -24,7 +24,8 @@ from biorag.commands.build import (
 )
 from biorag.config import ENCODER_TOKENS, NO_LLM, Config
 from biorag.errors import UsageError
-from biorag.models import find_encoder, is_server
+from biorag.models import find_encoder
+from biorag.network import is_server
 
 if TYPE_CHECKING:
     from biorag.benchmarks.latency.baselines import Asked, Compared, Terms

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from biorag.config import Config, load_config
+from biorag.config import URLS, Config, load_config
 from biorag.filters import exclude_pmids, parse_filter
+from biorag.network import is_server, restrict
 from biorag.types import Condition
 
 
@@ -100,10 +101,13 @@ def configured(ctx: typer.Context, **changes: Any) -> Config:
     """Return the configuration of a command: its options over variables, file and defaults.
 
     An option whose parameter has a setting's name sets it, so commands need not pass them on one by one;
-    `changes` take the place of some.
+    `changes` take the place of some. From here on offline mode holds, if it is set.
     """
     flags = {name: value for name, value in ctx.params.items() if name in Config.model_fields}
-    return load_config({**flags, **changes}, ctx.obj["config"])
+    config = load_config({"offline": ctx.obj["offline"], **flags, **changes}, ctx.obj["config"])
+    named = [flags[name] for name in URLS if is_server(flags.get(name) or "")]
+    restrict(named if config.offline else None)
+    return config
 
 
 def conditions(filters: list[str] | None, excluded: list[int] | None) -> tuple[Condition, ...]:

@@ -100,8 +100,12 @@ def _read(entry: Path) -> Any:
 
 
 def _write(entry: Path, values: Mapping[str, Any]) -> None:
-    """Keep a reply; as ASCII, since a reply may hold half a surrogate pair."""
+    """Keep a reply; as ASCII, since a reply may hold half a surrogate pair.
+
+    Replies tell what was asked, so others on the machine may not enter their folder.
+    """
     try:
+        entry.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_text(entry, json.dumps(values))
     except OSError as error:
         logger.warning("the reply cannot be kept (%s): give --no-cache, or free some space", error)

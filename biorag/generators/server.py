@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import httpx
 
 from biorag.errors import ServiceError, UsageError
+from biorag.network import Server, without_credentials
 from biorag.prompts.grammar import growing_text
+from biorag.retries import Retries, may_pass
 from biorag.types import Generation, Prompt, Scores
 
-logger = logging.getLogger(__name__)
-
-RETRIES = 4
-BACKOFF = 0.5
-RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 REFUSED = frozenset({400, 404, 415, 422, 501})
 BYTES_PER_TOKEN = 3.0
 ENVELOPE_TOKENS = 32
@@ -29,7 +24,7 @@ REST_TOKENS = 128
 class ServerGenerator:
     """Asks a chat-completion endpoint for JSON under a schema; several threads may ask at a time.
 
-    `base_url` may or may not end in `/v1`. Tokens are estimated from bytes, since such servers have no
+    The server's URL may or may not end in `/v1`. Tokens are estimated from bytes, since such servers have no
     common way to count them.
 
     Raises
@@ -38,18 +33,20 @@ class ServerGenerator:
         If the server does not answer, after retries with backoff.
     """
 
-    def __init__(
-        self, base_url: str, model: str | None, api_key: str | None, timeout: float, context_window: int
-    ) -> None:
-        self._url = base_url.rstrip("/")
+    def __init__(self, server: Server, model: str | None, context_window: int) -> None:
+        self._url = without_credentials(server.url.rstrip("/"))
         root = self._url if self._url.endswith("/v1") else f"{self._url}/v1"
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        headers = {"Authorization": f"Bearer {server.api_key}"} if server.api_key else {}
+        # A server that answers one request at a time begins the last of several when it is done with the others.
+        waits = httpx.Timeout(server.timeout, read=server.timeout * server.at_a_time)
         try:
-            self._http = httpx.Client(base_url=root, headers=headers, timeout=timeout)
+            self._http = httpx.Client(base_url=root, headers=headers, timeout=waits, auth=server.auth)
         except httpx.InvalidURL as error:
             raise UsageError(
-                f"{base_url!r} is no URL of a server ({error}): write e.g. http://localhost:8080"
+                f"{self._url!r} is no URL of a server ({error}): write e.g. http://localhost:8080"
             ) from None
+        advice = "check --llm and that it runs, then give the same command again"
+        self._retries = Retries(f"the server at {self._url}", advice, server.retries, server.api_key, _may_pass)
         self.context_window = context_window
         self._schema_style = 0
         self._lock = threading.Lock()
@@ -148,28 +145,26 @@ class ServerGenerator:
 
     def _request(self, method: str, path: str, body: Any, may_refuse: bool = False) -> Any:
         """Send one request, again after passing faults; None if it may be refused and is."""
-        for attempt in range(RETRIES + 1):
-            try:
-                response = self._http.request(method, path, json=body)
-                response.raise_for_status()
-                return response.json()
-            except httpx.HTTPStatusError as error:
-                status = error.response.status_code
-                text = error.response.text
-                # llama_cpp.server answers 500 to every request that it cannot validate.
-                if may_refuse and (status in REFUSED or (status == 500 and "response_format" in text)):
-                    return None
-                reason = f"answered {status}: {' '.join(text.split())[:200]!r}"
-                if status == 400 and "context" in text:
-                    reason += "; set BIORAG_CONTEXT_WINDOW to the server's window"
-                if status not in RETRIED:
-                    raise ServiceError(f"the server at {self._url} {reason}") from error
-            except (httpx.HTTPError, ValueError) as error:
-                reason = f"failed: {error or type(error).__name__}"
-            if attempt < RETRIES:
-                logger.warning("the server at %s %s; trying again", self._url, reason)
-                time.sleep(BACKOFF * 2**attempt)
-        raise ServiceError(f"the server at {self._url} {reason}, {RETRIES + 1} times: check --llm and that it runs")
+        try:
+            response = self._retries(self._http.build_request(method, path, json=body), self._http.send)
+        except httpx.HTTPError as error:
+            raise ServiceError(f"the server at {self._url} cannot be asked ({error}): check --llm") from error
+        if response.is_success:
+            return response.json() or {}
+        if may_refuse and (response.status_code in REFUSED or _misses_format(response)):
+            return None
+        said = self._retries.said(response)
+        hint = "; set BIORAG_CONTEXT_WINDOW to the server's window" if "context" in response.text else ""
+        raise ServiceError(f"the server at {self._url} {said}{hint}")
+
+
+def _may_pass(response: httpx.Response) -> bool:
+    return may_pass(response) and not _misses_format(response)
+
+
+def _misses_format(response: httpx.Response) -> bool:
+    """Return whether an answer is llama_cpp.server's, which has 500 for every request that it cannot validate."""
+    return response.status_code == 500 and "response_format" in response.text
 
 
 def _messages(prompt: Prompt) -> list[dict[str, str]]:
@@ -177,8 +172,8 @@ def _messages(prompt: Prompt) -> list[dict[str, str]]:
 
 
 def _read(reply: Any, url: str) -> tuple[str, bool]:
-    try:
-        choice = reply["choices"][0]
-        return str(choice["message"]["content"] or ""), choice.get("finish_reason") == "length"
-    except (KeyError, IndexError, TypeError):
-        raise ServiceError(f"the server at {url} sent no chat completion") from None
+    """Return a completion's text, and whether it was cut at the cap."""
+    match reply:
+        case {"choices": [{"message": {"content": str() | None as text}, **choice}, *_]}:
+            return text or "", choice.get("finish_reason") == "length"
+    raise ServiceError(f"the server at {url} sent no chat completion")

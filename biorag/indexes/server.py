@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -32,6 +34,8 @@ from biorag.indexes.points import (
     upsert_parts,
     with_tokens,
 )
+from biorag.network import Server
+from biorag.retries import Retries, Send, heed
 from biorag.types import Condition, Probe, Scored, Snippet, Vectors
 
 DISTANCES = {"cosine": models.Distance.COSINE, "dot": models.Distance.DOT}
@@ -39,9 +43,32 @@ UPSERT_THREADS = 4
 MANIFEST_KEY = "biorag"
 
 
-def connect(url: str, api_key: str | None, timeout: float) -> QdrantClient:
-    """Return a client of the server at `url`; nothing is sent yet."""
-    return QdrantClient(url=url, api_key=api_key, timeout=int(timeout), check_compatibility=False)
+def connect(server: Server) -> QdrantClient:
+    """Return a client of a server that sends again what may pass; nothing is sent yet.
+
+    All that biorag sends may be sent twice: points and collections have the same names each time.
+    """
+    client = QdrantClient(
+        url=server.url,
+        api_key=server.api_key,
+        timeout=math.ceil(server.timeout),
+        check_compatibility=False,
+        auth=server.auth,
+    )
+    advice = "check --qdrant and that it runs, then give the same command again"
+    retries = Retries(f"the Qdrant server at {server.url}", advice, server.retries, server.api_key)
+
+    def again(request: httpx.Request, call_next: Send) -> httpx.Response:
+        def send(request: httpx.Request) -> httpx.Response:
+            try:
+                return call_next(request)
+            except ResponseHandlingException as error:  # around what httpx raised
+                raise error.source from None
+
+        return retries(request, send)
+
+    client.http.client.add_middleware(again)
+    return client
 
 
 def read_remote_manifest(client: QdrantClient, collection: str) -> Manifest | None:
@@ -140,8 +167,13 @@ class ServerIndex:
             self._client.upsert(self._collection, points, wait=True)
 
         written = upsert_parts(snippets, tokens, self._tokens)
-        with server_errors(), ThreadPoolExecutor(UPSERT_THREADS) as pool:
-            list(pool.map(send, written))
+        stop = threading.Event()
+        with server_errors(), ThreadPoolExecutor(UPSERT_THREADS, initializer=heed, initargs=(stop,)) as pool:
+            try:
+                list(pool.map(send, written))
+            except BaseException:
+                stop.set()
+                raise
 
     def _points(
         self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors]
@@ -201,12 +233,17 @@ def _create(client: QdrantClient, manifest: Manifest) -> None:
             hnsw_config=models.HnswConfigDiff(m=0),
             on_disk=True,
         )
-    client.create_collection(
-        manifest.name,
-        vectors_config=vectors,
-        sparse_vectors_config={SPARSE: models.SparseVectorParams(modifier=models.Modifier.IDF)},
-        metadata={MANIFEST_KEY: manifest.to_json()},
-    )
+    try:
+        client.create_collection(
+            manifest.name,
+            vectors_config=vectors,
+            sparse_vectors_config={SPARSE: models.SparseVectorParams(modifier=models.Modifier.IDF)},
+            metadata={MANIFEST_KEY: manifest.to_json()},
+        )
+    except UnexpectedResponse:
+        # It says that there is one already if it made it, and its answer to the first try was lost.
+        if read_remote_manifest(client, manifest.name) != manifest:
+            raise
 
 
 def _sparse(indices: list[int], values: list[float]) -> models.SparseVector:
@@ -243,7 +280,8 @@ def server_errors() -> Iterator[None]:
     try:
         yield
     except UnexpectedResponse as error:
-        raise ServiceError(f"the Qdrant server refused: {error.status_code} {error.reason_phrase}") from error
+        hint = ": set QDRANT_API_KEY, or BIORAG_QDRANT_LOGIN" if error.status_code in (401, 403) else ""
+        raise ServiceError(f"the Qdrant server refused: {error.status_code} {error.reason_phrase}{hint}") from error
     except (ResponseHandlingException, ApiException, httpx.HTTPError, OSError, ValueError, AssertionError) as error:
         raise ServiceError(
             f"the Qdrant server does not answer ({error}): check --qdrant and that the server runs"

@@ -114,8 +114,7 @@ class Store:
     def _client(self, url: str) -> Any:
         from biorag.indexes.server import connect
 
-        key = self.config.qdrant_api_key
-        return connect(url, key.get_secret_value() if key else None, self.config.timeout)
+        return connect(self.config.server(url, "qdrant"))
 
 
 def index_names(config: Config) -> list[str]:

@@ -25,6 +25,7 @@ from biorag.files import write_text
 from biorag.indexes.manifest import installed_versions
 from biorag.loading import best_device, uses_bf16
 from biorag.models import ModelFiles
+from biorag.network import without_credentials
 from biorag.plots import require_matplotlib
 from biorag.train.curves import curve, points, write_curves
 from biorag.train.data import Split
@@ -247,4 +248,4 @@ def folder_of(out: Path, kind: str, files: ModelFiles, split: Split, config: Con
 
 
 def _command() -> list[str]:
-    return ["biorag", *sys.argv[1:]]
+    return ["biorag", *(without_credentials(word) if "://" in word else word for word in sys.argv[1:])]

@@ -26,6 +26,7 @@ from biorag.indexes.bm25 import Bm25Encoder, LengthCounter
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest, TokenParameters
 from biorag.indexes.server import ServerIndex, connect
+from biorag.network import Server
 from biorag.types import Condition, EncoderIdentity, Probe, Scored, Snippet
 
 SERVER = os.environ.get("BIORAG_TEST_QDRANT_URL")
@@ -78,7 +79,7 @@ def make_index(request, tmp_path):
         if request.param == "edge":
             index = EdgeIndex(tmp_path / name, wanted, writable=True)
         else:
-            client = connect(SERVER, None, 30) if request.param == "server" else OneAtATimeClient(":memory:")
+            client = connect(Server(SERVER, 30, 5)) if request.param == "server" else OneAtATimeClient(":memory:")
             index = ServerIndex(client, wanted, writable=True)
         made.append((name, index))
         return index

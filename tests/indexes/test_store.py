@@ -40,8 +40,8 @@ def servers(monkeypatch) -> dict[str, QdrantClient]:
     """In-memory stand-ins for servers, by URL; nothing goes over a network."""
     clients: dict[str, QdrantClient] = {}
 
-    def connect(url, api_key, timeout):
-        return clients.setdefault(url, QdrantClient(":memory:"))
+    def connect(reached):
+        return clients.setdefault(reached.url, QdrantClient(":memory:"))
 
     monkeypatch.setattr(server, "connect", connect)
     return clients
@@ -209,7 +209,7 @@ def test_an_index_gone_from_its_server_is_missing(config, servers):
 
 def test_a_server_that_does_not_answer_is_a_service_error(config):
     store = Store(config.replace(qdrant="http://127.0.0.1:9", timeout=1))
-    with pytest.raises(ServiceError, match=r"the Qdrant server does not answer .*: check --qdrant") as caught:
+    with pytest.raises(ServiceError, match=r"the Qdrant server at http://127.0.0.1:9 failed: .*, 6 times: check --qdrant") as caught:
         store.manifest()
     assert caught.value.exit_code == 6
 
@@ -217,8 +217,8 @@ def test_a_server_that_does_not_answer_is_a_service_error(config):
 @pytest.mark.parametrize(
     ("status", "body", "says"),
     [
-        (401, b"Must provide an API key", "the Qdrant server refused: 401 Unauthorized"),
-        (500, b"{}", "the Qdrant server refused: 500 Internal Server Error"),
+        (401, b"Must provide an API key", "the Qdrant server refused: 401 Unauthorized: set QDRANT_API_KEY"),
+        (500, b"{}", "answered 500: '{}', 6 times: check --qdrant"),
         (200, b"<html>Grafana</html>", "check --qdrant"),
         (200, b"{}", "check --qdrant"),
     ],

@@ -25,7 +25,7 @@ from biorag.types import OnProgress
 logger = logging.getLogger(__name__)
 
 KINDS = {kind.exit_code: kind for kind in (UsageError, BadInputError, MissingError, MismatchError, ServiceError)}
-KEPT = tuple(f"{PREFIX}{name.upper()}" for name in SECRETS)
+KEPT = tuple(f"{PREFIX}{name.upper()}" for name in (*SECRETS, "offline"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
@@ -25,6 +26,7 @@ from biorag.errors import BadInputError, MissingError
 from biorag.files import write_json
 from biorag.filters import exclude_pmids
 from biorag.pipeline import Answerer, PromptTooLongError, Ranking
+from biorag.retries import heed
 from biorag.types import Condition, OnProgress, Question
 
 logger = logging.getLogger(__name__)
@@ -133,7 +135,8 @@ def each_answered(
             save(item, answer(item))
         return
     under_way: dict[Future[Result], Item] = {}
-    with ThreadPoolExecutor(at_a_time) as pool:
+    stop = threading.Event()  # of waits for a server that fails
+    with ThreadPoolExecutor(at_a_time, initializer=heed, initargs=(stop,)) as pool:
         try:
             for item in items:
                 under_way[pool.submit(answer, item)] = item
@@ -142,6 +145,7 @@ def each_answered(
             while under_way:
                 _save_ended(under_way, save)
         except BaseException:
+            stop.set()
             _save_begun(under_way, save)
             raise
 

@@ -1,0 +1,127 @@
+"""Servers: how they are reached, their URLs without credentials, and which hosts offline mode lets through."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from biorag.errors import OfflineError
+
+_LOGIN = re.compile(r"(?:^|(?<=//))[^/?#\s]*@")
+_QUERY = re.compile(r"\?\S*")
+# For child processes, which the guard does not reach, and for the libraries' own ways of asking nothing.
+_OFFLINE = {"BIORAG_OFFLINE": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+_SENT_TO = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
+_LOOKED_UP = frozenset({"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"})
+
+_named: frozenset[str] | None = None  # the hosts let through; None: all
+_addresses: set[str] = set()  # those that named hosts were resolved to
+_resolve = socket.getaddrinfo
+_guarded = False
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """How a server is reached: seconds for one reply, tries after the first, requests under way at a time."""
+
+    url: str
+    timeout: float
+    retries: int
+    api_key: str | None = field(default=None, repr=False)
+    login: str | None = field(default=None, repr=False)
+    at_a_time: int = 1
+
+    @property
+    def auth(self) -> tuple[str, str] | None:
+        """User and password of HTTP's Basic authentication."""
+        if self.login is None:
+            return None
+        user, _, password = self.login.partition(":")
+        return user, password
+
+
+def without_credentials(text: str) -> str:
+    """Return a URL, or an option that holds one, without `user:password@` and without the values of a query."""
+    return _QUERY.sub("?…", _LOGIN.sub("", text))
+
+
+def is_server(text: str) -> bool:
+    """Return whether a setting names a server."""
+    return text.startswith(("http://", "https://"))
+
+
+def host_of(url: str) -> str:
+    """Return the host of a URL in the guard's spelling; empty where its host or port cannot be read."""
+    try:
+        parts = urlsplit(url)
+        return _spelled(parts.hostname or "") if parts.port != 0 else ""
+    except ValueError:
+        return ""
+
+
+def login_apart(url: str) -> tuple[str, str | None]:
+    """Return a URL without its `user:password@`, and these two decoded; None if it has none."""
+    scheme, mark, rest = url.partition("://")
+    place, slash, path = rest.partition("/")
+    login, at, host = place.rpartition("@")
+    return (f"{scheme}{mark}{host}{slash}{path}", unquote(login)) if at else (url, None)
+
+
+def restrict(urls: Iterable[str] | None) -> None:
+    """Refuse from now on every connection of this process but to the hosts of `urls`; None: refuse none.
+
+    Loopback is refused too unless it is named. Native code and child processes are not watched; the latter find
+    `BIORAG_OFFLINE` in their environment.
+    """
+    global _named, _guarded
+    if urls is None:
+        _named = None
+        return
+    _named = frozenset(map(host_of, urls)) - {""}
+    _addresses.clear()
+    os.environ.update(_OFFLINE)
+    if not _guarded:
+        _guarded = True
+        sys.addaudithook(_watch)
+        socket.getaddrinfo = _recorded
+
+
+def _watch(event: str, args: tuple[Any, ...]) -> None:
+    """Audit Python's sockets: raise before a name is looked up, or anything sent, where it is not allowed."""
+    if _named is None:
+        return
+    if event in _LOOKED_UP:
+        _check(args[0])
+    elif event in _SENT_TO and args[0].family != getattr(socket, "AF_UNIX", None) and args[1] is not None:
+        _check(args[1][0] if isinstance(args[1], tuple) else args[1])
+
+
+def _check(host: Any) -> None:
+    if host is None or _spelled(host) in (_named or ()) or _spelled(host) in _addresses:
+        return
+    raise OfflineError(
+        f"offline: {_spelled(host)} is not named on this command line, so nothing is sent to it: give its URL there "
+        "(--qdrant, --llm), or turn --offline (BIORAG_OFFLINE) off"
+    )
+
+
+def _recorded(
+    host: Any, port: Any, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
+) -> list[tuple[Any, ...]]:
+    """Look a name up; where it is a named host's, its addresses may be connected to."""
+    found = _resolve(host, port, family, type, proto, flags)
+    if _named and host is not None and _spelled(host) in _named:
+        _addresses.update(_spelled(address[0]) for *_, address in found)
+    return found
+
+
+def _spelled(host: Any) -> str:
+    """Return a host's name or address in one spelling: lower case, without a zone or the root's dot."""
+    text = host.decode("idna", "replace") if isinstance(host, bytes | bytearray) else str(host)
+    return text.lower().partition("%")[0].rstrip(".")

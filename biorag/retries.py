@@ -1,0 +1,136 @@
+"""Requests to a server, sent again after faults that may pass: a few times, waiting longer each time."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import httpx
+
+from biorag.errors import ServiceError
+
+logger = logging.getLogger(__name__)
+
+BACKOFF = 0.5  # seconds before the second try at most; doubled before each further one
+LONGEST = 60.0  # seconds between two tries at most
+SHOWN = 200  # characters of what a server said
+NOT_NOW = frozenset({408, 429})
+NEVER = frozenset({501, 505})  # of the server's own faults, those that stay
+
+Send = Callable[[httpx.Request], httpx.Response]
+
+_thread = threading.local()
+
+
+def heed(stop: threading.Event) -> None:
+    """Let this thread's waits for another try end when `stop` is set; the `initializer` of a pool of threads."""
+    _thread.stop = stop
+
+
+def may_pass(response: httpx.Response) -> bool:
+    """Return whether the same request may be answered otherwise a little later."""
+    status = response.status_code
+    return status in NOT_NOW or (status >= 500 and status not in NEVER)
+
+
+class Retries:
+    """Sends requests that may safely be sent twice; each whole answer in JSON, or one that stays, is returned.
+
+    Parameters
+    ----------
+    server : what the server is called in messages, without credentials
+    advice : what to do if it goes on failing
+    limit : how often a request is sent again
+    secret : what must not be repeated from a server's answer
+    passing : which answers to send the request again for
+
+    Raises
+    ------
+    ServiceError
+        If the last try fails too, or the server asks to be left alone for more than `LONGEST` seconds.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        advice: str,
+        limit: int,
+        secret: str | None = None,
+        passing: Callable[[httpx.Response], bool] = may_pass,
+    ) -> None:
+        self._server = server
+        self._advice = advice
+        self._limit = limit
+        self._secret = secret
+        self._passing = passing
+
+    def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
+        """Send one request until it is answered; `send` reads the whole answer."""
+        for done in range(self._limit + 1):
+            asked = 0.0
+            try:
+                response = send(request)
+                fault = self._fault(response)
+                if fault is None:
+                    return response
+                asked = _retry_after(response)
+            except httpx.TransportError as error:
+                if _stays(error):
+                    raise
+                fault = f"failed: {str(error) or type(error).__name__}"
+            if asked > LONGEST:
+                raise ServiceError(f"{self._server} {fault}, and asks to wait {asked:.0f} s: try again then")
+            if done < self._limit:
+                self._wait(max(asked, min(BACKOFF * 2**done, LONGEST) * random.uniform(0.5, 1.0)), fault, done + 1)
+        tries = f"{self._limit + 1} times" if self._limit else "once"
+        raise ServiceError(f"{self._server} {fault}, {tries}: {self._advice}")
+
+    def said(self, response: httpx.Response) -> str:
+        """Return what an answer says, as one short line without the secret."""
+        text = " ".join(response.text.split())
+        if self._secret:
+            text = text.replace(self._secret, "…")
+        return f"answered {response.status_code}: {text[:SHOWN]!r}"
+
+    def _fault(self, response: httpx.Response) -> str | None:
+        """Return what is wrong with an answer that may be another one later; None if nothing is."""
+        if self._passing(response):
+            return self.said(response)
+        if response.is_success:
+            try:
+                response.json()
+            except ValueError:
+                return "sent no whole JSON"
+        return None
+
+    def _wait(self, seconds: float, fault: str, number: int) -> None:
+        place = f"({number} of {self._limit})"
+        logger.warning("%s %s; retrying in %.2g s %s", self._server, fault, seconds, place)
+        stop: threading.Event | None = getattr(_thread, "stop", None)
+        if stop is None:
+            time.sleep(seconds)
+        elif stop.wait(seconds):
+            raise ServiceError(f"{self._server} {fault}: not tried again, since the run was stopped")
+
+
+def _stays(error: httpx.TransportError) -> bool:
+    """Return whether a fault lies in the request, or in the server's certificate."""
+    of_request = isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError)
+    return of_request or "CERTIFICATE_VERIFY_FAILED" in str(error)
+
+
+def _retry_after(response: httpx.Response) -> float:
+    """Return the seconds that an answer asks to wait, given as a number or a date; 0 if it does not."""
+    value = response.headers.get("Retry-After", "").strip()
+    if value.isascii() and value.isdecimal():
+        return float(value[:9])
+    try:
+        then = parsedate_to_datetime(value)
+    except ValueError:
+        return 0.0
+    return max(0.0, (then.astimezone(UTC) - datetime.now(UTC)).total_seconds())
