@@ -36,6 +36,9 @@ class StandIn:
         self._server.shutdown()
         self._server.server_close()
 
+    def has(self, path: str) -> bool:
+        return self.engine.collection_exists(path.rpartition("/")[2])
+
     def answer(self, method: str, path: str, body: Any) -> Any:
         routes: list[tuple[str, str, Callable[..., Any]]] = [
             ("GET", r"/collections/(\w[\w.-]*)/exists", self._exists),
@@ -45,6 +48,7 @@ class StandIn:
             ("PUT", r"/collections/(\w[\w.-]*)/points", self._upsert),
             ("POST", r"/collections/(\w[\w.-]*)/points", self._retrieve),
             ("POST", r"/collections/(\w[\w.-]*)/points/count", self._count),
+            ("POST", r"/collections/(\w[\w.-]*)/points/scroll", self._scroll),
             ("POST", r"/collections/(\w[\w.-]*)/points/query/batch", self._query),
         ]
         for verb, pattern, route in routes:
@@ -82,6 +86,11 @@ class StandIn:
     def _count(self, name: str, body: Any) -> Any:
         return self.engine.count(name).model_dump(mode="json")
 
+    def _scroll(self, name: str, body: Any) -> Any:
+        what = {key: body[key] for key in ("limit", "offset", "with_payload") if key in body}
+        records, after = self.engine.scroll(name, with_vectors=body.get("with_vector", False), **what)
+        return {"points": [record.model_dump(mode="json") for record in records], "next_page_offset": after}
+
     def _query(self, name: str, body: Any) -> Any:
         answers = self.engine.query_batch_points(name, QUERIES.validate_python(body["searches"]))
         return [answer.model_dump(mode="json") for answer in answers]
@@ -98,6 +107,8 @@ class StandIn:
                 status = stand_in.refuse(self.command, path)
                 if stand_in.api_key and self.headers.get("api-key") != stand_in.api_key:
                     status = 401
+                if self.command == "PUT" and not path.endswith("/points") and stand_in.has(path):
+                    status = 409
                 if status:
                     self._send(status, {"status": {"error": "refused"}, "time": 0.0})
                     return
