@@ -45,6 +45,11 @@ class Server:
         user, _, password = self.login.partition(":")
         return user, password
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be repeated from what the server says, the longest first."""
+        return tuple(filter(None, (self.login, self.auth and self.auth[1], self.api_key)))
+
 
 def without_credentials(text: str) -> str:
     """Return a URL, or an option that holds one, without `user:password@` and without the values of a query."""
@@ -123,5 +128,5 @@ def _recorded(
 
 def _spelled(host: Any) -> str:
     """Return a host's name or address in one spelling: lower case, without a zone or the root's dot."""
-    text = host.decode("idna", "replace") if isinstance(host, bytes | bytearray) else str(host)
+    text = host.decode("ascii", "replace") if isinstance(host, bytes | bytearray) else str(host)
     return text.lower().partition("%")[0].rstrip(".")

@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -46,7 +46,7 @@ class Retries:
     server : what the server is called in messages, without credentials
     advice : what to do if it goes on failing
     limit : how often a request is sent again
-    secret : what must not be repeated from a server's answer
+    secrets : what must not be repeated from a server's answer
     passing : which answers to send the request again for
 
     Raises
@@ -60,13 +60,13 @@ class Retries:
         server: str,
         advice: str,
         limit: int,
-        secret: str | None = None,
+        secrets: Sequence[str] = (),
         passing: Callable[[httpx.Response], bool] = may_pass,
     ) -> None:
         self._server = server
         self._advice = advice
         self._limit = limit
-        self._secret = secret
+        self._secrets = secrets
         self._passing = passing
 
     def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
@@ -91,10 +91,10 @@ class Retries:
         raise ServiceError(f"{self._server} {fault}, {tries}: {self._advice}")
 
     def said(self, response: httpx.Response) -> str:
-        """Return what an answer says, as one short line without the secret."""
+        """Return what an answer says, as one short line without the secrets."""
         text = " ".join(response.text.split())
-        if self._secret:
-            text = text.replace(self._secret, "…")
+        for secret in self._secrets:
+            text = text.replace(secret, "…")
         return f"answered {response.status_code}: {text[:SHOWN]!r}"
 
     def _fault(self, response: httpx.Response) -> str | None:
@@ -130,7 +130,6 @@ def _retry_after(response: httpx.Response) -> float:
     if value.isascii() and value.isdecimal():
         return float(value[:9])
     try:
-        then = parsedate_to_datetime(value)
-    except ValueError:
+        return max(0.0, (parsedate_to_datetime(value).astimezone(UTC) - datetime.now(UTC)).total_seconds())
+    except (ValueError, OverflowError):
         return 0.0
-    return max(0.0, (then.astimezone(UTC) - datetime.now(UTC)).total_seconds())

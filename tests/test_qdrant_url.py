@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+import time
 
+import numpy as np
 import pytest
 from conftest import write_medrag
 from qdrant_standin import StandIn
 from typer.testing import CliRunner
 
 from biorag.cli import app
+from biorag.config import Config
+from biorag.indexes.store import Store
+from biorag.types import EncoderIdentity
 
 
 @pytest.fixture
@@ -95,6 +103,53 @@ def test_a_server_that_fails_midway_keeps_what_was_acknowledged(server, run, cor
     server.refuse = lambda method, path: None
     report = json.loads(run(*command, "--json").stdout)
     assert (report["added"], report["unchanged"], report["snippets"]) == (len(snippets) - 6, 6, len(snippets))
+
+
+def test_a_collection_whose_making_was_not_answered_is_used(server, run, corpus_file, tiny_encoder, snippets):
+    make = server._create
+
+    def make_and_go_down(name, body):
+        make(name, body)
+        server._create = make
+        raise ConnectionError
+
+    server._create = make_and_go_down
+    result = run("index", corpus_file, "--qdrant", server.url, "--encoder", tiny_encoder, "--name", "wire", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert server.requests.count(("PUT", "/collections/wire")) == 2
+    assert server.engine.count("wire").count == len(snippets)
+
+
+def test_a_server_that_is_down_for_a_while_loses_nothing(server, run, corpus_file, tiny_encoder, snippets):
+    """What was acknowledged is not sent again."""
+    puts = []
+
+    def fail_two_of_three(method: str, path: str) -> int | None:
+        if method == "PUT" and path.endswith("/points"):
+            puts.append(path)
+            return 503 if len(puts) % 3 else None
+        return None
+
+    server.refuse = fail_two_of_three
+    command = ["index", corpus_file, "--qdrant", server.url, "--encoder", tiny_encoder, "--name", "wire"]
+    result = run(*command, "--batch-size", 3, "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["added"] == len(snippets) == 12
+    assert len(puts) == 4 * 3, "each of the four batches was taken at its third try"
+    assert "answered 503" in result.stderr and "(2 of 5)" in result.stderr
+
+
+def test_an_interruption_while_waiting_for_the_server_ends_the_run_at_once(server, monkeypatch, snippets):
+    monkeypatch.setattr("biorag.retries.BACKOFF", 60.0)
+    config = Config(name="wire", qdrant=server.url, qdrant_api_key="secret-key")
+    store = Store(config)
+    index = store.open(store.new_manifest(EncoderIdentity("drawn", "", "f" * 64, 2), 10.0), writable=True)
+    server.refuse = lambda method, path: 503
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        index.upsert(snippets * 50, np.ones((600, 2), np.float32))
+    assert time.monotonic() - started < 5
 
 
 def test_a_foreign_collection_is_left_alone(server, run, corpus_file, tiny_encoder):

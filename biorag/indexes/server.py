@@ -56,7 +56,7 @@ def connect(server: Server) -> QdrantClient:
         auth=server.auth,
     )
     advice = "check --qdrant and that it runs, then give the same command again"
-    retries = Retries(f"the Qdrant server at {server.url}", advice, server.retries, server.api_key)
+    retries = Retries(f"the Qdrant server at {server.url}", advice, server.retries, server.secrets)
 
     def again(request: httpx.Request, call_next: Send) -> httpx.Response:
         def send(request: httpx.Request) -> httpx.Response:

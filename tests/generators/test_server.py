@@ -2,9 +2,12 @@
 
 import json
 import math
+import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,6 +16,7 @@ import pytest
 from loopback import Script, completion
 
 from biorag import retries
+from biorag.benchmarks.mirage.run import each_answered
 from biorag.errors import BioragError, ServiceError
 from biorag.generators.server import ServerGenerator
 from biorag.network import Server
@@ -194,6 +198,34 @@ def test_a_server_that_does_not_answer_in_time_is_an_error():
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         error = failing(lambda: ServerGenerator(Server(url, 0.05, 4), "m", 4096).generate(PROMPT, SCHEMA, 10))
     assert url in str(error)
+
+
+def test_each_of_several_requests_has_the_whole_time_of_a_reply(server):
+    """A server that answers one at a time begins the last when it is done with the others."""
+    turn = threading.Lock()
+
+    def rule(body):
+        with turn:
+            time.sleep(0.3)
+        return REPLY
+
+    server.rule = rule
+    generator = server.generator(timeout=0.5, retries=0, at_a_time=4)
+    with ThreadPoolExecutor(4) as pool:
+        replies = list(pool.map(lambda _: generator.generate(PROMPT, SCHEMA, 10).text, range(4)))
+    assert replies == [REPLY] * 4
+    assert server.most == 4
+
+
+def test_an_interruption_while_waiting_for_the_server_ends_the_run_at_once(server, monkeypatch):
+    monkeypatch.setattr(retries, "BACKOFF", 60.0)
+    server.rule = lambda body: (503, {})
+    generator = server.generator(retries=20)
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        each_answered(range(9), lambda _: generator.generate(PROMPT, SCHEMA, 10), lambda *_: None, at_a_time=3)
+    assert time.monotonic() - started < 5
 
 
 @pytest.mark.parametrize("url", ["http://", "http://localhost:port", "http://[::1", "http://exa mple"])

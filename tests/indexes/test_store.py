@@ -209,7 +209,9 @@ def test_an_index_gone_from_its_server_is_missing(config, servers):
 
 def test_a_server_that_does_not_answer_is_a_service_error(config):
     store = Store(config.replace(qdrant="http://127.0.0.1:9", timeout=1))
-    with pytest.raises(ServiceError, match=r"the Qdrant server at http://127.0.0.1:9 failed: .*, 6 times: check --qdrant") as caught:
+    with pytest.raises(
+        ServiceError, match=r"the Qdrant server at http://127.0.0.1:9 failed: .*, 6 times: check --qdrant"
+    ) as caught:
         store.manifest()
     assert caught.value.exit_code == 6
 
