@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from platformdirs import user_data_path
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from biorag.errors import MissingError, UsageError
 from biorag.network import Server, host_of, is_server, login_apart, without_credentials
@@ -22,7 +31,8 @@ NO_LLM = "none"
 ENCODER_TOKENS = "encoder"
 DEFAULT_FILE = Path("biorag.toml")
 PREFIX = "BIORAG_"
-SECRETS = frozenset({"qdrant_api_key", "qdrant_login", "llm_api_key", "llm_login"})
+LOGINS = frozenset({"qdrant_login", "llm_login"})
+SECRETS = LOGINS | {"qdrant_api_key", "llm_api_key"}
 URLS = ("qdrant", "llm")
 
 
@@ -122,9 +132,10 @@ class Config(BaseModel):
 
     @field_validator(*SECRETS)
     @classmethod
-    def _fits_a_header(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and not (value.get_secret_value().isascii() and value.get_secret_value().isprintable()):
-            raise ValueError("a key is printable ASCII without line breaks")
+    def _fits_a_header(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        text = value.get_secret_value() if value else ""
+        if not text.isprintable() or not (text.isascii() or info.field_name in LOGINS):
+            raise ValueError("it has characters that cannot be sent: is there a line break at its end?")
         return value
 
     @field_validator("home", "prompt")

@@ -79,6 +79,8 @@ class Retries:
                 if fault is None:
                     return response
                 asked = _retry_after(response)
+            except httpx.TimeoutException:
+                fault = "did not answer in time (BIORAG_TIMEOUT sets the seconds)"
             except httpx.TransportError as error:
                 if _stays(error):
                     raise
