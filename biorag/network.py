@@ -18,7 +18,7 @@ _QUERY = re.compile(r"\?\S*")
 # For child processes, which the guard does not reach, and for the libraries' own ways of asking nothing.
 _OFFLINE = {"BIORAG_OFFLINE": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 _SENT_TO = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
-_LOOKED_UP = frozenset({"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"})
+_LOOKED_UP = frozenset({"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr", "socket.getnameinfo"})
 
 _named: frozenset[str] | None = None  # the hosts let through; None: all
 _addresses: set[str] = set()  # those that named hosts were resolved to
@@ -47,7 +47,7 @@ class Server:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be repeated from what the server says, the longest first."""
+        """What must not be repeated from what the server says, the whole login before its part."""
         return tuple(filter(None, (self.login, self.auth and self.auth[1], self.api_key)))
 
 
@@ -103,11 +103,12 @@ def _watch(event: str, args: tuple[Any, ...]) -> None:
         return
     if event in _LOOKED_UP:
         _check(args[0])
-    elif event in _SENT_TO and args[0].family != getattr(socket, "AF_UNIX", None) and args[1] is not None:
-        _check(args[1][0] if isinstance(args[1], tuple) else args[1])
+    elif event in _SENT_TO and args[0].family != getattr(socket, "AF_UNIX", None):
+        _check(args[1])
 
 
-def _check(host: Any) -> None:
+def _check(address: Any) -> None:
+    host = address[0] if isinstance(address, tuple) else address
     if host is None or _spelled(host) in (_named or ()) or _spelled(host) in _addresses:
         return
     raise OfflineError(

@@ -167,7 +167,7 @@ def test_an_index_on_a_server_is_brought_up_to_date_likewise(config, corpus_file
             """A real server keeps its points when a client goes."""
 
     client = Kept(":memory:")
-    monkeypatch.setattr(server, "connect", lambda url, api_key, timeout: client)
+    monkeypatch.setattr(server, "connect", lambda reached: client)
     remote = config.replace(qdrant="http://qdrant.test:6333")
     assert counts(Run(remote, corpus_file).report) == {"added": 12, "snippets": 12}
     again = Run(remote, corpus_file)

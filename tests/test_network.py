@@ -126,6 +126,7 @@ REFUSED = {
     "sendmsg": lambda port: socket.socket(type=socket.SOCK_DGRAM).sendmsg([b"x"], [], 0, ("127.0.0.1", port)),
     "getaddrinfo": lambda port: socket.getaddrinfo("host.invalid", port),
     "gethostbyname": lambda port: socket.gethostbyname("host.invalid"),
+    "getnameinfo": lambda port: socket.getnameinfo(("192.0.2.1", port), 0),
     "bytes": lambda port: socket.getaddrinfo(b"host.invalid", port),
     "httpx": lambda port: httpx.get(f"http://127.0.0.1:{port}"),
 }

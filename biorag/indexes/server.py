@@ -34,6 +34,7 @@ from biorag.indexes.points import (
     upsert_parts,
     with_tokens,
 )
+from biorag.models import first_line
 from biorag.network import Server
 from biorag.retries import Retries, Send, heed
 from biorag.types import Condition, Probe, Scored, Snippet, Vectors
@@ -284,5 +285,5 @@ def server_errors() -> Iterator[None]:
         raise ServiceError(f"the Qdrant server refused: {error.status_code} {error.reason_phrase}{hint}") from error
     except (ResponseHandlingException, ApiException, httpx.HTTPError, OSError, ValueError, AssertionError) as error:
         raise ServiceError(
-            f"the Qdrant server does not answer ({error}): check --qdrant and that the server runs"
+            f"the Qdrant server does not answer ({first_line(error)}): check --qdrant and that the server runs"
         ) from error

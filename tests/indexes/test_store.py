@@ -239,7 +239,7 @@ def test_a_server_that_answers_otherwise_is_a_service_error(config, status, body
     with HTTPServer(("127.0.0.1", 0), Handler) as stub:
         threading.Thread(target=stub.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         try:
-            with pytest.raises(ServiceError, match=re.escape(says)):
+            with pytest.raises(ServiceError, match=f"^[^\n]*{re.escape(says)}[^\n]*$"):
                 Store(config.replace(qdrant=f"http://127.0.0.1:{stub.server_port}", timeout=5)).manifest()
         finally:
             stub.shutdown()
