@@ -59,6 +59,10 @@ class Config(BaseModel):
     store_tokens: bool = Field(False, description="keep the reranker's token vectors in a new index: faster, larger")
     token_pooling: int = Field(1, ge=1, le=32, description="stored token vectors merged into one, by similarity")
     batch_size: int = Field(1024, ge=1, le=65_536, description="snippets written and made durable at once")
+    block_tokens: int = Field(
+        0, ge=0, le=100_000, description="tokens of a block of long snippets; 0: the index's own, of a new one whole"
+    )
+    block_overlap: int | None = Field(None, ge=0, description="tokens that two blocks share; none: a fifth")
     bm25_k: float = Field(0.9, ge=0, description="BM25 term-frequency saturation of a new index")
     bm25_b: float = Field(0.4, ge=0, le=1, description="BM25 length normalisation of a new index")
 
@@ -74,6 +78,7 @@ class Config(BaseModel):
     )
     k_init: int = Field(20, ge=1, le=10_000, description="candidates reranked")
     k: int = Field(5, ge=1, le=10_000, description="snippets kept")
+    include_retracted: bool = Field(False, description="answer from retracted articles too")
 
     llm: str = Field(STARTER, description="'starter', 'none', a GGUF path, hf:REPO/FILE, or a server's URL")
     llm_model: str | None = Field(None, description="model asked of a server; none: its first")

@@ -128,6 +128,11 @@ def sentences(text: str) -> list[str]:
     return [sentence for sentence in _SENTENCE_END.split(text.strip()) if sentence]
 
 
+def sentence_starts(text: str) -> list[int]:
+    """Return the places where the second and the later sentences of a passage begin."""
+    return [gap.end() for gap in _SENTENCE_END.finditer(text)]
+
+
 def best_sentence(text: str, target: set[str]) -> str:
     """Return the sentence of `text` that shares most words with `target`; the first of equals."""
     return max(sentences(text) or [""], key=lambda sentence: len(terms(sentence) & target))
@@ -182,7 +187,8 @@ def verify_citations(
             fault = "its quote does not stand in" if item.quote else "the answer is not borne out by"
             dropped.append(f"citation [{item.n}] was dropped: {fault} snippet {hit.snippet.id}")
             continue
-        kept.append(Citation(item.n, hit.snippet.id, hit.snippet.pmid, hit.snippet.title, quote, hit.score))
+        found = hit.snippet
+        kept.append(Citation(item.n, found.id, found.pmid, found.title, quote, hit.score, found.retracted))
     return tuple(kept), tuple(dropped)
 
 

@@ -1,4 +1,4 @@
-"""Filters on snippet fields: `year>=2015 and journal=Lancet and not retracted=true`."""
+"""Filters on snippet fields: `year>=2015 and journal=Lancet and not retracted`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ _TERM = re.compile(
         (?P<value>"[^"]*"|[^"\s=<>:]\S*)\s*(?P<rest>.*)$""",
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
+_FLAG = re.compile(
+    r"\s*(?P<not>not\s+)?(?P<field>[A-Za-z_]\w*(?:\.\w+)*)\s*(?P<rest>and\s.*)?$", re.DOTALL | re.IGNORECASE
+)
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 TEXT_FIELDS = ("id", "title", "content")
+RESERVED = ("and", "not")
 _AND = re.compile(r"and\s+", re.IGNORECASE)
 
 
 def parse_filter(text: str) -> tuple[Condition, ...]:
-    """Parse conditions joined by `and`; values with spaces stand in double quotes.
+    """Parse conditions joined by `and`; values with spaces stand in double quotes, a field alone must be true.
 
     Raises
     ------
@@ -29,23 +33,37 @@ def parse_filter(text: str) -> tuple[Condition, ...]:
     conditions: list[Condition] = []
     rest = text
     while True:
-        match = _TERM.match(rest)
-        if not match:
-            raise UsageError(
-                f'filter {text!r} cannot be read at {rest!r}: write FIELD=VALUE, FIELD>=NUMBER, joined by "and"'
-            )
-        op = "=" if match["op"] == ":" else match["op"]
-        value = match["value"].strip('"') if match["field"] in TEXT_FIELDS else _value(match["value"])
-        if op != "=" and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise UsageError(f"filter {text!r} compares {match['field']!r} with {value!r}, which is no number")
-        conditions.append(Condition(match["field"], op, value, bool(match["not"])))
-        rest = match["rest"]
+        condition, rest = _flag(rest) or _comparison(rest, text)
+        conditions.append(condition)
         if not rest:
             return tuple(conditions)
         joint = _AND.match(rest)
         if not joint:
             raise UsageError(f'filter {text!r}: expected "and" before {rest!r}')
         rest = rest[joint.end() :]
+
+
+def _flag(text: str) -> tuple[Condition, str] | None:
+    """Return a field that stands alone and what follows it; None if the text does not begin with one."""
+    match = _FLAG.match(text)
+    if not match or match["field"].lower() in RESERVED:
+        return None
+    return Condition(match["field"], "=", True, bool(match["not"])), match["rest"] or ""
+
+
+def _comparison(rest: str, text: str) -> tuple[Condition, str]:
+    """Return the comparison that `rest`, the end of the filter `text`, begins with, and what follows it."""
+    match = _TERM.match(rest)
+    if not match:
+        raise UsageError(
+            f"filter {text!r} cannot be read at {rest!r}: write FIELD=VALUE, FIELD>=NUMBER, or FIELD for one that is "
+            'true, joined by "and"'
+        )
+    op = "=" if match["op"] == ":" else match["op"]
+    value = match["value"].strip('"') if match["field"] in TEXT_FIELDS else _value(match["value"])
+    if op != "=" and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise UsageError(f"filter {text!r} compares {match['field']!r} with {value!r}, which is no number")
+    return Condition(match["field"], op, value, bool(match["not"])), match["rest"]
 
 
 def _value(text: str) -> str | int | float | bool:

@@ -13,21 +13,23 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from biorag.corpus.readers import OnReject, Reject, read_snippets
-from biorag.corpus.sources import Source
+from biorag.corpus.blocks import WHOLE, Splitter
+from biorag.corpus.readers import OnReject, Reject, read_changes
+from biorag.corpus.sources import Source, is_xml
 from biorag.errors import BadInputError, MismatchError
 from biorag.indexes.bm25 import Bm25Encoder, LengthCounter
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Manifest, SourceRecord, installed_versions
 from biorag.indexes.points import payload
 from biorag.indexes.store import Store, check_encoder, timestamp
-from biorag.types import Encoded, Index, OnProgress, Snippet
+from biorag.types import Change, Deletion, OnProgress, Snippet
+from biorag.updates import EncodeSnippets, Updater, Winner, revision
 
 logger = logging.getLogger(__name__)
 
@@ -35,16 +37,20 @@ SAMPLE = 256  # snippets of a survey's sample
 OPTIMIZE_SECONDS = 5e-4  # of one snippet
 TERM_BYTES, OVERHEAD_BYTES = 16, 120  # of a BM25 term, and of a point's ids and links
 
-EncodeSnippets = Callable[[Sequence[str]], Encoded]
+# Changes of one id are ordered by a number: a PubMed record's version and date, 0 of another snippet.
+DELETED, UNDATED = 2**32 - 1, 0
+HIGHEST_VERSION = 126  # so that no record's number is a deletion's
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
     """What a first pass over a corpus found.
 
-    `superseded` holds the places (in reading order, from 0) of snippets whose id comes again later;
-    `conflicts` those of them whose text is another. `avg_len` is the mean length in BM25 tokens, `sample` some
-    of the snippets, drawn by the hash of their ids.
+    Places count changes (snippets and deletions) in reading order, from 0. `superseded` holds those that another
+    change of the same id takes the place of; `conflicts` those of them that are snippets without a version whose text
+    is another; `revived` the snippets that count whatever the index holds, since a deletion came before. `skipped`
+    are the PubMed files that the index has taken in before, with `known` snippets. `blocks` is the number of snippets
+    after splitting, `avg_len` their mean length in BM25 tokens, `sample` some of them, drawn by the hash of their ids.
     """
 
     sources: tuple[SourceRecord, ...]
@@ -53,7 +59,17 @@ class Survey:
     superseded: frozenset[int]
     conflicts: frozenset[int]
     avg_len: float
+    blocks: int
     sample: tuple[Snippet, ...] = ()
+    deletions: int = 0
+    revived: frozenset[int] = frozenset()
+    skipped: frozenset[Source] = frozenset()
+    known: int = 0
+
+    @property
+    def changes(self) -> int:
+        """How many changes are left to be made."""
+        return self.snippets + self.deletions - len(self.superseded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +90,16 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class IndexReport:
-    """What an indexing run did, as `biorag index --json` prints it."""
+    """What an indexing run did, as `biorag index --json` prints it.
+
+    All but `snippets`, what the index holds in the end, count documents.
+    """
 
     name: str
     added: int
     updated: int
     unchanged: int
+    deleted: int
     rejected: int
     duplicates: int
     snippets: int
@@ -106,35 +126,88 @@ class RejectsFile:
             stream.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def survey(sources: Sequence[Source], rejects: RejectsFile | None, on_progress: OnProgress) -> Survey:
+@dataclass(slots=True)
+class _Tally:
+    """What a survey adds up: per change the hash of its id, and its number (32 bits) before the hash of its text."""
+
+    ids: array[int] = field(default_factory=lambda: array("Q"))
+    texts: array[int] = field(default_factory=lambda: array("Q"))
+    snippets: int = 0
+    blocks: int = 0
+    tokens: int = 0
+    sample: list[tuple[int, int, Snippet]] = field(default_factory=list)
+
+    def add(self, change: Change, blocks: Sequence[Snippet], length_of: LengthCounter) -> None:
+        """Count one change."""
+        self.ids.append(_hash64(change.id))
+        if isinstance(change, Deletion):
+            self.texts.append(DELETED << 32)
+            return
+        self.texts.append(_number(change) << 32 | _hash64(change.digest) >> 32)
+        self.snippets += 1
+        for block in blocks:
+            self.blocks += 1
+            self.tokens += length_of(block.contents)
+            _draw(self.sample, (_hash64(block.id), self.blocks, block))
+
+
+def survey(
+    sources: Sequence[Source],
+    rejects: RejectsFile | None,
+    on_progress: OnProgress,
+    split: Splitter = WHOLE,
+    taken: Sequence[SourceRecord] = (),
+) -> Survey:
     """Read the whole corpus once, so that nothing bad is indexed and the statistics are known.
 
-    Memory: 16 bytes a snippet, and a sample. Bad lines raise, or go to `rejects` if it is given.
+    Memory: 16 bytes a change, and a sample. Bad lines raise, or go to `rejects` if it is given. PubMed files that
+    stand in `taken`, what the index was made from, are not read again: later files may have changed what they said.
 
     Raises
     ------
     BadInputError
         At the first bad line, or if the corpus holds no snippet.
     """
-    ids, texts = array("Q"), array("Q")
-    length_of, tokens = LengthCounter(), 0
-    sample: list[tuple[int, int, Snippet]] = []
-    records = []
+    length_of, tally = LengthCounter(), _Tally()
+    before = {record.sha256: record for record in taken}
+    records: list[SourceRecord] = []
+    skipped: dict[Source, SourceRecord] = {}
     for source in sources:
-        before = len(ids)
-        for snippet in read_snippets(source, rejects):
-            ids.append(_hash64(snippet.id))
-            texts.append(_hash64(snippet.digest))
-            tokens += length_of(snippet.contents)
-            _draw(sample, (ids[-1], len(ids), snippet))
+        sha256 = source.sha256()
+        if sha256 in before and is_xml(source):
+            skipped[source] = before[sha256]
+            continue
+        snippets, changes = tally.snippets, len(tally.ids)
+        for change in read_changes(source, rejects):
+            tally.add(change, [] if isinstance(change, Deletion) else split(change), length_of)
             on_progress(1)
-        records.append(SourceRecord(source.name, source.sha256(), source.bytes, len(ids) - before))
-    if not ids:
+        snippets, changes = tally.snippets - snippets, len(tally.ids) - changes
+        records.append(SourceRecord(source.name, sha256, source.bytes, snippets, changes - snippets))
+    if not (tally.ids or skipped) or not (tally.snippets or taken):
         raise BadInputError(f"the corpus {', '.join(source.name for source in sources)} holds no snippet")
-    superseded, conflicts = _repeated(np.frombuffer(ids, np.uint64), np.frombuffer(texts, np.uint64))
-    rejected = rejects.count if rejects else 0
-    drawn = tuple(snippet for _, _, snippet in sample)
-    return Survey(tuple(records), len(ids), rejected, superseded, conflicts, tokens / len(ids), drawn)
+    superseded, conflicts, revived = _repeated(
+        np.frombuffer(tally.ids, np.uint64), np.frombuffer(tally.texts, np.uint64)
+    )
+    return Survey(
+        sources=tuple(records),
+        snippets=tally.snippets,
+        rejected=rejects.count if rejects else 0,
+        superseded=superseded,
+        conflicts=conflicts,
+        avg_len=tally.tokens / max(1, tally.blocks),
+        blocks=tally.blocks,
+        sample=tuple(snippet for _, _, snippet in tally.sample),
+        deletions=len(tally.ids) - tally.snippets,
+        revived=revived,
+        skipped=frozenset(skipped),
+        known=sum(record.snippets for record in skipped.values()),
+    )
+
+
+def _number(snippet: Snippet) -> int:
+    """Return 32 bits that order the snippets of one id: version, then the date of revision."""
+    version, revised = revision(snippet)
+    return min(version, HIGHEST_VERSION) << 25 | int(revised.replace("-", "").ljust(8, "0"))
 
 
 def _draw(sample: list[tuple[int, int, Snippet]], candidate: tuple[int, int, Snippet]) -> None:
@@ -149,8 +222,15 @@ def estimate(manifest: Manifest, found: Survey, encode: EncodeSnippets, batch_si
     """Return what indexing all of it would take, by encoding and writing the sample into an embedded scratch index.
 
     The graph's time is that of 14,448 snippets on 2 cores; it matters little beside the encoding.
+
+    Raises
+    ------
+    BadInputError
+        If no snippet was found that the index has not taken in before.
     """
-    snippets, count = found.sample, found.snippets - len(found.superseded)
+    if not found.sample:
+        raise BadInputError(f"nothing is new in this corpus: index {manifest.name!r} has taken it in before")
+    snippets, count = found.sample, found.blocks - len(found.superseded)
     texts = [snippet.contents for snippet in snippets]
     encode(texts[:8])  # what is loaded and compiled at the first call is no part of the rate
     started = time.perf_counter()
@@ -184,16 +264,35 @@ def _hash64(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def _repeated(ids: np.ndarray, texts: np.ndarray) -> tuple[frozenset[int], frozenset[int]]:
-    """Return the places whose id comes again later, and those of them with another text than the last."""
+def _repeated(ids: np.ndarray, texts: np.ndarray) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
+    """Return the superseded, conflicting and revived places of a survey.
+
+    Of the changes of one id since its last deletion the one with the highest number wins, the last of equals; where
+    there is none since, the deletion does.
+
+    Parameters
+    ----------
+    ids, texts : of each change, as `_Tally` has them
+    """
     order = np.argsort(ids, kind="stable")
-    again = np.flatnonzero(ids[order][:-1] == ids[order][1:])
-    superseded = order[again]
-    last: dict[int, int] = {}
-    for place in order[again + 1]:
-        last[int(ids[place])] = int(texts[place])
-    conflicts = [place for place in superseded if int(texts[place]) != last[int(ids[place])]]
-    return frozenset(map(int, superseded)), frozenset(map(int, conflicts))
+    starts = np.flatnonzero(np.r_[True, ids[order][1:] != ids[order][:-1]])
+    ends = np.r_[starts[1:], len(order)]
+    superseded: set[int] = set()
+    conflicts: set[int] = set()
+    revived: set[int] = set()
+    for group in np.flatnonzero(ends - starts > 1):
+        places = order[starts[group] : ends[group]].tolist()
+        words = texts[places].tolist()
+        numbers = [word >> 32 for word in words]
+        deletion = max((place for place, number in enumerate(numbers) if number == DELETED), default=-1)
+        winner = max(range(deletion + 1, len(places)), key=lambda place: (numbers[place], place), default=deletion)
+        superseded.update(places[:winner] + places[winner + 1 :])
+        if winner > deletion >= 0:
+            revived.add(places[winner])
+        if numbers[winner] == UNDATED:
+            others = (place for place, number in enumerate(numbers) if number == UNDATED)
+            conflicts.update(places[place] for place in others if words[place] != words[winner])
+    return frozenset(superseded), frozenset(conflicts), frozenset(revived)
 
 
 def write_index(
@@ -204,6 +303,7 @@ def write_index(
     load_encoder: Callable[[], EncodeSnippets],
     on_progress: OnProgress,
     rejects: OnReject | None = None,
+    split: Splitter = WHOLE,
 ) -> IndexReport:
     """Bring the surveyed corpus into the index; what it holds unchanged is neither encoded nor written.
 
@@ -220,11 +320,11 @@ def write_index(
         # Under the lock, so that what another run wrote meanwhile is not overwritten.
         manifest = _still_fits(store.manifest(), manifest)
         store.save(replace(manifest, complete=False, updated=timestamp()))
-        writer = _Writer(index, load_encoder)
+        updater = Updater(index, load_encoder, split)
         for batch in _batches(_winners(sources, found, rejects), store.config.batch_size):
-            writer.write(batch)
+            updater.write(batch)
             on_progress(len(batch))
-        if writer.added or writer.updated or not manifest.complete:
+        if updater.added or updater.updated or updater.deleted or not manifest.complete:
             index.optimize()
         snippets = index.count()
         seconds = round(time.perf_counter() - started, 3)
@@ -233,9 +333,10 @@ def write_index(
         index.close()
     return IndexReport(
         name=manifest.name,
-        added=writer.added,
-        updated=writer.updated,
-        unchanged=writer.unchanged,
+        added=updater.added,
+        updated=updater.updated,
+        unchanged=updater.unchanged + found.known,
+        deleted=updater.deleted,
         rejected=found.rejected,
         duplicates=len(found.superseded),
         snippets=snippets,
@@ -248,52 +349,30 @@ def _still_fits(current: Manifest | None, planned: Manifest) -> Manifest:
     if current is None:
         return planned
     check_encoder(current, planned.encoder.sha256, planned.encoder.id)
-    if current.tokens != planned.tokens:
-        raise MismatchError(f"index {current.name!r} was made meanwhile, with other token vectors: run the same again")
+    if (current.tokens, current.blocks) != (planned.tokens, planned.blocks):
+        raise MismatchError(
+            f"index {current.name!r} was made meanwhile, with other token vectors or blocks: run the same again"
+        )
     return current
 
 
-class _Writer:
-    """Encodes and writes the snippets of a batch that the index does not hold as they are."""
-
-    def __init__(self, index: Index, load_encoder: Callable[[], EncodeSnippets]) -> None:
-        self._index = index
-        self._load_encoder = load_encoder
-        self._encode: EncodeSnippets | None = None
-        self.added = self.updated = self.unchanged = 0
-
-    def write(self, batch: Sequence[Snippet]) -> None:
-        """Bring one batch into the index."""
-        held = self._index.digests([snippet.id for snippet in batch])
-        todo = [snippet for snippet in batch if held.get(snippet.id) != snippet.digest]
-        if todo:
-            self._encode = self._encode or self._load_encoder()
-            self._index.upsert(todo, *self._encode([snippet.contents for snippet in todo]))
-        updated = sum(snippet.id in held for snippet in todo)
-        self.updated += updated
-        self.added += len(todo) - updated
-        self.unchanged += len(batch) - len(todo)
+def _winners(sources: Sequence[Source], found: Survey, rejects: OnReject | None) -> Iterator[Winner]:
+    """Yield the changes of all sources without those that another one takes the place of."""
+    changes = (change for source in sources if source not in found.skipped for change in read_changes(source, rejects))
+    for place, change in enumerate(changes):
+        if place in found.conflicts:
+            logger.warning("id %r comes again with other text; the later one wins", change.id)
+        if place not in found.superseded:
+            yield Winner(change, place in found.revived)
 
 
-def _winners(sources: Sequence[Source], found: Survey, rejects: OnReject | None) -> Iterator[Snippet]:
-    """Yield the snippets of all sources without those whose id comes again later."""
-    place = 0
-    for source in sources:
-        for snippet in read_snippets(source, rejects):
-            if place in found.conflicts:
-                logger.warning("id %r comes again with other text; the later one wins", snippet.id)
-            if place not in found.superseded:
-                yield snippet
-            place += 1
-
-
-def _batches(snippets: Iterator[Snippet], size: int) -> Iterator[list[Snippet]]:
-    while batch := list(islice(snippets, size)):
+def _batches(winners: Iterator[Winner], size: int) -> Iterator[list[Winner]]:
+    while batch := list(islice(winners, size)):
         yield batch
 
 
 def _finished(manifest: Manifest, found: Survey, snippets: int, seconds: float) -> Manifest:
-    """Return the manifest after a run; a source read again unchanged keeps one record."""
+    """Return the manifest after a run; a source read again unchanged keeps one record, in its first place."""
     sources = {(record.name, record.sha256): record for record in (*manifest.sources, *found.sources)}
     return replace(
         manifest,

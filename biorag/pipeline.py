@@ -70,6 +70,7 @@ class Stopwatch:
 class Retriever:
     """First-stage retrieval of `k_init` snippets by BM25, dense vectors or both, then reranking.
 
+    Of a document that was split into blocks the best one stands for it, under the document's id.
     `encoder` may be None where `config.mode` is "bm25"; `reranker` None switches reranking off.
     """
 
@@ -84,7 +85,11 @@ class Retriever:
         return self.search_all([query], limit, [where])[0]
 
     def search_all(
-        self, queries: Sequence[str], limit: int | None = None, wheres: Sequence[tuple[Condition, ...]] = ()
+        self,
+        queries: Sequence[str],
+        limit: int | None = None,
+        wheres: Sequence[tuple[Condition, ...]] = (),
+        retracted: bool = True,
     ) -> list[Ranking]:
         """Return the best `limit` (default `config.k`) hits of each query, every stage in one batch.
 
@@ -94,6 +99,7 @@ class Retriever:
         Parameters
         ----------
         wheres : the conditions of each query; empty for none
+        retracted : whether retracted articles may be among the hits
 
         Raises
         ------
@@ -106,19 +112,41 @@ class Retriever:
             _check_query(query)
         limit = limit or self._config.k
         watch = Stopwatch()
-        first = max(limit, self._config.k_init) if self._reranker else limit
-        candidates = self._first_stage(queries, first, wheres or [()] * len(queries), watch)
-        with watch.stage("fetch"):
-            snippets = self._index.fetch(sorted({scored.id for found in candidates for scored in found}))
+        candidates, snippets = self._candidates(queries, limit, wheres or [()] * len(queries), retracted, watch)
         if self._reranker and any(candidates):
             with watch.stage("rerank"):
                 candidates = self._rerank(self._reranker, queries, candidates, snippets)
         times = {stage: round(ms / max(1, len(queries)), 3) for stage, ms in watch.ms.items()}
         times["total"] = round(sum(times.values()), 3)
         return [
-            Ranking(query, _hits(found[:limit], snippets), dict(times))
+            Ranking(query, _hits(_by_document(found, snippets)[:limit], snippets), dict(times))
             for query, found in zip(queries, candidates, strict=True)
         ]
+
+    def _candidates(
+        self,
+        queries: Sequence[str],
+        limit: int,
+        wheres: Sequence[tuple[Condition, ...]],
+        retracted: bool,
+        watch: Stopwatch,
+    ) -> tuple[list[list[Scored]], dict[str, Snippet]]:
+        """Return the first stage's candidates and their snippets: of `limit` documents, if so many can be found."""
+        wanted = max(limit, self._config.k_init) if self._reranker else limit
+        while True:
+            found = self._first_stage(queries, wanted, wheres, watch)
+            with watch.stage("fetch"):
+                snippets = self._index.fetch(sorted({scored.id for ranking in found for scored in ranking}))
+            if not retracted:
+                snippets = {id: snippet for id, snippet in snippets.items() if not snippet.retracted}
+            kept = [[scored for scored in ranking if scored.id in snippets] for ranking in found]
+            # Blocks of one document and retracted articles take places that others may have.
+            if all(
+                len(ranking) < wanted or len(_by_document(some, snippets)) >= limit
+                for ranking, some in zip(found, kept, strict=True)
+            ):
+                return kept, snippets
+            wanted *= 2
 
     def _first_stage(
         self, queries: Sequence[str], limit: int, wheres: Sequence[tuple[Condition, ...]], watch: Stopwatch
@@ -204,8 +232,18 @@ def _check_query(query: str) -> None:
         raise UsageError("the query is empty: give some words to search for")
 
 
+def _by_document(found: list[Scored], snippets: dict[str, Snippet]) -> list[Scored]:
+    """Return the first of each document's blocks."""
+    first: dict[str, Scored] = {}
+    for scored in found:
+        first.setdefault(snippets[scored.id].document, scored)
+    return list(first.values())
+
+
 def _hits(found: list[Scored], snippets: dict[str, Snippet]) -> tuple[Hit, ...]:
-    return tuple(Hit(rank, snippets[id], score) for rank, (id, score) in enumerate(found, 1))
+    return tuple(
+        Hit(rank, replace(snippets[id], id=snippets[id].document), score) for rank, (id, score) in enumerate(found, 1)
+    )
 
 
 def _check_method(method: str) -> None:
@@ -241,7 +279,8 @@ class Answerer:
         """Return the evidence of each question, whose options the retriever never sees; None without a retriever."""
         if self._retriever is None:
             return [None] * len(questions)
-        return self._retriever.search_all([question.text for question in questions], wheres=wheres)
+        texts = [question.text for question in questions]
+        return self._retriever.search_all(texts, wheres=wheres, retracted=self._config.include_retracted)
 
     def answer_from(
         self,

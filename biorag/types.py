@@ -32,15 +32,42 @@ class Snippet:
     @property
     def contents(self) -> str:
         """Title and content in one text by MedRAG's rule: joined by ". ", or " " after `.`, `?` or `!`."""
-        if not self.title:
-            return self.content
+        if not self.title or not self.content:
+            return self.title or self.content
         return self.title + (" " if self.title.endswith((".", "?", "!")) else ". ") + self.content
+
+    @property
+    def document(self) -> str:
+        """The id of the document that this is a block of; its own id if it is a whole one."""
+        document = self.metadata.get("document")
+        if isinstance(document, str) and self.id == block_id(document, self.metadata.get("block")):
+            return document
+        return self.id
+
+    @property
+    def retracted(self) -> bool:
+        """Whether the corpus says that the article was retracted."""
+        return self.metadata.get("retracted") is True
 
     @property
     def digest(self) -> str:
         """SHA-256 (first 16 bytes, hex) of everything but the id: tells changed snippets from unchanged."""
         fields = [self.title, self.content, self.pmid, dict(self.metadata)]
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def block_id(document: str, block: object) -> str:
+    """Return the snippet id of a document's block, counted from 0."""
+    return f"{document}#{block}"
+
+
+class Deletion(NamedTuple):
+    """That a document is no more."""
+
+    id: str
+
+
+Change: TypeAlias = Snippet | Deletion
 
 
 class Scored(NamedTuple):
@@ -80,6 +107,7 @@ class Citation:
     title: str
     quote: str
     score: float
+    retracted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +285,9 @@ class Index(Protocol):
         vectors : (snippets, dimension)
         tokens : one (tokens, dim) array a snippet, for an index that keeps them
         """
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Remove snippets; unknown ids are passed over; durable when it returns."""
 
     def optimize(self) -> None:
         """Build the search structures; safe to repeat."""

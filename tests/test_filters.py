@@ -42,6 +42,16 @@ CASES = {
         Condition("retracted", "=", True, negated=True),
     ],
     'journal="The Lancet" AND  year=1': [Condition("journal", "=", "The Lancet"), Condition("year", "=", 1)],
+    "retracted": [Condition("retracted", "=", True)],
+    " not  retracted ": [Condition("retracted", "=", True, negated=True)],
+    "notes": [Condition("notes", "=", True)],
+    "mesh.major and year=1": [Condition("mesh.major", "=", True), Condition("year", "=", 1)],
+    'year>=2015 and type:"Randomized Controlled Trial" and mesh:Asthma and not retracted': [
+        Condition("year", ">=", 2015),
+        Condition("type", "=", "Randomized Controlled Trial"),
+        Condition("mesh", "=", "Asthma"),
+        Condition("retracted", "=", True, negated=True),
+    ],
     "year>=2000 and year<2010": [Condition("year", ">=", 2000), Condition("year", "<", 2010)],
 }
 
@@ -56,7 +66,11 @@ def test_grammar(text):
 REFUSED = {
     "": "cannot be read at ''",
     "   ": "cannot be read at",
-    "year": "cannot be read at 'year'",
+    "not": "cannot be read at 'not'",
+    "and": "cannot be read at 'and'",
+    "not not": "cannot be read at",
+    "retracted and": "cannot be read at",
+    "open access": "cannot be read at",
     "year=": "cannot be read at 'year='",
     "=2015": "cannot be read at '=2015'",
     "2015=year": "cannot be read at '2015=year'",

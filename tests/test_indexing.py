@@ -494,6 +494,7 @@ def test_survey_is_the_obvious_one(tmp_path_factory, files):
         superseded=frozenset(superseded),
         conflicts=frozenset(conflicts),
         avg_len=pytest.approx(mean),
+        blocks=len(flat),
     )
     assert rejects.count == bad == (len(rejects.path.read_text().splitlines()) if bad else 0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from biorag.benchmarks.significance import Paired, differences, paired
 from biorag.corpus.datasets import Dataset, Qrels, trec_rows
 from biorag.errors import BadInputError, MissingError
 from biorag.pipeline import Retriever
-from biorag.types import Condition, OnProgress
+from biorag.types import Condition, Hit, OnProgress
 
 DEPTH = 100
 BATCH = 32  # questions searched at once
@@ -87,18 +87,28 @@ def measure(dataset: Dataset, retriever: Retriever, where: tuple[Condition, ...]
     Questions go in batches, and each one's time is its share of its batch's. One for which nothing is found
     counts with zeros.
     """
+    judged = {id for found in dataset.qrels.values() for id in found}
     run: dict[str, list[str]] = {}
     stages: dict[str, list[float]] = {}
     for start in range(0, len(dataset.questions), BATCH):
         questions = dataset.questions[start : start + BATCH]
         rankings = retriever.search_all([question.text for question in questions], DEPTH, [where] * len(questions))
         for question, ranking in zip(questions, rankings, strict=True):
-            run[question.id] = [hit.snippet.id for hit in ranking.hits]
+            run[question.id] = _judged_ids(ranking.hits, judged)
             for stage, milliseconds in ranking.timings_ms.items():
                 stages.setdefault(stage, []).append(milliseconds)
         on_progress(len(questions))
     metrics, per_question = evaluate(dataset.qrels, run)
     return Measured(dataset, run, metrics, per_question, {stage: _summary(times) for stage, times in stages.items()})
+
+
+def _judged_ids(hits: Sequence[Hit], judged: Collection[str]) -> list[str]:
+    """Return the hits' ids; the PMID, where the judgements know that one alone."""
+    ids = (
+        str(hit.snippet.pmid) if hit.snippet.id not in judged and str(hit.snippet.pmid) in judged else hit.snippet.id
+        for hit in hits
+    )
+    return list(dict.fromkeys(ids))
 
 
 def evaluate(qrels: Qrels, run: Mapping[str, Sequence[str]]) -> tuple[dict[str, float], dict[str, dict[str, float]]]:

@@ -38,6 +38,8 @@ def search(
 
       biorag search "isoniazid neuropathy"
 
+      biorag search "inhaled steroids" --filter 'year>=2015 and type:"Randomized Controlled Trial" and not retracted'
+
       biorag search "GDF15 in inflammation" --name pubmed --mode bm25 --no-rerank -k 10 --json
     """
     config = options.configured(ctx)
@@ -74,11 +76,14 @@ def ask(
     k: options.K = None,
     where: options.Where = None,
     exclude_pmid: options.ExcludePmid = None,
+    include_retracted: options.IncludeRetracted = None,
     encoder: options.Encoder = None,
     qdrant: options.Qdrant = None,
     as_json: options.Json = False,
 ) -> None:
     """Answer a question from the evidence, with citations that were checked.
+
+    Articles that the corpus marks as retracted are no evidence unless --include-retracted is given.
 
     Examples:
 

@@ -56,6 +56,7 @@ RETRIEVAL_SETTINGS = (
     "interpolation",
     "k_init",
     "k",
+    "include_retracted",
 )
 
 
@@ -297,6 +298,7 @@ def mirage(
     k_init: options.KInit = None,
     k: options.K = None,
     where: options.Where = None,
+    include_retracted: options.IncludeRetracted = None,
     llm: options.Llm = None,
     llm_model: options.LlmModel = None,
     max_tokens: options.MaxTokens = None,

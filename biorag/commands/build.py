@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from biorag.config import ENCODER_TOKENS, NO_LLM, STARTER, Config
+from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.indexes.manifest import Manifest, TokenParameters, installed_versions
-from biorag.indexes.store import Store, check_encoder, check_settings
+from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings
 from biorag.models import ModelFiles, find_encoder, find_gguf, generator_key
 from biorag.network import is_server
 from biorag.pipeline import Retriever
@@ -141,6 +142,16 @@ def token_files(config: Config, manifest: Manifest | None, encoder: ModelFiles) 
 
 def _token_model(name: str, revision: str | None, encoder: ModelFiles) -> ModelFiles:
     return replace(encoder, id=ENCODER_TOKENS) if name == ENCODER_TOKENS else find_encoder(name, revision)
+
+
+def splitter(config: Config, files: ModelFiles, manifest: Manifest | None) -> Splitter:
+    """Return what splits long documents, counting by the encoder's tokenizer."""
+    blocks = blocks_of(config, manifest)
+    if blocks is None:
+        return WHOLE
+    from biorag.tokens import token_starts
+
+    return Splitter(blocks.tokens, blocks.overlap, token_starts(files))
 
 
 def snippet_encoders(

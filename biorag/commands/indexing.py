@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.build import encoder_files, snippet_encoders, token_files
+from biorag.commands.build import encoder_files, snippet_encoders, splitter, token_files
 from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.indexes.store import Store, check_settings, similarity_of
 
@@ -26,7 +26,9 @@ def index(
     ctx: typer.Context,
     corpus: Annotated[
         list[str],
-        typer.Argument(help="Files or folders of MedRAG or BEIR JSONL (.gz too), 'demo', or - for standard input."),
+        typer.Argument(
+            help="Files or folders of MedRAG or BEIR JSONL or PubMed XML (.gz too), 'demo', or - for standard input."
+        ),
     ],
     name: options.Name = None,
     encoder: options.Encoder = None,
@@ -47,6 +49,14 @@ def index(
     token_pooling: Annotated[
         int | None, options.option("token_pooling", "--token-pooling", help="Merge this many token vectors into one.")
     ] = None,
+    block_tokens: Annotated[
+        int | None,
+        options.option("block_tokens", "--block-tokens", help="Split longer snippets into blocks of so many tokens."),
+    ] = None,
+    block_overlap: Annotated[
+        int | None,
+        options.option("block_overlap", "--block-overlap", help="Tokens that two blocks share; else a fifth."),
+    ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Snippets written and made durable at once.")] = None,
     precision: Annotated[str | None, typer.Option(help="auto, fp32 or bf16.")] = None,
     on_bad_line: Annotated[str, typer.Option(help="stop, or skip: go on and write a rejects file.")] = "stop",
@@ -58,7 +68,8 @@ def index(
 ) -> None:
     """Index a corpus, or bring an index up to date with it.
 
-    What the index holds unchanged is skipped, so a run that was interrupted goes on where it stopped.
+    What the index holds unchanged is skipped, so a run that was interrupted goes on where it stopped. Of PubMed's
+    files the later ones replace and delete what the earlier ones brought; one that went in before changes nothing.
 
     Examples:
 
@@ -67,6 +78,8 @@ def index(
       biorag index pubmed/ --name pubmed --on-bad-line skip
 
       biorag index pubmed/ --name pubmed --store-tokens --token-pooling 2 --estimate
+
+      biorag index baseline/ updatefiles/ --name pubmed --block-tokens 300
 
       zcat corpus.jsonl.gz | biorag index - --name mine --json
     """
@@ -90,8 +103,9 @@ def index(
         sources = find_sources(corpus, Path(spool) / "standard-input")
         place = rejects or (Path(spool) if estimate_only else store.folder) / "rejects.jsonl"
         rejected = RejectsFile(place) if on_bad_line == "skip" else None
+        split = splitter(config, files, manifest)
         with show.progress("Checking", None) as advance:
-            found = survey(sources, rejected, advance)
+            found = survey(sources, rejected, advance, split, manifest.sources if manifest else ())
         held = similarity_of(config, manifest)
         encoders = cache(partial(snippet_encoders, config, files, token_model, held, manifest))
         if manifest is None:
@@ -99,10 +113,9 @@ def index(
         if estimate_only:
             _print_estimate(estimate(manifest, found, encoders(), config.batch_size), as_json)
             return
-        with show.progress("Indexing", found.snippets - len(found.superseded)) as advance:
-            report = write_index(
-                store, manifest, sources, found, encoders, advance, (lambda _: None) if rejected else None
-            )
+        passed = (lambda _: None) if rejected else None
+        with show.progress("Indexing", found.changes) as advance:
+            report = write_index(store, manifest, sources, found, encoders, advance, passed, split)
     if as_json:
         show.print_json(asdict(report))
     else:

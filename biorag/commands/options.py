@@ -59,13 +59,17 @@ Where = Annotated[
     list[str] | None,
     typer.Option(
         "--filter",
-        help="Condition on snippet fields, e.g. 'year>=2015 and not type=Review'. Repeatable.",
+        help="Condition on snippet fields, case as stored: 'year>=2015 and mesh:Asthma and not retracted'. Repeatable.",
         rich_help_panel=RETRIEVAL,
     ),
 ]
 ExcludePmid = Annotated[
     list[int] | None,
     typer.Option("--exclude-pmid", help="Leave this PubMed record out. Repeatable.", rich_help_panel=RETRIEVAL),
+]
+IncludeRetracted = Annotated[
+    bool | None,
+    option("include_retracted", "--include-retracted", help="Answer from retracted articles too.", panel=RETRIEVAL),
 ]
 Llm = Annotated[
     str | None,

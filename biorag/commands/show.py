@@ -24,9 +24,10 @@ from rich.table import Table
 from rich.text import Text
 
 from biorag.evidence import best_sentence, matches, terms
-from biorag.types import Answer, Hit, OnProgress
+from biorag.types import Answer, Citation, Hit, OnProgress
 
 QUIET_SECONDS = 30.0
+RETRACTED = "RETRACTED"
 PUBMED = "https://pubmed.ncbi.nlm.nih.gov"
 # Terminal escape sequences and other control characters, which a title must not be able to send.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -99,7 +100,17 @@ def hit_json(hit: Hit) -> dict[str, Any]:
         "title": snippet.title,
         "content": snippet.content,
         "score": round(hit.score, 6),
+        **_mark(snippet.retracted),
     }
+
+
+def _mark(retracted: bool) -> dict[str, bool]:
+    return {"retracted": True} if retracted else {}
+
+
+def _citation_json(citation: Citation) -> dict[str, Any]:
+    fields = {**asdict(citation), "score": round(citation.score, 6)}
+    return {**fields, **_mark(fields.pop("retracted"))}
 
 
 def answer_json(answer: Answer, models: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,7 +122,7 @@ def answer_json(answer: Answer, models: Mapping[str, Any]) -> dict[str, Any]:
         "choice": answer.choice,
         "reasoning": answer.reasoning,
         "relevant_context": answer.relevant_context,
-        "citations": [{**asdict(citation), "score": round(citation.score, 6)} for citation in answer.citations],
+        "citations": [_citation_json(citation) for citation in answer.citations],
         "hits": [hit_json(hit) for hit in answer.hits],
         "models": dict(models),
         "parsed": answer.parsed,
@@ -142,7 +153,7 @@ def _pmid(hit: Hit) -> Text:
 
 
 def _snippet(hit: Hit, target: set[str]) -> Text:
-    shown = Text()
+    shown = Text(f"{RETRACTED} " if hit.snippet.retracted else "", style="bold red")
     if hit.snippet.title:
         shown.append(clean(hit.snippet.title), style="bold").append("\n")
     sentence = Text(clean(best_sentence(hit.snippet.content, target)))
@@ -160,7 +171,9 @@ def answer(answer: Answer) -> None:
         out.print(Text("\nAnswer: none could be read from the model's reply", style="bold red"))
     for citation in answer.citations:
         source = f"PMID {citation.pmid}" if citation.pmid else citation.id
-        out.print(Text.assemble((f"[{citation.n}] ", "bold"), f"“{clean(citation.quote)}” ", (clean(source), "dim")))
+        mark = (f" {RETRACTED}" if citation.retracted else "", "bold red")
+        quoted = f"“{clean(citation.quote)}” "
+        out.print(Text.assemble((f"[{citation.n}] ", "bold"), quoted, (clean(source), "dim"), mark))
     if answer.hits:
         out.print()
         cited = frozenset(citation.n for citation in answer.citations)

@@ -1,4 +1,4 @@
-"""From lines to snippets: MedRAG and BEIR records, told apart by their keys, one bad line at a time."""
+"""From files to snippets: MedRAG and BEIR lines, told apart by their keys, and PubMed XML; one bad record at a time."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from biorag.corpus.sources import DamagedSourceError, Source, read_lines
+from biorag.corpus.sources import DamagedSourceError, Source, is_xml, read_lines
 from biorag.errors import BadInputError
 from biorag.text import is_whole
-from biorag.types import Snippet
+from biorag.types import Change, Deletion, Snippet
 
 PMID_KEYS = ("PMID", "pmid")
 MAX_DEPTH = 64
@@ -29,10 +29,15 @@ OnReject = Callable[[Reject], None]
 
 
 def read_snippets(source: Source, on_reject: OnReject | None = None) -> Iterator[Snippet]:
-    """Yield the snippets of one corpus file.
+    """Yield the snippets of one corpus file; see `read_changes`, whose deletions are left out."""
+    return (change for change in read_changes(source, on_reject) if not isinstance(change, Deletion))
 
-    A bad line raises, or goes to `on_reject` if one is given; so does the place where a file is damaged, and
-    there its reading ends.
+
+def read_changes(source: Source, on_reject: OnReject | None = None) -> Iterator[Change]:
+    """Yield the snippets of one corpus file and, from PubMed's update files, the deletions, in their order.
+
+    A bad line or record raises, or goes to `on_reject` if one is given; so does the place where a file is damaged,
+    and there its reading ends.
 
     Raises
     ------
@@ -40,15 +45,34 @@ def read_snippets(source: Source, on_reject: OnReject | None = None) -> Iterator
         Naming file, line and reason.
     """
     try:
-        for number, line in read_lines(source):
+        for number, record, parse in _records(source):
             try:
-                yield parse_snippet(line)
+                yield parse(record)
             except ValueError as error:
-                _reject(Reject(source.name, number, str(error), line[:2000].decode("utf-8", "replace")), on_reject)
+                _reject(Reject(source.name, number, str(error), _shown(record)), on_reject)
     except DamagedSourceError as error:
         if on_reject is None:
             raise
         on_reject(Reject(source.name, error.line, error.reason, "", damaged=True))
+
+
+def _records(source: Source) -> Iterator[tuple[int, Any, Callable[[Any], Change]]]:
+    """Yield each record's line, the record (a line, or an XML element) and what makes a change of it."""
+    if not is_xml(source):
+        yield from ((number, line, parse_snippet) for number, line in read_lines(source))
+        return
+    from biorag.corpus.pubmed import parse_record, read_records
+
+    yield from ((number, element, parse_record) for number, element in read_records(source))
+
+
+def _shown(record: Any) -> str:
+    """Return the first 2,000 bytes or characters of a record, for the rejects file."""
+    if isinstance(record, bytes):
+        return record[:2000].decode("utf-8", "replace")
+    from biorag.corpus.pubmed import source_text
+
+    return source_text(record)[:2000]
 
 
 def _reject(reject: Reject, on_reject: OnReject | None) -> None:

@@ -6,23 +6,28 @@ import gzip
 import shutil
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from biorag.errors import BadInputError, MissingError
 from biorag.files import sha256_of
 
 DEMO = "demo"
 STDIN = "-"
-SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
+XML_SUFFIXES = (".xml", ".xml.gz")
+SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz", *XML_SUFFIXES)
 BEIR_CORPUS = ("corpus.jsonl", "corpus.jsonl.gz")
 BEIR_QUERIES = ("queries.jsonl", "queries.jsonl.gz")
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+LFS_REASON = "a Git-LFS pointer, not the data: run 'git lfs pull' and try again"
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_LINE = 16 * 2**20
+CHUNK = 2**16
 
 
 class DamagedSourceError(BadInputError):
@@ -114,25 +119,59 @@ def read_lines(source: Source) -> Iterator[tuple[int, bytes]]:
         If the file is a Git-LFS pointer, a damaged or truncated gzip, has a line over 16 MiB, or cannot be read.
     """
     number = 0
+    with _faults_named(source, lambda: number + 1), _opened(source.path) as stream:
+        while line := stream.readline(MAX_LINE + 1):
+            number += 1
+            if len(line) > MAX_LINE:
+                raise DamagedSourceError(source.name, number, f"longer than {MAX_LINE >> 20} MiB")
+            if number == 1 and line.startswith(LFS_POINTER):
+                raise DamagedSourceError(source.name, 1, LFS_REASON)
+            if line.strip():
+                yield number, line.rstrip(b"\r\n")
+
+
+def is_xml(source: Source) -> bool:
+    """Return whether a file is to be read as XML, by its name or its first character.
+
+    Raises
+    ------
+    DamagedSourceError
+        If it cannot be read.
+    """
+    first = next(read_chunks(source), b"").removeprefix(BOM_UTF8).lstrip()
+    return first.startswith(b"<") or source.path.name.endswith(XML_SUFFIXES)
+
+
+def read_chunks(source: Source) -> Iterator[bytes]:
+    """Yield the bytes of a file, unzipped, in order.
+
+    Raises
+    ------
+    DamagedSourceError
+        If the file is a Git-LFS pointer, a damaged or truncated gzip, or cannot be read.
+    """
+    line = 1
+    with _faults_named(source, lambda: line), _opened(source.path) as stream:
+        while chunk := stream.read1(CHUNK):  # what comes before a damage in one read
+            if line == 1 and chunk.startswith(LFS_POINTER):
+                raise DamagedSourceError(source.name, 1, LFS_REASON)
+            yield chunk
+            line += chunk.count(b"\n")
+
+
+@contextmanager
+def _faults_named(source: Source, line: Callable[[], int]) -> Iterator[None]:
+    """Turn what reading a file raises into the error that names it and the line reached."""
     try:
-        with _opened(source.path) as stream:
-            while line := stream.readline(MAX_LINE + 1):
-                number += 1
-                if len(line) > MAX_LINE:
-                    raise DamagedSourceError(source.name, number, f"longer than {MAX_LINE >> 20} MiB")
-                if number == 1 and line.startswith(LFS_POINTER):
-                    reason = "a Git-LFS pointer, not the data: run 'git lfs pull' and try again"
-                    raise DamagedSourceError(source.name, 1, reason)
-                if line.strip():
-                    yield number, line.rstrip(b"\r\n")
+        yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         reason = f"damaged or truncated gzip ({error}): fetch the file again"
-        raise DamagedSourceError(source.name, number + 1, reason) from None
+        raise DamagedSourceError(source.name, line(), reason) from None
     except OSError as error:
-        raise DamagedSourceError(source.name, number + 1, f"cannot be read: {error.strerror or error}") from None
+        raise DamagedSourceError(source.name, line(), f"cannot be read: {error.strerror or error}") from None
 
 
-def _opened(path: Path) -> BinaryIO:
+def _opened(path: Path) -> BufferedReader | gzip.GzipFile:
     with path.open("rb") as stream:
         zipped = stream.read(2) == GZIP_MAGIC
-    return gzip.open(path, "rb") if zipped else path.open("rb")  # type: ignore[return-value]
+    return gzip.open(path, "rb") if zipped else path.open("rb")

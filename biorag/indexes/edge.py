@@ -128,6 +128,12 @@ class EdgeIndex:
             for snippet, point in zip(snippets, named, strict=True)
         ]
 
+    def delete(self, ids: Sequence[str]) -> None:
+        """Remove snippets and flush; durable when it returns."""
+        with _engine_errors():
+            self._shard.update(qe.UpdateOperation.delete_points([point_id(id) for id in ids]))
+            self._shard.flush()
+
     def optimize(self) -> None:
         """Build the HNSW graph and merge segments; blocks."""
         with _engine_errors():

@@ -52,19 +52,29 @@ class TokenParameters:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockParameters:
+    """How long documents are split: tokens of the encoder in a block, and how many of them two blocks share."""
+
+    tokens: int
+    overlap: int
+
+
+@dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """One corpus file that went in: as it lay on disk, and how many snippets it gave."""
+    """One corpus file that went in: as it lay on disk, and how many snippets and deletions it gave."""
 
     name: str
     sha256: str
     bytes: int
     snippets: int
+    deletions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """Everything that determines what an index answers.
 
+    `sources` stand in the order in which they went in: PubMed's later files change what its earlier ones said.
     `complete` is False from the first write of a run to its end: what a killed run leaves behind.
     `seconds` adds up the indexing runs.
     """
@@ -83,6 +93,7 @@ class Manifest:
     complete: bool = False
     versions: Mapping[str, str] | None = None
     tokens: TokenParameters | None = None
+    blocks: BlockParameters | None = None
     format: int = FORMAT
 
     def to_json(self) -> dict[str, Any]:
@@ -98,6 +109,7 @@ class Manifest:
             "quantized": self.quantized,
             "bm25": asdict(self.bm25),
             "tokens": asdict(self.tokens) if self.tokens else None,
+            "blocks": asdict(self.blocks) if self.blocks else None,
             "snippets": self.snippets,
             "sources": sorted(source.sha256 for source in self.sources),
         }
@@ -120,6 +132,7 @@ class Manifest:
                 "encoder": EncoderIdentity(**values["encoder"]),
                 "bm25": Bm25Parameters(**values["bm25"]),
                 "tokens": TokenParameters(**values["tokens"]) if values.get("tokens") else None,
+                "blocks": BlockParameters(**values["blocks"]) if values.get("blocks") else None,
                 "sources": tuple(SourceRecord(**record) for record in values["sources"]),
             }
             store = values["store"]

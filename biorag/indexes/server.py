@@ -189,6 +189,11 @@ class ServerIndex:
             for snippet, point in zip(snippets, named, strict=True)
         ]
 
+    def delete(self, ids: Sequence[str]) -> None:
+        """Remove snippets; acknowledged by the server when it returns."""
+        with server_errors():
+            self._client.delete(self._collection, models.PointIdsList(points=_point_ids(ids)), wait=True)
+
     def optimize(self) -> None:
         """Do nothing: a server optimizes by itself."""
 

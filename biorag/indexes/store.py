@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from biorag.config import Config
-from biorag.errors import MismatchError, MissingError
+from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.files import write_json
-from biorag.indexes.manifest import Bm25Parameters, Manifest, TokenParameters, installed_versions, read_manifest
+from biorag.indexes.manifest import (
+    BlockParameters,
+    Bm25Parameters,
+    Manifest,
+    TokenParameters,
+    installed_versions,
+    read_manifest,
+)
 from biorag.types import EncoderIdentity, Index
 
 EDGE, QDRANT = "edge", "qdrant"
@@ -88,6 +95,7 @@ class Store:
             updated=now,
             versions=installed_versions(),
             tokens=tokens,
+            blocks=blocks_of(config, None),
         )
 
     def open(self, manifest: Manifest, writable: bool = False) -> Index:
@@ -143,7 +151,7 @@ def check_settings(manifest: Manifest, config: Config) -> None:
     Raises
     ------
     MismatchError
-        If the similarity differs, or int8 copies are asked of an index that has none.
+        If the similarity or the blocks differ, or int8 copies are asked of an index that has none.
     """
     if config.quantize and not manifest.quantized:
         raise MismatchError(
@@ -154,11 +162,34 @@ def check_settings(manifest: Manifest, config: Config) -> None:
             f"index {manifest.name!r} was made for {manifest.similarity} similarity, not {config.similarity}: "
             "leave --similarity out, or index under another --name"
         )
+    if (config.block_tokens or config.block_overlap is not None) and blocks_of(config, None) != manifest.blocks:
+        held = manifest.blocks
+        made = f"--block-tokens {held.tokens} --block-overlap {held.overlap}" if held else "whole snippets"
+        raise MismatchError(
+            f"index {manifest.name!r} was made with {made}: leave --block-tokens and --block-overlap out, or index "
+            "under another --name"
+        )
 
 
 def similarity_of(config: Config, manifest: Manifest | None) -> str:
     """Return the similarity to encode for: the index's own, else the one asked for, else cosine."""
     return manifest.similarity if manifest else config.similarity or "cosine"
+
+
+def blocks_of(config: Config, manifest: Manifest | None) -> BlockParameters | None:
+    """Return how documents are split: as the index was made, else as asked, a fifth of a block shared unless told.
+
+    Raises
+    ------
+    UsageError
+        If blocks would share more than half of their tokens, or an overlap is asked of whole documents.
+    """
+    if manifest:
+        return manifest.blocks
+    tokens, overlap = config.block_tokens, config.block_overlap
+    if overlap is not None and overlap > tokens // 2:
+        raise UsageError(f"--block-overlap {overlap}: give at most half of --block-tokens, which is {tokens}")
+    return BlockParameters(tokens, tokens // 5 if overlap is None else overlap) if tokens else None
 
 
 def timestamp() -> str:

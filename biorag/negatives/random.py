@@ -32,7 +32,7 @@ class RandomNegatives:
         order = shuffled(self._ids, row_random(self._seed, row))
         while ids := list(islice(order, self._count)):
             snippets = self._index.fetch(ids)
-            yield from (Negative(id, snippets[id].contents, 0, None) for id in ids if id in snippets)
+            yield from (Negative(snippets[id].document, snippets[id].contents, 0, None) for id in ids if id in snippets)
 
 
 def shuffled(items: Sequence[str], random: Random) -> Iterator[str]:

@@ -11,7 +11,7 @@ from biorag.errors import BadInputError, UsageError
 from biorag.negatives.mining import Gold, as_negatives, eligible, ranking
 from biorag.pipeline import Retriever
 from biorag.train.rows import normalised
-from biorag.types import Hit, Index, Negative, TrainingRow
+from biorag.types import Hit, Index, Negative, TrainingRow, block_id
 
 DEEPEST = 10_000
 BATCH = 1024
@@ -81,7 +81,8 @@ def require_positives(index: Index, rows: Sequence[TrainingRow]) -> None:
     """
     known: set[str] = set()
     for ids in _batches({row.positive_id for row in rows} - {""}):
-        known.update(index.digests(ids))
+        found = index.digests([*ids, *(block_id(id, 0) for id in ids)])
+        known.update(id for id in ids if id in found or block_id(id, 0) in found)
     lost = [row for row in rows if row.positive_id not in known]
     texts = {normalised(row.positive) for row in lost}
     for ids in _batches(index.ids() if texts else ()):

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from biorag.errors import MismatchError
 from biorag.files import write_json
-from biorag.indexes.manifest import FORMAT, Bm25Parameters, Manifest, SourceRecord, installed_versions, read_manifest
+from biorag.indexes.manifest import (
+    FORMAT,
+    BlockParameters,
+    Bm25Parameters,
+    Manifest,
+    SourceRecord,
+    installed_versions,
+    read_manifest,
+)
 from biorag.types import EncoderIdentity
 
 MANIFEST = Manifest(
@@ -22,11 +30,12 @@ MANIFEST = Manifest(
     store={"kind": "qdrant", "url": "http://localhost:6333"},
     created="2026-01-01T00:00:00Z",
     updated="2026-01-02T00:00:00Z",
-    sources=(SourceRecord("naïve.jsonl", "a" * 64, 10, 2), SourceRecord("b.jsonl.gz", "b" * 64, 20, 3)),
+    sources=(SourceRecord("naïve.jsonl", "a" * 64, 10, 2), SourceRecord("b.jsonl.gz", "b" * 64, 20, 3, 4)),
     snippets=5,
     seconds=1.5,
     complete=True,
     versions={"biorag": "0.1.0"},
+    blocks=BlockParameters(300, 60),
 )
 REQUIRED = ["name", "encoder", "similarity", "quantized", "bm25", "store", "created", "updated", "sources"]
 
@@ -48,6 +57,7 @@ manifests = st.builds(
     seconds=st.floats(0, 1e9),
     complete=st.booleans(),
     versions=st.none() | st.dictionaries(texts, texts, max_size=2),
+    blocks=st.none() | st.builds(BlockParameters, st.integers(1, 1000), st.integers(0, 100)),
 )
 
 
@@ -64,14 +74,15 @@ def test_the_file_says_what_design_asks_for(tmp_path):
         "created": "2026-01-01T00:00:00Z",
         "updated": "2026-01-02T00:00:00Z",
         "sources": [
-            {"name": "naïve.jsonl", "sha256": "a" * 64, "bytes": 10, "snippets": 2},
-            {"name": "b.jsonl.gz", "sha256": "b" * 64, "bytes": 20, "snippets": 3},
+            {"name": "naïve.jsonl", "sha256": "a" * 64, "bytes": 10, "snippets": 2, "deletions": 0},
+            {"name": "b.jsonl.gz", "sha256": "b" * 64, "bytes": 20, "snippets": 3, "deletions": 4},
         ],
         "snippets": 5,
         "seconds": 1.5,
         "complete": True,
         "versions": {"biorag": "0.1.0"},
         "tokens": None,
+        "blocks": {"tokens": 300, "overlap": 60},
         "format": FORMAT,
     }
     assert set(values) == {field.name for field in fields(Manifest)}

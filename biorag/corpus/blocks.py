@@ -1,0 +1,95 @@
+"""Long documents as overlapping blocks, cut where sentences end if they can be."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from biorag.errors import BadInputError
+from biorag.evidence import sentence_starts
+from biorag.types import Snippet, block_id
+
+TokenStarts = Callable[[str], Sequence[int]]
+_BLOCK_ID = re.compile(r"#[0-9]+\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Splitter:
+    """Splits contents of more than `tokens` tokens (0 for none) into blocks that share up to `overlap` of them.
+
+    `starts` gives the places where the tokens of a text begin. Each block has the title besides.
+    """
+
+    tokens: int = 0
+    overlap: int = 0
+    starts: TokenStarts = lambda text: ()
+
+    def __call__(self, document: Snippet) -> list[Snippet]:
+        """Return a document's blocks, in order; itself where it is short enough.
+
+        Raises
+        ------
+        BadInputError
+            If its id could be a block's.
+        """
+        if not self.tokens:
+            return [document]
+        if _BLOCK_ID.search(document.id):
+            raise BadInputError(f"id {document.id!r} ends as a block's does: leave --block-tokens out, or rename it")
+        texts = cut(document.content, self.starts(document.content), self.tokens, self.overlap)
+        if len(texts) == 1:
+            return [document]
+        return [
+            replace(
+                document,
+                id=block_id(document.id, number),
+                content=text,
+                metadata={**document.metadata, "document": document.id, "block": number, "blocks": len(texts)},
+            )
+            for number, text in enumerate(texts)
+        ]
+
+
+WHOLE = Splitter()
+
+
+def cut(text: str, starts: Sequence[int], most: int, overlap: int) -> list[str]:
+    """Return the blocks of a text, of at most `most` tokens.
+
+    A block ends where a sentence of its second half does, else where a word does, else between any tokens; the next
+    one begins, within the `overlap` tokens before that, at a sentence, else at a word, else right there.
+
+    Parameters
+    ----------
+    starts : where each token begins, ascending
+    overlap : at most half of `most`
+    """
+    sentences = _tokens_at(starts, sentence_starts(text))
+    words = [place for place, start in enumerate(starts) if start and text[start - 1].isspace()]
+    blocks: list[str] = []
+    first = 0
+    while first + most < len(starts):
+        last, middle = first + most, first + most // 2
+        end = _latest(sentences, middle, last) or _latest(words, middle, last) or last
+        blocks.append(text[starts[first] if first else 0 : starts[end]].strip())
+        first = _earliest(sentences, end - overlap, end) or _earliest(words, end - overlap, end) or end
+    return [*blocks, text[starts[first] :] if first else text]
+
+
+def _tokens_at(starts: Sequence[int], places: Sequence[int]) -> list[int]:
+    """Return the first token at or after each place of the text."""
+    return sorted({bisect_left(starts, place) for place in places})
+
+
+def _latest(points: Sequence[int], low: int, high: int) -> int | None:
+    """Return the largest point above `low` and up to `high`."""
+    place = bisect_right(points, high) - 1
+    return points[place] if place >= 0 and points[place] > low else None
+
+
+def _earliest(points: Sequence[int], low: int, high: int) -> int | None:
+    """Return the smallest point from `low` to below `high`."""
+    place = bisect_left(points, low)
+    return points[place] if place < len(points) and points[place] < high else None

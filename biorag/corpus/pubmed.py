@@ -1,0 +1,268 @@
+"""PubMed's own XML: baseline and update files as a stream of snippets and deletions.
+
+A file is parsed piece by piece and each record is freed when the next is asked for, so memory stays flat. Nothing
+that a file names is loaded: the DOCTYPE line is passed over, a file that declares entities is refused.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from lxml import etree
+
+from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_chunks
+from biorag.types import Deletion, Snippet
+
+SETS, ARTICLE, BOOK, DELETIONS = "PubmedArticleSet", "PubmedArticle", "PubmedBookArticle", "DeleteCitation"
+MAX_RECORD = MAX_LINE
+HIGHEST_PMID = 10**12
+NOT_AVAILABLE = "[Not Available]."  # NLM's title where there is none in English
+NO_LABELS = ("", "UNLABELLED", "UNASSIGNED")
+RETRACTED = "Retracted Publication"
+# What a record says of notices about it: the type of the reference, and the metadata field of the notices' PMIDs.
+NOTICES = {
+    "RetractionIn": "retraction",
+    "RetractedandRepublishedIn": "retraction",
+    "ErratumIn": "errata",
+    "ExpressionOfConcernIn": "concern",
+}
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_RECORD_END = re.compile(rb"(?<=</PubmedArticle>)")
+_ESCAPE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
+_MEDLINE_DATE = re.compile(
+    r"\b(?P<year>[12][0-9]{3})\b(?:\s+(?P<month>[A-Za-z]{3})[a-z]*\b(?:\s+(?P<day>[0-9]{1,2})\b)?)?"
+)
+
+
+def read_records(source: Source) -> Iterator[tuple[int, Any]]:
+    """Yield line and element of each article, and of each PMID that is to be deleted, in the file's order.
+
+    An element is freed when the next one is asked for.
+
+    Raises
+    ------
+    DamagedSourceError
+        If the file is no PubMed XML, is not well formed or ends too early, declares entities, or has a record of
+        more than 16 MiB. What comes before the fault has been yielded.
+    """
+    parser = _parser()
+    line, size, checked = 1, 0, False
+    try:
+        for chunk in read_chunks(source):
+            # An error loses the piece it is in, so no record before it may be in the same one.
+            for piece in filter(None, _RECORD_END.split(chunk)):
+                size += len(piece)
+                parser.feed(piece)
+                for _, element in parser.read_events():
+                    if not checked:
+                        _check_root(source, element)
+                        checked = True
+                    line, size = element.sourceline, 0
+                    yield from _records(element)
+                    _free(element)
+                if size > MAX_RECORD:
+                    raise DamagedSourceError(source.name, line, f"a record of more than {MAX_RECORD >> 20} MiB")
+        _check_root(source, parser.close())
+    except etree.XMLSyntaxError as error:
+        reason = " ".join((error.msg or "").split()).rsplit(", line", 1)[0]
+        raise DamagedSourceError(
+            source.name, error.lineno or line, f"not well-formed XML ({reason}): fetch the file again"
+        ) from None
+
+
+def _parser() -> Any:
+    """Return a parser that loads nothing, expands no entity, and keeps libxml2's limits of depth and size."""
+    return etree.XMLPullParser(
+        events=("end",),
+        tag=(ARTICLE, BOOK, DELETIONS),
+        resolve_entities=False,
+        load_dtd=False,
+        dtd_validation=False,
+        attribute_defaults=False,
+        no_network=True,
+        huge_tree=False,
+        remove_comments=True,
+        remove_pis=True,
+    )
+
+
+def _check_root(source: Source, element: Any) -> None:
+    tree = element.getroottree()
+    declared = tree.docinfo.internalDTD
+    if declared is not None and next(iter(declared.iterentities()), None) is not None:
+        raise DamagedSourceError(source.name, 1, "declares entities, which no PubMed file does: it is not read")
+    if (root := tree.getroot()).tag not in (SETS, ARTICLE):
+        raise DamagedSourceError(source.name, root.sourceline, f"XML, but not PubMed's: its root is {root.tag!r:.60}")
+
+
+def _records(element: Any) -> Iterator[tuple[int, Any]]:
+    records = element.iterfind("PMID") if element.tag == DELETIONS else [element]
+    yield from ((record.sourceline, record) for record in records)
+
+
+def _free(element: Any) -> None:
+    """Drop a record that is done, and the white space before it."""
+    parent = element.getparent()
+    if parent is not None:
+        del parent[: parent.index(element) + 1]
+
+
+def source_text(element: Any) -> str:
+    """Return the XML of a record."""
+    text: str = etree.tostring(element, encoding="unicode", with_tail=False)
+    return text
+
+
+def parse_record(element: Any) -> Snippet | Deletion:
+    """Return the snippet of an article, or the deletion of a PMID of `DeleteCitation`.
+
+    Raises
+    ------
+    ValueError
+        With the reason, if there is no PMID, neither title nor abstract, or an undeclared entity.
+    """
+    if (entity := next(element.iter(etree.Entity), None)) is not None:
+        raise ValueError(f"the entity {entity.text!r:.60} is not declared")
+    if element.tag == "PMID":
+        return Deletion(str(_pmid(element)))
+    citation = element.find("MedlineCitation")
+    article = citation.find("Article") if citation is not None else None
+    if citation is None or article is None:
+        raise ValueError(f"{element.tag} has no MedlineCitation with an Article")
+    pmid, title, abstract = _pmid(citation.find("PMID")), _title(article), _abstract(article, citation)
+    if not title and not abstract:
+        raise ValueError(f"PMID {pmid} has neither title nor abstract")
+    return Snippet(
+        str(pmid), title, abstract, pmid, _metadata(element, citation, article) | {"abstract": bool(abstract)}
+    )
+
+
+def _metadata(element: Any, citation: Any, article: Any) -> dict[str, Any]:
+    """Return the fields that can be filtered on; those that the record does not have are left out."""
+    types = _texts(article.iterfind("PublicationTypeList/PublicationType"))
+    notices = _notices(citation)
+    date = _date(article.find("Journal/JournalIssue/PubDate")) or _date(article.find("ArticleDate"))
+    cited = citation.iterfind("CommentsCorrectionsList/CommentsCorrections[@RefType='Cites']/PMID")
+    listed = element.iterfind("PubmedData//Reference/ArticleIdList/ArticleId[@IdType='pubmed']")
+    fields: dict[str, Any] = {
+        "version": _version(citation.find("PMID")),
+        "revised": _date(citation.find("DateRevised")),
+        "journal": _text(article.find("Journal/Title")) or _text(citation.find("MedlineJournalInfo/MedlineTA")),
+        "year": int(date[:4]) if date else None,
+        "date": date,
+        "language": _texts(article.iterfind("Language")),
+        "type": types,
+        "mesh": _texts(citation.iterfind("MeshHeadingList/MeshHeading/DescriptorName")),
+        "references": _pmids([*listed, *cited]),
+        **notices,
+        "retracted": RETRACTED in types or "retraction" in notices,
+    }
+    return {name: value for name, value in fields.items() if value not in (None, "", [])}
+
+
+def _notices(citation: Any) -> dict[str, list[int | str]]:
+    """Return the notices about an article by kind: each one's PMID, else where it was published."""
+    found: dict[str, list[int | str]] = {}
+    for notice in citation.iterfind("CommentsCorrectionsList/CommentsCorrections"):
+        if name := NOTICES.get(notice.get("RefType", "")):
+            places = _pmids(notice.iterfind("PMID")) or _texts(notice.iterfind("RefSource"))
+            found.setdefault(name, []).extend(places)
+    return found
+
+
+def _title(article: Any) -> str:
+    title = _text(article.find("ArticleTitle"))
+    return title if title not in ("", NOT_AVAILABLE) else _text(article.find("VernacularTitle")) or title
+
+
+def _abstract(article: Any, citation: Any) -> str:
+    """Return the abstract; where there is none, another one (`OtherAbstract`), English before other languages."""
+    others = sorted(citation.iterfind("OtherAbstract"), key=lambda other: other.get("Language", "eng") != "eng")
+    return next(filter(None, map(_sections, [*article.iterfind("Abstract"), *others])), "")
+
+
+def _sections(abstract: Any) -> str:
+    """Return the sections in one text, each after its label as published; a copyright line is no section."""
+    return " ".join(filter(None, map(_section, abstract.iterfind("AbstractText"))))
+
+
+def _section(section: Any) -> str:
+    text = _text(section)
+    labels = (" ".join(section.get(name, "").split()).rstrip(": ") for name in ("Label", "NlmCategory"))
+    label = next((label for label in labels if label.upper() not in NO_LABELS), "")
+    return f"{label}: {text}" if label and text else text
+
+
+def _text(element: Any) -> str:
+    """Return an element's text without its markup, white space collapsed, what was escaped twice unescaped."""
+    if element is None:
+        return ""
+    pieces: list[str] = []
+    _collect(element, pieces)
+    return " ".join(_ESCAPE.sub(lambda escape: html.unescape(escape[0]), "".join(pieces)).split())
+
+
+def _collect(element: Any, pieces: list[str]) -> None:
+    pieces.append(element.text or "")
+    for child in element:
+        if child.tag in ("sub", "sup"):
+            # A line break before these is a formatter's, since they belong to the word before them.
+            before = pieces[-1].rstrip()
+            if pieces[-1].startswith("\n", len(before)):
+                pieces[-1] = before
+        _collect(child, pieces)
+        pieces.append(child.tail or "")
+
+
+def _texts(elements: Iterable[Any]) -> list[str]:
+    """Return the distinct texts, in order."""
+    return list(dict.fromkeys(filter(None, map(_text, elements))))
+
+
+def _pmids(elements: Iterable[Any]) -> list[int]:
+    """Return the distinct PMIDs, in order; publishers' lists of references hold other things too."""
+    return list(dict.fromkeys(int(text) for text in map(_text, elements) if _is_number(text)))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 12 and int(text) > 0
+
+
+def _pmid(element: Any) -> int:
+    text = _text(element)
+    if not _is_number(text):
+        raise ValueError(f"PMID {text!r:.60} is no positive whole number")
+    return int(text)
+
+
+def _version(element: Any) -> int:
+    text = element.get("Version", "1")
+    if not _is_number(text):
+        raise ValueError(f"PMID version {text!r:.60} is no positive whole number")
+    return int(text)
+
+
+def _date(element: Any) -> str:
+    """Return a date as far as it is given, YYYY, YYYY-MM or YYYY-MM-DD; of a span its beginning; "" for none."""
+    if element is None:
+        return ""
+    parts = (_text(element.find(name)) for name in ("Year", "Month", "Day"))
+    found = _MEDLINE_DATE.search(_text(element.find("MedlineDate")))
+    year, month, day = found.group("year", "month", "day") if found else parts
+    if not re.fullmatch("[12][0-9]{3}", year):
+        return ""
+    number = _month(month or "")
+    if not number:
+        return year
+    has_day = bool(day) and _is_number(day) and int(day) <= 31
+    return f"{year}-{number:02}" + (f"-{int(day):02}" if has_day else "")
+
+
+def _month(text: str) -> int:
+    """Return the number of a month given by number or English name; 0 for anything else."""
+    if _is_number(text):
+        return int(text) if int(text) <= len(MONTHS) else 0
+    return MONTHS.index(text[:3].lower()) + 1 if text[:3].lower() in MONTHS else 0

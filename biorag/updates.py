@@ -1,0 +1,101 @@
+"""Making changes in an index: what it does not hold as it should is removed, encoded and written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from biorag.corpus.blocks import Splitter
+from biorag.types import Change, Deletion, Encoded, Index, Snippet, block_id
+
+EncodeSnippets = Callable[[Sequence[str]], Encoded]
+_DATE = re.compile(r"([12][0-9]{3}(-[0-9]{2}){0,2})?")
+
+
+def revision(snippet: Snippet) -> tuple[int, str]:
+    """Return a PubMed record's version (from 1) and date of revision; 0 and "" of any other snippet."""
+    version, revised = snippet.metadata.get("version"), snippet.metadata.get("revised", "")
+    if snippet.document != str(snippet.pmid) or not isinstance(version, int) or not _DATE.fullmatch(str(revised)):
+        return 0, ""
+    return version, revised
+
+
+class Winner(NamedTuple):
+    """A change to be made; one that is `revived` counts whatever the index holds."""
+
+    change: Change
+    revived: bool
+
+
+class Updater:
+    """Makes the changes of a batch that the index does not hold as they are; counts documents."""
+
+    def __init__(self, index: Index, load_encoder: Callable[[], EncodeSnippets], split: Splitter) -> None:
+        self._index = index
+        self._load_encoder = load_encoder
+        self._encode: EncodeSnippets | None = None
+        self._split = split
+        self.added = self.updated = self.unchanged = self.deleted = 0
+
+    def write(self, batch: Sequence[Winner]) -> None:
+        """Bring one batch into the index.
+
+        What a document no longer has goes before what is new of it comes, and its first block, which tells how many
+        there are, goes last: so a run that was killed in between is put right by the next.
+        """
+        wanted = {change.id: [] if isinstance(change, Deletion) else self._split(change) for change, _ in batch}
+        ids = [
+            id for document, blocks in wanted.items() for id in (*self._first_ids(document), *(b.id for b in blocks))
+        ]
+        held = self._index.digests(list(dict.fromkeys(ids)))
+        changed = [winner for winner in batch if self._differs(winner.change.id, wanted[winner.change.id], held)]
+        firsts = self._firsts([winner.change.id for winner in changed], held)
+        changed = [winner for winner in changed if not _is_older(winner, firsts.get(winner.change.id, ()))]
+        self._remove([first for change, _ in changed for first in firsts.get(change.id, ())], wanted)
+        todo = [block for change, _ in changed for block in wanted[change.id] if held.get(block.id) != block.digest]
+        if todo:
+            self._encode = self._encode or self._load_encoder()
+            self._index.upsert(todo, *self._encode([block.contents for block in todo]))
+        for change, _ in changed:
+            self.deleted += isinstance(change, Deletion)
+            self.updated += isinstance(change, Snippet) and change.id in firsts
+            self.added += change.id not in firsts
+        snippets = sum(isinstance(change, Snippet) for change, _ in batch)
+        self.unchanged += snippets - sum(isinstance(change, Snippet) for change, _ in changed)
+
+    def _first_ids(self, document: str) -> list[str]:
+        """Return the ids that a document's first block can have: whole, or split."""
+        return [document, block_id(document, 0)] if self._split.tokens else [document]
+
+    def _differs(self, document: str, blocks: Sequence[Snippet], held: Mapping[str, str]) -> bool:
+        """Return whether the index holds a document otherwise than in these blocks."""
+        wanted = {block.id: block.digest for block in blocks}
+        return any(held.get(id) != wanted.get(id) for id in {*self._first_ids(document), *wanted})
+
+    def _firsts(self, documents: Sequence[str], held: Mapping[str, str]) -> dict[str, list[Snippet]]:
+        """Return what the index holds of documents as first block, or whole."""
+        ids = [id for document in documents for id in self._first_ids(document) if id in held]
+        firsts: dict[str, list[Snippet]] = {}
+        for snippet in (self._index.fetch(ids) if ids else {}).values():
+            firsts.setdefault(snippet.document, []).append(snippet)
+        return firsts
+
+    def _remove(self, firsts: Sequence[Snippet], wanted: Mapping[str, Sequence[Snippet]]) -> None:
+        """Remove what the documents of these first blocks no longer have."""
+        kept = {block.id for first in firsts for block in wanted[first.document]}
+        rest = (block_id(first.document, place) for first in firsts for place in range(1, _blocks_of(first)))
+        for ids in (rest, (first.id for first in firsts)):
+            if gone := [id for id in ids if id not in kept]:
+                self._index.delete(gone)
+
+
+def _blocks_of(first: Snippet) -> int:
+    return int(first.metadata["blocks"]) if first.id != first.document else 1
+
+
+def _is_older(winner: Winner, held: Iterable[Snippet]) -> bool:
+    """Return whether a record is older than the one that the index holds."""
+    if isinstance(winner.change, Deletion) or winner.revived or revision(winner.change) == (0, ""):
+        return False
+    return any(revision(snippet) > revision(winner.change) for snippet in held)

@@ -1,0 +1,376 @@
+"""PubMed XML: real and generated records field by field, and everything that is no PubMed XML."""
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from pubmed_records import HEAD, PIECES, article, deletions, file_of, record
+
+from biorag.corpus.readers import Reject, read_changes, read_snippets
+from biorag.corpus.sources import Source, find_sources
+from biorag.errors import BadInputError
+from biorag.types import Deletion, Snippet
+
+RECORDS = 2400
+
+
+def written(folder: Path, content: bytes, name: str = "pubmed25n0001.xml") -> Source:
+    path = folder / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return Source(name, path)
+
+
+def read(source: Source) -> tuple[list[Snippet | Deletion], list[Reject]]:
+    rejects: list[Reject] = []
+    return list(read_changes(source, rejects.append)), rejects
+
+
+# --- what a record comes to
+
+
+def test_the_real_record(shared_data):
+    path = shared_data / "pubmed-xml" / "pubmed-29768149.xml"
+    (found,) = read_changes(Source("real", path))
+    assert (found.id, found.pmid) == ("29768149", 29768149)
+    assert found.title == "Inhaled Combined Budesonide-Formoterol as Needed in Mild Asthma."
+    sections = ElementTree.parse(path).getroot().iterfind(".//AbstractText")
+    plain = " ".join(f"{each.get('Label')}: {' '.join(''.join(each.itertext()).split())}" for each in sections)
+    assert found.content == plain.replace("fast-acting β 2-agonist", "fast-acting β2-agonist")
+    assert found.content.startswith(
+        "BACKGROUND: In patients with mild asthma, as-needed use of an inhaled glucocorticoid"
+    )
+    assert found.metadata == {
+        "version": 1,
+        "revised": "2022-04-10",
+        "journal": "The New England journal of medicine",
+        "year": 2018,
+        "date": "2018-05-17",
+        "language": ["eng"],
+        "type": [
+            "Clinical Trial, Phase III",
+            "Comparative Study",
+            "Journal Article",
+            "Multicenter Study",
+            "Randomized Controlled Trial",
+            "Research Support, Non-U.S. Gov't",
+        ],
+        "mesh": [
+            "Administration, Inhalation",
+            "Adolescent",
+            "Adult",
+            "Aged",
+            "Asthma",
+            "Bronchodilator Agents",
+            "Budesonide",
+            "Child",
+            "Double-Blind Method",
+            "Drug Administration Schedule",
+            "Drug Combinations",
+            "Female",
+            "Forced Expiratory Volume",
+            "Formoterol Fumarate",
+            "Glucocorticoids",
+            "Humans",
+            "Maintenance Chemotherapy",
+            "Male",
+            "Medication Adherence",
+            "Middle Aged",
+            "Surveys and Questionnaires",
+            "Terbutaline",
+            "Young Adult",
+        ],
+        "retracted": False,
+        "abstract": True,
+    }
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", ["pubmed25n0001.xml", "pubmed25n0001.xml.gz", "no-suffix"])
+def test_generated_records_with_every_feature_are_read_exactly(tmp_path, name):
+    random = Random(name)
+    made = [record(random, pmid) for pmid in range(1, RECORDS // 3 + 1)]
+    removed = random.sample(range(1, 10**8), 50)
+    source = written(tmp_path, file_of(*(each.xml for each in made), deletions(*removed)), name)
+    found, rejects = read(source)
+    assert rejects == []
+    for each, change in zip(made, found, strict=False):
+        assert change == each.snippet
+    assert found[len(made) :] == [Deletion(str(pmid)) for pmid in removed]
+    joined = file_of(*(each.xml for each in made)).decode()
+    assert all(piece in joined for piece, _ in PIECES)
+    kinds = [set(each.snippet.metadata) for each in made]
+    for field in ("errata", "retraction", "concern", "references", "mesh", "revised", "year"):
+        assert any(field in kind for kind in kinds), f"{field} was never drawn"
+    assert (
+        {each.snippet.retracted for each in made}
+        == {each.snippet.metadata["abstract"] for each in made}
+        == {True, False}
+    )
+
+
+def test_a_record_without_an_abstract_is_its_title(tmp_path):
+    ((found,), rejects) = read(written(tmp_path, file_of(article(1, "A letter."))))
+    assert (found.title, found.content, found.contents, rejects) == ("A letter.", "", "A letter.", [])
+    assert found.metadata["abstract"] is False
+
+
+def test_a_single_record_without_a_set(tmp_path):
+    ((found,), rejects) = read(written(tmp_path, article(7, "Title.", "Text.").encode()))
+    assert (found.id, found.contents, rejects) == ("7", "Title. Text.", [])
+
+
+def test_xml_is_told_by_its_first_character_or_its_name(tmp_path):
+    content = b"\xef\xbb\xbf \n" + file_of(article(7, "Title."))[HEAD.index("<!") :]
+    assert [change.id for change in read(written(tmp_path, content, "update.txt"))[0]] == ["7"]
+    empty = read(written(tmp_path, b"", "empty.xml"))
+    assert [reject.damaged for reject in empty[1]] == [True]
+
+
+def test_snippets_alone_are_what_other_readers_get(tmp_path):
+    source = written(tmp_path, file_of(article(1, "One."), deletions(2), article(3, "Three.")))
+    assert [snippet.id for snippet in read_snippets(source)] == ["1", "3"]
+
+
+def test_a_folder_gives_its_xml_files_by_name(tmp_path):
+    for name in (
+        "pubmed25n0002.xml.gz",
+        "pubmed25n0010.xml.gz",
+        "pubmed25n0001.xml.gz",
+        "a.jsonl",
+        "x.md5",
+        "y.xml.gz.md5",
+    ):
+        (tmp_path / name).write_bytes(b"")
+    names = [Path(source.name).name for source in find_sources([str(tmp_path)], tmp_path / "spool")]
+    assert names == ["a.jsonl", "pubmed25n0001.xml.gz", "pubmed25n0002.xml.gz", "pubmed25n0010.xml.gz"]
+
+
+# --- bad records, one by one
+
+NO_PMID = article(1, "T").replace('<PMID Version="1">1</PMID>', "")
+NO_CITATION = "PubmedArticle has no MedlineCitation with an Article"
+BAD = {
+    NO_PMID: "PMID '' is no positive whole number",
+    article(0, "Zero"): "PMID '0' is no positive whole number",
+    article(1, "x").replace(">1<", ">" + "9" * 5000 + "<"): "is no positive whole number",
+    article(1, "x").replace(">1<", ">1.5<"): "PMID '1.5' is no positive whole number",
+    article(1, "x").replace(">1<", ">١<"): "is no positive whole number",
+    article(1, "x").replace('Version="1"', 'Version="first"'): "PMID version 'first' is no positive whole number",
+    article(1, ""): "PMID 1 has neither title nor abstract",
+    article(1, "a &nbsp; b"): "the entity '&nbsp;' is not declared",
+    "<PubmedArticle/>": NO_CITATION,
+    "<PubmedArticle><MedlineCitation/></PubmedArticle>": NO_CITATION,
+    "<PubmedBookArticle><BookDocument/></PubmedBookArticle>": NO_CITATION.replace("Article ", "BookArticle ", 1),
+    deletions(0): "PMID '0' is no positive whole number",
+}
+
+
+@pytest.mark.parametrize("bad", BAD, ids=BAD.values())
+def test_a_bad_record_is_one_reject_and_the_others_are_read(tmp_path, bad):
+    found, rejects = read(written(tmp_path, file_of(article(11, "Before."), bad, article(12, "After."), deletions(13))))
+    assert [change.id for change in found] == ["11", "12", "13"]
+    ((name, line, reason, text, damaged),) = rejects
+    assert (name, line, damaged) == ("pubmed25n0001.xml", 4, False)
+    assert BAD[bad] in reason
+    assert text.startswith(("<PubmedArticle", "<PubmedBookArticle", "<PMID")) and len(text) <= 2000
+
+
+def test_a_bad_record_stops_a_run_that_takes_no_rejects(tmp_path):
+    with pytest.raises(BadInputError, match="line 4: PMID 1 has neither title nor abstract"):
+        list(read_changes(written(tmp_path, file_of(article(11, "Before."), article(1, "")))))
+
+
+def test_a_line_beyond_16_bits_is_named(tmp_path):
+    _, rejects = read(written(tmp_path, file_of("\n" * 70_000, article(1, ""))))
+    assert rejects[0].line == 70_003
+
+
+# --- files that cannot be read on
+
+WHOLE = file_of(article(1, "One.", "x" * 100), article(2, "Two.", "y" * 100))
+
+
+def test_a_truncated_file_gives_what_came_before(tmp_path):
+    cut = WHOLE[: WHOLE.index(b"yyy")]
+    found, rejects = read(written(tmp_path, cut))
+    assert [change.id for change in found] == ["1"]
+    assert [(reject.damaged, reject.line) for reject in rejects] == [(True, 4)]
+    assert "not well-formed XML (Premature end of data" in rejects[0].reason
+
+
+def test_a_truncated_gzip_gives_what_came_before(tmp_path):
+    random = Random(1)
+    records = [article(pmid, "T", "".join(random.choices("abcdefgh ", k=2000))) for pmid in range(1, 400)]
+    zipped = gzip.compress(file_of(*records))
+    path = tmp_path / "cut.xml.gz"
+    path.write_bytes(zipped[: len(zipped) // 2])
+    found, rejects = read(Source("cut.xml.gz", path))
+    assert 100 < len(found) < 300
+    assert [change.id for change in found] == [str(pmid) for pmid in range(1, len(found) + 1)]
+    assert [reject.damaged for reject in rejects] == [True] and "truncated gzip" in rejects[0].reason
+
+
+BOMB = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 12))
+DAMAGED = {
+    "entity bomb": (
+        "<!DOCTYPE PubmedArticleSet "
+        f'[<!ENTITY e0 "ha">{BOMB}]><PubmedArticleSet>{article(1, "&e11;")}</PubmedArticleSet>',
+        "Maximum entity amplification factor exceeded",
+    ),
+    "bomb in an attribute": (
+        f'<!DOCTYPE PubmedArticleSet [<!ENTITY e0 "ha">{BOMB}]><PubmedArticleSet a="&e11;">{article(1, "x")}'
+        "</PubmedArticleSet>",
+        "Maximum entity amplification factor exceeded",
+    ),
+    "external entity": (
+        '<!DOCTYPE PubmedArticleSet [<!ENTITY f SYSTEM "file:///etc/passwd">]><PubmedArticleSet>'
+        f"{article(1, '&f;')}</PubmedArticleSet>",
+        "declares entities",
+    ),
+    "parameter entity": (
+        '<!DOCTYPE PubmedArticleSet [<!ENTITY % p SYSTEM "http://127.0.0.1:1/x.dtd">%p;]><PubmedArticleSet>'
+        f"{article(1, 'x')}</PubmedArticleSet>",
+        "declares entities",
+    ),
+    "unused entity": (
+        f'<!DOCTYPE PubmedArticleSet [<!ENTITY e "x">]><PubmedArticleSet>{article(1, "x")}</PubmedArticleSet>',
+        "declares entities",
+    ),
+    "other XML": ("<html><body>404</body></html>", "its root is 'html'"),
+    "other XML around records": (f"<html>{article(1, 'x')}</html>", "its root is 'html'"),
+    "HTML": ("<!DOCTYPE html><html><br></html>", "not well-formed XML"),
+    "nothing": ("", "not well-formed XML"),
+    "text after the end": (WHOLE.decode() + "more", "not well-formed XML"),
+    "NUL": (WHOLE.decode().replace("One.", "O\0ne."), "not well-formed XML"),
+    "control character": (WHOLE.decode().replace("One.", "O&#1;ne."), "not well-formed XML"),
+    "deep": (f"<PubmedArticleSet>{article(1, '<i>' * 400 + '</i>' * 400)}</PubmedArticleSet>", "not well-formed XML"),
+    "unknown encoding": ('<?xml version="1.0" encoding="klingon"?><PubmedArticleSet/>', "not well-formed XML"),
+    "long text": (f"<PubmedArticleSet>{article(1, 'x' * 11_000_000)}</PubmedArticleSet>", "not well-formed XML"),
+    "long record": (
+        f"<PubmedArticleSet>{article(1, '<i>ab</i>' * 2_000_000)}</PubmedArticleSet>",
+        "a record of more than 16 MiB",
+    ),
+    "nothing but comments": (f"<PubmedArticleSet>{'<!-- x -->' * 2_000_000}</PubmedArticleSet>", "more than 16 MiB"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_a_file_that_is_not_pubmed_s_is_refused_in_a_sentence(tmp_path, kind):
+    content, reason = DAMAGED[kind]
+    found, rejects = read(written(tmp_path, content.encode()))
+    assert [change.id for change in found] in ([], ["1", "2"]) and (kind == "text after the end" or not found)
+    assert [reject.damaged for reject in rejects] == [True]
+    assert reason in rejects[0].reason and "\n" not in rejects[0].reason and len(rejects[0].reason) < 250
+
+
+def test_invalid_utf8_is_damage(tmp_path):
+    found, rejects = read(written(tmp_path, WHOLE.replace(b"Two.", b"Tw\xff.")))
+    assert [change.id for change in found] == ["1"]
+    assert rejects[0].damaged and "not well-formed XML (Invalid bytes in character encoding" in rejects[0].reason
+
+
+def test_an_error_in_one_record_loses_none_before_it(tmp_path):
+    content = file_of(*(article(pmid, f"T{pmid}.") for pmid in range(1, 60))).replace(b"T50.", b"T50</x>")
+    found, rejects = read(written(tmp_path, content))
+    assert [change.id for change in found] == [str(pmid) for pmid in range(1, 50)]
+    assert [(reject.damaged, reject.line) for reject in rejects] == [(True, 52)]
+
+
+def test_a_record_in_wide_characters_is_read(tmp_path):
+    content = file_of(article(1, "Ähnlich.")).decode().replace("utf-8", "utf-16").encode("utf-16")
+    assert [change.title for change in read(written(tmp_path, content))[0]] == ["Ähnlich."]
+
+
+PEAK = """
+import resource, sys
+from pathlib import Path
+from biorag.corpus.pubmed import read_records
+from biorag.corpus.sources import Source
+count = sum(1 for _ in read_records(Source("x", Path(sys.argv[1]))))
+print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    def peak(records: int) -> int:
+        source = written(tmp_path, file_of(*(article(pmid, "T.", "word " * 400) for pmid in range(1, records + 1))))
+        done = subprocess.run(
+            [sys.executable, "-c", PEAK, str(source.path)], capture_output=True, text=True, check=True
+        )
+        count, kilobytes = map(int, done.stdout.split())
+        assert count == records
+        return kilobytes
+
+    assert peak(20_000) - peak(200) < 3_000, "a file of 47 MB takes 3 MB more than one of 0.5 MB"
+
+
+# --- whatever the bytes
+
+PARTS = [
+    b"<PubmedArticleSet>",
+    b"</PubmedArticleSet>",
+    b"<PubmedArticle>",
+    b"</PubmedArticle>",
+    b"<DeleteCitation>",
+    b"</DeleteCitation>",
+    b'<PMID Version="1">1</PMID>',
+    b'<PMID Version="">',
+    b"<MedlineCitation>",
+    b"</MedlineCitation>",
+    b"<Article><ArticleTitle>T</ArticleTitle></Article>",
+    b"<!DOCTYPE a [<!ENTITY b 'c'>]>",
+    b"&b;",
+    b"&#0;",
+    b"<![CDATA[",
+    b"]]>",
+    b"<!--",
+    b"\xff\xfe",
+    b"<x:y/>",
+]
+
+
+def survives(source: Source) -> None:
+    """Reading gives snippets, deletions and rejects, or raises one of our errors."""
+    found, rejects = read(source)
+    assert all(isinstance(change, Snippet | Deletion) for change in found)
+    assert all(isinstance(reject, Reject) and reject.reason for reject in rejects)
+    if rejects:
+        with pytest.raises(BadInputError):
+            list(read_changes(source))
+
+
+@settings(
+    derandomize=True, deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    content=st.binary(max_size=200)
+    | st.lists(st.sampled_from(PARTS) | st.binary(max_size=6), max_size=20).map(b"".join),
+    name=st.sampled_from(["a.xml", "a.txt"]),
+)
+@example(content=b"<", name="a.txt")
+def test_random_bytes_raise_nothing_but_our_errors(tmp_path, content, name):
+    path = tmp_path / name
+    path.write_bytes(content)
+    survives(Source(name, path))
+
+
+@settings(
+    derandomize=True, deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_mutated_records_raise_nothing_but_our_errors(tmp_path, data):
+    content = bytearray(file_of(record(Random(data.draw(st.integers(0, 50))), 5).xml, deletions(9)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(content) - 1))
+        width = data.draw(st.integers(0, 40))
+        content[place : place + width] = data.draw(st.binary(max_size=4) | st.sampled_from(PARTS))
+    zipped = data.draw(st.booleans())
+    path = tmp_path / "mutated.xml"
+    path.write_bytes(gzip.compress(bytes(content)) if zipped else bytes(content))
+    survives(Source("mutated.xml", path))
