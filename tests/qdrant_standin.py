@@ -49,6 +49,7 @@ class StandIn:
             ("POST", r"/collections/(\w[\w.-]*)/points", self._retrieve),
             ("POST", r"/collections/(\w[\w.-]*)/points/count", self._count),
             ("POST", r"/collections/(\w[\w.-]*)/points/scroll", self._scroll),
+            ("POST", r"/collections/(\w[\w.-]*)/points/delete", self._delete),
             ("POST", r"/collections/(\w[\w.-]*)/points/query/batch", self._query),
         ]
         for verb, pattern, route in routes:
@@ -90,6 +91,10 @@ class StandIn:
         what = {key: body[key] for key in ("limit", "offset", "with_payload") if key in body}
         records, after = self.engine.scroll(name, with_vectors=body.get("with_vector", False), **what)
         return {"points": [record.model_dump(mode="json") for record in records], "next_page_offset": after}
+
+    def _delete(self, name: str, body: Any) -> Any:
+        self.engine.delete(name, models.PointIdsList.model_validate(body))
+        return {"operation_id": 0, "status": "completed"}
 
     def _query(self, name: str, body: Any) -> Any:
         answers = self.engine.query_batch_points(name, QUERIES.validate_python(body["searches"]))

@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biorag.evidence import STOP_WORDS, best_sentence, find_quote, matches, sentences, support, terms, verify_citations
+from biorag.evidence import (
+    STOP_WORDS,
+    best_sentence,
+    find_quote,
+    matches,
+    sentence_starts,
+    sentences,
+    support,
+    terms,
+    verify_citations,
+)
 from biorag.prompts.parse import CitedNumber
 from biorag.types import Hit, Snippet
 
@@ -51,6 +61,8 @@ def test_sentences_by_hand(text, expected):
 @given(ANY_TEXT)
 def test_sentences_stand_verbatim_in_order_and_lose_no_word(text):
     end = 0
+    starts = sentence_starts(text.strip())
+    assert [text.strip()[start : start + 1] for start in starts] == [each[:1] for each in sentences(text)[1:]]
     for sentence in sentences(text):
         assert sentence.strip()
         start = text.find(sentence, end)

@@ -38,25 +38,26 @@ class Splitter:
             return [document]
         if _BLOCK_ID.search(document.id):
             raise BadInputError(f"id {document.id!r} ends as a block's does: leave --block-tokens out, or rename it")
-        texts = cut(document.content, self.starts(document.content), self.tokens, self.overlap)
-        if len(texts) == 1:
+        content = document.content
+        spans = cut(content, self.starts(content), self.tokens, self.overlap)
+        if len(spans) == 1:
             return [document]
         return [
             replace(
                 document,
                 id=block_id(document.id, number),
-                content=text,
-                metadata={**document.metadata, "document": document.id, "block": number, "blocks": len(texts)},
+                content=content[start:end].strip(),
+                metadata={**document.metadata, "document": document.id, "block": number, "blocks": len(spans)},
             )
-            for number, text in enumerate(texts)
+            for number, (start, end) in enumerate(spans)
         ]
 
 
 WHOLE = Splitter()
 
 
-def cut(text: str, starts: Sequence[int], most: int, overlap: int) -> list[str]:
-    """Return the blocks of a text, of at most `most` tokens.
+def cut(text: str, starts: Sequence[int], most: int, overlap: int) -> list[tuple[int, int]]:
+    """Return the spans (start, end) of a text's blocks, of at most `most` tokens; the whole text if it is no longer.
 
     A block ends where a sentence of its second half does, else where a word does, else between any tokens; the next
     one begins, within the `overlap` tokens before that, at a sentence, else at a word, else right there.
@@ -68,14 +69,15 @@ def cut(text: str, starts: Sequence[int], most: int, overlap: int) -> list[str]:
     """
     sentences = _tokens_at(starts, sentence_starts(text))
     words = [place for place, start in enumerate(starts) if start and text[start - 1].isspace()]
-    blocks: list[str] = []
-    first = 0
+    spans: list[tuple[int, int]] = []
+    first = begin = 0
     while first + most < len(starts):
         last, middle = first + most, first + most // 2
         end = _latest(sentences, middle, last) or _latest(words, middle, last) or last
-        blocks.append(text[starts[first] if first else 0 : starts[end]].strip())
+        spans.append((begin, starts[end]))
         first = _earliest(sentences, end - overlap, end) or _earliest(words, end - overlap, end) or end
-    return [*blocks, text[starts[first] :] if first else text]
+        begin = starts[first]
+    return [*spans, (begin, len(text))]
 
 
 def _tokens_at(starts: Sequence[int], places: Sequence[int]) -> list[int]:

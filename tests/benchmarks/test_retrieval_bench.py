@@ -6,6 +6,7 @@ import json
 import math
 import random
 import warnings
+from dataclasses import replace
 from itertools import pairwise
 
 import ir_measures
@@ -205,6 +206,16 @@ def test_measuring_asks_every_question_and_scores_its_ranking(dataset, retriever
         assert measured.per_question[question.id] == pytest.approx(slowly(QRELS[question.id], ranking), abs=1e-6)
     assert measured.per_question["q1"]["MRR@10"] == 1.0
     assert measured.per_question["q3"]["R@10"] == 0.5
+
+
+def test_judgements_may_name_pmids(dataset, retriever):
+    """The snippets s0, s1 … have the PMIDs 1000, 1001 …; an id that is judged itself is kept."""
+    judged = {"q1": {"s0": 1}, "q2": {"1000": 1, "1001": 2}, "q3": {"1006": 1}, "q4": {"1003": 1}}
+    names = {"s1": "1001", "s3": "1003", "s6": "1006"}
+    measured = measure(replace(dataset, qrels=judged), retriever, (), lambda *_: None)
+    for question in dataset.questions:
+        ranking = [hit.snippet.id for hit in retriever.search(question.text, DEPTH).hits]
+        assert measured.run[question.id] == [names.get(id, id) for id in ranking]
 
 
 def test_a_filter_that_leaves_nothing_gives_zeros(dataset, retriever):

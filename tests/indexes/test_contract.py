@@ -236,6 +236,23 @@ def test_upserting_again_is_idempotent(index, snippets):
 
 
 @pytest.mark.parametrize("optimized", [False, True])
+def test_a_deleted_snippet_is_gone_everywhere(index, snippets, optimized):
+    vectors = random_vectors(len(snippets))
+    if optimized:
+        index.optimize()
+    index.delete(["s3", "s5", "never there"])
+    kept = [snippet for snippet in snippets if snippet.id not in ("s3", "s5")]
+    assert (index.count(), sorted(index.ids())) == (10, sorted(snippet.id for snippet in kept))
+    assert index.fetch(["s3", "s4", "s5"]) == {"s4": snippets[4]}
+    assert index.digests(["s3", "s4"]) == {"s4": snippets[4].digest}
+    (near, named) = index.search([Probe(vectors[3], 12), Probe("metformin malaria", 12)])
+    assert {scored.id for scored in near} == {snippet.id for snippet in kept}
+    assert named == []
+    index.upsert([snippets[3]], vectors[3:4])
+    assert [scored.id for scored in index.search([Probe("metformin", 12)])[0]] == ["s3"]
+
+
+@pytest.mark.parametrize("optimized", [False, True])
 def test_a_changed_snippet_is_replaced_everywhere(index, snippets, optimized):
     vectors = random_vectors(len(snippets))
     changed = Snippet("s3", "Rosiglitazone", "Rosiglitazone raises insulin sensitivity.", None, {"year": 1900})

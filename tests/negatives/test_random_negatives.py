@@ -48,6 +48,15 @@ def test_a_text_that_stands_twice_in_the_corpus_is_drawn_once():
     assert sorted(one.text.lower() for one in found) == ["fever.", "pain."]
 
 
+def test_blocks_are_drawn_under_their_document_s_id():
+    fields = {"document": "d", "blocks": 3}
+    blocks = [Snippet(f"d#{n}", "", f"Fever {n}.", None, {**fields, "block": n}) for n in range(3)]
+    index = indexed([*blocks, Snippet("e", "", "Pain.")])
+    assert {one.id for one in RandomNegatives(index, 0, 9).window(row("why?"), NO_GOLD)} == {"d", "e"}
+    gold = Gold(frozenset({"d"}), frozenset())
+    assert [one.id for one in RandomNegatives(index, 0, 9).window(row("why?"), gold)] == ["e"]
+
+
 def test_draws_are_uniform_over_what_is_not_gold():
     snippets = corpus(10)
     kind = RandomNegatives(indexed(snippets), 0, 2)

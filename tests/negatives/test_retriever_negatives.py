@@ -9,7 +9,7 @@ from small_corpus import ENCODER, NO_GOLD, ScriptedRetriever, corpus, gold_of, i
 from biorag.errors import BadInputError, UsageError
 from biorag.negatives.retriever import RetrieverNegatives, most, parse_ranks, require_positives
 from biorag.pipeline import Retriever
-from biorag.types import TrainingRow
+from biorag.types import Snippet, TrainingRow
 
 SNIPPETS = corpus(80)
 INDEX = indexed(SNIPPETS)
@@ -136,6 +136,11 @@ def test_other_ranks_are_refused(text):
 def test_positives_may_be_in_the_index_by_id_or_by_text():
     text = SNIPPETS[3].contents
     require_positives(INDEX, [row("a?", "An older text.", "s01"), row("b?", text.upper()), row("c?", text, "gone")])
+
+
+def test_a_positive_in_blocks_is_known_by_its_document_s_id():
+    blocks = [Snippet(f"d#{n}", "", f"Fever {n}.", None, {"document": "d", "block": n, "blocks": 2}) for n in range(2)]
+    require_positives(indexed(blocks), [row("a?", "The whole text.", "d")])
 
 
 def test_positives_that_are_not_in_the_index_are_counted_and_the_first_is_named():

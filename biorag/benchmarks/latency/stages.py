@@ -19,7 +19,6 @@ from biorag.evidence import sentences
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Manifest
-from biorag.indexing import EncodeSnippets
 from biorag.pipeline import Answerer, Retriever, Stopwatch
 from biorag.types import (
     Encoder,
@@ -34,6 +33,7 @@ from biorag.types import (
     Snippet,
     Vectors,
 )
+from biorag.updates import EncodeSnippets
 
 MODES = ("bm25", "dense", "hybrid")
 FETCH = 1000  # snippets fetched at once
