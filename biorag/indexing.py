@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -133,21 +134,24 @@ class _Tally:
     ids: array[int] = field(default_factory=lambda: array("Q"))
     texts: array[int] = field(default_factory=lambda: array("Q"))
     snippets: int = 0
+    deletions: int = 0
     blocks: int = 0
     tokens: int = 0
     sample: list[tuple[int, int, Snippet]] = field(default_factory=list)
+    length_of: LengthCounter = field(default_factory=LengthCounter)
 
-    def add(self, change: Change, blocks: Sequence[Snippet], length_of: LengthCounter) -> None:
+    def add(self, change: Change, split: Splitter) -> None:
         """Count one change."""
         self.ids.append(_hash64(change.id))
         if isinstance(change, Deletion):
             self.texts.append(DELETED << 32)
+            self.deletions += 1
             return
         self.texts.append(_number(change) << 32 | _hash64(change.digest) >> 32)
         self.snippets += 1
-        for block in blocks:
+        for block in split(change):
             self.blocks += 1
-            self.tokens += length_of(block.contents)
+            self.tokens += self.length_of(block.contents)
             _draw(self.sample, (_hash64(block.id), self.blocks, block))
 
 
@@ -168,21 +172,25 @@ def survey(
     BadInputError
         At the first bad line, or if the corpus holds no snippet.
     """
-    length_of, tally = LengthCounter(), _Tally()
+    tally = _Tally()
     before = {record.sha256: record for record in taken}
     records: list[SourceRecord] = []
     skipped: dict[Source, SourceRecord] = {}
     for source in sources:
-        sha256 = source.sha256()
-        if sha256 in before and is_xml(source):
-            skipped[source] = before[sha256]
+        record = SourceRecord(source.name, source.sha256(), source.bytes, 0)
+        known = before.get(record.sha256)
+        if known and is_xml(source):
+            skipped[source] = known
+            # What is wrong with it is said again.
+            deque(read_changes(source, rejects) if known.rejected else (), maxlen=0)
             continue
-        snippets, changes = tally.snippets, len(tally.ids)
+        earlier = tally.snippets, tally.deletions, rejects.count if rejects else 0
         for change in read_changes(source, rejects):
-            tally.add(change, [] if isinstance(change, Deletion) else split(change), length_of)
+            tally.add(change, split)
             on_progress(1)
-        snippets, changes = tally.snippets - snippets, len(tally.ids) - changes
-        records.append(SourceRecord(source.name, sha256, source.bytes, snippets, changes - snippets))
+        counts = tally.snippets, tally.deletions, rejects.count if rejects else 0
+        snippets, deletions, rejected = (now - then for now, then in zip(counts, earlier, strict=True))
+        records.append(replace(record, snippets=snippets, deletions=deletions, rejected=rejected))
     if not (tally.ids or skipped) or not (tally.snippets or taken):
         raise BadInputError(f"the corpus {', '.join(source.name for source in sources)} holds no snippet")
     superseded, conflicts, revived = _repeated(
@@ -197,7 +205,7 @@ def survey(
         avg_len=tally.tokens / max(1, tally.blocks),
         blocks=tally.blocks,
         sample=tuple(snippet for _, _, snippet in tally.sample),
-        deletions=len(tally.ids) - tally.snippets,
+        deletions=tally.deletions,
         revived=revived,
         skipped=frozenset(skipped),
         known=sum(record.snippets for record in skipped.values()),

@@ -167,14 +167,18 @@ def test_an_overlap_of_more_than_half_is_refused(home, corpus):
 
 def test_a_damaged_file_stops_the_run_or_is_said_at_its_end(tmp_path, tiny_encoder):
     path = tmp_path / "cut.xml.gz"
-    whole = gzip.compress(file_of(*(article(pmid, f"Aspirin {pmid * 7919}.") for pmid in range(1, 3000))))
+    whole = gzip.compress(file_of(*(article(pmid, f"Aspirin {pmid * 7919}.") for pmid in range(1, 4000))))
     path.write_bytes(whole[: len(whole) // 2])
     stopped = invoke(tmp_path, "index", path, "--encoder", tiny_encoder)
     assert stopped.exit_code == 3 and "truncated gzip" in stopped.stderr
     assert not (tmp_path / "indexes").exists()
+    for count in ("added", "unchanged"):
+        skipped = invoke(tmp_path, "index", path, "--encoder", tiny_encoder, "--on-bad-line", "skip", "--json")
+        assert skipped.exit_code == 3 and "truncated gzip" in skipped.stderr, "the second time too"
+        assert json.loads(skipped.stdout)[count] > 1000
     bad = tmp_path / "bad.xml"
     bad.write_bytes(file_of(article(1, "Aspirin."), article(2, "")))
-    skipped = invoke(tmp_path, "index", bad, "--encoder", tiny_encoder, "--on-bad-line", "skip", "--json")
+    skipped = invoke(tmp_path, "index", bad, "--on-bad-line", "skip", "--json")
     assert done(skipped)["rejected"] == 1
     (row,) = map(json.loads, (tmp_path / "indexes" / "default" / "rejects.jsonl").read_text().splitlines())
     assert (row["line"], row["reason"]) == (4, "PMID 2 has neither title nor abstract")

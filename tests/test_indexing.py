@@ -486,8 +486,9 @@ def test_survey_is_the_obvious_one(tmp_path_factory, files):
                 hashlib.sha256(source.path.read_bytes()).hexdigest(),
                 source.path.stat().st_size,
                 len(lines),
+                rejected=len(read) - len(lines),
             )
-            for source, lines in zip(sources, good, strict=True)
+            for source, lines, read in zip(sources, good, files, strict=True)
         ),
         snippets=len(flat),
         rejected=bad,

@@ -110,7 +110,8 @@ def _mark(retracted: bool) -> dict[str, bool]:
 
 def _citation_json(citation: Citation) -> dict[str, Any]:
     fields = {**asdict(citation), "score": round(citation.score, 6)}
-    return {**fields, **_mark(fields.pop("retracted"))}
+    retracted = fields.pop("retracted")
+    return {**fields, **_mark(retracted)}
 
 
 def answer_json(answer: Answer, models: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,7 +154,9 @@ def _pmid(hit: Hit) -> Text:
 
 
 def _snippet(hit: Hit, target: set[str]) -> Text:
-    shown = Text(f"{RETRACTED} " if hit.snippet.retracted else "", style="bold red")
+    shown = Text()
+    if hit.snippet.retracted:
+        shown.append(f"{RETRACTED} ", style="bold red")
     if hit.snippet.title:
         shown.append(clean(hit.snippet.title), style="bold").append("\n")
     sentence = Text(clean(best_sentence(hit.snippet.content, target)))

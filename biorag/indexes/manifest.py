@@ -61,13 +61,14 @@ class BlockParameters:
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """One corpus file that went in: as it lay on disk, and how many snippets and deletions it gave."""
+    """One corpus file that went in: as it lay on disk, and how many snippets, deletions and rejects it gave."""
 
     name: str
     sha256: str
     bytes: int
     snippets: int
     deletions: int = 0
+    rejected: int = 0
 
 
 @dataclass(frozen=True, slots=True)

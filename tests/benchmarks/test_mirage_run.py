@@ -162,9 +162,9 @@ def test_the_retriever_never_sees_the_options(tmp_path, small_index, config):
     queries = []
 
     class Listening(Retriever):
-        def search_all(self, asked, limit=None, wheres=()):
+        def search_all(self, asked, limit=None, wheres=(), retracted=True):
             queries.extend(asked)
-            return super().search_all(asked, limit, wheres)
+            return super().search_all(asked, limit, wheres, retracted)
 
     answerer = Answerer(Listening(small_index, HashEncoder(), None, config), ScriptedGenerator(), config)
     answer_all(BENCHMARK, answerer, plan_in(tmp_path), nothing)
@@ -306,9 +306,9 @@ def test_the_same_questions_are_retrieved_together_however_often_a_run_is_interr
     batches = []
 
     class Listening(Retriever):
-        def search_all(self, asked, limit=None, wheres=()):
+        def search_all(self, asked, limit=None, wheres=(), retracted=True):
             batches.append(list(asked))
-            return super().search_all(asked, limit, wheres)
+            return super().search_all(asked, limit, wheres, retracted)
 
     texts = [f"Which drug has number {n}?" for n in range(5)]
     benchmark = {"medqa": [Question(f"q{n}", text, OPTIONS, "A") for n, text in enumerate(texts)]}
