@@ -108,6 +108,11 @@ class Config(BaseModel):
         """The folder of replies kept by `cache`; deleting it clears them."""
         return self.home / "cache" / "replies"
 
+    @property
+    def trials(self) -> Path:
+        """The folder that records which GGUF files were tried out and went well."""
+        return self.home / "cache" / "trials"
+
     def replace(self, **changes: Any) -> Config:
         """Return a checked copy with some settings changed; `lambda_` may be given as `lambda`."""
         return checked({**_spelled(self.model_dump()), **_spelled(changes)})

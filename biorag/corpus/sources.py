@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import io
 import shutil
 import sys
 import zlib
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from biorag.errors import BadInputError, MissingError
 from biorag.files import sha256_of
@@ -23,6 +26,21 @@ BEIR_QUERIES = ("queries.jsonl", "queries.jsonl.gz")
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_LINE = 16 * 2**20
+# A gzip bomb: JSON Lines and PubMed's XML shrink to a fifth to a twentieth, and a plain file has no such bounds.
+MAX_RATIO = 200
+RATIO_FROM = 64 * 2**20
+MAX_UNPACKED = 2**38
+# What begins a file that is no lines of text, and what it is.
+FOREIGN = {
+    GZIP_MAGIC: "gzip inside gzip: unpack it once",
+    b"PK\x03\x04": "a zip archive: unpack it",
+    b"BZh": "packed by bzip2: unpack it",
+    b"\x28\xb5\x2f\xfd": "packed by zstd: unpack it",
+    b"\xfd7zXZ\x00": "packed by xz: unpack it",
+    BOM_UTF16_LE: "UTF-16: convert it to UTF-8",
+    BOM_UTF16_BE: "UTF-16: convert it to UTF-8",
+    LFS_POINTER: "a Git-LFS pointer, not the data: run 'git lfs pull' and try again",
+}
 
 
 class DamagedSourceError(BadInputError):
@@ -34,12 +52,35 @@ class DamagedSourceError(BadInputError):
         self.reason = reason
 
 
+class ChangedSourceError(BadInputError):
+    """A corpus file that is not what it was when the run found it."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(f"{source} was changed during this run: run the same again when it is at rest")
+
+
+class FileState(NamedTuple):
+    """What tells that a file was written to or replaced."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One corpus file under the name the user knows it by."""
+    """One corpus file under the name the user knows it by.
+
+    A corpus is read more than once, so every reading is held to the state in which the file was found.
+    """
 
     name: str
     path: Path
+    _found: FileState | None = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_found", _state(self.path))
 
     @property
     def bytes(self) -> int:
@@ -49,6 +90,20 @@ class Source:
     def sha256(self) -> str:
         """Hash of the file as it lies on disk."""
         return sha256_of(self.path)
+
+    def check_unchanged(self) -> None:
+        """Raise `ChangedSourceError` if the file was written to, replaced or removed since it was found."""
+        if self._found is None or _state(self.path) != self._found:
+            raise ChangedSourceError(self.name)
+
+
+def _state(path: Path) -> FileState | None:
+    """Return a file's state; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return FileState(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def find_sources(names: Sequence[str], spool: Path) -> list[Source]:
@@ -74,6 +129,8 @@ def find_sources(names: Sequence[str], spool: Path) -> list[Source]:
             sources.extend(_folder(path))
         elif name == DEMO:
             sources.append(Source(DEMO, demo_file("snippets.jsonl")))
+        elif name and path.exists():
+            raise MissingError(f"corpus {name!r} is a pipe or a device, not a file: send its content to - instead")
         else:
             raise MissingError(f"corpus {name!r} is not there: name a file, a folder, 'demo', or - for standard input")
     return sources
@@ -106,25 +163,29 @@ def _spooled(spool: Path) -> Source:
 
 
 def read_lines(source: Source) -> Iterator[tuple[int, bytes]]:
-    """Yield `(line number from 1, line)` without line ends; blank lines are passed over.
+    """Yield `(line number from 1, line)` without line ends and byte order mark; blank lines are passed over.
 
     Raises
     ------
     DamagedSourceError
-        If the file is a Git-LFS pointer, a damaged or truncated gzip, has a line over 16 MiB, or cannot be read.
+        If the file is a Git-LFS pointer or another format, a damaged or truncated gzip or a gzip bomb, has a line
+        over 16 MiB, or cannot be read.
+    ChangedSourceError
+        If it is not as it was when it was found.
     """
     number = 0
     try:
-        with _opened(source.path) as stream:
+        with opened(source) as stream:
             while line := stream.readline(MAX_LINE + 1):
                 number += 1
                 if len(line) > MAX_LINE:
                     raise DamagedSourceError(source.name, number, f"longer than {MAX_LINE >> 20} MiB")
-                if number == 1 and line.startswith(LFS_POINTER):
-                    reason = "a Git-LFS pointer, not the data: run 'git lfs pull' and try again"
-                    raise DamagedSourceError(source.name, 1, reason)
+                if number == 1:
+                    line = _first_line(source, line)
                 if line.strip():
                     yield number, line.rstrip(b"\r\n")
+    except UnpackedTooFarError as error:
+        raise DamagedSourceError(source.name, number + 1, str(error)) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         reason = f"damaged or truncated gzip ({error}): fetch the file again"
         raise DamagedSourceError(source.name, number + 1, reason) from None
@@ -132,7 +193,55 @@ def read_lines(source: Source) -> Iterator[tuple[int, bytes]]:
         raise DamagedSourceError(source.name, number + 1, f"cannot be read: {error.strerror or error}") from None
 
 
-def _opened(path: Path) -> BinaryIO:
-    with path.open("rb") as stream:
-        zipped = stream.read(2) == GZIP_MAGIC
-    return gzip.open(path, "rb") if zipped else path.open("rb")  # type: ignore[return-value]
+def _first_line(source: Source, line: bytes) -> bytes:
+    for beginning, what in FOREIGN.items():
+        if line.startswith(beginning):
+            raise DamagedSourceError(source.name, 1, what)
+    return line.removeprefix(BOM_UTF8)
+
+
+@contextmanager
+def opened(source: Source) -> Iterator[BinaryIO]:
+    """Open a source's bytes, unpacked within bounds if it is gzip; it must be unchanged before and after.
+
+    Raises
+    ------
+    ChangedSourceError
+        If it is not.
+    UnpackedTooFarError
+        From reading, at a gzip bomb.
+    """
+    source.check_unchanged()
+    with source.path.open("rb") as stream:
+        zipped = stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+        stream.seek(0)
+        yield io.BufferedReader(_Unpacked(stream), 2**20) if zipped else stream
+    source.check_unchanged()
+
+
+class UnpackedTooFarError(Exception):
+    """A gzip whose content is larger, or grows faster, than any corpus does."""
+
+
+class _Unpacked(io.RawIOBase):
+    """The content of a gzip, up to `MAX_UNPACKED` bytes and, from `RATIO_FROM` on, `MAX_RATIO` times what was read."""
+
+    def __init__(self, packed: BinaryIO) -> None:
+        self._packed = packed
+        self._gzip = gzip.GzipFile(fileobj=packed)
+        self._bytes = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        content = self._gzip.read1(len(buffer))  # one step, so that what precedes a damaged place is not lost
+        buffer[: len(content)] = content
+        self._bytes += len(content)
+        if self._bytes > MAX_UNPACKED:
+            raise UnpackedTooFarError(f"a gzip of more than {MAX_UNPACKED >> 30} GiB: unpack it, or split it")
+        if self._bytes > max(RATIO_FROM, MAX_RATIO * self._packed.tell()):
+            raise UnpackedTooFarError(
+                f"a gzip that unpacks to over {MAX_RATIO} times its size, as a bomb does: unpack it if it is meant"
+            )
+        return len(content)

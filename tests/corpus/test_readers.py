@@ -19,6 +19,7 @@ GOOD = b'{"id": "g%d", "title": "T", "content": "good", "contents": "T. good", "
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22e\nsize 12345\n"
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
+ids = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Zl", "Zp"]), min_size=1, max_size=20)
 scalars = (
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 )
@@ -29,7 +30,7 @@ json_values = st.recursive(
 )
 snippets = st.builds(
     Snippet,
-    id=texts.filter(bool),
+    id=ids,
     title=texts,
     content=texts.filter(str.strip),
     pmid=st.none() | st.integers(1, 2**53 - 1),
@@ -178,6 +179,13 @@ BAD_LINES = {
     "NaN": (b'{"id": "a", "content": "Text", "x": NaN}', "NaN or infinite"),
     "infinity": (b'{"id": "a", "content": "Text", "x": {"y": [-Infinity]}}', "NaN or infinite"),
     "overflowing float": (b'{"id": "a", "content": "Text", "x": 1e999}', "NaN or infinite"),
+    "a field twice": (b'{"id": "a", "content": "Text", "id": "b"}', "the field 'id' comes twice"),
+    "an inner field twice": (b'{"id": "a", "content": "Text", "x": {"y": 1, "y": 1}}', "the field 'y' comes twice"),
+    "number of 5000 digits": (b'{"id": "a", "content": "Text", "x": ' + b"9" * 5000 + b"}", "beyond 64 bits"),
+    "NUL in id": (b'{"id": "a\\u0000b", "content": "Text"}', "'id' has a control character"),
+    "line feed in id": (b'{"_id": "a\\nb", "text": "Text"}', "'_id' has a control character"),
+    "escape sequence in id": (b'{"id": "\\u001b[2J", "content": "Text"}', "'id' has a control character"),
+    "id of 1025 characters": (b'{"id": "' + b"a" * 1025 + b'", "content": "Text"}', "'id' is longer than 1,024"),
     "surrogate in id": (b'{"id": "\\ud800", "content": "Text"}', "'id' has an unpaired surrogate"),
     "surrogate in title": (b'{"id": "a", "title": "\\udc00", "content": "Text"}', "'title' has an unpaired surrogate"),
     "surrogate in text": (b'{"_id": "a", "text": "T \\ud83d T"}', "'text' has an unpaired surrogate"),
