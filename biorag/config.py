@@ -196,7 +196,7 @@ def _from_file(file: Path | None) -> dict[str, Any]:
         raise MissingError(f"configuration file {file} is not there")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"configuration file {path} is no TOML: {error}") from None
 
 

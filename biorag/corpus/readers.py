@@ -15,6 +15,7 @@ PMID_KEYS = ("PMID", "pmid")
 MAX_DEPTH = 64
 MAX_DIGITS = 4000  # Python itself refuses to read more
 LONGEST_ID = 1024
+LONGEST_TEXT = 2**20
 
 
 class Reject(NamedTuple):
@@ -166,6 +167,8 @@ def _text(record: Mapping[str, Any], key: str) -> str:
         return ""
     if not isinstance(value, str):
         raise ValueError(f"{key!r} is {type(value).__name__}, not a string")
+    if len(value) > LONGEST_TEXT:
+        raise ValueError(f"{key!r} is longer than {LONGEST_TEXT:,} characters: split it")
     return _encodable(key, value)
 
 

@@ -28,7 +28,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 MAX_LINE = 16 * 2**20
 # A gzip bomb: JSON Lines and PubMed's XML shrink to a fifth to a twentieth, and a plain file has no such bounds.
 MAX_RATIO = 200
-RATIO_FROM = 64 * 2**20
+RATIO_FROM = 4 * 2**20
 MAX_UNPACKED = 2**38
 # What begins a file that is no lines of text, and what it is.
 FOREIGN = {

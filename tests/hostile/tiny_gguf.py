@@ -22,7 +22,7 @@ class Typed(NamedTuple):
     value: Any
 
 
-class TinyTensor(NamedTuple):
+class Tensor(NamedTuple):
     """A tensor as the header has it; `offset` None for the next free place."""
 
     shape: tuple[int, ...]
@@ -36,7 +36,7 @@ class TinyGguf:
     """A file in parts; `tensor_count` and `key_count` are what the header says, if not the truth."""
 
     metadata: dict[str, Typed]
-    tensors: dict[str, TinyTensor]
+    tensors: dict[str, Tensor]
     magic: bytes = b"GGUF"
     version: int = 3
     tensor_count: int | None = None
@@ -49,7 +49,7 @@ class TinyGguf:
         merged = {**self.metadata, **named}
         return replace(self, metadata={key: value for key, value in merged.items() if value is not None})
 
-    def shaped(self, name: str, tensor: TinyTensor | None) -> TinyGguf:
+    def shaped(self, name: str, tensor: Tensor | None) -> TinyGguf:
         """Return it with one tensor changed, or left out where None."""
         merged = {**self.tensors, name: tensor}
         return replace(self, tensors={key: value for key, value in merged.items() if value is not None})
@@ -135,6 +135,6 @@ def tiny_llama() -> TinyGguf:
         **dict.fromkeys(("ffn_gate", "ffn_up"), (WIDTH, FORWARD)),
         "ffn_down": (FORWARD, WIDTH),
     }
-    tensors = {"token_embd.weight": TinyTensor((WIDTH, len(tokens))), "output_norm.weight": TinyTensor((WIDTH,))}
-    tensors |= {f"blk.0.{name}.weight": TinyTensor(shape) for name, shape in block.items()}
+    tensors = {"token_embd.weight": Tensor((WIDTH, len(tokens))), "output_norm.weight": Tensor((WIDTH,))}
+    tensors |= {f"blk.0.{name}.weight": Tensor(shape) for name, shape in block.items()}
     return TinyGguf(metadata, tensors)
