@@ -25,7 +25,7 @@ from typing import Any
 from biorag.benchmarks.mirage.questions import load_benchmark
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import Source
-from biorag.files import write_json
+from biorag.files import write_json, write_text
 from biorag.prompts.template import Template, load_template, render_documents
 from biorag.types import Generator, Prompt, Question, Snippet
 
@@ -143,20 +143,18 @@ def sample(benchmark: Path, corpus: Path, limit: int, seed: int) -> list[tuple[Q
 
 def run(pairs: Sequence[tuple[Question, Snippet]], generator: Generator, out: Path) -> list[Trial]:
     """Ask what is not answered yet; each question's answers are kept as it ends."""
-    out.mkdir(parents=True, exist_ok=True)
-    kept = {one.id: one for one in _kept(out / "answers.jsonl")}
-    with (out / "answers.jsonl").open("a", encoding="utf-8") as log:
+    log = out / "answers.jsonl"
+    lines = log.read_text(encoding="utf-8").splitlines(keepends=True) if log.is_file() else []
+    whole = [line for line in lines if line.endswith("\n")]
+    write_text(log, "".join(whole))  # without a line that a kill has torn
+    kept = {one.id: one for one in (Trial(**json.loads(line)) for line in whole)}
+    with log.open("a", encoding="utf-8") as stream:
         for place, (question, snippet) in enumerate(pairs):
             if question.id not in kept:
                 kept[question.id] = trial(generator, question, snippet, list(STYLES)[place % len(STYLES)])
-                log.write(json.dumps(asdict(kept[question.id])) + "\n")
-                log.flush()
+                stream.write(json.dumps(asdict(kept[question.id])) + "\n")
+                stream.flush()
     return [kept[question.id] for question, _ in pairs]
-
-
-def _kept(log: Path) -> list[Trial]:
-    lines = log.read_text(encoding="utf-8").splitlines(keepends=True) if log.is_file() else []
-    return [Trial(**json.loads(line)) for line in lines if line.endswith("\n")]
 
 
 def main() -> None:
