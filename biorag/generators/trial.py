@@ -88,7 +88,7 @@ def _trial(path: Path, answer: Connection) -> None:
         said = str(error)
     except Exception as error:  # whatever a library raises at a damaged model
         said = f"{path} is no GGUF model that can be used ({type(error).__name__}: {error}): fetch the file again"
-    answer.send(said)
+    answer.send(said[:2000])
 
 
 def _render(path: Path) -> None:
