@@ -212,10 +212,14 @@ def opened(source: Source) -> Iterator[BinaryIO]:
         From reading, at a gzip bomb.
     """
     source.check_unchanged()
-    with source.path.open("rb") as stream:
-        zipped = stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
-        stream.seek(0)
-        yield io.BufferedReader(_Unpacked(stream), 2**20) if zipped else stream
+    try:
+        with source.path.open("rb") as stream:
+            zipped = stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+            stream.seek(0)
+            yield io.BufferedReader(_Unpacked(stream), 2**20) if zipped else stream
+    except Exception:
+        source.check_unchanged()  # what looks damaged may be half of another file
+        raise
     source.check_unchanged()
 
 

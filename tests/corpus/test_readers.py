@@ -3,13 +3,14 @@
 import gzip
 import json
 import math
+import random
 import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biorag.corpus.readers import Reject, parse_snippet, read_snippets
+from biorag.corpus.readers import LONGEST_TEXT, Reject, parse_snippet, read_snippets
 from biorag.corpus.sources import MAX_LINE, Source
 from biorag.errors import BadInputError
 from biorag.types import Snippet
@@ -330,7 +331,8 @@ def test_a_gzip_of_several_members_is_read_to_its_end(tmp_path):
 
 @pytest.mark.parametrize("zipped", [False, True])
 def test_a_line_over_16_mib_ends_the_reading(tmp_path, zipped):
-    data = GOOD % 1 + b'\n{"id": "a", "content": "' + b"x" * MAX_LINE + b'"}\n'
+    text = random.Random(0).randbytes(MAX_LINE // 2).hex().encode()  # which gzip only halves
+    data = GOOD % 1 + b'\n{"id": "a", "content": "' + text + b'"}\n'
     blob = gzip.compress(data, compresslevel=1) if zipped else data
     corpus = source(tmp_path / "corpus", blob)
     with pytest.raises(BadInputError, match=r"corpus, line 2: longer than 16 MiB"):
@@ -341,9 +343,17 @@ def test_a_line_over_16_mib_ends_the_reading(tmp_path, zipped):
 
 
 def test_a_line_of_nearly_16_mib_is_read(tmp_path):
-    data = b'{"id": "a", "content": "' + b"x" * (MAX_LINE - 100) + b'"}\n'
+    data = b'{"id": "a", "content": "Text", "note": "' + b"x" * (MAX_LINE - 100) + b'"}\n'
     (found,) = read_snippets(source(tmp_path / "corpus.jsonl", data))
-    assert found.content == "x" * (MAX_LINE - 100)
+    assert found.metadata == {"note": "x" * (MAX_LINE - 100)}
+
+
+@pytest.mark.parametrize("field", ["content", "title", "contents"])
+def test_a_text_is_read_up_to_its_limit(field):
+    record = {"id": "a", **({"content": "Text"} if field == "title" else {})}
+    assert "x" * LONGEST_TEXT in parse_snippet(line_of({**record, field: "x" * LONGEST_TEXT})).contents
+    with pytest.raises(ValueError, match="is longer than 1,048,576 characters: split it"):
+        parse_snippet(line_of({**record, field: "x" * (LONGEST_TEXT + 1)}))
 
 
 # --- properties

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from biorag.cli import app
 from biorag.text import UNSHOWABLE
 
+pytestmark = pytest.mark.faults
 QUICK = [case for case in CASES if not case.loads]
 LOADING = [case for case in CASES if case.loads]
 

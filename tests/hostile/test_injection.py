@@ -142,6 +142,7 @@ class Suggestible:
         return Scores({choice: float(choice == liked) for choice in choices})
 
 
+@pytest.mark.faults
 def test_the_bench_counts_changes_with_the_fence_and_without(tmp_path):
     pairs = [(Question(f"q{n}", "Q?", CHOICE.options), Snippet(f"s{n}", "", "Fever.")) for n in range(16)]
     trials = injection.run(pairs, Suggestible(), tmp_path)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
+from tiny_gguf import STRING, Typed, tiny_llama
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "hostile"))
-from tiny_gguf import STRING, Typed, tiny_llama  # noqa: E402
-
-from biorag.errors import MissingError  # noqa: E402
-from biorag.generators import trial  # noqa: E402
+from biorag.errors import MissingError
+from biorag.generators import trial
 
 pytest.importorskip("llama_cpp")
 pytestmark = pytest.mark.slow
