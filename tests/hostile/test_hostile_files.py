@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,8 +18,6 @@ from biorag.cli import app
 from biorag.text import UNSHOWABLE
 
 pytestmark = pytest.mark.faults
-QUICK = [case for case in CASES if not case.loads]
-LOADING = [case for case in CASES if case.loads]
 
 
 @pytest.fixture(scope="session")
@@ -64,27 +60,19 @@ def test_there_are_at_least_sixty_and_no_two_of_one_name():
     assert len({case.name for case in CASES}) == len(CASES) >= 60
 
 
-@pytest.mark.parametrize("case", QUICK, ids=lambda case: ascii(case.name))
+def marked(case: Case):
+    return pytest.param(case, marks=[pytest.mark.slow] if case.loads else [], id=ascii(case.name))
+
+
+@pytest.mark.parametrize("case", map(marked, CASES))
 def test_a_hostile_file_gives_one_sentence(case, arguments, tmp_path):
     command = arguments(case)
     before = set(sys.modules)
     result = CliRunner().invoke(app, command)
     assert isinstance(result.exception, SystemExit | None), repr(result.exception)
     check(case, tmp_path, result.exit_code, result.output)
-    assert not {"torch", "llama_cpp"} & (set(sys.modules) - before), "it was refused before anything was loaded"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", LOADING, ids=lambda case: ascii(case.name))
-def test_a_hostile_file_that_is_only_known_when_loaded(case, arguments, tmp_path):
-    found = subprocess.run(
-        [sys.executable, "-m", "biorag", *arguments(case)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])},
-    )
-    check(case, tmp_path, found.returncode, found.stderr + (found.stdout if found.returncode else ""))
+    if not case.loads:
+        assert not {"torch", "llama_cpp"} & (set(sys.modules) - before), "it was refused before anything was loaded"
 
 
 def test_the_gguf_that_crafted_ones_are_made_from_is_whole(tmp_path):
