@@ -16,10 +16,14 @@ from typer.core import TyperGroup
 from biorag.commands import ablation, answering, bench, indexing, inspecting, latency, mining, show, training
 from biorag.errors import BioragError, MissingError, ServiceError
 from biorag.network import restrict
+from biorag.text import showable
 
 INTERRUPTED = 130
 INTERNAL = 1
-PATH_FAULTS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EPERM)
+PATH_FAULTS = (
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EPERM),
+    *(errno.ENAMETOOLONG, errno.ELOOP),
+)
 
 
 class Commands(TyperGroup):
@@ -31,14 +35,14 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except BioragError as error:
             if ctx.params.get("debug"):
-                traceback.print_exc()
+                typer.echo(showable(traceback.format_exc()), err=True)
             _say(str(error))
             raise typer.Exit(error.exit_code) from None
         except BrokenPipeError:
             raise
         except OSError as error:
             if ctx.params.get("debug"):
-                traceback.print_exc()
+                typer.echo(showable(traceback.format_exc()), err=True)
             _say(f"{error.filename or 'a file'}: {error.strerror or error}: check the path, its rights and the disk")
             kind = MissingError if error.errno in PATH_FAULTS else ServiceError
             raise typer.Exit(kind.exit_code) from None
@@ -96,19 +100,18 @@ def settings(
     """Set up logging and remember where the settings are."""
     ctx.obj = {"config": config, "offline": offline}
     restrict(() if offline else None)  # a command that has settings names its hosts later
-    logging.basicConfig(
-        level=logging.DEBUG if debug else logging.WARNING,
-        format="%(levelname)s %(name)s: %(message)s" if debug else "%(levelname)s: %(message)s",
-        stream=sys.stderr,
-        force=True,
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(
+        show.ShowingFormatter("%(levelname)s %(name)s: %(message)s" if debug else "%(levelname)s: %(message)s")
     )
+    logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, handlers=[lines], force=True)
     if not debug:
         for noisy in ("httpx", "transformers", "sentence_transformers", "huggingface_hub"):
             logging.getLogger(noisy).setLevel(logging.ERROR)
 
 
 def _say(message: str) -> None:
-    typer.echo(f"error: {show.clean(message)}", err=True)
+    typer.echo(f"error: {showable(message)}", err=True)
 
 
 def main() -> None:

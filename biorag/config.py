@@ -170,6 +170,11 @@ class Config(BaseModel):
         """The folder of replies kept by `cache`; deleting it clears them."""
         return self.home / "cache" / "replies"
 
+    @property
+    def trials(self) -> Path:
+        """The folder that records which GGUF files were tried out and went well."""
+        return self.home / "cache" / "trials"
+
     def replace(self, **changes: Any) -> Config:
         """Return a checked copy with some settings changed; `lambda_` may be given as `lambda`."""
         return checked({**_spelled(self.model_dump()), **_spelled(changes)})
@@ -254,7 +259,7 @@ def _from_file(file: Path | None) -> dict[str, Any]:
         raise MissingError(f"configuration file {file} is not there")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"configuration file {path} is no TOML: {error}") from None
 
 

@@ -10,7 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from biorag.config import STARTER
+from biorag.checkpoints import gguf
+from biorag.checkpoints.folder import check_folder
+from biorag.config import NO_LLM, STARTER
 from biorag.errors import MismatchError, MissingError
 from biorag.files import sha256_of
 from biorag.network import is_server
@@ -95,15 +97,17 @@ def find_encoder(spec: str, revision: str | None = None) -> ModelFiles:
     Raises
     ------
     MissingError
-        If it cannot be found, or has no safetensors weights.
+        If it cannot be found, has no safetensors weights, or has files that must not be loaded.
     """
     if spec in (STARTER, STARTER_ENCODER.title):
         weights = STARTER_ENCODER.path()
         return ModelFiles(STARTER_ENCODER.title, "", weights.parent, STARTER_ENCODER.sha256)
     folder = Path(spec)
     if folder.is_dir():
+        check_folder(folder)
         return ModelFiles(str(folder.resolve()), "", folder, weights_hash(folder))
     snapshot = _from_hub(spec, revision)
+    check_folder(snapshot)
     return ModelFiles(spec, snapshot.name, snapshot, weights_hash(snapshot))
 
 
@@ -125,6 +129,18 @@ def find_gguf(spec: str) -> Path:
             f"generator {spec!r} is not there: name a GGUF file, hf:REPO/FILE, a server's URL, 'starter' or 'none'"
         )
     return path
+
+
+def check_generator(spec: str) -> None:
+    """Hold a generator's file against its format before anything else is loaded; a server has none.
+
+    Raises
+    ------
+    MissingError
+        If it cannot be found, or its header does not fit it.
+    """
+    if spec != NO_LLM and not is_server(spec):
+        gguf.read_header(find_gguf(spec))
 
 
 def weights_hash(folder: Path) -> str:

@@ -1,13 +1,33 @@
-"""Text that can be written as UTF-8: JSON escapes can spell half a surrogate pair, which cannot."""
+"""Text that can be written: as UTF-8, on one line, and to a terminal without commanding it."""
 
 from __future__ import annotations
 
+import re
+
+# C0 and C1 control characters, of which some begin terminal commands, and what ends a line.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+# Those but for tab and line feed, and what else a terminal may act on: marks that reorder text, invisible tags, and
+# half surrogate pairs, which cannot be written at all.
+UNSHOWABLE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
 
 def is_whole(text: str) -> bool:
-    """Return whether the text can be written as UTF-8."""
+    """Return whether the text can be written as UTF-8: JSON escapes can spell half a surrogate pair, which cannot."""
     return text == whole(text)
 
 
 def whole(text: str) -> str:
     """Return the text with every half surrogate pair replaced by a question mark."""
     return text.encode("utf-8", "replace").decode()
+
+
+def has_control(text: str) -> bool:
+    """Return whether the text holds a control character, a line's end included."""
+    return _CONTROL.search(text) is not None
+
+
+def showable(text: str) -> str:
+    """Return text that a terminal only shows: what it could act on becomes a visible mark."""
+    return UNSHOWABLE.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -392,7 +392,7 @@ HOSTILE = "\x1b]0;owned\x07\x1b[31mRed\x9b2J\u202eabc"
 def hostile_home(tmp_path_factory, tiny_encoder):
     home = tmp_path_factory.mktemp("hostile")
     rows = [
-        Snippet("id\x1b[2J", f"T {HOSTILE}", f"Rabies is fatal {HOSTILE}."),
+        Snippet("id\u202e2J", f"T {HOSTILE}", f"Rabies is fatal {HOSTILE}."),
         Snippet("other", "Other", "Scurvy comes from want of vitamin C."),
     ]
     corpus = write_medrag(home / "corpus.jsonl", rows)
@@ -430,7 +430,7 @@ def test_escape_sequences_do_not_reach_the_terminal_by_a_note(run, hostile_home,
 
 
 def test_escape_sequences_do_not_reach_the_terminal_by_a_conflict(run, tmp_path, tiny_encoder):
-    rows = [Snippet("a\x1b[2J", "", "One."), Snippet("a\x1b[2J", "", "Two.")]
+    rows = [Snippet("a\u202e2J", "", "One."), Snippet("a\u202e2J", "", "Two.")]
     result = run("index", write_medrag(tmp_path / "c.jsonl", rows), "--encoder", tiny_encoder)
     assert result.exit_code == 0
     assert "comes again" in result.stderr

@@ -16,15 +16,13 @@ ROOT = Path(biorag.__file__).parent
 LAYERS = [
     ["biorag", "biorag.types", "biorag.errors", "biorag.text"],
     ["biorag.config", "biorag.network", "biorag.retries", "biorag.filters", "biorag.files", "biorag.plots"],
-    ["biorag.models", "biorag.fusion", "biorag.evidence", "biorag.prompts", "biorag.corpus", "biorag.demo"],
     [
-        "biorag.loading",
-        "biorag.batching",
-        "biorag.encoder",
-        "biorag.reranker",
-        "biorag.generators",
-        "biorag.indexes",
-        "biorag.tokens",
+        *("biorag.checkpoints", "biorag.models", "biorag.fusion", "biorag.evidence"),
+        *("biorag.prompts", "biorag.corpus", "biorag.demo"),
+    ],
+    [
+        *("biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker"),
+        *("biorag.generators", "biorag.indexes", "biorag.tokens"),
     ],
     ["biorag.pipeline", "biorag.indexing", "biorag.updates", "biorag.negatives", "biorag.train"],
     ["biorag.benchmarks"],

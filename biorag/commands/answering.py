@@ -11,6 +11,7 @@ from biorag.commands import options, show
 from biorag.commands.build import Opened, load_generator, opened
 from biorag.config import Config
 from biorag.errors import UsageError
+from biorag.models import check_generator
 from biorag.text import is_whole
 from biorag.types import Generator, Question
 
@@ -96,6 +97,7 @@ def ask(
     config = options.configured(ctx)
     asked = Question("ask", question, parse_options(option or []))
     conditions = options.conditions(where, exclude_pmid)
+    check_generator(config.llm)  # before the index and the encoder are loaded
     from biorag.pipeline import Answerer
 
     with opened(config) as ready:
@@ -150,8 +152,8 @@ def _streaming() -> Callable[[str], None]:
 
     def on_text(reply: str) -> None:
         nonlocal printed
-        text = show.clean(growing_text(reply))
-        show.out.print(text[printed:], end="", markup=False, soft_wrap=True)
+        text = growing_text(reply)
+        show.out.print(text[printed:], end="", soft_wrap=True)
         printed = len(text)
 
     return on_text

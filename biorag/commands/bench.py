@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from biorag.commands import options, show
 from biorag.commands.build import Opened, opened, require_generator
@@ -222,7 +221,7 @@ def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _print_retrieval(report: Mapping[str, Any]) -> None:
-    title = f"{escape(show.clean(report['dataset']))}: {report['questions']} questions"
+    title = f"{report['dataset']}: {report['questions']} questions"
     show.table(title, ["measure", "value"], [(name, f"{value:.4f}") for name, value in report["metrics"].items()])
     from biorag.benchmarks.retrieval import BATCH
 
@@ -247,7 +246,7 @@ def _print_comparison(comparison: Mapping[str, Any]) -> None:
         )
         for name, found in measures.items()
     ]
-    title = f"Against {escape(show.clean(comparison['run']))}"
+    title = f"Against {comparison['run']}"
     show.table(title, ["measure", "ours", "theirs", "difference", "95 % interval", "p"], means)
     counts = ["wins", "losses", "ties"]
     rows = [(name, *(found[count] for count in counts)) for name, found in measures.items()]

@@ -252,6 +252,10 @@ def _generator(config: Config, at_a_time: int) -> Generator:
 
     if config.llm == STARTER:
         logger.warning("answers come from the 135M starter generator, which is no medical model: see --llm")
+    else:
+        from biorag.generators.trial import try_out
+
+        try_out(path, config.trials)
     return LlamaGenerator(path, config.context_window, config.threads)
 
 

@@ -134,8 +134,7 @@ def models(ctx: typer.Context, as_json: options.Json = False) -> None:
     )
     show.out.print(
         "--encoder, --reranker: 'starter', a directory, or a Hugging Face id\n"
-        "--llm: 'starter', a .gguf path, hf:OWNER/REPO/FILE.gguf, a server's URL, or 'none'",
-        markup=False,
+        "--llm: 'starter', a .gguf path, hf:OWNER/REPO/FILE.gguf, a server's URL, or 'none'"
     )
 
 

@@ -354,4 +354,4 @@ def _print_facts(report: Report) -> None:
     from biorag.benchmarks.latency.report import facts
 
     for line in facts(report):
-        show.out.print(show.clean(line), markup=False, soft_wrap=True)
+        show.out.print(line, soft_wrap=True)

@@ -114,7 +114,7 @@ def kept_out(
         return guarded(rows, Guard(guards), drop)
     except ContaminationError as error:
         for match in error.matches:
-            show.err.print(f"{match.similarity:.2f}  {show.clean(match.query)}", markup=False, soft_wrap=True)
+            show.err.print(f"{match.similarity:.2f}  {match.query}", soft_wrap=True)
         raise
 
 

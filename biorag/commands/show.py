@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,26 +24,38 @@ from rich.table import Table
 from rich.text import Text
 
 from biorag.evidence import best_sentence, matches, terms
+from biorag.text import UNSHOWABLE, showable
 from biorag.types import Answer, Citation, Hit, OnProgress
 
 QUIET_SECONDS = 30.0
 RETRACTED = "RETRACTED"
 PUBMED = "https://pubmed.ncbi.nlm.nih.gov"
-# Terminal escape sequences and other control characters, which a title must not be able to send.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+
+class ShowingConsole(Console):
+    """A console to which texts are only texts: no markup, no emoji names, no terminal commands of theirs."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return a text as it may be shown."""
+        return super().render_str(showable(text), **{**options, "markup": False, "emoji": False})
+
+
+out = ShowingConsole(highlight=False)
+err = ShowingConsole(stderr=True, highlight=False)
 
 
 def print_json(values: Any) -> None:
-    """Print one JSON document on stdout."""
-    out.file.write(json.dumps(values, ensure_ascii=False, indent=2) + "\n")
+    """Print one JSON document on stdout; characters that a terminal could act on as escapes."""
+    written = json.dumps(values, ensure_ascii=False, indent=2)
+    out.file.write(UNSHOWABLE.sub(lambda found: json.dumps(found[0])[1:-1], written) + "\n")
 
 
-def clean(text: str) -> str:
-    """Return text that a terminal can show: control characters become visible marks."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+class ShowingFormatter(logging.Formatter):
+    """Log lines, tracebacks included, that a terminal only shows."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        return showable(super().format(record))
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -53,7 +65,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
         numeric = bool(rows) and all(isinstance(row[place], int | float) for row in rows)
         shown.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        shown.add_row(*(value if isinstance(value, Text) else Text(clean(str(value))) for value in row))
+        shown.add_row(*(value if isinstance(value, Text) else Text(showable(str(value))) for value in row))
     out.print(shown)
 
 
@@ -149,7 +161,7 @@ def evidence_table(query: str, hits: Sequence[Hit], cited: frozenset[int] = froz
 def _pmid(hit: Hit) -> Text:
     pmid = hit.snippet.pmid
     if pmid is None:
-        return Text(clean(hit.snippet.id), style="dim")
+        return Text(showable(hit.snippet.id), style="dim")
     return Text(str(pmid), style=f"link {PUBMED}/{pmid}/")
 
 
@@ -158,8 +170,8 @@ def _snippet(hit: Hit, target: set[str]) -> Text:
     if hit.snippet.retracted:
         shown.append(f"{RETRACTED} ", style="bold red")
     if hit.snippet.title:
-        shown.append(clean(hit.snippet.title), style="bold").append("\n")
-    sentence = Text(clean(best_sentence(hit.snippet.content, target)))
+        shown.append(showable(hit.snippet.title), style="bold").append("\n")
+    sentence = Text(showable(best_sentence(hit.snippet.content, target)))
     for start, end in matches(sentence.plain, target):
         sentence.stylize("yellow", start, end)
     return shown.append_text(sentence)
@@ -169,17 +181,17 @@ def answer(answer: Answer) -> None:
     """Print an answer whose text has streamed already: the choice, the citations, the evidence, the notes."""
     out.print()
     if answer.choice:
-        out.print(Text.assemble(("\nAnswer: ", "bold"), (f"{answer.choice}. {clean(answer.text)}", "bold green")))
+        out.print(Text.assemble(("\nAnswer: ", "bold"), (f"{answer.choice}. {showable(answer.text)}", "bold green")))
     elif answer.question.options and answer.reply:
         out.print(Text("\nAnswer: none could be read from the model's reply", style="bold red"))
     for citation in answer.citations:
         source = f"PMID {citation.pmid}" if citation.pmid else citation.id
         mark = (f" {RETRACTED}" if citation.retracted else "", "bold red")
-        quoted = f"“{clean(citation.quote)}” "
-        out.print(Text.assemble((f"[{citation.n}] ", "bold"), quoted, (clean(source), "dim"), mark))
+        quote = f"“{showable(citation.quote)}” "
+        out.print(Text.assemble((f"[{citation.n}] ", "bold"), quote, (showable(source), "dim"), mark))
     if answer.hits:
         out.print()
         cited = frozenset(citation.n for citation in answer.citations)
         evidence_table(f"{answer.question.text} {answer.text}", answer.hits, cited)
     for note in answer.notes:
-        err.print(f"note: {clean(note)}", markup=False)
+        err.print(f"note: {note}")

@@ -8,11 +8,14 @@ from typing import Any, NamedTuple
 
 from biorag.corpus.sources import DamagedSourceError, Source, is_xml, read_lines
 from biorag.errors import BadInputError
-from biorag.text import is_whole
+from biorag.text import has_control, is_whole
 from biorag.types import Change, Deletion, Snippet
 
 PMID_KEYS = ("PMID", "pmid")
 MAX_DEPTH = 64
+MAX_DIGITS = 4000  # Python itself refuses to read more
+LONGEST_ID = 1024
+LONGEST_TEXT = 2**20
 
 
 class Reject(NamedTuple):
@@ -89,10 +92,10 @@ def parse_snippet(line: bytes) -> Snippet:
     Raises
     ------
     ValueError
-        With the reason, if the line is not UTF-8, not a JSON object, or lacks an id or text.
+        With the reason, if the line is not UTF-8, not a JSON object, names a field twice, or lacks an id or text.
     """
     try:
-        record = json.loads(line.decode("utf-8"))
+        record = json.loads(line.decode("utf-8"), object_pairs_hook=_without_repeats, parse_int=_whole_number)
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 (byte {error.start})") from None
     except json.JSONDecodeError as error:
@@ -102,6 +105,21 @@ def parse_snippet(line: bytes) -> Snippet:
     if not isinstance(record, dict):
         raise ValueError(f"not a JSON object but {type(record).__name__}")
     return _from_beir(record) if "_id" in record else _from_medrag(record)
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; of two values for one name, readers differ in which they take."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the field {next(name for name in names if names.count(name) > 1)!r} comes twice")
+    return found
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError("a field has a whole number beyond 64 bits")
+    return int(digits)
 
 
 def _from_beir(record: Mapping[str, Any]) -> Snippet:
@@ -159,6 +177,11 @@ def _id(record: Mapping[str, Any], key: str) -> str:
         raise ValueError(f"no {key!r}")
     if not isinstance(value, str):
         raise ValueError(f"{key!r} is {type(value).__name__}, not a string")
+    # Ids stand in run files, one a line, and in C strings, which end at a NUL.
+    if has_control(value):
+        raise ValueError(f"{key!r} has a control character")
+    if len(value) > LONGEST_ID:
+        raise ValueError(f"{key!r} is longer than {LONGEST_ID:,} characters")
     return _encodable(key, value)
 
 
@@ -168,6 +191,8 @@ def _text(record: Mapping[str, Any], key: str) -> str:
         return ""
     if not isinstance(value, str):
         raise ValueError(f"{key!r} is {type(value).__name__}, not a string")
+    if len(value) > LONGEST_TEXT:
+        raise ValueError(f"{key!r} is longer than {LONGEST_TEXT:,} characters: split it")
     return _encodable(key, value)
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import io
 import shutil
 import sys
 import zlib
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
-from io import BufferedReader
 from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 from biorag.errors import BadInputError, MissingError
 from biorag.files import sha256_of
@@ -24,10 +25,24 @@ SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz",
 BEIR_CORPUS = ("corpus.jsonl", "corpus.jsonl.gz")
 BEIR_QUERIES = ("queries.jsonl", "queries.jsonl.gz")
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-LFS_REASON = "a Git-LFS pointer, not the data: run 'git lfs pull' and try again"
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_LINE = 16 * 2**20
 CHUNK = 2**16
+# A gzip bomb: JSON Lines and PubMed's XML shrink to a fifth to a twentieth, and a plain file has no such bounds.
+MAX_RATIO = 200
+RATIO_FROM = 4 * 2**20
+MAX_UNPACKED = 2**38
+# What begins a file that is no lines of text, and what it is.
+FOREIGN = {
+    GZIP_MAGIC: "gzip inside gzip: unpack it once",
+    b"PK\x03\x04": "a zip archive: unpack it",
+    b"BZh": "packed by bzip2: unpack it",
+    b"\x28\xb5\x2f\xfd": "packed by zstd: unpack it",
+    b"\xfd7zXZ\x00": "packed by xz: unpack it",
+    BOM_UTF16_LE: "UTF-16: convert it to UTF-8",
+    BOM_UTF16_BE: "UTF-16: convert it to UTF-8",
+    LFS_POINTER: "a Git-LFS pointer, not the data: run 'git lfs pull' and try again",
+}
 
 
 class DamagedSourceError(BadInputError):
@@ -39,12 +54,35 @@ class DamagedSourceError(BadInputError):
         self.reason = reason
 
 
+class ChangedSourceError(BadInputError):
+    """A corpus file that is not what it was when the run found it."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(f"{source} was changed during this run: run the same again when it is at rest")
+
+
+class FileState(NamedTuple):
+    """What tells that a file was written to or replaced."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One corpus file under the name the user knows it by."""
+    """One corpus file under the name the user knows it by.
+
+    A corpus is read more than once, so every reading is held to the state in which the file was found.
+    """
 
     name: str
     path: Path
+    _found: FileState | None = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_found", _state(self.path))
 
     @property
     def bytes(self) -> int:
@@ -54,6 +92,20 @@ class Source:
     def sha256(self) -> str:
         """Hash of the file as it lies on disk."""
         return sha256_of(self.path)
+
+    def check_unchanged(self) -> None:
+        """Raise `ChangedSourceError` if the file was written to, replaced or removed since it was found."""
+        if self._found is None or _state(self.path) != self._found:
+            raise ChangedSourceError(self.name)
+
+
+def _state(path: Path) -> FileState | None:
+    """Return a file's state; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return FileState(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def find_sources(names: Sequence[str], spool: Path) -> list[Source]:
@@ -79,6 +131,8 @@ def find_sources(names: Sequence[str], spool: Path) -> list[Source]:
             sources.extend(_folder(path))
         elif name == DEMO:
             sources.append(Source(DEMO, demo_file("snippets.jsonl")))
+        elif name and path.exists():
+            raise MissingError(f"corpus {name!r} is a pipe or a device, not a file: send its content to - instead")
         else:
             raise MissingError(f"corpus {name!r} is not there: name a file, a folder, 'demo', or - for standard input")
     return sources
@@ -111,21 +165,24 @@ def _spooled(spool: Path) -> Source:
 
 
 def read_lines(source: Source) -> Iterator[tuple[int, bytes]]:
-    """Yield `(line number from 1, line)` without line ends; blank lines are passed over.
+    """Yield `(line number from 1, line)` without line ends and byte order mark; blank lines are passed over.
 
     Raises
     ------
     DamagedSourceError
-        If the file is a Git-LFS pointer, a damaged or truncated gzip, has a line over 16 MiB, or cannot be read.
+        If the file is a Git-LFS pointer or another format, a damaged or truncated gzip or a gzip bomb, has a line
+        over 16 MiB, or cannot be read.
+    ChangedSourceError
+        If it is not as it was when it was found.
     """
     number = 0
-    with _faults_named(source, lambda: number + 1), _opened(source.path) as stream:
+    with _faults_named(source, lambda: number + 1), opened(source) as stream:
         while line := stream.readline(MAX_LINE + 1):
             number += 1
             if len(line) > MAX_LINE:
                 raise DamagedSourceError(source.name, number, f"longer than {MAX_LINE >> 20} MiB")
-            if number == 1 and line.startswith(LFS_POINTER):
-                raise DamagedSourceError(source.name, 1, LFS_REASON)
+            if number == 1:
+                line = _beginning(source, line)
             if line.strip():
                 yield number, line.rstrip(b"\r\n")
 
@@ -138,25 +195,23 @@ def is_xml(source: Source) -> bool:
     DamagedSourceError
         If it cannot be read.
     """
-    first = next(read_chunks(source), b"").removeprefix(BOM_UTF8).lstrip()
+    first = next(read_chunks(source), b"").lstrip()
     return first.startswith(b"<") or source.path.name.endswith(XML_SUFFIXES)
 
 
 def read_chunks(source: Source) -> Iterator[bytes]:
-    """Yield the bytes of a file, unzipped, in order.
+    """Yield the bytes of a file, unzipped, in order, without a byte order mark.
 
     Raises
     ------
-    DamagedSourceError
-        If the file is a Git-LFS pointer, a damaged or truncated gzip, or cannot be read.
+    DamagedSourceError, ChangedSourceError
+        As `read_lines` does, but for long lines.
     """
-    line = 1
-    with _faults_named(source, lambda: line), _opened(source.path) as stream:
+    line, started = 1, False
+    with _faults_named(source, lambda: line), opened(source) as stream:
         while chunk := stream.read1(CHUNK):  # what comes before a damage in one read
-            if line == 1 and chunk.startswith(LFS_POINTER):
-                raise DamagedSourceError(source.name, 1, LFS_REASON)
-            yield chunk
-            line += chunk.count(b"\n")
+            yield chunk if started else _beginning(source, chunk)
+            line, started = line + chunk.count(b"\n"), True
 
 
 @contextmanager
@@ -164,6 +219,8 @@ def _faults_named(source: Source, line: Callable[[], int]) -> Iterator[None]:
     """Turn what reading a file raises into the error that names it and the line reached."""
     try:
         yield
+    except UnpackedTooFarError as error:
+        raise DamagedSourceError(source.name, line(), str(error)) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         reason = f"damaged or truncated gzip ({error}): fetch the file again"
         raise DamagedSourceError(source.name, line(), reason) from None
@@ -171,7 +228,60 @@ def _faults_named(source: Source, line: Callable[[], int]) -> Iterator[None]:
         raise DamagedSourceError(source.name, line(), f"cannot be read: {error.strerror or error}") from None
 
 
-def _opened(path: Path) -> BufferedReader | gzip.GzipFile:
-    with path.open("rb") as stream:
-        zipped = stream.read(2) == GZIP_MAGIC
-    return gzip.open(path, "rb") if zipped else path.open("rb")
+def _beginning(source: Source, content: bytes) -> bytes:
+    """Return a file's first bytes without a byte order mark, if they are those of text."""
+    for beginning, what in FOREIGN.items():
+        if content.startswith(beginning):
+            raise DamagedSourceError(source.name, 1, what)
+    return content.removeprefix(BOM_UTF8)
+
+
+@contextmanager
+def opened(source: Source) -> Iterator[io.BufferedReader]:
+    """Open a source's bytes, unpacked within bounds if it is gzip; it must be unchanged before and after.
+
+    Raises
+    ------
+    ChangedSourceError
+        If it is not.
+    UnpackedTooFarError
+        From reading, at a gzip bomb.
+    """
+    source.check_unchanged()
+    try:
+        with source.path.open("rb") as stream:
+            zipped = stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+            stream.seek(0)
+            yield io.BufferedReader(_Unpacked(stream), 2**20) if zipped else stream
+    except Exception:
+        source.check_unchanged()  # what looks damaged may be half of another file
+        raise
+    source.check_unchanged()
+
+
+class UnpackedTooFarError(Exception):
+    """A gzip whose content is larger, or grows faster, than any corpus does."""
+
+
+class _Unpacked(io.RawIOBase):
+    """The content of a gzip, up to `MAX_UNPACKED` bytes and, from `RATIO_FROM` on, `MAX_RATIO` times what was read."""
+
+    def __init__(self, packed: BinaryIO) -> None:
+        self._packed = packed
+        self._gzip = gzip.GzipFile(fileobj=packed)
+        self._bytes = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        content = self._gzip.read1(len(buffer))  # one step, so that what precedes a damaged place is not lost
+        buffer[: len(content)] = content
+        self._bytes += len(content)
+        if self._bytes > MAX_UNPACKED:
+            raise UnpackedTooFarError(f"a gzip of more than {MAX_UNPACKED >> 30} GiB: unpack it, or split it")
+        if self._bytes > max(RATIO_FROM, MAX_RATIO * self._packed.tell()):
+            raise UnpackedTooFarError(
+                f"a gzip that unpacks to over {MAX_RATIO} times its size, as a bomb does: unpack it if it is meant"
+            )
+        return len(content)

@@ -11,10 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from biorag.checkpoints import gguf
 from biorag.errors import MissingError
 from biorag.prompts.grammar import FREE_TEXT_GRAMMAR, close_text, free_text_opening, rest_grammar
 from biorag.types import Generation, Prompt, Scores
 
+# Where it aborts, llama.cpp would start a debugger to print its stack.
+os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 try:
     import llama_cpp
     from llama_cpp.llama_chat_format import Jinja2ChatFormatter
@@ -25,10 +28,12 @@ except ImportError as error:
 
 logger = logging.getLogger(__name__)
 
+SMALLEST_WINDOW = 64
 REST_TOKENS = 256
 REPEAT_PENALTY = 1.1
 # Stands for a turn's text while the chat template is rendered; no template and no text contains it.
 SLOTS = {"system": "\x02system\x03", "user": "\x02user\x03"}
+CHAT_TEMPLATE = "tokenizer.chat_template"
 PLAIN_TEMPLATE = "{% for m in messages %}{{ m['content'] }}\n\n{% endfor %}"
 
 
@@ -54,7 +59,7 @@ class LlamaGenerator:
     Raises
     ------
     MissingError
-        If the file is no GGUF that llama.cpp loads.
+        If the file is no GGUF that llama.cpp loads, or its chat template cannot be rendered.
     """
 
     def __init__(self, path: Path, context_window: int, threads: int | None = None) -> None:
@@ -65,12 +70,12 @@ class LlamaGenerator:
         self._evaluated: list[int] = []  # the prefix that the context holds
         self._last: tuple[Prompt, Tokens] | None = None  # a prompt is counted, then answered
         self._vocab = llama_cpp.llama_model_get_vocab(self._llama.model)
-        self._formatter = Jinja2ChatFormatter(
-            template=self._llama.metadata.get("tokenizer.chat_template", PLAIN_TEMPLATE),
-            eos_token=self._special(self._llama.token_eos()),
-            bos_token=self._special(self._llama.token_bos()),
-        )
-        self._pieces = self._chat_pieces()
+        template = self._llama.metadata.get(CHAT_TEMPLATE, PLAIN_TEMPLATE)
+        try:
+            ends = self._special(self._llama.token_bos()), self._special(self._llama.token_eos())
+            self._pieces = chat_pieces(template, *ends)
+        except Exception as error:  # templates are programs, which raise what they like
+            raise MissingError(f"the chat template of {path} cannot be rendered ({error})") from error
 
     def count_tokens(self, prompt: Prompt) -> int:
         """Return the number of tokens of the prompt in the model's chat format."""
@@ -168,24 +173,26 @@ class LlamaGenerator:
         shared = min(shared, len(tokens) - 1)  # something is left to evaluate for each reply
         return Tokens(tokens[:shared], tokens[shared:])
 
-    def _chat_pieces(self) -> list[tuple[str, bool]]:
-        """Return the rendered chat template cut at the slots: (piece, whether it is a slot)."""
-        turns = [{"role": role, "content": slot} for role, slot in SLOTS.items()]
-        try:
-            rendered = self._formatter(messages=turns).prompt
-        except Exception:  # templates raise errors of their own for a role they do not know, such as "system"
-            rendered = ""
-        if not all(slot in rendered for slot in SLOTS.values()):
-            logger.debug("the chat template takes no system turn; it goes into the user's")
-            joined = {"role": "user", "content": "\n\n".join(SLOTS.values())}
-            rendered = self._formatter(messages=[joined]).prompt
-        pieces: list[tuple[str, bool]] = [(rendered, False)]
-        for slot in SLOTS.values():
-            pieces = [cut for piece in pieces for cut in _cut(piece, slot)]
-        return pieces
-
     def _special(self, token: int) -> str:
         return self._llama.detokenize([token], special=True).decode("utf-8", "ignore") if token >= 0 else ""
+
+
+def chat_pieces(template: str, bos: str, eos: str) -> list[tuple[str, bool]]:
+    """Return a chat template, rendered with a system and a user turn and cut at them: (piece, whether it is a slot)."""
+    formatter = Jinja2ChatFormatter(template=template, bos_token=bos, eos_token=eos)
+    turns = [{"role": role, "content": slot} for role, slot in SLOTS.items()]
+    try:
+        rendered = formatter(messages=turns).prompt
+    except Exception:  # templates raise errors of their own for a role they do not know, such as "system"
+        rendered = ""
+    if not all(slot in rendered for slot in SLOTS.values()):
+        logger.debug("the chat template takes no system turn; it goes into the user's")
+        joined = {"role": "user", "content": "\n\n".join(SLOTS.values())}
+        rendered = formatter(messages=[joined]).prompt
+    pieces: list[tuple[str, bool]] = [(rendered, False)]
+    for slot in SLOTS.values():
+        pieces = [cut for piece in pieces for cut in _cut(piece, slot)]
+    return pieces
 
 
 def _cut(piece: tuple[str, bool], slot: str) -> list[tuple[str, bool]]:
@@ -197,11 +204,11 @@ def _cut(piece: tuple[str, bool], slot: str) -> list[tuple[str, bool]]:
 
 
 def _trained_window(path: Path) -> int:
-    """Return the window the model was trained with; read first, without weights, so that no larger cache is made."""
-    llama = _open(path, vocab_only=True)
-    metadata = llama.metadata
-    llama.close()
-    return int(metadata[f"{metadata['general.architecture']}.context_length"])
+    """Return the window the model was trained with, so that no larger cache is made."""
+    window = gguf.read_header(path).trained_window() or 0
+    if not SMALLEST_WINDOW <= window < 2**31:
+        raise MissingError(f"{path} is no GGUF model that can be used: its context is of {window:,} tokens")
+    return window
 
 
 def _log(level: int, text: bytes, user_data: object) -> None:

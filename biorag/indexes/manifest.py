@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from biorag.errors import MismatchError
 from biorag.types import EncoderIdentity
 
 FORMAT = 1
+SIMILARITIES = ("cosine", "dot")
+WIDEST = 65_536  # dimensions that Qdrant takes
+_KINDS: dict[Any, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,)}
+Record = TypeVar("Record")
 PACKAGES = (
     "biorag",
     "qdrant-edge-py",
@@ -130,18 +134,31 @@ class Manifest:
             )
         try:
             parts = {
-                "encoder": EncoderIdentity(**values["encoder"]),
-                "bm25": Bm25Parameters(**values["bm25"]),
-                "tokens": TokenParameters(**values["tokens"]) if values.get("tokens") else None,
-                "blocks": BlockParameters(**values["blocks"]) if values.get("blocks") else None,
-                "sources": tuple(SourceRecord(**record) for record in values["sources"]),
+                "encoder": _record(EncoderIdentity, values["encoder"]),
+                "bm25": _record(Bm25Parameters, values["bm25"]),
+                "tokens": _record(TokenParameters, values["tokens"]) if values.get("tokens") else None,
+                "blocks": _record(BlockParameters, values["blocks"]) if values.get("blocks") else None,
+                "sources": tuple(_record(SourceRecord, record) for record in values["sources"]),
             }
             store = values["store"]
             if store["kind"] != "edge" and not (store["kind"] == "qdrant" and store["url"]):
                 raise KeyError("store")
-            return cls(**{**values, **parts})
+            if values["similarity"] not in SIMILARITIES:
+                raise KeyError("similarity")
+            return _record(cls, {**values, **parts})
         except (KeyError, TypeError) as error:
             raise MismatchError(f"{place} is damaged ({error}): index the corpus again") from None
+
+
+def _record(kind: type[Record], values: Mapping[str, Any]) -> Record:
+    """Return a record of JSON values; `TypeError` if one is of another type, or no dimension that an engine takes."""
+    record = kind(**values)
+    for field in fields(record):  # type: ignore[arg-type]
+        value, expected = getattr(record, field.name), _KINDS.get(field.type)
+        fits = expected is None or (isinstance(value, expected) and isinstance(value, bool) == (field.type == "bool"))
+        if not fits or (field.name == "dimension" and not 0 < value <= WIDEST):
+            raise TypeError(f"{field.name} is {value!r}")
+    return record
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -154,7 +171,7 @@ def read_manifest(path: Path) -> Manifest:
     """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MismatchError(f"{path} is damaged ({error}): index the corpus again") from None
     if not isinstance(values, dict):
         raise MismatchError(f"{path} is damaged (no JSON object): index the corpus again")

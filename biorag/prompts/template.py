@@ -17,7 +17,13 @@ FIELDS = ("documents", "question", "options", "letters")
 MOST_CITATIONS = 8  # so that what follows the free text fits the tokens kept for it
 BUILT_IN = ("choice", "closed_book", "score", "closed_book_score", "open")
 _SECTIONS = re.compile(r"\A\[system\]\n(?P<system>.*?)\n\[user\]\n(?P<user>.*)\Z", re.DOTALL)
-_FENCE = re.compile(r"<(?=\s*/?\s*document\b)", re.IGNORECASE)
+# What a document must not write: our fence, however spaced, and the control tokens of chat formats, which servers
+# read in any text. The look-ahead is bounded, or a text of "<" alone would take quadratic time.
+_FORGED = re.compile(
+    r"<(?=[\W_]{0,8}document\b|[|｜]|/?(?:s|bos|eos|unk|pad)>|<sys>>|</sys>>|(?:start|end)_of_(?:turn|role|text)>)"
+    r"|\[(?=/?(?:inst|system_prompt|available_tools|tool_results)\])",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,7 @@ def _check_fields(text: str, place: str) -> set[str]:
 
 
 def render_documents(snippets: Sequence[Snippet]) -> str:
-    """Return the snippets as numbered, fenced documents; text that imitates the fence is defused."""
+    """Return the snippets as numbered, fenced documents; text that imitates the fence or a chat turn is defused."""
     if not snippets:
         return "(none)"
     return "\n".join(_document(number, snippet) for number, snippet in enumerate(snippets, 1))
@@ -105,7 +111,7 @@ def _document(number: int, snippet: Snippet) -> str:
 
 
 def _defused(text: str) -> str:
-    return _FENCE.sub("‹", text)
+    return _FORGED.sub("‹", text)
 
 
 def schema_for(question: Question, documents: int) -> Mapping[str, object]:

@@ -3,13 +3,14 @@
 import gzip
 import json
 import math
+import random
 import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biorag.corpus.readers import Reject, parse_snippet, read_snippets
+from biorag.corpus.readers import LONGEST_TEXT, Reject, parse_snippet, read_snippets
 from biorag.corpus.sources import MAX_LINE, Source
 from biorag.errors import BadInputError
 from biorag.types import Snippet
@@ -19,6 +20,7 @@ GOOD = b'{"id": "g%d", "title": "T", "content": "good", "contents": "T. good", "
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22e\nsize 12345\n"
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
+ids = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Zl", "Zp"]), min_size=1, max_size=20)
 scalars = (
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 )
@@ -29,7 +31,7 @@ json_values = st.recursive(
 )
 snippets = st.builds(
     Snippet,
-    id=texts.filter(bool),
+    id=ids,
     title=texts,
     content=texts.filter(str.strip),
     pmid=st.none() | st.integers(1, 2**53 - 1),
@@ -178,6 +180,13 @@ BAD_LINES = {
     "NaN": (b'{"id": "a", "content": "Text", "x": NaN}', "NaN or infinite"),
     "infinity": (b'{"id": "a", "content": "Text", "x": {"y": [-Infinity]}}', "NaN or infinite"),
     "overflowing float": (b'{"id": "a", "content": "Text", "x": 1e999}', "NaN or infinite"),
+    "a field twice": (b'{"id": "a", "content": "Text", "id": "b"}', "the field 'id' comes twice"),
+    "an inner field twice": (b'{"id": "a", "content": "Text", "x": {"y": 1, "y": 1}}', "the field 'y' comes twice"),
+    "number of 5000 digits": (b'{"id": "a", "content": "Text", "x": ' + b"9" * 5000 + b"}", "beyond 64 bits"),
+    "NUL in id": (b'{"id": "a\\u0000b", "content": "Text"}', "'id' has a control character"),
+    "line feed in id": (b'{"_id": "a\\nb", "text": "Text"}', "'_id' has a control character"),
+    "escape sequence in id": (b'{"id": "\\u001b[2J", "content": "Text"}', "'id' has a control character"),
+    "id of 1025 characters": (b'{"id": "' + b"a" * 1025 + b'", "content": "Text"}', "'id' is longer than 1,024"),
     "surrogate in id": (b'{"id": "\\ud800", "content": "Text"}', "'id' has an unpaired surrogate"),
     "surrogate in title": (b'{"id": "a", "title": "\\udc00", "content": "Text"}', "'title' has an unpaired surrogate"),
     "surrogate in text": (b'{"_id": "a", "text": "T \\ud83d T"}', "'text' has an unpaired surrogate"),
@@ -322,7 +331,8 @@ def test_a_gzip_of_several_members_is_read_to_its_end(tmp_path):
 
 @pytest.mark.parametrize("zipped", [False, True])
 def test_a_line_over_16_mib_ends_the_reading(tmp_path, zipped):
-    data = GOOD % 1 + b'\n{"id": "a", "content": "' + b"x" * MAX_LINE + b'"}\n'
+    text = random.Random(0).randbytes(MAX_LINE // 2).hex().encode()  # which gzip only halves
+    data = GOOD % 1 + b'\n{"id": "a", "content": "' + text + b'"}\n'
     blob = gzip.compress(data, compresslevel=1) if zipped else data
     corpus = source(tmp_path / "corpus", blob)
     with pytest.raises(BadInputError, match=r"corpus, line 2: longer than 16 MiB"):
@@ -333,9 +343,17 @@ def test_a_line_over_16_mib_ends_the_reading(tmp_path, zipped):
 
 
 def test_a_line_of_nearly_16_mib_is_read(tmp_path):
-    data = b'{"id": "a", "content": "' + b"x" * (MAX_LINE - 100) + b'"}\n'
+    data = b'{"id": "a", "content": "Text", "note": "' + b"x" * (MAX_LINE - 100) + b'"}\n'
     (found,) = read_snippets(source(tmp_path / "corpus.jsonl", data))
-    assert found.content == "x" * (MAX_LINE - 100)
+    assert found.metadata == {"note": "x" * (MAX_LINE - 100)}
+
+
+@pytest.mark.parametrize("field", ["content", "title", "contents"])
+def test_a_text_is_read_up_to_its_limit(field):
+    record = {"id": "a", **({"content": "Text"} if field == "title" else {})}
+    assert "x" * LONGEST_TEXT in parse_snippet(line_of({**record, field: "x" * LONGEST_TEXT})).contents
+    with pytest.raises(ValueError, match="is longer than 1,048,576 characters: split it"):
+        parse_snippet(line_of({**record, field: "x" * (LONGEST_TEXT + 1)}))
 
 
 # --- properties

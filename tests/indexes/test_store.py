@@ -112,17 +112,23 @@ def test_other_weights_are_refused_naming_both(config):
     assert caught.value.exit_code == 5
 
 
+def weights(said: str) -> bytes:
+    """A safetensors file without tensors, told from others by its metadata."""
+    header = b'{"__metadata__": {"said": "%s"}}' % said.encode()
+    return len(header).to_bytes(8, "little") + header
+
+
 def test_an_encoder_directory_with_other_weights_is_refused(config, tmp_path):
-    for name, weights in (("right", b"weights"), ("wrong", b"others")):
+    for name in ("right", "wrong"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "model.safetensors").write_bytes(weights)
+        (tmp_path / name / "model.safetensors").write_bytes(weights(name))
     right, wrong = find_encoder(str(tmp_path / "right")), find_encoder(str(tmp_path / "wrong"))
     manifest = kept(config, encoder=EncoderIdentity(right.id, "", right.sha256, 16))
     assert encoder_files(config.replace(encoder=str(tmp_path / "right")), manifest) == right
     assert encoder_files(config, manifest).sha256 == right.sha256
     with pytest.raises(MismatchError, match=re.escape(f"not {wrong.id!r} ({wrong.sha256[:12]})")):
         encoder_files(config.replace(encoder=str(tmp_path / "wrong")), manifest)
-    (tmp_path / "right" / "model.safetensors").write_bytes(b"trained on")
+    (tmp_path / "right" / "model.safetensors").write_bytes(weights("trained on"))
     with pytest.raises(MismatchError):  # the directory's name is the same, the weights are not
         encoder_files(config, manifest)
 

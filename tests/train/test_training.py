@@ -272,7 +272,7 @@ def test_distilling_orders_passages_as_the_teacher(tiny_encoder, settings, tmp_p
 def test_bases_that_do_not_fit_are_refused(tiny_encoder, settings, tmp_path):
     with pytest.raises(MissingError, match="cannot be loaded"):
         (tmp_path / "odd").mkdir()
-        (tmp_path / "odd" / "model.safetensors").write_bytes(b"no weights")
+        (tmp_path / "odd" / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
         train_retriever(find_encoder(str(tmp_path / "odd")), SPLIT, settings, tmp_path / "a", {}, QUIET)
     train_reranker(find_encoder(str(tiny_encoder)), SPLIT, settings, tmp_path / "colbert", {}, QUIET)
     with pytest.raises(MissingError, match="late-interaction"):

@@ -1,0 +1,206 @@
+"""GGUF headers: what llama.cpp would allocate, seek to or abort at is checked first.
+
+Source: the specification, github.com/ggml-org/ggml, docs/gguf.md.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from biorag.errors import MissingError
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+STRING, ARRAY = 8, 9
+SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+MOST_TENSORS = 100_000
+MOST_KEYS = 100_000
+LONGEST_KEY = 65_535
+LONGEST_NAME = 63
+MOST_DIMENSIONS = 4
+ALIGNMENT = "general.alignment"
+
+# ggml's number of a tensor type -> (weights in a block, bytes of a block). Left out are the types that weights are
+# not stored in, whole numbers and activations: llama.cpp aborts, or reads beyond a tensor, when it computes with them.
+BLOCKS = {
+    0: (1, 4),
+    1: (1, 2),
+    2: (32, 18),
+    3: (32, 20),
+    6: (32, 22),
+    7: (32, 24),
+    8: (32, 34),
+    10: (256, 84),
+    11: (256, 110),
+    12: (256, 144),
+    13: (256, 176),
+    14: (256, 210),
+    16: (256, 66),
+    17: (256, 74),
+    18: (256, 98),
+    19: (256, 50),
+    20: (32, 18),
+    21: (256, 110),
+    22: (256, 82),
+    23: (256, 136),
+    29: (256, 56),
+    30: (1, 2),
+    34: (256, 54),
+    35: (256, 66),
+    39: (32, 17),
+}
+
+
+class Tensor(NamedTuple):
+    """Where one tensor lies, in bytes from the start of the tensors' data."""
+
+    name: str
+    shape: tuple[int, ...]
+    offset: int
+    bytes: int
+
+
+class Header(NamedTuple):
+    """The metadata (arrays as their lengths), and the tensors."""
+
+    metadata: Mapping[str, Any]
+    tensors: tuple[Tensor, ...]
+
+    def trained_window(self) -> int | None:
+        """Return the tokens of context that the model was trained with; None if it does not say."""
+        window = self.metadata.get(f"{self.metadata.get('general.architecture')}.context_length")
+        return window if isinstance(window, int) else None
+
+
+class _BadHeaderError(Exception):
+    """The reason why a header cannot be one."""
+
+
+def read_header(path: Path) -> Header:
+    """Return the header of a GGUF file in which every count, length and offset fits the file.
+
+    Raises
+    ------
+    MissingError
+        Naming what does not.
+    """
+    size = path.stat().st_size
+    try:
+        with path.open("rb") as stream:
+            return _header(_Reader(stream, size))
+    except _BadHeaderError as error:
+        raise MissingError(f"{path} is no GGUF model that can be loaded: {error}; fetch the file again") from None
+
+
+class _Reader:
+    """Reads little-endian values, never past the file's end."""
+
+    def __init__(self, stream: BinaryIO, size: int) -> None:
+        self._stream = stream
+        self.size = size
+        self.position = 0
+
+    def bytes(self, count: int, what: str) -> bytes:
+        if count > self.size - self.position:
+            raise _BadHeaderError(f"{what} reaches beyond the end of the file")
+        found = self._stream.read(count)
+        self.position += count
+        if len(found) != count:
+            raise _BadHeaderError("the file was cut while it was read")
+        return found
+
+    def value(self, kind: str, what: str) -> Any:
+        return struct.unpack(f"<{kind}", self.bytes(struct.calcsize(f"<{kind}"), what))[0]
+
+    def text(self, what: str, longest: int | None = None) -> str:
+        length = self.value("Q", what)
+        if longest is not None and length > longest:
+            raise _BadHeaderError(f"{what} is longer than {longest:,} bytes")
+        return self.bytes(length, what).decode("utf-8", "replace")
+
+
+def _header(reader: _Reader) -> Header:
+    if reader.size < len(MAGIC) or reader.bytes(len(MAGIC), "the magic") != MAGIC:
+        raise _BadHeaderError("it does not begin with 'GGUF'")
+    version = reader.value("I", "the version")
+    if version not in VERSIONS:
+        raise _BadHeaderError(f"its version is {version}, of which only {VERSIONS} are known")
+    tensors = _count(reader, "tensors", MOST_TENSORS)
+    keys = _count(reader, "keys", MOST_KEYS)
+    metadata: dict[str, Any] = {}
+    for _ in range(keys):
+        key = reader.text("a key", LONGEST_KEY)
+        if key in metadata:
+            raise _BadHeaderError(f"the key {key!r} comes twice")
+        metadata[key] = _value(reader, reader.value("I", "a key's type"), f"the value of {key!r}")
+    alignment = metadata.get(ALIGNMENT, 32)
+    if not isinstance(alignment, int) or alignment < 1 or alignment > 2**20 or alignment & (alignment - 1):
+        raise _BadHeaderError(f"{ALIGNMENT} is {alignment!r}, no power of two")
+    found = tuple(_tensor(reader, alignment) for _ in range(tensors))
+    if len({tensor.name for tensor in found}) != len(found):
+        raise _BadHeaderError("two tensors have one name")
+    data_start = -(-reader.position // alignment) * alignment
+    _check_extents(found, reader.size - data_start)
+    return Header(metadata, found)
+
+
+def _count(reader: _Reader, what: str, most: int) -> int:
+    count: int = reader.value("Q", f"the number of {what}")
+    if count > most:
+        raise _BadHeaderError(f"it says that it has {count:,} {what}")
+    return count
+
+
+def _value(reader: _Reader, kind: int, what: str) -> Any:
+    """Return a scalar or a text; of an array its length, its values passed over."""
+    if kind == STRING:
+        return reader.text(what)
+    if kind != ARRAY:
+        return reader.value(_scalar(kind, what), what)
+    inner, length = reader.value("I", what), reader.value("Q", what)
+    if inner == STRING:
+        if length > (reader.size - reader.position) // 8:
+            raise _BadHeaderError(f"{what} reaches beyond the end of the file")
+        for _ in range(length):
+            reader.text(what)
+    else:
+        reader.bytes(length * struct.calcsize(f"<{_scalar(inner, what)}"), what)
+    return length
+
+
+def _scalar(kind: int, what: str) -> str:
+    if kind not in SCALARS:
+        raise _BadHeaderError(f"{what} is of the unknown type {kind}")
+    return SCALARS[kind]
+
+
+def _tensor(reader: _Reader, alignment: int) -> Tensor:
+    name = reader.text("a tensor's name", LONGEST_NAME)
+    dimensions = reader.value("I", f"tensor {name!r}")
+    if dimensions > MOST_DIMENSIONS:
+        raise _BadHeaderError(f"tensor {name!r} has {dimensions:,} dimensions")
+    shape = tuple(reader.value("Q", f"tensor {name!r}") for _ in range(dimensions))
+    kind, offset = reader.value("I", f"tensor {name!r}"), reader.value("Q", f"tensor {name!r}")
+    if kind not in BLOCKS:
+        raise _BadHeaderError(f"tensor {name!r} is of the unknown type {kind}")
+    weights, size = BLOCKS[kind]
+    if not all(shape) or (shape and shape[0] % weights):
+        raise _BadHeaderError(f"tensor {name!r} has the shape {shape}, which is not in blocks of {weights}")
+    if offset % alignment:
+        raise _BadHeaderError(f"tensor {name!r} does not begin at a multiple of {alignment} bytes")
+    return Tensor(name, shape, offset, math.prod(shape) // weights * size)
+
+
+def _check_extents(tensors: tuple[Tensor, ...], room: int) -> None:
+    """Refuse tensors that reach beyond the file or into one another."""
+    end, last = 0, ""
+    for tensor in sorted(tensors, key=lambda tensor: tensor.offset):
+        if tensor.offset < end:
+            raise _BadHeaderError(f"tensors {last!r} and {tensor.name!r} overlap")
+        end, last = tensor.offset + tensor.bytes, tensor.name
+        if end > room:
+            raise _BadHeaderError(f"tensor {tensor.name!r} reaches beyond the end of the file")

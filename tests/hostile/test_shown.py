@@ -1,0 +1,154 @@
+"""Nothing of a file, a model or a name reaches a terminal as anything but text."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pty
+import re
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from hostile_files import ESCAPES
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from biorag.cli import app
+from biorag.commands import show
+from biorag.text import UNSHOWABLE, showable
+from biorag.types import Answer, Citation, Hit, Question, Snippet
+
+MARKED = f"[bold]B[/bold] [link=http://e.example]L[/link] :pill: {ESCAPES}"
+ALLOWED = re.compile(r"\x1b\[[0-9;]*m|\x1b\]8;[^\x1b\x07]*\x1b\\|\x1b\[\?25[lh]|\x1b\[[0-9]*[AKG]|\x1b\[1A|\r")
+
+
+def assert_shown(text: str) -> None:
+    assert not UNSHOWABLE.findall(text)
+
+
+@given(st.text(st.characters()))
+def test_what_is_shown_is_the_text_but_for_what_a_terminal_acts_on(text):
+    shown = showable(text)
+    assert len(shown) == len(text)
+    for before, after in zip(text, shown, strict=True):
+        code = ord(before)
+        acts = (code < 32 and before not in "\n\t") or 0x7F <= code <= 0x9F or 0xD800 <= code <= 0xDFFF
+        reorders = 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069
+        assert after == ("\ufffd" if acts or reorders or UNSHOWABLE.match(before) else before)
+    shown.encode()
+
+
+@given(st.dictionaries(st.text(st.characters()), st.text(st.characters()), max_size=3))
+def test_printed_json_says_the_same_without_a_command(values):
+    with redirect_stdout(StringIO()) as stream:
+        show.print_json(values)
+    printed = stream.getvalue()
+    assert_shown(printed)
+    assert json.loads(printed) == values
+
+
+def test_tables_titles_lines_and_notes_show_markup_as_text(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
+    snippet = Snippet("i", MARKED, f"Fever. {MARKED} fever", None)
+    hits = (Hit(1, snippet, 1.0),)
+    show.table(MARKED, [MARKED, "n"], [(MARKED, 1)])
+    show.evidence_table("fever", hits)
+    citation = Citation(1, MARKED, None, MARKED, MARKED, 1.0)
+    question = Question("q", "Q?", {"A": MARKED, "B": "b"})
+    show.answer(
+        Answer(question, reply="{}", text=MARKED, choice="A", citations=(citation,), hits=hits, notes=(MARKED,))
+    )
+    show.err.print(f"kept in {MARKED}")
+    out, err = capsys.readouterr()
+    for text in (out, err):
+        assert_shown(text)
+        assert ":pill:" in text
+        assert "[link=http://e.example]" in re.sub(r"\s+", "", text)
+
+
+def test_log_lines_and_their_tracebacks_are_shown():
+    try:
+        raise ValueError(MARKED)
+    except ValueError:
+        record = logging.LogRecord("biorag", logging.WARNING, "f", 1, "id %s", (MARKED,), sys.exc_info())
+    line = show.ShowingFormatter("%(levelname)s: %(message)s").format(record)
+    assert_shown(line)
+    assert "Traceback" in line
+
+
+@pytest.fixture
+def canary_corpus(tmp_path) -> Path:
+    rows = [{"id": f"s{n}", "title": MARKED, "content": f"Fever {n} and {MARKED}.", "x": ESCAPES} for n in range(4)]
+    rows += [{"id": "s1", "content": f"Fever again {MARKED}"}]  # which is warned of
+    path = tmp_path / f"corpus {ESCAPES.replace('/', '')}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + "no JSON\n", encoding="utf-8")
+    return path
+
+
+def test_a_canary_corpus_sends_no_command(canary_corpus, tiny_encoder):
+    index = ["index", str(canary_corpus), "--encoder", str(tiny_encoder)]
+    runs = [
+        index,
+        [*index, "--on-bad-line", "skip"],
+        ["info", "default"],
+        ["info", "default", "--json"],
+        ["search", "fever"],
+        ["search", "fever", "--json"],
+        ["ask", "fever?", "--llm", "none"],
+        ["ask", "fever?", "--llm", "none", "--json"],
+        ["search", "fever", "--mode", ESCAPES],
+        ["--debug", "search", "fever", "--name", "absent", "--filter", ESCAPES],
+    ]
+    codes = []
+    for arguments in runs:
+        result = CliRunner().invoke(app, arguments)
+        codes.append(result.exit_code)
+        assert_shown(result.stdout)
+        # What the user typed is repeated by the option parser; the rest of its message is ours.
+        assert_shown(result.stderr)
+    assert codes == [3, 0, 0, 0, 0, 0, 0, 0, 2, 4]
+
+
+@pytest.mark.slow
+def test_a_real_terminal_gets_only_the_commands_that_the_program_means(canary_corpus, tiny_encoder, tmp_path):
+    environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith("BIORAG_")},
+        "BIORAG_HOME": str(tmp_path / "home"),
+        "TERM": "xterm-256color",
+        "COLUMNS": "200",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+    for arguments in (
+        ["index", str(canary_corpus), "--encoder", str(tiny_encoder), "--on-bad-line", "skip"],
+        ["search", "fever", "--mode", "bm25", "--no-rerank"],
+    ):
+        seen = in_terminal([sys.executable, "-m", "biorag", *arguments], environment)
+        assert "fever" in seen.lower() or "snippets" in seen
+        assert_shown(ALLOWED.sub("", seen))
+        assert "owned" in seen or "index" in arguments, "the text itself is there"
+
+
+def in_terminal(command: list[str], environment: dict[str, str]) -> str:
+    """Return what a command writes to a terminal of its own."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=theirs, env=environment)
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        seen += part
+    os.close(ours)
+    assert process.wait() == 0, seen
+    return seen.decode()
