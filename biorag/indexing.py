@@ -26,6 +26,7 @@ from biorag.indexes.bm25 import Bm25Encoder, LengthCounter
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Manifest, SourceRecord, installed_versions
 from biorag.indexes.points import payload
+from biorag.indexes.progress import Progress, clear_progress, read_progress, write_progress
 from biorag.indexes.store import Store, check_encoder, timestamp
 from biorag.types import Encoded, Index, OnProgress, Snippet
 
@@ -207,7 +208,8 @@ def write_index(
 ) -> IndexReport:
     """Bring the surveyed corpus into the index; what it holds unchanged is neither encoded nor written.
 
-    Every batch is durable when it is counted, so a killed run goes on where it stopped.
+    Every batch is durable when it is counted and in the progress record, so a killed run goes on where it stopped:
+    it writes again what the record names as being written.
 
     Raises
     ------
@@ -219,8 +221,9 @@ def write_index(
     try:
         # Under the lock, so that what another run wrote meanwhile is not overwritten.
         manifest = _still_fits(store.manifest(), manifest)
-        store.save(replace(manifest, complete=False, updated=timestamp()))
-        writer = _Writer(index, load_encoder)
+        store.save(replace(manifest, complete=False, updated=timestamp(), checksums=None))
+        torn = frozenset() if manifest.complete else frozenset(read_progress(store.folder).batch)
+        writer = _Writer(index, load_encoder, store.folder, torn)
         for batch in _batches(_winners(sources, found, rejects), store.config.batch_size):
             writer.write(batch)
             on_progress(len(batch))
@@ -228,7 +231,8 @@ def write_index(
             index.optimize()
         snippets = index.count()
         seconds = round(time.perf_counter() - started, 3)
-        store.save(_finished(manifest, found, snippets, seconds))
+        store.save(replace(_finished(manifest, found, snippets, seconds), checksums=index.seal()))
+        clear_progress(store.folder)
     finally:
         index.close()
     return IndexReport(
@@ -254,25 +258,35 @@ def _still_fits(current: Manifest | None, planned: Manifest) -> Manifest:
 
 
 class _Writer:
-    """Encodes and writes the snippets of a batch that the index does not hold as they are."""
+    """Encodes and writes the snippets of a batch that the index does not hold as they are, or that are `torn`.
 
-    def __init__(self, index: Index, load_encoder: Callable[[], EncodeSnippets]) -> None:
+    Torn are the ids of the batch that a run was writing when it ended early.
+    """
+
+    def __init__(
+        self, index: Index, load_encoder: Callable[[], EncodeSnippets], folder: Path, torn: frozenset[str]
+    ) -> None:
         self._index = index
         self._load_encoder = load_encoder
+        self._folder = folder
+        self._torn = torn
         self._encode: EncodeSnippets | None = None
         self.added = self.updated = self.unchanged = 0
 
     def write(self, batch: Sequence[Snippet]) -> None:
         """Bring one batch into the index."""
         held = self._index.digests([snippet.id for snippet in batch])
-        todo = [snippet for snippet in batch if held.get(snippet.id) != snippet.digest]
+        new = [snippet for snippet in batch if held.get(snippet.id) != snippet.digest]
+        todo = [snippet for snippet in batch if held.get(snippet.id) != snippet.digest or snippet.id in self._torn]
         if todo:
             self._encode = self._encode or self._load_encoder()
+            done = self.added + self.updated + self.unchanged
+            write_progress(self._folder, Progress(done, tuple(snippet.id for snippet in todo)))
             self._index.upsert(todo, *self._encode([snippet.contents for snippet in todo]))
-        updated = sum(snippet.id in held for snippet in todo)
+        updated = sum(snippet.id in held for snippet in new)
         self.updated += updated
-        self.added += len(todo) - updated
-        self.unchanged += len(batch) - len(todo)
+        self.added += len(new) - updated
+        self.unchanged += len(batch) - len(new)
 
 
 def _winners(sources: Sequence[Source], found: Survey, rejects: OnReject | None) -> Iterator[Snippet]:

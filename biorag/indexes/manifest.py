@@ -13,6 +13,7 @@ from biorag.errors import MismatchError
 from biorag.types import EncoderIdentity
 
 FORMAT = 1
+MANIFEST = "manifest.json"
 PACKAGES = (
     "biorag",
     "qdrant-edge-py",
@@ -66,7 +67,8 @@ class Manifest:
     """Everything that determines what an index answers.
 
     `complete` is False from the first write of a run to its end: what a killed run leaves behind.
-    `seconds` adds up the indexing runs.
+    `seconds` adds up the indexing runs. `checksums` is the SHA-256 of `checksums.json`, by which damage to the
+    shard's files is noticed; None while a run is under way, and for an index on a server.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Manifest:
     complete: bool = False
     versions: Mapping[str, str] | None = None
     tokens: TokenParameters | None = None
+    checksums: str | None = None
     format: int = FORMAT
 
     def to_json(self) -> dict[str, Any]:

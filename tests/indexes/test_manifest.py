@@ -72,6 +72,7 @@ def test_the_file_says_what_design_asks_for(tmp_path):
         "complete": True,
         "versions": {"biorag": "0.1.0"},
         "tokens": None,
+        "checksums": None,
         "format": FORMAT,
     }
     assert set(values) == {field.name for field in fields(Manifest)}
