@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from biorag.commands import ablation, answering, bench, indexing, inspecting, latency, mining, show, training
+from biorag.commands import ablation, answering, bench, indexing, inspecting, latency, mining, show, snapshot, training
 from biorag.errors import BioragError, MissingError, ServiceError
 
 INTERRUPTED, TERMINATED = 130, 143
@@ -72,6 +72,7 @@ bench.app.command("latency")(latency.latency)
 app.add_typer(bench.app, name="bench")
 app.command("mine")(mining.mine)
 app.command("ablate")(ablation.ablate)
+app.add_typer(snapshot.app, name="snapshot")
 app.command("info")(inspecting.info)
 app.command("models")(inspecting.models)
 app.command("doctor")(inspecting.doctor)

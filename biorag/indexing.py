@@ -227,6 +227,7 @@ def write_index(
         for batch in _batches(_winners(sources, found, rejects), store.config.batch_size):
             writer.write(batch)
             on_progress(len(batch))
+        write_progress(store.folder, Progress(writer.done))
         if writer.added or writer.updated or not manifest.complete:
             index.optimize()
         snippets = index.count()
@@ -273,6 +274,11 @@ class _Writer:
         self._encode: EncodeSnippets | None = None
         self.added = self.updated = self.unchanged = 0
 
+    @property
+    def done(self) -> int:
+        """How many of the corpus's snippets the index holds durably."""
+        return self.added + self.updated + self.unchanged
+
     def write(self, batch: Sequence[Snippet]) -> None:
         """Bring one batch into the index."""
         held = self._index.digests([snippet.id for snippet in batch])
@@ -280,8 +286,7 @@ class _Writer:
         todo = [snippet for snippet in batch if held.get(snippet.id) != snippet.digest or snippet.id in self._torn]
         if todo:
             self._encode = self._encode or self._load_encoder()
-            done = self.added + self.updated + self.unchanged
-            write_progress(self._folder, Progress(done, tuple(snippet.id for snippet in todo)))
+            write_progress(self._folder, Progress(self.done, tuple(snippet.id for snippet in todo)))
             self._index.upsert(todo, *self._encode([snippet.contents for snippet in todo]))
         updated = sum(snippet.id in held for snippet in new)
         self.updated += updated
