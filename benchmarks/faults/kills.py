@@ -10,6 +10,7 @@ import json
 import random
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -96,6 +97,10 @@ class Trial:
         done = self.acknowledged()
         return "after the last batch" if done == len(self.ids) else "while batches are written"
 
+    def is_whole(self) -> bool:
+        """Return whether the index holds exactly what the clean run gave, ids, payloads and vectors."""
+        return digest(apart(held, self.folder)) == digest(self.clean)
+
     def check(self, acknowledged: int) -> dict[str, int]:
         """Hold what a copy of the killed index has against the clean run's points."""
         shutil.rmtree(self.copy, ignore_errors=True)
@@ -162,7 +167,7 @@ def _kill(trial: Trial, report: dict[str, Any], counts: Counter[str], draw: rand
 def _ended(trial: Trial, report: dict[str, Any]) -> None:
     """Compare a run that came to its end with the clean one, and begin anew."""
     report["runs_to_the_end"] += 1
-    report["ends_equal_to_the_clean_run"] += digest(apart(held, trial.folder)) == digest(trial.clean)
+    report["ends_equal_to_the_clean_run"] += trial.is_whole()
     shutil.rmtree(trial.folder)
 
 
@@ -182,7 +187,7 @@ def main() -> None:
         with turn(options.lock):
             trial = Trial(Path(work), options.data, options.snippets)
         report = measure(trial, options.kills, options.fresh, options.seed, options.lock, options.out)
-    print(json.dumps(report, indent=2))
+    sys.stdout.write(json.dumps(report, indent=2) + "\n")
     failed = report["acknowledged_lost"] or report["points_not_as_in_the_clean_run"]
     raise SystemExit(bool(failed or report["ends_equal_to_the_clean_run"] < report["runs_to_the_end"]))
 
