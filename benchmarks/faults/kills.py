@@ -76,7 +76,8 @@ class Trial:
         if code == 0:
             return "ended", len(self.ids)
         assert code == -signal.SIGKILL, (code, self.said.read_text())
-        return self._stage(), max(before, self.acknowledged())
+        acknowledged = max(before, self.acknowledged())
+        return self._stage(acknowledged), acknowledged
 
     def _holds_lock(self, pid: int) -> bool:
         try:
@@ -85,17 +86,18 @@ class Trial:
             return False
 
     def acknowledged(self) -> int:
-        """Return how many of the corpus's snippets the progress record counts as durable."""
+        """Return how many of the corpus's snippets are durable by the manifest of an ended run or the record."""
         try:
+            if json.loads((self.folder / "manifest.json").read_text())["complete"]:
+                return len(self.ids)
             return int(json.loads((self.folder / "progress.json").read_text())["done"])
-        except OSError:
+        except FileNotFoundError:
             return 0
 
-    def _stage(self) -> str:
+    def _stage(self, acknowledged: int) -> str:
         if not (self.folder / "progress.json").exists():
-            return "before the first batch" if self.acknowledged() == 0 else "at the end"
-        done = self.acknowledged()
-        return "after the last batch" if done == len(self.ids) else "while batches are written"
+            return "after the end" if acknowledged else "before the first batch"
+        return "after the last batch" if acknowledged == len(self.ids) else "while batches are written"
 
     def is_whole(self) -> bool:
         """Return whether the index holds exactly what the clean run gave, ids, payloads and vectors."""

@@ -19,6 +19,7 @@ from typing import Any
 from benchmarks.faults.runs import apart, copy_index, first_snippets, load_libraries, small_encoder, start, turn
 
 LINES, SHARE = 10_000, 0.01
+NO_PART = ("lock", "rejects.jsonl")  # files beside an index that nothing depends on
 
 
 class Commands:
@@ -45,7 +46,7 @@ def corrupted(path: Path, draw: random.Random) -> int:
         lambda line: line.replace(b'"id"', b'"no id"', 1),
         lambda line: b"[" + line + b"]",
         lambda line: b"null",
-        lambda line: line[:-1] + b', "id": 7}',
+        lambda line: line[:-1] + b', "PMID": "unknown"}',
     ]
     for place in chosen:
         lines[place] = draw.choice(ways)(lines[place])
@@ -89,7 +90,7 @@ def measure_lines(commands: Commands, work: Path, data: Path, encoder: str) -> d
 
 def damages(folder: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     """Yield each way in which an index can be damaged, with what does it."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "lock")
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in NO_PART)
     for path in files:
         name = str(path.relative_to(folder))
         yield f"{name} removed", path.unlink
