@@ -25,6 +25,8 @@ def save(ctx: typer.Context, file: File, name: options.Name = None, as_json: opt
     Examples:
 
       biorag snapshot save pubmed-2026-11-21.tar.gz --name pubmed
+
+      biorag snapshot save backup.tar.gz --json
     """
     from biorag.indexes import snapshot
     from biorag.indexes.store import Store

@@ -10,10 +10,11 @@ from typing import Any
 
 from biorag.errors import BioragError, MismatchError, MissingError
 from biorag.files import sha256_of, write_json
-from biorag.indexes.manifest import MANIFEST, read_manifest
+from biorag.indexes.manifest import MANIFEST, installed_versions, read_manifest
 
 CHECKSUMS = "checksums.json"
 SHARD = "shard"
+ENGINE = "qdrant-edge-py"
 BLOCK = 4096
 BLOCKS = 64  # read of a file that is larger
 
@@ -31,6 +32,8 @@ def write_checksums(folder: Path) -> str:
 def check_files(folder: Path) -> None:
     """Hold a shard's files against the record that the manifest names; a run under way has none.
 
+    The engine rewrites its configuration whenever it opens a shard, so a record holds for its own version alone.
+
     Raises
     ------
     MissingError
@@ -38,13 +41,15 @@ def check_files(folder: Path) -> None:
     MismatchError
         If a file is not as it was when the last run ended, or there is one more.
     """
-    expected = read_manifest(folder / MANIFEST).checksums if (folder / MANIFEST).is_file() else None
-    if expected is None:
+    manifest = read_manifest(folder / MANIFEST) if (folder / MANIFEST).is_file() else None
+    if manifest is None or manifest.checksums is None:
+        return
+    if (manifest.versions or {}).get(ENGINE) != installed_versions().get(ENGINE):
         return
     record = folder / CHECKSUMS
     if not record.is_file():
         raise _lost(folder, record)
-    if sha256_of(record) != expected:
+    if sha256_of(record) != manifest.checksums:
         raise _damaged(folder, record)
     recorded: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
     for name, checksum in recorded.items():

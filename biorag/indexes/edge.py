@@ -44,7 +44,7 @@ from biorag.types import Condition, Probe, Scored, Snippet, Vectors
 
 DISTANCES = {"cosine": qe.Distance.Cosine, "dot": qe.Distance.Dot}
 SEGMENT_DATA = "segments"
-FULL = ("(os error 28)", "(os error 30)")  # no space left, read-only file system
+FULL = "(os error 28)"  # as the engine says that no space is left
 MEMORY = Path("/dev/shm")
 
 

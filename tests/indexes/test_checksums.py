@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,8 +22,6 @@ SNIPPETS = [Snippet(f"s{n}", f"Title {n}", f"liver word{n}") for n in range(30)]
 @pytest.fixture
 def store(config) -> Store:
     """A finished index."""
-    from dataclasses import replace
-
     store = Store(config)
     manifest = store.new_manifest(IDENTITY, 10.0)
     index = store.open(manifest, writable=True)
@@ -93,6 +92,15 @@ def test_an_index_of_a_run_under_way_or_made_before_has_no_checksums_to_hold_to(
     assert found(store)[0] == "s7"
 
 
+def test_what_another_version_of_the_engine_wrote_is_not_held_to_the_record(store):
+    manifest = json.loads((store.folder / "manifest.json").read_text())
+    manifest["versions"]["qdrant-edge-py"] = "0.9.99"
+    (store.folder / "manifest.json").write_text(json.dumps(manifest))
+    config = store.folder / "shard" / "edge_config.json"
+    config.write_text(config.read_text() + "\n")
+    assert found(store)[0] == "s7"
+
+
 @pytest.mark.parametrize("place", [0, BLOCK * BLOCKS * 4])
 def test_of_a_large_file_the_ends_are_held(tmp_path, place):
     shard = tmp_path / "shard"
@@ -100,7 +108,8 @@ def test_of_a_large_file_the_ends_are_held(tmp_path, place):
     (shard / "large").write_bytes(os.urandom(BLOCK * BLOCKS * 4 + 1))
     before = write_checksums(tmp_path)
     with (shard / "large").open("r+b") as stream:
-        byte = stream.seek(place) or stream.read(1)
         stream.seek(place)
-        stream.write(bytes([(byte[0] if isinstance(byte, bytes) else 0) ^ 0xFF]))
+        (byte,) = stream.read(1)
+        stream.seek(place)
+        stream.write(bytes([byte ^ 0xFF]))
     assert write_checksums(tmp_path) != before
