@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import signal
 import sys
 import traceback
 from importlib.metadata import version
@@ -13,17 +14,21 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from biorag.commands import ablation, answering, bench, indexing, inspecting, latency, mining, show, training
+from biorag.commands import ablation, answering, bench, indexing, inspecting, latency, mining, show, snapshot, training
 from biorag.errors import BioragError, MissingError, ServiceError
 from biorag.network import restrict
 from biorag.text import showable
 
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
 INTERNAL = 1
 PATH_FAULTS = (
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EPERM),
     *(errno.ENAMETOOLONG, errno.ELOOP),
 )
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a command as Ctrl-C does."""
 
 
 class Commands(TyperGroup):
@@ -46,9 +51,9 @@ class Commands(TyperGroup):
             _say(f"{error.filename or 'a file'}: {error.strerror or error}: check the path, its rights and the disk")
             kind = MissingError if error.errno in PATH_FAULTS else ServiceError
             raise typer.Exit(kind.exit_code) from None
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             _say("interrupted; what was done is kept, and the same command goes on from there")
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED) from None
 
 
 app = typer.Typer(
@@ -72,6 +77,7 @@ bench.app.command("latency")(latency.latency)
 app.add_typer(bench.app, name="bench")
 app.command("mine")(mining.mine)
 app.command("ablate")(ablation.ablate)
+app.add_typer(snapshot.app, name="snapshot")
 app.command("info")(inspecting.info)
 app.command("models")(inspecting.models)
 app.command("doctor")(inspecting.doctor)
@@ -114,8 +120,13 @@ def _say(message: str) -> None:
     typer.echo(f"error: {showable(message)}", err=True)
 
 
+def _terminated(number: int, frame: object) -> None:
+    raise Terminated
+
+
 def main() -> None:
     """Run the command line; whatever is not an error for users is a bug, reported without a traceback."""
+    signal.signal(signal.SIGTERM, _terminated)
     try:
         app()
     except Exception as error:

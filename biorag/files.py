@@ -1,15 +1,21 @@
-"""Files: written so that they are at any moment the old one or the new one, whole; and their hashes."""
+"""Files: written so that they are at any moment the old one or the new one, whole; their hashes; room for them."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from biorag.errors import ServiceError
+
+RESERVE = 32 << 20  # bytes left free: the engine extends memory-mapped files, and a full disk then kills the process
 
 
 def write_json(path: Path, values: Any) -> None:
@@ -26,7 +32,7 @@ def write_text(path: Path, text: str) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a new file that takes the place of `path`, durably, if all of it could be written; make its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         with temporary.open("wb") as stream:
@@ -34,6 +40,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)
+        sync_folder(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -43,3 +50,56 @@ def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file, hex."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, durably."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        sync_folder(folder.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a network file system that has no such thing
+            raise
+    finally:
+        os.close(handle)
+
+
+class FolderTree:
+    """The folders below `root`, whose names are made durable as they come; who writes a file syncs its contents."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._synced: dict[str, frozenset[tuple[str, int]]] = {}
+
+    def sync(self) -> None:
+        """Sync every folder that has names, or files behind them, which it had not the last time."""
+        for folder, _, _ in os.walk(self._root):
+            with os.scandir(folder) as entries:
+                names = frozenset((entry.name, entry.inode()) for entry in entries)
+            if self._synced.get(folder) != names:
+                sync_folder(Path(folder))
+                self._synced[folder] = names
+
+
+def require_room(folder: Path, needed: int) -> None:
+    """Check that the disk of a folder has `needed` bytes and the reserve.
+
+    Raises
+    ------
+    ServiceError
+        Saying how much is free, how much is needed, and what to do.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < needed + RESERVE:
+        raise ServiceError(
+            f"the disk of {folder} is full: {free / 1e6:,.0f} MB are free and {(needed + RESERVE) / 1e6:,.0f} MB are "
+            "needed: free some space, then run the same again, which goes on from here"
+        )

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from biorag.indexes.bm25 import Bm25Encoder, LengthCounter
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Manifest, SourceRecord, installed_versions
 from biorag.indexes.points import payload
+from biorag.indexes.progress import Progress, clear_progress, read_progress, write_progress
 from biorag.indexes.store import Store, check_encoder, timestamp
 from biorag.types import Change, Deletion, OnProgress, Snippet
 from biorag.updates import EncodeSnippets, Updater, Winner, revision
@@ -315,7 +317,8 @@ def write_index(
 ) -> IndexReport:
     """Bring the surveyed corpus into the index; what it holds unchanged is neither encoded nor written.
 
-    Every batch is durable when it is counted, so a killed run goes on where it stopped.
+    Every batch is durable when it is counted and in the progress record, so a killed run goes on where it stopped:
+    it writes again what the record names as being written.
 
     Raises
     ------
@@ -327,16 +330,19 @@ def write_index(
     try:
         # Under the lock, so that what another run wrote meanwhile is not overwritten.
         manifest = _still_fits(store.manifest(), manifest)
-        store.save(replace(manifest, complete=False, updated=timestamp()))
-        updater = Updater(index, load_encoder, split)
+        store.save(replace(manifest, complete=False, updated=timestamp(), checksums=None))
+        torn = frozenset() if manifest.complete else frozenset(read_progress(store.folder).batch)
+        updater = Updater(index, load_encoder, split, torn, partial(write_progress, store.folder))
         for batch in _batches(_winners(sources, found, rejects), store.config.batch_size):
             updater.write(batch)
             on_progress(len(batch))
+        write_progress(store.folder, Progress(updater.done))
         if updater.added or updater.updated or updater.deleted or not manifest.complete:
             index.optimize()
         snippets = index.count()
         seconds = round(time.perf_counter() - started, 3)
-        store.save(_finished(manifest, found, snippets, seconds))
+        store.save(replace(_finished(manifest, found, snippets, seconds), checksums=index.seal()))
+        clear_progress(store.folder)
     finally:
         index.close()
     return IndexReport(

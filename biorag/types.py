@@ -292,6 +292,14 @@ class Index(Protocol):
     def optimize(self) -> None:
         """Build the search structures; safe to repeat."""
 
+    def seal(self) -> str | None:
+        """End the writing; only `close` may follow.
+
+        Returns
+        -------
+        The SHA-256 of the record of the files' checksums; None where biorag does not keep the files.
+        """
+
     def close(self) -> None:
         """Release the index."""
 

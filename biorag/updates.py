@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from biorag.corpus.blocks import Splitter
+from biorag.indexes.progress import Progress
 from biorag.types import Change, Deletion, Encoded, Index, Snippet, block_id
 
 EncodeSnippets = Callable[[Sequence[str]], Encoded]
@@ -29,14 +31,28 @@ class Winner(NamedTuple):
 
 
 class Updater:
-    """Makes the changes of a batch that the index does not hold as they are; counts documents."""
+    """Makes the changes of a batch that the index does not hold as they are; counts documents.
 
-    def __init__(self, index: Index, load_encoder: Callable[[], EncodeSnippets], split: Splitter) -> None:
+    `torn` are the ids of blocks that a run was writing when it ended early: they are written again. `record` is told
+    the progress before a batch is written.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        load_encoder: Callable[[], EncodeSnippets],
+        split: Splitter,
+        torn: AbstractSet[str] = frozenset(),
+        record: Callable[[Progress], None] = lambda _: None,
+    ) -> None:
         self._index = index
         self._load_encoder = load_encoder
         self._encode: EncodeSnippets | None = None
         self._split = split
+        self._torn = torn
+        self._record = record
         self.added = self.updated = self.unchanged = self.deleted = 0
+        self.done = 0  # changes that are in the index durably, whether they were made now or before
 
     def write(self, batch: Sequence[Winner]) -> None:
         """Bring one batch into the index.
@@ -51,9 +67,13 @@ class Updater:
         held = self._index.digests(list(dict.fromkeys(ids)))
         changed = [winner for winner in batch if self._differs(winner.change.id, wanted[winner.change.id], held)]
         firsts = self._firsts([winner.change.id for winner in changed], held)
-        changed = [winner for winner in changed if not _is_older(winner, firsts.get(winner.change.id, ()))]
+        older = {winner.change.id for winner in changed if _is_older(winner, firsts.get(winner.change.id, ()))}
+        changed = [winner for winner in changed if winner.change.id not in older]
+        blocks = [block for change, _ in batch if change.id not in older for block in wanted[change.id]]
+        todo = [block for block in blocks if held.get(block.id) != block.digest or block.id in self._torn]
+        if todo or changed:
+            self._record(Progress(self.done, tuple(block.id for block in todo)))
         self._remove([first for change, _ in changed for first in firsts.get(change.id, ())], wanted)
-        todo = [block for change, _ in changed for block in wanted[change.id] if held.get(block.id) != block.digest]
         if todo:
             self._encode = self._encode or self._load_encoder()
             self._index.upsert(todo, *self._encode([block.contents for block in todo]))
@@ -63,6 +83,7 @@ class Updater:
             self.added += change.id not in firsts
         snippets = sum(isinstance(change, Snippet) for change, _ in batch)
         self.unchanged += snippets - sum(isinstance(change, Snippet) for change, _ in changed)
+        self.done += len(batch)
 
     def _first_ids(self, document: str) -> list[str]:
         """Return the ids that a document's first block can have: whole, or split."""

@@ -47,6 +47,8 @@ def test_the_commands_of_the_design_are_there():
         ("train", "retriever"),
         ("train", "reranker"),
         ("ablate",),
+        ("snapshot", "save"),
+        ("snapshot", "load"),
     }
     assert {"--config", "--debug", "--version", "--install-completion", "--show-completion"} <= {
         name for parameter in PROGRAM.params for name in parameter.opts

@@ -1,13 +1,16 @@
-"""Files are the old one or the new one, whole."""
+"""Files are the old one or the new one, whole; their names are durable; there is room for them."""
 
+import errno
 import json
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from biorag.files import write_json, write_text
+from biorag.errors import ServiceError
+from biorag.files import RESERVE, FolderTree, require_room, sync_folder, write_json, write_text
 
 
 def only_file(folder) -> str:
@@ -103,3 +106,68 @@ def test_others_may_read_the_file_as_any_other_new_file(tmp_path):
     write_text(tmp_path / "atomic.txt", "atomic")
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain.txt", "atomic.txt")]
     assert modes[0] == modes[1]
+
+
+# --- durable names, and room
+
+
+@pytest.fixture
+def synced(monkeypatch) -> list[str]:
+    """The paths whose sync was asked for, in order."""
+    paths = []
+    fsync = os.fsync
+
+    def seen(handle):
+        paths.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", seen)
+    return paths
+
+
+def test_a_written_file_is_synced_then_its_name_and_those_of_new_folders_before(tmp_path, synced):
+    write_text(tmp_path / "a" / "b" / "file.txt", "text")
+    assert synced[:2] == [str(tmp_path / "a"), str(tmp_path)]
+    assert synced[2].startswith(str(tmp_path / "a" / "b" / ".file.txt"))
+    assert synced[3:] == [str(tmp_path / "a" / "b")]
+
+
+def test_a_tree_syncs_the_folders_whose_names_are_new(tmp_path, synced):
+    (tmp_path / "shard" / "one").mkdir(parents=True)
+    tree = FolderTree(tmp_path)
+    tree.sync()
+    assert sorted(synced) == [str(tmp_path), str(tmp_path / "shard"), str(tmp_path / "shard" / "one")]
+    synced.clear()
+    tree.sync()
+    assert synced == []
+    (tmp_path / "shard" / "one" / "file").write_text("1")
+    tree.sync()
+    (tmp_path / "shard" / "one" / "other").write_text("2")
+    (tmp_path / "shard" / "one" / "other").replace(tmp_path / "shard" / "one" / "file")  # another file, the same name
+    tree.sync()
+    (tmp_path / "shard" / "one" / "file").write_text("contents are their writer's matter")
+    tree.sync()
+    assert synced == [str(tmp_path / "shard" / "one")] * 2
+
+
+def test_a_file_system_without_a_sync_of_folders_is_no_error(tmp_path, monkeypatch):
+    def refused(number):
+        def fsync(handle):
+            raise OSError(number, os.strerror(number))
+
+        return fsync
+
+    monkeypatch.setattr(os, "fsync", refused(errno.EINVAL))
+    sync_folder(tmp_path)
+    monkeypatch.setattr(os, "fsync", refused(errno.EIO))
+    with pytest.raises(OSError, match="Input/output"):
+        sync_folder(tmp_path)
+
+
+def test_room_is_what_is_needed_and_the_reserve(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": RESERVE + 10_000_000})())
+    require_room(tmp_path, 10_000_000)
+    with pytest.raises(ServiceError) as caught:
+        require_room(tmp_path, 10_000_001)
+    assert str(caught.value).startswith(f"the disk of {tmp_path} is full: 44 MB are free and 44 MB are needed: free")
+    assert caught.value.exit_code == 6

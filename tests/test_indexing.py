@@ -26,6 +26,7 @@ from biorag.errors import BadInputError, ServiceError
 from biorag.indexes import server
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import SourceRecord
+from biorag.indexes.progress import Progress, read_progress
 from biorag.indexes.store import Store
 from biorag.indexing import SAMPLE, EncodeSnippets, IndexReport, RejectsFile, Survey, survey, write_index
 from biorag.types import Encoded, Probe, Snippet
@@ -338,6 +339,58 @@ def test_a_killed_run_goes_on_where_it_stopped(config, corpus_file, snippets):
     assert counts(run.report) == {"added": 4, "unchanged": 8, "snippets": 12}
     assert run.encoder.encoded == [snippet.contents for snippet in snippets[8:]]
     assert held(config, [s.id for s in snippets]) == {s.id: s for s in snippets}
+
+
+@pytest.mark.faults
+def test_a_torn_batch_is_encoded_together_again_and_counted_as_what_it_was(config, corpus_file, snippets, monkeypatch):
+    """A text's vector differs in its last bits with the texts beside it; an interrupted run must not show that."""
+    config, upsert = config.replace(batch_size=4), EdgeIndex.upsert
+
+    def half(index, batch, vectors, tokens=()):
+        if batch[0].id == "s4":
+            upsert(index, batch[:2], vectors[:2])
+            raise KeyboardInterrupt
+        upsert(index, batch, vectors)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EdgeIndex, "upsert", half)
+        with pytest.raises(KeyboardInterrupt):
+            Run(config, corpus_file)
+    assert read_progress(Store(config).folder) == Progress(4, ("s4", "s5", "s6", "s7"))
+    assert set(held(config, [s.id for s in snippets])) == {f"s{n}" for n in range(6)}
+    run = Run(config, corpus_file)
+    assert run.encoder.encoded == [snippet.contents for snippet in snippets[4:]]
+    assert counts(run.report) == {"added": 6, "unchanged": 6, "snippets": 12}
+    assert read_progress(Store(config).folder) == Progress()
+    assert Run(config, corpus_file).loads == 0
+
+
+def test_a_run_records_what_is_durable_before_it_counts_it(config, corpus_file, monkeypatch):
+    recorded, written = [], EdgeIndex.upsert
+
+    def watched(index, batch, vectors, tokens=()):
+        recorded.append((read_progress(Store(config).folder), index.count()))
+        written(index, batch, vectors, tokens)
+
+    monkeypatch.setattr(EdgeIndex, "upsert", watched)
+    Run(config.replace(batch_size=5), corpus_file)
+    assert [(progress.done, len(progress.batch), count) for progress, count in recorded] == [
+        (0, 5, 0),
+        (5, 5, 5),
+        (10, 2, 10),
+    ]
+
+
+def test_no_room_stops_a_run_before_anything_is_written_and_it_goes_on(config, corpus_file, tmp_path, monkeypatch):
+    Run(config, corpus_file)
+    before = (config.indexes / "test" / "manifest.json").read_bytes()
+    other = corpus(tmp_path / "new.jsonl", [Snippet("new", "", "new")])
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000})())
+        with pytest.raises(ServiceError, match="is full: 0 MB are free and 34 MB are needed: free some space"):
+            Run(config, other)
+    assert (config.indexes / "test" / "manifest.json").read_bytes() == before
+    assert counts(Run(config, other).report) == {"added": 1, "snippets": 13}
 
 
 def test_a_resumed_index_searches_as_one_made_at_once(config, corpus_file):

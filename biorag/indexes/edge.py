@@ -1,11 +1,15 @@
 """The embedded store: a Qdrant Edge shard in the index's folder.
 
-The shard's write-ahead log stays off, because with it a second process cannot even read. Updates are
-durable after `flush()`, which `upsert` calls; our own lock keeps a writer and readers apart.
+The shard's write-ahead log stays off, because with it a second process cannot even read. The contents of files are
+durable after `flush()`, which `upsert` calls; the names of new ones are not, so those are synced here. Our own lock
+keeps a writer and readers apart.
 """
 
 from __future__ import annotations
 
+import json
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -16,7 +20,9 @@ import numpy as np
 import qdrant_edge as qe
 
 from biorag.errors import BioragError, MissingError, ServiceError
+from biorag.files import FolderTree, require_room
 from biorag.indexes.bm25 import Bm25Encoder
+from biorag.indexes.checksums import SHARD, check_files, shard_files, write_checksums
 from biorag.indexes.lock import IndexLock
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.points import (
@@ -40,6 +46,8 @@ from biorag.types import Condition, Probe, Scored, Snippet, Vectors
 
 DISTANCES = {"cosine": qe.Distance.Cosine, "dot": qe.Distance.Dot}
 SEGMENT_DATA = "segments"
+FULL = "(os error 28)"  # as the engine says that no space is left
+MEMORY = Path("/dev/shm")
 
 
 class EdgeIndex:
@@ -48,7 +56,9 @@ class EdgeIndex:
     Raises
     ------
     MissingError
-        If it is opened to be read and there is no shard.
+        If it is opened to be read and there is no shard, or a file of it is gone.
+    MismatchError
+        If a file of it is damaged.
     ServiceError
         If another process is in the way, or the engine fails.
     """
@@ -57,14 +67,18 @@ class EdgeIndex:
         self._bm25 = Bm25Encoder(manifest.bm25)
         self._quantized = manifest.quantized
         self._tokens = manifest.tokens
+        self._folder = folder
+        self._tree = FolderTree(folder)
+        self._config = _shard_config(manifest)
         self._lock = IndexLock(folder, exclusive=writable)
-        shard = folder / "shard"
+        shard = folder / SHARD
         try:
+            check_files(folder)
             with _engine_errors():
                 if (shard / SEGMENT_DATA).is_dir():
-                    self._shard = qe.EdgeShard.load(str(shard), _shard_config(manifest))
+                    self._shard = _load(shard, self._config, writable)
                 elif writable:
-                    self._shard = qe.EdgeShard.create(str(shard), _shard_config(manifest))
+                    self._shard = qe.EdgeShard.create(str(shard), self._config)
                 else:
                     raise MissingError(f"index {folder.name!r} has lost its data in {shard}: index the corpus again")
         except BaseException:
@@ -111,11 +125,12 @@ class EdgeIndex:
     def upsert(self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors] = ()) -> None:
         """Add or replace snippets and flush; durable when it returns."""
         written = upsert_parts(snippets, tokens, self._tokens)
+        require_room(self._folder, _bytes(snippets, vectors, tokens))
         with _engine_errors():
             for part in written:
                 points = self._points(snippets[part], vectors[part], tokens[part])
                 self._shard.update(qe.UpdateOperation.upsert_points(points))
-            self._shard.flush()
+            self._flush()
 
     def _points(self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors]) -> list[qe.Point]:
         named: list[dict[str, Any]] = [
@@ -135,10 +150,24 @@ class EdgeIndex:
             self._shard.flush()
 
     def optimize(self) -> None:
-        """Build the HNSW graph and merge segments; blocks."""
+        """Build the HNSW graph and merge segments; blocks. The disk must have room for all of it once more."""
+        require_room(self._folder, sum(path.stat().st_blocks * 512 for path in shard_files(self._folder)))
         with _engine_errors():
             self._shard.optimize()
-            self._shard.flush()
+            self._flush()
+
+    def _flush(self) -> None:
+        self._shard.flush()
+        self._tree.sync()
+
+    def seal(self) -> str:
+        """Close the shard and record its files' checksums; see `Index.seal`."""
+        with _engine_errors():
+            self._shard.close()
+            # What opening tidies (journals, the engine's configuration) is tidied before it is recorded.
+            _load(self._folder / SHARD, self._config, writable=True).close()
+        self._tree.sync()
+        return write_checksums(self._folder)
 
     def close(self) -> None:
         """Close the shard and free the lock."""
@@ -166,6 +195,28 @@ class EdgeIndex:
             ),
             with_payload=["id"],
         )
+
+
+def _load(shard: Path, config: qe.EdgeConfig, writable: bool) -> qe.EdgeShard:
+    """Load a shard; for a reader also where the disk is full, on which the engine would write its configuration."""
+    try:
+        return qe.EdgeShard.load(str(shard), config)
+    except Exception as error:
+        if writable or not str(error).endswith(FULL):
+            raise
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None, prefix="biorag-") as elsewhere:
+        for path in shard.iterdir():
+            if path.name == SEGMENT_DATA:
+                (Path(elsewhere) / path.name).symlink_to(path.resolve())
+            elif path.is_file():
+                shutil.copy(path, elsewhere)
+        return qe.EdgeShard.load(elsewhere, config)
+
+
+def _bytes(snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors]) -> int:
+    """Return no less than what these take on disk: payload, BM25 terms (8 bytes each) and vectors."""
+    texts = sum(len(json.dumps(payload(snippet))) for snippet in snippets)
+    return 5 * texts + 4 * vectors.size + 2 * sum(rows.size for rows in tokens) + 1024 * len(snippets)
 
 
 def _shard_config(manifest: Manifest) -> qe.EdgeConfig:

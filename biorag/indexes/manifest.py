@@ -17,6 +17,7 @@ SIMILARITIES = ("cosine", "dot")
 WIDEST = 65_536  # dimensions that Qdrant takes
 _KINDS: dict[Any, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,)}
 Record = TypeVar("Record")
+MANIFEST = "manifest.json"
 PACKAGES = (
     "biorag",
     "qdrant-edge-py",
@@ -81,7 +82,8 @@ class Manifest:
 
     `sources` stand in the order in which they went in: PubMed's later files change what its earlier ones said.
     `complete` is False from the first write of a run to its end: what a killed run leaves behind.
-    `seconds` adds up the indexing runs.
+    `seconds` adds up the indexing runs. `checksums` is the SHA-256 of `checksums.json`, by which damage to the
+    shard's files is noticed; None while a run is under way, and for an index on a server.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Manifest:
     versions: Mapping[str, str] | None = None
     tokens: TokenParameters | None = None
     blocks: BlockParameters | None = None
+    checksums: str | None = None
     format: int = FORMAT
 
     def to_json(self) -> dict[str, Any]:

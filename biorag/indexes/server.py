@@ -197,6 +197,9 @@ class ServerIndex:
     def optimize(self) -> None:
         """Do nothing: a server optimizes by itself."""
 
+    def seal(self) -> None:
+        """End the writing; a server looks after its own files."""
+
     def close(self) -> None:
         """Close the connection."""
         self._client.close()

@@ -9,8 +9,9 @@ from typing import Any
 
 from biorag.config import Config
 from biorag.errors import MismatchError, MissingError, UsageError
-from biorag.files import write_json
+from biorag.files import make_folder, require_room, write_json
 from biorag.indexes.manifest import (
+    MANIFEST,
     BlockParameters,
     Bm25Parameters,
     Manifest,
@@ -36,7 +37,7 @@ class Store:
 
     @property
     def _path(self) -> Path:
-        return self.folder / "manifest.json"
+        return self.folder / MANIFEST
 
     def manifest(self) -> Manifest | None:
         """Return the index's manifest; None if there is no such index.
@@ -106,9 +107,12 @@ class Store:
             return ServerIndex(self._client(manifest.store["url"]), manifest, writable)
         from biorag.indexes.edge import EdgeIndex
 
-        if writable and not self._path.is_file():
-            # Before the shard: a run killed in between must not leave points that nothing describes.
-            write_json(self._path, manifest.to_json())
+        if writable:
+            make_folder(self.folder)
+            require_room(self.folder, 0)
+            if not self._path.is_file():
+                # Before the shard: a run killed in between must not leave points that nothing describes.
+                write_json(self._path, manifest.to_json())
         return EdgeIndex(self.folder, manifest, writable)
 
     def save(self, manifest: Manifest) -> None:
@@ -127,7 +131,7 @@ class Store:
 
 def index_names(config: Config) -> list[str]:
     """Return the names of the indexes under the home."""
-    return sorted(path.parent.name for path in config.indexes.glob("*/manifest.json"))
+    return sorted(path.parent.name for path in config.indexes.glob(f"*/{MANIFEST}"))
 
 
 def check_encoder(manifest: Manifest, sha256: str, name: str) -> None:

@@ -83,6 +83,7 @@ def test_the_file_says_what_design_asks_for(tmp_path):
         "versions": {"biorag": "0.1.0"},
         "tokens": None,
         "blocks": {"tokens": 300, "overlap": 60},
+        "checksums": None,
         "format": FORMAT,
     }
     assert set(values) == {field.name for field in fields(Manifest)}

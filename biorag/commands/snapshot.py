@@ -1,0 +1,65 @@
+"""`biorag snapshot save` and `load`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from biorag.commands import options, show
+
+if TYPE_CHECKING:
+    from biorag.indexes.snapshot import Saved
+
+app = typer.Typer(no_args_is_help=True, help="Keep an embedded index as one file, and bring it back.")
+
+File = Annotated[Path, typer.Argument(help="The snapshot.")]
+
+
+@app.command()
+def save(ctx: typer.Context, file: File, name: options.Name = None, as_json: options.Json = False) -> None:
+    """Write an index into one file with the SHA-256 of every part; readers may go on meanwhile.
+
+    Examples:
+
+      biorag snapshot save pubmed-2026-11-21.tar.gz --name pubmed
+
+      biorag snapshot save backup.tar.gz --json
+    """
+    from biorag.indexes import snapshot
+    from biorag.indexes.store import Store
+
+    with show.progress("Saving", None) as advance:
+        saved = snapshot.save(Store(options.configured(ctx)), file, advance)
+    _print("Saved", saved, as_json)
+
+
+@app.command()
+def load(
+    ctx: typer.Context,
+    file: File,
+    name: Annotated[str | None, typer.Option("--name", "-n", help="Name of the index; else as it was saved.")] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Bring back an index from a snapshot; it is verified before it takes its place, and nothing is replaced.
+
+    Examples:
+
+      biorag snapshot load pubmed-2026-11-21.tar.gz
+
+      biorag snapshot load pubmed-2026-11-21.tar.gz --name pubmed-old --json
+    """
+    from biorag.indexes import snapshot
+
+    with show.progress("Loading", None) as advance:
+        loaded = snapshot.load(options.configured(ctx), name, file, advance)
+    _print("Loaded", loaded, as_json)
+
+
+def _print(title: str, saved: Saved, as_json: bool) -> None:
+    if as_json:
+        show.print_json(asdict(saved))
+    else:
+        show.table(f"{title} {saved.name}", ["", ""], list(asdict(saved).items()))

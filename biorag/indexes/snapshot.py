@@ -1,0 +1,277 @@
+"""Snapshots: an embedded index as one file, every part under its SHA-256, put back whole or not at all.
+
+The file is a gzipped tar. Its first member, `snapshot.json`, lists the others with sizes and hashes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from biorag.config import Config
+from biorag.errors import BadInputError, MismatchError, MissingError, UsageError
+from biorag.files import FolderTree, make_folder, replacing, sha256_of, sync_folder, write_json
+from biorag.indexes.checksums import CHECKSUMS, SHARD, check_files, shard_files
+from biorag.indexes.lock import LOCK, IndexLock
+from biorag.indexes.manifest import MANIFEST, Manifest, read_manifest
+from biorag.indexes.store import QDRANT, Store
+from biorag.types import OnProgress
+
+CONTENTS = "snapshot.json"
+FORMAT = 1
+LARGEST_CONTENTS = 64 << 20  # bytes of the list of files
+LONGEST_NAME = 4096
+PIECE = 64 << 10
+SECTOR = tarfile.BLOCKSIZE
+
+
+class Part(NamedTuple):
+    """What a snapshot says of one of its files."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A snapshot that was saved or loaded; `bytes` is the size of its file."""
+
+    name: str
+    snippets: int
+    files: int
+    bytes: int
+    file: str
+
+
+def save(store: Store, file: Path, on_progress: OnProgress) -> Saved:
+    """Write an index into `file`, atomically, beside any readers; `on_progress` counts its files, twice.
+
+    Raises
+    ------
+    UsageError
+        If the index lies on a server.
+    MissingError, MismatchError
+        If the index is not there, incomplete or damaged.
+    ServiceError
+        If it is being written.
+    """
+    if store.require_manifest().store["kind"] == QDRANT:
+        raise UsageError(
+            f"index {store.config.name!r} lies on a server, which takes snapshots itself: "
+            f"POST /collections/{store.config.name}/snapshots"
+        )
+    lock = IndexLock(store.folder, exclusive=False)
+    try:
+        manifest = store.require_manifest()
+        if manifest.checksums is None:
+            raise MismatchError(
+                f"index {manifest.name!r} is incomplete or has no checksums: run 'biorag index' with its corpus to "
+                "the end, then save it"
+            )
+        check_files(store.folder)
+        parts = {}
+        for path in (store.folder / MANIFEST, store.folder / CHECKSUMS, *shard_files(store.folder)):
+            parts[str(path.relative_to(store.folder))] = Part(path.stat().st_size, sha256_of(path))
+            on_progress(1)
+        _write(store.folder, file, manifest, parts, on_progress)
+    finally:
+        lock.release()
+    return Saved(manifest.name, manifest.snippets, len(parts), file.stat().st_size, str(file))
+
+
+def _write(folder: Path, file: Path, manifest: Manifest, parts: Mapping[str, Part], on_progress: OnProgress) -> None:
+    contents = {
+        "format": FORMAT,
+        "name": manifest.name,
+        "files": {name: part._asdict() for name, part in parts.items()},
+    }
+    listed = json.dumps(contents, indent=2).encode()
+    with (
+        replacing(file) as stream,
+        gzip.GzipFile("", "wb", compresslevel=1, fileobj=stream, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w|", format=tarfile.GNU_FORMAT) as archive,
+    ):
+        _add(archive, CONTENTS, BytesIO(listed), len(listed))
+        for name, part in parts.items():
+            with (folder / name).open("rb") as source:
+                _add(archive, name, source, part.bytes)
+            on_progress(1)
+
+
+def _add(archive: tarfile.TarFile, name: str, source: BinaryIO, size: int) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = size
+    archive.addfile(member, source)
+
+
+def load(config: Config, name: str | None, file: Path, on_progress: OnProgress) -> Saved:
+    """Put the index of a snapshot in place, under `name` if it is given; `on_progress` counts its files.
+
+    All of it is written beside the indexes and verified there before it takes its name, so that a load which is
+    killed leaves no half index; the next one for the same name clears away what it left.
+
+    Raises
+    ------
+    MissingError
+        If the file is not there.
+    BadInputError
+        If it is no snapshot, or damaged, or holds what no snapshot does.
+    UsageError
+        If there is an index, or anything else, of that name.
+    ServiceError
+        If another process is loading a snapshot under that name.
+    """
+    if not file.is_file():
+        raise MissingError(f"snapshot {file} is not there: give the path of a file that 'biorag snapshot save' wrote")
+    with gzip.open(file) as packed, _damage_named(file):
+        members = _members(packed)
+        saved_as, parts = _contents(next(members, None), packed)
+        config = config.replace(name=name or saved_as)
+        target, place = Store(config).folder, config.home / "loading" / config.name
+        if target.exists():
+            raise UsageError(f"{target} is there already: give another --name, or delete that folder first")
+        lock = IndexLock(place, exclusive=True, what="snapshot")
+        try:
+            _clear(place)
+            _unpack(place, members, packed, parts, on_progress)
+            manifest = _verified(place, config.name)
+            FolderTree(place).sync()
+            make_folder(target.parent)
+            place.rename(target)
+            sync_folder(target.parent)
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+        finally:
+            lock.release()
+    return Saved(manifest.name, manifest.snippets, len(parts), file.stat().st_size, str(file))
+
+
+@contextmanager
+def _damage_named(file: Path) -> Iterator[None]:
+    """Turn what reading a damaged file raises into one of ours that names it."""
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, UnicodeDecodeError, _DamagedError) as error:
+        raise BadInputError(f"{file} is no whole snapshot ({error}): copy it again, or save another") from None
+
+
+class _DamagedError(Exception):
+    """What is wrong with a snapshot."""
+
+
+def _members(packed: gzip.GzipFile) -> Iterator[tuple[str, int]]:
+    """Yield the names and sizes of the plain files of a tar, each to be read in full before the next is asked for.
+
+    The standard library's reader would take headers of any size into memory and follow links.
+    """
+    name = ""
+    while any(header := _read(packed, SECTOR)):
+        member = tarfile.TarInfo.frombuf(header, "utf-8", "strict")
+        if member.type == tarfile.GNUTYPE_LONGNAME and member.size <= LONGEST_NAME:
+            name = _read(packed, member.size).rstrip(b"\0").decode("utf-8")
+        elif member.type == tarfile.REGTYPE:
+            yield name or member.name, member.size
+            name = ""
+        else:
+            raise _DamagedError(f"{member.name!r} is no plain file")
+        _read(packed, -member.size % SECTOR)
+
+
+def _read(packed: gzip.GzipFile, size: int) -> bytes:
+    found = packed.read(size)
+    if len(found) < size:
+        raise _DamagedError("it ends too early")
+    return found
+
+
+def _contents(first: tuple[str, int] | None, packed: gzip.GzipFile) -> tuple[str, dict[str, Part]]:
+    """Return the index's name and the parts that the first member lists."""
+    if first is None or first[0] != CONTENTS or first[1] > LARGEST_CONTENTS:
+        raise _DamagedError(f"it does not begin with {CONTENTS}")
+    try:
+        values = json.loads(_read(packed, first[1]))
+        if values["format"] != FORMAT:
+            raise _DamagedError(f"it is of format {values['format']!r}, this biorag reads {FORMAT}")
+        parts = {name: Part(int(part["bytes"]), str(part["sha256"])) for name, part in values["files"].items()}
+        saved_as = str(values["name"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise _DamagedError(f"its {CONTENTS} cannot be read") from None
+    for name in parts:
+        if name not in (MANIFEST, CHECKSUMS) and not _inside(name):
+            raise _DamagedError(f"{name!r} is no file of an index")
+    return saved_as, parts
+
+
+def _inside(name: str) -> bool:
+    """Return whether a name is that of a file below the shard's folder."""
+    steps = name.split("/")
+    return len(steps) > 1 and steps[0] == SHARD and not {"", ".", ".."} & set(steps) and "\0" not in name
+
+
+def _unpack(
+    place: Path,
+    members: Iterator[tuple[str, int]],
+    packed: gzip.GzipFile,
+    parts: Mapping[str, Part],
+    on_progress: OnProgress,
+) -> None:
+    """Write the listed files, each once and as its hash says."""
+    missing = dict(parts)
+    for name, size in members:
+        part = missing.pop(name, None)
+        if part is None or part.bytes != size:
+            raise _DamagedError(f"{name!r} is not as it is listed")
+        if _copy(packed, place / name, size) != part.sha256:
+            raise _DamagedError(f"{name!r} has another SHA-256 than is listed")
+        on_progress(1)
+    if missing:
+        raise _DamagedError(f"it lacks {min(missing)!r}")
+
+
+def _copy(packed: gzip.GzipFile, path: Path, size: int) -> str:
+    """Write the next `size` bytes into a new file, durably, with holes for zeros; return their SHA-256."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found = hashlib.sha256()
+    with path.open("xb") as stream:
+        for start in range(0, size, PIECE):
+            piece = _read(packed, min(PIECE, size - start))
+            found.update(piece)
+            if any(piece):
+                stream.write(piece)
+            else:
+                stream.seek(len(piece), os.SEEK_CUR)
+        stream.truncate(size)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return found.hexdigest()
+
+
+def _verified(place: Path, name: str) -> Manifest:
+    """Return the manifest of what was unpacked, under its name here, once all fits together."""
+    if not (place / MANIFEST).is_file():
+        raise _DamagedError(f"it lacks {MANIFEST!r}")
+    manifest = replace(read_manifest(place / MANIFEST), name=name)
+    if manifest.checksums is None or manifest.store["kind"] == QDRANT:
+        raise _DamagedError("its manifest is not that of a finished embedded index")
+    write_json(place / MANIFEST, manifest.to_json())
+    check_files(place)
+    return manifest
+
+
+def _clear(place: Path) -> None:
+    """Remove what a load that was killed left, but for the lock."""
+    for path in place.iterdir():
+        if path.name != LOCK:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()

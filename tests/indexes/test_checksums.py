@@ -1,0 +1,115 @@
+"""A finished index that lost a file, or in which one has changed, is refused before anything is searched."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from biorag.errors import MismatchError, MissingError
+from biorag.indexes.checksums import BLOCK, BLOCKS, CHECKSUMS, check_files, shard_files, write_checksums
+from biorag.indexes.store import Store
+from biorag.types import EncoderIdentity, Probe, Snippet
+
+IDENTITY = EncoderIdentity("hash-encoder", "", "f" * 64, 16)
+VECTORS = np.random.default_rng(0).normal(size=(30, 16)).astype(np.float32)
+SNIPPETS = [Snippet(f"s{n}", f"Title {n}", f"liver word{n}") for n in range(30)]
+
+
+@pytest.fixture
+def store(config) -> Store:
+    """A finished index."""
+    store = Store(config)
+    manifest = store.new_manifest(IDENTITY, 10.0)
+    index = store.open(manifest, writable=True)
+    index.upsert(SNIPPETS, VECTORS)
+    index.optimize()
+    store.save(replace(manifest, snippets=30, complete=True, checksums=index.seal()))
+    index.close()
+    return store
+
+
+def found(store: Store) -> list[str]:
+    index = store.open(store.require_manifest())
+    try:
+        return [hit.id for hit in index.search([Probe(VECTORS[7], 2)])[0]]
+    finally:
+        index.close()
+
+
+def test_opening_and_searching_leaves_every_file_as_it_is(store):
+    before = {path: path.read_bytes() for path in shard_files(store.folder)}
+    assert found(store)[0] == "s7"
+    assert found(store)[0] == "s7"
+    assert {path: path.read_bytes() for path in shard_files(store.folder)} == before
+    check_files(store.folder)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("damage", ["removed", "cut short", "zeroed", "one byte changed", "empty", "longer"])
+def test_each_file_that_is_lost_or_changed_is_refused_by_name(store, damage):
+    names = [CHECKSUMS, *(str(path.relative_to(store.folder)) for path in shard_files(store.folder))]
+    assert len(names) > 20
+    for name in names:
+        path = store.folder / name
+        whole = path.read_bytes()
+        if damage == "zeroed" and not any(whole):
+            continue
+        damaged = {
+            "cut short": whole[:-1],
+            "zeroed": bytes(len(whole)),
+            "one byte changed": bytes([whole[0] ^ 1]) + whole[1:],
+            "empty": b"",
+            "longer": whole + b"\0",
+        }
+        if damage == "removed":
+            path.unlink()
+        else:
+            path.write_bytes(damaged[damage])
+        for writable in (False, True):
+            with pytest.raises(MissingError if damage == "removed" else MismatchError) as caught:
+                store.open(store.require_manifest(), writable)
+            assert str(path) in str(caught.value)
+            assert f"delete {store.folder}, then load a snapshot or index the corpus again" in str(caught.value)
+        path.write_bytes(whole)
+    assert found(store)[0] == "s7"  # and the lock is free
+
+
+def test_a_file_too_many_is_refused(store):
+    (store.folder / "shard" / "segments" / "more").write_text("x")
+    with pytest.raises(MismatchError, match="damaged"):
+        found(store)
+
+
+def test_an_index_of_a_run_under_way_or_made_before_has_no_checksums_to_hold_to(store):
+    manifest = json.loads((store.folder / "manifest.json").read_text())
+    del manifest["checksums"]
+    (store.folder / "manifest.json").write_text(json.dumps(manifest))
+    (store.folder / CHECKSUMS).unlink()
+    assert found(store)[0] == "s7"
+
+
+def test_what_another_version_of_the_engine_wrote_is_not_held_to_the_record(store):
+    manifest = json.loads((store.folder / "manifest.json").read_text())
+    manifest["versions"]["qdrant-edge-py"] = "0.9.99"
+    (store.folder / "manifest.json").write_text(json.dumps(manifest))
+    config = store.folder / "shard" / "edge_config.json"
+    config.write_text(config.read_text() + "\n")
+    assert found(store)[0] == "s7"
+
+
+@pytest.mark.parametrize("place", [0, BLOCK * BLOCKS * 4])
+def test_of_a_large_file_the_ends_are_held(tmp_path, place):
+    shard = tmp_path / "shard"
+    shard.mkdir()
+    (shard / "large").write_bytes(os.urandom(BLOCK * BLOCKS * 4 + 1))
+    before = write_checksums(tmp_path)
+    with (shard / "large").open("r+b") as stream:
+        stream.seek(place)
+        (byte,) = stream.read(1)
+        stream.seek(place)
+        stream.write(bytes([byte ^ 0xFF]))
+    assert write_checksums(tmp_path) != before

@@ -1,0 +1,338 @@
+"""Snapshots: what was saved comes back whole under its hashes, and what is no snapshot never gets into place."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from biorag.config import Config
+from biorag.errors import BadInputError, BioragError, MismatchError, MissingError, ServiceError, UsageError
+from biorag.indexes import snapshot
+from biorag.indexes.lock import IndexLock
+from biorag.indexes.store import Store, index_names
+from biorag.types import EncoderIdentity, Probe, Snippet
+
+VECTORS = np.random.default_rng(0).normal(size=(30, 16)).astype(np.float32)
+SNIPPETS = [Snippet(f"s{n}", f"Title {n}", f"liver word{n} naïve") for n in range(30)]
+
+
+def quiet(count: int) -> None:
+    pass
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> tuple[Store, Path]:
+    """A finished index and its snapshot."""
+    home = tmp_path_factory.mktemp("snapshots")
+    store = Store(Config(home=home, name="pubmed"))
+    manifest = store.new_manifest(EncoderIdentity("hash-encoder", "", "f" * 64, 16), 10.0)
+    index = store.open(manifest, writable=True)
+    index.upsert(SNIPPETS, VECTORS)
+    index.optimize()
+    store.save(replace(manifest, snippets=30, complete=True, checksums=index.seal()))
+    index.close()
+    saved = snapshot.save(store, home / "pubmed.tar.gz", quiet)
+    assert (saved.name, saved.snippets, saved.bytes) == ("pubmed", 30, (home / "pubmed.tar.gz").stat().st_size)
+    return store, home / "pubmed.tar.gz"
+
+
+def answers(config: Config) -> tuple[list, dict[str, Snippet]]:
+    store = Store(config)
+    index = store.open(store.require_manifest())
+    try:
+        return index.search([Probe(VECTORS[3], 5), Probe("liver word9", 5)]), index.fetch([s.id for s in SNIPPETS])
+    finally:
+        index.close()
+
+
+def nothing_is_left(home: Path) -> bool:
+    return not list(home.glob("indexes/*")) and not list(home.glob("loading/*"))
+
+
+# --- saving and loading
+
+
+@pytest.mark.parametrize("name", [None, "other"])
+def test_what_was_saved_comes_back(made, tmp_path, name):
+    store, file = made
+    counted = []
+    loaded = snapshot.load(Config(home=tmp_path), name, file, counted.append)
+    config = Config(home=tmp_path, name=name or "pubmed")
+    assert (loaded.name, loaded.snippets, loaded.files) == (config.name, 30, sum(counted))
+    assert answers(config) == answers(store.config)
+    assert Store(config).require_manifest() == replace(store.require_manifest(), name=config.name)
+    assert not list(tmp_path.glob("loading/*"))
+    index = Store(config).open(Store(config).require_manifest(), writable=True)  # and it can be written
+    index.upsert([Snippet("new", "", "new")], VECTORS[:1])
+    assert index.count() == 31
+    index.close()
+
+
+def test_the_same_index_gives_the_same_file(made, tmp_path):
+    store, file = made
+    snapshot.save(store, tmp_path / "again.tar.gz", quiet)
+    assert (tmp_path / "again.tar.gz").read_bytes() == file.read_bytes()
+
+
+def test_any_tar_reads_it(made):
+    store, file = made
+    with tarfile.open(file) as archive:
+        names = archive.getnames()
+        assert names[:3] == ["snapshot.json", "manifest.json", "checksums.json"]
+        whole = (store.folder / names[-1]).read_bytes()
+        assert archive.extractfile(names[-1]).read() == whole
+
+
+def test_holes_stay_holes(made, tmp_path):
+    _, file = made
+    snapshot.load(Config(home=tmp_path), None, file, quiet)
+    files = [path.stat() for path in (tmp_path / "indexes" / "pubmed").rglob("*") if path.is_file()]
+    assert sum(found.st_size for found in files) > 50e6
+    assert sum(found.st_blocks * 512 for found in files) < 5e6
+
+
+def test_a_reader_beside_it_does_not_matter_and_a_writer_is_named(made, tmp_path):
+    store, _ = made
+    reader = IndexLock(store.folder, exclusive=False)
+    snapshot.save(store, tmp_path / "s.tar.gz", quiet)
+    reader.release()
+    writer = IndexLock(store.folder, exclusive=True)
+    with pytest.raises(ServiceError, match=f"is being written by process {os.getpid()}"):
+        snapshot.save(store, tmp_path / "t.tar.gz", quiet)
+    writer.release()
+    assert [path.name for path in tmp_path.iterdir()] == ["s.tar.gz"]
+
+
+def test_an_unfinished_index_and_one_on_a_server_are_not_saved(config, tmp_path):
+    store = Store(config)
+    with pytest.raises(MissingError):
+        snapshot.save(store, tmp_path / "s", quiet)
+    manifest = store.new_manifest(EncoderIdentity("hash-encoder", "", "f" * 64, 16), 10.0)
+    store.open(manifest, writable=True).close()
+    with pytest.raises(MismatchError, match="is incomplete or has no checksums: run 'biorag index'"):
+        snapshot.save(store, tmp_path / "s", quiet)
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_damaged_index_is_not_saved(made, tmp_path):
+    _, file = made
+    config = Config(home=tmp_path)
+    snapshot.load(config, None, file, quiet)
+    copy = Store(config.replace(name="pubmed"))
+    (copy.folder / "shard" / "edge_config.json").write_text("{}")
+    with pytest.raises(MismatchError, match="is damaged"):
+        snapshot.save(copy, tmp_path / "s.tar.gz", quiet)
+
+
+def test_nothing_is_replaced(made, tmp_path):
+    _, file = made
+    target = tmp_path / "indexes" / "pubmed"
+    target.mkdir(parents=True)
+    with pytest.raises(UsageError, match="is there already: give another --name, or delete that folder first"):
+        snapshot.load(Config(home=tmp_path), None, file, quiet)
+    assert list(target.iterdir()) == []
+
+
+def test_two_loads_under_one_name_do_not_meet(made, tmp_path):
+    _, file = made
+    lock = IndexLock(tmp_path / "loading" / "pubmed", exclusive=True)
+    with pytest.raises(ServiceError, match=f"snapshot 'pubmed' is being written by process {os.getpid()}"):
+        snapshot.load(Config(home=tmp_path), None, file, quiet)
+    lock.release()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from biorag.config import Config
+from biorag.indexes import snapshot
+left = int(sys.argv[3])
+def kill(count):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+snapshot.load(Config(home=Path(sys.argv[1])), None, Path(sys.argv[2]), kill)
+"""
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("after", [1, 12, 25])
+def test_a_load_that_is_killed_leaves_no_index_and_the_next_one_succeeds(made, tmp_path, after):
+    store, file = made
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(file), str(after)])
+    assert ended.returncode == -signal.SIGKILL
+    config = Config(home=tmp_path, name="pubmed")
+    assert index_names(config) == []
+    assert list(tmp_path.glob("loading/pubmed/*"))
+    snapshot.load(config, "pubmed", file, quiet)
+    assert answers(config) == answers(store.config)
+    assert not list(tmp_path.glob("loading/*"))
+
+
+# --- damage and tricks
+
+
+def parts(file: Path) -> list[tuple[tarfile.TarInfo, bytes]]:
+    with tarfile.open(file) as archive:
+        return [(member, archive.extractfile(member).read()) for member in archive]
+
+
+def packed(path: Path, members: list[tuple[tarfile.TarInfo, bytes]]) -> Path:
+    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        for member, content in members:
+            member.size = len(content) if member.isreg() else 0
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def relisted(members: list[tuple[tarfile.TarInfo, bytes]], change) -> list[tuple[tarfile.TarInfo, bytes]]:
+    contents = json.loads(members[0][1])
+    change(contents)
+    return [(members[0][0], json.dumps(contents).encode()), *members[1:]]
+
+
+def small(members: list[tuple[tarfile.TarInfo, bytes]], keep: int = 5) -> list[tuple[tarfile.TarInfo, bytes]]:
+    """The first members alone, listed as if they were all."""
+    names = [member.name for member, _ in members[1:keep]]
+    return relisted(members[:keep], lambda c: c.update(files={name: c["files"][name] for name in names}))
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("../out", "/tmp/out", "shard/../../out", "shard/../manifest.json", "shard//x", "shard/x\0y"),
+        *("shard", "lock", "other/x", "snapshot.json", ".", ""),
+    ],
+)
+def test_names_that_lead_elsewhere_are_refused(made, tmp_path, name):
+    members = small(parts(made[1]))
+    crafted = relisted(members, lambda c: c["files"].update({name: {"bytes": 1, "sha256": "0" * 64}}))
+    with pytest.raises(BadInputError, match="is no file of an index"):
+        snapshot.load(Config(home=tmp_path / "home"), None, packed(tmp_path / "s", crafted), quiet)
+    assert not (tmp_path / "home").exists() or nothing_is_left(tmp_path / "home")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE])
+def test_links_devices_and_folders_are_refused(made, tmp_path, kind):
+    members = small(parts(made[1]))
+    trick = tarfile.TarInfo(members[1][0].name)
+    trick.type, trick.linkname = kind, "/etc/passwd"
+    with pytest.raises(BadInputError, match="is no plain file"):
+        crafted = packed(tmp_path / "s", [members[0], (trick, b""), *members[2:]])
+        snapshot.load(Config(home=tmp_path / "home"), None, crafted, quiet)
+    assert nothing_is_left(tmp_path / "home")
+
+
+def one_more(members):
+    return [*members, (tarfile.TarInfo("shard/more"), b"x")]
+
+
+def one_twice(members):
+    return [*members, members[-1]]
+
+
+def one_less(members):
+    return members[:-1]
+
+
+def other_bytes(members):
+    member, content = members[3]
+    return [*members[:3], (member, content.swapcase()), *members[4:]]
+
+
+def longer(members):
+    member, content = members[3]
+    return [*members[:3], (member, content + b" "), *members[4:]]
+
+
+def no_manifest(members):
+    return relisted([members[0], *members[2:]], lambda c: c["files"].pop("manifest.json"))
+
+
+def another_format(members):
+    return relisted(members, lambda c: c.update(format=2))
+
+
+def no_list(members):
+    return members[1:]
+
+
+def bad_list(members):
+    return [(members[0][0], b'{"format": 1, "files": []}'), *members[1:]]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (one_more, "'shard/more' is not as it is listed"),
+        (one_twice, "is not as it is listed"),
+        (one_less, "it lacks 'shard/"),
+        (other_bytes, "has another SHA-256 than is listed"),
+        (longer, "is not as it is listed"),
+        (no_manifest, "it lacks 'manifest.json'"),
+        (another_format, "it is of format 2, this biorag reads 1"),
+        (no_list, "it does not begin with snapshot.json"),
+        (bad_list, "its snapshot.json cannot be read"),
+    ],
+)
+def test_what_does_not_fit_its_list_is_refused(made, tmp_path, change, says):
+    crafted = packed(tmp_path / "s", change(small(parts(made[1]))))
+    with pytest.raises(BadInputError) as caught:
+        snapshot.load(Config(home=tmp_path / "home"), None, crafted, quiet)
+    assert str(caught.value).startswith(f"{tmp_path / 's'} is no whole snapshot (")
+    assert says in str(caught.value)
+    assert not (tmp_path / "home").exists() or nothing_is_left(tmp_path / "home")
+
+
+def test_a_part_whose_index_does_not_hold_together_is_refused(made, tmp_path):
+    with pytest.raises(BioragError, match="has lost"):  # a list that fits, of half an index
+        snapshot.load(Config(home=tmp_path / "h"), None, packed(tmp_path / "s", small(parts(made[1]))), quiet)
+    assert nothing_is_left(tmp_path / "h")
+
+
+@pytest.mark.parametrize("text", [b"", b"no gzip", gzip.compress(b""), gzip.compress(b"no tar" * 200)])
+def test_what_is_no_snapshot_is_named(tmp_path, text):
+    (tmp_path / "s").write_bytes(text)
+    with pytest.raises(BadInputError, match=r"s is no whole snapshot \(.+\): copy it again"):
+        snapshot.load(Config(home=tmp_path / "home"), None, tmp_path / "s", quiet)
+    with pytest.raises(MissingError):
+        snapshot.load(Config(home=tmp_path / "home"), None, tmp_path / "not there", quiet)
+
+
+@pytest.mark.faults
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_snapshot_with_a_byte_changed_or_an_end_missing_is_refused_or_the_same(made, tmp_path, data):
+    store, file = made
+    whole = bytearray(file.read_bytes())
+    place = data.draw(st.integers(0, len(whole) - 1))
+    if data.draw(st.booleans()):
+        whole[place] ^= data.draw(st.integers(1, 255))
+    else:
+        del whole[place:]
+    (tmp_path / "s").write_bytes(whole)
+    config = Config(home=tmp_path / "home", name="pubmed")
+    try:
+        snapshot.load(config, "pubmed", tmp_path / "s", quiet)
+    except BadInputError:
+        assert nothing_is_left(tmp_path / "home")
+        return
+    assert answers(config) == answers(store.config)  # in gzip's own header, or after the end
+    subprocess.run(["rm", "-r", str(tmp_path / "home")], check=True)
