@@ -303,7 +303,9 @@ def _growth(subject: Subject, asked: Asked, wanted: _Wanted, terms: Terms) -> It
         return
     show.err.print(_synthetic(subject, wanted), soft_wrap=True)
     sources = sampled(subject.index, SOURCES, subject.config.seed)
-    corpus = Corpus(sources, subject.encoder, subject.config.seed, min(ENCODED, wanted.sizes[-1]))
+    encoded = min(ENCODED, wanted.sizes[-1])
+    with show.progress("Growth: encoding", encoded) as done:
+        corpus = Corpus(sources, subject.encoder, subject.config.seed, encoded, done)
     with show.progress("Growth", growth.written(wanted.sizes, wanted.quantize)) as done:
         for size in wanted.sizes:
             yield from growth.grow(subject, corpus, asked, size, terms, wanted.quantize, done)

@@ -140,7 +140,7 @@ def test_holes_take_no_bytes_on_disk(tmp_path):
 
 @pytest.fixture
 def corpus(snippets):
-    return synthetic.Corpus(snippets, HashEncoder(), seed=1, encoded=10)
+    return synthetic.Corpus(snippets, HashEncoder(), seed=1, encoded=10, on_progress=lambda _: None)
 
 
 def test_synthetic_snippets_are_made_of_sentences_of_the_corpus(corpus, snippets):
@@ -156,8 +156,8 @@ def test_synthetic_snippets_are_made_of_sentences_of_the_corpus(corpus, snippets
 
 
 def test_a_smaller_corpus_is_the_start_of_a_larger_one(corpus, snippets):
-    again = synthetic.Corpus(snippets, HashEncoder(), seed=1, encoded=10)
-    other = synthetic.Corpus(snippets, HashEncoder(), seed=2, encoded=10)
+    again = synthetic.Corpus(snippets, HashEncoder(), seed=1, encoded=10, on_progress=lambda _: None)
+    other = synthetic.Corpus(snippets, HashEncoder(), seed=2, encoded=10, on_progress=lambda _: None)
     large, size = 2 * synthetic.BATCH + 7, synthetic.BATCH + 5
     assert list(corpus.snippets(large))[:size] == list(again.snippets(size)) != list(other.snippets(size))
     whole, part = np.concatenate(list(corpus.vectors(large))), np.concatenate(list(again.vectors(size)))
