@@ -17,6 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -52,8 +53,9 @@ class Survey:
     Places count changes (snippets and deletions) in reading order, from 0. `superseded` holds those that another
     change of the same id takes the place of; `conflicts` those of them that are snippets without a version whose text
     is another; `revived` the snippets that count whatever the index holds, since a deletion came before. `skipped`
-    are the PubMed files that the index has taken in before, with `known` snippets. `blocks` is the number of snippets
-    after splitting, `avg_len` their mean length in BM25 tokens, `sample` some of them, drawn by the hash of their ids.
+    are the PubMed files that the index has taken in before, with `known` snippets. `blocks` is about the
+    number of snippets after splitting, without the superseded; `avg_len` is their mean length in BM25 tokens, `sample`
+    some of them, drawn by the hash of their ids.
     """
 
     sources: tuple[SourceRecord, ...]
@@ -184,10 +186,10 @@ def survey(
         if known and is_xml(source):
             skipped[source] = known
             # What is wrong with it is said again.
-            deque(read_changes(source, rejects) if known.rejected else (), maxlen=0)
+            deque(read_changes(source, rejects, split.check) if known.rejected else (), maxlen=0)
             continue
         earlier = tally.snippets, tally.deletions, rejects.count if rejects else 0
-        for change in read_changes(source, rejects):
+        for change in read_changes(source, rejects, split.check):
             tally.add(change, split)
             on_progress(1)
         counts = tally.snippets, tally.deletions, rejects.count if rejects else 0
@@ -195,9 +197,9 @@ def survey(
         records.append(replace(record, snippets=snippets, deletions=deletions, rejected=rejected))
     if not (tally.ids or skipped) or not (tally.snippets or taken):
         raise BadInputError(f"the corpus {', '.join(source.name for source in sources)} holds no snippet")
-    superseded, conflicts, revived = _repeated(
-        np.frombuffer(tally.ids, np.uint64), np.frombuffer(tally.texts, np.uint64)
-    )
+    texts = np.frombuffer(tally.texts, np.uint64)
+    superseded, conflicts, revived = _repeated(np.frombuffer(tally.ids, np.uint64), texts)
+    left = tally.snippets - sum(int(texts[place]) >> 32 != DELETED for place in superseded)
     return Survey(
         sources=tuple(records),
         snippets=tally.snippets,
@@ -205,7 +207,7 @@ def survey(
         superseded=superseded,
         conflicts=conflicts,
         avg_len=tally.tokens / max(1, tally.blocks),
-        blocks=tally.blocks,
+        blocks=round(tally.blocks * left / max(1, tally.snippets)),
         sample=tuple(snippet for _, _, snippet in tally.sample),
         deletions=tally.deletions,
         revived=revived,
@@ -240,7 +242,7 @@ def estimate(manifest: Manifest, found: Survey, encode: EncodeSnippets, batch_si
     """
     if not found.sample:
         raise BadInputError(f"nothing is new in this corpus: index {manifest.name!r} has taken it in before")
-    snippets, count = found.sample, found.blocks - len(found.superseded)
+    snippets, count = found.sample, found.blocks
     texts = [snippet.contents for snippet in snippets]
     encode(texts[:8])  # what is loaded and compiled at the first call is no part of the rate
     started = time.perf_counter()
@@ -331,18 +333,19 @@ def write_index(
         # Under the lock, so that what another run wrote meanwhile is not overwritten.
         manifest = _still_fits(store.manifest(), manifest)
         store.save(replace(manifest, complete=False, updated=timestamp(), checksums=None))
-        torn = frozenset() if manifest.complete else frozenset(read_progress(store.folder).batch)
+        torn = frozenset(read_progress(store.folder).batch)
         updater = Updater(index, load_encoder, split, torn, partial(write_progress, store.folder))
-        for batch in _batches(_winners(sources, found, rejects), store.config.batch_size):
+        for batch in _batches(_winners(sources, found, rejects, split), store.config.batch_size):
             updater.write(batch)
             on_progress(len(batch))
-        write_progress(store.folder, Progress(updater.done))
+        write_progress(store.folder, Progress(updater.done, tuple(sorted(updater.torn))))
         if updater.added or updater.updated or updater.deleted or not manifest.complete:
             index.optimize()
         snippets = index.count()
         seconds = round(time.perf_counter() - started, 3)
         store.save(replace(_finished(manifest, found, snippets, seconds), checksums=index.seal()))
-        clear_progress(store.folder)
+        if not updater.torn:
+            clear_progress(store.folder)
     finally:
         index.close()
     return IndexReport(
@@ -363,16 +366,16 @@ def _still_fits(current: Manifest | None, planned: Manifest) -> Manifest:
     if current is None:
         return planned
     check_encoder(current, planned.encoder.sha256, planned.encoder.id)
-    if (current.tokens, current.blocks) != (planned.tokens, planned.blocks):
-        raise MismatchError(
-            f"index {current.name!r} was made meanwhile, with other token vectors or blocks: run the same again"
-        )
+    fixed = attrgetter("tokens", "blocks", "similarity", "quantized", "bm25")
+    if fixed(current) != fixed(planned):
+        raise MismatchError(f"index {current.name!r} was made meanwhile, with other settings: run the same again")
     return current
 
 
-def _winners(sources: Sequence[Source], found: Survey, rejects: OnReject | None) -> Iterator[Winner]:
+def _winners(sources: Sequence[Source], found: Survey, rejects: OnReject | None, split: Splitter) -> Iterator[Winner]:
     """Yield the changes of all sources without those that another one takes the place of."""
-    changes = (change for source in sources if source not in found.skipped for change in read_changes(source, rejects))
+    new = (source for source in sources if source not in found.skipped)
+    changes = (change for source in new for change in read_changes(source, rejects, split.check))
     for place, change in enumerate(changes):
         if place in found.conflicts:
             logger.warning("id %r comes again with other text; the later one wins", change.id)

@@ -12,13 +12,16 @@ from biorag.indexes.progress import Progress
 from biorag.types import Change, Deletion, Encoded, Index, Snippet, block_id
 
 EncodeSnippets = Callable[[Sequence[str]], Encoded]
+_LATER_BLOCK = re.compile(r"(.*)#([1-9][0-9]*)", re.DOTALL)
 _DATE = re.compile(r"([12][0-9]{3}(-[0-9]{2}){0,2})?")
 
 
 def revision(snippet: Snippet) -> tuple[int, str]:
     """Return a PubMed record's version (from 1) and date of revision; 0 and "" of any other snippet."""
     version, revised = snippet.metadata.get("version"), snippet.metadata.get("revised", "")
-    if snippet.document != str(snippet.pmid) or not isinstance(version, int) or not _DATE.fullmatch(str(revised)):
+    if snippet.document != str(snippet.pmid) or not isinstance(version, int) or version is True or version < 1:
+        return 0, ""
+    if not isinstance(revised, str) or not _DATE.fullmatch(revised):
         return 0, ""
     return version, revised
 
@@ -33,8 +36,9 @@ class Winner(NamedTuple):
 class Updater:
     """Makes the changes of a batch that the index does not hold as they are; counts documents.
 
-    `torn` are the ids of blocks that a run was writing when it ended early: they are written again. `record` is told
-    the progress before a batch is written.
+    `torn` are the ids of blocks that runs were writing when they ended early: they are written again, and those that
+    belong to no document are removed first. `record` is told the progress before a batch is written; `torn` keeps
+    what has not been written again.
     """
 
     def __init__(
@@ -49,10 +53,11 @@ class Updater:
         self._load_encoder = load_encoder
         self._encode: EncodeSnippets | None = None
         self._split = split
-        self._torn = torn
+        self.torn = set(torn)
         self._record = record
         self.added = self.updated = self.unchanged = self.deleted = 0
         self.done = 0  # changes that are in the index durably, whether they were made now or before
+        self._remove_orphans()
 
     def write(self, batch: Sequence[Winner]) -> None:
         """Bring one batch into the index.
@@ -70,13 +75,14 @@ class Updater:
         older = {winner.change.id for winner in changed if _is_older(winner, firsts.get(winner.change.id, ()))}
         changed = [winner for winner in changed if winner.change.id not in older]
         blocks = [block for change, _ in batch if change.id not in older for block in wanted[change.id]]
-        todo = [block for block in blocks if held.get(block.id) != block.digest or block.id in self._torn]
+        todo = [block for block in blocks if held.get(block.id) != block.digest or block.id in self.torn]
         if todo or changed:
-            self._record(Progress(self.done, tuple(block.id for block in todo)))
+            self._record(Progress(self.done, tuple(sorted(self.torn.union(block.id for block in todo)))))
         self._remove([first for change, _ in changed for first in firsts.get(change.id, ())], wanted)
         if todo:
             self._encode = self._encode or self._load_encoder()
             self._index.upsert(todo, *self._encode([block.contents for block in todo]))
+            self.torn.difference_update(block.id for block in todo)
         for change, _ in changed:
             self.deleted += isinstance(change, Deletion)
             self.updated += isinstance(change, Snippet) and change.id in firsts
@@ -84,6 +90,16 @@ class Updater:
         snippets = sum(isinstance(change, Snippet) for change, _ in batch)
         self.unchanged += snippets - sum(isinstance(change, Snippet) for change, _ in changed)
         self.done += len(batch)
+
+    def _remove_orphans(self) -> None:
+        """Remove torn blocks that their document's first block does not count."""
+        later = {id: _LATER_BLOCK.fullmatch(id) for id in self.torn} if self._split.tokens else {}
+        numbered = {id: (found[1], int(found[2])) for id, found in later.items() if found}
+        firsts = self._index.fetch([block_id(document, 0) for document, _ in numbered.values()])
+        counts = {first.document: _blocks_of(first) for first in firsts.values()}
+        orphans = sorted(id for id, (document, place) in numbered.items() if place >= counts.get(document, 0))
+        if orphans:
+            self._index.delete(orphans)
 
     def _first_ids(self, document: str) -> list[str]:
         """Return the ids that a document's first block can have: whole, or split."""
@@ -96,10 +112,10 @@ class Updater:
 
     def _firsts(self, documents: Sequence[str], held: Mapping[str, str]) -> dict[str, list[Snippet]]:
         """Return what the index holds of documents as first block, or whole."""
-        ids = [id for document in documents for id in self._first_ids(document) if id in held]
+        owners = {id: document for document in documents for id in self._first_ids(document) if id in held}
         firsts: dict[str, list[Snippet]] = {}
-        for snippet in (self._index.fetch(ids) if ids else {}).values():
-            firsts.setdefault(snippet.document, []).append(snippet)
+        for id, snippet in (self._index.fetch(list(owners)) if owners else {}).items():
+            firsts.setdefault(owners[id], []).append(snippet)
         return firsts
 
     def _remove(self, firsts: Sequence[Snippet], wanted: Mapping[str, Sequence[Snippet]]) -> None:

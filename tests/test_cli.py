@@ -985,7 +985,7 @@ def test_an_index_whose_data_is_gone(run, small_home, tmp_path):
     folder = tmp_path / "home" / "indexes" / "default"
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_bytes((small_home / "indexes" / "default" / "manifest.json").read_bytes())
-    failed(run("search", "x", "--mode", "bm25", "--no-rerank"), 4, "has lost its data", "index the corpus again")
+    failed(run("search", "x", "--mode", "bm25", "--no-rerank"), 4, "has lost", "index the corpus again")
 
 
 # --- exit code 5: does not fit ------------------------------------------------------------------------------

@@ -22,14 +22,15 @@ from qdrant_client import QdrantClient
 from qdrant_edge import Bm25, Bm25Config
 
 from biorag.corpus.sources import Source, find_sources
-from biorag.errors import BadInputError, ServiceError
+from biorag.errors import BadInputError, MismatchError, ServiceError
 from biorag.indexes import server
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import SourceRecord
 from biorag.indexes.progress import Progress, read_progress
 from biorag.indexes.store import Store
-from biorag.indexing import SAMPLE, EncodeSnippets, IndexReport, RejectsFile, Survey, survey, write_index
+from biorag.indexing import SAMPLE, EncodeSnippets, IndexReport, RejectsFile, Survey, _still_fits, survey, write_index
 from biorag.types import Encoded, Probe, Snippet
+from biorag.updates import revision
 
 pytestmark = pytest.mark.filterwarnings("ignore:Local mode performs exact")
 
@@ -548,7 +549,7 @@ def test_survey_is_the_obvious_one(tmp_path_factory, files):
         superseded=frozenset(superseded),
         conflicts=frozenset(conflicts),
         avg_len=pytest.approx(mean),
-        blocks=len(flat),
+        blocks=len(flat) - len(superseded),
     )
     assert rejects.count == bad == (len(rejects.path.read_text().splitlines()) if bad else 0)
 
@@ -587,3 +588,15 @@ def test_two_runs_leave_the_last_of_every_id(tmp_path_factory, first, second):
         if count
     }
     assert len(run.encoder.encoded) == run.report.added + run.report.updated
+
+
+@pytest.mark.parametrize("fields", [{"version": -1}, {"version": 1, "revised": 2024}, {"version": True}])
+def test_fields_of_a_corpus_named_as_pubmeds_are_only_fields(fields):
+    assert revision(Snippet("5", "", "Text.", 5, fields)) == (0, "")
+
+
+def test_an_index_made_meanwhile_with_other_settings_is_not_mixed(config):
+    planned = Store(config).new_manifest(HashEncoder().identity, 10.0)
+    assert _still_fits(planned, planned) == planned
+    with pytest.raises(MismatchError, match="was made meanwhile, with other settings"):
+        _still_fits(replace(planned, bm25=replace(planned.bm25, avg_len=20.0)), planned)

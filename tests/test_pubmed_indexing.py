@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.corpus.sources import find_sources
 from biorag.errors import BadInputError, ServiceError
 from biorag.indexes.edge import EdgeIndex
+from biorag.indexes.progress import Progress, read_progress, write_progress
 from biorag.indexes.store import Store
 from biorag.indexing import IndexReport, RejectsFile, estimate, survey, write_index
 from biorag.types import Encoded
@@ -166,6 +168,39 @@ def test_blocks_come_go_and_are_told_apart(config, tmp_path):
     assert list(held(config)) == ["1#0", "1#1"]
     gone = written(tmp_path, "5.xml", deletions(1), article(2, "Two."))
     assert counts(bring(config, gone, split=BLOCKS)) == {"added": 1, "deleted": 1, "snippets": 1}
+
+
+def test_torn_blocks_without_their_first_are_removed_whatever_comes_next(config, tmp_path):
+    bring(config, written(tmp_path, "1.xml", article(1, "T.", numbered(15)), article(2, "Two.")), split=BLOCKS)
+    store = Store(config)
+    index = store.open(store.require_manifest(), writable=True)
+    index.delete(["1#0"])  # the state of a parallel upload that was cut
+    store.save(replace(store.require_manifest(), complete=False, checksums=None))
+    index.close()
+    write_progress(store.folder, Progress(0, ("1#0", "1#1", "1#2", "9#1")))
+    gone = bring(config, written(tmp_path, "2.xml", deletions(1)), split=BLOCKS)
+    assert counts(gone) == {"snippets": 1}
+    assert list(held(config)) == ["2"]
+
+
+def test_a_torn_batch_is_remembered_until_it_is_written_again(config, tmp_path):
+    first = written(tmp_path, "1.jsonl.xml", article(1, "One."), article(2, "Two."))
+    bring(config, first)
+    store, encoder = Store(config), HashEncoder()
+    write_progress(store.folder, Progress(0, ("a", "b")))
+    lines = [json.dumps({"id": name, "content": f"Text {name}."}) + chr(10) for name in "abc"]
+    (tmp_path / "other.jsonl").write_text(lines[2])
+    bring(config, tmp_path / "other.jsonl")
+    assert read_progress(store.folder).batch == ("a", "b")
+    (tmp_path / "all.jsonl").write_text("".join(lines))
+    bring(config, tmp_path / "all.jsonl", encoder=encoder)
+    assert not (store.folder / "progress.json").exists()
+
+
+def test_an_estimate_counts_what_is_left(config, tmp_path):
+    path = written(tmp_path, "1.xml", deletions(5), deletions(5), article(1, "T.", numbered(15)), deletions(5))
+    found = survey(find_sources([str(path)], config.home), None, lambda count: None, BLOCKS)
+    assert (found.blocks, len(found.superseded)) == (3, 2)
 
 
 def test_ids_like_blocks_are_others_in_an_index_without_blocks(config, tmp_path):

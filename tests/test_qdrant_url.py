@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -156,3 +157,14 @@ def test_a_foreign_collection_is_left_alone(server, run, corpus_file, tiny_encod
     server.engine.create_collection("wire", vectors_config={})
     result = run("index", corpus_file, "--qdrant", server.url, "--encoder", tiny_encoder, "--name", "wire")
     assert result.exit_code == 5 and "not made by biorag" in result.stderr
+
+
+def test_a_second_writer_of_the_same_home_is_refused(server, run, indexed, corpus_file, tiny_encoder):
+    home = Path(os.environ["BIORAG_HOME"])
+    store = Store(Config(home=home, name="wire", qdrant=server.url, qdrant_api_key="secret-key"))
+    writer = store.open(store.require_manifest(), writable=True)
+    result = run("index", corpus_file, "--name", "wire", "--encoder", tiny_encoder)
+    writer.close()
+    assert result.exit_code == 6
+    assert "is being written by process" in result.stderr
+    assert run("index", corpus_file, "--name", "wire", "--encoder", tiny_encoder).exit_code == 0

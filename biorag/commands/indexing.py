@@ -17,7 +17,7 @@ from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.indexes.store import Store, check_settings, similarity_of
 
 if TYPE_CHECKING:
-    from biorag.indexing import Estimate
+    from biorag.indexing import Estimate, RejectsFile
 
 BAD_LINE = ("stop", "skip")
 
@@ -101,7 +101,7 @@ def index(
         store = Store(config := config.replace(similarity=files.similarity()))
     with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
         sources = find_sources(corpus, Path(spool) / "standard-input")
-        place = rejects or (Path(spool) if estimate_only else store.folder) / "rejects.jsonl"
+        place = Path(spool) / "rejects.jsonl" if estimate_only else rejects or store.folder / "rejects.jsonl"
         rejected = RejectsFile(place) if on_bad_line == "skip" else None
         split = splitter(config, files, manifest)
         with show.progress("Checking", None) as advance:
@@ -112,6 +112,7 @@ def index(
             manifest = store.new_manifest(encoders().encoder.identity, found.avg_len, encoders().parameters)
         if estimate_only:
             _print_estimate(estimate(manifest, found, encoders(), config.batch_size), as_json)
+            _tell(rejected, "not read")
             return
         passed = (lambda _: None) if rejected else None
         with show.progress("Indexing", found.changes) as advance:
@@ -120,10 +121,15 @@ def index(
         show.print_json(asdict(report))
     else:
         show.table(f"Index {report.name}", ["", ""], [(key, value) for key, value in asdict(report).items()])
+    _tell(rejected, f"skipped; they are in {place} with their reasons")
+
+
+def _tell(rejected: RejectsFile | None, what: str) -> None:
+    """Say what became of bad lines; a file that could not be read to its end is an error all the same."""
     if rejected and rejected.count:
-        show.err.print(f"{rejected.count} bad lines were skipped; they are in {rejected.path} with their reasons")
+        show.err.print(f"{rejected.count} bad lines were {what}")
     if rejected and rejected.damaged:
-        raise BadInputError(f"what could be read is indexed, but not all could: {'; '.join(rejected.damaged)}")
+        raise BadInputError(f"what could be read is taken in, but not all could: {'; '.join(rejected.damaged)}")
 
 
 def _print_estimate(found: Estimate, as_json: bool) -> None:

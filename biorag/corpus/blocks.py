@@ -7,9 +7,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from biorag.errors import BadInputError
 from biorag.evidence import sentence_starts
-from biorag.types import Snippet, block_id
+from biorag.types import Change, Snippet, block_id
 
 TokenStarts = Callable[[str], Sequence[int]]
 _BLOCK_ID = re.compile(r"#[0-9]+\Z")
@@ -26,18 +25,15 @@ class Splitter:
     overlap: int = 0
     starts: TokenStarts = lambda text: ()
 
-    def __call__(self, document: Snippet) -> list[Snippet]:
-        """Return a document's blocks, in order; itself where it is short enough.
+    def check(self, document: Change) -> None:
+        """Raise `ValueError` if the document's id could be a block's."""
+        if self.tokens and _BLOCK_ID.search(document.id):
+            raise ValueError(f"id {document.id!r} ends as a block's does: leave --block-tokens out, or rename it")
 
-        Raises
-        ------
-        BadInputError
-            If its id could be a block's.
-        """
+    def __call__(self, document: Snippet) -> list[Snippet]:
+        """Return a document's blocks, in order; itself where it is short enough."""
         if not self.tokens:
             return [document]
-        if _BLOCK_ID.search(document.id):
-            raise BadInputError(f"id {document.id!r} ends as a block's does: leave --block-tokens out, or rename it")
         content = document.content
         spans = cut(content, self.starts(content), self.tokens, self.overlap)
         if len(spans) == 1:

@@ -36,11 +36,13 @@ def read_snippets(source: Source, on_reject: OnReject | None = None) -> Iterator
     return (change for change in read_changes(source, on_reject) if not isinstance(change, Deletion))
 
 
-def read_changes(source: Source, on_reject: OnReject | None = None) -> Iterator[Change]:
+def read_changes(
+    source: Source, on_reject: OnReject | None = None, check: Callable[[Change], None] = lambda _: None
+) -> Iterator[Change]:
     """Yield the snippets of one corpus file and, from PubMed's update files, the deletions, in their order.
 
-    A bad line or record raises, or goes to `on_reject` if one is given; so does the place where a file is damaged,
-    and there its reading ends.
+    A bad line or record, or one at which `check` raises ValueError, raises, or goes to `on_reject` if one is given;
+    so does the place where a file is damaged, and there its reading ends.
 
     Raises
     ------
@@ -50,7 +52,9 @@ def read_changes(source: Source, on_reject: OnReject | None = None) -> Iterator[
     try:
         for number, record, parse in _records(source):
             try:
-                yield parse(record)
+                change = parse(record)
+                check(change)
+                yield change
             except ValueError as error:
                 _reject(Reject(source.name, number, str(error), _shown(record)), on_reject)
     except DamagedSourceError as error:
@@ -144,7 +148,10 @@ def _snippet(id: str, title: str, content: str, others: Mapping[str, Any]) -> Sn
         raise ValueError(f"snippet {id!r} has no text")
     metadata = {key: value for key, value in others.items() if key not in PMID_KEYS}
     _check_storable(metadata)
-    return Snippet(id=id, title=title, content=content, pmid=_pmid(others), metadata=metadata)
+    snippet = Snippet(id=id, title=title, content=content, pmid=_pmid(others), metadata=metadata)
+    if snippet.document != id:
+        raise ValueError(f"'document' and 'block' make snippet {id!r} a block, which biorag makes itself")
+    return snippet
 
 
 def _check_storable(metadata: Mapping[str, Any]) -> None:

@@ -21,7 +21,8 @@ from biorag.files import sha256_of
 DEMO = "demo"
 STDIN = "-"
 XML_SUFFIXES = (".xml", ".xml.gz")
-SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz", *XML_SUFFIXES)
+JSON_SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
+SUFFIXES = (*JSON_SUFFIXES, *XML_SUFFIXES)
 BEIR_CORPUS = ("corpus.jsonl", "corpus.jsonl.gz")
 BEIR_QUERIES = ("queries.jsonl", "queries.jsonl.gz")
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
@@ -32,15 +33,13 @@ CHUNK = 2**16
 MAX_RATIO = 200
 RATIO_FROM = 4 * 2**20
 MAX_UNPACKED = 2**38
-# What begins a file that is no lines of text, and what it is.
+# What begins a file that is no text, and what it is.
 FOREIGN = {
     GZIP_MAGIC: "gzip inside gzip: unpack it once",
     b"PK\x03\x04": "a zip archive: unpack it",
     b"BZh": "packed by bzip2: unpack it",
     b"\x28\xb5\x2f\xfd": "packed by zstd: unpack it",
     b"\xfd7zXZ\x00": "packed by xz: unpack it",
-    BOM_UTF16_LE: "UTF-16: convert it to UTF-8",
-    BOM_UTF16_BE: "UTF-16: convert it to UTF-8",
     LFS_POINTER: "a Git-LFS pointer, not the data: run 'git lfs pull' and try again",
 }
 
@@ -183,20 +182,23 @@ def read_lines(source: Source) -> Iterator[tuple[int, bytes]]:
                 raise DamagedSourceError(source.name, number, f"longer than {MAX_LINE >> 20} MiB")
             if number == 1:
                 line = _beginning(source, line)
+                if line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+                    raise DamagedSourceError(source.name, 1, "UTF-16: convert it to UTF-8")
             if line.strip():
                 yield number, line.rstrip(b"\r\n")
 
 
 def is_xml(source: Source) -> bool:
-    """Return whether a file is to be read as XML, by its name or its first character.
+    """Return whether a file is to be read as XML, by its name, or its first character if that says nothing.
 
     Raises
     ------
     DamagedSourceError
         If it cannot be read.
     """
-    first = next(read_chunks(source), b"").lstrip()
-    return first.startswith(b"<") or source.path.name.endswith(XML_SUFFIXES)
+    if source.path.name.endswith(SUFFIXES):
+        return source.path.name.endswith(XML_SUFFIXES)
+    return next(read_chunks(source), b"").lstrip().startswith(b"<")
 
 
 def read_chunks(source: Source) -> Iterator[bytes]:

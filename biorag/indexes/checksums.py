@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from biorag.indexes.manifest import MANIFEST, installed_versions, read_manifest
 CHECKSUMS = "checksums.json"
 SHARD = "shard"
 ENGINE = "qdrant-edge-py"
+SCRATCH = ".atomicwrite"  # begins the folders in which the engine writes a file before that takes its name
 BLOCK = 4096
 BLOCKS = 64  # read of a file that is larger
 
@@ -64,11 +67,23 @@ def check_files(folder: Path) -> None:
 
 
 def shard_files(folder: Path) -> Iterator[Path]:
-    """Yield the files of an index's shard, sorted."""
-    yield from sorted(path for path in (folder / SHARD).rglob("*") if path.is_file())
+    """Yield the files of an index's shard, sorted; not those that an opening process is just writing."""
+    found: list[Path] = []
+    for place, folders, names in os.walk(folder / SHARD):  # which passes over what vanishes meanwhile
+        folders[:] = [name for name in folders if not name.startswith(SCRATCH)]
+        found += (Path(place, name) for name in names)
+    yield from sorted(path for path in found if path.is_file())
+
+
+def remove_scratch(folder: Path) -> None:
+    """Remove what killed processes left of files half written; for a writer, who is alone."""
+    for place in (folder / SHARD).rglob(f"{SCRATCH}*"):
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _checksum(path: Path) -> dict[str, Any]:
+    if path.suffix == ".json":  # which the engine writes again at each opening, its fields in any order
+        return {"json": _json_sha256(path)}
     size = path.stat().st_size
     if size <= BLOCK * BLOCKS:
         return {"bytes": size, "sha256": sha256_of(path)}
@@ -78,6 +93,15 @@ def _checksum(path: Path) -> dict[str, Any]:
             stream.seek((size - BLOCK) * place // (BLOCKS - 1))
             found.update(stream.read(BLOCK))
     return {"bytes": size, "sha256": found.hexdigest()}
+
+
+def _json_sha256(path: Path) -> str | None:
+    """Return the hash of what a JSON file says; None if it says nothing."""
+    try:
+        said = json.dumps(json.loads(path.read_bytes()), sort_keys=True)
+    except (ValueError, RecursionError):
+        return None
+    return hashlib.sha256(said.encode()).hexdigest()
 
 
 def _lost(folder: Path, path: Path) -> BioragError:

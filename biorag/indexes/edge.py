@@ -22,7 +22,7 @@ import qdrant_edge as qe
 from biorag.errors import BioragError, MissingError, ServiceError
 from biorag.files import FolderTree, require_room
 from biorag.indexes.bm25 import Bm25Encoder
-from biorag.indexes.checksums import SHARD, check_files, shard_files, write_checksums
+from biorag.indexes.checksums import SHARD, check_files, remove_scratch, shard_files, write_checksums
 from biorag.indexes.lock import IndexLock
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.points import (
@@ -166,6 +166,7 @@ class EdgeIndex:
             self._shard.close()
             # What opening tidies (journals, the engine's configuration) is tidied before it is recorded.
             _load(self._folder / SHARD, self._config, writable=True).close()
+        remove_scratch(self._folder)
         self._tree.sync()
         return write_checksums(self._folder)
 

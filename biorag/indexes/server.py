@@ -16,6 +16,7 @@ from qdrant_client.http.exceptions import ApiException, ResponseHandlingExceptio
 
 from biorag.errors import MismatchError, MissingError, ServiceError
 from biorag.indexes.bm25 import Bm25Encoder
+from biorag.indexes.lock import IndexLock
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.points import (
     DENSE,
@@ -98,6 +99,8 @@ def write_remote_manifest(client: QdrantClient, collection: str, manifest: Manif
 class ServerIndex:
     """An index in the collection named as the manifest is; `writable` makes it if there is none.
 
+    A writer's `lock` keeps other writers of the same home away; it is freed when the index is closed.
+
     Raises
     ------
     MissingError
@@ -106,18 +109,26 @@ class ServerIndex:
         If the server does not answer as it should.
     """
 
-    def __init__(self, client: QdrantClient, manifest: Manifest, writable: bool = False) -> None:
+    def __init__(
+        self, client: QdrantClient, manifest: Manifest, writable: bool = False, lock: IndexLock | None = None
+    ) -> None:
         self._client = client
+        self._lock = lock
         self._collection = manifest.name
         self._quantized = manifest.quantized
         self._tokens = manifest.tokens
         self._bm25 = Bm25Encoder(manifest.bm25)
-        with server_errors():
-            if client.collection_exists(self._collection):
-                return
-            if not writable:
-                raise MissingError(f"collection {self._collection!r} is not on the server: run 'biorag index' first")
-            _create(client, manifest)
+        try:
+            with server_errors():
+                if client.collection_exists(self._collection):
+                    return
+                if not writable:
+                    known = "is not on the server: run 'biorag index' first"
+                    raise MissingError(f"collection {self._collection!r} {known}")
+                _create(client, manifest)
+        except BaseException:
+            self.close()
+            raise
 
     def count(self) -> int:
         """Return the number of snippets."""
@@ -201,8 +212,10 @@ class ServerIndex:
         """End the writing; a server looks after its own files."""
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, and free the lock if one was given."""
         self._client.close()
+        if self._lock:
+            self._lock.release()
 
     @cached_property
     def _size(self) -> int:

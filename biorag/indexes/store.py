@@ -10,6 +10,7 @@ from typing import Any
 from biorag.config import Config
 from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.files import make_folder, require_room, write_json
+from biorag.indexes.lock import IndexLock
 from biorag.indexes.manifest import (
     MANIFEST,
     BlockParameters,
@@ -104,7 +105,8 @@ class Store:
         if manifest.store["kind"] == QDRANT:
             from biorag.indexes.server import ServerIndex
 
-            return ServerIndex(self._client(manifest.store["url"]), manifest, writable)
+            lock = IndexLock(self.folder, exclusive=True) if writable else None
+            return ServerIndex(self._client(manifest.store["url"]), manifest, writable, lock)
         from biorag.indexes.edge import EdgeIndex
 
         if writable:

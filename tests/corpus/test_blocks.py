@@ -8,7 +8,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from biorag.corpus.blocks import WHOLE, Splitter, cut
-from biorag.errors import BadInputError
 from biorag.types import Snippet
 
 
@@ -86,9 +85,9 @@ def test_a_short_document_stays_as_it_is():
 
 def test_an_id_like_a_block_s_is_refused_where_there_are_blocks():
     odd = Snippet("d#1", "", "Text.")
-    assert WHOLE(odd) == [odd]
-    with pytest.raises(BadInputError, match="id 'd#1' ends as a block's does"):
-        Splitter(8, 1, words)(odd)
+    WHOLE.check(odd)
+    with pytest.raises(ValueError, match="id 'd#1' ends as a block's does"):
+        Splitter(8, 1, words).check(odd)
 
 
 @pytest.mark.parametrize(

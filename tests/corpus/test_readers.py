@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biorag.corpus.readers import LONGEST_TEXT, Reject, parse_snippet, read_snippets
+from biorag.corpus.readers import LONGEST_TEXT, Reject, parse_snippet, read_changes, read_snippets
 from biorag.corpus.sources import MAX_LINE, Source
 from biorag.errors import BadInputError
 from biorag.types import Snippet
@@ -434,3 +434,29 @@ def test_any_file_is_read_or_refused_with_our_error(tmp_path_factory, data, zipp
             assert isinstance(snippet, Snippet)
     except BadInputError as error:
         assert str(path) in str(error)
+
+
+def test_a_broken_first_line_does_not_make_json_lines_xml(tmp_path):
+    path = tmp_path / "c.jsonl"
+    path.write_text('<corrupt\n{"id": "a", "content": "A."}\n')
+    rejects = []
+    found = list(read_snippets(Source("c", path), rejects.append))
+    assert ([snippet.id for snippet in found], [reject.line for reject in rejects]) == (["a"], [1])
+
+
+def test_a_line_that_says_it_is_a_block_is_refused():
+    line = b'{"id": "a#0", "content": "A.", "document": "a", "block": 0}'
+    with pytest.raises(ValueError, match="make snippet 'a#0' a block, which biorag makes itself"):
+        parse_snippet(line)
+
+
+def test_what_the_check_refuses_is_a_bad_line(tmp_path):
+    path, rejects = tmp_path / "c.jsonl", []
+    path.write_text('{"id": "a", "content": "A."}\n{"id": "b", "content": "B."}\n')
+
+    def check(change):
+        if change.id == "a":
+            raise ValueError("not this one")
+
+    found = [change.id for change in read_changes(Source("c", path), rejects.append, check)]
+    assert (found, [reject.reason for reject in rejects]) == (["b"], ["not this one"])

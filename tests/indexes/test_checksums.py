@@ -113,3 +113,31 @@ def test_of_a_large_file_the_ends_are_held(tmp_path, place):
         stream.seek(place)
         stream.write(bytes([byte ^ 0xFF]))
     assert write_checksums(tmp_path) != before
+
+
+def test_what_another_reader_is_just_writing_is_no_damage(store):
+    scratch = store.folder / "shard" / "segments" / ".atomicwriteAbC123"
+    scratch.mkdir()
+    (scratch / "tmpfile.tmp").write_text("half")
+    assert found(store)[0] == "s7"
+    writer = store.open(store.require_manifest(), writable=True)
+    writer.seal()
+    writer.close()
+    assert not scratch.exists(), "left by a killed reader"
+
+
+def test_readers_may_open_an_index_at_once(store):
+    children = [os.fork() for _ in range(3)]
+    if 0 in children:
+        failed = 1
+        try:
+            failed = any(found(store)[0] != "s7" for _ in range(15))
+        finally:
+            os._exit(int(failed))
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0, 0]
+
+
+def test_the_engines_json_may_be_written_in_another_order(store):
+    path = store.folder / "shard" / "edge_config.json"
+    path.write_text(json.dumps(dict(reversed(json.loads(path.read_text()).items()))))
+    check_files(store.folder)
