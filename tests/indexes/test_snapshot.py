@@ -239,6 +239,20 @@ def test_links_devices_and_folders_are_refused(made, tmp_path, kind):
     assert nothing_is_left(tmp_path / "home")
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize(("name", "kind"), [("snapshot.json", tarfile.REGTYPE), ("", tarfile.GNUTYPE_LONGNAME)])
+def test_negative_sizes_are_refused_before_anything_is_read(tmp_path, monkeypatch, name, kind):
+    trick = tarfile.TarInfo(name)
+    trick.type, trick.size = kind, -1
+    (tmp_path / "s").write_bytes(gzip.compress(trick.tobuf(tarfile.GNU_FORMAT) + bytes(1 << 20)))
+    asked = []
+    read = gzip.GzipFile.read
+    monkeypatch.setattr(gzip.GzipFile, "read", lambda packed, size=-1: asked.append(size) or read(packed, size))
+    with pytest.raises(BadInputError, match="has a negative size"):
+        snapshot.load(Config(home=tmp_path / "home"), None, tmp_path / "s", quiet)
+    assert asked == [tarfile.BLOCKSIZE]
+
+
 def one_more(members):
     return [*members, (tarfile.TarInfo("shard/more"), b"x")]
 
