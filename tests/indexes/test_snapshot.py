@@ -137,6 +137,17 @@ def test_a_damaged_index_is_not_saved(made, tmp_path):
         snapshot.save(copy, tmp_path / "s.tar.gz", quiet)
 
 
+@pytest.mark.parametrize("versions", [None, {}, {"qdrant-edge-py": "0.0.1"}])
+def test_an_index_of_another_engine_is_not_saved_before_it_is_indexed_again(made, tmp_path, versions):
+    _, file = made
+    store = Store(Config(home=tmp_path, name="pubmed"))
+    snapshot.load(store.config, None, file, quiet)
+    store.save(replace(store.require_manifest(), versions=versions))
+    with pytest.raises(MismatchError, match=r"was written by qdrant-edge-py \S+, and .* run 'biorag index'"):
+        snapshot.save(store, tmp_path / "s.tar.gz", quiet)
+    assert not (tmp_path / "s.tar.gz").exists()
+
+
 def test_nothing_is_replaced(made, tmp_path):
     _, file = made
     target = tmp_path / "indexes" / "pubmed"
