@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -125,14 +124,6 @@ def test_memory_that_is_taken_is_seen():
     assert memory.resident_bytes() - before > 50_000_000
     assert memory.peak_bytes() >= memory.resident_bytes() - 1_000_000
     del block
-
-
-def test_holes_take_no_bytes_on_disk(tmp_path):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "full").write_bytes(os.urandom(100_000))
-    with (tmp_path / "sparse").open("wb") as stream:
-        stream.truncate(50_000_000)
-    assert 100_000 <= memory.disk_bytes(tmp_path) < 1_000_000
 
 
 # --- synthetic snippets -------------------------------------------------------------------------------------

@@ -24,11 +24,12 @@ from biorag.benchmarks.latency.baselines import (
     dense_recall,
     exact_ids,
 )
-from biorag.benchmarks.latency.memory import disk_bytes, peak_bytes, reset_peak, resident_bytes
+from biorag.benchmarks.latency.memory import peak_bytes, reset_peak, resident_bytes
 from biorag.benchmarks.latency.stages import MODES, Known, Subject, batches, first_stage, scratch_index
 from biorag.benchmarks.latency.synthetic import BATCH, Corpus
 from biorag.benchmarks.latency.timing import Timing
 from biorag.config import Config
+from biorag.files import disk_bytes
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Manifest
 from biorag.pipeline import Retriever, Stopwatch
