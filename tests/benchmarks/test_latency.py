@@ -575,7 +575,7 @@ def test_a_fresh_process_opens_the_index(subject, snippets, tmp_path):
 
 def test_a_fresh_process_writes_the_index(subject, corpus, tmp_path):
     vectors, done = growth._stored_vectors(tmp_path / growth.VECTORS, corpus, 50), []
-    making = growth._Making(tmp_path / "grown", tmp_path / growth.VECTORS, subject.manifest, subject.config)
+    making = growth.Making(tmp_path / "grown", tmp_path / growth.VECTORS, subject.manifest, subject.config)
     written = growth.write_apart(making, corpus, 50, done.append)
     assert sum(done) == 50
     assert set(written.ms) == {"write", "optimize"}
@@ -586,7 +586,7 @@ def test_a_fresh_process_writes_the_index(subject, corpus, tmp_path):
 
 
 def test_a_writer_that_dies_is_an_error_and_no_wait(subject, corpus, tmp_path):
-    making = growth._Making(tmp_path / "grown", tmp_path / "no vectors", subject.manifest, subject.config)
+    making = growth.Making(tmp_path / "grown", tmp_path / "no vectors", subject.manifest, subject.config)
     with pytest.raises(FileNotFoundError):
         growth.write_apart(making, corpus, 50, lambda _: None)
 
