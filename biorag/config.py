@@ -129,6 +129,8 @@ class Config(BaseModel):
     @classmethod
     def _is_plain(cls, value: str | None) -> str | None:
         if value is not None and is_server(value):
+            if "@" in value:
+                raise ValueError("write / in a password as %2F, ? as %3F and # as %23, and @ in a path as %40")
             if not host_of(value):
                 raise ValueError("its host or port cannot be read: write e.g. http://localhost:8080")
             if "?" in value or "#" in value:
@@ -207,7 +209,8 @@ def checked(values: Mapping[str, Any], sources: Mapping[str, str] | None = None)
         name = str(first["loc"][0]) if first["loc"] else "configuration"
         place = (sources or {}).get(name)
         given = first["input"]
-        value = "…" if name in SECRETS else repr(without_credentials(str(given)) if name in URLS else given)
+        hidden = name in SECRETS or (name in URLS and "@" in str(given))
+        value = "…" if hidden else repr(without_credentials(str(given)) if name in URLS else given)
         where = f" (set in {place})" if place else ""
         if first["type"] == "extra_forbidden":
             raise UsageError(f"unknown setting {name!r}{where}: 'biorag info --settings' lists them all") from None

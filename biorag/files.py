@@ -1,4 +1,4 @@
-"""Files: written so that they are at any moment the old one or the new one, whole; their hashes; room for them."""
+"""Files: at any moment the old one or the new one, whole; their hashes and sizes; room for them."""
 
 from __future__ import annotations
 
@@ -50,6 +50,11 @@ def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file, hex."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def disk_bytes(folder: Path) -> int:
+    """Return the bytes a folder takes on disk; the engine's files are sparse, so not the sum of their lengths."""
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 
 
 def make_folder(path: Path) -> None:

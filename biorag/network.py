@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 from biorag.errors import OfflineError
 
 _LOGIN = re.compile(r"(?:^|(?<=//))[^/?#\s]*@")
+_PLACE_ENDS = re.compile(r"[/?#]")  # user, password, host and port stand before
 _QUERY = re.compile(r"\?\S*")
 # For child processes, which the guard does not reach, and for the libraries' own ways of asking nothing.
 _OFFLINE = {"BIORAG_OFFLINE": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
@@ -22,6 +23,7 @@ _LOOKED_UP = frozenset({"socket.getaddrinfo", "socket.gethostbyname", "socket.ge
 
 _named: frozenset[str] | None = None  # the hosts let through; None: all
 _addresses: set[str] = set()  # those that named hosts were resolved to
+_former: dict[str, str | None] = {}  # what the variables of `_OFFLINE` were before
 _resolve = socket.getaddrinfo
 _guarded = False
 
@@ -71,30 +73,45 @@ def host_of(url: str) -> str:
 
 
 def login_apart(url: str) -> tuple[str, str | None]:
-    """Return a URL without its `user:password@`, and these two decoded; None if it has none."""
+    """Return a URL without its `user:password@`, and these two decoded; None if it has none.
+
+    A password with a bare `/`, `?` or `#` leaves an `@` in the URL: nobody can tell where its host begins.
+    """
     scheme, mark, rest = url.partition("://")
-    place, slash, path = rest.partition("/")
+    place = _PLACE_ENDS.split(rest, maxsplit=1)[0]
     login, at, host = place.rpartition("@")
-    return (f"{scheme}{mark}{host}{slash}{path}", unquote(login)) if at else (url, None)
+    return (f"{scheme}{mark}{host}{rest[len(place) :]}", unquote(login)) if at else (url, None)
 
 
 def restrict(urls: Iterable[str] | None) -> None:
     """Refuse from now on every connection of this process but to the hosts of `urls`; None: refuse none.
 
     Loopback is refused too unless it is named. Native code and child processes are not watched; the latter find
-    `BIORAG_OFFLINE` in their environment.
+    `BIORAG_OFFLINE` in their environment, until it is given back with `None`.
     """
     global _named, _guarded
     if urls is None:
         _named = None
+        _give_back()
         return
     _named = frozenset(map(host_of, urls)) - {""}
     _addresses.clear()
-    os.environ.update(_OFFLINE)
+    for name, value in _OFFLINE.items():
+        _former.setdefault(name, os.environ.get(name))
+        os.environ[name] = value
     if not _guarded:
         _guarded = True
         sys.addaudithook(_watch)
         socket.getaddrinfo = _recorded
+
+
+def _give_back() -> None:
+    """Set the variables of `_OFFLINE` as they were, but for those that someone else has set since."""
+    for name, former in _former.items():
+        if os.environ.get(name) == _OFFLINE[name]:
+            del os.environ[name]
+            os.environ.update({name: former} if former is not None else {})
+    _former.clear()
 
 
 def _watch(event: str, args: tuple[Any, ...]) -> None:

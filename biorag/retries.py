@@ -72,12 +72,15 @@ class Retries:
     def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
         """Send one request until it is answered; `send` reads the whole answer."""
         for done in range(self._limit + 1):
-            asked = 0.0
+            asked, answer = 0.0, ""
             try:
                 response = send(request)
-                fault = self._fault(response)
-                if fault is None:
+                if self._passing(response):
+                    fault, answer = _status(response), self._answer(response)
+                elif _is_whole(response):
                     return response
+                else:
+                    fault = "sent no whole JSON"
                 asked = _retry_after(response)
             except httpx.TimeoutException:
                 fault = "did not answer in time (BIORAG_TIMEOUT sets the seconds)"
@@ -86,31 +89,24 @@ class Retries:
                     raise
                 fault = f"failed: {str(error) or type(error).__name__}"
             if asked > LONGEST:
-                raise ServiceError(f"{self._server} {fault}, and asks to wait {asked:.0f} s: try again then")
+                raise ServiceError(f"{self._server} {fault}{answer}, and asks to wait {asked:.0f} s: try again then")
             if done < self._limit:
                 self._wait(max(asked, min(BACKOFF * 2**done, LONGEST) * random.uniform(0.5, 1.0)), fault, done + 1)
         tries = f"{self._limit + 1} times" if self._limit else "once"
-        raise ServiceError(f"{self._server} {fault}, {tries}: {self._advice}")
+        raise ServiceError(f"{self._server} {fault}{answer}, {tries}: {self._advice}")
 
     def said(self, response: httpx.Response) -> str:
-        """Return what an answer says, as one short line without the secrets."""
+        """Return what an answer says, as one short line without the secrets, for the error that ends a command."""
+        return f"{_status(response)}{self._answer(response)}"
+
+    def _answer(self, response: httpx.Response) -> str:
         text = " ".join(response.text.split())
         for secret in self._secrets:
             text = text.replace(secret, "…")
-        return f"answered {response.status_code}: {text[:SHOWN]!r}"
-
-    def _fault(self, response: httpx.Response) -> str | None:
-        """Return what is wrong with an answer that may be another one later; None if nothing is."""
-        if self._passing(response):
-            return self.said(response)
-        if response.is_success:
-            try:
-                response.json()
-            except ValueError:
-                return "sent no whole JSON"
-        return None
+        return f": {text[:SHOWN]!r}"
 
     def _wait(self, seconds: float, fault: str, number: int) -> None:
+        """Wait for another try and log why, without the answer: it may repeat the question."""
         place = f"({number} of {self._limit})"
         logger.warning("%s %s; retrying in %.2g s %s", self._server, fault, seconds, place)
         stop: threading.Event | None = getattr(_thread, "stop", None)
@@ -118,6 +114,20 @@ class Retries:
             time.sleep(seconds)
         elif stop.wait(seconds):
             raise ServiceError(f"{self._server} {fault}: not tried again, since the run was stopped")
+
+
+def _status(response: httpx.Response) -> str:
+    return f"answered {response.status_code}"
+
+
+def _is_whole(response: httpx.Response) -> bool:
+    """Return whether an answer is JSON, which one that is no success need not be."""
+    if response.is_success:
+        try:
+            response.json()
+        except ValueError:
+            return False
+    return True
 
 
 def _stays(error: httpx.TransportError) -> bool:

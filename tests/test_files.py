@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from biorag.errors import ServiceError
-from biorag.files import RESERVE, FolderTree, require_room, sync_folder, write_json, write_text
+from biorag.files import RESERVE, FolderTree, disk_bytes, require_room, sync_folder, write_json, write_text
 
 
 def only_file(folder) -> str:
@@ -171,3 +171,11 @@ def test_room_is_what_is_needed_and_the_reserve(tmp_path, monkeypatch):
         require_room(tmp_path, 10_000_001)
     assert str(caught.value).startswith(f"the disk of {tmp_path} is full: 44 MB are free and 44 MB are needed: free")
     assert caught.value.exit_code == 6
+
+
+def test_holes_take_no_bytes_on_disk(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "full").write_bytes(os.urandom(100_000))
+    with (tmp_path / "sparse").open("wb") as stream:
+        stream.truncate(50_000_000)
+    assert 100_000 <= disk_bytes(tmp_path) < 1_000_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from contextlib import closing
@@ -25,6 +26,10 @@ from biorag.network import Server, host_of, login_apart, restrict, without_crede
         ("http://a@b:c@host:8", "http://host:8", "a@b:c"),
         ("http://:p@[::1]:6333/", "http://[::1]:6333/", ":p"),
         ("http://host/path@1", "http://host/path@1", None),
+        ("http://u:p/w@host:80", "http://u:p/w@host:80", None),
+        ("http://u:p?w@host", "http://u:p?w@host", None),
+        ("http://u:p#w@host", "http://u:p#w@host", None),
+        ("http://u:p%2Fw@host:80", "http://host:80", "u:p/w"),
         ("http://u:p@[::1", "http://[::1", "u:p"),
     ],
 )
@@ -82,6 +87,12 @@ def test_a_server_without_login_has_no_basic_authentication():
         ("qdrant", "http://h:s3cret@[::1"),
         ("llm", "http://h/v1?key=s3cret"),
         ("llm", "http://s3cret:s3cret@h:port"),
+        ("llm", "http://s3cret:s3cret/s3cret@h:80"),
+        ("llm", "http://user:12/s3cret@h"),
+        ("llm", "http://user:12//s3cret@h"),
+        ("qdrant", "http://s3cret:s3cret?s3cret@h"),
+        ("qdrant", "http://s3cret:s3cret#s3cret@h"),
+        ("qdrant", "s3cret:s3cret/s3cret@h:6333"),
         ("qdrant_api_key", "s3cret\n"),
         ("llm_api_key", "s3crét"),
         ("llm_login", "s3cret\x00"),
@@ -92,6 +103,12 @@ def test_a_setting_that_cannot_be_used_is_named_without_its_secret(setting, valu
         load_config({setting: value}, None, {})
     assert "s3cret" not in str(caught.value) and "s3cr" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mark", ["/", "?", "#"])
+def test_a_password_that_breaks_its_url_is_refused_saying_how_to_write_it(mark):
+    with pytest.raises(UsageError, match=r"llm=… \(set in an option\): .*write / in a password as %2F"):
+        load_config({"llm": f"http://user:12{mark}w@host:80"}, None, {})
 
 
 # --- the guard ----------------------------------------------------------------------------------------------
@@ -171,3 +188,22 @@ def test_the_guard_can_be_left(listening):
     restrict(None)
     with closing(socket.create_connection(("127.0.0.1", port), timeout=5)) as ours:
         assert ours.recv(1) == b""
+
+
+def test_left_the_guard_gives_the_environment_back(monkeypatch):
+    monkeypatch.setenv("BIORAG_OFFLINE", "0")
+    monkeypatch.delenv("TRANSFORMERS_OFFLINE", raising=False)
+    before = dict(os.environ)
+    restrict([])
+    restrict(["http://host:1"])
+    assert os.environ["BIORAG_OFFLINE"] == os.environ["TRANSFORMERS_OFFLINE"] == "1"
+    restrict(None)
+    assert dict(os.environ) == before
+
+
+def test_a_variable_that_was_set_since_stays(monkeypatch):
+    monkeypatch.setenv("BIORAG_OFFLINE", "1")
+    restrict([])
+    monkeypatch.delenv("BIORAG_OFFLINE")
+    restrict(None)
+    assert "BIORAG_OFFLINE" not in os.environ

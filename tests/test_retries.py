@@ -116,7 +116,7 @@ def test_without_retries_a_request_is_sent_once(waits):
 def test_each_wait_is_told_with_its_place(waits, caplog):
     with caplog.at_level(logging.WARNING):
         sending(3)(REQUEST, Server(answered(429, b"slow", Retry_After="2"), answered(503), answered()))
-    assert caplog.messages[0] == "the server at http://server answered 429: 'slow'; retrying in 2 s (1 of 3)"
+    assert caplog.messages[0] == "the server at http://server answered 429; retrying in 2 s (1 of 3)"
     assert caplog.messages[1].endswith("s (2 of 3)")
     assert len(caplog.messages) == 2
 
@@ -152,6 +152,14 @@ def test_a_server_that_repeats_the_key_does_not_make_us_repeat_it(waits, caplog)
     assert "s3cret" not in str(caught.value) + caplog.text
     assert "bad key …" in str(caught.value)
     assert "\x1b" not in str(caught.value)
+
+
+def test_a_server_that_repeats_the_question_is_quoted_in_the_last_error_alone(waits, caplog):
+    echoing = Server(answered(500, b'{"detail": "bad request: does it lower fever?"}'))
+    with caplog.at_level(logging.DEBUG), pytest.raises(ServiceError, match="does it lower fever"):
+        sending(2)(REQUEST, echoing)
+    assert len(caplog.messages) == 2
+    assert "fever" not in caplog.text
 
 
 def test_an_interruption_ends_the_wait_of_a_pools_thread_at_once(monkeypatch):

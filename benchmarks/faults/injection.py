@@ -43,7 +43,6 @@ STYLES = {
 }
 LONGEST = 1400  # characters of an abstract, so that a prompt takes about a second on two cores
 PROMPTS = ("fenced", "bare")
-TEXTS = ("clean", "neutral", "injected")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import typer
 from biorag.commands import options, show
 from biorag.config import STARTER, Config
 from biorag.errors import BioragError
-from biorag.files import sha256_of
+from biorag.files import disk_bytes, sha256_of
 from biorag.models import STARTER_ENCODER, STARTER_GENERATOR
 
 
@@ -92,7 +92,7 @@ def _show_index(config: Config, as_json: bool) -> None:
     manifest = store.require_manifest()
     index = store.open(manifest)
     try:
-        values = {**manifest.to_json(), "snippets": index.count(), "bytes": _size(store.folder)}
+        values = {**manifest.to_json(), "snippets": index.count(), "bytes": disk_bytes(store.folder)}
     finally:
         index.close()
     if as_json:
@@ -107,11 +107,6 @@ def _show_index(config: Config, as_json: bool) -> None:
         (source["name"], source["snippets"], source["bytes"], source["sha256"][:12]) for source in values["sources"]
     ]
     show.table("Sources", ["file", "snippets", "bytes", "sha256"], sources)
-
-
-def _size(folder: Path) -> int:
-    """Return the bytes a folder takes on disk (the engine's files are sparse)."""
-    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 
 
 def models(ctx: typer.Context, as_json: options.Json = False) -> None:

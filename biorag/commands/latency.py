@@ -24,6 +24,7 @@ from biorag.commands.build import (
 )
 from biorag.config import ENCODER_TOKENS, NO_LLM, Config
 from biorag.errors import UsageError
+from biorag.files import disk_bytes
 from biorag.models import find_encoder
 from biorag.network import is_server
 
@@ -321,7 +322,6 @@ def _synthetic(subject: Subject, wanted: _Wanted) -> str:
 
 def _index_facts(config: Config, ready: Opened) -> dict[str, Any]:
     """Return what the index is; its bytes on disk are not known of one on a server."""
-    from biorag.benchmarks.latency.memory import disk_bytes
     from biorag.indexes.store import QDRANT, Store
 
     manifest, count = ready.manifest, ready.index.count()

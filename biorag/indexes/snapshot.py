@@ -22,9 +22,9 @@ from typing import BinaryIO, NamedTuple
 from biorag.config import Config
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError
 from biorag.files import FolderTree, make_folder, replacing, sha256_of, sync_folder, write_json
-from biorag.indexes.checksums import CHECKSUMS, SHARD, check_files, shard_files
+from biorag.indexes.checksums import CHECKSUMS, ENGINE, SHARD, check_files, shard_files
 from biorag.indexes.lock import LOCK, IndexLock
-from biorag.indexes.manifest import MANIFEST, Manifest, read_manifest
+from biorag.indexes.manifest import MANIFEST, Manifest, installed_versions, read_manifest
 from biorag.indexes.store import QDRANT, Store
 from biorag.types import OnProgress
 
@@ -62,7 +62,8 @@ def save(store: Store, file: Path, on_progress: OnProgress) -> Saved:
     UsageError
         If the index lies on a server.
     MissingError, MismatchError
-        If the index is not there, incomplete or damaged.
+        If the index is not there, incomplete, damaged, or written by another version of the engine, whose
+        checksums need not fit any more.
     ServiceError
         If it is being written.
     """
@@ -78,6 +79,12 @@ def save(store: Store, file: Path, on_progress: OnProgress) -> Saved:
             raise MismatchError(
                 f"index {manifest.name!r} is incomplete or has no checksums: run 'biorag index' with its corpus to "
                 "the end, then save it"
+            )
+        written, installed = ((versions or {}).get(ENGINE) for versions in (manifest.versions, installed_versions()))
+        if written != installed:
+            raise MismatchError(
+                f"index {manifest.name!r} was written by {ENGINE} {written}, and {installed} is installed: run 'biorag "
+                "index' with its corpus, then save it"
             )
         check_files(store.folder)
         parts = {}
@@ -179,6 +186,8 @@ def _members(packed: gzip.GzipFile) -> Iterator[tuple[str, int]]:
     name = ""
     while any(header := _read(packed, SECTOR)):
         member = tarfile.TarInfo.frombuf(header, "utf-8", "strict")
+        if member.size < 0:
+            raise _DamagedError(f"{member.name!r} has a negative size")
         if member.type == tarfile.GNUTYPE_LONGNAME and member.size <= LONGEST_NAME:
             name = _read(packed, member.size).rstrip(b"\0").decode("utf-8")
         elif member.type == tarfile.REGTYPE:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -125,14 +124,6 @@ def test_memory_that_is_taken_is_seen():
     assert memory.resident_bytes() - before > 50_000_000
     assert memory.peak_bytes() >= memory.resident_bytes() - 1_000_000
     del block
-
-
-def test_holes_take_no_bytes_on_disk(tmp_path):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "full").write_bytes(os.urandom(100_000))
-    with (tmp_path / "sparse").open("wb") as stream:
-        stream.truncate(50_000_000)
-    assert 100_000 <= memory.disk_bytes(tmp_path) < 1_000_000
 
 
 # --- synthetic snippets -------------------------------------------------------------------------------------
@@ -584,7 +575,7 @@ def test_a_fresh_process_opens_the_index(subject, snippets, tmp_path):
 
 def test_a_fresh_process_writes_the_index(subject, corpus, tmp_path):
     vectors, done = growth._stored_vectors(tmp_path / growth.VECTORS, corpus, 50), []
-    making = growth._Making(tmp_path / "grown", tmp_path / growth.VECTORS, subject.manifest, subject.config)
+    making = growth.Making(tmp_path / "grown", tmp_path / growth.VECTORS, subject.manifest, subject.config)
     written = growth.write_apart(making, corpus, 50, done.append)
     assert sum(done) == 50
     assert set(written.ms) == {"write", "optimize"}
@@ -595,7 +586,7 @@ def test_a_fresh_process_writes_the_index(subject, corpus, tmp_path):
 
 
 def test_a_writer_that_dies_is_an_error_and_no_wait(subject, corpus, tmp_path):
-    making = growth._Making(tmp_path / "grown", tmp_path / "no vectors", subject.manifest, subject.config)
+    making = growth.Making(tmp_path / "grown", tmp_path / "no vectors", subject.manifest, subject.config)
     with pytest.raises(FileNotFoundError):
         growth.write_apart(making, corpus, 50, lambda _: None)
 

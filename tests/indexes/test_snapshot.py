@@ -137,6 +137,17 @@ def test_a_damaged_index_is_not_saved(made, tmp_path):
         snapshot.save(copy, tmp_path / "s.tar.gz", quiet)
 
 
+@pytest.mark.parametrize("versions", [None, {}, {"qdrant-edge-py": "0.0.1"}])
+def test_an_index_of_another_engine_is_not_saved_before_it_is_indexed_again(made, tmp_path, versions):
+    _, file = made
+    store = Store(Config(home=tmp_path, name="pubmed"))
+    snapshot.load(store.config, None, file, quiet)
+    store.save(replace(store.require_manifest(), versions=versions))
+    with pytest.raises(MismatchError, match=r"was written by qdrant-edge-py \S+, and .* run 'biorag index'"):
+        snapshot.save(store, tmp_path / "s.tar.gz", quiet)
+    assert not (tmp_path / "s.tar.gz").exists()
+
+
 def test_nothing_is_replaced(made, tmp_path):
     _, file = made
     target = tmp_path / "indexes" / "pubmed"
@@ -237,6 +248,20 @@ def test_links_devices_and_folders_are_refused(made, tmp_path, kind):
         crafted = packed(tmp_path / "s", [members[0], (trick, b""), *members[2:]])
         snapshot.load(Config(home=tmp_path / "home"), None, crafted, quiet)
     assert nothing_is_left(tmp_path / "home")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("name", "kind"), [("snapshot.json", tarfile.REGTYPE), ("", tarfile.GNUTYPE_LONGNAME)])
+def test_negative_sizes_are_refused_before_anything_is_read(tmp_path, monkeypatch, name, kind):
+    trick = tarfile.TarInfo(name)
+    trick.type, trick.size = kind, -1
+    (tmp_path / "s").write_bytes(gzip.compress(trick.tobuf(tarfile.GNU_FORMAT) + bytes(1 << 20)))
+    asked = []
+    read = gzip.GzipFile.read
+    monkeypatch.setattr(gzip.GzipFile, "read", lambda packed, size=-1: asked.append(size) or read(packed, size))
+    with pytest.raises(BadInputError, match="has a negative size"):
+        snapshot.load(Config(home=tmp_path / "home"), None, tmp_path / "s", quiet)
+    assert asked == [tarfile.BLOCKSIZE]
 
 
 def one_more(members):

@@ -24,11 +24,12 @@ from biorag.benchmarks.latency.baselines import (
     dense_recall,
     exact_ids,
 )
-from biorag.benchmarks.latency.memory import disk_bytes, peak_bytes, reset_peak, resident_bytes
+from biorag.benchmarks.latency.memory import peak_bytes, reset_peak, resident_bytes
 from biorag.benchmarks.latency.stages import MODES, Known, Subject, batches, first_stage, scratch_index
 from biorag.benchmarks.latency.synthetic import BATCH, Corpus
 from biorag.benchmarks.latency.timing import Timing
 from biorag.config import Config
+from biorag.files import disk_bytes
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Manifest
 from biorag.pipeline import Retriever, Stopwatch
@@ -84,14 +85,14 @@ def grow(
         vectors = _stored_vectors(folder / VECTORS, corpus, size)
         for quantized in (False, True) if quantize else (False,):
             manifest = replace(subject.manifest, quantized=quantized, tokens=None)
-            making = _Making(folder / f"index-{quantized}", folder / VECTORS, manifest, subject.config)
+            making = Making(folder / f"index-{quantized}", folder / VECTORS, manifest, subject.config)
             written = write_apart(making, corpus, size, on_progress)
             yield _grown(making, written, corpus, vectors, asked, terms)
             terms = replace(terms, names=())
 
 
 @dataclass(frozen=True, slots=True)
-class _Making:
+class Making:
     """Where an index is made, of which file of vectors, as what, and how it is searched."""
 
     folder: Path
@@ -100,14 +101,14 @@ class _Making:
     config: Config
 
 
-class _Written(NamedTuple):
+class Written(NamedTuple):
     """Milliseconds of "write" (BM25 included) and "optimize", and the most bytes the process had in use."""
 
     ms: dict[str, float]
     peak: int
 
 
-def _grown(making: _Making, written: _Written, corpus: Corpus, vectors: Vectors, asked: Asked, terms: Terms) -> Grown:
+def _grown(making: Making, written: Written, corpus: Corpus, vectors: Vectors, asked: Asked, terms: Terms) -> Grown:
     size, ms = len(vectors), written.ms
     taken = disk_bytes(making.folder)
     memory = memory_of_opening(making.folder, making.manifest, making.config, asked)
@@ -149,7 +150,7 @@ def _stored_vectors(path: Path, corpus: Corpus, size: int) -> Vectors:
     return found
 
 
-def write_apart(making: _Making, corpus: Corpus, size: int, on_progress: OnProgress) -> _Written:
+def write_apart(making: Making, corpus: Corpus, size: int, on_progress: OnProgress) -> Written:
     """Write the index in a fresh process, whose memory is what writing takes and nothing else."""
     context = get_context("spawn")
     with context.Manager() as manager, ProcessPoolExecutor(1, mp_context=context) as pool:
@@ -161,7 +162,7 @@ def write_apart(making: _Making, corpus: Corpus, size: int, on_progress: OnProgr
         return writing.result()
 
 
-def _write(making: _Making, corpus: Corpus, size: int, on_progress: OnProgress) -> _Written:
+def _write(making: Making, corpus: Corpus, size: int, on_progress: OnProgress) -> Written:
     reset_peak()
     watch, dimension = Stopwatch(), making.manifest.encoder.dimension
     with making.vectors.open("rb") as stored, closing(scratch_index(making.folder, making.manifest)) as index:
@@ -172,7 +173,7 @@ def _write(making: _Making, corpus: Corpus, size: int, on_progress: OnProgress) 
             on_progress(len(batch))
         with watch.stage("optimize"):
             index.optimize()
-        return _Written(watch.ms, peak_bytes())
+        return Written(watch.ms, peak_bytes())
 
 
 def memory_of_opening(folder: Path, manifest: Manifest, config: Config, asked: Asked) -> Memory:

@@ -1,4 +1,4 @@
-"""Memory in use, as the kernel counts it, and bytes on disk; imports nothing heavy, for a process of its own."""
+"""Memory in use, as the kernel counts it; imports nothing heavy, for a process of its own."""
 
 from __future__ import annotations
 
@@ -36,11 +36,6 @@ def reset_peak() -> bool:
     except OSError:
         return False
     return True
-
-
-def disk_bytes(folder: Path) -> int:
-    """Return the bytes a folder takes on disk; the engine's files are sparse, so not the sum of their lengths."""
-    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 
 
 def kilobytes(path: Path, field: str) -> int | None:
