@@ -110,14 +110,15 @@ def main() -> None:
     parser.add_argument("--lock", type=Path, help="lock file to hold")
     options = parser.parse_args()
     load_libraries()
-    rows = []
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="biorag-full-") as work, small_disk(Path(work) / "disk") as disk:
         with turn(options.lock):
             trial = Trial(Path(work), disk, options.data)
             most = needed(trial)
-        for point in range(options.points):
-            with turn(options.lock):
-                rows.append(trial.at(most * point // (options.points - 1)))
+        while len(rows) < options.points:
+            with turn(options.lock) as lasts:
+                while lasts() and len(rows) < options.points:
+                    rows.append(trial.at(most * len(rows) // (options.points - 1)))
     counts = Counter(key for row in rows for key in ("clear", "answers", "as_before", "goes_on") if row[key])
     report = {"points": len(rows), "bytes_needed": most, **counts, "rows": rows}
     sys.stdout.write(json.dumps(report, indent=2) + "\n")
