@@ -30,7 +30,7 @@ from biorag.types import OnProgress
 
 CONTENTS = "snapshot.json"
 FORMAT = 1
-LARGEST_CONTENTS = 64 << 20  # bytes of the list of files
+LARGEST_CONTENTS = 16 << 20  # bytes of the list of files
 LONGEST_NAME = 4096
 PIECE = 64 << 10
 SECTOR = tarfile.BLOCKSIZE
@@ -179,6 +179,8 @@ def _members(packed: gzip.GzipFile) -> Iterator[tuple[str, int]]:
     name = ""
     while any(header := _read(packed, SECTOR)):
         member = tarfile.TarInfo.frombuf(header, "utf-8", "strict")
+        if member.size < 0:
+            raise _DamagedError(f"{member.name!r} has a negative size")
         if member.type == tarfile.GNUTYPE_LONGNAME and member.size <= LONGEST_NAME:
             name = _read(packed, member.size).rstrip(b"\0").decode("utf-8")
         elif member.type == tarfile.REGTYPE:

@@ -239,6 +239,19 @@ def test_links_devices_and_folders_are_refused(made, tmp_path, kind):
     assert nothing_is_left(tmp_path / "home")
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_header_with_a_negative_size_or_a_long_name_without_end_is_refused(made, tmp_path, kind):
+    """Read literally, a negative size asks for all there is, and a name of gigabytes for as much memory."""
+    for size, says in [(-1, "has a negative size"), (1 << 40, "is no plain file|ends too early|does not begin with")]:
+        header = tarfile.TarInfo("snapshot.json")
+        header.type, header.size = kind, size
+        crafted = tmp_path / f"s{size}"
+        crafted.write_bytes(gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + bytes(5 << 20)))
+        with pytest.raises(BadInputError, match=says):
+            snapshot.load(Config(home=tmp_path / "home"), None, crafted, quiet)
+
+
 def one_more(members):
     return [*members, (tarfile.TarInfo("shard/more"), b"x")]
 
