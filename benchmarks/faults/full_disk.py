@@ -1,11 +1,13 @@
 """A disk that is full at twenty points of an indexing run: a clear error each time, and the old index answers.
 
-The disk is a small tmpfs, so this needs root. Run as `python -m benchmarks.faults.full_disk --data DATA`.
+The disk is a small tmpfs, or a file system in a file, so this needs root. Run as
+`python -m benchmarks.faults.full_disk --data DATA [--file-system ext4]`.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import shutil
@@ -22,13 +24,22 @@ from benchmarks.faults.runs import apart, copy_index, first_snippets, load_libra
 
 SIZE = 512 << 20
 FIRST, ALL, BATCH = 500, 4000, 200
+TMPFS = "tmpfs"
 
 
 @contextmanager
-def small_disk(place: Path) -> Iterator[Path]:
-    """Mount a tmpfs of `SIZE` bytes."""
+def small_disk(place: Path, kind: str) -> Iterator[Path]:
+    """Mount a file system of `SIZE` bytes: in memory for tmpfs, else in a file."""
     place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(place)], check=True)
+    if kind == TMPFS:
+        how = ["-t", TMPFS, "-o", f"size={SIZE}", TMPFS]
+    else:
+        image = place.with_name("image")
+        with image.open("wb") as stream:
+            stream.truncate(SIZE)
+        subprocess.run([f"mkfs.{kind}", "-q", "-m", "0", str(image)], check=True)
+        how = ["-o", "loop", str(image)]
+    subprocess.run(["mount", *how, str(place)], check=True)
     try:
         yield place
     finally:
@@ -37,8 +48,15 @@ def small_disk(place: Path) -> Iterator[Path]:
 
 def fill(disk: Path, left: int) -> None:
     """Fill the disk but for `left` bytes."""
-    with (disk / "filler").open("wb") as stream:
-        os.posix_fallocate(stream.fileno(), 0, shutil.disk_usage(disk).free - left)
+    with (disk / "filler").open("wb", buffering=0) as stream:
+        try:
+            os.posix_fallocate(stream.fileno(), 0, shutil.disk_usage(disk).free - left)
+            if left == 0:  # ext4 keeps a few blocks for itself
+                while True:
+                    stream.write(bytes(4096))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
 
 
 class Trial:
@@ -64,10 +82,15 @@ class Trial:
         return [hit["id"] for hit in json.loads(text[text.index("{") :])["hits"]]
 
     def restore(self) -> None:
-        """Put the index of the first snippets back."""
-        (self.home.parent / "filler").unlink(missing_ok=True)
+        """Put the index of the first snippets back, and search it: on a tmpfs its holes take room from then on."""
+        self.unfill()
         shutil.rmtree(self.home / "indexes")
         copy_index(self.spare, self.home / "indexes")
+        assert self.hits() == self.before
+
+    def unfill(self) -> None:
+        """Free what `fill` took."""
+        (self.home.parent / "filler").unlink(missing_ok=True)
 
     def at(self, left: int) -> dict[str, Any]:
         """Run with `left` bytes free and say how it ended, and whether the index answers on the same full disk."""
@@ -77,7 +100,7 @@ class Trial:
         error = next((line for line in reversed(self.said.read_text().splitlines()) if line.startswith("error")), "")
         clear = code == 6 and ("free some space" in error or "No space left" in error)
         found = self.hits()
-        (self.home.parent / "filler").unlink()
+        self.unfill()
         went_on = start(self.more, self.home, self.said, fresh=False).wait() == 0
         return {
             "left": left,
@@ -106,20 +129,25 @@ def main() -> None:
     """Measure, and fail where an error was not clear or the index did not answer."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with pubmed/snippets.jsonl.gz")
+    parser.add_argument("--file-system", default=TMPFS)
     parser.add_argument("--points", type=int, default=20)
     parser.add_argument("--lock", type=Path, help="lock file to hold")
     options = parser.parse_args()
     load_libraries()
-    rows = []
-    with tempfile.TemporaryDirectory(prefix="biorag-full-") as work, small_disk(Path(work) / "disk") as disk:
+    rows: list[dict[str, Any]] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="biorag-full-") as work,
+        small_disk(Path(work) / "disk", options.file_system) as disk,
+    ):
         with turn(options.lock):
             trial = Trial(Path(work), disk, options.data)
             most = needed(trial)
-        for point in range(options.points):
-            with turn(options.lock):
-                rows.append(trial.at(most * point // (options.points - 1)))
+        while len(rows) < options.points:
+            with turn(options.lock) as lasts:
+                while lasts() and len(rows) < options.points:
+                    rows.append(trial.at(most * len(rows) // (options.points - 1)))
     counts = Counter(key for row in rows for key in ("clear", "answers", "as_before", "goes_on") if row[key])
-    report = {"points": len(rows), "bytes_needed": most, **counts, "rows": rows}
+    report = {"file_system": options.file_system, "points": len(rows), "bytes_needed": most, **counts, "rows": rows}
     sys.stdout.write(json.dumps(report, indent=2) + "\n")
     raise SystemExit(counts["clear"] < len(rows) or counts["answers"] < len(rows))
 

@@ -73,9 +73,9 @@ class EdgeIndex:
         self._lock = IndexLock(folder, exclusive=writable)
         shard = folder / SHARD
         try:
-            check_files(folder)
             with _engine_errors():
                 if (shard / SEGMENT_DATA).is_dir():
+                    check_files(folder)
                     self._shard = _load(shard, self._config, writable)
                 elif writable:
                     self._shard = qe.EdgeShard.create(str(shard), self._config)
@@ -150,8 +150,8 @@ class EdgeIndex:
             self._shard.flush()
 
     def optimize(self) -> None:
-        """Build the HNSW graph and merge segments; blocks. The disk must have room for all of it once more."""
-        require_room(self._folder, sum(path.stat().st_blocks * 512 for path in shard_files(self._folder)))
+        """Build the HNSW graph and merge segments; blocks. The engine asks for room for all of it twice more."""
+        require_room(self._folder, 2 * sum(path.stat().st_blocks * 512 for path in shard_files(self._folder)))
         with _engine_errors():
             self._shard.optimize()
             self._flush()

@@ -30,7 +30,7 @@ from biorag.types import OnProgress
 
 CONTENTS = "snapshot.json"
 FORMAT = 1
-LARGEST_CONTENTS = 64 << 20  # bytes of the list of files
+LARGEST_CONTENTS = 16 << 20  # bytes of the list of files
 LONGEST_NAME = 4096
 PIECE = 64 << 10
 SECTOR = tarfile.BLOCKSIZE
