@@ -49,7 +49,8 @@ class Trial:
             process.send_signal(sent)
         code = process.wait()
         said = self.said.read_text(errors="replace")
-        return {"ended": code == 0, "as_expected": code in (0, ENDS[sent]), "traceback": "Traceback" in said}
+        other = None if code in (0, ENDS[sent]) else f"{sent.name}: {code}: {said[-200:]}"
+        return {"ended": code == 0, "other": other, "traceback": "Traceback" in said}
 
     loading = 1.0  # seconds that a new process takes before it can be asked to end politely
 
@@ -73,7 +74,7 @@ def measure(trial: Trial, count: int, fresh: int, seed: int, lock: Path | None, 
         "whole_seconds": round(trial.seconds, 2),
         "interruptions": 0,
         "of_fresh_processes": 0,
-        "other_exit_codes": 0,
+        "other_exit_codes": [],
         "tracebacks": 0,
         "moments_with_other_bytes": 0,
         "runs_to_the_end": 0,
@@ -93,7 +94,7 @@ def measure(trial: Trial, count: int, fresh: int, seed: int, lock: Path | None, 
                 sent[chosen.name] += 1
                 report["interruptions"] += 1
                 report["of_fresh_processes"] += is_fresh
-                report["other_exit_codes"] += not found["as_expected"]
+                report["other_exit_codes"] += [found["other"]] if found["other"] else []
                 report["tracebacks"] += found["traceback"]
                 report["moments_with_other_bytes"] += not trial.equal_so_far()
         write_report(out, {**report, "sent": dict(sent)})

@@ -203,7 +203,7 @@ def _load(shard: Path, config: qe.EdgeConfig, writable: bool) -> qe.EdgeShard:
     try:
         return qe.EdgeShard.load(str(shard), config)
     except Exception as error:
-        if writable or not str(error).endswith(FULL):
+        if writable or FULL not in str(error):
             raise
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None, prefix="biorag-") as elsewhere:
         for path in shard.iterdir():
