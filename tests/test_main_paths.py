@@ -114,6 +114,7 @@ def test_index_prints_json_on_stdout_and_progress_on_stderr(indexed):
         "added": 263,
         "updated": 0,
         "unchanged": 0,
+        "deleted": 0,
         "rejected": 0,
         "duplicates": 0,
         "snippets": 263,
