@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -47,11 +48,12 @@ def made(folder: Path) -> Path:
 @pytest.fixture(params=["tmpfs", "ext4"])
 def small_disk(request, tmp_path):
     """A small disk; on the tmpfs the engine's empty files take 100 MB, which ext4 keeps as holes."""
-    try:
-        with full_disk.small_disk(tmp_path / "disk", request.param) as place:
-            yield place
-    except (subprocess.CalledProcessError, FileNotFoundError) as error:
-        pytest.skip(f"a small disk needs the right to mount one ({error})")
+    with ExitStack() as stack:
+        try:
+            place = stack.enter_context(full_disk.small_disk(tmp_path / "disk", request.param))
+        except (subprocess.CalledProcessError, FileNotFoundError) as error:
+            pytest.skip(f"a small disk needs the right to mount one ({error})")
+        yield place
 
 
 def test_on_a_full_disk_an_index_answers_and_a_writer_is_told(small_disk):
