@@ -147,7 +147,7 @@ class EdgeIndex:
         """Remove snippets and flush; durable when it returns."""
         with _engine_errors():
             self._shard.update(qe.UpdateOperation.delete_points([point_id(id) for id in ids]))
-            self._shard.flush()
+            self._flush()
 
     def optimize(self) -> None:
         """Build the HNSW graph and merge segments; blocks. The engine asks for room for all of it twice more."""

@@ -87,17 +87,30 @@ def save(store: Store, file: Path, on_progress: OnProgress) -> Saved:
                 "index' with its corpus, then save it"
             )
         check_files(store.folder)
-        parts = {}
+        parts, kept = {}, {}
         for path in (store.folder / MANIFEST, store.folder / CHECKSUMS, *shard_files(store.folder)):
-            parts[str(path.relative_to(store.folder))] = Part(path.stat().st_size, sha256_of(path))
+            name = str(path.relative_to(store.folder))
+            if path.suffix == ".json":  # a reader that opens the index meanwhile may write it anew
+                kept[name] = path.read_bytes()
+                parts[name] = Part(len(kept[name]), hashlib.sha256(kept[name]).hexdigest())
+            else:
+                parts[name] = Part(path.stat().st_size, sha256_of(path))
             on_progress(1)
-        _write(store.folder, file, manifest, parts, on_progress)
+        _write(store.folder, file, manifest, parts, kept, on_progress)
     finally:
         lock.release()
     return Saved(manifest.name, manifest.snippets, len(parts), file.stat().st_size, str(file))
 
 
-def _write(folder: Path, file: Path, manifest: Manifest, parts: Mapping[str, Part], on_progress: OnProgress) -> None:
+def _write(
+    folder: Path,
+    file: Path,
+    manifest: Manifest,
+    parts: Mapping[str, Part],
+    kept: Mapping[str, bytes],
+    on_progress: OnProgress,
+) -> None:
+    """Write the list and the parts, those `kept` from memory."""
     contents = {
         "format": FORMAT,
         "name": manifest.name,
@@ -111,7 +124,7 @@ def _write(folder: Path, file: Path, manifest: Manifest, parts: Mapping[str, Par
     ):
         _add(archive, CONTENTS, BytesIO(listed), len(listed))
         for name, part in parts.items():
-            with (folder / name).open("rb") as source:
+            with BytesIO(kept[name]) if name in kept else (folder / name).open("rb") as source:
                 _add(archive, name, source, part.bytes)
             on_progress(1)
 
