@@ -26,7 +26,7 @@ def write_checksums(folder: Path) -> str:
     """Record size and checksum of each of a shard's files; return the SHA-256 of the record.
 
     Of a file above 256 KiB, 64 blocks go in, evenly spread, the first and the last among them: opening an index of
-    many gigabytes takes milliseconds, and a change in between is noticed by `biorag snapshot save` alone.
+    many gigabytes takes milliseconds, and a change in between is not noticed.
     """
     write_json(folder / CHECKSUMS, {str(path.relative_to(folder)): _checksum(path) for path in shard_files(folder)})
     return sha256_of(folder / CHECKSUMS)
