@@ -18,7 +18,6 @@ from biorag.types import Deletion, Snippet
 
 SETS, ARTICLE, BOOK, DELETIONS = "PubmedArticleSet", "PubmedArticle", "PubmedBookArticle", "DeleteCitation"
 MAX_RECORD = MAX_LINE
-HIGHEST_PMID = 10**12
 NOT_AVAILABLE = "[Not Available]."  # NLM's title where there is none in English
 NO_LABELS = ("", "UNLABELLED", "UNASSIGNED")
 RETRACTED = "Retracted Publication"
