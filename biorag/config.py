@@ -43,6 +43,7 @@ class Config(BaseModel):
 
     home: Path = Field(default_factory=lambda: user_data_path("biorag"), description="where indexes live")
     name: str = Field("default", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="index name")
+    graph: str = Field("default", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="citation graph's name")
     qdrant: str | None = Field(None, description="URL of a Qdrant server; none: embedded Qdrant Edge")
     qdrant_api_key: SecretStr | None = Field(None, description="also QDRANT_API_KEY")
     qdrant_login: SecretStr | None = Field(None, description="user:password of a proxy before it, as in its URL")
@@ -168,6 +169,11 @@ class Config(BaseModel):
         return self.home / "indexes"
 
     @property
+    def graphs(self) -> Path:
+        """The folder that holds one folder per citation graph."""
+        return self.home / "graphs"
+
+    @property
     def replies(self) -> Path:
         """The folder of replies kept by `cache`; deleting it clears them."""
         return self.home / "cache" / "replies"
@@ -183,7 +189,7 @@ class Config(BaseModel):
 
     def public(self) -> dict[str, Any]:
         """Return the settings that determine results, without secrets and machine paths, for reports."""
-        hidden = {"home", "threads", "timeout", "retries", "offline", "batch_size", "concurrency", "cache"}
+        hidden = {"home", "graph", "threads", "timeout", "retries", "offline", "batch_size", "concurrency", "cache"}
         return self.model_dump(mode="json", by_alias=True, exclude=hidden | SECRETS | TRAINING)
 
     def training(self) -> dict[str, Any]:
