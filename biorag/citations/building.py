@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import time
@@ -21,7 +22,7 @@ from biorag.citations.graph import (
     read_manifest,
 )
 from biorag.citations.merge import FileRun, GraphRun, Run, merge, write_run
-from biorag.citations.rows import Keys, ends_of
+from biorag.citations.rows import Keys, distinct, ends_of
 from biorag.citations.sources import read_edges
 from biorag.corpus.sources import Source
 from biorag.files import disk_bytes, make_folder, require_room, sync_folder, write_json
@@ -91,6 +92,25 @@ def build(folder: Path, sources: Sequence[Source], skip: bool, on_progress: OnPr
     )
 
 
+def add(folder: Path, name: str, keys: Keys) -> GraphManifest:
+    """Add some edges, of a source of this name, to the graph in a folder, which is made if it is not there.
+
+    Raises
+    ------
+    ServiceError
+        If a build is under way, or the disk is full.
+    """
+    started = time.perf_counter()
+    sha256 = hashlib.sha256(keys.data).hexdigest()
+    with _writing(folder) as pending:
+        manifest = read_manifest(folder)
+        if manifest and sha256 in {source.sha256 for source in manifest.sources}:
+            return manifest
+        pending.write(sha256, iter([keys]))
+        record = SourceRecord(name, keys.nbytes, sha256, keys.size, 0, round(time.perf_counter() - started, 3))
+        return _replaced(folder, manifest, pending, [record], started)
+
+
 @contextmanager
 def _writing(folder: Path) -> Iterator[Pending]:
     """Hold the folder's lock, and make the place of what is not in the graph yet."""
@@ -127,7 +147,7 @@ class Pending:
                 on_progress(found.keys.size)
                 yield found.keys
 
-        self._write(sha256, counted())
+        self.write(sha256, counted())
         seconds = round(time.perf_counter() - started, 3)
         record = SourceRecord(source.name, source.bytes, sha256, edges, rejected, seconds)
         write_json(self._record(sha256), asdict(record))
@@ -137,20 +157,20 @@ class Pending:
         """Return the runs of some files."""
         return [path for record in records for path in sorted(self.folder.glob(f"{record.sha256}.*.run"))]
 
-    def _record(self, sha256: str) -> Path:
-        return self.folder / f"{sha256}.json"
-
-    def _write(self, sha256: str, found: Iterator[Keys]) -> None:
+    def write(self, sha256: str, found: Iterator[Keys]) -> None:
         """Write sorted runs of about `RUN` edges."""
         for torn in self.folder.glob(f"{sha256}.*.run"):
             torn.unlink()
         for number, keys in enumerate(_gathered(found)):
             citing, cited = ends_of(keys)
-            keys = np.unique(keys[citing != cited])
+            keys = distinct(keys[citing != cited])
             require_room(self.folder, keys.nbytes)
             if keys.size:
                 write_run(self.folder / f"{sha256}.{number:06}.run", keys)
         sync_folder(self.folder)
+
+    def _record(self, sha256: str) -> Path:
+        return self.folder / f"{sha256}.json"
 
 
 def _gathered(found: Iterator[Keys]) -> Iterator[Keys]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from biorag.citations.rows import distinct
 from biorag.config import Config
 from biorag.errors import MismatchError, MissingError
 
@@ -94,7 +95,7 @@ class Graph:
     def neighbourhood(self, pmid: int) -> Neighbourhood:
         """Return the papers one and two citations away."""
         one_hop = self.cited(pmid)
-        beyond = np.unique(self._cited_by_all(one_hop))
+        beyond = distinct(self._cited_by_all(one_hop))
         return Neighbourhood(one_hop, beyond[~among(beyond, one_hop) & (beyond != pmid)])
 
     def citing(self, pmids: Papers) -> NDArray[np.bool_]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biorag.citations.graph import KINDS, OFFSETS, PMIDS, TARGETS, Graph, Papers
-from biorag.citations.rows import Keys, edge_keys, ends_of
+from biorag.citations.rows import Keys, distinct, edge_keys, ends_of
 from biorag.files import make_folder, sync_folder
 
 PIECE = 4 << 20  # edges merged at once
@@ -122,11 +122,11 @@ def _pieces(runs: Sequence[Run]) -> Iterator[Keys]:
     """Yield the edges of all runs in order, without repetitions; a paper's are in one piece."""
     samples = np.sort(np.concatenate([np.empty(0, np.uint32), *(run.sample() for run in runs)]))
     step = PIECE // STRIDE
-    bounds = np.unique(samples[step::step])
+    bounds = distinct(samples[step::step])
     cuts = [run.cut(bounds) for run in runs]
     for piece in range(bounds.size + 1):
         parts = [run.read(cut[piece], cut[piece + 1]) for run, cut in zip(runs, cuts, strict=True)]
-        keys: Keys = np.unique(np.concatenate([np.empty(0, np.uint64), *parts]))
+        keys = distinct(np.concatenate([np.empty(0, np.uint64), *parts]))
         if keys.size:
             yield keys
 

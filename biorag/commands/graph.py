@@ -84,6 +84,38 @@ def info(
     _print(f"Graph {config.graph}", values, as_json)
 
 
+@app.command()
+def fill(
+    ctx: typer.Context,
+    name: options.Name = None,
+    graph: GraphName = None,
+    eutils: Annotated[
+        str | None, options.option("eutils", "--eutils", help="URL of the E-utilities (key: NCBI_API_KEY).")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Ask NCBI's E-utilities what those papers of an index cite that the graph has no references of.
+
+    The only command that asks them. Answers are kept, empty ones too, so an interrupted run goes on and nothing is
+    asked twice. Three requests a second, each for many papers; ten with NCBI_API_KEY. For more than some thousand
+    papers, build the graph from files instead.
+
+    Examples:
+
+      biorag graph fill --name pubmed
+
+      biorag graph fill --name pubmed --graph pubmed --eutils http://localhost:8000 --json
+    """
+    from biorag.citations.eutils import ELink, KeptAnswers, fill_gaps
+    from biorag.commands.build import opened
+
+    config = options.configured(ctx, mode="bm25", rerank=False)
+    link = ELink(config.server(config.eutils, "eutils"))
+    with opened(config) as ready, show.progress("Asking the E-utilities", None) as advance:
+        filled = fill_gaps(config.graphs / config.graph, ready.index, link, KeptAnswers(config.citations), advance)
+    _print(f"Graph {config.graph}", {"graph": config.graph, "index": config.name, **asdict(filled)}, as_json)
+
+
 def _print(title: str, values: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         show.print_json(values)

@@ -170,7 +170,8 @@ def _configured(ctx: typer.Context, kind: str) -> Config:
         raise unknown_name("kind of negatives", kind, KINDS)
     for owner, names in OWN.items():
         for option in names:
-            if owner != kind and ctx.params[option] not in (None, False):
+            given = ctx.params[option]
+            if owner != kind and given is not None and given is not False:
                 flag = option.replace("_", "-")
                 raise UsageError(f"--{flag} belongs to --negatives {owner}: leave it out for {kind}")
     mode = ctx.params["mode"]
