@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from conftest import write_medrag
+from entrez import CITED, Entrez
 from pubmed_records import article, file_of
-from test_citation_graph import csv
-from test_eutils import CITED, Entrez
 from typer.testing import CliRunner
 
 from biorag.cli import app
@@ -62,6 +61,11 @@ def pairs(tmp_path) -> Path:
     rows = [{"query": f"Which {PARTS[n % 11]}?", "positive": "x", "positive_id": f"s{n}"} for n in range(1, 31)]
     rows = [{**row, "positive": f"Positive {place}."} for place, row in enumerate(rows)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def csv(path: Path, edges: list[tuple[int, int]]) -> Path:
+    path.write_text("citing,referenced\n" + "".join(f"{citing},{cited}\n" for citing, cited in edges))
     return path
 
 
