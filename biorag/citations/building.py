@@ -159,7 +159,7 @@ class Pending:
 
     def write(self, sha256: str, found: Iterator[Keys]) -> None:
         """Write sorted runs of about `RUN` edges."""
-        for torn in self.folder.glob(f"{sha256}.*.run"):
+        for torn in list(self.folder.glob(f"{sha256}.*.run")):
             torn.unlink()
         for number, keys in enumerate(_gathered(found)):
             citing, cited = ends_of(keys)
