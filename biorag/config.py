@@ -202,19 +202,9 @@ class Config(BaseModel):
 
     def public(self) -> dict[str, Any]:
         """Return the settings that determine results, without secrets and machine paths, for reports."""
-        hidden = {
-            "home",
-            "graph",
-            "eutils",
-            "threads",
-            "timeout",
-            "retries",
-            "offline",
-            "batch_size",
-            "concurrency",
-            "cache",
-        }
-        return self.model_dump(mode="json", by_alias=True, exclude=hidden | SECRETS | TRAINING)
+        hidden = {"home", "threads", "timeout", "retries", "offline", "batch_size", "concurrency", "cache"}
+        apart = {"graph", "eutils"}  # a mined file tells its graph itself
+        return self.model_dump(mode="json", by_alias=True, exclude=hidden | apart | SECRETS | TRAINING)
 
     def training(self) -> dict[str, Any]:
         """Return the settings that determine what training gives, for its manifest."""
