@@ -14,7 +14,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from biorag.commands import ablation, answering, bench, indexing, inspecting, latency, mining, show, snapshot, training
+from biorag.commands import (
+    ablation,
+    answering,
+    bench,
+    graph,
+    indexing,
+    inspecting,
+    latency,
+    mining,
+    show,
+    snapshot,
+    training,
+)
 from biorag.errors import BioragError, MissingError, ServiceError
 from biorag.network import restrict
 from biorag.text import showable
@@ -77,6 +89,7 @@ bench.app.command("latency")(latency.latency)
 app.add_typer(bench.app, name="bench")
 app.command("mine")(mining.mine)
 app.command("ablate")(ablation.ablate)
+app.add_typer(graph.app, name="graph")
 app.add_typer(snapshot.app, name="snapshot")
 app.command("info")(inspecting.info)
 app.command("models")(inspecting.models)

@@ -29,11 +29,13 @@ from biorag.network import Server, host_of, is_server, login_apart, without_cred
 STARTER = "starter"
 NO_LLM = "none"
 ENCODER_TOKENS = "encoder"
+EUTILS = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils"
 DEFAULT_FILE = Path("biorag.toml")
 PREFIX = "BIORAG_"
-LOGINS = frozenset({"qdrant_login", "llm_login"})
-SECRETS = LOGINS | {"qdrant_api_key", "llm_api_key"}
-URLS = ("qdrant", "llm")
+LOGINS = frozenset({"qdrant_login", "llm_login", "eutils_login"})
+SECRETS = LOGINS | {"qdrant_api_key", "llm_api_key", "eutils_api_key"}
+KEYS = {"qdrant_api_key": "QDRANT_API_KEY", "eutils_api_key": "NCBI_API_KEY"}  # variables by their services' names
+URLS = ("qdrant", "llm", "eutils")
 
 
 class Config(BaseModel):
@@ -43,9 +45,14 @@ class Config(BaseModel):
 
     home: Path = Field(default_factory=lambda: user_data_path("biorag"), description="where indexes live")
     name: str = Field("default", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="index name")
+    graph: str = Field("default", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="citation graph's name")
     qdrant: str | None = Field(None, description="URL of a Qdrant server; none: embedded Qdrant Edge")
     qdrant_api_key: SecretStr | None = Field(None, description="also QDRANT_API_KEY")
     qdrant_login: SecretStr | None = Field(None, description="user:password of a proxy before it, as in its URL")
+
+    eutils: str = Field(EUTILS, description="URL of NCBI's E-utilities, which 'biorag graph fill' alone asks")
+    eutils_api_key: SecretStr | None = Field(None, description="also NCBI_API_KEY: ten requests a second, not three")
+    eutils_login: SecretStr | None = Field(None, description="user:password of a proxy before it, as in its URL")
 
     encoder: str | None = Field(
         None, description="Hugging Face id or directory; none: the index's own, 'starter' for a new index"
@@ -118,7 +125,7 @@ class Config(BaseModel):
                 found |= {f"{setting}_login": login} if login is not None else {}
         return found
 
-    @field_validator("qdrant")
+    @field_validator("qdrant", "eutils")
     @classmethod
     def _is_url(cls, value: str | None) -> str | None:
         if value is not None and not is_server(value):
@@ -134,7 +141,9 @@ class Config(BaseModel):
             if not host_of(value):
                 raise ValueError("its host or port cannot be read: write e.g. http://localhost:8080")
             if "?" in value or "#" in value:
-                raise ValueError("leave out what follows the path; keys go into QDRANT_API_KEY or BIORAG_LLM_API_KEY")
+                raise ValueError(
+                    "leave out what follows the path; keys go into QDRANT_API_KEY, BIORAG_LLM_API_KEY or NCBI_API_KEY"
+                )
         return value
 
     @field_validator(*SECRETS)
@@ -150,7 +159,7 @@ class Config(BaseModel):
     def _expanded(cls, value: Path | None) -> Path | None:
         return value.expanduser() if value else value
 
-    def server(self, url: str, kind: Literal["qdrant", "llm"], at_a_time: int = 1) -> Server:
+    def server(self, url: str, kind: Literal["qdrant", "llm", "eutils"], at_a_time: int = 1) -> Server:
         """Return how the server at `url` is reached, with the key and login of its kind."""
         key, login = getattr(self, f"{kind}_api_key"), getattr(self, f"{kind}_login")
         return Server(
@@ -168,9 +177,19 @@ class Config(BaseModel):
         return self.home / "indexes"
 
     @property
+    def graphs(self) -> Path:
+        """The folder that holds one folder per citation graph."""
+        return self.home / "graphs"
+
+    @property
     def replies(self) -> Path:
         """The folder of replies kept by `cache`; deleting it clears them."""
         return self.home / "cache" / "replies"
+
+    @property
+    def citations(self) -> Path:
+        """The file of what the E-utilities answered; deleting it makes 'biorag graph fill' ask again."""
+        return self.home / "cache" / "citations.jsonl"
 
     @property
     def trials(self) -> Path:
@@ -184,7 +203,8 @@ class Config(BaseModel):
     def public(self) -> dict[str, Any]:
         """Return the settings that determine results, without secrets and machine paths, for reports."""
         hidden = {"home", "threads", "timeout", "retries", "offline", "batch_size", "concurrency", "cache"}
-        return self.model_dump(mode="json", by_alias=True, exclude=hidden | SECRETS | TRAINING)
+        apart = {"graph", "eutils"}  # a mined file tells its graph itself
+        return self.model_dump(mode="json", by_alias=True, exclude=hidden | apart | SECRETS | TRAINING)
 
     def training(self) -> dict[str, Any]:
         """Return the settings that determine what training gives, for its manifest."""
@@ -269,6 +289,7 @@ def _from_file(file: Path | None) -> dict[str, Any]:
 def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     names = {PREFIX + name.upper(): name for name in setting_names()}
     found = {name: environ[variable] for variable, name in names.items() if environ.get(variable)}
-    if "qdrant_api_key" not in found and environ.get("QDRANT_API_KEY"):
-        found["qdrant_api_key"] = environ["QDRANT_API_KEY"]
+    for name, variable in KEYS.items():
+        if name not in found and environ.get(variable):
+            found[name] = environ[variable]
     return found

@@ -130,7 +130,7 @@ def _check(address: Any) -> None:
         return
     raise OfflineError(
         f"offline: {_spelled(host)} is not named on this command line, so nothing is sent to it: give its URL there "
-        "(--qdrant, --llm), or turn --offline (BIORAG_OFFLINE) off"
+        "(--qdrant, --llm, --eutils), or turn --offline (BIORAG_OFFLINE) off"
     )
 
 

@@ -22,7 +22,10 @@ WORDS = ["aspirin", "ibuprofen", "warfarin", "heparin", "liver", "kidney", "hear
 def clean_environment(monkeypatch, tmp_path):
     """No setting of the developer's machine reaches a test; the home is a scratch folder."""
     for name in list(os.environ):
-        if (name.startswith("BIORAG_") and name != "BIORAG_TEST_QDRANT_URL") or name == "QDRANT_API_KEY":
+        if (name.startswith("BIORAG_") and name != "BIORAG_TEST_QDRANT_URL") or name in (
+            "QDRANT_API_KEY",
+            "NCBI_API_KEY",
+        ):
             monkeypatch.delenv(name)
     monkeypatch.setenv("BIORAG_HOME", str(tmp_path / "home"))
 

@@ -47,6 +47,9 @@ def test_the_commands_of_the_design_are_there():
         ("train", "retriever"),
         ("train", "reranker"),
         ("ablate",),
+        ("graph", "build"),
+        ("graph", "info"),
+        ("graph", "fill"),
         ("snapshot", "save"),
         ("snapshot", "load"),
     }

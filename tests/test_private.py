@@ -22,6 +22,7 @@ from biorag.network import restrict
 CANARIES = {
     "QDRANT_API_KEY": "canary-qdrant-key",
     "BIORAG_LLM_API_KEY": "canary-llm-key",
+    "NCBI_API_KEY": "canary-ncbi-key",
 }
 LOGIN = "canary-user:canary-password"
 QUESTION = "Does canary-question lower fever?"

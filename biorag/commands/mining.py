@@ -11,19 +11,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.build import Opened, opened
+from biorag.commands.build import Opened, encoder_files, load_encoder, opened
+from biorag.commands.graph import GraphName
 from biorag.config import Config
 from biorag.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
+    from biorag.negatives.citation import CitedPapers
     from biorag.negatives.mining import Plan
     from biorag.negatives.triplets import Counts
     from biorag.train.guard import Match
-    from biorag.types import TrainingRow
+    from biorag.types import Encoder, TrainingRow
 
-RETRIEVER = "retriever"
+RETRIEVER, CITATION = "retriever", "citation"
+# The options that belong to one kind, as they are named in the code.
+OWN = {
+    CITATION: ("graph", "paths", "path_length", "top", "max_similarity", "exclude_citing"),
+    RETRIEVER: ("ranks", "margin", "mode"),
+}
 MODES = ("dense", "hybrid")
 RANKS = "1-50"
+PER_ROW = 8
+PATHS = "Citation walks"
 SEARCH_SETTINGS = ("mode", "fusion", "lambda", "rrf_k", "depth", "precision")
 
 
@@ -33,10 +42,17 @@ def mine(
         list[Path],
         typer.Argument(help="JSONL of query and positive (.gz too), or folders in BEIR layout over the index."),
     ],
-    negatives: Annotated[str, typer.Option(help="random, bm25, or retriever (the index's own encoder's predictions).")],
+    negatives: Annotated[
+        str, typer.Option(help="random, bm25, retriever (the index's own encoder's predictions) or citation.")
+    ],
     out: Annotated[Path, typer.Option(help="JSONL file to write; an interrupted run resumes.")],
     name: options.Name = None,
-    per_row: Annotated[int, typer.Option(min=1, help="Negatives of a row, drawn from those that qualify.")] = 8,
+    per_row: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Negatives of a row, drawn from those that qualify.", show_default=f"{PER_ROW}; citation: all"
+        ),
+    ] = None,
     ranks: Annotated[
         str | None, typer.Option(help="retriever: FIRST-LAST, the ranks to draw from.", show_default=RANKS)
     ] = None,
@@ -45,6 +61,29 @@ def mine(
         typer.Option(min=0, max=1, help="retriever: drop what scores above (1 - margin) · the positive's score."),
     ] = None,
     mode: Annotated[str | None, typer.Option(help="retriever: dense or hybrid.", show_default=MODES[0])] = None,
+    graph: GraphName = None,
+    paths: Annotated[
+        int | None, typer.Option(min=1, max=100, help="Paths of a row.", show_default="3", rich_help_panel=PATHS)
+    ] = None,
+    path_length: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=100, help="Papers on a path, its first one too.", show_default="3", rich_help_panel=PATHS
+        ),
+    ] = None,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=1000, help="Nearest papers to draw the next from.", show_default="5", rich_help_panel=PATHS
+        ),
+    ] = None,
+    max_similarity: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Drop papers with a higher cosine with the positive.", rich_help_panel=PATHS),
+    ] = None,
+    exclude_citing: Annotated[
+        bool, typer.Option("--exclude-citing", help="Drop papers that cite the positive.", rich_help_panel=PATHS)
+    ] = False,
     guard: Annotated[
         list[Path] | None, typer.Option(help="Benchmark whose questions must not be trained on. Repeatable.")
     ] = None,
@@ -59,7 +98,8 @@ def mine(
     """Mine negatives: for each pair of query and positive, passages of the index that do not answer the query.
 
     random draws uniformly over the index. bm25 takes the top 42 by BM25, removes gold and keeps the bottom 32, as in
-    the M+C paper. retriever takes the ranks --ranks of dense or hybrid search. Every positive of a question is gold.
+    the M+C paper. retriever takes the ranks --ranks of dense or hybrid search. citation walks over what the positive
+    cites and what that cites, as in the BiCA paper. Every positive of a question is gold.
 
     Negatives that the pairs already have are left aside. A row for which nothing qualifies is left out and counted.
 
@@ -68,6 +108,8 @@ def mine(
       biorag mine data/bioasq --negatives bm25 --name pubmed --per-row 32 --out bm25.jsonl
 
       biorag mine pairs.jsonl --negatives retriever --ranks 10-60 --margin 0.05 --out hard.jsonl --json
+
+      biorag mine pairs.jsonl --negatives citation --graph pubmed --name pubmed --out citation.jsonl
 
       biorag mine pairs.jsonl --negatives random --guard benchmark.json --drop-contaminated --out random.jsonl
     """
@@ -81,12 +123,14 @@ def mine(
     with opened(config) as ready:
         rows, cleaning = read_rows(pairs, ready.index.fetch)
         clean, matches = kept_out(rows, guard, drop_contaminated)
-        counts = _mined(clean, plan, config, ready, out)
+        papers = _papers(clean, plan, config, ready)
+        counts = _mined(clean, plan, config, ready, papers, out)
     report = {
         "out": str(out),
         "kind": plan.kind,
         **asdict(counts),
         "per_row_mean": round(counts.negatives / counts.rows, 2) if counts.rows else 0.0,
+        **({"reach": asdict(papers.reach(clean))} if papers else {}),
         "contaminated": len(rows) - len(clean),
         "matches": [asdict(match) for match in matches],
         "input": asdict(cleaning),
@@ -124,45 +168,71 @@ def _configured(ctx: typer.Context, kind: str) -> Config:
 
     if kind not in KINDS:
         raise unknown_name("kind of negatives", kind, KINDS)
+    for owner, names in OWN.items():
+        for option in names:
+            given = ctx.params[option]
+            if owner != kind and given is not None and given is not False:
+                flag = option.replace("_", "-")
+                raise UsageError(f"--{flag} belongs to --negatives {owner}: leave it out for {kind}")
     mode = ctx.params["mode"]
     if kind == RETRIEVER:
         if mode is not None and mode not in MODES:
             raise unknown_name("--mode", mode, MODES)
         return options.configured(ctx, mode=mode or MODES[0], rerank=False)
-    for option in ("ranks", "margin", "mode"):
-        if ctx.params[option] is not None:
-            raise UsageError(f"--{option} belongs to --negatives {RETRIEVER}: leave it out for {kind}")
     return options.configured(ctx, mode="bm25", rerank=False)
 
 
 def _plan(ctx: typer.Context, config: Config) -> Plan:
-    from biorag.negatives.mining import Plan
+    from biorag.negatives.mining import Plan, Walk
     from biorag.negatives.retriever import parse_ranks
 
     asked = ctx.params
+    kind, per_row = asked["negatives"], asked["per_row"]
+    if kind == CITATION:
+        names = {"paths": "paths", "length": "path_length", "top": "top", "max_similarity": "max_similarity"}
+        given = {field: asked[option] for field, option in names.items() if asked[option] is not None}
+        return Plan(kind, per_row, config.seed, walk=Walk(exclude_citing=asked["exclude_citing"], **given))
     text = RANKS if asked["ranks"] is None else asked["ranks"]
-    ranks = parse_ranks(text) if asked["negatives"] == RETRIEVER else None
-    return Plan(asked["negatives"], asked["per_row"], config.seed, ranks, asked["margin"])
+    ranks = parse_ranks(text) if kind == RETRIEVER else None
+    return Plan(kind, PER_ROW if per_row is None else per_row, config.seed, ranks, asked["margin"])
 
 
-def _mined(rows: Sequence[TrainingRow], plan: Plan, config: Config, ready: Opened, out: Path) -> Counts:
+def _papers(rows: Sequence[TrainingRow], plan: Plan, config: Config, ready: Opened) -> CitedPapers | None:
+    """Return the positives' neighbourhoods; None for a kind that needs none."""
+    if plan.walk is None:
+        return None
+    from biorag.citations.graph import open_graph
+    from biorag.negatives.citation import CitedPapers
+
+    return CitedPapers(open_graph(config), ready.index, rows, plan.walk.exclude_citing)
+
+
+def _mined(
+    rows: Sequence[TrainingRow], plan: Plan, config: Config, ready: Opened, papers: CitedPapers | None, out: Path
+) -> Counts:
     """Mine what is not mined yet."""
     from biorag.negatives import mining
-    from biorag.negatives.kinds import KINDS
+    from biorag.negatives.kinds import KINDS, Collaborators
     from biorag.negatives.retriever import require_positives
     from biorag.negatives.triplets import TripletFile
 
-    file = TripletFile(out, _identity(rows, plan, config, ready))
+    file = TripletFile(out, _identity(rows, plan, config, ready, papers))
     if counts := file.finished():
         return counts
     if plan.margin is not None:
         require_positives(ready.index, rows)
-    kind = KINDS[plan.kind](plan, ready.index, ready.retriever)
+
+    def encoder() -> Encoder:
+        return load_encoder(encoder_files(config, ready.manifest), ready.manifest.similarity, config.precision)
+
+    kind = KINDS[plan.kind](plan, Collaborators(ready.index, ready.retriever, rows, encoder, papers))
     with show.progress("Mining", len(rows)) as advance:
         return mining.mine(rows, kind, plan, file, advance)
 
 
-def _identity(rows: Sequence[TrainingRow], plan: Plan, config: Config, ready: Opened) -> dict[str, Any]:
+def _identity(
+    rows: Sequence[TrainingRow], plan: Plan, config: Config, ready: Opened, papers: CitedPapers | None
+) -> dict[str, Any]:
     """Return what determines the mined file."""
     from biorag.indexes.manifest import installed_versions
     from biorag.negatives.triplets import fingerprint
@@ -172,6 +242,7 @@ def _identity(rows: Sequence[TrainingRow], plan: Plan, config: Config, ready: Op
         **asdict(plan),
         **{key: settings[key] for key in SEARCH_SETTINGS},
         "index": ready.manifest.fingerprint(),
+        "graph": papers and papers.graph.manifest.sha256,
         "pairs": fingerprint(rows),
         "versions": installed_versions(),
     }

@@ -64,7 +64,7 @@ Negatives = Annotated[
     str,
     typer.Option(
         help="in-batch (other rows' passages and the row's own mined ones), or the mined ones alone: "
-        "bm25, random, retriever.",
+        "bm25, citation, random, retriever.",
         rich_help_panel=DATA,
     ),
 ]

@@ -139,13 +139,31 @@ def parse_record(element: Any) -> Snippet | Deletion:
     )
 
 
+def read_references(element: Any) -> tuple[int, list[int]]:
+    """Return the PMID of an article and those that it cites, without reading the rest of it.
+
+    Raises
+    ------
+    ValueError
+        With the reason, if there is no PMID.
+    """
+    citation = element.find("MedlineCitation")
+    if citation is None:
+        raise ValueError(f"{element.tag} has no MedlineCitation")
+    return _pmid(citation.find("PMID")), _references(element, citation)
+
+
+def _references(element: Any, citation: Any) -> list[int]:
+    cited = citation.iterfind("CommentsCorrectionsList/CommentsCorrections[@RefType='Cites']/PMID")
+    listed = element.iterfind("PubmedData//Reference/ArticleIdList/ArticleId[@IdType='pubmed']")
+    return _pmids([*listed, *cited])
+
+
 def _metadata(element: Any, citation: Any, article: Any) -> dict[str, Any]:
     """Return the fields that can be filtered on; those that the record does not have are left out."""
     types = _texts(article.iterfind("PublicationTypeList/PublicationType"))
     notices = _notices(citation)
     date = _date(article.find("Journal/JournalIssue/PubDate")) or _date(article.find("ArticleDate"))
-    cited = citation.iterfind("CommentsCorrectionsList/CommentsCorrections[@RefType='Cites']/PMID")
-    listed = element.iterfind("PubmedData//Reference/ArticleIdList/ArticleId[@IdType='pubmed']")
     fields: dict[str, Any] = {
         "version": _version(citation.find("PMID")),
         "revised": _date(citation.find("DateRevised")),
@@ -155,7 +173,7 @@ def _metadata(element: Any, citation: Any, article: Any) -> dict[str, Any]:
         "language": _texts(article.iterfind("Language")),
         "type": types,
         "mesh": _texts(citation.iterfind("MeshHeadingList/MeshHeading/DescriptorName")),
-        "references": _pmids([*listed, *cited]),
+        "references": _references(element, citation),
         **notices,
         "retracted": RETRACTED in types or "retraction" in notices,
     }

@@ -16,14 +16,32 @@ from biorag.types import Hit, Negative, OnProgress, TrainingRow
 
 
 @dataclass(frozen=True, slots=True)
+class Walk:
+    """The kind `citation`'s paths: how many, papers on each, and among how many nearest each next one is drawn.
+
+    Candidates whose cosine with the positive is above `max_similarity`, or that cite it, may be excluded.
+    """
+
+    paths: int = 3
+    length: int = 3
+    top: int = 5
+    max_similarity: float | None = None
+    exclude_citing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """How negatives are mined; `ranks` (first and last) and `margin` are the kind `retriever`'s."""
+    """How negatives are mined, at most `per_row` of a row; None keeps all.
+
+    `ranks` (first and last) and `margin` are the kind `retriever`'s, `walk` the kind `citation`'s.
+    """
 
     kind: str
-    per_row: int
+    per_row: int | None
     seed: int
     ranks: tuple[int, int] | None = None
     margin: float | None = None
+    walk: Walk | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +80,9 @@ def eligible(candidates: Iterable[Negative], gold: Gold) -> Iterator[Negative]:
             yield candidate
 
 
-def drawn(window: Sequence[Negative], count: int, random: Random) -> list[Negative]:
-    """Return `count` of the window, drawn uniformly without replacement, in the order of their ranks."""
-    if len(window) <= count:
+def drawn(window: Sequence[Negative], count: int | None, random: Random) -> list[Negative]:
+    """Return `count` of the window, or all, drawn uniformly without replacement, in the order of their ranks."""
+    if count is None or len(window) <= count:
         return list(window)
     return [window[place] for place in sorted(random.sample(range(len(window)), count))]
 

@@ -15,7 +15,7 @@ from biorag.types import TrainingRow
 
 IN_BATCH = "in-batch"
 # Which passages a query is held against: the other rows' and its own, or its own mined ones alone.
-NEGATIVES = (IN_BATCH, "bm25", "random", "retriever")
+NEGATIVES = (IN_BATCH, "bm25", "citation", "random", "retriever")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,131 @@
+"""`biorag graph build`, `info` and `fill`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from biorag.commands import options, show
+from biorag.errors import unknown_name
+
+BAD_LINE = ("stop", "skip")
+
+app = typer.Typer(no_args_is_help=True, help="The citation graph that 'biorag mine --negatives citation' walks.")
+
+GraphName = Annotated[str | None, options.option("graph", "--graph", help="Name of the citation graph.")]
+
+
+@app.command()
+def build(
+    ctx: typer.Context,
+    sources: Annotated[
+        list[Path],
+        typer.Argument(help="PubMed XML, the Open Citation Collection's CSV (.gz too), or folders of them."),
+    ],
+    graph: GraphName = None,
+    on_bad_line: Annotated[str, typer.Option(help="stop, or skip: count what cannot be read and go on.")] = "stop",
+    as_json: options.Json = False,
+) -> None:
+    """Make a citation graph of files, or add them to the one there is; a file that is in it is not read again.
+
+    A paper given again adds to what it cites. Self-citations and repetitions are dropped.
+
+    Examples:
+
+      biorag graph build open_citation_collection.csv.gz
+
+      biorag graph build pubmed-baseline/ pubmed-updates/ --graph pubmed --json
+    """
+    from biorag.citations import building
+    from biorag.citations.sources import find_citations
+
+    if on_bad_line not in BAD_LINE:
+        raise unknown_name("--on-bad-line", on_bad_line, BAD_LINE)
+    config = options.configured(ctx)
+    found = find_citations([str(source) for source in sources])
+    with show.progress("Reading citations", None) as advance:
+        built = building.build(config.graphs / config.graph, found, on_bad_line == "skip", advance)
+    _print(f"Graph {built.graph}", asdict(built), as_json)
+
+
+@app.command()
+def info(
+    ctx: typer.Context,
+    graph: GraphName = None,
+    name: Annotated[
+        str | None, typer.Option("--name", "-n", help="Name of an index, to tell how much of it is covered.")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Show a graph's size, how its references and citations are spread, and how much of an index it covers.
+
+    Examples:
+
+      biorag graph info
+
+      biorag graph info --graph pubmed --name pubmed --json
+    """
+    from biorag.citations.coverage import cover, measure
+    from biorag.citations.graph import open_graph
+    from biorag.commands.build import opened
+
+    config = options.configured(ctx, mode="bm25", rerank=False)
+    held = open_graph(config)
+    values: dict[str, Any] = {"graph": config.graph, **asdict(measure(held))}
+    if name is not None:
+        with opened(config) as ready, show.progress("Reading the index", ready.index.count()) as advance:
+            values["index"] = {"name": config.name, **asdict(cover(held, ready.index, advance))}
+    manifest = held.manifest.to_json()
+    values |= {key: manifest[key] for key in ("updated", "seconds", "versions", "sources")}
+    _print(f"Graph {config.graph}", values, as_json)
+
+
+@app.command()
+def fill(
+    ctx: typer.Context,
+    name: options.Name = None,
+    graph: GraphName = None,
+    eutils: Annotated[
+        str | None, options.option("eutils", "--eutils", help="URL of the E-utilities (key: NCBI_API_KEY).")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Ask NCBI's E-utilities what those papers of an index cite that the graph has no references of.
+
+    The only command that asks them. Answers are kept, empty ones too, so an interrupted run goes on and nothing is
+    asked twice. Three requests a second, each for many papers; ten with NCBI_API_KEY. For more than some thousand
+    papers, build the graph from files instead.
+
+    Examples:
+
+      biorag graph fill --name pubmed
+
+      biorag graph fill --name pubmed --graph pubmed --eutils http://localhost:8000 --json
+    """
+    from biorag.citations.eutils import ELink, KeptAnswers, fill_gaps
+    from biorag.commands.build import opened
+
+    config = options.configured(ctx, mode="bm25", rerank=False)
+    link = ELink(config.server(config.eutils, "eutils"))
+    with opened(config) as ready, show.progress("Asking the E-utilities", None) as advance:
+        filled = fill_gaps(config.graphs / config.graph, ready.index, link, KeptAnswers(config.citations), advance)
+    _print(f"Graph {config.graph}", {"graph": config.graph, "index": config.name, **asdict(filled)}, as_json)
+
+
+def _print(title: str, values: Mapping[str, Any], as_json: bool) -> None:
+    if as_json:
+        show.print_json(values)
+        return
+    rows = [
+        (key, ", ".join(f"{part} {number}" for part, number in value.items()) if isinstance(value, dict) else value)
+        for key, value in values.items()
+        if key != "sources"
+    ]
+    show.table(title, ["", ""], rows)
+    if "sources" in values:
+        columns = ["name", "edges", "rejected", "bytes", "seconds"]
+        show.table("Sources", columns, [[source[column] for column in columns] for source in values["sources"]])
