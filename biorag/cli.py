@@ -14,7 +14,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from biorag.commands import ablation, answering, bench, indexing, inspecting, latency, mining, show, snapshot, training
+from biorag.commands import (
+    ablation,
+    answering,
+    bench,
+    bioasq,
+    indexing,
+    inspecting,
+    latency,
+    mining,
+    show,
+    snapshot,
+    training,
+)
 from biorag.errors import BioragError, MissingError, ServiceError
 from biorag.network import restrict
 from biorag.text import showable
@@ -74,6 +86,7 @@ app.command("search")(answering.search)
 app.command("ask")(answering.ask)
 app.add_typer(training.app, name="train")
 bench.app.command("latency")(latency.latency)
+bench.app.command("bioasq")(bioasq.bioasq)
 app.add_typer(bench.app, name="bench")
 app.command("mine")(mining.mine)
 app.command("ablate")(ablation.ablate)

@@ -22,7 +22,7 @@ LAYERS = [
     ],
     [
         *("biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker"),
-        *("biorag.generators", "biorag.indexes", "biorag.tokens"),
+        *("biorag.generators", "biorag.indexes", "biorag.tokens", "biorag.remembered"),
     ],
     ["biorag.pipeline", "biorag.indexing", "biorag.updates", "biorag.negatives", "biorag.train"],
     ["biorag.benchmarks"],
