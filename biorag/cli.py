@@ -26,6 +26,7 @@ from biorag.commands import (
     show,
     snapshot,
     training,
+    tuning,
 )
 from biorag.errors import BioragError, MissingError, ServiceError
 from biorag.network import restrict
@@ -90,6 +91,7 @@ bench.app.command("bioasq")(bioasq.bioasq)
 app.add_typer(bench.app, name="bench")
 app.command("mine")(mining.mine)
 app.command("ablate")(ablation.ablate)
+app.command("tune")(tuning.tune)
 app.add_typer(snapshot.app, name="snapshot")
 app.command("info")(inspecting.info)
 app.command("models")(inspecting.models)

@@ -123,7 +123,7 @@ def _print(report: Mapping[str, Any]) -> None:
     for system, found in report["systems"].items():
         if found["offsets_unknown"]:
             show.err.print(
-                f"{system}: {found['offsets_unknown']} of {found['snippets']} snippets are of texts that are not "
+                f"{system}: {found['offsets_unknown']} of {found['returned_snippets']} snippets are of texts that are not "
                 "known to be whole records, so they have no offsets and are not submitted"
             )
 
@@ -132,11 +132,7 @@ def _print_measure(report: Mapping[str, Any], batches: Sequence[str], kind: str,
     from biorag.benchmarks.bioasq.run import TITLES
 
     rows = [
-        (
-            TITLES[system],
-            *(f"{row[kind][measure]:.4f}" for row in found["batches"]),
-            f"{found['mean'][kind][measure]:.4f}",
-        )
+        (TITLES[system], *(f"{each[kind][measure]:.4f}" for each in (*found["batches"], found["mean"])))
         for system, found in report["systems"].items()
         if found["mean"][kind]
     ]

@@ -103,10 +103,13 @@ def _question(path: Path, place: int, record: Any) -> GoldenQuestion:
     id = record.get("id") if isinstance(record, dict) else None
     where = f"{path}, question {place}" + (f" ({id!r:.60})" if id else "")
     try:
-        texts = [_text(record[name]) for name in ("id", "body")]
-        documents = dict.fromkeys(_last_part(_text(url)) for url in _list(record["documents"]))
-        spans = [_span(snippet) for snippet in _list(record.get("snippets") or [])]
-        return GoldenQuestion(*texts, _text(record.get("type") or "unknown"), list(documents), spans)
+        return GoldenQuestion(
+            id=_text(record["id"]),
+            text=_text(record["body"]),
+            type=_text(record.get("type") or "unknown"),
+            documents=list(dict.fromkeys(_last_part(_text(url)) for url in _list(record["documents"]))),
+            snippets=[_span(snippet) for snippet in _list(record.get("snippets") or [])],
+        )
     except KeyError as error:
         raise BadInputError(f"{where}: there is no {error}; a golden file has the answers of a test set") from None
     except UNREADABLE as error:

@@ -108,16 +108,17 @@ def _documents(batches: Sequence[Batch], run: Run) -> list[list[Scored]]:
 def _system(batches: Sequence[Batch], run: Run, documents: Sequence[Sequence[Scored]]) -> dict[str, Any]:
     passages = [found for responses in run.responses.values() for each in responses.values() for found in each.passages]
     unknown = sum(passage.span is None for passage in passages)
-    by_batch = [
-        {
-            "batch": batch.name,
-            "documents": summary(scores),
-            "snippets": _snippets(batch, run) if unknown < len(passages) else None,
-        }
-        for batch, scores in zip(batches, documents, strict=True)
-    ]
-    means = {kind: _mean([row[kind] for row in by_batch]) for kind in ("documents", "snippets")}
-    return {"batches": by_batch, "mean": means, "snippets": len(passages), "offsets_unknown": unknown}
+    measured = [summary(scores) for scores in documents]
+    placed = [_snippets(batch, run) for batch in batches] if unknown < len(passages) else None
+    return {
+        "batches": [
+            {"batch": batch.name, "documents": measured[place], "snippets": placed[place] if placed else None}
+            for place, batch in enumerate(batches)
+        ],
+        "mean": {"documents": _mean(measured), "snippets": _mean(placed) if placed else None},
+        "returned_snippets": len(passages),
+        "offsets_unknown": unknown,
+    }
 
 
 def _snippets(batch: Batch, run: Run) -> dict[str, float]:
@@ -125,13 +126,12 @@ def _snippets(batch: Batch, run: Run) -> dict[str, float]:
     return summary([score_snippets(question.snippets, responses[question.id].spans) for question in batch.questions])
 
 
-def _mean(summaries: Sequence[Mapping[str, float] | None]) -> dict[str, float] | None:
-    """Return the unweighted mean over the batches; None where there is nothing to measure."""
-    found = [each for each in summaries if each is not None]
-    return {name: float(np.mean([each[name] for each in found])) for name in MEASURES} if found else None
+def _mean(summaries: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the unweighted mean over the batches."""
+    return {name: float(np.mean([each[name] for each in summaries])) for name in MEASURES}
 
 
 def _compared(ours: Sequence[Sequence[Scored]], theirs: Sequence[Sequence[Scored]], seed: int) -> dict[str, Any]:
     """Compare the average precision of documents over the questions of all batches."""
-    values = [[score.average_precision for batch in side for score in batch] for side in (ours, theirs)]
-    return asdict(paired(*values, seed))
+    mine, others = ([score.average_precision for batch in side for score in batch] for side in (ours, theirs))
+    return asdict(paired(mine, others, seed))
