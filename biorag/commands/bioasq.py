@@ -123,8 +123,8 @@ def _print(report: Mapping[str, Any]) -> None:
     for system, found in report["systems"].items():
         if found["offsets_unknown"]:
             show.err.print(
-                f"{system}: {found['offsets_unknown']} of {found['returned_snippets']} snippets are of texts that are not "
-                "known to be whole records, so they have no offsets and are not submitted"
+                f"{system}: {found['offsets_unknown']} of {found['returned_snippets']} snippets are not submitted: "
+                "their texts are not known to be whole records, so they have no offsets"
             )
 
 

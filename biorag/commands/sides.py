@@ -26,7 +26,9 @@ Training = Annotated[
 ]
 Guards = Annotated[
     list[Path] | None,
-    typer.Option("--guard", help="With --held-out: those too that training with this --guard dropped. Repeatable."),
+    typer.Option(
+        "--guard", help="Questions that training with this --guard dropped count as left out too. Repeatable."
+    ),
 ]
 Validation = Annotated[
     float | None, options.option("train_validation", "--validation", help="Share of questions held out.")
