@@ -10,7 +10,7 @@ from tomlkit.exceptions import TOMLKitError
 from biorag.errors import UsageError
 from biorag.files import write_text
 
-TUNED = "tuned "  # what a comment of ours begins with, so that the next one takes its place
+TUNED = "biorag tune "  # what a comment of ours begins with, so that the next one takes its place
 
 
 def write_setting(path: Path, name: str, value: float | int, found: str) -> None:

@@ -26,9 +26,7 @@ Training = Annotated[
 ]
 Guards = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--guard", help="Questions that training with this --guard dropped count as left out too. Repeatable."
-    ),
+    typer.Option("--guard", help="Questions that training with this --guard dropped are left out too. Repeatable."),
 ]
 Validation = Annotated[
     float | None, options.option("train_validation", "--validation", help="Share of questions held out.")
