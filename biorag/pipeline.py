@@ -15,7 +15,6 @@ from biorag.evidence import verify_citations
 from biorag.fusion import linear, min_max, ranked, reciprocal_rank
 from biorag.prompts.parse import cited_numbers, parse_reply, without_marks
 from biorag.prompts.template import Template, load_template, schema_for
-from biorag.remembered import RememberedEncoder, RememberedReranker
 from biorag.text import is_whole
 from biorag.types import (
     Answer,
@@ -84,6 +83,8 @@ class Retriever:
 
     def remembering(self) -> Retriever:
         """Return this retriever with models that compute nothing twice; its memory grows with what is asked."""
+        from biorag.remembered import RememberedEncoder, RememberedReranker  # NumPy costs --help too much
+
         encoder = RememberedEncoder(self._encoder) if self._encoder else None
         reranker = RememberedReranker(self._reranker) if self._reranker else None
         return Retriever(self._index, encoder, reranker, self._config)
