@@ -90,7 +90,7 @@ class Retriever:
         return Retriever(self._index, encoder, reranker, self._config)
 
     def variant(self, **changes: Any) -> Retriever:
-        """Return a retriever over the same index and models with some settings changed."""
+        """Return a retriever over the same index and models, loading none, with some settings changed."""
         config = self._config.replace(**changes)
         return Retriever(self._index, self._encoder, self._reranker if config.rerank else None, config)
 

@@ -71,7 +71,7 @@ def test_points_are_what_bench_retrieval_measures_and_the_best_is_written(invoke
     assert [point["value"] for point in found["points"]] == [0.0, 0.1, 0.2]
     for point in found["points"]:
         alone = done(invoke("bench", "retrieval", data, "--no-rerank", "--lambda", point["value"], "--json"))
-        assert point["asked"] == point["mean"] == pytest.approx(alone["metrics"]["nDCG@10"], abs=1e-6)
+        assert point["datasets"]["asked"] == point["mean"] == pytest.approx(alone["metrics"]["nDCG@10"], abs=1e-6)
     best = max(found["points"], key=lambda point: point["mean"])
     assert found["best"]["mean"] == best["mean"]
     assert (found["current"]["value"], found["written"]) == (0.2, "biorag.toml")
@@ -111,7 +111,7 @@ def test_golden_section_of_two_data_sets(invoke, place, tmp_path):
     assert found["method"] == "golden"
     assert len(found["points"]) <= 5
     for point in found["points"]:
-        assert point["mean"] == pytest.approx((point["asked"] + point["other"]) / 2)
+        assert point["mean"] == pytest.approx(sum(point["datasets"].values()) / 2)
     assert "mean nDCG@10" in (tmp_path / "biorag.toml").read_text()
 
 

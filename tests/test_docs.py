@@ -43,10 +43,12 @@ def test_the_commands_of_the_design_are_there():
         ("doctor",),
         ("bench", "mirage"),
         ("bench", "retrieval"),
+        ("bench", "bioasq"),
         ("mine",),
         ("train", "retriever"),
         ("train", "reranker"),
         ("ablate",),
+        ("tune",),
         ("snapshot", "save"),
         ("snapshot", "load"),
     }

@@ -192,7 +192,7 @@ def _report(plan: Plan, best: float, study: Study) -> dict[str, Any]:
             {
                 "value": value,
                 "mean": mean,
-                **{name: found[plan.measure] for name, found in study.points[value].metrics.items()},
+                "datasets": {name: found[plan.measure] for name, found in study.points[value].metrics.items()},
             }
             for value, mean in means.items()
         ],
@@ -222,13 +222,18 @@ def _written(named: Path | None, parameter: Parameter, report: Mapping[str, Any]
 
 def _print(plan: Plan, report: Mapping[str, Any]) -> None:
     names = list(report["datasets"])
-    columns = [report["param"], *names, *(["mean"] if len(names) > 1 else []), ""]
+    several = ["mean"] if len(names) > 1 else []
     marks = {report["current"]["value"]: "in use", report["best"]["value"]: "best"}
     rows = [
-        (f"{point['value']:g}", *(f"{point[name]:.4f}" for name in columns[1:-1]), marks.get(point["value"], ""))
+        (
+            f"{point['value']:g}",
+            *(f"{point['datasets'][name]:.4f}" for name in names),
+            *(f"{point[mean]:.4f}" for mean in several),
+            marks.get(point["value"], ""),
+        )
         for point in report["points"]
     ]
-    show.table(f"{report['measure']}, {report['side']} questions", columns, rows)
+    show.table(f"{report['measure']}, {report['side']} questions", [report["param"], *names, *several, ""], rows)
     if report["best"]["value"] in (report["points"][0]["value"], report["points"][-1]["value"]):
         show.err.print("note: the best value is the first or the last one: a wider range may hold a better one")
     if report["written"]:

@@ -164,7 +164,8 @@ def test_a_golden_file_is_read(tmp_path):
     [
         ([], ["golden.json", "no golden file"]),
         ({"questions": []}, ["no golden file"]),
-        ({"questions": [3]}, ["golden.json, question 1"]),
+        ({"questions": [3]}, ["golden.json, question 1: 3 stands where an object should"]),
+        ({"questions": [record(snippets=["x"])]}, ["question 1 ('q')", "'x' stands where an object should"]),
         ({"questions": [record(), record(id="r", body=" ")]}, ["question 2 ('r')", "stands where a text should"]),
         ({"questions": [record(), record()]}, ["two questions have the id 'q'"]),
         ({"questions": [record(documents="x")]}, ["question 1 ('q')", "list"]),

@@ -15,8 +15,6 @@ from biorag.text import is_whole
 PUBMED = "http://www.ncbi.nlm.nih.gov/pubmed/"  # BioASQ's evaluator compares whole URLs
 OFFSETS = ("offsetInBeginSection", "offsetInEndSection")
 SECTIONS = ("beginSection", "endSection")
-# What json.loads and the checks below raise for what is no golden file.
-UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ def read_golden(path: Path) -> Batch:
     content = b"".join(read_chunks(Source(str(path), path)))
     try:
         records = json.loads(content)["questions"]
-    except UNREADABLE:
+    except (ValueError, KeyError, TypeError, RecursionError):
         records = None
     if not isinstance(records, list) or not records:
         raise BadInputError(f"{path} is no golden file of BioASQ: it has no list of 'questions'")
@@ -100,9 +98,9 @@ def read_golden(path: Path) -> Batch:
 
 
 def _question(path: Path, place: int, record: Any) -> GoldenQuestion:
-    id = record.get("id") if isinstance(record, dict) else None
-    where = f"{path}, question {place}" + (f" ({id!r:.60})" if id else "")
+    where = f"{path}, question {place}"
     try:
+        where += f" ({_object(record).get('id')!r:.60})"
         return GoldenQuestion(
             id=_text(record["id"]),
             text=_text(record["body"]),
@@ -112,11 +110,12 @@ def _question(path: Path, place: int, record: Any) -> GoldenQuestion:
         )
     except KeyError as error:
         raise BadInputError(f"{where}: there is no {error}; a golden file has the answers of a test set") from None
-    except UNREADABLE as error:
+    except ValueError as error:
         raise BadInputError(f"{where}: {error}") from None
 
 
-def _span(record: Any) -> Span:
+def _span(value: Any) -> Span:
+    record = _object(value)
     begin, end = (_offset(record[name]) for name in OFFSETS)
     # Files of the first years write "sections.0" and "sections.title".
     first, last = (_text(record[name]).partition(".") for name in SECTIONS)
@@ -130,6 +129,12 @@ def _last_part(url: str) -> str:
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or not is_whole(value):
         raise ValueError(f"{value!r:.60} stands where a text should")
+    return value
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r:.60} stands where an object should")
     return value
 
 
