@@ -289,7 +289,8 @@ def index(config, snippets):
     encoder = HashEncoder()
     store = Store(config)
     index = EdgeIndex(store.folder, store.new_manifest(encoder.identity, 10.0), writable=True)
-    again = [Snippet(f"again{n}", "", "Heparin acts.", 1002) for n in range(5)]  # one record's further passages
+    # Further passages of one record, which come first for any vector whose parts are alike.
+    again = [Snippet(f"again{n}", "", " ".join(f"word{i}" for i in range(200)), 1002) for n in range(5)]
     index.upsert([*snippets, *again], encoder.encode_snippets([each.contents for each in (*snippets, *again)]))
     yield index
     index.close()
