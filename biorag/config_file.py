@@ -9,6 +9,7 @@ from tomlkit.exceptions import TOMLKitError
 
 from biorag.errors import UsageError
 from biorag.files import write_text
+from biorag.text import showable
 
 TUNED = "biorag tune "  # what a comment of ours begins with, so that the next one takes its place
 
@@ -31,7 +32,7 @@ def write_setting(path: Path, name: str, value: float | int, found: str) -> None
     before = document[name].trivia.comment.lstrip("# ") if name in document else ""
     theirs = before.partition(" # ")[2] if before.startswith(TUNED) else before
     item = tomlkit.item(value)
-    item.comment(TUNED + found + (f" # {theirs}" if theirs else ""))
+    item.comment(TUNED + " ".join(showable(found).split()) + (f" # {theirs}" if theirs else ""))
     if name in document:
         document[name] = item
     else:

@@ -41,6 +41,13 @@ def test_a_new_setting_comes_last_and_a_new_file_is_made(tmp_path):
     assert (tmp_path / "new" / "biorag.toml").read_text() == "k_init = 20 # biorag tune today\n"
 
 
+def test_a_last_line_without_its_end_and_a_comment_of_several_lines(tmp_path):
+    path = tmp_path / "biorag.toml"
+    path.write_text("k = 5")
+    write_setting(path, "k_init", 20, "on a\nb\x07 c")
+    assert path.read_text() == "k = 5\nk_init = 20 # biorag tune on a b\N{REPLACEMENT CHARACTER} c\n"
+
+
 def test_a_link_stays_a_link_and_line_ends_stay(tmp_path):
     real, link = tmp_path / "real.toml", tmp_path / "biorag.toml"
     real.write_bytes(b"k = 5\r\nk_init = 10\r\n")

@@ -223,7 +223,8 @@ def _written(named: Path | None, parameter: Parameter, report: Mapping[str, Any]
 def _print(plan: Plan, report: Mapping[str, Any]) -> None:
     names = list(report["datasets"])
     several = ["mean"] if len(names) > 1 else []
-    marks = {report["current"]["value"]: "in use", report["best"]["value"]: "best"}
+    current, best = report["current"]["value"], report["best"]["value"]
+    marks = {current: "in use", best: "best, in use" if best == current else "best"}
     rows = [
         (
             f"{point['value']:g}",
@@ -234,7 +235,7 @@ def _print(plan: Plan, report: Mapping[str, Any]) -> None:
         for point in report["points"]
     ]
     show.table(f"{report['measure']}, {report['side']} questions", [report["param"], *names, *several, ""], rows)
-    if report["best"]["value"] in (report["points"][0]["value"], report["points"][-1]["value"]):
+    if best in (report["points"][0]["value"], report["points"][-1]["value"]):
         show.err.print("note: the best value is the first or the last one: a wider range may hold a better one")
     if report["written"]:
-        show.err.print(f"{report['param']} = {report['best']['value']:g} is written to {report['written']}")
+        show.err.print(f"{report['param']} = {best:g} is written to {report['written']}")

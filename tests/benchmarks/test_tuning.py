@@ -151,6 +151,11 @@ def test_a_study_goes_on_where_it_was_stopped(tmp_path):
     assert max(study.points) > 50
 
 
+def test_an_identity_is_the_same_after_it_was_written(tmp_path):
+    Study(tmp_path, {"filter": (1, 2)}, metrics_of).at(5)
+    assert list(Study(tmp_path, {"filter": (1, 2)}, metrics_of).points) == [5]
+
+
 def test_points_of_another_study_are_not_taken(tmp_path):
     Study(tmp_path, {"index": 1, "settings": 2}, metrics_of).at(5)
     with pytest.raises(MismatchError, match="another settings: choose another --out"):

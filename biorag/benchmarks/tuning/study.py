@@ -51,7 +51,7 @@ class Study:
 
     def __init__(self, folder: Path, identity: Mapping[str, Any], measure: Callable[[float], Metrics]) -> None:
         self._path = folder / POINTS
-        self._identity = identity
+        self._identity = json.loads(json.dumps(identity))  # as it is read back
         self._measure = measure
         self.points: dict[float, Point] = {}
         if self._path.is_file():
