@@ -84,15 +84,16 @@ def tune(
     conditions = options.conditions(where, None)
     with opened(config) as ready:
         retriever, index = ready.retriever.remembering(), ready.manifest.fingerprint()
-        with show.progress("Questions", plan.most * sum(len(each.questions) for each in data)) as advance:
+        questions = sum(len(each.questions) for each in data)
 
-            def measured(value: float) -> dict[str, Mapping[str, float]]:
-                variant = retriever.variant(**{plan.parameter.setting: value})
+        def measured(value: float) -> dict[str, Mapping[str, float]]:
+            variant = retriever.variant(**{plan.parameter.setting: value})
+            with show.progress(f"Questions, {plan.parameter.name} = {value:g}", questions) as advance:
                 return {each.name: measure(each, variant, conditions, advance).metrics for each in data}
 
-            identity = {**_identity(plan.parameter, config, data), "filter": [asdict(each) for each in conditions]}
-            study = Study(out, {**identity, "index": index}, measured)
-            best = plan.best(study)
+        identity = {**_identity(plan.parameter, config, data), "filter": [asdict(each) for each in conditions]}
+        study = Study(out, {**identity, "index": index}, measured)
+        best = plan.best(study)
     write_curve(out, plan.parameter, list(study.points.values()), by)
     report = {
         **_report(plan, best, study),

@@ -30,11 +30,6 @@ class Plan:
         """Which of `METHODS` it is."""
         return GOLDEN if self.evaluations else GRID
 
-    @property
-    def most(self) -> int:
-        """How many values are measured at most."""
-        return 1 + self.evaluations if self.evaluations else len({self.current, *self.values})
-
     def best(self, study: Study) -> float:
         """Measure the values and the current one; return the best of all in the study, see `best_of`."""
         study.at(self.current)
