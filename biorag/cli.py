@@ -18,6 +18,7 @@ from biorag.commands import (
     ablation,
     answering,
     bench,
+    bioasq,
     graph,
     indexing,
     inspecting,
@@ -26,6 +27,7 @@ from biorag.commands import (
     show,
     snapshot,
     training,
+    tuning,
 )
 from biorag.errors import BioragError, MissingError, ServiceError
 from biorag.network import restrict
@@ -86,10 +88,12 @@ app.command("search")(answering.search)
 app.command("ask")(answering.ask)
 app.add_typer(training.app, name="train")
 bench.app.command("latency")(latency.latency)
+bench.app.command("bioasq")(bioasq.bioasq)
 app.add_typer(bench.app, name="bench")
 app.command("mine")(mining.mine)
 app.command("ablate")(ablation.ablate)
 app.add_typer(graph.app, name="graph")
+app.command("tune")(tuning.tune)
 app.add_typer(snapshot.app, name="snapshot")
 app.command("info")(inspecting.info)
 app.command("models")(inspecting.models)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from biorag.config import Config
 from biorag.errors import BadInputError, UsageError, unknown_name
@@ -79,6 +80,19 @@ class Retriever:
         self._encoder = encoder
         self._reranker = reranker
         self._config = config
+
+    def remembering(self) -> Retriever:
+        """Return this retriever with models that compute nothing twice; its memory grows with what is asked."""
+        from biorag.remembered import RememberedEncoder, RememberedReranker  # NumPy costs --help too much
+
+        encoder = RememberedEncoder(self._encoder) if self._encoder else None
+        reranker = RememberedReranker(self._reranker) if self._reranker else None
+        return Retriever(self._index, encoder, reranker, self._config)
+
+    def variant(self, **changes: Any) -> Retriever:
+        """Return a retriever over the same index and models, loading none, with some settings changed."""
+        config = self._config.replace(**changes)
+        return Retriever(self._index, self._encoder, self._reranker if config.rerank else None, config)
 
     def search(self, query: str, limit: int | None = None, where: tuple[Condition, ...] = ()) -> Ranking:
         """Return the best `limit` (default `config.k`) hits; see `search_all`."""

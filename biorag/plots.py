@@ -15,7 +15,7 @@ from biorag.files import replacing
 class Panel:
     """One set of axes: named lines of (x, y) points; `bands` gives a line's (low, high) at each point.
 
-    `logarithmic` is of both axes.
+    `logarithmic` is of both axes, `logarithmic_x` of one.
     """
 
     title: str
@@ -24,6 +24,7 @@ class Panel:
     lines: Mapping[str, Sequence[tuple[float, float]]]
     bands: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
     logarithmic: bool = False
+    logarithmic_x: bool = False
 
 
 def write_plot(path: Path, panels: Sequence[Panel]) -> None:
@@ -42,6 +43,8 @@ def write_plot(path: Path, panels: Sequence[Panel]) -> None:
         axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
         if panel.logarithmic:
             axes.set(xscale="log", yscale="log")
+        elif panel.logarithmic_x:
+            axes.set(xscale="log")
         axes.grid(alpha=0.3)
         if len(panel.lines) > 1:
             axes.legend(fontsize="x-small")

@@ -43,6 +43,7 @@ def test_the_commands_of_the_design_are_there():
         ("doctor",),
         ("bench", "mirage"),
         ("bench", "retrieval"),
+        ("bench", "bioasq"),
         ("mine",),
         ("train", "retriever"),
         ("train", "reranker"),
@@ -50,6 +51,7 @@ def test_the_commands_of_the_design_are_there():
         ("graph", "build"),
         ("graph", "info"),
         ("graph", "fill"),
+        ("tune",),
         ("snapshot", "save"),
         ("snapshot", "load"),
     }

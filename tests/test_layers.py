@@ -15,14 +15,17 @@ ROOT = Path(biorag.__file__).parent
 # A name covers the module and everything in it. A module imports from its own layer or a lower one.
 LAYERS = [
     ["biorag", "biorag.types", "biorag.errors", "biorag.text"],
-    ["biorag.config", "biorag.network", "biorag.retries", "biorag.filters", "biorag.files", "biorag.plots"],
+    [
+        *("biorag.config", "biorag.config_file", "biorag.network", "biorag.retries", "biorag.filters"),
+        *("biorag.files", "biorag.plots"),
+    ],
     [
         *("biorag.checkpoints", "biorag.models", "biorag.fusion", "biorag.evidence"),
         *("biorag.prompts", "biorag.corpus", "biorag.demo"),
     ],
     [
         *("biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker"),
-        *("biorag.generators", "biorag.indexes", "biorag.tokens", "biorag.citations"),
+        *("biorag.generators", "biorag.indexes", "biorag.tokens", "biorag.remembered", "biorag.citations"),
     ],
     ["biorag.pipeline", "biorag.indexing", "biorag.updates", "biorag.negatives", "biorag.train"],
     ["biorag.benchmarks"],
@@ -62,6 +65,7 @@ OWNERS = {
     "huggingface_hub": {"biorag.models", "biorag.commands.inspecting"},
     "lxml": {"biorag.corpus.pubmed"},
     "tokenizers": {"biorag.tokens"},
+    "tomlkit": {"biorag.config_file"},
     "rank_bm25": {f"{LATENCY}.peers"},
     "bm25s": {f"{LATENCY}.peers"},
     "Stemmer": {f"{LATENCY}.peers"},

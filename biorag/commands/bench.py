@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from biorag.commands import options, show
+from biorag.commands import options, show, sides
 from biorag.commands.build import Opened, opened, require_generator
 from biorag.config import ENCODER_TOKENS, Config
-from biorag.errors import BadInputError, UsageError, unknown_name
+from biorag.errors import UsageError, unknown_name
 from biorag.models import find_encoder, generator_hash
 from biorag.network import is_server
 from biorag.types import Generator
@@ -65,17 +65,9 @@ def retrieval(
     dataset: Annotated[
         Path | None, typer.Argument(help="Folder with queries.jsonl and qrels/test.tsv (BEIR layout).")
     ] = None,
-    held_out: Annotated[
-        bool,
-        typer.Option("--held-out", help="Only the questions that training with --validation and --seed left out."),
-    ] = False,
-    guard: Annotated[
-        list[Path] | None,
-        typer.Option(help="With --held-out: those too that training with this --guard dropped. Repeatable."),
-    ] = None,
-    train_validation: Annotated[
-        float | None, options.option("train_validation", "--validation", help="Share of questions held out.")
-    ] = None,
+    held_out: sides.HeldOut = False,
+    guard: sides.Guards = None,
+    train_validation: sides.Validation = None,
     name: options.Name = None,
     mode: options.Mode = None,
     fusion: options.Fusion = None,
@@ -119,7 +111,7 @@ def retrieval(
     config = options.configured(ctx)
     data = _judged(dataset, qrels)
     if held_out:
-        data = _held_out(data, config, guard or ())
+        data = sides.held_out(data, config, guard or ())
     other = bench.score_run(data, compare) if compare else None
     if run:
         measured, how = bench.score_run(data, run), {"run": str(run)}
@@ -175,24 +167,6 @@ def _judged(folder: Path | None, qrels: Path | None) -> Dataset:
         return load_dataset(folder)
     assert qrels, "checked before"
     return load_qrels(qrels)
-
-
-def _held_out(data: Dataset, config: Config, guards: Sequence[Path]) -> Dataset:
-    """Return the questions that training did not see: held out, or dropped as a benchmark's."""
-    from biorag.train.guard import Guard
-    from biorag.train.rows import is_held_out
-
-    dropped = (
-        {match.query for match in Guard(guards).matches(each.text for each in data.questions)} if guards else set()
-    )
-    chosen = [
-        each
-        for each in data.questions
-        if each.text in dropped or is_held_out(each.text, config.train_validation, config.seed)
-    ]
-    if not chosen:
-        raise BadInputError(f"no question of {data.name} is held out by --validation {config.train_validation}")
-    return replace(data, questions=chosen, qrels={each.id: data.qrels[each.id] for each in chosen})
 
 
 def _retrieval_report(measured: Measured, how: Mapping[str, Any]) -> dict[str, Any]:
@@ -394,13 +368,13 @@ def _identity(config: Config, ready: Opened | None, generator: Generator, how: M
         "filter": [asdict(condition) for condition in how["where"]],
         "prompts": templates_hash(config.prompt),
         "generator": {"name": generator.name, "sha256": generator_hash(config.llm)},
-        "reranker": _reranker_hash(config) if ready else None,
+        "reranker": reranker_hash(config) if ready else None,
         "index": ready.manifest.fingerprint() if ready else None,
         "versions": installed_versions(),
     }
 
 
-def _reranker_hash(config: Config) -> str | None:
+def reranker_hash(config: Config) -> str | None:
     """Return the hash of a reranker's own weights; the encoder's token vectors have the index's."""
     own = config.rerank and config.reranker != ENCODER_TOKENS
     return find_encoder(config.reranker).sha256 if own else None

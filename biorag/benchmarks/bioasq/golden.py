@@ -1,0 +1,150 @@
+"""BioASQ's golden files: questions with the documents and snippets that experts found to answer them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from biorag.corpus.sources import Source, read_chunks
+from biorag.errors import BadInputError, MissingError
+from biorag.text import is_whole
+
+PUBMED = "http://www.ncbi.nlm.nih.gov/pubmed/"  # BioASQ's evaluator compares whole URLs
+OFFSETS = ("offsetInBeginSection", "offsetInEndSection")
+SECTIONS = ("beginSection", "endSection")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A passage of a document: characters `begin` to `end` of a section ("title" or "abstract").
+
+    `document` is a PMID, or what else ends the document's URL. The evaluator counts the character at `end` in;
+    BioASQ's own files have there the one after the last.
+    """
+
+    document: str
+    sections: tuple[str, str]
+    begin: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """The characters of the passage, as the evaluator counts them."""
+        return self.end - self.begin + 1
+
+    def overlap(self, other: Span) -> int:
+        """Return the characters that both have; 0 unless document and sections are the same."""
+        if (self.document, self.sections) != (other.document, other.sections):
+            return 0
+        return max(0, min(self.end, other.end) - max(self.begin, other.begin) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenQuestion:
+    """A question with its relevant documents and snippets, each document once."""
+
+    id: str
+    text: str
+    type: str
+    documents: Sequence[str]
+    snippets: Sequence[Span]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The questions of one golden file; `name` is the file's without "_golden.json"."""
+
+    name: str
+    questions: Sequence[GoldenQuestion]
+
+
+def read_batches(paths: Iterable[Path]) -> list[Batch]:
+    """Read golden files, gzip or not.
+
+    Raises
+    ------
+    MissingError
+        If a file is not there.
+    BadInputError
+        Naming the file and the question, or if two files have the same name, which results go by.
+    """
+    batches = [read_golden(path) for path in paths]
+    names = [batch.name for batch in batches]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise BadInputError(f"two golden files are named {twice[0]}, which results go by: rename one")
+    return batches
+
+
+def read_golden(path: Path) -> Batch:
+    """Read one golden file; see `read_batches`."""
+    if not path.is_file():
+        raise MissingError(f"golden file {path} is not there")
+    content = b"".join(read_chunks(Source(str(path), path)))
+    try:
+        records = json.loads(content)["questions"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        records = None
+    if not isinstance(records, list) or not records:
+        raise BadInputError(f"{path} is no golden file of BioASQ: it has no list of 'questions'")
+    questions = [_question(path, place, record) for place, record in enumerate(records, 1)]
+    ids = [question.id for question in questions]
+    if len(set(ids)) < len(ids):
+        twice = next(id for id in ids if ids.count(id) > 1)
+        raise BadInputError(f"{path}: two questions have the id {twice!r}")
+    return Batch(path.name.removesuffix(".gz").removesuffix(".json").removesuffix("_golden"), questions)
+
+
+def _question(path: Path, place: int, record: Any) -> GoldenQuestion:
+    where = f"{path}, question {place}"
+    try:
+        where += f" ({_object(record).get('id')!r:.60})"
+        return GoldenQuestion(
+            id=_text(record["id"]),
+            text=_text(record["body"]),
+            type=_text(record.get("type") or "unknown"),
+            documents=list(dict.fromkeys(_last_part(_text(url)) for url in _list(record["documents"]))),
+            snippets=[_span(snippet) for snippet in _list(record.get("snippets") or [])],
+        )
+    except KeyError as error:
+        raise BadInputError(f"{where}: there is no {error}; a golden file has the answers of a test set") from None
+    except ValueError as error:
+        raise BadInputError(f"{where}: {error}") from None
+
+
+def _span(value: Any) -> Span:
+    record = _object(value)
+    begin, end = (_offset(record[name]) for name in OFFSETS)
+    # Files of the first years write "sections.0" and "sections.title".
+    first, last = (_text(record[name]).partition(".") for name in SECTIONS)
+    return Span(_last_part(_text(record["document"])), (first[2] or first[0], last[2] or last[0]), begin, end)
+
+
+def _last_part(url: str) -> str:
+    return url.rsplit("/", 1)[-1]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or not is_whole(value):
+        raise ValueError(f"{value!r:.60} stands where a text should")
+    return value
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r:.60} stands where an object should")
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{value!r:.60} stands where a list should")
+    return value
+
+
+def _offset(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r:.60} stands where an offset should")
+    return value

@@ -1,0 +1,137 @@
+"""Systems held against golden files: batch by batch, and over all questions pair by pair."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from biorag.benchmarks.bioasq.golden import Batch
+from biorag.benchmarks.bioasq.measures import MEASURES, Scored, score_documents, score_snippets, summary
+from biorag.benchmarks.bioasq.submission import Response, response
+from biorag.benchmarks.retrieval import BATCH, DEPTH
+from biorag.benchmarks.significance import paired
+from biorag.errors import unknown_name
+from biorag.pipeline import Retriever
+from biorag.types import Condition, Index, OnProgress, Probe, Vectors
+
+# Settings of each system, from the paper's parts to the whole.
+SYSTEMS: Mapping[str, Mapping[str, Any]] = {
+    "bm25": {"mode": "bm25", "rerank": False},
+    "dense": {"mode": "dense", "rerank": False},
+    "hybrid": {"mode": "hybrid", "rerank": False},
+    "hybrid+rerank": {"mode": "hybrid", "rerank": True},
+}
+TITLES = {"bm25": "BM25", "dense": "dual encoder", "hybrid": "hybrid", "hybrid+rerank": "hybrid + rerank"}
+COMPARED = (("hybrid", "bm25"), ("hybrid", "dense"), ("hybrid+rerank", "hybrid"))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One system's responses, by batch and question id."""
+
+    system: str
+    responses: Mapping[str, Mapping[str, Response]]
+
+
+def chosen_systems(names: Sequence[str]) -> list[str]:
+    """Return the systems asked for, each once, in the order of `SYSTEMS`; all of them for none."""
+    for name in names:
+        if name not in SYSTEMS:
+            raise unknown_name("system", name, SYSTEMS)
+    return [name for name in SYSTEMS if not names or name in names]
+
+
+def answer(
+    system: str, batches: Sequence[Batch], retriever: Retriever, whole_records: bool, on_progress: OnProgress
+) -> Run:
+    """Retrieve for every question of every batch."""
+    found: dict[str, dict[str, Response]] = {}
+    for batch in batches:
+        responses = found.setdefault(batch.name, {})
+        for start in range(0, len(batch.questions), BATCH):
+            questions = batch.questions[start : start + BATCH]
+            rankings = retriever.search_all([question.text for question in questions], DEPTH)
+            for question, ranking in zip(questions, rankings, strict=True):
+                responses[question.id] = response(question.text, ranking.hits, whole_records)
+            on_progress(len(questions))
+    return Run(system, found)
+
+
+def indexed_documents(batch: Batch, index: Index, probe: Vectors) -> set[str]:
+    """Return which of a batch's golden documents the index holds.
+
+    Parameters
+    ----------
+    probe : any vector of the index's dimension
+    """
+    golden = {document for question in batch.questions for document in question.documents}
+    wanted = {int(document) for document in golden if document.isascii() and document.isdigit()}
+    held: set[str] = set()
+    # Several snippets may be of one record, so those found are asked for no more until nothing is left.
+    while wanted:
+        condition = Condition("pmid", "in", tuple(sorted(wanted)))
+        (found,) = index.search([Probe(probe, len(wanted), (condition,))])
+        pmids = {snippet.pmid for snippet in index.fetch([scored.id for scored in found]).values()} & wanted
+        if not pmids:
+            break
+        held |= {str(pmid) for pmid in pmids}
+        wanted -= pmids
+    return {document for document in golden if document in held}
+
+
+def report(batches: Sequence[Batch], runs: Sequence[Run], seed: int) -> dict[str, Any]:
+    """Return each system's measures by batch with their unweighted mean, and the comparisons of `COMPARED`."""
+    documents = {run.system: _documents(batches, run) for run in runs}
+    return {
+        "systems": {run.system: _system(batches, run, documents[run.system]) for run in runs},
+        "comparisons": [
+            {"ours": ours, "theirs": theirs, **_compared(documents[ours], documents[theirs], seed)}
+            for ours, theirs in COMPARED
+            if ours in documents and theirs in documents
+        ],
+    }
+
+
+def _documents(batches: Sequence[Batch], run: Run) -> list[list[Scored]]:
+    return [
+        [
+            score_documents(question.documents, run.responses[batch.name][question.id].documents)
+            for question in batch.questions
+        ]
+        for batch in batches
+    ]
+
+
+def _system(batches: Sequence[Batch], run: Run, documents: Sequence[Sequence[Scored]]) -> dict[str, Any]:
+    passages = [found for responses in run.responses.values() for each in responses.values() for found in each.passages]
+    unknown = sum(passage.span is None for passage in passages)
+    measured = [summary(scores) for scores in documents]
+    placed = [_snippets(batch, run) for batch in batches] if unknown < len(passages) else None
+    return {
+        "batches": [
+            {"batch": batch.name, "documents": measured[place], "snippets": placed[place] if placed else None}
+            for place, batch in enumerate(batches)
+        ],
+        "mean": {"documents": _mean(measured), "snippets": _mean(placed) if placed else None},
+        "returned_snippets": len(passages),
+        "offsets_unknown": unknown,
+    }
+
+
+def _snippets(batch: Batch, run: Run) -> dict[str, float]:
+    responses = run.responses[batch.name]
+    return summary([score_snippets(question.snippets, responses[question.id].spans) for question in batch.questions])
+
+
+def _mean(summaries: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the unweighted mean over the batches."""
+    return {name: float(np.mean([each[name] for each in summaries])) for name in MEASURES}
+
+
+def _compared(ours: Sequence[Sequence[Scored]], theirs: Sequence[Sequence[Scored]], seed: int) -> dict[str, Any]:
+    """Compare the average precision of documents over the questions of all batches."""
+    mine, others = ([score.average_precision for batch in side for score in batch] for side in (ours, theirs))
+    return asdict(paired(mine, others, seed))

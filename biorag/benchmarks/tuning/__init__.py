@@ -1,0 +1,1 @@
+"""One setting of retrieval chosen on a development set."""

@@ -1,0 +1,96 @@
+"""The settings that can be tuned, and where each is looked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from biorag.config import Config
+from biorag.errors import UsageError
+
+DIGITS = 4  # significant ones of a value, so that a file can say it
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A setting with the range it is looked for in.
+
+    `needs` says what a configuration lacks for the setting to change anything; empty if nothing.
+    """
+
+    name: str
+    setting: str
+    low: float
+    high: float
+    logarithmic: bool
+    whole: bool
+    needs: Callable[[Config], str]
+
+    def within(self, low: float | None, high: float | None) -> Parameter:
+        """Return the parameter with another range.
+
+        Raises
+        ------
+        UsageError
+            If the range is empty, or begins at 0 where values are spaced by their ratio.
+        """
+        changed = replace(self, low=self.low if low is None else low, high=self.high if high is None else high)
+        if not changed.low < changed.high < math.inf:
+            raise UsageError(f"--from {changed.low:g} must be below --to {changed.high:g}")
+        if self.logarithmic and changed.low <= 0:
+            raise UsageError(f"{self.name} is spaced by ratio: give --from above 0, or name 0 among --values")
+        return changed
+
+    def at(self, share: float) -> float:
+        """Return the value at a share (0 to 1) of the way from `low` to `high`, rounded."""
+        if self.logarithmic:
+            return self.rounded(self.low * (self.high / self.low) ** share)
+        return self.rounded(self.low + (self.high - self.low) * share)
+
+    def rounded(self, value: float) -> float:
+        """Return a value as it is written: whole numbers as such, others to four significant digits."""
+        return round(value) if self.whole else float(f"{value:.{DIGITS}g}")
+
+    def grid(self, points: int) -> list[float]:
+        """Return evenly spaced values of the range, rising, each once; at least two points."""
+        return sorted({self.at(place / (points - 1)) for place in range(points)})
+
+    def parse(self, text: str) -> list[float]:
+        """Return the values of a list such as "0.01,0.03,0.1", rising, each once.
+
+        Raises
+        ------
+        UsageError
+            If one is no number, or no whole one where it must be.
+        """
+        try:
+            values = [float(part) for part in text.split(",")]
+        except ValueError:
+            raise UsageError(f"--values {text!r}: write numbers with commas between them, such as 0.01,0.03") from None
+        for value in values:
+            if not math.isfinite(value) or (self.whole and value != int(value)):
+                raise UsageError(
+                    f"--values has {value:g}: {self.name} takes {'whole' if self.whole else 'finite'} numbers"
+                )
+        return sorted({int(value) if self.whole else value for value in values})
+
+
+def _linear_hybrid(config: Config) -> str:
+    if config.mode != "hybrid" or config.fusion != "linear":
+        return "λ weighs BM25 in the linear fusion: give --mode hybrid --fusion linear"
+    return ""
+
+
+def _reranked(config: Config) -> str:
+    return "" if config.rerank else "it acts in reranking alone: leave --no-rerank out"
+
+
+PARAMETERS: Mapping[str, Parameter] = {
+    each.name: each
+    for each in (
+        Parameter("lambda", "lambda_", 0.003, 0.3, logarithmic=True, whole=False, needs=_linear_hybrid),
+        Parameter("k_init", "k_init", 5, 100, logarithmic=True, whole=True, needs=_reranked),
+        Parameter("interpolation", "interpolation", 0.0, 2.0, logarithmic=False, whole=False, needs=_reranked),
+    )
+}

@@ -1,0 +1,140 @@
+"""`biorag bench bioasq`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from biorag.commands import options, show
+from biorag.commands.build import Opened, opened
+
+if TYPE_CHECKING:
+    from biorag.benchmarks.bioasq.golden import Batch
+
+
+def bioasq(
+    ctx: typer.Context,
+    golden: Annotated[list[Path], typer.Argument(help="Golden files of test batches, JSON, gzip or not.")],
+    system: Annotated[
+        list[str] | None, typer.Option(help="bm25, dense, hybrid or hybrid+rerank; all four by default. Repeatable.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the submissions and report.json.")] = None,
+    whole_records: Annotated[
+        bool,
+        typer.Option(
+            "--whole-records",
+            help="The index's texts are whole titles and abstracts, so offsets are known; PubMed's XML says so itself.",
+        ),
+    ] = False,
+    name: options.Name = None,
+    fusion: options.Fusion = None,
+    lambda_: options.Lambda = None,
+    reranker: options.Reranker = None,
+    k_init: options.KInit = None,
+    encoder: options.Encoder = None,
+    qdrant: options.Qdrant = None,
+    seed: options.Seed = None,
+    as_json: options.Json = False,
+) -> None:
+    """Measure document and snippet retrieval on BioASQ's test batches, as BioASQ's evaluator does (task B, phase A).
+
+    Documents are PubMed records, compared by PMID: MAP@10, GMAP, mean precision, recall and F1.
+
+    Examples:
+
+      biorag bench bioasq 8B1_golden.json 8B2_golden.json --name pubmed
+
+      biorag bench bioasq golden/8B1_golden.json.gz --system hybrid --system hybrid+rerank --out runs/bioasq --json
+    """
+    from biorag.benchmarks.bioasq.golden import read_batches
+    from biorag.benchmarks.bioasq.run import SYSTEMS, answer, chosen_systems, report
+    from biorag.benchmarks.bioasq.submission import write_submission
+    from biorag.files import write_json
+
+    systems = chosen_systems(system or ())
+    batches = read_batches(golden)
+    rerank = any(SYSTEMS[each]["rerank"] for each in systems)
+    modes = {SYSTEMS[each]["mode"] for each in systems}
+    config = options.configured(ctx, rerank=rerank, mode="bm25" if modes == {"bm25"} else "hybrid")
+    questions = sum(len(batch.questions) for batch in batches)
+    runs = []
+    with opened(config) as ready, show.progress("Questions", questions * len(systems)) as advance:
+        covered = _coverage(batches, ready)
+        retriever = ready.retriever.remembering()
+        for each in systems:
+            runs.append(answer(each, batches, retriever.variant(**SYSTEMS[each]), whole_records, advance))
+            if out:
+                for batch in batches:
+                    write_submission(out / each / f"{batch.name}.json", batch, runs[-1].responses[batch.name])
+        index = ready.manifest.fingerprint()
+    settings = {key: value for key, value in config.public().items() if key not in ("mode", "rerank")}
+    found = {
+        "index": index,
+        "questions": questions,
+        "coverage": covered,
+        "config": settings,
+        **report(batches, runs, config.seed),
+    }
+    if out:
+        write_json(out / "report.json", found)
+    if as_json:
+        show.print_json(found)
+    else:
+        _print(found)
+
+
+def _coverage(batches: Sequence[Batch], ready: Opened) -> list[dict[str, Any]]:
+    """Return how many golden documents of each batch the index holds."""
+    import numpy as np
+
+    from biorag.benchmarks.bioasq.run import indexed_documents
+
+    probe = np.ones(ready.manifest.encoder.dimension, np.float32)
+    rows = []
+    for batch in batches:
+        golden = {document for question in batch.questions for document in question.documents}
+        rows.append(
+            {
+                "batch": batch.name,
+                "questions": len(batch.questions),
+                "documents": len(golden),
+                "documents_in_index": len(indexed_documents(batch, ready.index, probe)),
+            }
+        )
+    return rows
+
+
+def _print(report: Mapping[str, Any]) -> None:
+    names = [row["batch"] for row in report["coverage"]]
+    for kind, measure in (("documents", "MAP"), ("documents", "GMAP"), ("snippets", "F1")):
+        _print_measure(report, names, kind, measure)
+    for row in report["comparisons"]:
+        show.out.print(
+            f"{row['ours']} against {row['theirs']}, MAP: {row['difference']:+.4f} "
+            f"(95 % interval {row['low']:+.4f} to {row['high']:+.4f}, p = {row['p_value']:.4f})"
+        )
+    for row in report["coverage"]:
+        lacking = row["documents"] - row["documents_in_index"]
+        if lacking:
+            show.err.print(f"{row['batch']}: the index lacks {lacking} of {row['documents']} golden documents")
+    for system, found in report["systems"].items():
+        if found["offsets_unknown"]:
+            show.err.print(
+                f"{system}: {found['offsets_unknown']} of {found['returned_snippets']} snippets are not submitted: "
+                "their texts are not known to be whole records, so they have no offsets"
+            )
+
+
+def _print_measure(report: Mapping[str, Any], batches: Sequence[str], kind: str, measure: str) -> None:
+    from biorag.benchmarks.bioasq.run import TITLES
+
+    rows = [
+        (TITLES[system], *(f"{each[kind][measure]:.4f}" for each in (*found["batches"], found["mean"])))
+        for system, found in report["systems"].items()
+        if found["mean"][kind]
+    ]
+    if rows:
+        show.table(f"{kind.capitalize()}, {measure}", ["system", *batches, "mean"], rows)

@@ -1,0 +1,66 @@
+"""The two sides of the questions that training splits: those it saw, and those it left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from biorag.commands import options
+from biorag.config import Config
+from biorag.errors import BadInputError
+
+if TYPE_CHECKING:
+    from biorag.corpus.datasets import Dataset
+
+HeldOut = Annotated[
+    bool,
+    typer.Option("--held-out", help="Only the questions that training with --validation and --seed left out."),
+]
+Training = Annotated[
+    bool,
+    typer.Option("--training", help="Only the questions that --held-out leaves out: those that training saw."),
+]
+Guards = Annotated[
+    list[Path] | None,
+    typer.Option("--guard", help="Questions that training with this --guard dropped are left out too. Repeatable."),
+]
+Validation = Annotated[
+    float | None, options.option("train_validation", "--validation", help="Share of questions held out.")
+]
+
+
+def held_out(data: Dataset, config: Config, guards: Sequence[Path]) -> Dataset:
+    """Return the questions that training did not see: held out, or dropped as a benchmark's."""
+    return _only(data, _unseen(data, config, guards), f"is held out by --validation {config.train_validation}")
+
+
+def training(data: Dataset, config: Config, guards: Sequence[Path]) -> Dataset:
+    """Return the questions that training saw."""
+    seen = {each.id for each in data.questions} - _unseen(data, config, guards)
+    return _only(data, seen, f"is left for training by --validation {config.train_validation}")
+
+
+def _unseen(data: Dataset, config: Config, guards: Sequence[Path]) -> set[str]:
+    """Return the ids of the questions that training did not see."""
+    from biorag.train.guard import Guard
+    from biorag.train.rows import is_held_out
+
+    dropped = (
+        {match.query for match in Guard(guards).matches(each.text for each in data.questions)} if guards else set()
+    )
+    return {
+        each.id
+        for each in data.questions
+        if each.text in dropped or is_held_out(each.text, config.train_validation, config.seed)
+    }
+
+
+def _only(data: Dataset, ids: set[str], what: str) -> Dataset:
+    chosen = [each for each in data.questions if each.id in ids]
+    if not chosen:
+        raise BadInputError(f"no question of {data.name} {what}")
+    return replace(data, questions=chosen, qrels={each.id: data.qrels[each.id] for each in chosen})

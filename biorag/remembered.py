@@ -1,0 +1,55 @@
+"""Models that compute nothing twice, for many searches of the same questions with other settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress
+
+import numpy as np
+
+from biorag.types import Encoder, Reranker, Snippet, Vectors
+
+
+class RememberedEncoder:
+    """An encoder whose question vectors are kept."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self._vectors: dict[str, Vectors] = {}
+        self.identity = encoder.identity
+
+    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+        """Encode the questions that are new; shape (texts, dimension)."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
+        if new:
+            self._vectors.update(zip(new, self._encoder.encode_queries(new), strict=True))
+        return np.stack([self._vectors[text] for text in texts])
+
+    def encode_snippets(self, texts: Sequence[str]) -> Vectors:
+        """Encode passages, as the encoder does."""
+        return self._encoder.encode_snippets(texts)
+
+
+class RememberedReranker:
+    """A reranker whose scores are kept by query and snippet id, so that only new pairs are scored."""
+
+    def __init__(self, reranker: Reranker) -> None:
+        self._reranker = reranker
+        self._scores: dict[tuple[str, str], float] = {}
+
+    def score_all(self, queries: Sequence[str], candidates: Sequence[Sequence[Snippet]]) -> list[Vectors]:
+        """Return each query's scores of its candidates, shape (candidates,)."""
+        new = [
+            [snippet for snippet in found if (query, snippet.id) not in self._scores]
+            for query, found in zip(queries, candidates, strict=True)
+        ]
+        lacking = [query for query, found in zip(queries, new, strict=True) if found]
+        if lacking:
+            asked = list(compress(new, new))
+            for query, found, scores in zip(lacking, asked, self._reranker.score_all(lacking, asked), strict=True):
+                keys = ((query, snippet.id) for snippet in found)
+                self._scores.update(zip(keys, map(float, scores), strict=True))
+        return [
+            np.array([self._scores[query, snippet.id] for snippet in found], np.float32)
+            for query, found in zip(queries, candidates, strict=True)
+        ]

@@ -1,0 +1,346 @@
+"""BioASQ's measures against its own evaluator's figures and a slow reading of its source; the files it reads."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakes import HashEncoder, OverlapReranker
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biorag.benchmarks.bioasq.golden import PUBMED, Batch, GoldenQuestion, Span, read_batches, read_golden
+from biorag.benchmarks.bioasq.measures import merged, score_documents, score_snippets, summary
+from biorag.benchmarks.bioasq.run import SYSTEMS, answer, chosen_systems, indexed_documents, report
+from biorag.benchmarks.bioasq.submission import response, write_submission
+from biorag.errors import BadInputError, BioragError, MissingError, UsageError
+from biorag.indexes.edge import EdgeIndex
+from biorag.indexes.store import Store
+from biorag.pipeline import Retriever
+from biorag.types import Hit, Snippet
+
+CASES = Path(__file__).parent / "bioasq_cases"
+# What BioASQ's EvaluatorTask1b (-phaseA -e 8 -verbose) prints for golden.json and submission.json.
+EVALUATOR = {
+    "documents": {
+        "MAP": 0.16830977182539683,
+        "GMAP": 0.04182399857761282,
+        "precision": 0.2643353174603174,
+        "recall": 0.5053165584415584,
+        "F1": 0.27465277777777775,
+    },
+    "snippets": {
+        "MAP": 0.019853097158651228,
+        "GMAP": 5.022226454675252e-4,
+        "precision": 0.054790748111292135,
+        "recall": 0.0762866870236921,
+        "F1": 0.06287674149158752,
+    },
+}
+
+
+# --- the measures --------------------------------------------------------------------------------------------
+
+
+def test_the_figures_are_those_of_bioasqs_evaluator():
+    golden, submitted = (read_golden(CASES / name).questions for name in ("golden.json", "submission.json"))
+    pairs = list(zip(golden, submitted, strict=True))
+    documents = summary([score_documents(ours.documents, theirs.documents) for ours, theirs in pairs])
+    snippets = summary([score_snippets(ours.snippets, theirs.snippets) for ours, theirs in pairs])
+    assert documents == pytest.approx(EVALUATOR["documents"], abs=1e-12)
+    assert snippets == pytest.approx(EVALUATOR["snippets"], abs=1e-12)
+
+
+def test_a_ranking_by_hand():
+    """Relevant at ranks 1 and 3, of three relevant ones: AP = (1/1 + 2/3) / 3."""
+    found = score_documents(["a", "b", "c"], ["a", "x", "b", "y"])
+    assert found.average_precision == pytest.approx((1 + 2 / 3) / 3)
+    assert (found.precision, found.recall, found.f1) == pytest.approx((2 / 4, 2 / 3, 4 / 7))
+
+
+def test_more_than_ten_relevant_documents_count_as_ten():
+    golden = [str(n) for n in range(14)]
+    assert score_documents(golden, golden[:10]).average_precision == pytest.approx(1.0)
+
+
+def test_nothing_found_and_nothing_to_find():
+    assert score_documents(["a"], []) == score_documents(["a"], ["x"]) == score_documents([], ["x"])
+    assert math.isnan(score_snippets([], []).average_precision)
+    scores = [score_documents(["a"], []), score_documents(["a"], ["a"])]
+    assert summary(scores)["GMAP"] == pytest.approx(math.sqrt(1e-5 * (1 + 1e-5)))
+    assert summary([score_snippets([], [])])["GMAP"] == 1.0
+
+
+def characters(span: Span) -> set[tuple]:
+    return {(span.document, span.sections, place) for place in range(span.begin, span.end + 1)}
+
+
+def slowly_merged(spans):
+    """The evaluator's loop: join any two that share a character until no two do."""
+    spans = list(spans)
+    while True:
+        pair = next(
+            ((i, j) for i in range(len(spans)) for j in range(i) if characters(spans[i]) & characters(spans[j])), None
+        )
+        if pair is None:
+            return spans
+        later, earlier = pair
+        both = characters(spans[later]) | characters(spans[earlier])
+        places = [place for _, _, place in both]
+        spans[earlier] = Span(spans[earlier].document, spans[earlier].sections, min(places), max(places))
+        del spans[later]
+
+
+def slowly_scored(golden, returned):
+    """Precision, recall and AP by sets of characters."""
+    golden, returned = slowly_merged(golden), slowly_merged(returned)
+    right = set().union(*map(characters, golden))
+    precisions = []
+    for rank in range(1, len(returned) + 1):
+        shown = set().union(*map(characters, returned[:rank]))
+        if any(span.document == returned[rank - 1].document for span in golden):
+            precisions.append(len(shown & right) / len(shown))
+    shown = set().union(*map(characters, returned))
+    precision = len(shown & right) / len(shown) if shown else 0.0
+    recall = len(shown & right) / len(right) if right else 0.0
+    return precision, recall, sum(precisions) / min(10, len(golden)) if golden else math.nan
+
+
+spans = st.lists(
+    st.builds(
+        lambda document, section, begin, size: Span(document, (section, section), begin, begin + size),
+        st.sampled_from("ab"),
+        st.sampled_from(["title", "abstract"]),
+        st.integers(0, 40),
+        st.integers(0, 12),
+    ),
+    max_size=7,
+)
+
+
+@given(spans, spans)
+@settings(max_examples=150, deadline=None)
+def test_snippets_against_sets_of_characters(golden, returned):
+    assert merged(golden) == slowly_merged(golden)
+    found = score_snippets(golden, returned)
+    values = (found.precision, found.recall, found.average_precision)
+    assert values == pytest.approx(slowly_scored(golden, returned), nan_ok=True)
+
+
+# --- golden files --------------------------------------------------------------------------------------------
+
+
+def record(**changes):
+    snippet = {
+        "document": PUBMED + "7",
+        "beginSection": "sections.0",
+        "endSection": "abstract",
+        "offsetInBeginSection": 3,
+        "offsetInEndSection": 9,
+        "text": "x",
+    }
+    whole = {"id": "q", "body": "Why?", "type": "yesno", "documents": [PUBMED + "7"] * 2, "snippets": [snippet]}
+    return {**whole, **changes}
+
+
+def written(path: Path, content) -> Path:
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_a_golden_file_is_read(tmp_path):
+    path = tmp_path / "8B1_golden.json.gz"
+    path.write_bytes(gzip.compress(json.dumps({"questions": [record()]}).encode()))
+    question = GoldenQuestion("q", "Why?", "yesno", ["7"], [Span("7", ("0", "abstract"), 3, 9)])
+    assert read_golden(path) == Batch("8B1", [question])
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        ([], ["golden.json", "no golden file"]),
+        ({"questions": []}, ["no golden file"]),
+        ({"questions": [3]}, ["golden.json, question 1: 3 stands where an object should"]),
+        ({"questions": [record(snippets=["x"])]}, ["question 1 ('q')", "'x' stands where an object should"]),
+        ({"questions": [record(), record(id="r", body=" ")]}, ["question 2 ('r')", "stands where a text should"]),
+        ({"questions": [record(), record()]}, ["two questions have the id 'q'"]),
+        ({"questions": [record(documents="x")]}, ["question 1 ('q')", "list"]),
+        ({"questions": [record(snippets=[{}])]}, ["question 1 ('q')", "offsetInBeginSection"]),
+        ({"questions": [{"id": "q", "body": "Why?"}]}, ["no 'documents'", "answers of a test set"]),
+        ({"questions": [record(snippets=[record()["snippets"][0] | {"offsetInBeginSection": True}])]}, ["offset"]),
+    ],
+)
+def test_what_is_no_golden_file_is_said(tmp_path, content, parts):
+    path = written(tmp_path / "golden.json", content)
+    with pytest.raises(BadInputError) as caught:
+        read_golden(path)
+    assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)
+
+
+def test_files_that_are_missing_or_named_alike(tmp_path):
+    with pytest.raises(MissingError, match="nothing"):
+        read_golden(tmp_path / "nothing.json")
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        written(tmp_path / folder / "8B1_golden.json", {"questions": [record()]})
+    with pytest.raises(BadInputError, match="8B1"):
+        read_batches([tmp_path / folder / "8B1_golden.json" for folder in "ab"])
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(list(record())), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_any_file_is_read_or_refused(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("golden")
+    path = folder / "g.json"
+    if data.draw(st.booleans()):
+        path.write_bytes(data.draw(st.binary(max_size=60)))
+    else:
+        changes = data.draw(st.dictionaries(st.sampled_from(list(record())), json_values, max_size=2))
+        written(path, {"questions": [record(**changes)]})
+    try:
+        (question,) = read_golden(path).questions
+    except BioragError:
+        return
+    assert question.text.strip()
+    assert all(isinstance(span.begin, int) for span in question.snippets)
+
+
+def test_the_published_files(shared_data):
+    batches = read_batches(sorted((shared_data / "bioasq" / "golden").glob("*.json.gz")))
+    assert [batch.name for batch in batches] == ["8B1", "8B2", "8B3", "8B4", "8B5"]
+    assert [len(batch.questions) for batch in batches] == [100] * 5
+    assert all(question.documents and question.snippets for batch in batches for question in batch.questions)
+
+
+# --- what a system submits -----------------------------------------------------------------------------------
+
+
+def hits(*snippets):
+    return [Hit(rank, snippet, 1.0 / rank) for rank, snippet in enumerate(snippets, 1)]
+
+
+CONTENT = "Aspirin is old. Warfarin (a drug) thins blood. Heparin acts at once."
+WHOLE = Snippet("1", "On warfarin.", CONTENT, 1, {"abstract": True})
+
+
+def test_the_best_sentence_and_its_place(tmp_path):
+    found = response("Does warfarin thin blood?", hits(WHOLE), whole_records=False)
+    (passage,) = found.passages
+    assert passage.text == "Warfarin (a drug) thins blood."
+    assert CONTENT[passage.span.begin : passage.span.end] == passage.text
+    assert (passage.span.document, passage.span.sections) == ("1", ("abstract", "abstract"))
+
+
+def test_a_title_alone_is_quoted_as_title():
+    found = response("Warfarin?", hits(Snippet("1", "On warfarin.", "", 1, {"abstract": False})), whole_records=False)
+    assert found.spans == [Span("1", ("title", "title"), 0, len("On warfarin."))]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "whole_records", "known"),
+    [
+        ({"abstract": True}, False, True),
+        ({}, False, False),
+        ({}, True, True),
+        ({"abstract": True, "block": 0}, False, False),
+        ({"block": 1}, True, False),
+    ],
+)
+def test_offsets_are_given_where_they_are_known(metadata, whole_records, known):
+    found = response("Warfarin?", hits(Snippet("1", "", CONTENT, 1, metadata)), whole_records)
+    assert len(found.passages) == 1
+    assert bool(found.spans) == known
+
+
+def test_documents_are_ten_records_each_once():
+    many = [Snippet(f"s{n}", "", f"Text {n}.", n // 2 or None) for n in range(30)]
+    assert response("Text?", hits(*many), whole_records=False).documents == [str(n) for n in range(1, 11)]
+
+
+def test_a_submission_is_read_back_as_it_was_written(tmp_path):
+    batch = Batch("b", [GoldenQuestion("q", "Does warfarin thin blood?", "yesno", ["1"], [])])
+    other = Snippet("2", "", "Blood.", 2)
+    found = response("Does warfarin thin blood?", hits(WHOLE, other), whole_records=False)
+    write_submission(tmp_path / "b.json", batch, {"q": found})
+    (read,) = read_golden(tmp_path / "b.json").questions
+    assert (read.id, read.text, read.type) == ("q", "Does warfarin thin blood?", "yesno")
+    assert (read.documents, read.snippets) == (["1", "2"], found.spans)
+    (row,) = json.loads((tmp_path / "b.json").read_text())["questions"]
+    assert row["documents"][0] == "http://www.ncbi.nlm.nih.gov/pubmed/1"
+    assert [snippet["text"] for snippet in row["snippets"]] == ["Warfarin (a drug) thins blood."]
+
+
+# --- the systems ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def index(config, snippets):
+    encoder = HashEncoder()
+    store = Store(config)
+    index = EdgeIndex(store.folder, store.new_manifest(encoder.identity, 10.0), writable=True)
+    # Further passages of one record, which come first for any vector whose parts are alike.
+    again = [Snippet(f"again{n}", "", " ".join(f"word{i}" for i in range(200)), 1002) for n in range(5)]
+    index.upsert([*snippets, *again], encoder.encode_snippets([each.contents for each in (*snippets, *again)]))
+    yield index
+    index.close()
+
+
+BATCHES = [
+    Batch(
+        "one",
+        [
+            GoldenQuestion("a", "Does warfarin thin the blood?", "yesno", ["1001", "77"], []),
+            GoldenQuestion("b", "What does heparin activate?", "factoid", ["1002", "1004"], []),
+        ],
+    ),
+    Batch("two", [GoldenQuestion("a", "What is malaria caused by?", "factoid", ["1005", "PMC3"], [])]),
+]
+
+
+def test_coverage_counts_records(index):
+    probe = np.ones(64, np.float32)
+    assert indexed_documents(BATCHES[0], index, probe) == {"1001", "1002", "1004"}
+    assert indexed_documents(BATCHES[1], index, probe) == {"1005"}
+
+
+def test_the_report_against_means_by_hand(index, config):
+    retriever = Retriever(index, HashEncoder(), OverlapReranker(), config)
+    done = []
+    runs = [answer(name, BATCHES, retriever.variant(**SYSTEMS[name]), False, done.append) for name in SYSTEMS]
+    assert sum(done) == 3 * len(SYSTEMS)
+    found = report(BATCHES, runs, seed=0)
+    assert list(found["systems"]) == list(SYSTEMS)
+    for run in runs:
+        averages = {
+            (batch.name, question.id): score_documents(
+                question.documents, run.responses[batch.name][question.id].documents
+            ).average_precision
+            for batch in BATCHES
+            for question in batch.questions
+        }
+        one, two = (averages["one", "a"] + averages["one", "b"]) / 2, averages["two", "a"]
+        system = found["systems"][run.system]
+        assert [row["documents"]["MAP"] for row in system["batches"]] == pytest.approx([one, two])
+        assert system["mean"]["documents"]["MAP"] == pytest.approx((one + two) / 2)
+        assert (system["mean"]["snippets"], system["batches"][0]["snippets"]) == (None, None)
+        assert system["offsets_unknown"] == system["returned_snippets"] > 0
+    compared = [(row["ours"], row["theirs"], row["questions"]) for row in found["comparisons"]]
+    assert compared == [("hybrid", "bm25", 3), ("hybrid", "dense", 3), ("hybrid+rerank", "hybrid", 3)]
+
+
+def test_systems_are_taken_in_the_papers_order():
+    assert chosen_systems(["hybrid", "bm25", "hybrid"]) == ["bm25", "hybrid"]
+    assert chosen_systems([]) == list(SYSTEMS)
+    with pytest.raises(UsageError, match="hybrid\\+rerank"):
+        chosen_systems(["bm26"])

@@ -1,0 +1,185 @@
+"""Choosing a value: the values that are measured, the search for a peak, and points that survive a stop."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biorag.benchmarks.tuning.parameters import PARAMETERS
+from biorag.benchmarks.tuning.search import Plan, best_of, golden_section
+from biorag.benchmarks.tuning.study import Study, dataset_hash, write_curve
+from biorag.config import Config
+from biorag.corpus.datasets import Dataset
+from biorag.errors import BioragError, MismatchError, UsageError
+from biorag.types import Question
+
+
+def test_grids_are_spaced_by_ratio_or_by_difference():
+    assert PARAMETERS["interpolation"].grid(5) == [0.0, 0.5, 1.0, 1.5, 2.0]
+    assert PARAMETERS["lambda"].within(0.01, 1.0).grid(3) == [0.01, 0.1, 1.0]
+    assert PARAMETERS["k_init"].within(1, 16).grid(5) == [1, 2, 4, 8, 16]
+    assert PARAMETERS["k_init"].within(1, 3).grid(9) == [1, 2, 3]  # each once
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_every_value_of_a_range_is_allowed_and_holds_the_default(name):
+    parameter, default = PARAMETERS[name], Config()
+    assert parameter.low < getattr(default, parameter.setting) < parameter.high
+    for value in parameter.grid(9):
+        assert getattr(default.replace(**{parameter.setting: value}), parameter.setting) == value
+
+
+def test_ranges_and_lists_that_cannot_be():
+    for low, high in ((1, 1), (2, 1), (None, math.inf), (math.nan, 1)):
+        with pytest.raises(UsageError, match="must be below"):
+            PARAMETERS["interpolation"].within(low, high)
+    with pytest.raises(UsageError, match="above 0"):
+        PARAMETERS["lambda"].within(0, 1)
+    assert PARAMETERS["lambda"].parse("0.1, 0,0.1") == [0.0, 0.1]
+    for text in ("", "a", "1,,2", "nan", "1,inf"):
+        with pytest.raises(UsageError, match="--values"):
+            PARAMETERS["lambda"].parse(text)
+    with pytest.raises(UsageError, match="whole numbers"):
+        PARAMETERS["k_init"].parse("10,20.5")
+
+
+@given(st.text(alphabet="0123456789.,-einfa ", max_size=20))
+def test_a_list_is_read_or_refused(text):
+    for parameter in PARAMETERS.values():
+        try:
+            values = parameter.parse(text)
+        except BioragError:
+            continue
+        assert values == sorted(set(values))
+        assert all(map(math.isfinite, values))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "needed"),
+    [
+        ("lambda", {}, False),
+        ("lambda", {"mode": "bm25"}, True),
+        ("lambda", {"fusion": "rrf"}, True),
+        ("k_init", {"rerank": False}, True),
+        ("k_init", {"mode": "bm25"}, False),
+        ("interpolation", {"rerank": False}, True),
+    ],
+)
+def test_what_a_parameter_needs(name, changes, needed):
+    assert bool(PARAMETERS[name].needs(Config(**changes))) == needed
+
+
+# --- the search for a peak -----------------------------------------------------------------------------------
+
+
+@given(st.floats(0.05, 1.95), st.integers(6, 20))
+@settings(max_examples=60)
+def test_golden_section_closes_in_on_the_peak(peak, evaluations):
+    """After n values the interval that holds the peak is 0.618^(n-1) of the range, so the best is no further off."""
+    asked = []
+
+    def score(value):
+        asked.append(value)
+        return -abs(value - peak)
+
+    golden_section(PARAMETERS["interpolation"], score, evaluations)
+    assert len(asked) == evaluations
+    best = max(asked, key=lambda value: -abs(value - peak))
+    assert abs(best - peak) <= 2 * 0.618034 ** (evaluations - 1) + 2e-3  # values are rounded
+
+
+def slow_golden_section(score, low, high, evaluations):
+    """The textbook's, both inner points measured anew in each round; returns what it asked for, in order."""
+    ratio, asked = (math.sqrt(5) - 1) / 2, []
+    for _ in range(evaluations - 1):
+        left, right = high - ratio * (high - low), low + ratio * (high - low)
+        asked += [left, right]
+        low, high = (low, right) if score(left) >= score(right) else (left, high)
+    return asked
+
+
+def test_golden_section_asks_what_the_textbook_asks():
+    asked = []
+    golden_section(PARAMETERS["interpolation"], lambda value: asked.append(value) or -((value - 0.4) ** 2), 10)
+    expected = slow_golden_section(lambda value: -((value - 0.4) ** 2), 0.0, 2.0, 10)
+    rounded = list(dict.fromkeys(PARAMETERS["interpolation"].rounded(value) for value in expected))
+    assert asked == pytest.approx(rounded, abs=1e-3)
+
+
+def test_of_equal_values_the_current_then_the_lowest_is_best():
+    assert best_of({1: 0.5, 2: 0.5, 3: 0.4}, current=2) == 2
+    assert best_of({1: 0.5, 2: 0.5, 3: 0.4}, current=3) == 1
+
+
+# --- points --------------------------------------------------------------------------------------------------
+
+
+def metrics_of(value):
+    return {
+        "one": {"nDCG@10": 1 - abs(value - 20) / 100, "MAP@10": value / 100},
+        "two": {"nDCG@10": 0.5, "MAP@10": 0.0},
+    }
+
+
+def test_a_study_goes_on_where_it_was_stopped(tmp_path):
+    asked = []
+
+    def measure(value):
+        asked.append(value)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return metrics_of(value)
+
+    plan = Plan(PARAMETERS["k_init"], "nDCG@10", 20, (5, 10, 20, 50), None)
+    assert plan.method == "grid"
+    with pytest.raises(KeyboardInterrupt):
+        plan.best(Study(tmp_path, {"index": 1}, measure))
+    assert asked == [20, 5, 10]
+    study = Study(tmp_path, {"index": 1}, measure)
+    assert (plan.best(study), asked) == (20, [20, 5, 10, 10, 50])
+    assert {value: point.metrics for value, point in study.points.items()} == {
+        value: metrics_of(value) for value in (5, 10, 20, 50)
+    }
+    assert study.points[5].mean("nDCG@10") == pytest.approx((0.85 + 0.5) / 2)
+    golden = Plan(PARAMETERS["k_init"], "MAP@10", 20, (), 8)
+    assert (golden.method, golden.best(study)) == ("golden", max(study.points))
+    assert max(study.points) > 50
+
+
+def test_an_identity_is_the_same_after_it_was_written(tmp_path):
+    Study(tmp_path, {"filter": (1, 2)}, metrics_of).at(5)
+    assert list(Study(tmp_path, {"filter": (1, 2)}, metrics_of).points) == [5]
+
+
+def test_points_of_another_study_are_not_taken(tmp_path):
+    Study(tmp_path, {"index": 1, "settings": 2}, metrics_of).at(5)
+    with pytest.raises(MismatchError, match="another settings: choose another --out"):
+        Study(tmp_path, {"index": 1, "settings": 3}, metrics_of)
+    for content in ("[]", "{", '{"identity": {}, "points": [3]}'):
+        (tmp_path / "points.json").write_text(content)
+        with pytest.raises(MismatchError, match="no points of a tuning run"):
+            Study(tmp_path, {}, metrics_of)
+
+
+def test_a_data_set_is_known_by_its_questions_and_judgements():
+    data = Dataset("a", [Question("q", "Why?")], {"q": {"d": 1}})
+    same = Dataset("b", [Question("q", "Why?")], {"q": {"d": 1}})
+    assert dataset_hash(data) == dataset_hash(same)
+    assert dataset_hash(data) != dataset_hash(Dataset("a", [Question("q", "How?")], {"q": {"d": 1}}))
+    assert dataset_hash(data) != dataset_hash(Dataset("a", [Question("q", "Why?")], {"q": {"d": 2}}))
+
+
+def test_the_curve_has_every_point_in_order(tmp_path):
+    study = Study(tmp_path, {}, metrics_of)
+    points = [study.at(value) for value in (50, 5)]
+    write_curve(tmp_path, PARAMETERS["k_init"], points, "nDCG@10")
+    rows = list(csv.reader((tmp_path / "curve.csv").open()))
+    assert rows[0] == ["k_init", "nDCG@10 one", "nDCG@10 two", "nDCG@10 mean"]
+    assert [list(map(float, row)) for row in rows[1:]] == [[5, 0.85, 0.5, 0.675], [50, 0.7, 0.5, pytest.approx(0.6)]]
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((tmp_path / "points.json").read_bytes())["points"][0]["value"] == 5
