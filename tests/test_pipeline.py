@@ -312,7 +312,7 @@ def test_every_first_stage_probe_carries_the_conditions(reference, settings):
 
 def test_nothing_left_by_a_filter_is_no_error(index, settings):
     reranker = RecordingReranker()
-    ranking = Retriever(index, ENCODER, reranker, settings).search(QUERY, where=parse_filter("year>=3000"))
+    ranking = Retriever(index, ENCODER, [reranker], settings).search(QUERY, where=parse_filter("year>=3000"))
     assert ranking.hits == ()
     assert reranker.asked == []
 
@@ -330,7 +330,7 @@ def test_reranking_orders_the_first_k_init_and_leaves_the_tail(index, reference,
         shared = set(words(QUERY)) & set(words(reference.snippets[id].contents))
         reranked[id] = len(shared) / 3 + weight * score
     same(
-        pairs(Retriever(index, ENCODER, OverlapReranker(), config).search(QUERY)),
+        pairs(Retriever(index, ENCODER, [OverlapReranker()], config).search(QUERY)),
         (top(reranked, k_init) + first[k_init:])[:k],
     )
 
@@ -338,16 +338,16 @@ def test_reranking_orders_the_first_k_init_and_leaves_the_tail(index, reference,
 def test_the_reranker_sees_the_query_and_the_contents_of_k_init_candidates(reference, settings):
     index = MemoryIndex([Snippet("t", "Fever", "heparin", 1)], ENCODER.encode_snippets(["Fever. heparin"]))
     reranker = RecordingReranker()
-    Retriever(index, ENCODER, reranker, settings).search(QUERY)
+    Retriever(index, ENCODER, [reranker], settings).search(QUERY)
     assert reranker.asked == [(QUERY, ["Fever. heparin"])]
 
 
 def test_timings_name_the_stages_and_add_up(index, settings):
-    for reranker, stages in (
+    for rerankers, stages in (
         (None, ["encode", "first_stage", "fetch"]),
-        (OverlapReranker(), ["encode", "first_stage", "fetch", "rerank"]),
+        ([OverlapReranker()], ["encode", "first_stage", "fetch", "rerank"]),
     ):
-        timings = Retriever(index, ENCODER, reranker, settings).search(QUERY).timings_ms
+        timings = Retriever(index, ENCODER, rerankers, settings).search(QUERY).timings_ms
         assert list(timings) == [*stages, "total"]
         assert timings["total"] == pytest.approx(sum(timings[stage] for stage in stages), abs=0.01)
         assert all(value >= 0 for value in timings.values())
@@ -435,7 +435,7 @@ def test_the_options_are_never_seen_by_the_retriever(library, config):
 
     encoder, reranker = RecordingEncoder(dimension=16), RecordingReranker()
     for method in ("generate", "score"):
-        answerer = Answerer(Retriever(library, encoder, reranker, config), ScriptedGenerator(), config)
+        answerer = Answerer(Retriever(library, encoder, [reranker], config), ScriptedGenerator(), config)
         answerer.answer(CHOICE, method=method)
     assert set(encoder.encoded) == {ASKED}
     assert {query for query, _ in reranker.asked} == {ASKED}
@@ -713,7 +713,9 @@ def test_the_hits_are_those_of_the_retriever(answerer, library, plain):
 def test_a_batch_of_queries_gives_what_they_give_one_by_one(index, settings, mode, rerank):
     queries = [QUERY, "fever", "nothing-of-the-kind", "liver heart gene", QUERY]
     wheres = [(), parse_filter("year>=2010"), (), parse_filter("year>=3000"), ()]
-    retriever = Retriever(index, ENCODER, OverlapReranker() if rerank else None, settings.replace(mode=mode, k_init=4))
+    retriever = Retriever(
+        index, ENCODER, [OverlapReranker()] if rerank else None, settings.replace(mode=mode, k_init=4)
+    )
     together = retriever.search_all(queries, 6, wheres)
     assert [ranking.query for ranking in together] == queries
     for ranking, query, where in zip(together, queries, wheres, strict=True):
