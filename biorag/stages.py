@@ -28,7 +28,7 @@ def parse_stages(text: str, k_init: int) -> tuple[Stage, ...]:
     Raises
     ------
     ValueError
-        If a stage has no name, or looks deeper than the one before it or than `k_init`.
+        If a stage has no name, reranks nothing, or looks deeper than the one before it or than `k_init`.
     """
     stages: list[Stage] = []
     for part in text.split(","):
@@ -36,9 +36,13 @@ def parse_stages(text: str, k_init: int) -> tuple[Stage, ...]:
         most = stages[-1].depth if stages else k_init
         if depth is None:
             depth = min(LATER, most) if stages else most
-        if not 1 <= depth <= most:
+        if depth < 1:
+            raise ValueError(f"stage {part.strip()!r} reranks nothing: give it 1 or more")
+        if depth > most:
             limit = f"stage {len(stages)} leaves it {most}" if stages else f"k_init is {most}"
-            raise ValueError(f"stage {part.strip()!r} cannot rerank {depth} candidates where {limit}: give 1 to {most}")
+            raise ValueError(
+                f"stage {part.strip()!r} cannot rerank {depth} candidates where {limit}: give {most} at most"
+            )
         cross = name.startswith(CROSS)
         if not (name := name.removeprefix(CROSS)):
             raise ValueError(

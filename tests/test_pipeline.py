@@ -335,6 +335,66 @@ def test_reranking_orders_the_first_k_init_and_leaves_the_tail(index, reference,
     )
 
 
+class LengthReranker:
+    """Scores a text by the cosine of its length, as a second opinion."""
+
+    def score_all(self, queries, candidates):
+        return [np.array([math.cos(len(snippet.contents)) for snippet in found]) for found in candidates]
+
+
+CHAIN = {
+    OverlapReranker: lambda text: len(set(words(QUERY)) & set(words(text))) / 3,
+    LengthReranker: lambda text: math.cos(len(text)),
+}
+
+
+def slow_chain(first, stages, score, text_of, weights):
+    """The chain in loops: `first` [(id, score)], `stages` [(kind, cross, depth)]; see Retriever."""
+    ranking, after_cross = list(first), False
+    for kind, cross, depth in stages:
+        head, tail = ranking[:depth], ranking[depth:]
+        low, high = min(score for _, score in head), max(score for _, score in head)
+        new = {}
+        for id, before in head:
+            if after_cross:
+                before = (before - low) / (high - low) if high > low else 0.0
+            new[id] = score[kind](text_of(id)) + weights[cross] * before
+        ranking, after_cross = sorted(new.items(), key=lambda pair: (-pair[1], pair[0])) + tail, cross
+    return ranking
+
+
+@pytest.mark.parametrize(
+    ("chain", "stages"),
+    [
+        ("encoder,cross:x", [(OverlapReranker, False, 20), (LengthReranker, True, 10)]),
+        ("cross:x@6", [(LengthReranker, True, 6)]),
+        (
+            "encoder@12,a@7,cross:x@3",
+            [(OverlapReranker, False, 12), (LengthReranker, False, 7), (LengthReranker, True, 3)],
+        ),
+        (
+            "cross:x@9,cross:y@5,encoder@4",
+            [(LengthReranker, True, 9), (OverlapReranker, True, 5), (OverlapReranker, False, 4)],
+        ),
+    ],
+)
+def test_a_chain_adds_the_weighted_score_of_the_stage_before(index, reference, settings, chain, stages):
+    config = settings.replace(depth=30, k=25, k_init=20, reranker=chain, interpolation=0.5, cross_interpolation=3.0)
+    first = pairs(Retriever(index, ENCODER, None, config).search(QUERY))
+    found = pairs(Retriever(index, ENCODER, [kind() for kind, _, _ in stages], config).search(QUERY))
+    text_of = lambda id: reference.snippets[id].contents  # noqa: E731
+    same(found, slow_chain(first, stages, CHAIN, text_of, {False: 0.5, True: 3.0}))
+
+
+def test_many_queries_are_reranked_in_turns_with_the_scores_of_one_at_a_time(index, settings, monkeypatch):
+    config = settings.replace(reranker="encoder,cross:x")
+    retriever = Retriever(index, ENCODER, [OverlapReranker(), LengthReranker()], config)
+    queries = [QUERY, "fever in the liver", "kidney and heart"]
+    alone = [pairs(retriever.search(query)) for query in queries]
+    monkeypatch.setattr("biorag.pipeline.CANDIDATES", 25)
+    assert [pairs(ranking) for ranking in retriever.search_all(queries)] == alone
+
+
 def test_the_reranker_sees_the_query_and_the_contents_of_k_init_candidates(reference, settings):
     index = MemoryIndex([Snippet("t", "Fever", "heparin", 1)], ENCODER.encode_snippets(["Fever. heparin"]))
     reranker = RecordingReranker()

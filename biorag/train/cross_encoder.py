@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,7 @@ def train_cross_encoder(
 ) -> dict[str, Any]:
     """Train a cross-encoder into `out`, a sentence-transformers directory, and return its manifest.
 
-    With y = 1 for a row's positive and 0 for each of its mined negatives, and z the model's output for a pair,
-    the loss is −w·y·log σ(z) − (1 − y)·log(1 − σ(z)), where w, the number of negatives of a positive, makes both
-    classes count alike. Source: the BioASQ 8 hybrid system (BM25 negatives, one epoch).
+    Source: the BioASQ 8 hybrid system (logistic loss, BM25 negatives, one epoch).
 
     Parameters
     ----------
@@ -69,7 +67,7 @@ def train_cross_encoder(
             trainer=_Trainer,
             arguments=CrossEncoderTrainingArguments,
             model=model,
-            loss=BinaryCrossEntropyLoss(model, pos_weight=torch.tensor(len(pairs["label"]) / len(rows) - 1)),
+            loss=logistic_loss(model, pairs["label"]),
             columns=pairs,
             evaluator=reranking_validation(
                 split.validation, config.precision, config.seed, CrossEncoderRerankingEvaluator
@@ -81,3 +79,12 @@ def train_cross_encoder(
         model.max_seq_length = longest  # training cuts pairs for speed; reranking need not
         model.save(str(out), create_model_card=False)
         return folder.finish(figures)
+
+
+def logistic_loss(model: CrossEncoder, labels: Sequence[float]) -> BinaryCrossEntropyLoss:
+    """Return `−w·y·log σ(z) − (1 − y)·log(1 − σ(z))`, the mean over pairs of label y and output z.
+
+    w, the number of negatives for each positive of the data, makes both classes count alike.
+    """
+    positives = sum(labels)
+    return BinaryCrossEntropyLoss(model, pos_weight=torch.tensor((len(labels) - positives) / positives))
