@@ -137,9 +137,7 @@ def test_a_trained_cross_encoder_is_a_base_that_keeps_its_head(trained, tmp_path
         ("random", {}, BadInputError, "negatives mined as bm25"),
     ],
 )
-def test_rows_and_settings_that_give_no_pairs_are_refused(
-    negatives, changes, error, said, tiny_encoder, tmp_path
-):
+def test_rows_and_settings_that_give_no_pairs_are_refused(negatives, changes, error, said, tiny_encoder, tmp_path):
     files = find_encoder(str(tiny_encoder))
     with pytest.raises(error, match=said):
         train_cross_encoder(files, SPLIT, SETTINGS.replace(**changes), tmp_path / "m", {}, QUIET, negatives)
