@@ -13,6 +13,7 @@ import torch
 from biorag.types import Vectors
 
 Task = Literal["query", "document"]
+Text = str | tuple[str, str]  # what a model reads at once: a text, or a query with a passage
 Features = Mapping[str, Any]
 T = TypeVar("T")
 
@@ -24,14 +25,14 @@ TOKENIZING = Lock()  # a fast tokenizer serves one thread at a time
 PASSAGE_PROMPTS = ("document", "passage", "corpus")  # the names that encode_document looks for, in its order
 
 
-def prompt_of(model: Any, task: Task) -> str | None:
-    """Return what a model puts before a text of this task; the library's rule."""
-    names = ("query",) if task == "query" else PASSAGE_PROMPTS
+def prompt_of(model: Any, task: Task | None) -> str | None:
+    """Return what a model puts before a text of this task, or before a pair for None; the library's rule."""
+    names = {"query": ("query",), "document": PASSAGE_PROMPTS, None: ()}[task]
     named = next((name for name in names if name in model.prompts), model.default_prompt_name)
     return model.prompts.get(named) if named else None
 
 
-def run(model: Any, texts: Sequence[str], task: Task, rows: Callable[[Features], Sequence[T]]) -> list[T]:
+def run(model: Any, texts: Sequence[Text], task: Task | None, rows: Callable[[Features], Sequence[T]]) -> list[T]:
     """Return what `rows` makes of the model's output for each text, in the order of the texts.
 
     On a CPU small batches run side by side, each on one thread: a small model spends much of its time between
@@ -40,6 +41,7 @@ def run(model: Any, texts: Sequence[str], task: Task, rows: Callable[[Features],
     Parameters
     ----------
     model : a sentence-transformers model; its `preprocess` and `forward` are called
+    task : what the texts are; None for pairs
     rows : given the model's features for a batch, tensors of shape (batch, …), returns one result per text
     """
     if not texts:
@@ -58,9 +60,10 @@ def run(model: Any, texts: Sequence[str], task: Task, rows: Callable[[Features],
             results[place] = result
 
     budget = CPU_CHARACTERS if model.device.type == "cpu" else GPU_CHARACTERS
-    batches = by_length([len(text) for text in texts], budget, workers)
+    lengths = [len(text) if isinstance(text, str) else sum(map(len, text)) for text in texts]
+    batches = by_length(lengths, budget, workers)
     model.eval()
-    alone = len(batches) == 1 and sum(map(len, texts)) > SHORT
+    alone = len(batches) == 1 and sum(lengths) > SHORT
     if workers == 1 or alone:
         for batch in batches:
             work(batch)

@@ -25,11 +25,13 @@ from pydantic import (
 
 from biorag.errors import MissingError, UsageError
 from biorag.network import Server, host_of, is_server, login_apart, without_credentials
+from biorag.stages import Stage, parse_stages
 
 STARTER = "starter"
 NO_LLM = "none"
 ENCODER_TOKENS = "encoder"
 EUTILS = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils"
+DEEPEST = 10_000  # candidates that can be reranked
 DEFAULT_FILE = Path("biorag.toml")
 PREFIX = "BIORAG_"
 LOGINS = frozenset({"qdrant_login", "llm_login", "eutils_login"})
@@ -79,11 +81,17 @@ class Config(BaseModel):
     rrf_k: int = Field(60, ge=1)
     depth: int = Field(100, ge=1, le=10_000, description="candidates each side gives to the fusion")
     rerank: bool = True
-    reranker: str = Field(ENCODER_TOKENS, description="'encoder' (its token vectors) or a ColBERT checkpoint")
+    reranker: str = Field(
+        ENCODER_TOKENS,
+        description="STAGE[,STAGE...]: 'encoder' (its token vectors), a ColBERT checkpoint or cross:ID, each [@depth]",
+    )
     interpolation: float = Field(
         0.5, ge=0, description="weight of the first-stage score added to the reranker's mean MaxSim"
     )
-    k_init: int = Field(20, ge=1, le=10_000, description="candidates reranked")
+    cross_interpolation: float = Field(
+        5.0, ge=0, description="weight of the score before it added to a cross-encoder's log-odds"
+    )
+    k_init: int = Field(20, ge=1, le=DEEPEST, description="candidates reranked", validate_default=True)
     k: int = Field(5, ge=1, le=10_000, description="snippets kept")
     include_retracted: bool = Field(False, description="answer from retracted articles too")
 
@@ -154,6 +162,19 @@ class Config(BaseModel):
             raise ValueError("it has characters that cannot be sent: is there a line break at its end?")
         return value
 
+    @field_validator("reranker")
+    @classmethod
+    def _is_chain(cls, value: str) -> str:
+        parse_stages(value, DEEPEST)
+        return value
+
+    @field_validator("k_init")
+    @classmethod
+    def _holds_the_chain(cls, value: int, info: ValidationInfo) -> int:
+        if chain := info.data.get("reranker"):
+            parse_stages(chain, value)
+        return value
+
     @field_validator("home", "prompt")
     @classmethod
     def _expanded(cls, value: Path | None) -> Path | None:
@@ -170,6 +191,11 @@ class Config(BaseModel):
             login.get_secret_value() if login else None,
             at_a_time,
         )
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The rerankers in their order, which `rerank` switches on and off."""
+        return parse_stages(self.reranker, self.k_init)
 
     @property
     def indexes(self) -> Path:

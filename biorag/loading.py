@@ -15,8 +15,11 @@ from biorag.models import ModelFiles, first_line
 logger = logging.getLogger(__name__)
 
 
-def load_model(kind: Any, files: ModelFiles, precision: str) -> Any:
-    """Load a sentence-transformers model class from local safetensors, never running a model's own code."""
+def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> Any:
+    """Load a sentence-transformers model class from local safetensors, never running a model's own code.
+
+    `options` are the class's own.
+    """
     transformers_logging.disable_progress_bar()
     if not logger.isEnabledFor(logging.DEBUG):
         transformers_logging.set_verbosity_error()  # else it reports a checkpoint's projection as unexpected
@@ -28,6 +31,7 @@ def load_model(kind: Any, files: ModelFiles, precision: str) -> Any:
             local_files_only=True,
             trust_remote_code=False,
             model_kwargs={"dtype": _dtype(precision, device), "use_safetensors": True},
+            **options,
         )
     except Exception as error:  # loaders raise many kinds; to a user they all say: this is no such model
         raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: {first_line(error)}") from error

@@ -84,15 +84,20 @@ class ModelFiles:
 
     def similarity(self) -> str | None:
         """Return the similarity that a sentence-transformers model says it was trained for, cosine or dot."""
-        try:
-            said = json.loads((self.path / "config_sentence_transformers.json").read_bytes()).get("similarity_fn_name")
-        except (OSError, ValueError, AttributeError):
-            return None
+        said = self.settings("config_sentence_transformers.json").get("similarity_fn_name")
         return said if said in ("cosine", "dot") else None
+
+    def settings(self, file: str) -> dict[str, Any]:
+        """Return what a JSON file of the model's folder sets; nothing where it is not there or no object."""
+        try:
+            values = json.loads((self.path / file).read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return values if isinstance(values, dict) else {}
 
 
 def find_encoder(spec: str, revision: str | None = None) -> ModelFiles:
-    """Return the files of an encoder or ColBERT checkpoint: `starter`, a directory, or a Hugging Face id.
+    """Return the files of an encoder or reranker: `starter`, a directory, or a Hugging Face id.
 
     Raises
     ------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +15,7 @@ from biorag.evidence import verify_citations
 from biorag.fusion import linear, min_max, ranked, reciprocal_rank
 from biorag.prompts.parse import cited_numbers, parse_reply, without_marks
 from biorag.prompts.template import Template, load_template, schema_for
+from biorag.stages import Stage
 from biorag.text import is_whole
 from biorag.types import (
     Answer,
@@ -72,13 +73,17 @@ class Retriever:
     """First-stage retrieval of `k_init` snippets by BM25, dense vectors or both, then reranking.
 
     Of a document that was split into blocks the best one stands for it, under the document's id.
-    `encoder` may be None where `config.mode` is "bm25"; `reranker` None switches reranking off.
+    `encoder` may be None where `config.mode` is "bm25"; `rerankers` are those of `config.stages`, and None or empty
+    switches reranking off.
     """
 
-    def __init__(self, index: Index, encoder: Encoder | None, reranker: Reranker | None, config: Config) -> None:
+    def __init__(
+        self, index: Index, encoder: Encoder | None, rerankers: Sequence[Reranker] | None, config: Config
+    ) -> None:
         self._index = index
         self._encoder = encoder
-        self._reranker = reranker
+        self._rerankers = tuple(rerankers or ())
+        self._stages = tuple(zip(config.stages, self._rerankers, strict=True)) if rerankers else ()
         self._config = config
 
     def remembering(self) -> Retriever:
@@ -86,13 +91,12 @@ class Retriever:
         from biorag.remembered import RememberedEncoder, RememberedReranker  # NumPy costs --help too much
 
         encoder = RememberedEncoder(self._encoder) if self._encoder else None
-        reranker = RememberedReranker(self._reranker) if self._reranker else None
-        return Retriever(self._index, encoder, reranker, self._config)
+        return Retriever(self._index, encoder, [RememberedReranker(each) for each in self._rerankers], self._config)
 
     def variant(self, **changes: Any) -> Retriever:
         """Return a retriever over the same index and models, loading none, with some settings changed."""
         config = self._config.replace(**changes)
-        return Retriever(self._index, self._encoder, self._reranker if config.rerank else None, config)
+        return Retriever(self._index, self._encoder, self._rerankers if config.rerank else None, config)
 
     def search(self, query: str, limit: int | None = None, where: tuple[Condition, ...] = ()) -> Ranking:
         """Return the best `limit` (default `config.k`) hits; see `search_all`."""
@@ -107,7 +111,7 @@ class Retriever:
     ) -> list[Ranking]:
         """Return the best `limit` (default `config.k`) hits of each query, every stage in one batch.
 
-        Below the reranked `k_init` the first stage's order goes on, on its own scale of scores. The times are
+        Below the depth of a stage the order of the one before goes on, on its own scale of scores. The times are
         each query's share of the batch's.
 
         Parameters
@@ -127,9 +131,9 @@ class Retriever:
         limit = limit or self._config.k
         watch = Stopwatch()
         candidates, snippets = self._candidates(queries, limit, wheres or [()] * len(queries), retracted, watch)
-        if self._reranker and any(candidates):
+        if self._stages and any(candidates):
             with watch.stage("rerank"):
-                candidates = self._rerank(self._reranker, queries, candidates, snippets)
+                candidates = self._rerank(queries, candidates, snippets)
         times = {stage: round(ms / max(1, len(queries)), 3) for stage, ms in watch.ms.items()}
         times["total"] = round(sum(times.values()), 3)
         return [
@@ -146,7 +150,7 @@ class Retriever:
         watch: Stopwatch,
     ) -> tuple[list[list[Scored]], dict[str, Snippet]]:
         """Return the first stage's candidates and their snippets: of `limit` documents, if so many can be found."""
-        wanted = max(limit, self._config.k_init) if self._reranker else limit
+        wanted = max(limit, self._config.k_init) if self._stages else limit
         while True:
             found = self._first_stage(queries, wanted, wheres, watch)
             with watch.stage("fetch"):
@@ -203,40 +207,50 @@ class Retriever:
         return [linear(*sides, self._config.lambda_) for sides in zip(dense_scores, bm25_scores, strict=True)]
 
     def _rerank(
-        self,
-        reranker: Reranker,
-        queries: Sequence[str],
-        candidates: list[list[Scored]],
-        snippets: dict[str, Snippet],
+        self, queries: Sequence[str], candidates: list[list[Scored]], snippets: dict[str, Snippet]
     ) -> list[list[Scored]]:
-        """Order each query's first `k_init` by the reranker's score plus the weighted first-stage score."""
-        tops = [found[: self._config.k_init] for found in candidates]
-        texts = [[snippets[scored.id] for scored in top] for top in tops]
-        step = max(1, CANDIDATES // self._config.k_init)
-        late = [
-            scores
-            for start in range(0, len(queries), step)
-            for scores in reranker.score_all(queries[start : start + step], texts[start : start + step])
-        ]
-        reordered = []
-        for found, top, scores in zip(candidates, tops, late, strict=True):
-            first_stage = self._comparable(top) if top else []
-            summed = [
-                Scored(scored.id, float(score) + self._config.interpolation * first)
-                for scored, score, first in zip(top, scores, first_stage, strict=True)
+        """Order each query's best candidates stage by stage, each adding the weighted score of the one before."""
+        before = None
+        for stage, reranker in self._stages:
+            tops = [found[: stage.depth] for found in candidates]
+            late = _score_in_turns(reranker, stage.depth, queries, tops, snippets)
+            weight = self._config.cross_interpolation if stage.cross else self._config.interpolation
+            candidates = [
+                ranked(
+                    Scored(scored.id, float(score) + weight * earlier)
+                    for scored, score, earlier in zip(top, scores, self._comparable(top, before), strict=True)
+                )
+                + found[len(top) :]
+                for found, top, scores in zip(candidates, tops, late, strict=True)
             ]
-            reordered.append(ranked(summed) + found[len(top) :])
-        return reordered
+            before = stage
+        return candidates
 
-    def _comparable(self, top: list[Scored]) -> list[float]:
-        """Return first-stage scores on the scale of a cosine, so that they can be added to a mean MaxSim."""
+    def _comparable(self, top: list[Scored], before: Stage | None) -> list[float]:
+        """Return the scores of the stage before, None for the first, on the scale of a cosine or mean MaxSim."""
         scores = [scored.score for scored in top]
         config = self._config
+        if before:
+            return min_max(scores) if before.cross else scores
         if config.mode == "bm25":
             return [config.lambda_ * score for score in scores]
         if config.similarity == "dot" or (config.mode == "hybrid" and config.fusion == "rrf"):
             return min_max(scores)
         return scores
+
+
+def _score_in_turns(
+    reranker: Reranker,
+    depth: int,
+    queries: Sequence[str],
+    tops: Sequence[Sequence[Scored]],
+    snippets: Mapping[str, Snippet],
+) -> Iterator[Vectors]:
+    """Yield the scores of each query's candidates, `depth` at most, of so many queries at a time as memory holds."""
+    texts = [[snippets[scored.id] for scored in top] for top in tops]
+    step = max(1, CANDIDATES // depth)
+    for start in range(0, len(queries), step):
+        yield from reranker.score_all(queries[start : start + step], texts[start : start + step])
 
 
 def _check_query(query: str) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -106,8 +103,8 @@ def pooled(tokens: Sequence[Vectors], factor: int) -> list[Vectors]:
 
 def is_late_interaction(files: ModelFiles) -> bool:
     """Return whether a model is a ColBERT checkpoint: Stanford's, PyLate's or sentence-transformers'."""
-    kind = _json(files.path / "config_sentence_transformers.json").get("model_type")
-    stanford = "HF_ColBERT" in (_json(files.path / "config.json").get("architectures") or [])
+    kind = files.settings("config_sentence_transformers.json").get("model_type")
+    stanford = "HF_ColBERT" in (files.settings("config.json").get("architectures") or [])
     return kind in MULTI_VECTOR or stanford
 
 
@@ -119,14 +116,6 @@ def read_long_queries(model: MultiVectorEncoder) -> None:
     expansion = getattr(model[0], "query_expansion", None)
     if expansion and expansion["strategy"] == "fixed":
         model[0].query_expansion = {**expansion, "strategy": "min"}
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}
 
 
 def mean_maxsim(query: Vectors, documents: Sequence[Vectors]) -> Vectors:

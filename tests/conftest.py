@@ -131,6 +131,21 @@ def tiny_encoder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def tiny_cross_encoder(tmp_path_factory, tiny_encoder) -> Path:
+    """A cross-encoder of one output: the tiny BERT with a random head, whose scores are spread."""
+    import torch
+    from sentence_transformers import CrossEncoder
+
+    folder = tmp_path_factory.mktemp("cross-encoder")
+    torch.manual_seed(3)
+    model = CrossEncoder(str(tiny_encoder), num_labels=1, device="cpu")
+    with torch.no_grad():
+        model[0].model.classifier.weight.mul_(100)
+    model.save(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
 def tiny_modernbert(tmp_path_factory) -> Path:
     """A bare tiny random ModernBERT, 48-d, as a transformers directory without pooling."""
     import torch

@@ -16,43 +16,49 @@ ROOT = Path(biorag.__file__).parent
 LAYERS = [
     ["biorag", "biorag.types", "biorag.errors", "biorag.text"],
     [
-        *("biorag.config", "biorag.config_file", "biorag.network", "biorag.retries", "biorag.filters"),
-        *("biorag.files", "biorag.plots"),
+        *("biorag.config", "biorag.config_file", "biorag.stages", "biorag.network", "biorag.retries"),
+        *("biorag.filters", "biorag.files", "biorag.plots"),
     ],
     [
         *("biorag.checkpoints", "biorag.models", "biorag.fusion", "biorag.evidence"),
         *("biorag.prompts", "biorag.corpus", "biorag.demo"),
     ],
     [
-        *("biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker"),
+        *("biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker", "biorag.cross_encoder"),
         *("biorag.generators", "biorag.indexes", "biorag.tokens", "biorag.remembered", "biorag.citations"),
     ],
     ["biorag.pipeline", "biorag.indexing", "biorag.updates", "biorag.negatives", "biorag.train"],
     ["biorag.benchmarks"],
     ["biorag.commands", "biorag.cli", "biorag.__main__"],
 ]
-# One heavy library each, none imports another; both model classes may use the common loader.
+# One heavy library each, none imports another; the model classes may use the common loader.
 APART = [
     "biorag.encoder",
     "biorag.reranker",
+    "biorag.cross_encoder",
     "biorag.generators",
     "biorag.indexes",
     "biorag.loading",
     "biorag.batching",
 ]
-MAY = {(model, common) for model in APART[:2] for common in ("biorag.loading", "biorag.batching")}
+MAY = {(model, common) for model in APART[:3] for common in ("biorag.loading", "biorag.batching")}
 
 TRAINERS = {"biorag.train.loop", "biorag.train.losses", "biorag.train.evaluators", "biorag.train.colbert"}
-STAGES = {"biorag.train.retriever", "biorag.train.reranker", "biorag.train.parity"}
+STAGES = {
+    *("biorag.train.retriever", "biorag.train.reranker", "biorag.train.cross_encoder", "biorag.train.parity"),
+}
 LATENCY = "biorag.benchmarks.latency"
 OWNERS = {
     "torch": {
-        *("biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker", f"{LATENCY}.machine"),
+        *("biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker", "biorag.cross_encoder"),
+        *(f"{LATENCY}.machine", "biorag.train.cross_encoder"),
         *TRAINERS,
     },
     "transformers": {"biorag.loading", "biorag.train.loop"},
-    "sentence_transformers": {"biorag.encoder", "biorag.reranker", f"{LATENCY}.peers", *TRAINERS, *STAGES}
-    - {"biorag.train.loop"},
+    "sentence_transformers": {
+        *("biorag.encoder", "biorag.reranker", "biorag.cross_encoder", f"{LATENCY}.peers"),
+        *((TRAINERS | STAGES) - {"biorag.train.loop"}),
+    },
     "safetensors": {"biorag.train.colbert"},
     "threadpoolctl": {"biorag.reranker"},
     "datasets": {"biorag.train.loop"},

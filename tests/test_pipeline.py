@@ -312,7 +312,7 @@ def test_every_first_stage_probe_carries_the_conditions(reference, settings):
 
 def test_nothing_left_by_a_filter_is_no_error(index, settings):
     reranker = RecordingReranker()
-    ranking = Retriever(index, ENCODER, reranker, settings).search(QUERY, where=parse_filter("year>=3000"))
+    ranking = Retriever(index, ENCODER, [reranker], settings).search(QUERY, where=parse_filter("year>=3000"))
     assert ranking.hits == ()
     assert reranker.asked == []
 
@@ -330,24 +330,84 @@ def test_reranking_orders_the_first_k_init_and_leaves_the_tail(index, reference,
         shared = set(words(QUERY)) & set(words(reference.snippets[id].contents))
         reranked[id] = len(shared) / 3 + weight * score
     same(
-        pairs(Retriever(index, ENCODER, OverlapReranker(), config).search(QUERY)),
+        pairs(Retriever(index, ENCODER, [OverlapReranker()], config).search(QUERY)),
         (top(reranked, k_init) + first[k_init:])[:k],
     )
+
+
+class LengthReranker:
+    """Scores a text by the cosine of its length, as a second opinion."""
+
+    def score_all(self, queries, candidates):
+        return [np.array([math.cos(len(snippet.contents)) for snippet in found]) for found in candidates]
+
+
+CHAIN = {
+    OverlapReranker: lambda text: len(set(words(QUERY)) & set(words(text))) / 3,
+    LengthReranker: lambda text: math.cos(len(text)),
+}
+
+
+def slow_chain(first, stages, score, text_of, weights):
+    """The chain in loops: `first` [(id, score)], `stages` [(kind, cross, depth)]; see Retriever."""
+    ranking, after_cross = list(first), False
+    for kind, cross, depth in stages:
+        head, tail = ranking[:depth], ranking[depth:]
+        low, high = min(score for _, score in head), max(score for _, score in head)
+        new = {}
+        for id, before in head:
+            if after_cross:
+                before = (before - low) / (high - low) if high > low else 0.0
+            new[id] = score[kind](text_of(id)) + weights[cross] * before
+        ranking, after_cross = sorted(new.items(), key=lambda pair: (-pair[1], pair[0])) + tail, cross
+    return ranking
+
+
+@pytest.mark.parametrize(
+    ("chain", "stages"),
+    [
+        ("encoder,cross:x", [(OverlapReranker, False, 20), (LengthReranker, True, 10)]),
+        ("cross:x@6", [(LengthReranker, True, 6)]),
+        (
+            "encoder@12,a@7,cross:x@3",
+            [(OverlapReranker, False, 12), (LengthReranker, False, 7), (LengthReranker, True, 3)],
+        ),
+        (
+            "cross:x@9,cross:y@5,encoder@4",
+            [(LengthReranker, True, 9), (OverlapReranker, True, 5), (OverlapReranker, False, 4)],
+        ),
+    ],
+)
+def test_a_chain_adds_the_weighted_score_of_the_stage_before(index, reference, settings, chain, stages):
+    config = settings.replace(depth=30, k=25, k_init=20, reranker=chain, interpolation=0.5, cross_interpolation=3.0)
+    first = pairs(Retriever(index, ENCODER, None, config).search(QUERY))
+    found = pairs(Retriever(index, ENCODER, [kind() for kind, _, _ in stages], config).search(QUERY))
+    text_of = lambda id: reference.snippets[id].contents  # noqa: E731
+    same(found, slow_chain(first, stages, CHAIN, text_of, {False: 0.5, True: 3.0}))
+
+
+def test_many_queries_are_reranked_in_turns_with_the_scores_of_one_at_a_time(index, settings, monkeypatch):
+    config = settings.replace(reranker="encoder,cross:x")
+    retriever = Retriever(index, ENCODER, [OverlapReranker(), LengthReranker()], config)
+    queries = [QUERY, "fever in the liver", "kidney and heart"]
+    alone = [pairs(retriever.search(query)) for query in queries]
+    monkeypatch.setattr("biorag.pipeline.CANDIDATES", 25)
+    assert [pairs(ranking) for ranking in retriever.search_all(queries)] == alone
 
 
 def test_the_reranker_sees_the_query_and_the_contents_of_k_init_candidates(reference, settings):
     index = MemoryIndex([Snippet("t", "Fever", "heparin", 1)], ENCODER.encode_snippets(["Fever. heparin"]))
     reranker = RecordingReranker()
-    Retriever(index, ENCODER, reranker, settings).search(QUERY)
+    Retriever(index, ENCODER, [reranker], settings).search(QUERY)
     assert reranker.asked == [(QUERY, ["Fever. heparin"])]
 
 
 def test_timings_name_the_stages_and_add_up(index, settings):
-    for reranker, stages in (
+    for rerankers, stages in (
         (None, ["encode", "first_stage", "fetch"]),
-        (OverlapReranker(), ["encode", "first_stage", "fetch", "rerank"]),
+        ([OverlapReranker()], ["encode", "first_stage", "fetch", "rerank"]),
     ):
-        timings = Retriever(index, ENCODER, reranker, settings).search(QUERY).timings_ms
+        timings = Retriever(index, ENCODER, rerankers, settings).search(QUERY).timings_ms
         assert list(timings) == [*stages, "total"]
         assert timings["total"] == pytest.approx(sum(timings[stage] for stage in stages), abs=0.01)
         assert all(value >= 0 for value in timings.values())
@@ -435,7 +495,7 @@ def test_the_options_are_never_seen_by_the_retriever(library, config):
 
     encoder, reranker = RecordingEncoder(dimension=16), RecordingReranker()
     for method in ("generate", "score"):
-        answerer = Answerer(Retriever(library, encoder, reranker, config), ScriptedGenerator(), config)
+        answerer = Answerer(Retriever(library, encoder, [reranker], config), ScriptedGenerator(), config)
         answerer.answer(CHOICE, method=method)
     assert set(encoder.encoded) == {ASKED}
     assert {query for query, _ in reranker.asked} == {ASKED}
@@ -713,7 +773,9 @@ def test_the_hits_are_those_of_the_retriever(answerer, library, plain):
 def test_a_batch_of_queries_gives_what_they_give_one_by_one(index, settings, mode, rerank):
     queries = [QUERY, "fever", "nothing-of-the-kind", "liver heart gene", QUERY]
     wheres = [(), parse_filter("year>=2010"), (), parse_filter("year>=3000"), ()]
-    retriever = Retriever(index, ENCODER, OverlapReranker() if rerank else None, settings.replace(mode=mode, k_init=4))
+    retriever = Retriever(
+        index, ENCODER, [OverlapReranker()] if rerank else None, settings.replace(mode=mode, k_init=4)
+    )
     together = retriever.search_all(queries, 6, wheres)
     assert [ranking.query for ranking in together] == queries
     for ranking, query, where in zip(together, queries, wheres, strict=True):

@@ -70,7 +70,7 @@ def test_a_document_comes_once_by_its_best_block(index, settings, limit, retract
 @pytest.mark.parametrize("mode", ["bm25", "dense", "hybrid"])
 def test_reranking_sees_blocks_and_gives_documents(index, settings, mode):
     config = settings.replace(mode=mode, k_init=30, interpolation=0)
-    ranking = Retriever(index, ENCODER, OverlapReranker(), config).search(QUERY)
+    ranking = Retriever(index, ENCODER, [OverlapReranker()], config).search(QUERY)
     documents = [hit.snippet.id for hit in ranking.hits]
     assert len(documents) == len(set(documents)) == 5
     shares = [OverlapReranker().score(QUERY, [hit.snippet.contents])[0] for hit in ranking.hits]

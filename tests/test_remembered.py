@@ -63,7 +63,7 @@ def retriever(config, snippets):
     store = Store(config)
     index = EdgeIndex(store.folder, store.new_manifest(encoder.identity, 10.0), writable=True)
     index.upsert(snippets, encoder.encode_snippets([snippet.contents for snippet in snippets]))
-    yield Retriever(index, encoder, OverlapReranker(), config)
+    yield Retriever(index, encoder, [OverlapReranker()], config)
     index.close()
 
 
@@ -73,8 +73,8 @@ def retriever(config, snippets):
 )
 def test_a_variant_is_the_retriever_of_the_changed_settings(retriever, config, changes):
     changed = config.replace(**changes)
-    reranker = OverlapReranker() if changed.rerank else None
-    expected = Retriever(retriever._index, HashEncoder(), reranker, changed)
+    rerankers = [OverlapReranker()] if changed.rerank else None
+    expected = Retriever(retriever._index, HashEncoder(), rerankers, changed)
     remembering = retriever.remembering()
     remembering.search_all(QUERIES[:2])
     for found in (retriever.variant(**changes), remembering.variant(**changes)):

@@ -36,6 +36,8 @@ OF_AN_INDEX = (
     "lambda_",
     "rerank",
     "reranker",
+    "interpolation",
+    "cross_interpolation",
     "k_init",
     "where",
     "encoder",
@@ -74,6 +76,8 @@ def retrieval(
     lambda_: options.Lambda = None,
     rerank: options.Rerank = None,
     reranker: options.Reranker = None,
+    interpolation: options.Interpolation = None,
+    cross_interpolation: options.CrossInterpolation = None,
     k_init: options.KInit = None,
     where: options.Where = None,
     encoder: options.Encoder = None,
@@ -268,6 +272,8 @@ def mirage(
     lambda_: options.Lambda = None,
     rerank: options.Rerank = None,
     reranker: options.Reranker = None,
+    interpolation: options.Interpolation = None,
+    cross_interpolation: options.CrossInterpolation = None,
     k_init: options.KInit = None,
     k: options.K = None,
     where: options.Where = None,
@@ -360,6 +366,8 @@ def _identity(config: Config, ready: Opened | None, generator: Generator, how: M
     from biorag.prompts.template import templates_hash
 
     kept = GENERATION_SETTINGS + (RETRIEVAL_SETTINGS if ready else ())
+    if ready and config.rerank and any(stage.cross for stage in config.stages):
+        kept += ("cross_interpolation",)
     settings = config.public()
     return {
         "settings": {key: settings[key] for key in kept},
@@ -368,16 +376,17 @@ def _identity(config: Config, ready: Opened | None, generator: Generator, how: M
         "filter": [asdict(condition) for condition in how["where"]],
         "prompts": templates_hash(config.prompt),
         "generator": {"name": generator.name, "sha256": generator_hash(config.llm)},
-        "reranker": reranker_hash(config) if ready else None,
+        "reranker": rerankers_hash(config) if ready else None,
         "index": ready.manifest.fingerprint() if ready else None,
         "versions": installed_versions(),
     }
 
 
-def reranker_hash(config: Config) -> str | None:
-    """Return the hash of a reranker's own weights; the encoder's token vectors have the index's."""
-    own = config.rerank and config.reranker != ENCODER_TOKENS
-    return find_encoder(config.reranker).sha256 if own else None
+def rerankers_hash(config: Config) -> str | None:
+    """Return the hashes of the rerankers' own weights; the encoder's token vectors have the index's."""
+    stages = config.stages if config.rerank else ()
+    own = [stage.name for stage in stages if stage.cross or stage.name != ENCODER_TOKENS]
+    return ",".join(find_encoder(name).sha256 for name in own) or None
 
 
 def _layout_json(layout: Layout) -> dict[str, Any]:

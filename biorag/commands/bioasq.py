@@ -33,6 +33,8 @@ def bioasq(
     fusion: options.Fusion = None,
     lambda_: options.Lambda = None,
     reranker: options.Reranker = None,
+    interpolation: options.Interpolation = None,
+    cross_interpolation: options.CrossInterpolation = None,
     k_init: options.KInit = None,
     encoder: options.Encoder = None,
     qdrant: options.Qdrant = None,

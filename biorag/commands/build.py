@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -61,7 +61,8 @@ def opened(config: Config) -> Iterator[Opened]:
 
 def needs_encoder(config: Config) -> bool:
     """Return whether searching as configured takes the bi-encoder."""
-    return config.mode != "bm25" or (config.rerank and config.reranker == ENCODER_TOKENS)
+    compared = any(stage.name == ENCODER_TOKENS and not stage.cross for stage in config.stages)
+    return config.mode != "bm25" or (config.rerank and compared)
 
 
 def encoder_files(config: Config, manifest: Manifest | None) -> ModelFiles:
@@ -122,7 +123,7 @@ def token_files(config: Config, manifest: Manifest | None, encoder: ModelFiles) 
     """
     held = manifest.tokens if manifest else None
     if config.store_tokens:
-        asked = _token_model(config.reranker, None, encoder)
+        asked = _token_model(_token_stage(config), None, encoder)
         if manifest and (held is None or (held.sha256, held.pooling) != (asked.sha256, config.token_pooling)):
             kept = f"token vectors of {held.reranker!r}, --token-pooling {held.pooling}" if held else "no token vectors"
             raise MismatchError(
@@ -138,6 +139,23 @@ def token_files(config: Config, manifest: Manifest | None, encoder: ModelFiles) 
             f"{files.sha256[:12]}): index under another --name"
         )
     return files
+
+
+def _token_stage(config: Config) -> str:
+    """Return the name of the first reranker that compares token vectors.
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    """
+    found = next((stage.name for stage in config.stages if not stage.cross), None)
+    if found is None:
+        raise UsageError(
+            f"--store-tokens keeps a reranker's token vectors, and {config.reranker!r} has none: name 'encoder' or a "
+            "ColBERT checkpoint with --reranker"
+        )
+    return found
 
 
 def _token_model(name: str, revision: str | None, encoder: ModelFiles) -> ModelFiles:
@@ -182,22 +200,55 @@ def _token_encoder(files: ModelFiles, encoder: BiEncoder, precision: str) -> Tok
 def _retriever(config: Config, index: Index, manifest: Manifest, files: ModelFiles | None) -> Retriever:
     encoder = load_encoder(files, manifest.similarity, config.precision) if files and needs_encoder(config) else None
     effective = config.replace(similarity=manifest.similarity)
-    return Retriever(index, encoder, load_reranker(config, encoder, index, manifest), effective)
+    return Retriever(index, encoder, load_rerankers(config, encoder, index, manifest), effective)
 
 
-def load_reranker(config: Config, encoder: BiEncoder | None, index: Index, manifest: Manifest) -> Reranker | None:
-    """Return the reranker; over the index's own token vectors where it stores those of the one asked for."""
+def load_rerankers(
+    config: Config,
+    encoder: BiEncoder | None,
+    index: Index,
+    manifest: Manifest,
+    loaded: Mapping[str, TokenEncoder] | None = None,
+) -> list[Reranker]:
+    """Return the rerankers of `config.stages`, none where reranking is off.
+
+    `loaded` are ColBERT checkpoints at hand, by their SHA-256.
+    """
     if not config.rerank:
-        return None
+        return []
+    return [
+        _cross_encoder(stage.name, config.precision)
+        if stage.cross
+        else _late_interaction(stage.name, config.precision, encoder, index, manifest, loaded or {})
+        for stage in config.stages
+    ]
+
+
+def _cross_encoder(name: str, precision: str) -> Reranker:
+    files = find_encoder(name)
+    from biorag.cross_encoder import CrossEncoderReranker
+
+    return CrossEncoderReranker(files, precision)
+
+
+def _late_interaction(
+    name: str,
+    precision: str,
+    encoder: BiEncoder | None,
+    index: Index,
+    manifest: Manifest,
+    loaded: Mapping[str, TokenEncoder],
+) -> Reranker:
+    """Return the reranker; over the index's own token vectors where it stores those of the one asked for."""
     from biorag.reranker import ColBERT, LateInteraction, StoredLateInteraction
 
     tokens: TokenEncoder
-    if config.reranker == ENCODER_TOKENS:
+    if name == ENCODER_TOKENS:
         assert encoder is not None, "the encoder's token vectors need the encoder"
         tokens, sha256 = encoder, encoder.identity.sha256
     else:
-        files = find_encoder(config.reranker)
-        tokens, sha256 = ColBERT(files, config.precision), files.sha256
+        files = find_encoder(name)
+        tokens, sha256 = loaded.get(files.sha256) or ColBERT(files, precision), files.sha256
     if manifest.tokens is None:
         return LateInteraction(tokens)
     if manifest.tokens.sha256 == sha256:
@@ -207,7 +258,7 @@ def load_reranker(config: Config, encoder: BiEncoder | None, index: Index, manif
         "(--reranker %s does not)",
         manifest.name,
         manifest.tokens.reranker,
-        config.reranker,
+        name,
         manifest.tokens.reranker,
     )
     return LateInteraction(tokens)

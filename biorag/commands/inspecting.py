@@ -128,7 +128,7 @@ def models(ctx: typer.Context, as_json: options.Json = False) -> None:
         [(m["name"], m["role"], m["path"]) for m in found],
     )
     show.out.print(
-        "--encoder, --reranker: 'starter', a directory, or a Hugging Face id\n"
+        "--encoder, --reranker: 'starter', a directory, or a Hugging Face id; --reranker cross:ID for a cross-encoder\n"
         "--llm: 'starter', a .gguf path, hf:OWNER/REPO/FILE.gguf, a server's URL, or 'none'"
     )
 

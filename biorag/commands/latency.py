@@ -17,15 +17,14 @@ from biorag.commands.build import (
     SnippetEncoders,
     encoder_files,
     load_generator,
-    load_reranker,
+    load_rerankers,
     opened,
     snippet_encoders,
     token_files,
 )
-from biorag.config import ENCODER_TOKENS, NO_LLM, Config
+from biorag.config import NO_LLM, Config
 from biorag.errors import UsageError
 from biorag.files import disk_bytes
-from biorag.models import find_encoder
 from biorag.network import is_server
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from biorag.benchmarks.latency.stages import Subject
     from biorag.benchmarks.latency.timing import Effort
     from biorag.pipeline import Retriever
-    from biorag.types import Reranker, Snippet
+    from biorag.types import Snippet, TokenEncoder
 
 logger = logging.getLogger(__name__)
 
@@ -186,9 +185,9 @@ def _measured(config: Config, wanted: _Wanted, terms: Terms) -> Report:
         subject = stages.Subject(config, ready.manifest, ready.index, encoders.encoder, encoders, asked_texts)
         facts = {"before_bytes": before, "opened_bytes": memory.resident_bytes()}
         sample = stages.sampled(ready.index, wanted.index_limit, config.seed)
-        reranker = _reranker(config, encoders, ready)
+        rerankers = load_rerankers(config, encoders.encoder, ready.index, ready.manifest, _loaded(encoders))
         effective = config.replace(similarity=ready.manifest.similarity)
-        retriever = Retriever(ready.index, subject.encoder, reranker, effective)
+        retriever = Retriever(ready.index, subject.encoder, rerankers, effective)
         found = _stages(subject, retriever, sample, wanted.batch_sizes, terms.effort)
         facts["peak_bytes"] = memory.peak_bytes()
         asked = Asked(asked_texts, subject.encoder.encode_queries(asked_texts))
@@ -203,14 +202,10 @@ def _measured(config: Config, wanted: _Wanted, terms: Terms) -> Report:
         )
 
 
-def _reranker(config: Config, encoders: SnippetEncoders, ready: Opened) -> Reranker | None:
-    """Return the reranker; a checkpoint whose token vectors the index stores was loaded to index with."""
-    stored, own = encoders.parameters, config.rerank and config.reranker != ENCODER_TOKENS
-    if own and stored and encoders.tokens and find_encoder(config.reranker).sha256 == stored.sha256:
-        from biorag.reranker import StoredLateInteraction
-
-        return StoredLateInteraction(encoders.tokens, ready.index)
-    return load_reranker(config, encoders.encoder, ready.index, ready.manifest)
+def _loaded(encoders: SnippetEncoders) -> dict[str, TokenEncoder]:
+    """Return the model, by its SHA-256, that was loaded because the index stores its token vectors."""
+    tokens, stored = encoders.tokens, encoders.parameters
+    return {stored.sha256: tokens} if tokens and stored else {}
 
 
 def _questions(config: Config, wanted: _Wanted, ready: Opened) -> Sequence[str]:

@@ -42,14 +42,28 @@ Lambda = Annotated[
     option("lambda_", "--lambda", help="λ, the weight of BM25 in the linear fusion.", panel=RETRIEVAL),
 ]
 Rerank = Annotated[
-    bool | None, option("rerank", "--rerank/--no-rerank", help="Late-interaction reranking.", panel=RETRIEVAL)
+    bool | None, option("rerank", "--rerank/--no-rerank", help="Reranking of the candidates.", panel=RETRIEVAL)
 ]
 Reranker = Annotated[
     str | None,
     option(
         "reranker",
         "--reranker",
-        help="'encoder' (the bi-encoder's token vectors) or a ColBERT checkpoint, directory or Hugging Face id.",
+        help="STAGE[,STAGE...], in turn: 'encoder' (the bi-encoder's token vectors), a ColBERT checkpoint or cross:ID "
+        "(a cross-encoder), by directory or Hugging Face id, each with @N to rerank the best N alone.",
+        panel=RETRIEVAL,
+    ),
+]
+Interpolation = Annotated[
+    float | None,
+    option("interpolation", "--interpolation", help="Weight of the first stage beside MaxSim.", panel=RETRIEVAL),
+]
+CrossInterpolation = Annotated[
+    float | None,
+    option(
+        "cross_interpolation",
+        "--cross-interpolation",
+        help="Weight of the score before beside a cross-encoder's log-odds.",
         panel=RETRIEVAL,
     ),
 ]

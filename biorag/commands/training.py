@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from biorag.train.data import Split
     from biorag.train.rows import Fetch
 
-app = typer.Typer(no_args_is_help=True, help="Train the retriever and the reranker on your own pairs.")
+app = typer.Typer(no_args_is_help=True, help="Train the retriever and the rerankers on your own pairs.")
 
 PAIRS = ("questions", "title-abstract")
 DATA, RUN = "Data", "Run"
@@ -210,6 +210,59 @@ def reranker(
 
     with show.progress("Steps", steps_of(len(split.training), config)) as advance:
         manifest = train_reranker(files, split, config, out, facts, advance, negatives, distill)
+    _print(out, manifest, as_json)
+
+
+@app.command("cross-encoder")
+def cross_encoder(
+    ctx: typer.Context,
+    train: Train,
+    out: Out,
+    base: Base = "starter",
+    negatives: Annotated[
+        str, typer.Option(help="Kind of the mined negatives: bm25, random, retriever, citation.", rich_help_panel=DATA)
+    ] = "bm25",
+    name: Name = None,
+    guard: Guards = None,
+    drop_contaminated: Drop = False,
+    max_positives: MaxPositives = None,
+    train_validation: Validation = None,
+    train_hard_negatives: HardNegatives = None,
+    train_epochs: Epochs = None,
+    train_batch_size: Annotated[
+        int | None, options.option("train_batch_size", "--batch-size", help="Pairs of one step.", panel=RUN)
+    ] = None,
+    train_learning_rate: LearningRate = None,
+    train_warmup: Warmup = None,
+    train_max_tokens: Annotated[
+        int | None, options.option("train_max_tokens", "--max-tokens", help="Tokens kept of a pair.", panel=RUN)
+    ] = None,
+    train_gradient_checkpointing: Checkpointing = None,
+    train_evaluations: Evaluations = None,
+    precision: Precision = None,
+    seed: options.Seed = None,
+    as_json: options.Json = False,
+) -> None:
+    """Train a cross-encoder, which --reranker cross:DIR and sentence-transformers load.
+
+    It reads a question and a passage together: slow, so let it rerank few candidates of a stage before.
+
+    Examples:
+
+      biorag train cross-encoder triplets.jsonl --out models/cross-encoder
+
+      biorag train cross-encoder triplets.jsonl --negatives retriever --hard-negatives 4 --out models/cross-encoder
+    """
+    config = options.configured(ctx)
+    files = find_encoder(base)
+    split, facts = _data(config, train, PAIRS[0], name, guard, drop_contaminated, max_positives)
+    from biorag.train.cross_encoder import train_cross_encoder
+    from biorag.train.data import pairs_in
+    from biorag.train.loop import steps_of
+
+    steps = steps_of(pairs_in(split.training, config.train_hard_negatives), config)
+    with show.progress("Steps", steps) as advance:
+        manifest = train_cross_encoder(files, split, config, out, facts, advance, negatives)
     _print(out, manifest, as_json)
 
 

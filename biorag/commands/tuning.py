@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show, sides
-from biorag.commands.bench import RETRIEVAL_SETTINGS, reranker_hash
+from biorag.commands.bench import RETRIEVAL_SETTINGS, rerankers_hash
 from biorag.commands.build import opened
 from biorag.config import DEFAULT_FILE, PREFIX, Config
 from biorag.errors import UsageError, unknown_name
@@ -29,7 +29,7 @@ ALL = "all"
 def tune(
     ctx: typer.Context,
     dataset: Annotated[list[Path], typer.Argument(help="Folders in BEIR layout; of several, the mean counts.")],
-    param: Annotated[str, typer.Option(help="lambda, k_init or interpolation.")],
+    param: Annotated[str, typer.Option(help="lambda, k_init, interpolation or cross_interpolation.")],
     out: Annotated[Path, typer.Option(help="Folder of the curve and the points; an interrupted run resumes.")],
     low: Annotated[float | None, typer.Option("--from", help="Lowest value; else the parameter's own.")] = None,
     high: Annotated[float | None, typer.Option("--to", help="Highest value.")] = None,
@@ -52,6 +52,8 @@ def tune(
     lambda_: options.Lambda = None,
     rerank: options.Rerank = None,
     reranker: options.Reranker = None,
+    interpolation: options.Interpolation = None,
+    cross_interpolation: options.CrossInterpolation = None,
     k_init: options.KInit = None,
     where: options.Where = None,
     encoder: options.Encoder = None,
@@ -175,7 +177,7 @@ def _identity(parameter: Parameter, config: Config, data: Sequence[Dataset]) -> 
     return {
         "parameter": parameter.name,
         "settings": {key: settings[key] for key in RETRIEVAL_SETTINGS if key not in (parameter.name, "k")},
-        "reranker": reranker_hash(config),
+        "reranker": rerankers_hash(config),
         "datasets": {each.name: dataset_hash(each) for each in data},
         "versions": installed_versions(),
     }

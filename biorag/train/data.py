@@ -16,6 +16,7 @@ from biorag.types import TrainingRow
 IN_BATCH = "in-batch"
 # Which passages a query is held against: the other rows' and its own, or its own mined ones alone.
 NEGATIVES = (IN_BATCH, "bm25", "citation", "random", "retriever")
+MINED = NEGATIVES[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,20 @@ def check_negatives(negatives: str, config: Config, distill: bool = False) -> No
         raise unknown_name("--negatives", negatives, NEGATIVES)
     if distill and not config.train_hard_negatives:
         raise UsageError("--distill learns a teacher's scores of negatives: give --hard-negatives 1 or more")
-    if negatives == IN_BATCH:
-        return
+    if negatives != IN_BATCH:
+        check_mined(negatives, config)
+
+
+def check_mined(negatives: str, config: Config) -> None:
+    """Refuse a kind of negatives that is not mined, or settings that do not go with mined ones alone.
+
+    Raises
+    ------
+    UsageError
+        Naming the option.
+    """
+    if negatives not in MINED:
+        raise unknown_name("--negatives", negatives, MINED)
     if not config.train_hard_negatives:
         raise UsageError(f"--negatives {negatives} trains on mined negatives alone: give --hard-negatives 1 or more")
     if config.train_mini_batch_size:
@@ -114,6 +127,22 @@ def columns(rows: Sequence[TrainingRow], count: int, distill: bool = False) -> d
             for row, places in zip(rows, picked, strict=True)
         ]
     return found
+
+
+def labelled_pairs(rows: Sequence[TrainingRow], count: int) -> dict[str, list[Any]]:
+    """Return the columns query, passage and label: 1 for each row's positive, 0 for its first `count` negatives."""
+    pairs = [
+        (row.query, passage, label)
+        for row in rows
+        for passage, label in [(row.positive, 1.0), *((negative, 0.0) for negative in row.negatives[:count])]
+    ]
+    queries, passages, labels = zip(*pairs, strict=True)
+    return {"query": list(queries), "passage": list(passages), "label": list(labels)}
+
+
+def pairs_in(rows: Sequence[TrainingRow], count: int) -> int:
+    """Return the number of labelled pairs that rows give; those without negatives give none."""
+    return sum(1 + len(row.negatives[:count]) for row in rows if row.negatives)
 
 
 def described(rows: Sequence[TrainingRow], used: Sequence[TrainingRow]) -> Mapping[str, int]:

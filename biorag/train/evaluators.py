@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -70,7 +70,12 @@ def retrieval_validation(
     return Validation(inner, precision)
 
 
-def reranking_validation(validation: Sequence[TrainingRow], precision: str, seed: int) -> Validation | None:
+def reranking_validation(
+    validation: Sequence[TrainingRow],
+    precision: str,
+    seed: int,
+    evaluator: Callable[..., BaseEvaluator] = MultiVectorRerankingEvaluator,
+) -> Validation | None:
     """Return the ordering of each held-out question's positives and mined negatives; None without any."""
     samples: dict[str, dict[str, Any]] = {}
     for row in _some_questions(validation, seed):
@@ -84,7 +89,7 @@ def reranking_validation(validation: Sequence[TrainingRow], precision: str, seed
     ]
     if not listed:
         return None
-    return Validation(MultiVectorRerankingEvaluator(listed, at_k=10, batch_size=32, write_csv=False), precision)
+    return Validation(evaluator(listed, at_k=10, batch_size=32, write_csv=False), precision)
 
 
 def _some_questions(rows: Sequence[TrainingRow], seed: int) -> list[TrainingRow]:

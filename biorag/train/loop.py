@@ -117,8 +117,6 @@ def _trainer(job: Job, out: Path, config: Config, resumes: bool) -> Any:
         max_grad_norm=MAX_GRAD_NORM,
         bf16=uses_bf16(config.precision),
         use_cpu=best_device() == "cpu",
-        prompts=_prompts(job),
-        batch_sampler="no_duplicates",  # a question's other positives are no negatives of it
         seed=config.seed,
         data_seed=config.seed,
         logging_steps=logged,
@@ -134,7 +132,8 @@ def _trainer(job: Job, out: Path, config: Config, resumes: bool) -> Any:
         greater_is_better=True if evaluated else None,
         report_to=[],
         disable_tqdm=True,
-        **job.arguments_of_stage,
+        # no_duplicates: a question's other positives are no negatives of it
+        **{"prompts": _prompts(job), "batch_sampler": "no_duplicates", **job.arguments_of_stage},
         **({"gradient_checkpointing": True} if config.train_gradient_checkpointing else {}),
     )
     args._n_gpu = min(args.n_gpu, 1)  # with several GPUs the library would multiply the batch behind our back

@@ -350,7 +350,7 @@ def test_known_vectors_are_given_in_the_order_asked():
 
 
 def test_one_by_one_has_every_stage(subject):
-    retriever = Retriever(subject.index, subject.encoder, OverlapReranker(), subject.config)
+    retriever = Retriever(subject.index, subject.encoder, [OverlapReranker()], subject.config)
     found = stages.one_by_one(retriever, subject.questions, EFFORT)
     assert set(found) == {"encode", "first_stage", "fetch", "rerank", "total"}
     assert found["total"].mean == pytest.approx(sum(found[s].mean for s in found if s != "total"), abs=0.01)

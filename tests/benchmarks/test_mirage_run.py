@@ -57,7 +57,7 @@ def answerer_of(small_index, config):
     settings = config.replace(k=3, k_init=6)
 
     def build(generator, closed_book=False):
-        retriever = None if closed_book else Retriever(small_index, HashEncoder(), OverlapReranker(), settings)
+        retriever = None if closed_book else Retriever(small_index, HashEncoder(), [OverlapReranker()], settings)
         return Answerer(retriever, generator, settings)
 
     return build

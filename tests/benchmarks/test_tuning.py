@@ -68,6 +68,11 @@ def test_a_list_is_read_or_refused(text):
         ("k_init", {"rerank": False}, True),
         ("k_init", {"mode": "bm25"}, False),
         ("interpolation", {"rerank": False}, True),
+        ("interpolation", {"reranker": "cross:m"}, True),
+        ("interpolation", {"reranker": "encoder,cross:m"}, False),
+        ("cross_interpolation", {"reranker": "encoder,cross:m"}, False),
+        ("cross_interpolation", {"reranker": "encoder,cross:m", "rerank": False}, True),
+        ("cross_interpolation", {}, True),
     ],
 )
 def test_what_a_parameter_needs(name, changes, needed):
