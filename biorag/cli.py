@@ -14,7 +14,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from biorag.commands import ablation, answering, bench, indexing, inspecting, latency, mining, show, snapshot, training
+from biorag.commands import (
+    ablation,
+    answering,
+    bench,
+    generating,
+    indexing,
+    inspecting,
+    latency,
+    mining,
+    show,
+    snapshot,
+    training,
+)
 from biorag.errors import BioragError, MissingError, ServiceError
 from biorag.network import restrict
 from biorag.text import showable
@@ -76,6 +88,7 @@ app.add_typer(training.app, name="train")
 bench.app.command("latency")(latency.latency)
 app.add_typer(bench.app, name="bench")
 app.command("mine")(mining.mine)
+app.add_typer(generating.app, name="generate")
 app.command("ablate")(ablation.ablate)
 app.add_typer(snapshot.app, name="snapshot")
 app.command("info")(inspecting.info)
