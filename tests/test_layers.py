@@ -15,7 +15,15 @@ ROOT = Path(biorag.__file__).parent
 # A name covers the module and everything in it. A module imports from its own layer or a lower one.
 LAYERS = [
     ["biorag", "biorag.types", "biorag.errors", "biorag.text"],
-    ["biorag.config", "biorag.network", "biorag.retries", "biorag.filters", "biorag.files", "biorag.plots"],
+    [
+        "biorag.config",
+        "biorag.network",
+        "biorag.retries",
+        "biorag.filters",
+        "biorag.files",
+        "biorag.resumable",
+        "biorag.plots",
+    ],
     [
         *("biorag.checkpoints", "biorag.models", "biorag.fusion", "biorag.evidence"),
         *("biorag.prompts", "biorag.corpus", "biorag.demo"),
@@ -24,7 +32,7 @@ LAYERS = [
         *("biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker"),
         *("biorag.generators", "biorag.indexes", "biorag.tokens"),
     ],
-    ["biorag.pipeline", "biorag.indexing", "biorag.updates", "biorag.negatives", "biorag.train"],
+    ["biorag.pipeline", "biorag.indexing", "biorag.updates", "biorag.negatives", "biorag.train", "biorag.synthesis"],
     ["biorag.benchmarks"],
     ["biorag.commands", "biorag.cli", "biorag.__main__"],
 ]
@@ -38,6 +46,7 @@ APART = [
     "biorag.batching",
 ]
 MAY = {(model, common) for model in APART[:2] for common in ("biorag.loading", "biorag.batching")}
+MAY |= {("biorag.generators", "biorag.loading")}
 
 TRAINERS = {"biorag.train.loop", "biorag.train.losses", "biorag.train.evaluators", "biorag.train.colbert"}
 STAGES = {"biorag.train.retriever", "biorag.train.reranker", "biorag.train.parity"}
@@ -45,6 +54,7 @@ LATENCY = "biorag.benchmarks.latency"
 OWNERS = {
     "torch": {
         *("biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker", f"{LATENCY}.machine"),
+        "biorag.generators.seq2seq",
         *TRAINERS,
     },
     "transformers": {"biorag.loading", "biorag.train.loop"},

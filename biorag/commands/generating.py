@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.build import generator_identity, index_alone, require_generator
+from biorag.commands.build import generator_identity, index_alone, opened, require_generator
+from biorag.commands.mining import MODES
 from biorag.config import Config
-from biorag.errors import UsageError
+from biorag.errors import UsageError, unknown_name
 from biorag.models import find_encoder
 from biorag.network import is_server
 
 if TYPE_CHECKING:
-    from biorag.synthesis.questions import Counts, QuestionFile
+    from biorag.synthesis.questions import Counts
     from biorag.synthesis.writers import Draws, Writer
     from biorag.types import Index, Snippet
 
@@ -123,6 +124,48 @@ def queries(
         show.table("Generated questions", ["", ""], list(report.items()))
 
 
+@app.command("filter")
+def keep_consistent(
+    ctx: typer.Context,
+    rows: Annotated[Path, typer.Argument(help="JSONL of query and positive (.gz too).", metavar="FILE")],
+    out: Annotated[Path, typer.Option("--out", help="JSONL file to write, with the rows that are kept.")],
+    name: options.Name = None,
+    keep_top: Annotated[int, typer.Option(min=1, max=1000, help="Ranks among which the positive must be.")] = 3,
+    mode: Annotated[str | None, typer.Option(help="dense or hybrid.", show_default=MODES[0])] = None,
+    encoder: options.Encoder = None,
+    qdrant: options.Qdrant = None,
+    as_json: options.Json = False,
+) -> None:
+    """Keep the rows whose positive is among the top 3 that the index's encoder retrieves for their query.
+
+    The positive is known by its positive_id, or by its text. Rows stay as they are; those left out are counted: with
+    the positive below these ranks, or absent from the index, or with an empty query.
+
+    Examples:
+
+      biorag generate filter queries.jsonl --name pubmed --out kept.jsonl
+
+      biorag generate filter queries.jsonl --name pubmed --mode hybrid --keep-top 1 --out kept.jsonl --json
+    """
+    from biorag.synthesis import consistency
+
+    started = time.perf_counter()
+    if mode is not None and mode not in MODES:
+        raise unknown_name("--mode", mode, MODES)
+    if out.is_dir() or out.absolute() == rows.absolute():
+        raise UsageError(f"{out} is a folder, or the file that is filtered: name another file to write")
+    config = options.configured(ctx, mode=mode or MODES[0], rerank=False)
+    with opened(config) as ready, show.progress("Filtering", None) as advance:
+        counts = consistency.keep_consistent(rows, out, ready.index, ready.retriever, keep_top, advance)
+    share = round(counts.kept / counts.read, 4) if counts.read else 0.0
+    seconds = round(time.perf_counter() - started, 3)
+    report = {"out": str(out), "keep_top": keep_top, **asdict(counts), "share_kept": share, "seconds": seconds}
+    if as_json:
+        show.print_json(report)
+    else:
+        show.table("Consistency filter", ["", ""], list(report.items()))
+
+
 @contextmanager
 def _snippets(
     config: Config, corpus: Sequence[str], name: str | None
@@ -136,11 +179,12 @@ def _snippets(
         raise UsageError("CORPUS and --name both say where the snippets are: give one of them")
     from biorag.corpus.readers import read_snippets
     from biorag.corpus.sources import find_sources
+    from biorag.train.rows import refuse
 
     with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
         sources = find_sources(corpus, Path(spool) / "standard-input")
         hashes = [source.sha256() for source in sources]
-        yield {"corpus": hashes}, chain.from_iterable(map(read_snippets, sources))
+        yield {"corpus": hashes}, chain.from_iterable(read_snippets(source, refuse) for source in sources)
 
 
 def _stored(index: Index) -> Iterator[Snippet]:
@@ -162,7 +206,7 @@ def _writer(config: Config, model: str | None, template: Path | None, draws: Dra
         prompt = load_template("question", template, needed="documents")
         at_a_time = config.concurrency if is_server(config.llm) else 1
         generator = require_generator(config, at_a_time)
-        wrote = {
+        wrote: dict[str, Any] = {
             "generator": generator_identity(config, generator),
             "prompt": hashlib.sha256(f"{prompt.system}\0{prompt.user}".encode()).hexdigest(),
         }
@@ -184,11 +228,9 @@ def _generated(
     out: Path, identity: dict[str, Any], snippets: Iterator[Snippet], limit: int | None, writer: Writer
 ) -> Counts:
     """Generate what is not generated yet."""
-    from dataclasses import replace
-
     from biorag.synthesis.questions import Counts, QuestionFile, draw, write_drafts
 
-    file: QuestionFile = QuestionFile(out, identity)
+    file = QuestionFile(out, identity)
     if counts := file.finished():
         return counts
     chosen, too_short = draw(snippets, limit, identity["seed"])

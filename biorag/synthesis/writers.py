@@ -46,7 +46,9 @@ class Draws:
 class Writer(Protocol):
     """Writes questions that snippets answer."""
 
-    batch: int  # snippets written of together; the texts may depend on who is in a batch
+    @property
+    def batch(self) -> int:
+        """Return how many snippets are written of together; the texts may depend on what else is in a batch."""
 
     def __call__(self, snippets: Sequence[Snippet]) -> list[list[Generation]]:
         """Return each snippet's questions as the model gave them, `Draws.per_snippet` of each."""
