@@ -62,7 +62,8 @@ def load_seq2seq(files: ModelFiles, precision: str) -> tuple[Any, Any]:
             f"model {files.id!r} cannot be loaded from {files.path} as a sequence-to-sequence model such as "
             f"doc2query-T5: {first_line(error)}"
         ) from error
-    if len(tokenizer) <= len(tokenizer.all_special_tokens) or tokenizer.eos_token_id is None:
+    # Where the tokenizer's files are missing, transformers makes up a vocabulary of special tokens and a space.
+    if len(tokenizer) - len(tokenizer.added_tokens_decoder) <= 1 or tokenizer.eos_token_id is None:
         raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: it has no tokenizer")
     return model.to(device).eval(), tokenizer
 
