@@ -16,13 +16,8 @@ ROOT = Path(biorag.__file__).parent
 LAYERS = [
     ["biorag", "biorag.types", "biorag.errors", "biorag.text"],
     [
-        "biorag.config",
-        "biorag.network",
-        "biorag.retries",
-        "biorag.filters",
-        "biorag.files",
-        "biorag.resumable",
-        "biorag.plots",
+        *("biorag.config", "biorag.network", "biorag.retries", "biorag.filters"),
+        *("biorag.files", "biorag.resumable", "biorag.plots"),
     ],
     [
         *("biorag.checkpoints", "biorag.models", "biorag.fusion", "biorag.evidence"),
