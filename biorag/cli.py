@@ -19,6 +19,7 @@ from biorag.commands import (
     answering,
     bench,
     bioasq,
+    generating,
     graph,
     indexing,
     inspecting,
@@ -91,6 +92,7 @@ bench.app.command("latency")(latency.latency)
 bench.app.command("bioasq")(bioasq.bioasq)
 app.add_typer(bench.app, name="bench")
 app.command("mine")(mining.mine)
+app.add_typer(generating.app, name="generate")
 app.command("ablate")(ablation.ablate)
 app.add_typer(graph.app, name="graph")
 app.command("tune")(tuning.tune)

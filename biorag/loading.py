@@ -1,4 +1,4 @@
-"""Loading sentence-transformers models: from safetensors only, in the precision the hardware likes."""
+"""Loading models: from safetensors only, in the precision the hardware likes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from biorag.errors import MissingError
@@ -42,6 +43,33 @@ def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> 
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: it has no tokenizer")
     return model
+
+
+def load_seq2seq(files: ModelFiles, precision: str) -> tuple[Any, Any]:
+    """Load a sequence-to-sequence model and its tokenizer from local safetensors, never running a model's own code.
+
+    Raises
+    ------
+    MissingError
+        If the files are no such model.
+    """
+    transformers_logging.disable_progress_bar()
+    device = best_device()
+    local = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(files.path), **local)
+        model = AutoModelForSeq2SeqLM.from_pretrained(
+            str(files.path), dtype=_dtype(precision, device), use_safetensors=True, **local
+        )
+    except Exception as error:  # as above
+        raise MissingError(
+            f"model {files.id!r} cannot be loaded from {files.path} as a sequence-to-sequence model such as "
+            f"doc2query-T5: {first_line(error)}"
+        ) from error
+    # Where the tokenizer's files are missing, transformers makes up a vocabulary of special tokens and a space.
+    if len(tokenizer) - len(tokenizer.added_tokens_decoder) <= 1 or tokenizer.eos_token_id is None:
+        raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: it has no tokenizer")
+    return model.to(device).eval(), tokenizer
 
 
 def best_device() -> str:

@@ -212,6 +212,16 @@ class Encoded(NamedTuple):
     tokens: list[Vectors]
 
 
+class Sampling(NamedTuple):
+    """How tokens are drawn: at this temperature with this seed (0 to 2³¹ - 1); at 0 the likeliest is taken."""
+
+    temperature: float = 0.0
+    seed: int = 0
+
+
+GREEDY = Sampling()
+
+
 class Generation(NamedTuple):
     """The raw reply, whether its free text was cut by the token cap, and whether it was kept from before."""
 
@@ -319,6 +329,7 @@ class Generator(Protocol):
         schema: Mapping[str, Any],
         max_tokens: int,
         on_text: Callable[[str], None] | None = None,
+        sampling: Sampling = GREEDY,
     ) -> Generation:
         """Reply with a JSON object of the schema; `on_text` sees the reply so far as it grows."""
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from biorag.types import EncoderIdentity, Generation, Prompt, Reranker, Scores, Snippet, Vectors
+from biorag.types import GREEDY, EncoderIdentity, Generation, Prompt, Reranker, Sampling, Scores, Snippet, Vectors
 
 
 class HashEncoder:
@@ -61,6 +61,7 @@ class ScriptedGenerator:
     name: str = "scripted"
     prompts: list[Prompt] = field(default_factory=list)
     schemas: list[Mapping[str, Any]] = field(default_factory=list)
+    samplings: list[Sampling] = field(default_factory=list)
 
     def count_tokens(self, prompt: Prompt) -> int:
         return len((prompt.system + " " + prompt.user).split())
@@ -71,8 +72,10 @@ class ScriptedGenerator:
         schema: Mapping[str, Any],
         max_tokens: int,
         on_text: Callable[[str], None] | None = None,
+        sampling: Sampling = GREEDY,
     ) -> Generation:
         self.prompts.append(prompt)
+        self.samplings.append(sampling)
         self.schemas.append(schema)
         text = self.replies.pop(0) if self.replies else json.dumps(_first_values(schema))
         if on_text:

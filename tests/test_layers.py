@@ -17,7 +17,7 @@ LAYERS = [
     ["biorag", "biorag.types", "biorag.errors", "biorag.text"],
     [
         *("biorag.config", "biorag.config_file", "biorag.stages", "biorag.network", "biorag.retries"),
-        *("biorag.filters", "biorag.files", "biorag.plots"),
+        *("biorag.filters", "biorag.files", "biorag.resumable", "biorag.plots"),
     ],
     [
         *("biorag.checkpoints", "biorag.models", "biorag.fusion", "biorag.evidence"),
@@ -27,7 +27,7 @@ LAYERS = [
         *("biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker", "biorag.cross_encoder"),
         *("biorag.generators", "biorag.indexes", "biorag.tokens", "biorag.remembered", "biorag.citations"),
     ],
-    ["biorag.pipeline", "biorag.indexing", "biorag.updates", "biorag.negatives", "biorag.train"],
+    ["biorag.pipeline", "biorag.indexing", "biorag.updates", "biorag.negatives", "biorag.train", "biorag.synthesis"],
     ["biorag.benchmarks"],
     ["biorag.commands", "biorag.cli", "biorag.__main__"],
 ]
@@ -42,6 +42,7 @@ APART = [
     "biorag.batching",
 ]
 MAY = {(model, common) for model in APART[:3] for common in ("biorag.loading", "biorag.batching")}
+MAY |= {("biorag.generators", "biorag.loading")}
 
 TRAINERS = {"biorag.train.loop", "biorag.train.losses", "biorag.train.evaluators", "biorag.train.colbert"}
 STAGES = {
@@ -51,7 +52,7 @@ LATENCY = "biorag.benchmarks.latency"
 OWNERS = {
     "torch": {
         *("biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker", "biorag.cross_encoder"),
-        *(f"{LATENCY}.machine", "biorag.train.cross_encoder"),
+        *("biorag.generators.seq2seq", f"{LATENCY}.machine", "biorag.train.cross_encoder"),
         *TRAINERS,
     },
     "transformers": {"biorag.loading", "biorag.train.loop"},

@@ -59,6 +59,24 @@ def opened(config: Config) -> Iterator[Opened]:
         index.close()
 
 
+@contextmanager
+def index_alone(config: Config) -> Iterator[tuple[Manifest, Index]]:
+    """Open the configured index for what it stores, without what searching it takes.
+
+    Raises
+    ------
+    MissingError
+        If it is not there.
+    """
+    store = Store(config)
+    manifest = store.require_manifest()
+    index = store.open(manifest)
+    try:
+        yield manifest, index
+    finally:
+        index.close()
+
+
 def needs_encoder(config: Config) -> bool:
     """Return whether searching as configured takes the bi-encoder."""
     compared = any(stage.name == ENCODER_TOKENS and not stage.cross for stage in config.stages)

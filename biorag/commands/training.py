@@ -310,14 +310,10 @@ def _passages(config: Config, name: str | None) -> Iterator[Fetch | None]:
     if name is None:
         yield None
         return
-    from biorag.indexes.store import Store
+    from biorag.commands.build import index_alone
 
-    store = Store(config)
-    index = store.open(store.require_manifest())
-    try:
+    with index_alone(config) as (_, index):
         yield index.fetch
-    finally:
-        index.close()
 
 
 def _print(out: Path, manifest: Mapping[str, Any], as_json: bool) -> None:

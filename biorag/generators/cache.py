@@ -13,7 +13,7 @@ from typing import Any
 
 from biorag.files import write_text
 from biorag.prompts.parse import parse_reply
-from biorag.types import Generation, Generator, Prompt, Scores
+from biorag.types import GREEDY, Generation, Generator, Prompt, Sampling, Scores
 
 logger = logging.getLogger(__name__)
 
@@ -48,15 +48,16 @@ class CachedGenerator:
         schema: Mapping[str, Any],
         max_tokens: int,
         on_text: Callable[[str], None] | None = None,
+        sampling: Sampling = GREEDY,
     ) -> Generation:
         """Reply with a JSON object of the schema; `on_text` sees a kept reply at once."""
-        entry = self._entry("generate", prompt, schema, max_tokens)
+        entry = self._entry("generate", prompt, schema, max_tokens, sampling)
         match _read(entry):
             case {"text": str(text), "capped": bool(capped)}:
                 if on_text:
                     on_text(text)
                 return Generation(text, capped, cached=True)
-        generation = self._generator.generate(prompt, schema, max_tokens, on_text)
+        generation = self._generator.generate(prompt, schema, max_tokens, on_text, sampling)
         if parse_reply(generation.text).fields:
             _write(entry, {"text": generation.text, "capped": generation.capped})
         return generation

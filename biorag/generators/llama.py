@@ -14,7 +14,7 @@ import numpy as np
 from biorag.checkpoints import gguf
 from biorag.errors import MissingError
 from biorag.prompts.grammar import FREE_TEXT_GRAMMAR, close_text, free_text_opening, rest_grammar
-from biorag.types import Generation, Prompt, Scores
+from biorag.types import GREEDY, Generation, Prompt, Sampling, Scores
 
 # Where it aborts, llama.cpp would start a debugger to print its stack.
 os.environ.setdefault("GGML_NO_BACKTRACE", "1")
@@ -45,7 +45,7 @@ class Tokens(NamedTuple):
 
 
 class LlamaGenerator:
-    """A GGUF model; decoding is greedy, and equal prompts give equal replies.
+    """A GGUF model; equal prompts give equal replies, sampled ones with equal seeds.
 
     What stands before the user's text is evaluated once for all prompts that share it. It is always a batch of
     its own, so a prompt's logits are the same to the last bit whether it had to be evaluated or was there.
@@ -87,14 +87,15 @@ class LlamaGenerator:
         schema: Mapping[str, Any],
         max_tokens: int,
         on_text: Callable[[str], None] | None = None,
+        sampling: Sampling = GREEDY,
     ) -> Generation:
-        """Reply with a JSON object of the schema; its free text is closed after `max_tokens`."""
+        """Reply with a JSON object of the schema; its free text, which alone is sampled, ends after `max_tokens`."""
         opening = free_text_opening(schema)
         prefix, rest = self._tokens(prompt)
         tokens = prefix + rest + self._llama.tokenize(opening.encode(), add_bos=False)
         self._return_to(prefix)
         written, text, capped = b"", opening, True
-        for token in self._decode(tokens, FREE_TEXT_GRAMMAR, max_tokens):
+        for token in self._decode(tokens, FREE_TEXT_GRAMMAR, max_tokens, sampling):
             if token is None:
                 capped = False
                 break
@@ -138,11 +139,14 @@ class LlamaGenerator:
             self._evaluated = prefix
         self._llama.n_tokens = len(prefix)
 
-    def _decode(self, tokens: list[int], grammar: str, limit: int) -> Iterator[int | None]:
+    def _decode(self, tokens: list[int], grammar: str, limit: int, sampling: Sampling = GREEDY) -> Iterator[int | None]:
         """Yield at most `limit` tokens that follow the grammar, and None where it was completed."""
         compiled = llama_cpp.LlamaGrammar.from_string(grammar, verbose=False)
         room = min(limit, self.context_window - len(tokens) - 1)
-        stream = self._llama.generate(list(tokens), temp=0.0, repeat_penalty=REPEAT_PENALTY, grammar=compiled)
+        self._llama.set_seed(sampling.seed)
+        stream = self._llama.generate(
+            list(tokens), temp=sampling.temperature, repeat_penalty=REPEAT_PENALTY, grammar=compiled
+        )
         for count, token in enumerate(stream):
             if llama_cpp.llama_vocab_is_eog(self._vocab, token):
                 yield None

@@ -13,7 +13,7 @@ from biorag.errors import ServiceError, UsageError
 from biorag.network import Server, without_credentials
 from biorag.prompts.grammar import growing_text
 from biorag.retries import Retries, may_pass
-from biorag.types import Generation, Prompt, Scores
+from biorag.types import GREEDY, Generation, Prompt, Sampling, Scores
 
 REFUSED = frozenset({400, 404, 415, 422, 501})
 BYTES_PER_TOKEN = 3.0
@@ -62,13 +62,14 @@ class ServerGenerator:
         schema: Mapping[str, Any],
         max_tokens: int,
         on_text: Callable[[str], None] | None = None,
+        sampling: Sampling = GREEDY,
     ) -> Generation:
         """Reply with a JSON object of the schema.
 
         Where the server cuts the reply at the cap, it is asked once more for the fields after the free text.
         """
         messages = _messages(prompt)
-        text, capped = self._complete(messages, schema, max_tokens)
+        text, capped = self._complete(messages, schema, max_tokens, sampling)
         if capped:
             text = self._finish(messages, text, schema)
         if on_text:
@@ -94,7 +95,9 @@ class ServerGenerator:
             raise ServiceError(f"the server at {self._url} gives no log-probabilities: use --answer generate") from None
         return Scores({choice: found[choice] for choice in choices if choice in found})
 
-    def _complete(self, messages: list[dict[str, str]], schema: Mapping[str, Any], max_tokens: int) -> tuple[str, bool]:
+    def _complete(
+        self, messages: list[dict[str, str]], schema: Mapping[str, Any], max_tokens: int, sampling: Sampling = GREEDY
+    ) -> tuple[str, bool]:
         """Ask under the schema, in the style this server takes: OpenAI's, llama.cpp's, or none."""
         styles = (
             {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema, "strict": True}},
@@ -103,7 +106,9 @@ class ServerGenerator:
         )
         first = self._schema_style
         for style, response_format in enumerate(styles[first:], first):
-            body = {"messages": messages, "max_tokens": max_tokens, "temperature": 0}
+            body = {"messages": messages, "max_tokens": max_tokens, "temperature": sampling.temperature}
+            if sampling.temperature:
+                body["seed"] = sampling.seed
             if response_format:
                 body["response_format"] = response_format
             reply = self._post(body, may_refuse=response_format is not None)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from biorag.errors import BadInputError, MismatchError
-from biorag.files import sha256_of, write_json
+from biorag.resumable import ResumableFile
 from biorag.types import Negative, TrainingRow
 
 
@@ -34,17 +33,8 @@ class Done:
     size: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TripletFile:
-    """A JSONL file of mined rows; `identity` is everything that determines its bytes."""
-
-    path: Path
-    identity: Mapping[str, Any]
-
-    @property
-    def manifest(self) -> Path:
-        """Where the identity is kept, and whether the file is complete."""
-        return self.path.with_name(f"{self.path.name}.manifest.json")
+class TripletFile(ResumableFile):
+    """A JSONL file of mined rows."""
 
     def finished(self) -> Counts | None:
         """Return the counts of a file that is complete; None if there is still something to do.
@@ -54,33 +44,18 @@ class TripletFile:
         MismatchError
             If the file is of other rows or settings, was not mined, or was changed since.
         """
-        if not self.path.exists():
+        held = self.held_counts()
+        if held is None:
             return None
-        if not self.manifest.is_file():
-            raise MismatchError(
-                f"{self.path} is there, but not with the manifest of a mined file: choose another --out"
-            )
         try:
-            held = json.loads(self.manifest.read_bytes())
-            known, complete = dict(held["identity"]), held["complete"]
-            counts = Counts(**held["counts"]) if complete else None
-        except (ValueError, KeyError, TypeError) as error:
+            counts = Counts(**held)
+        except TypeError as error:
             raise MismatchError(f"{self.manifest} is damaged ({error}): choose another --out") from None
-        wanted = json.loads(json.dumps(self.identity))
-        if changed := sorted(key for key in {*known, *wanted} if known.get(key) != wanted.get(key)):
-            raise MismatchError(f"{self.path} was mined with other {', '.join(changed)}: choose another --out")
-        if counts and sha256_of(self.path) != held.get("sha256"):
-            raise MismatchError(f"{self.path} was changed after it was mined: choose another --out, or delete it")
-        return counts and replace(counts, resumed=counts.rows)
-
-    def save(self, complete: bool, **facts: Any) -> None:
-        """Write the manifest."""
-        write_json(self.manifest, {"complete": complete, "identity": dict(self.identity), **facts})
+        return replace(counts, resumed=counts.rows)
 
     def finish(self, counts: Counts) -> None:
         """Mark the file as complete."""
-        kept = {name: value for name, value in asdict(counts).items() if name != "resumed"}
-        self.save(complete=True, counts=kept, sha256=sha256_of(self.path))
+        self.complete({name: value for name, value in asdict(counts).items() if name != "resumed"})
 
     def resume(self, rows: Sequence[TrainingRow]) -> Done:
         """Return how far the file came in mining these rows in this order; rows may have been left out.
@@ -93,13 +68,8 @@ class TripletFile:
             If a whole line is none of the rows that may stand there.
         """
         done = Done()
-        if not self.path.is_file():
-            return done
-        with self.path.open("rb") as stream:
-            for line in stream:
-                if not line.endswith(b"\n"):
-                    break
-                done = self._after(done, line, rows)
+        for line in self.whole_lines():
+            done = self._after(done, line, rows)
         return done
 
     def _after(self, done: Done, line: bytes, rows: Sequence[TrainingRow]) -> Done:

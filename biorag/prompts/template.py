@@ -44,23 +44,23 @@ class Template:
         return Prompt(self.system.format(**values), self.user.format(**values))
 
 
-def load_template(name: str, file: Path | None = None) -> Template:
-    """Return a built-in template by name, or the one in `file`.
+def load_template(name: str, file: Path | None = None, needed: str = "question") -> Template:
+    """Return a built-in template by name, or the one in `file`; its user's turn has the field `needed`.
 
     Raises
     ------
     MissingError
         If the file is not there.
     BadInputError
-        If it lacks a section, or has a field that is none of `FIELDS`.
+        If it lacks a section or the field, or has a field that is none of `FIELDS`.
     """
     if file is None:
         text = (resources.files("biorag.prompts") / f"{name}.txt").read_text(encoding="utf-8")
-        return parse_template(text, name)
+        return parse_template(text, name, needed)
     if not file.is_file():
         raise MissingError(f"prompt template {file} is not there")
     try:
-        return parse_template(file.read_text(encoding="utf-8"), str(file))
+        return parse_template(file.read_text(encoding="utf-8"), str(file), needed)
     except UnicodeDecodeError:
         raise BadInputError(f"prompt template {file} is not UTF-8") from None
 
@@ -71,15 +71,15 @@ def templates_hash(file: Path | None = None) -> str:
     return hashlib.sha256("\0".join(part for t in templates for part in (t.system, t.user)).encode()).hexdigest()
 
 
-def parse_template(text: str, place: str) -> Template:
+def parse_template(text: str, place: str, needed: str = "question") -> Template:
     """Return the template of a file's text; see `load_template` for what is raised."""
     match = _SECTIONS.match(text.replace("\r\n", "\n").lstrip("\ufeff\n"))
     if not match:
         raise BadInputError(f"prompt template {place} must start with a line [system] and have a line [user]")
     template = Template(match["system"].strip(), match["user"].strip())
     _check_fields(template.system, place)
-    if "question" not in _check_fields(template.user, place):
-        raise BadInputError(f"prompt template {place} has no {{question}} in its [user] section")
+    if needed not in _check_fields(template.user, place):
+        raise BadInputError(f"prompt template {place} has no {{{needed}}} in its [user] section")
     return template
 
 

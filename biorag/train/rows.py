@@ -137,7 +137,7 @@ def read_rows(paths: Sequence[Path], fetch: Fetch | None = None) -> tuple[list[T
         elif path.is_file():
             for place, record in read_records(path):
                 try:
-                    kept.add(_row(record))
+                    kept.add(parse_row(record))
                 except ValueError as error:
                     raise BadInputError(f"{place}: {error}; {NEXT_STEP}") from None
         else:
@@ -160,7 +160,7 @@ def read_title_abstract(sources: Sequence[Source]) -> tuple[list[TrainingRow], C
     """
     kept = _Kept()
     for source in sources:
-        for snippet in read_snippets(source, _refuse):
+        for snippet in read_snippets(source, refuse):
             kept.add(TrainingRow(snippet.title, snippet.content, positive_id=snippet.id))
     return kept.result(source.name for source in sources)
 
@@ -243,7 +243,7 @@ def _passages(folder: Path, wanted: Mapping[str, None], fetch: Fetch | None) -> 
     """Return the wanted snippets by id, of the folder's corpus or else of the index; unknown ids are left out."""
     corpus = next((folder / name for name in BEIR_CORPUS if (folder / name).is_file()), None)
     if corpus is not None:
-        found = read_snippets(Source(str(corpus), corpus), _refuse)
+        found = read_snippets(Source(str(corpus), corpus), refuse)
         return {snippet.id: snippet for snippet in found if snippet.id in wanted}
     if fetch is None:
         raise MissingError(
@@ -257,11 +257,12 @@ def _passages(folder: Path, wanted: Mapping[str, None], fetch: Fetch | None) -> 
     return fetched
 
 
-def _refuse(reject: Reject) -> NoReturn:
+def refuse(reject: Reject) -> NoReturn:
+    """Stop at a line of a corpus that is no snippet: what to do where none may be passed over."""
     raise BadInputError(f"{reject.file}, line {reject.line}: {reject.reason}; {NEXT_STEP}")
 
 
-def _row(record: Mapping[str, Any]) -> TrainingRow:
+def parse_row(record: Mapping[str, Any]) -> TrainingRow:
     """Return the row of a line; ValueError with the reason if it is none."""
     query, positive = _required(record, QUERY_KEYS), _required(record, ("positive",))
     negatives = tuple(_negatives(record))

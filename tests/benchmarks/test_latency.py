@@ -359,7 +359,7 @@ def test_one_by_one_has_every_stage(subject):
 class SlowGenerator(ScriptedGenerator):
     """Evaluates 1,000 tokens of a prompt a second, and writes a word every 20 ms."""
 
-    def generate(self, prompt, schema, max_tokens, on_text=None):
+    def generate(self, prompt, schema, max_tokens, on_text=None, sampling=None):
         self.prompts.append(prompt)
         words = ["{answer:", "one", "two", "three", "four,", "citations:", "1}"]
         for count in range(1, len(words) + 1):

@@ -199,7 +199,7 @@ class Interrupted(ScriptedGenerator):
 
     until: int = 10**9
 
-    def generate(self, prompt, schema, max_tokens, on_text=None):
+    def generate(self, prompt, schema, max_tokens, on_text=None, sampling=None):
         if len(self.prompts) == self.until:
             raise KeyboardInterrupt
         letters = schema["properties"]["answer_choice"]["enum"]

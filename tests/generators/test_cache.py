@@ -19,7 +19,7 @@ from biorag.config import Config
 from biorag.generators.cache import CODE, CachedGenerator, code_hash
 from biorag.models import STARTER_GENERATOR
 from biorag.prompts.template import schema_for
-from biorag.types import Generation, Prompt, Question
+from biorag.types import Generation, Prompt, Question, Sampling
 
 PROMPT = Prompt("You are careful.", "Which drug lowers fever?")
 SCHEMA = schema_for(Question("q", "?", {"A": "insulin", "B": "aspirin"}), 2)
@@ -83,6 +83,8 @@ ASKED = {
     "schema": lambda cached: cached.generate(PROMPT, schema_for(Question("q", "?", {"A": "", "C": ""}), 2), 9),
     "order of fields": lambda cached: cached.generate(PROMPT, REORDERED, 9),
     "cap": lambda cached: cached.generate(PROMPT, SCHEMA, 10),
+    "temperature": lambda cached: cached.generate(PROMPT, SCHEMA, 9, sampling=Sampling(0.5)),
+    "seed": lambda cached: cached.generate(PROMPT, SCHEMA, 9, sampling=Sampling(0.5, 1)),
     "method": lambda cached: cached.score(PROMPT, ["A", "B"]),
     "choices": lambda cached: cached.score(PROMPT, ["A", "C"]),
     "fewer choices": lambda cached: cached.score(PROMPT, ["A"]),
@@ -183,7 +185,7 @@ from biorag.types import Generation, Prompt
 
 class Long:
     name, context_window = "long", 100
-    def generate(self, prompt, schema, max_tokens, on_text=None):
+    def generate(self, prompt, schema, max_tokens, on_text=None, sampling=None):
         return Generation('{"answer": "' + prompt.user[-1] * 300_000 + '"}', False)
 
 cached = CachedGenerator(Long(), Path(sys.argv[1]), {})

@@ -16,7 +16,7 @@ from biorag.models import find_gguf
 from biorag.pipeline import ANSWER_MARGIN
 from biorag.prompts.grammar import growing_text
 from biorag.prompts.template import load_template, schema_for
-from biorag.types import Prompt, Question
+from biorag.types import Prompt, Question, Sampling
 
 llama_cpp = pytest.importorskip("llama_cpp")
 from biorag.generators.llama import LlamaGenerator  # noqa: E402
@@ -199,6 +199,14 @@ def test_equal_prompts_get_equal_replies_whatever_came_before(generator):
     assert generator.generate(PROMPT, schema, 20) == first
     assert generator.score(PROMPT, ["A", "B", "C"]) == scores
     assert LlamaGenerator(find_gguf("starter"), WINDOW, threads=1).generate(PROMPT, schema, 20) == first
+
+
+def test_sampled_texts_are_the_seeds(generator):
+    schema = schema_for(OPEN, 0)
+    texts = [generator.generate(PROMPT, schema, 20, sampling=Sampling(1.0, seed)).text for seed in (1, 2, 1)]
+    assert texts[0] == texts[2] != texts[1]
+    greedy = generator.generate(PROMPT, schema, 20)
+    assert generator.generate(PROMPT, schema, 20, sampling=Sampling(0.0, 7)) == greedy
 
 
 # --- what many prompts share is evaluated once ---

@@ -78,7 +78,7 @@ def test_a_damaged_manifest_is_refused(out, text):
 def test_a_finished_file_that_was_changed_is_refused(out):
     finish(out)
     out.path.write_bytes(line(0))
-    with pytest.raises(MismatchError, match="was changed after it was mined"):
+    with pytest.raises(MismatchError, match="was changed after it was made"):
         out.finished()
 
 

@@ -39,7 +39,12 @@ SNIPPETS = [
 ]
 
 
+PROMPTS = (*BUILT_IN, "question")
+
+
 def rendered(name: str) -> Prompt:
+    if name == "question":
+        return load_template(name, needed="documents").render(Question("s2", ""), SNIPPETS[1:])
     return load_template(name).render(OPEN if name == "open" else CHOICE, SNIPPETS)
 
 
@@ -47,13 +52,21 @@ def as_file(prompt: Prompt) -> str:
     return f"[system]\n{prompt.system}\n[user]\n{prompt.user}\n"
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", PROMPTS)
 def test_the_rendered_prompt_is_the_golden_one(name):
     assert as_file(rendered(name)) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
 
 
+def test_a_template_needs_the_field_asked_for(tmp_path):
+    file = tmp_path / "own.txt"
+    file.write_text("[system]\nBe short.\n[user]\nAsk: {question}\n")
+    assert load_template("open", file).user == "Ask: {question}"
+    with pytest.raises(BadInputError, match=r"own\.txt has no \{documents\} in its \[user\] section"):
+        load_template("question", file, needed="documents")
+
+
 def test_there_is_one_golden_file_per_built_in_template():
-    assert {path.stem for path in GOLDEN.glob("*.txt")} == set(BUILT_IN)
+    assert {path.stem for path in GOLDEN.glob("*.txt")} == set(PROMPTS)
 
 
 @pytest.mark.parametrize("name", ["choice", "score", "open"])
@@ -221,5 +234,5 @@ def test_schema_of_an_open_question_cites_the_supplied_documents_only():
 
 
 if __name__ == "__main__":
-    for name in BUILT_IN:
+    for name in PROMPTS:
         (GOLDEN / f"{name}.txt").write_text(as_file(rendered(name)), encoding="utf-8")

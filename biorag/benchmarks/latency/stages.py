@@ -21,6 +21,7 @@ from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Manifest
 from biorag.pipeline import Answerer, Retriever, Stopwatch
 from biorag.types import (
+    GREEDY,
     Encoder,
     EncoderIdentity,
     Generation,
@@ -29,6 +30,7 @@ from biorag.types import (
     OnProgress,
     Prompt,
     Question,
+    Sampling,
     Scores,
     Snippet,
     Vectors,
@@ -234,6 +236,7 @@ class Watched:
         schema: Mapping[str, Any],
         max_tokens: int,
         on_text: Callable[[str], None] | None = None,
+        sampling: Sampling = GREEDY,
     ) -> Generation:
         """Reply, taking the time of every piece."""
         pieces: list[tuple[float, str]] = []
@@ -245,7 +248,7 @@ class Watched:
             if on_text:
                 on_text(text)
 
-        return self._generator.generate(prompt, schema, max_tokens, note)
+        return self._generator.generate(prompt, schema, max_tokens, note, sampling)
 
     def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
         """Score the choices."""

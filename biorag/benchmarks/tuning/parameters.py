@@ -86,13 +86,13 @@ def _reranked(config: Config) -> str:
     return "" if config.rerank else "it acts in reranking alone: leave --no-rerank out"
 
 
-def _late_interaction(config: Config) -> str:
+def _late(config: Config) -> str:
     if fault := _reranked(config):
         return fault
     return "" if any(not stage.cross for stage in config.stages) else "it weighs late interaction: --reranker has none"
 
 
-def _cross_encoder(config: Config) -> str:
+def _cross(config: Config) -> str:
     if fault := _reranked(config):
         return fault
     return "" if any(stage.cross for stage in config.stages) else "it weighs a cross-encoder: give --reranker cross:ID"
@@ -103,9 +103,9 @@ PARAMETERS: Mapping[str, Parameter] = {
     for each in (
         Parameter("lambda", "lambda_", 0.003, 0.3, logarithmic=True, whole=False, needs=_linear_hybrid),
         Parameter("k_init", "k_init", 5, 100, logarithmic=True, whole=True, needs=_reranked),
-        Parameter("interpolation", "interpolation", 0.0, 2.0, logarithmic=False, whole=False, needs=_late_interaction),
+        Parameter("interpolation", "interpolation", 0.0, 2.0, logarithmic=False, whole=False, needs=_late),
         Parameter(
-            "cross_interpolation", "cross_interpolation", 0.0, 16.0, logarithmic=False, whole=False, needs=_cross_encoder
+            "cross_interpolation", "cross_interpolation", 0.0, 16.0, logarithmic=False, whole=False, needs=_cross
         ),
     )
 }

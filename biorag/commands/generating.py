@@ -1,0 +1,239 @@
+"""`biorag generate`: training rows that a model writes, and their filter."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from biorag.commands import options, show
+from biorag.commands.build import generator_identity, index_alone, opened, require_generator
+from biorag.commands.mining import MODES
+from biorag.config import Config
+from biorag.errors import UsageError, unknown_name
+from biorag.models import find_encoder
+from biorag.network import is_server
+
+if TYPE_CHECKING:
+    from biorag.synthesis.questions import Counts
+    from biorag.synthesis.writers import Draws, Writer
+    from biorag.types import Index, Snippet
+
+app = typer.Typer(no_args_is_help=True, help="Generate training rows with a model, and filter them.")
+
+SEQ2SEQ = "seq2seq:"
+LLM_TEMPERATURE, SEQ2SEQ_TEMPERATURE = 0.3, 1.0
+SEQ2SEQ_BATCH = 16
+FETCHED_AT_ONCE = 1000
+ROWS = "Rows"
+
+Out = Annotated[Path, typer.Option("--out", help="JSONL file to write; an interrupted run resumes.")]
+
+
+@app.command()
+def queries(
+    ctx: typer.Context,
+    out: Out,
+    corpus: Annotated[
+        list[str] | None,
+        typer.Argument(help="Files or folders, as 'biorag index' reads them; else --name.", metavar="CORPUS"),
+    ] = None,
+    name: options.Name = None,
+    per_snippet: Annotated[int, typer.Option(min=1, max=100, help="Questions of a snippet.", rich_help_panel=ROWS)] = 1,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Snippets to write of, drawn with the seed.", rich_help_panel=ROWS)
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="seq2seq:ID, a doc2query-T5 by Hugging Face id or directory, in place of --llm.",
+            rich_help_panel=options.GENERATION,
+        ),
+    ] = None,
+    llm: options.Llm = None,
+    llm_model: options.LlmModel = None,
+    template: Annotated[
+        Path | None,
+        typer.Option(
+            "--prompt", help="Prompt template in place of the built-in one.", rich_help_panel=options.GENERATION
+        ),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=2,
+            help="Of sampling; 0 takes the likeliest.",
+            show_default=f"{LLM_TEMPERATURE}, for seq2seq {SEQ2SEQ_TEMPERATURE}",
+            rich_help_panel=options.GENERATION,
+        ),
+    ] = None,
+    question_tokens: Annotated[
+        int,
+        typer.Option("--max-tokens", min=4, max=512, help="Cap on a question.", rich_help_panel=options.GENERATION),
+    ] = 48,
+    cache: options.Cache = None,
+    seed: options.Seed = None,
+    qdrant: options.Qdrant = None,
+    as_json: options.Json = False,
+) -> None:
+    """Generate questions that snippets answer, as rows that 'biorag train' reads: each question with its snippet.
+
+    The snippets are an index's (--name), or a corpus's. Left out and counted are questions of fewer than three words,
+    cut ones, copies of a title or sentence, and those that came before in the file.
+
+    Many questions of a small model are about something else: 'biorag generate filter' keeps those that find their
+    snippet.
+
+    Examples:
+
+      biorag generate queries --name pubmed --limit 2000 --out queries.jsonl
+
+      biorag generate queries pubmed/ --model seq2seq:models/doc2query-t5 --per-snippet 3 --out queries.jsonl --json
+
+      biorag generate queries --name pubmed --llm http://localhost:8080 --prompt question.txt --out queries.jsonl
+    """
+    from biorag.synthesis.writers import Draws
+
+    started = time.perf_counter()
+    if out.is_dir():
+        raise UsageError(f"{out} is a folder: name a file to write")
+    if model is not None and (llm is not None or template is not None):
+        raise UsageError("--model takes the place of --llm and --prompt: leave it out, or them")
+    config = options.configured(ctx)
+    default = LLM_TEMPERATURE if model is None else SEQ2SEQ_TEMPERATURE
+    draws = Draws(per_snippet, question_tokens, default if temperature is None else temperature, config.seed)
+    if per_snippet > 1 and draws.temperature == 0:
+        raise UsageError("--temperature 0 writes the same question every time: give --per-snippet 1")
+    with _snippets(config, corpus or (), name) as (source, snippets):
+        writer, wrote = _writer(config, model, template, draws)
+        identity = {**asdict(draws), "limit": limit, "source": source, **wrote}
+        counts = _generated(out, identity, snippets, limit, writer)
+    report = {"out": str(out), **asdict(counts), "seconds": round(time.perf_counter() - started, 3)}
+    if as_json:
+        show.print_json(report)
+    else:
+        show.table("Generated questions", ["", ""], list(report.items()))
+
+
+@app.command("filter")
+def keep_consistent(
+    ctx: typer.Context,
+    rows: Annotated[Path, typer.Argument(help="JSONL of query and positive (.gz too).", metavar="FILE")],
+    out: Annotated[Path, typer.Option("--out", help="JSONL file to write, with the rows that are kept.")],
+    name: options.Name = None,
+    keep_top: Annotated[int, typer.Option(min=1, max=1000, help="Ranks among which the positive must be.")] = 3,
+    mode: Annotated[str | None, typer.Option(help="dense or hybrid.", show_default=MODES[0])] = None,
+    encoder: options.Encoder = None,
+    qdrant: options.Qdrant = None,
+    as_json: options.Json = False,
+) -> None:
+    """Keep the rows whose positive is among the top 3 that the index's encoder retrieves for their query.
+
+    The positive is known by its positive_id, or by its text. Rows stay as they are; those left out are counted: with
+    the positive below these ranks, or absent from the index, or with an empty query.
+
+    Examples:
+
+      biorag generate filter queries.jsonl --name pubmed --out kept.jsonl
+
+      biorag generate filter queries.jsonl --name pubmed --mode hybrid --keep-top 1 --out kept.jsonl --json
+    """
+    from biorag.synthesis import consistency
+
+    started = time.perf_counter()
+    if mode is not None and mode not in MODES:
+        raise unknown_name("--mode", mode, MODES)
+    if out.is_dir() or out.absolute() == rows.absolute():
+        raise UsageError(f"{out} is a folder, or the file that is filtered: name another file to write")
+    config = options.configured(ctx, mode=mode or MODES[0], rerank=False)
+    with opened(config) as ready, show.progress("Filtering", None) as advance:
+        counts = consistency.keep_consistent(rows, out, ready.index, ready.retriever, keep_top, advance)
+    share = round(counts.kept / counts.read, 4) if counts.read else 0.0
+    seconds = round(time.perf_counter() - started, 3)
+    report = {"out": str(out), "keep_top": keep_top, **asdict(counts), "share_kept": share, "seconds": seconds}
+    if as_json:
+        show.print_json(report)
+    else:
+        show.table("Consistency filter", ["", ""], list(report.items()))
+
+
+@contextmanager
+def _snippets(
+    config: Config, corpus: Sequence[str], name: str | None
+) -> Iterator[tuple[dict[str, Any], Iterator[Snippet]]]:
+    """Return what determines the snippets, and the snippets, of a corpus or else of the index."""
+    if not corpus:
+        with index_alone(config) as (manifest, index):
+            yield {"index": manifest.fingerprint()}, _stored(index)
+        return
+    if name is not None:
+        raise UsageError("CORPUS and --name both say where the snippets are: give one of them")
+    from biorag.corpus.readers import read_snippets
+    from biorag.corpus.sources import find_sources
+    from biorag.train.rows import refuse
+
+    with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
+        sources = find_sources(corpus, Path(spool) / "standard-input")
+        hashes = [source.sha256() for source in sources]
+        yield {"corpus": hashes}, chain.from_iterable(read_snippets(source, refuse) for source in sources)
+
+
+def _stored(index: Index) -> Iterator[Snippet]:
+    """Yield an index's snippets."""
+    left = index.ids()
+    while ids := list(islice(left, FETCHED_AT_ONCE)):
+        found = index.fetch(ids)
+        yield from (found[id] for id in ids if id in found)
+
+
+def _writer(config: Config, model: str | None, template: Path | None, draws: Draws) -> tuple[Writer, dict[str, Any]]:
+    """Load what writes the questions; and return what determines what it writes."""
+    from biorag.indexes.manifest import installed_versions
+    from biorag.synthesis.writers import PromptedWriter, Seq2SeqWriter
+
+    if model is None:
+        from biorag.prompts.template import load_template
+
+        prompt = load_template("question", template, needed="documents")
+        at_a_time = config.concurrency if is_server(config.llm) else 1
+        generator = require_generator(config, at_a_time)
+        wrote: dict[str, Any] = {
+            "generator": generator_identity(config, generator),
+            "prompt": hashlib.sha256(f"{prompt.system}\0{prompt.user}".encode()).hexdigest(),
+        }
+        return PromptedWriter(generator, prompt, draws, at_a_time), wrote
+    if not model.startswith(SEQ2SEQ):
+        raise UsageError(f"--model {model!r} is none of a known kind: write {SEQ2SEQ}ID, or name a generator by --llm")
+    from biorag.generators.seq2seq import Seq2SeqGenerator
+
+    files = find_encoder(model.removeprefix(SEQ2SEQ))
+    wrote = {
+        "generator": {"name": files.id, "sha256": files.sha256, "precision": config.precision},
+        "batch": SEQ2SEQ_BATCH,
+        "versions": installed_versions(),
+    }
+    return Seq2SeqWriter(Seq2SeqGenerator(files, config.precision), draws, SEQ2SEQ_BATCH), wrote
+
+
+def _generated(
+    out: Path, identity: dict[str, Any], snippets: Iterator[Snippet], limit: int | None, writer: Writer
+) -> Counts:
+    """Generate what is not generated yet."""
+    from biorag.synthesis.questions import Counts, QuestionFile, draw, write_drafts
+
+    file = QuestionFile(out, identity)
+    if counts := file.finished():
+        return counts
+    chosen, too_short = draw(snippets, limit, identity["seed"])
+    with show.progress("Writing questions", len(chosen)) as advance:
+        resumed = write_drafts(file.drafts, chosen, writer, advance)
+    return replace(file.write(chosen, Counts(len(chosen), too_short)), resumed=resumed)

@@ -1,0 +1,48 @@
+"""A sequence-to-sequence model that writes queries for passages, such as doc2query-T5."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from biorag.loading import load_seq2seq
+from biorag.models import ModelFiles
+from biorag.types import Generation, Sampling
+
+LONGEST_INPUT = 512  # tokens of a passage, as docTTTTTquery was trained with
+TOP_K = 10  # most likely tokens that one is drawn of (Nogueira & Lin 2019, docTTTTTquery)
+
+
+class Seq2SeqGenerator:
+    """Samples short texts for passages; equal batches with equal seeds give equal texts.
+
+    Raises
+    ------
+    MissingError
+        If the files are no sequence-to-sequence model with a tokenizer.
+    """
+
+    def __init__(self, files: ModelFiles, precision: str) -> None:
+        self._model, self._tokenizer = load_seq2seq(files, precision)
+
+    def sample(self, texts: Sequence[str], count: int, max_tokens: int, sampling: Sampling) -> list[list[Generation]]:
+        """Return `count` texts of at most `max_tokens` tokens for each passage."""
+        features = self._tokenizer(
+            list(texts), padding=True, truncation=True, max_length=LONGEST_INPUT, return_tensors="pt"
+        ).to(self._model.device)
+        drawn = {"do_sample": True, "top_k": TOP_K, "temperature": sampling.temperature}
+        torch.manual_seed(sampling.seed)
+        with torch.inference_mode():
+            written = self._model.generate(
+                input_ids=features["input_ids"],
+                attention_mask=features["attention_mask"],
+                max_new_tokens=max_tokens,
+                num_beams=1,
+                num_return_sequences=count,
+                **(drawn if sampling.temperature else {"do_sample": False}),
+            )
+        ends = (written[:, 1:] == self._tokenizer.eos_token_id).any(dim=1).tolist()
+        lines = self._tokenizer.batch_decode(written, skip_special_tokens=True)
+        drafts = [Generation(text, capped=not end) for text, end in zip(lines, ends, strict=True)]
+        return [drafts[start : start + count] for start in range(0, len(drafts), count)]
