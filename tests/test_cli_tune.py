@@ -133,7 +133,18 @@ def test_the_two_sides_are_the_questions(invoke, place, tmp_path):
     assert 0 < left_out < len(QUESTIONS)
     assert sides["held-out"]["datasets"] == {"asked": left_out}
     assert sides["training"]["datasets"] == {"asked": len(QUESTIONS) - left_out}
-    assert sides["training"]["side"] == "training"
+    assert {name: side["side"] for name, side in sides.items()} == {name: name for name in sides}
+
+
+def test_dropped_questions_are_those_of_the_guard_that_are_not_held_out(invoke, place, tmp_path):
+    """Neither trained nor measured on: free to tune on."""
+    kept = [text for text, _ in QUESTIONS.values() if not is_held_out(text, 0.5, 0)]
+    out = next(text for text, _ in QUESTIONS.values() if is_held_out(text, 0.5, 0))
+    guarded = [{"question": text} for text in (kept[0], out)]
+    (tmp_path / "guard.jsonl").write_text("\n".join(map(json.dumps, guarded)))
+    words = ("--param", "k_init", "--values", "5", "--no-write", "--validation", "0.5", "--guard", "guard.jsonl")
+    found = done(invoke("tune", place / "asked", *words, "--dropped", "--out", "out", "--json"))
+    assert (found["side"], found["datasets"]) == ("dropped", {"asked": 1})
 
 
 @pytest.mark.parametrize(
@@ -147,8 +158,9 @@ def test_the_two_sides_are_the_questions(invoke, place, tmp_path):
         (("--param", "k_init", "--values", "0"), ("k_init=0",)),
         (("--param", "k_init", "--values", "5", "--from", "1"), ("--values",)),
         (("--param", "lambda", "--from", "0"), ("above 0",)),
-        (("--param", "k_init", "--training", "--held-out"), ("--held-out and --training",)),
-        (("--param", "k_init", "--guard", "x.json"), ("--guard", "--training or --held-out")),
+        (("--param", "k_init", "--training", "--held-out"), ("--held-out, --training and --dropped",)),
+        (("--param", "k_init", "--guard", "x.json"), ("--guard", "--training, --held-out or --dropped")),
+        (("--param", "k_init", "--dropped"), ("--dropped", "--guard FILE")),
     ],
 )
 def test_what_does_not_go_together_is_said(invoke, place, words, parts):

@@ -1,4 +1,4 @@
-"""The two sides of the questions that training splits: those it saw, and those it left out."""
+"""The sides of the questions that training splits: those it saw, and those it held out or dropped."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ Training = Annotated[
     bool,
     typer.Option("--training", help="Only the questions that --held-out leaves out: those that training saw."),
 ]
+Dropped = Annotated[
+    bool,
+    typer.Option(
+        "--dropped",
+        help="Only the questions that --guard dropped, without those held out: neither trained nor measured on.",
+    ),
+]
 Guards = Annotated[
     list[Path] | None,
     typer.Option("--guard", help="Questions that training with this --guard dropped are left out too. Repeatable."),
@@ -44,19 +51,24 @@ def training(data: Dataset, config: Config, guards: Sequence[Path]) -> Dataset:
     return _only(data, seen, f"is left for training by --validation {config.train_validation}")
 
 
+def dropped(data: Dataset, config: Config, guards: Sequence[Path]) -> Dataset:
+    """Return the questions that the guard kept from training, without those held out."""
+    return _only(data, _unseen(data, config, guards) - _held_out(data, config), "was dropped by --guard")
+
+
 def _unseen(data: Dataset, config: Config, guards: Sequence[Path]) -> set[str]:
     """Return the ids of the questions that training did not see."""
     from biorag.train.guard import Guard
+
+    matches = Guard(guards).matches(each.text for each in data.questions) if guards else ()
+    texts = {match.query for match in matches}
+    return _held_out(data, config) | {each.id for each in data.questions if each.text in texts}
+
+
+def _held_out(data: Dataset, config: Config) -> set[str]:
     from biorag.train.rows import is_held_out
 
-    dropped = (
-        {match.query for match in Guard(guards).matches(each.text for each in data.questions)} if guards else set()
-    )
-    return {
-        each.id
-        for each in data.questions
-        if each.text in dropped or is_held_out(each.text, config.train_validation, config.seed)
-    }
+    return {each.id for each in data.questions if is_held_out(each.text, config.train_validation, config.seed)}
 
 
 def _only(data: Dataset, ids: set[str], what: str) -> Dataset:

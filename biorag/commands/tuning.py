@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from biorag.corpus.datasets import Dataset
 
 ALL = "all"
+SIDES = {"held-out": sides.held_out, "training": sides.training, "dropped": sides.dropped}
 
 
 def tune(
@@ -44,6 +45,7 @@ def tune(
     ] = True,
     held_out: sides.HeldOut = False,
     training: sides.Training = False,
+    dropped: sides.Dropped = False,
     guard: sides.Guards = None,
     train_validation: sides.Validation = None,
     name: options.Name = None,
@@ -150,22 +152,27 @@ def _datasets(given: Mapping[str, Any], config: Config) -> list[Dataset]:
     from biorag.corpus.datasets import load_dataset
 
     side = _side(given)
-    if given["held_out"] and given["training"]:
-        raise UsageError("--held-out and --training are the two sides of the questions: give one of them")
+    if len(_sides(given)) > 1:
+        raise UsageError("--held-out, --training and --dropped are sides of the questions: give one of them")
     if given["guard"] and side == ALL:
-        raise UsageError("--guard says what training dropped: give --training or --held-out with it")
+        raise UsageError("--guard says what training dropped: give --training, --held-out or --dropped with it")
+    if given["dropped"] and not given["guard"]:
+        raise UsageError("--dropped takes the questions that --guard FILE dropped: give the benchmark")
     data = [load_dataset(folder) for folder in given["dataset"]]
     names = [each.name for each in data]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"two folders are named {twice[0]}, which curves go by: rename one")
     if side == ALL:
         return data
-    choose = sides.training if given["training"] else sides.held_out
-    return [choose(each, config, given["guard"] or ()) for each in data]
+    return [SIDES[side](each, config, given["guard"] or ()) for each in data]
 
 
 def _side(given: Mapping[str, Any]) -> str:
-    return "training" if given["training"] else "held-out" if given["held_out"] else ALL
+    return next(iter(_sides(given)), ALL)
+
+
+def _sides(given: Mapping[str, Any]) -> list[str]:
+    return [side for side in SIDES if given[side.replace("-", "_")]]
 
 
 def _identity(parameter: Parameter, config: Config, data: Sequence[Dataset]) -> dict[str, Any]:
