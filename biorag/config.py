@@ -89,7 +89,7 @@ class Config(BaseModel):
         0.5, ge=0, description="weight of the first-stage score added to the reranker's mean MaxSim"
     )
     cross_interpolation: float = Field(
-        5.0, ge=0, description="weight of the score before it added to a cross-encoder's log-odds"
+        10.0, ge=0, description="weight of the score before it added to a cross-encoder's log-odds"
     )
     k_init: int = Field(20, ge=1, le=DEEPEST, description="candidates reranked", validate_default=True)
     k: int = Field(5, ge=1, le=10_000, description="snippets kept")

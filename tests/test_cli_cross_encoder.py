@@ -124,7 +124,7 @@ def test_mirage_files_belong_to_the_weights_of_every_stage(home, tiny_cross_enco
     found = done(invoke(home, *asked, "--reranker", chain, "--out", tmp_path / "chain"))["manifest"]
     sha256 = hashlib.sha256((tiny_cross_encoder / "model.safetensors").read_bytes()).hexdigest()
     assert found["reranker"] == f"{sha256},{sha256}"
-    assert found["settings"]["cross_interpolation"] == 5.0
+    assert found["settings"]["cross_interpolation"] == 10.0
     plain = done(invoke(home, *asked, "--out", tmp_path / "plain"))["manifest"]
     assert plain["reranker"] is None and "cross_interpolation" not in plain["settings"]
     failed(invoke(home, *asked, "--reranker", chain, "--out", tmp_path / "plain"), 5, "plain")
@@ -162,4 +162,4 @@ def test_a_chain_that_cannot_be_is_one_sentence(home, chain, code, said):
 def test_rows_of_another_kind_are_refused(home, tiny_encoder, tmp_path):
     train = ["train", "cross-encoder", home / "mined.jsonl", "--base", tiny_encoder, "--out", tmp_path / "m"]
     failed(invoke(home, *train, "--negatives", "random"), 3, "negatives mined as bm25")
-    failed(invoke(home, *train, "--negatives", "in-batch"), 2, "bm25, random, retriever")
+    failed(invoke(home, *train, "--negatives", "in-batch"), 2, "bm25, citation, random, retriever")

@@ -220,7 +220,7 @@ def cross_encoder(
     out: Out,
     base: Base = "starter",
     negatives: Annotated[
-        str, typer.Option(help="Kind of the mined negatives: bm25, random, retriever, citation.", rich_help_panel=DATA)
+        str, typer.Option(help="Kind of the mined negatives: bm25, citation, random, retriever.", rich_help_panel=DATA)
     ] = "bm25",
     name: Name = None,
     guard: Guards = None,
