@@ -179,3 +179,10 @@ def test_as_a_program(place, tmp_path):
     assert (
         (tmp_path / "mine.toml").read_text().startswith(f"# mine\nlambda = {found['best']['value']:g} # biorag tune ")
     )
+
+
+def test_points_belong_to_the_weight_of_every_stage(invoke, place, tiny_cross_encoder):
+    chain = ("--reranker", f"encoder,cross:{tiny_cross_encoder}@5", "--no-write", "--out", "out", "--json")
+    words = ("tune", place / "asked", "--param", "k_init", "--values", "5", *chain)
+    done(invoke(*words, "--cross-interpolation", "1"))
+    failed(invoke(*words, "--cross-interpolation", "9"), 5, "points.json", "settings")

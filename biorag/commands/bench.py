@@ -365,12 +365,12 @@ def _identity(config: Config, ready: Opened | None, generator: Generator, how: M
     from biorag.indexes.manifest import installed_versions
     from biorag.prompts.template import templates_hash
 
-    kept = GENERATION_SETTINGS + (RETRIEVAL_SETTINGS if ready else ())
-    if ready and config.rerank and any(stage.cross for stage in config.stages):
-        kept += ("cross_interpolation",)
     settings = config.public()
     return {
-        "settings": {key: settings[key] for key in kept},
+        "settings": {
+            **{key: settings[key] for key in GENERATION_SETTINGS},
+            **(retrieval_settings(config) if ready else {}),
+        },
         "answer": how["method"],
         "exclude_source": how["exclude_source"],
         "filter": [asdict(condition) for condition in how["where"]],
@@ -380,6 +380,13 @@ def _identity(config: Config, ready: Opened | None, generator: Generator, how: M
         "index": ready.manifest.fingerprint() if ready else None,
         "versions": installed_versions(),
     }
+
+
+def retrieval_settings(config: Config) -> dict[str, Any]:
+    """Return the settings that determine a ranking; the weight of a cross-encoder where there is one."""
+    settings = config.public()
+    crossed = config.rerank and any(stage.cross for stage in config.stages)
+    return {key: settings[key] for key in (*RETRIEVAL_SETTINGS, *(["cross_interpolation"] if crossed else []))}
 
 
 def rerankers_hash(config: Config) -> str | None:

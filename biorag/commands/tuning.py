@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show, sides
-from biorag.commands.bench import RETRIEVAL_SETTINGS, rerankers_hash
+from biorag.commands.bench import rerankers_hash, retrieval_settings
 from biorag.commands.build import opened
 from biorag.config import DEFAULT_FILE, PREFIX, Config
 from biorag.errors import UsageError, unknown_name
@@ -173,10 +173,10 @@ def _identity(parameter: Parameter, config: Config, data: Sequence[Dataset]) -> 
     from biorag.benchmarks.tuning.study import dataset_hash
     from biorag.indexes.manifest import installed_versions
 
-    settings = config.public()
+    settings = retrieval_settings(config).items()
     return {
         "parameter": parameter.name,
-        "settings": {key: settings[key] for key in RETRIEVAL_SETTINGS if key not in (parameter.name, "k")},
+        "settings": {key: value for key, value in settings if key not in (parameter.name, "k")},
         "reranker": rerankers_hash(config),
         "datasets": {each.name: dataset_hash(each) for each in data},
         "versions": installed_versions(),
