@@ -189,6 +189,7 @@ def test_files_that_are_missing_or_named_alike(tmp_path):
         written(tmp_path / folder / "8B1_golden.json", {"questions": [record()]})
     with pytest.raises(BadInputError, match="8B1"):
         read_batches([tmp_path / folder / "8B1_golden.json" for folder in "ab"])
+    assert read_golden(written(tmp_path / "_golden.json", {"questions": [record()]})).name == "_golden"
 
 
 json_values = st.recursive(
@@ -314,8 +315,14 @@ def test_coverage_counts_records(index):
     assert indexed_documents(BATCHES[1], index, probe) == {"1005"}
 
 
+def test_coverage_passes_over_what_no_pmid_can_be(index):
+    documents = ["1001", "9" * 40, "0", "PMC12", "²"]
+    batch = Batch("x", [GoldenQuestion("q", "What?", "factoid", documents, [])])
+    assert indexed_documents(batch, index, np.ones(64, np.float32)) == {"1001"}
+
+
 def test_the_report_against_means_by_hand(index, config):
-    retriever = Retriever(index, HashEncoder(), OverlapReranker(), config)
+    retriever = Retriever(index, HashEncoder(), [OverlapReranker()], config)
     done = []
     runs = [answer(name, BATCHES, retriever.variant(**SYSTEMS[name]), False, done.append) for name in SYSTEMS]
     assert sum(done) == 3 * len(SYSTEMS)

@@ -94,7 +94,8 @@ def read_golden(path: Path) -> Batch:
     if len(set(ids)) < len(ids):
         twice = next(id for id in ids if ids.count(id) > 1)
         raise BadInputError(f"{path}: two questions have the id {twice!r}")
-    return Batch(path.name.removesuffix(".gz").removesuffix(".json").removesuffix("_golden"), questions)
+    name = path.name.removesuffix(".gz").removesuffix(".json")
+    return Batch(name.removesuffix("_golden") or name, questions)
 
 
 def _question(path: Path, place: int, record: Any) -> GoldenQuestion:
