@@ -145,8 +145,8 @@ def _check_retrieval(ctx: typer.Context) -> None:
             raise UsageError(f"{path} is a folder: name a file to write")
     if given["dataset"] and given["qrels"]:
         raise UsageError("DATASET and --qrels both give judgements: leave one of them out")
-    if given["guard"] and not given["held_out"]:
-        raise UsageError("--guard adds to --held-out what training dropped: give both")
+    if not given["held_out"]:
+        sides.check_needed(given, "--held-out")
     if given["held_out"] and not given["dataset"]:
         raise UsageError("--held-out goes by the questions' texts, which judgements lack: give the folder of a DATASET")
     if not given["run"]:

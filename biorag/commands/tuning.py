@@ -14,7 +14,7 @@ import typer
 from biorag.commands import options, show, sides
 from biorag.commands.bench import rerankers_hash, retrieval_settings
 from biorag.commands.build import opened
-from biorag.config import DEFAULT_FILE, PREFIX, Config
+from biorag.config import DEFAULT_FILE, PREFIX, Config, load_config
 from biorag.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from biorag.corpus.datasets import Dataset
 
 ALL = "all"
+POINTS = 9
 
 
 def tune(
@@ -33,7 +34,9 @@ def tune(
     out: Annotated[Path, typer.Option(help="Folder of the curve and the points; an interrupted run resumes.")],
     low: Annotated[float | None, typer.Option("--from", help="Lowest value; else the parameter's own.")] = None,
     high: Annotated[float | None, typer.Option("--to", help="Highest value.")] = None,
-    points: Annotated[int, typer.Option(min=2, max=1000, help="Values that are measured.")] = 9,
+    points: Annotated[
+        int | None, typer.Option(min=2, max=1000, help=f"Values that are measured; else {POINTS}.")
+    ] = None,
     values: Annotated[str | None, typer.Option(help="These values, with commas, in place of a range.")] = None,
     method: Annotated[
         str, typer.Option(help="grid, or golden: a golden-section search, for curves with one peak.")
@@ -80,7 +83,7 @@ def tune(
     from biorag.plots import require_matplotlib
 
     config = options.configured(ctx)
-    plan = _plan(ctx.params, config)
+    plan = _plan(ctx.params, config, ctx.obj["config"])
     require_matplotlib()
     data = _datasets(ctx.params, config)
     conditions = options.conditions(where, None)
@@ -112,7 +115,7 @@ def tune(
         _print(plan, report)
 
 
-def _plan(given: Mapping[str, Any], config: Config) -> Plan:
+def _plan(given: Mapping[str, Any], config: Config, file: Path | None) -> Plan:
     """Return which values are to be measured.
 
     Raises
@@ -135,14 +138,18 @@ def _plan(given: Mapping[str, Any], config: Config) -> Plan:
     parameter = PARAMETERS[given["param"]]
     if fault := parameter.needs(config):
         raise UsageError(f"--param {parameter.name} would change nothing: {fault}")
-    if given["values"] and (given["method"] != GRID or given["low"] is not None or given["high"] is not None):
-        raise UsageError("--values names what is measured: leave --from, --to and --method out")
+    ranged = any(given[name] is not None for name in ("low", "high", "points"))
+    if given["values"] and (given["method"] != GRID or ranged):
+        raise UsageError("--values names what is measured: leave --from, --to, --points and --method out")
+    points = given["points"] or POINTS
     parameter = parameter.within(given["low"], given["high"])
-    values = parameter.parse(given["values"]) if given["values"] else parameter.grid(given["points"])
-    for value in values:
-        config.replace(**{parameter.setting: value})  # says what is allowed
+    values = parameter.parse(given["values"]) if given["values"] else parameter.grid(points)
     current = getattr(config, parameter.setting)
-    return Plan(parameter, given["by"], current, tuple(values), given["points"] if given["method"] != GRID else None)
+    for value in (*values, current):
+        config.replace(**{parameter.setting: value})  # says what is allowed
+        if given["write"]:
+            load_config({parameter.setting: value}, file)  # the file may name another chain of rerankers
+    return Plan(parameter, given["by"], current, tuple(values), points if given["method"] != GRID else None)
 
 
 def _datasets(given: Mapping[str, Any], config: Config) -> list[Dataset]:
@@ -152,8 +159,8 @@ def _datasets(given: Mapping[str, Any], config: Config) -> list[Dataset]:
     side = _side(given)
     if given["held_out"] and given["training"]:
         raise UsageError("--held-out and --training are the two sides of the questions: give one of them")
-    if given["guard"] and side == ALL:
-        raise UsageError("--guard says what training dropped: give --training or --held-out with it")
+    if side == ALL:
+        sides.check_needed(given, "--training or --held-out")
     data = [load_dataset(folder) for folder in given["dataset"]]
     names = [each.name for each in data]
     if twice := [name for name in names if names.count(name) > 1]:
@@ -238,7 +245,9 @@ def _print(plan: Plan, report: Mapping[str, Any]) -> None:
         for point in report["points"]
     ]
     show.table(f"{report['measure']}, {report['side']} questions", [report["param"], *names, *several, ""], rows)
-    if best in (report["points"][0]["value"], report["points"][-1]["value"]):
+    if len(rows) > 1 and len({point["mean"] for point in report["points"]}) == 1:
+        show.err.print("note: all values measure the same")
+    elif best in (report["points"][0]["value"], report["points"][-1]["value"]):
         show.err.print("note: the best value is the first or the last one: a wider range may hold a better one")
     if report["written"]:
         show.err.print(f"{report['param']} = {best:g} is written to {report['written']}")
