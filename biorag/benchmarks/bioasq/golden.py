@@ -32,8 +32,8 @@ class Span:
 
     @property
     def size(self) -> int:
-        """The characters of the passage, as the evaluator counts them."""
-        return self.end - self.begin + 1
+        """The characters of the passage, as the evaluator counts them; none where it ends before it begins."""
+        return max(0, self.end - self.begin + 1)
 
     def overlap(self, other: Span) -> int:
         """Return the characters that both have; 0 unless document and sections are the same."""
@@ -124,7 +124,7 @@ def _span(value: Any) -> Span:
 
 
 def _last_part(url: str) -> str:
-    return url.rsplit("/", 1)[-1]
+    return url.rstrip("/").rsplit("/", 1)[-1]
 
 
 def _text(value: Any) -> str:
