@@ -22,9 +22,11 @@ def write_setting(path: Path, name: str, value: float | int, found: str) -> None
     Raises
     ------
     UsageError
-        If the file is no TOML.
+        If the file is no TOML, or nobody may write it: replacing it would pass that over.
     """
     target = path.resolve()  # a link stays one
+    if target.exists() and not target.stat().st_mode & 0o222:
+        raise UsageError(f"configuration file {path} is read-only: allow writing, or leave it as it is (--no-write)")
     try:
         document = tomlkit.parse(target.read_bytes().decode("utf-8") if target.exists() else "")
     except (TOMLKitError, UnicodeDecodeError) as error:

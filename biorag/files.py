@@ -31,11 +31,15 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a new file that takes the place of `path`, durably, if all of it could be written; make its folder."""
+    """Open a new file that takes the place of `path`, durably, if all of it could be written; make its folder.
+
+    Whoever may not read the file before it may not read the new one.
+    """
     make_folder(path.parent)
+    mode = path.stat().st_mode & 0o777 if path.is_file() else 0o666
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
-        with temporary.open("wb") as stream:
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())

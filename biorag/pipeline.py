@@ -151,20 +151,26 @@ class Retriever:
     ) -> tuple[list[list[Scored]], dict[str, Snippet]]:
         """Return the first stage's candidates and their snippets: of `limit` documents, if so many can be found."""
         wanted = max(limit, self._config.k_init) if self._stages else limit
-        while True:
-            found = self._first_stage(queries, wanted, wheres, watch)
+        kept: list[list[Scored]] = [[] for _ in queries]
+        snippets: dict[str, Snippet] = {}
+        lacking = list(range(len(queries)))
+        # Blocks of one document and retracted articles take places that others may have. A query that has enough is
+        # asked no more: what it finds must not depend on those beside it.
+        while lacking:
+            asked = [queries[place] for place in lacking], wanted, [wheres[place] for place in lacking]
+            found = dict(zip(lacking, self._first_stage(*asked, watch), strict=True))
             with watch.stage("fetch"):
-                snippets = self._index.fetch(sorted({scored.id for ranking in found for scored in ranking}))
-            if not retracted:
-                snippets = {id: snippet for id, snippet in snippets.items() if not snippet.retracted}
-            kept = [[scored for scored in ranking if scored.id in snippets] for ranking in found]
-            # Blocks of one document and retracted articles take places that others may have.
-            if all(
-                len(ranking) < wanted or len(_by_document(some, snippets)) >= limit
-                for ranking, some in zip(found, kept, strict=True)
-            ):
-                return kept, snippets
+                fetched = self._index.fetch(sorted({scored.id for ranking in found.values() for scored in ranking}))
+            snippets |= {id: snippet for id, snippet in fetched.items() if retracted or not snippet.retracted}
+            for place, ranking in found.items():
+                kept[place] = [scored for scored in ranking if scored.id in snippets]
+            lacking = [
+                place
+                for place, ranking in found.items()
+                if len(ranking) >= wanted and len(_by_document(kept[place], snippets)) < limit
+            ]
             wanted *= 2
+        return kept, snippets
 
     def _first_stage(
         self, queries: Sequence[str], limit: int, wheres: Sequence[tuple[Condition, ...]], watch: Stopwatch

@@ -41,7 +41,8 @@ def parse_stages(text: str, k_init: int) -> tuple[Stage, ...]:
         if depth > most:
             limit = f"stage {len(stages)} leaves it {most}" if stages else f"k_init is {most}"
             raise ValueError(
-                f"stage {part.strip()!r} cannot rerank {depth} candidates where {limit}: give {most} at most"
+                f"stage {part.strip()!r} cannot rerank {depth} candidates where {limit}: give it {most} at most, or "
+                f"{'the stages before it' if stages else 'k_init'} {depth} or more"
             )
         cross = name.startswith(CROSS)
         if not (name := name.removeprefix(CROSS)):

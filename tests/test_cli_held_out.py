@@ -112,3 +112,8 @@ def test_none_held_out_is_an_error(dataset, run):
 def test_judgements_without_texts_are_refused(dataset, run, fraction):
     arguments = ["--run", run, "--qrels", dataset / "qrels" / "test.tsv", "--held-out", "--validation", fraction]
     failed(invoke(*arguments), 2, "--held-out", "DATASET")
+
+
+@pytest.mark.parametrize("words", [("--validation", 0.5), ("--guard", "x.json")])
+def test_how_training_parted_questions_says_nothing_of_all_of_them(dataset, run, words):
+    failed(invoke(dataset, "--run", run, *words), 2, words[0], "give --held-out with it")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from biorag.benchmarks.latency import growth
 from biorag.cli import app
-from biorag.commands import latency
-from biorag.commands.build import Opened, SnippetEncoders
+from biorag.commands import build, latency
+from biorag.commands.build import SnippetEncoders
 from biorag.indexes.manifest import TokenParameters
 from biorag.models import ModelFiles
 from biorag.reranker import StoredLateInteraction
@@ -132,28 +133,20 @@ def test_a_generator_is_measured_where_one_is_named(home):
 
 
 @pytest.mark.parametrize(
-    ("changes", "weights", "stored", "loaded"),
-    [
-        ({"reranker": "colbert"}, "same", True, False),
-        ({"reranker": "colbert"}, "other", True, True),
-        ({"reranker": "colbert"}, "same", False, True),
-        ({"reranker": "encoder"}, "same", True, True),
-        ({"reranker": "colbert", "rerank": False}, "same", True, True),
-    ],
+    ("weights", "stored", "loaded"), [("same", True, False), ("other", True, True), ("same", False, True)]
 )
-def test_a_reranker_that_was_loaded_to_index_with_is_not_loaded_again(
-    config, monkeypatch, changes, weights, stored, loaded
-):
+def test_a_reranker_that_was_loaded_to_index_with_is_not_loaded_again(config, monkeypatch, weights, stored, loaded):
     index, tokens, anew = object(), object(), object()
-    monkeypatch.setattr(latency, "load_reranker", lambda *_: anew)
-    monkeypatch.setattr(latency, "find_encoder", lambda spec: ModelFiles(spec, "", Path(spec), weights))
+    monkeypatch.setattr(build, "find_encoder", lambda spec: ModelFiles(spec, "", Path(spec), weights))
+    monkeypatch.setattr("biorag.reranker.ColBERT", lambda files, precision: anew)
     parameters = TokenParameters("/models/colbert", "", "same", 8, 1)
     encoders = SnippetEncoders(None, *((tokens, parameters) if stored else (None, None)))
-    found = latency._reranker(config.replace(**changes), encoders, Opened(None, index, None))
-    assert (found is anew) == loaded
-    if not loaded:
-        assert isinstance(found, StoredLateInteraction)
-        assert (found._encoder, found._index) == (tokens, index)
+    manifest = SimpleNamespace(name="small", tokens=encoders.parameters)
+    settings = config.replace(reranker="colbert")
+    (found,) = build.load_rerankers(settings, None, index, manifest, latency._loaded(encoders))
+    assert found._encoder is (anew if loaded else tokens)
+    assert isinstance(found, StoredLateInteraction) == (not loaded)
+    assert build.load_rerankers(settings.replace(rerank=False), None, index, manifest, {}) == []
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,13 @@ def test_dropped_questions_are_those_of_the_guard_that_are_not_held_out(invoke, 
         (("--param", "k_init", "--training", "--held-out"), ("--held-out, --training and --dropped",)),
         (("--param", "k_init", "--guard", "x.json"), ("--guard", "--training, --held-out or --dropped")),
         (("--param", "k_init", "--dropped"), ("--dropped", "--guard FILE")),
+        (("--param", "k_init", "--validation", "0.5"), ("--validation", "--training, --held-out or --dropped")),
+        (("--param", "k_init", "--values", "5", "--points", "3"), ("--values", "leave --from, --to, --points")),
+        (("--param", "k_init", "--reranker", "encoder@7,cross:x"), ("change nothing", "@7: leave that out")),
+        (
+            ("--param", "k_init", "--reranker", "encoder,cross:x@15"),
+            ("k_init=5", "'cross:x@15' cannot rerank 15", "the stages before it 15 or more"),
+        ),
     ],
 )
 def test_what_does_not_go_together_is_said(invoke, place, words, parts):
@@ -191,3 +198,24 @@ def test_as_a_program(place, tmp_path):
     assert (
         (tmp_path / "mine.toml").read_text().startswith(f"# mine\nlambda = {found['best']['value']:g} # biorag tune ")
     )
+
+
+def test_points_belong_to_the_weight_of_every_stage(invoke, place, tiny_cross_encoder):
+    chain = ("--reranker", f"encoder,cross:{tiny_cross_encoder}@5", "--no-write", "--out", "out", "--json")
+    words = ("tune", place / "asked", "--param", "k_init", "--values", "5", *chain)
+    done(invoke(*words, "--cross-interpolation", "1"))
+    failed(invoke(*words, "--cross-interpolation", "9"), 5, "points.json", "settings")
+
+
+def test_no_value_is_tried_that_the_file_cannot_hold(invoke, place, tmp_path):
+    (tmp_path / "biorag.toml").write_text('reranker = "encoder@9"\n')
+    words = ("tune", place / "asked", "--param", "k_init", "--reranker", "encoder", "--values", "5", "--out", "out")
+    failed(invoke(*words), 2, "'encoder@9' cannot rerank 9 candidates where k_init is 5", "k_init 9 or more")
+    assert done(invoke(*words, "--no-write", "--json"))["written"] is None
+
+
+def test_values_that_change_nothing_are_said(invoke, place):
+    words = ("--param", "lambda", "--no-rerank", "--measure", "R@100", "--values", "0.1", "--out", "out", "--no-write")
+    result = invoke("tune", place / "asked", *words)
+    assert result.exit_code == 0, result.output
+    assert "note: all values measure the same" in result.stderr

@@ -66,6 +66,15 @@ def test_what_is_no_toml_is_left_alone(tmp_path, content):
     assert path.read_bytes() == content
 
 
+def test_a_read_only_file_is_left_alone(tmp_path):
+    path = tmp_path / "biorag.toml"
+    path.write_text(MINE)
+    path.chmod(0o444)
+    with pytest.raises(UsageError, match=r"read-only: .*--no-write"):
+        write_setting(path, "k_init", 20, "today")
+    assert path.read_text() == MINE
+
+
 @given(
     st.dictionaries(st.sampled_from(["name", "k", "k_init", "mode"]), st.integers(0, 99), max_size=4),
     st.floats(0, 100, allow_nan=False),

@@ -75,3 +75,11 @@ def test_a_classifier_of_several_labels_is_refused(tmp_path, tiny_encoder):
     CrossEncoder(str(tiny_encoder), num_labels=3, device="cpu").save(str(tmp_path / "nli"))
     with pytest.raises(MissingError, match="3 outputs"):
         CrossEncoderReranker(find_encoder(str(tmp_path / "nli")))
+
+
+def test_a_long_text_is_cut_and_the_short_one_beside_it_stays(tiny_cross_encoder):
+    reranker = CrossEncoderReranker(find_encoder(str(tiny_cross_encoder)), "fp32")
+    question, texts = "heart " * 500, ["liver pain", "liver gene"]
+    longer = scores_of(reranker, question + "blood " * 500, texts)
+    np.testing.assert_allclose(scores_of(reranker, question, texts), longer, atol=1e-5)
+    assert abs(longer[0] - longer[1]) > 1e-6, "the passage is read"

@@ -179,3 +179,15 @@ def test_holes_take_no_bytes_on_disk(tmp_path):
     with (tmp_path / "sparse").open("wb") as stream:
         stream.truncate(50_000_000)
     assert 100_000 <= disk_bytes(tmp_path) < 1_000_000
+
+
+def test_a_private_file_stays_private_at_every_moment(tmp_path, monkeypatch):
+    path = tmp_path / "biorag.toml"
+    path.write_text("qdrant_api_key = 'secret'")
+    path.chmod(0o600)
+    modes = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda handle: modes.append(os.fstat(handle).st_mode) or fsync(handle))
+    write_text(path, "new")
+    assert {stat.S_IMODE(mode) for mode in modes if stat.S_ISREG(mode)} == {0o600}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600

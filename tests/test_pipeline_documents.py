@@ -111,3 +111,17 @@ def test_a_citation_of_a_retracted_article_is_marked(index, settings):
     marks = {citation.id: citation.retracted for citation in answer.citations}
     assert set(marks.values()) == {True, False}
     assert marks == {id: int(id[1:]) % 3 == 0 for id in marks}
+
+
+@pytest.mark.parametrize("fusion", ["linear", "rrf"])
+def test_queries_beside_it_do_not_change_what_a_query_finds(index, settings, fusion):
+    found = Retriever(index, ENCODER, None, settings.replace(mode="hybrid", fusion=fusion, k=4))
+    queries = [" ".join(random.Random(n).choices(WORDS, k=3)) for n in range(12)]
+
+    def hits(rankings):
+        return [[(hit.snippet.id, hit.snippet.content) for hit in ranking.hits] for ranking in rankings]
+
+    alone = hits(found.search(query) for query in queries)
+    index.probes.clear()
+    assert hits(found.search_all(queries)) == alone
+    assert len({probe.limit for probe in index.probes if not probe.among}) > 1, "some need a second search"

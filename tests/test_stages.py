@@ -68,9 +68,12 @@ def test_depths_that_are_left_out(text, k_init, stages):
         ("cross:", "STAGE[,STAGE...]"),
         ("cross:@5", "STAGE[,STAGE...]"),
         ("encoder@0", "'encoder@0' reranks nothing"),
-        ("encoder@21", "'encoder@21' cannot rerank 21 candidates where k_init is 20"),
+        (
+            "encoder@21",
+            "'encoder@21' cannot rerank 21 candidates where k_init is 20: give it 20 at most, or k_init 21 or more",
+        ),
         ("encoder,cross:a@30", "'cross:a@30' cannot rerank 30 candidates where stage 1 leaves it 20"),
-        ("encoder@5,cross:a@6", "stage 1 leaves it 5: give 5 at most"),
+        ("encoder@5,cross:a@6", "stage 1 leaves it 5: give it 5 at most, or the stages before it 6 or more"),
     ],
 )
 def test_a_chain_that_cannot_be_is_refused_with_what_to_write(text, said):

@@ -145,8 +145,8 @@ def _check_retrieval(ctx: typer.Context) -> None:
             raise UsageError(f"{path} is a folder: name a file to write")
     if given["dataset"] and given["qrels"]:
         raise UsageError("DATASET and --qrels both give judgements: leave one of them out")
-    if given["guard"] and not given["held_out"]:
-        raise UsageError("--guard adds to --held-out what training dropped: give both")
+    if not given["held_out"]:
+        sides.check_needed(given, "--held-out")
     if given["held_out"] and not given["dataset"]:
         raise UsageError("--held-out goes by the questions' texts, which judgements lack: give the folder of a DATASET")
     if not given["run"]:
@@ -365,12 +365,12 @@ def _identity(config: Config, ready: Opened | None, generator: Generator, how: M
     from biorag.indexes.manifest import installed_versions
     from biorag.prompts.template import templates_hash
 
-    kept = GENERATION_SETTINGS + (RETRIEVAL_SETTINGS if ready else ())
-    if ready and config.rerank and any(stage.cross for stage in config.stages):
-        kept += ("cross_interpolation",)
     settings = config.public()
     return {
-        "settings": {key: settings[key] for key in kept},
+        "settings": {
+            **{key: settings[key] for key in GENERATION_SETTINGS},
+            **(retrieval_settings(config) if ready else {}),
+        },
         "answer": how["method"],
         "exclude_source": how["exclude_source"],
         "filter": [asdict(condition) for condition in how["where"]],
@@ -380,6 +380,13 @@ def _identity(config: Config, ready: Opened | None, generator: Generator, how: M
         "index": ready.manifest.fingerprint() if ready else None,
         "versions": installed_versions(),
     }
+
+
+def retrieval_settings(config: Config) -> dict[str, Any]:
+    """Return the settings that determine a ranking; the weight of a cross-encoder where there is one."""
+    settings = config.public()
+    crossed = config.rerank and any(stage.cross for stage in config.stages)
+    return {key: settings[key] for key in (*RETRIEVAL_SETTINGS, *(["cross_interpolation"] if crossed else []))}
 
 
 def rerankers_hash(config: Config) -> str | None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from biorag.commands import options
 from biorag.config import Config
-from biorag.errors import BadInputError
+from biorag.errors import BadInputError, UsageError
 
 if TYPE_CHECKING:
     from biorag.corpus.datasets import Dataset
@@ -38,6 +38,13 @@ Guards = Annotated[
 Validation = Annotated[
     float | None, options.option("train_validation", "--validation", help="Share of questions held out.")
 ]
+
+
+def check_needed(given: Mapping[str, Any], needed: str) -> None:
+    """Refuse options that say how training parted the questions, where no side of them is asked for by `needed`."""
+    for name, flag in (("guard", "--guard"), ("train_validation", "--validation")):
+        if given[name] not in (None, [], ()):
+            raise UsageError(f"{flag} says what training left out: give {needed} with it")
 
 
 def held_out(data: Dataset, config: Config, guards: Sequence[Path]) -> Dataset:

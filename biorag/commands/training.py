@@ -1,4 +1,4 @@
-"""`biorag train`: the two stages on one's own pairs."""
+"""`biorag train`: the retriever and the rerankers on one's own pairs."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show, sides
-from biorag.commands.bench import RETRIEVAL_SETTINGS, rerankers_hash
+from biorag.commands.bench import rerankers_hash, retrieval_settings
 from biorag.commands.build import opened
-from biorag.config import DEFAULT_FILE, PREFIX, Config
+from biorag.config import DEFAULT_FILE, PREFIX, Config, load_config
 from biorag.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from biorag.corpus.datasets import Dataset
 
 ALL = "all"
+POINTS = 9
 SIDES = {"held-out": sides.held_out, "training": sides.training, "dropped": sides.dropped}
 
 
@@ -34,7 +35,9 @@ def tune(
     out: Annotated[Path, typer.Option(help="Folder of the curve and the points; an interrupted run resumes.")],
     low: Annotated[float | None, typer.Option("--from", help="Lowest value; else the parameter's own.")] = None,
     high: Annotated[float | None, typer.Option("--to", help="Highest value.")] = None,
-    points: Annotated[int, typer.Option(min=2, max=1000, help="Values that are measured.")] = 9,
+    points: Annotated[
+        int | None, typer.Option(min=2, max=1000, help=f"Values that are measured; else {POINTS}.")
+    ] = None,
     values: Annotated[str | None, typer.Option(help="These values, with commas, in place of a range.")] = None,
     method: Annotated[
         str, typer.Option(help="grid, or golden: a golden-section search, for curves with one peak.")
@@ -82,7 +85,7 @@ def tune(
     from biorag.plots import require_matplotlib
 
     config = options.configured(ctx)
-    plan = _plan(ctx.params, config)
+    plan = _plan(ctx.params, config, ctx.obj["config"])
     require_matplotlib()
     data = _datasets(ctx.params, config)
     conditions = options.conditions(where, None)
@@ -114,7 +117,7 @@ def tune(
         _print(plan, report)
 
 
-def _plan(given: Mapping[str, Any], config: Config) -> Plan:
+def _plan(given: Mapping[str, Any], config: Config, file: Path | None) -> Plan:
     """Return which values are to be measured.
 
     Raises
@@ -137,14 +140,18 @@ def _plan(given: Mapping[str, Any], config: Config) -> Plan:
     parameter = PARAMETERS[given["param"]]
     if fault := parameter.needs(config):
         raise UsageError(f"--param {parameter.name} would change nothing: {fault}")
-    if given["values"] and (given["method"] != GRID or given["low"] is not None or given["high"] is not None):
-        raise UsageError("--values names what is measured: leave --from, --to and --method out")
+    ranged = any(given[name] is not None for name in ("low", "high", "points"))
+    if given["values"] and (given["method"] != GRID or ranged):
+        raise UsageError("--values names what is measured: leave --from, --to, --points and --method out")
+    points = given["points"] or POINTS
     parameter = parameter.within(given["low"], given["high"])
-    values = parameter.parse(given["values"]) if given["values"] else parameter.grid(given["points"])
-    for value in values:
-        config.replace(**{parameter.setting: value})  # says what is allowed
+    values = parameter.parse(given["values"]) if given["values"] else parameter.grid(points)
     current = getattr(config, parameter.setting)
-    return Plan(parameter, given["by"], current, tuple(values), given["points"] if given["method"] != GRID else None)
+    for value in (*values, current):
+        config.replace(**{parameter.setting: value})  # says what is allowed
+        if given["write"]:
+            load_config({parameter.setting: value}, file)  # the file may name another chain of rerankers
+    return Plan(parameter, given["by"], current, tuple(values), points if given["method"] != GRID else None)
 
 
 def _datasets(given: Mapping[str, Any], config: Config) -> list[Dataset]:
@@ -154,8 +161,8 @@ def _datasets(given: Mapping[str, Any], config: Config) -> list[Dataset]:
     side = _side(given)
     if len(_sides(given)) > 1:
         raise UsageError("--held-out, --training and --dropped are sides of the questions: give one of them")
-    if given["guard"] and side == ALL:
-        raise UsageError("--guard says what training dropped: give --training, --held-out or --dropped with it")
+    if side == ALL:
+        sides.check_needed(given, "--training, --held-out or --dropped")
     if given["dropped"] and not given["guard"]:
         raise UsageError("--dropped takes the questions that --guard FILE dropped: give the benchmark")
     data = [load_dataset(folder) for folder in given["dataset"]]
@@ -180,10 +187,10 @@ def _identity(parameter: Parameter, config: Config, data: Sequence[Dataset]) -> 
     from biorag.benchmarks.tuning.study import dataset_hash
     from biorag.indexes.manifest import installed_versions
 
-    settings = config.public()
+    settings = retrieval_settings(config).items()
     return {
         "parameter": parameter.name,
-        "settings": {key: settings[key] for key in RETRIEVAL_SETTINGS if key not in (parameter.name, "k")},
+        "settings": {key: value for key, value in settings if key not in (parameter.name, "k")},
         "reranker": rerankers_hash(config),
         "datasets": {each.name: dataset_hash(each) for each in data},
         "versions": installed_versions(),
@@ -245,7 +252,9 @@ def _print(plan: Plan, report: Mapping[str, Any]) -> None:
         for point in report["points"]
     ]
     show.table(f"{report['measure']}, {report['side']} questions", [report["param"], *names, *several, ""], rows)
-    if best in (report["points"][0]["value"], report["points"][-1]["value"]):
+    if len(rows) > 1 and len({point["mean"] for point in report["points"]}) == 1:
+        show.err.print("note: all values measure the same")
+    elif best in (report["points"][0]["value"], report["points"][-1]["value"]):
         show.err.print("note: the best value is the first or the last one: a wider range may hold a better one")
     if report["written"]:
         show.err.print(f"{report['param']} = {best:g} is written to {report['written']}")

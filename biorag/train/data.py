@@ -72,7 +72,9 @@ def check_mined(negatives: str, config: Config) -> None:
     if not config.train_hard_negatives:
         raise UsageError(f"--negatives {negatives} trains on mined negatives alone: give --hard-negatives 1 or more")
     if config.train_mini_batch_size:
-        raise UsageError("--mini-batch-size caches the gradients of in-batch negatives: leave it out here")
+        raise UsageError(
+            "--mini-batch-size (train_mini_batch_size) caches the gradients of in-batch negatives: leave it out here"
+        )
 
 
 def usable(rows: Sequence[TrainingRow], negatives: str, count: int) -> list[TrainingRow]:

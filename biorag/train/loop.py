@@ -215,8 +215,8 @@ def _device_errors(config: Config) -> Iterator[None]:
         if not full:
             raise
         raise ServiceError(
-            f"memory ran out with --batch-size {config.train_batch_size}: lower it, set --mini-batch-size "
-            "(the same batch with less memory), --gradient-checkpointing, or lower --max-tokens"
+            f"memory ran out with --batch-size {config.train_batch_size}: lower it, set --gradient-checkpointing, "
+            "lower --max-tokens, or with in-batch negatives set --mini-batch-size (the same batch with less memory)"
         ) from error
 
 

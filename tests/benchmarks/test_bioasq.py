@@ -181,6 +181,19 @@ def test_what_is_no_golden_file_is_said(tmp_path, content, parts):
     assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)
 
 
+def test_a_document_is_the_last_part_of_its_url(tmp_path):
+    urls = ["http://www.ncbi.nlm.nih.gov/pubmed/1", "https://pubmed.ncbi.nlm.nih.gov/2/", "3"]
+    (question,) = read_golden(written(tmp_path / "g.json", {"questions": [record(documents=urls)]})).questions
+    assert question.documents == ["1", "2", "3"]
+
+
+def test_a_snippet_that_ends_before_it_begins_has_no_characters():
+    damaged, whole = (Span("1", ("abstract", "abstract"), begin, 9) for begin in (30, 0))
+    found = score_snippets([damaged, whole], [whole])
+    assert (found.precision, found.recall) == (1.0, 1.0)
+    assert score_snippets([whole], [damaged]).precision == 0.0
+
+
 def test_files_that_are_missing_or_named_alike(tmp_path):
     with pytest.raises(MissingError, match="nothing"):
         read_golden(tmp_path / "nothing.json")
@@ -189,6 +202,7 @@ def test_files_that_are_missing_or_named_alike(tmp_path):
         written(tmp_path / folder / "8B1_golden.json", {"questions": [record()]})
     with pytest.raises(BadInputError, match="8B1"):
         read_batches([tmp_path / folder / "8B1_golden.json" for folder in "ab"])
+    assert read_golden(written(tmp_path / "_golden.json", {"questions": [record()]})).name == "_golden"
 
 
 json_values = st.recursive(
@@ -314,8 +328,14 @@ def test_coverage_counts_records(index):
     assert indexed_documents(BATCHES[1], index, probe) == {"1005"}
 
 
+def test_coverage_passes_over_what_no_pmid_can_be(index):
+    documents = ["1001", "9" * 40, "0", "PMC12", "²"]
+    batch = Batch("x", [GoldenQuestion("q", "What?", "factoid", documents, [])])
+    assert indexed_documents(batch, index, np.ones(64, np.float32)) == {"1001"}
+
+
 def test_the_report_against_means_by_hand(index, config):
-    retriever = Retriever(index, HashEncoder(), OverlapReranker(), config)
+    retriever = Retriever(index, HashEncoder(), [OverlapReranker()], config)
     done = []
     runs = [answer(name, BATCHES, retriever.variant(**SYSTEMS[name]), False, done.append) for name in SYSTEMS]
     assert sum(done) == 3 * len(SYSTEMS)

@@ -117,6 +117,14 @@ def test_a_models_name_is_one_folder(name, folder):
     )
 
 
+def test_a_chain_of_long_paths_is_a_folder_that_can_be_made(tmp_path):
+    chains = [f"hybrid+encoder,cross:/{'models/' * 50}{name}" for name in "ab"]
+    folders = [Layout(tmp_path, "scripted", 5, "pubmed", chain).folder("mmlu") for chain in chains]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    assert folders[0] != folders[1]
+
+
 def test_a_result_file_is_a_list_of_one_reply(tmp_path):
     path = tmp_path / "new" / "test_q.json"
     write_result(path, 'β "quoted" \n')

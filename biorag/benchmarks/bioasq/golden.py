@@ -32,8 +32,8 @@ class Span:
 
     @property
     def size(self) -> int:
-        """The characters of the passage, as the evaluator counts them."""
-        return self.end - self.begin + 1
+        """The characters of the passage, as the evaluator counts them; none where it ends before it begins."""
+        return max(0, self.end - self.begin + 1)
 
     def overlap(self, other: Span) -> int:
         """Return the characters that both have; 0 unless document and sections are the same."""
@@ -94,7 +94,8 @@ def read_golden(path: Path) -> Batch:
     if len(set(ids)) < len(ids):
         twice = next(id for id in ids if ids.count(id) > 1)
         raise BadInputError(f"{path}: two questions have the id {twice!r}")
-    return Batch(path.name.removesuffix(".gz").removesuffix(".json").removesuffix("_golden"), questions)
+    name = path.name.removesuffix(".gz").removesuffix(".json")
+    return Batch(name.removesuffix("_golden") or name, questions)
 
 
 def _question(path: Path, place: int, record: Any) -> GoldenQuestion:
@@ -123,7 +124,7 @@ def _span(value: Any) -> Span:
 
 
 def _last_part(url: str) -> str:
-    return url.rsplit("/", 1)[-1]
+    return url.rstrip("/").rsplit("/", 1)[-1]
 
 
 def _text(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -24,6 +25,7 @@ SYSTEMS: Mapping[str, Mapping[str, Any]] = {
     "hybrid": {"mode": "hybrid", "rerank": False},
     "hybrid+rerank": {"mode": "hybrid", "rerank": True},
 }
+PMID = re.compile(r"[0-9]{1,18}")  # what an index can hold as one
 TITLES = {"bm25": "BM25", "dense": "dual encoder", "hybrid": "hybrid", "hybrid+rerank": "hybrid + rerank"}
 COMPARED = (("hybrid", "bm25"), ("hybrid", "dense"), ("hybrid+rerank", "hybrid"))
 
@@ -68,7 +70,7 @@ def indexed_documents(batch: Batch, index: Index, probe: Vectors) -> set[str]:
     probe : any vector of the index's dimension
     """
     golden = {document for question in batch.questions for document in question.documents}
-    wanted = {int(document) for document in golden if document.isascii() and document.isdigit()}
+    wanted = {int(document) for document in golden if PMID.fullmatch(document)}
     held: set[str] = set()
     # Several snippets may be of one record, so those found are asked for no more until nothing is left.
     while wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from biorag.files import write_json, write_text
 from biorag.text import whole
 
 RUN_FILE = "run.json"
+LONGEST = 200  # characters of a folder's name; file systems take 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,11 @@ class Layout:
 
 
 def _part(name: str) -> str:
-    """Return a name that is one folder, also where a model's is a path."""
-    return re.sub(r"[^A-Za-z0-9._+-]+", "-", name).strip(".-") or "model"
+    """Return a name that is one folder, also where a model's is a path, or a chain of rerankers of several."""
+    part = re.sub(r"[^A-Za-z0-9._+-]+", "-", name).strip(".-") or "model"
+    if len(part) <= LONGEST:
+        return part
+    return f"{part[: LONGEST - 17]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def write_result(path: Path, reply: str) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from biorag.config import Config
+from biorag.config import DEEPEST, Config
 from biorag.errors import UsageError
 
 DIGITS = 4  # significant ones of a value, so that a file can say it
@@ -86,6 +86,13 @@ def _reranked(config: Config) -> str:
     return "" if config.rerank else "it acts in reranking alone: leave --no-rerank out"
 
 
+def _depth(config: Config) -> str:
+    if fault := _reranked(config):
+        return fault
+    named = config.replace(k_init=DEEPEST).stages[0].depth
+    return "" if named == DEEPEST else f"the first reranker's depth is @{named}: leave that out"
+
+
 def _late(config: Config) -> str:
     if fault := _reranked(config):
         return fault
@@ -102,10 +109,10 @@ PARAMETERS: Mapping[str, Parameter] = {
     each.name: each
     for each in (
         Parameter("lambda", "lambda_", 0.003, 0.3, logarithmic=True, whole=False, needs=_linear_hybrid),
-        Parameter("k_init", "k_init", 5, 100, logarithmic=True, whole=True, needs=_reranked),
+        Parameter("k_init", "k_init", 5, 100, logarithmic=True, whole=True, needs=_depth),
         Parameter("interpolation", "interpolation", 0.0, 2.0, logarithmic=False, whole=False, needs=_late),
         Parameter(
-            "cross_interpolation", "cross_interpolation", 0.0, 16.0, logarithmic=False, whole=False, needs=_cross
+            "cross_interpolation", "cross_interpolation", 0.0, 32.0, logarithmic=False, whole=False, needs=_cross
         ),
     )
 }
