@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -228,12 +228,11 @@ def _generated(
     out: Path, identity: dict[str, Any], snippets: Iterator[Snippet], limit: int | None, writer: Writer
 ) -> Counts:
     """Generate what is not generated yet."""
-    from biorag.synthesis.questions import Counts, QuestionFile, draw, write_drafts
+    from biorag.synthesis.questions import Counts, QuestionFile, draw, generate
 
     file = QuestionFile(out, identity)
     if counts := file.finished():
         return counts
     chosen, too_short = draw(snippets, limit, identity["seed"])
     with show.progress("Writing questions", len(chosen)) as advance:
-        resumed = write_drafts(file.drafts, chosen, writer, advance)
-    return replace(file.write(chosen, Counts(len(chosen), too_short)), resumed=resumed)
+        return generate(file, chosen, Counts(len(chosen), too_short), writer, advance)
