@@ -18,7 +18,7 @@ import httpx
 import numpy as np
 
 from biorag.citations.building import add
-from biorag.citations.coverage import snippets_of
+from biorag.citations.coverage import paper_of, snippets_of
 from biorag.citations.graph import Graph, read_manifest
 from biorag.citations.rows import LARGEST, Keys, distinct, edge_keys
 from biorag.errors import ServiceError
@@ -135,7 +135,7 @@ def fill_gaps(folder: Path, index: Index, link: ELink, kept: KeptAnswers, on_pro
     """Add to the graph in a folder what those papers of an index cite that it has no references of."""
     started = time.perf_counter()
     before = read_manifest(folder)
-    pmids = {snippet.pmid for snippet in snippets_of(index) if snippet.pmid and snippet.pmid <= LARGEST}
+    pmids = {pmid for pmid in map(paper_of, snippets_of(index)) if pmid is not None}
     papers = np.array(sorted(pmids), np.uint32)
     lacking = papers[~Graph(folder).citing(papers)] if before else papers
     answers = kept.read(set(lacking.tolist()))

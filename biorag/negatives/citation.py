@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biorag.citations.coverage import snippets_of
+from biorag.citations.coverage import paper_of, snippets_of
 from biorag.citations.graph import Graph, Papers, among
 from biorag.negatives.mining import Gold, Walk, by_question, eligible, row_random
 from biorag.train.rows import normalised
@@ -63,14 +63,15 @@ class CitedPapers:
         for snippet in snippets_of(index):
             if snippet.contents in positives:
                 self.stored.setdefault(snippet.contents, snippet.id)
-            if snippet.pmid is None or not 0 < snippet.pmid < 2**32:
+            pmid = paper_of(snippet)
+            if pmid is None:
                 continue
             place = (_block(snippet), snippet.id)
-            first[snippet.pmid] = min(first.get(snippet.pmid, place), place)
+            first[pmid] = min(first.get(pmid, place), place)
             if snippet.document in ids:
-                self._by_id[snippet.document] = snippet.pmid
+                self._by_id[snippet.document] = pmid
             if texts and (text := normalised(snippet.contents)) in texts:
-                self._by_text.setdefault(text, snippet.pmid)
+                self._by_text.setdefault(text, pmid)
         self._pmids: Papers = np.array(sorted(first), np.uint32)
         self._ids = [first[pmid][1] for pmid in self._pmids.tolist()]
 
