@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from biorag.errors import MismatchError, ServiceError
-from biorag.files import sha256_of, write_json
+from biorag.files import sha256_of, try_lock, write_json
 
 NEXT_STEP = "choose another --out"
 
@@ -70,12 +69,10 @@ class ResumableFile:
         """
         self.save(complete=False)
         with self.path.open("ab") as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not try_lock(stream):
                 raise ServiceError(
                     f"{self.path} is being written by another biorag process: wait for that to end, or {NEXT_STEP}"
-                ) from None
+                )
             yield stream
 
     def save(self, complete: bool, **facts: Any) -> None:
