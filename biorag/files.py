@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -11,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from biorag.errors import ServiceError
 
@@ -79,6 +80,15 @@ def sync_folder(path: Path) -> None:
             raise
     finally:
         os.close(handle)
+
+
+def try_lock(file: IO[Any], kind: int = fcntl.LOCK_EX) -> bool:
+    """Return whether a lock on an open file could be had at once; it ends with the file or the process."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class FolderTree:

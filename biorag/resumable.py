@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from biorag.errors import MismatchError
-from biorag.files import sha256_of, write_json
+from biorag.errors import MismatchError, ServiceError
+from biorag.files import sha256_of, try_lock, write_json
 
 NEXT_STEP = "choose another --out"
 
@@ -56,6 +57,23 @@ class ResumableFile:
         if self.path.is_file():
             with self.path.open("rb") as stream:
                 yield from (line for line in stream if line.endswith(b"\n"))
+
+    @contextmanager
+    def appending(self) -> Iterator[BinaryIO]:
+        """Open an incomplete file to go on with it, alone, having written its manifest.
+
+        Raises
+        ------
+        ServiceError
+            If another process is writing it.
+        """
+        self.save(complete=False)
+        with self.path.open("ab") as stream:
+            if not try_lock(stream):
+                raise ServiceError(
+                    f"{self.path} is being written by another biorag process: wait for that to end, or {NEXT_STEP}"
+                )
+            yield stream
 
     def save(self, complete: bool, **facts: Any) -> None:
         """Write the manifest."""

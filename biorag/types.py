@@ -284,6 +284,9 @@ class Index(Protocol):
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """Return the stored content digests by id; unknown ids are left out."""
 
+    def dense_vectors(self, ids: Sequence[str]) -> dict[str, Vectors]:
+        """Return the stored dense vectors by snippet id, unknown ids left out: (dimension,), unit ones for cosine."""
+
     def ids(self) -> Iterator[str]:
         """Yield every snippet's id, in an order that stays the same while nothing is written."""
 

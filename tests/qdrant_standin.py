@@ -81,7 +81,12 @@ class StandIn:
         return {"operation_id": 0, "status": "completed"}
 
     def _retrieve(self, name: str, body: Any) -> Any:
-        records = self.engine.retrieve(name, body["ids"], with_payload=body.get("with_payload", True))
+        records = self.engine.retrieve(
+            name,
+            body["ids"],
+            with_payload=body.get("with_payload", True),
+            with_vectors=body.get("with_vector", False),
+        )
         return [record.model_dump(mode="json") for record in records]
 
     def _count(self, name: str, body: Any) -> Any:

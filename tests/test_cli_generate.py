@@ -143,6 +143,7 @@ def test_a_sequence_to_sequence_model_writes_questions(generate, invoke, tiny_t5
         (["demo", "--model", "t5"], 2, "seq2seq:ID"),
         (["demo", "--model", "seq2seq:/nowhere/at-all"], 4, "/nowhere/at-all"),
         (["demo", "--model", "seq2seq:x", "--llm", "starter"], 2, "--model takes the place of --llm"),
+        (["demo", "--model", "seq2seq:x", "--llm-model", "m"], 2, "--model takes the place of --llm"),
         (["demo", "--name", "default"], 2, "give one of them"),
         (["--name", "absent"], 4, "absent"),
         (["/no/such/corpus"], 4, "/no/such/corpus"),
@@ -209,7 +210,9 @@ def test_the_filter_keeps_what_search_finds(generate, invoke, demo_home, tmp_pat
         "share_kept": round(len(expected) / 41, 4),
         "seconds": 0,
     }
-    failed(invoke("filter", path, "--out", path), 2, "name another file")
+    (tmp_path / "link.jsonl").symlink_to(path)
+    for same in (path, path.parent / "." / ".." / path.parent.name / path.name, tmp_path / "link.jsonl"):
+        failed(invoke("filter", path, "--out", same), 2, "name another file")
     failed(invoke("filter", path, "--mode", "bm25", "--out", out), 2, "'bm25'", "dense, hybrid")
     failed(invoke("filter", tmp_path / "no.jsonl", "--out", out), 4, "no.jsonl")
 

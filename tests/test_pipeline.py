@@ -90,6 +90,9 @@ class MemoryIndex:
     def fetch(self, ids):
         return {id: self.snippets[id] for id in ids if id in self.snippets}
 
+    def dense_vectors(self, ids):
+        return {id: self.vectors[id] for id in ids if id in self.vectors}
+
     def count(self) -> int:
         return len(self.snippets)
 

@@ -79,6 +79,7 @@ def build(folder: Path, sources: Sequence[Source], skip: bool, on_progress: OnPr
                 records.append(record or pending.read(source, sha256, skip, on_progress))
         if new is None or records:
             new = _replaced(folder, manifest, pending, records, started)
+        _remove_rest(folder, new.generation)
     return Built(
         graph=folder.name,
         papers=new.papers,
@@ -104,11 +105,12 @@ def add(folder: Path, name: str, keys: Keys) -> GraphManifest:
     sha256 = hashlib.sha256(keys.data).hexdigest()
     with _writing(folder) as pending:
         manifest = read_manifest(folder)
-        if manifest and sha256 in {source.sha256 for source in manifest.sources}:
-            return manifest
-        pending.write(sha256, iter([keys]))
-        record = SourceRecord(name, keys.nbytes, sha256, keys.size, 0, round(time.perf_counter() - started, 3))
-        return _replaced(folder, manifest, pending, [record], started)
+        if manifest is None or sha256 not in {source.sha256 for source in manifest.sources}:
+            pending.write(sha256, iter([keys]))
+            record = SourceRecord(name, keys.nbytes, sha256, keys.size, 0, round(time.perf_counter() - started, 3))
+            manifest = _replaced(folder, manifest, pending, [record], started)
+        _remove_rest(folder, manifest.generation)
+        return manifest
 
 
 @contextmanager
@@ -213,8 +215,12 @@ def _replaced(
         versions=installed_versions(),
     )
     write_json(folder / MANIFEST, new.to_json())
-    for other in folder.glob("generation-*"):
-        if other != place:
-            shutil.rmtree(other)
-    shutil.rmtree(pending.folder)
     return new
+
+
+def _remove_rest(folder: Path, generation: int) -> None:
+    """Delete what is not of this generation, which has taken effect; a build that was killed may have left some."""
+    for other in folder.glob("generation-*"):
+        if other != generation_folder(folder, generation):
+            shutil.rmtree(other)
+    shutil.rmtree(folder / PENDING)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biorag.citations.graph import Graph, among
+from biorag.citations.rows import LARGEST
 from biorag.types import Index, OnProgress, Snippet
 
 FETCHED_AT_ONCE = 1000
@@ -78,7 +79,8 @@ def cover(graph: Graph, index: Index, on_progress: OnProgress) -> Coverage:
     snippets = 0
     for snippet in snippets_of(index):
         snippets += 1
-        pmids += [snippet.pmid] if snippet.pmid is not None else []
+        pmid = paper_of(snippet)
+        pmids += [pmid] if pmid is not None else []
         on_progress(1)
     papers, counts = np.unique(np.array(pmids, np.uint32), return_counts=True)
     referring = one = two = 0
@@ -95,3 +97,8 @@ def snippets_of(index: Index) -> Iterator[Snippet]:
     ids = index.ids()
     while batch := list(islice(ids, FETCHED_AT_ONCE)):
         yield from index.fetch(batch).values()
+
+
+def paper_of(snippet: Snippet) -> int | None:
+    """Return the PMID of a snippet; None without one, or if it is none that a graph can hold."""
+    return snippet.pmid if snippet.pmid is not None and 0 < snippet.pmid <= LARGEST else None

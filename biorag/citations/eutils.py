@@ -9,6 +9,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,11 +19,11 @@ import httpx
 import numpy as np
 
 from biorag.citations.building import add
-from biorag.citations.coverage import snippets_of
+from biorag.citations.coverage import paper_of, snippets_of
 from biorag.citations.graph import Graph, read_manifest
 from biorag.citations.rows import LARGEST, Keys, distinct, edge_keys
 from biorag.errors import ServiceError
-from biorag.files import make_folder
+from biorag.files import make_folder, try_lock
 from biorag.network import Server, without_credentials
 from biorag.retries import Retries
 from biorag.types import Index, OnProgress
@@ -105,6 +106,21 @@ class KeptAnswers:
     def __init__(self, path: Path) -> None:
         self._path = path
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes from asking meanwhile: NCBI's rules count the requests of all together.
+
+        Raises
+        ------
+        ServiceError
+            If another process is at it.
+        """
+        make_folder(self._path.parent)
+        with self._path.open("ab") as stream:
+            if not try_lock(stream):
+                raise ServiceError("another biorag process is asking the E-utilities: run the same again when it ends")
+            yield
+
     def read(self, pmids: Set[int]) -> dict[int, list[int]]:
         """Return what was answered for papers."""
         found = {}
@@ -132,22 +148,29 @@ class KeptAnswers:
 
 
 def fill_gaps(folder: Path, index: Index, link: ELink, kept: KeptAnswers, on_progress: OnProgress) -> Filled:
-    """Add to the graph in a folder what those papers of an index cite that it has no references of."""
+    """Add to the graph in a folder what those papers of an index cite that it has no references of; alone.
+
+    Raises
+    ------
+    ServiceError
+        If another process is asking, or writes the graph; or as `ELink` does.
+    """
     started = time.perf_counter()
-    before = read_manifest(folder)
-    pmids = {snippet.pmid for snippet in snippets_of(index) if snippet.pmid and snippet.pmid <= LARGEST}
-    papers = np.array(sorted(pmids), np.uint32)
-    lacking = papers[~Graph(folder).citing(papers)] if before else papers
-    answers = kept.read(set(lacking.tolist()))
-    known = len(answers)
-    missing = [pmid for pmid in lacking.tolist() if pmid not in answers]
-    for batch in _batches(missing):
-        found = link.cited(batch)
-        kept.keep(found)
-        answers |= found
-        on_progress(len(batch))
-    keys = _edges(answers)
-    after = add(folder, "E-utilities", keys) if keys.size else before
+    with kept.alone():
+        before = read_manifest(folder)
+        pmids = {pmid for pmid in map(paper_of, snippets_of(index)) if pmid is not None}
+        papers = np.array(sorted(pmids), np.uint32)
+        lacking = papers[~Graph(folder).citing(papers)] if before else papers
+        answers = kept.read(set(lacking.tolist()))
+        known = len(answers)
+        missing = [pmid for pmid in lacking.tolist() if pmid not in answers]
+        for batch in _batches(missing):
+            found = link.cited(batch)
+            kept.keep(found)
+            answers |= found
+            on_progress(len(batch))
+        keys = _edges(answers)
+        after = add(folder, "E-utilities", keys) if keys.size else before
     return Filled(
         papers=papers.size,
         lacking=lacking.size,

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -106,8 +106,8 @@ def queries(
     started = time.perf_counter()
     if out.is_dir():
         raise UsageError(f"{out} is a folder: name a file to write")
-    if model is not None and (llm is not None or template is not None):
-        raise UsageError("--model takes the place of --llm and --prompt: leave it out, or them")
+    if model is not None and any(given is not None for given in (llm, llm_model, template)):
+        raise UsageError("--model takes the place of --llm, --llm-model and --prompt: leave it out, or them")
     config = options.configured(ctx)
     default = LLM_TEMPERATURE if model is None else SEQ2SEQ_TEMPERATURE
     draws = Draws(per_snippet, question_tokens, default if temperature is None else temperature, config.seed)
@@ -152,7 +152,7 @@ def keep_consistent(
     started = time.perf_counter()
     if mode is not None and mode not in MODES:
         raise unknown_name("--mode", mode, MODES)
-    if out.is_dir() or out.absolute() == rows.absolute():
+    if out.is_dir() or (out.exists() and rows.exists() and out.samefile(rows)):
         raise UsageError(f"{out} is a folder, or the file that is filtered: name another file to write")
     config = options.configured(ctx, mode=mode or MODES[0], rerank=False)
     with opened(config) as ready, show.progress("Filtering", None) as advance:
@@ -228,12 +228,11 @@ def _generated(
     out: Path, identity: dict[str, Any], snippets: Iterator[Snippet], limit: int | None, writer: Writer
 ) -> Counts:
     """Generate what is not generated yet."""
-    from biorag.synthesis.questions import Counts, QuestionFile, draw, write_drafts
+    from biorag.synthesis.questions import Counts, QuestionFile, draw, generate
 
     file = QuestionFile(out, identity)
     if counts := file.finished():
         return counts
     chosen, too_short = draw(snippets, limit, identity["seed"])
     with show.progress("Writing questions", len(chosen)) as advance:
-        resumed = write_drafts(file.drafts, chosen, writer, advance)
-    return replace(file.write(chosen, Counts(len(chosen), too_short)), resumed=resumed)
+        return generate(file, chosen, Counts(len(chosen), too_short), writer, advance)

@@ -33,6 +33,7 @@ from biorag.indexes.points import (
     SPARSE,
     TOKENS,
     best_first,
+    dense_by_id,
     field_of,
     payload,
     payload_key,
@@ -110,6 +111,12 @@ class EdgeIndex:
             )
         payloads = (record.payload or {} for record in records)
         return {found["id"]: found["digest"] for found in payloads}
+
+    def dense_vectors(self, ids: Sequence[str]) -> dict[str, Vectors]:
+        """Return the stored dense vectors by snippet id; see `Index.dense_vectors`."""
+        with _engine_errors():
+            records = self._shard.retrieve([point_id(id) for id in ids], with_payload=["id"], with_vector=[DENSE])
+        return dense_by_id((record.payload, record.vector) for record in records)
 
     def ids(self) -> Iterator[str]:
         """Yield every snippet's id, in the order of the points' ids."""

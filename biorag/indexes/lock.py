@@ -8,9 +8,9 @@ import os
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
 
 from biorag.errors import ServiceError
+from biorag.files import try_lock
 
 LOCK = "lock"
 
@@ -30,7 +30,7 @@ class IndexLock:
         folder.mkdir(parents=True, exist_ok=True)
         self._exclusive = exclusive
         self._file = (folder / LOCK).open("a+", encoding="utf-8")
-        if not _try(self._file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH):
+        if not try_lock(self._file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH):
             holder = self._holder()
             self._file.close()
             raise ServiceError(f"{what} {folder.name!r} is being {holder}: wait for that to end, then try again")
@@ -46,7 +46,7 @@ class IndexLock:
 
     def _holder(self) -> str:
         """Say who is in the way: where a shared lock can be had, only readers are."""
-        if _try(self._file, fcntl.LOCK_SH):
+        if try_lock(self._file, fcntl.LOCK_SH):
             return "read by another biorag process"
         self._file.seek(0)
         try:
@@ -60,14 +60,6 @@ class IndexLock:
         self._file.truncate()
         self._file.write(text)
         self._file.flush()
-
-
-def _try(file: TextIO, kind: int) -> bool:
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _now() -> str:

@@ -51,6 +51,11 @@ def snippet_of(payload: Mapping[str, Any]) -> Snippet:
     )
 
 
+def dense_by_id(records: Iterable[tuple[Any, Any]]) -> dict[str, Vectors]:
+    """Return the dense vectors of points, given as payload and named vectors, by the ids of their snippets."""
+    return {payload["id"]: np.array(named[DENSE], np.float32) for payload, named in records}
+
+
 def payload_key(field: str) -> str:
     """Return where a filter's field lies in the payload."""
     return field if field in OWN_FIELDS else f"metadata.{field}"

@@ -25,6 +25,7 @@ from biorag.indexes.points import (
     SPARSE,
     TOKENS,
     best_first,
+    dense_by_id,
     field_of,
     parts,
     payload,
@@ -158,6 +159,14 @@ class ServerIndex:
             records = self._client.retrieve(self._collection, _point_ids(ids), with_payload=["id", "digest"])
         payloads = (record.payload or {} for record in records)
         return {found["id"]: found["digest"] for found in payloads}
+
+    def dense_vectors(self, ids: Sequence[str]) -> dict[str, Vectors]:
+        """Return the stored dense vectors by snippet id; see `Index.dense_vectors`."""
+        with server_errors():
+            records = self._client.retrieve(
+                self._collection, _point_ids(ids), with_payload=["id"], with_vectors=[DENSE]
+            )
+        return dense_by_id((record.payload, record.vector) for record in records)
 
     def ids(self) -> Iterator[str]:
         """Yield every snippet's id, in the order of the points' ids."""

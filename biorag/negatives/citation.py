@@ -5,23 +5,21 @@ Algorithm 1 of BiCA (Sinha et al., 2025, arXiv 2511.08029).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from random import Random
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biorag.citations.coverage import snippets_of
+from biorag.citations.coverage import paper_of, snippets_of
 from biorag.citations.graph import Graph, Papers, among
 from biorag.negatives.mining import Gold, Walk, by_question, eligible, row_random
 from biorag.train.rows import normalised
 from biorag.types import Encoder, Index, Negative, Snippet, TrainingRow, Vectors
 
-BLOCK = 256  # candidates encoded at once
-KEPT = 512  # blocks of vectors kept: 200 MB of 384 dimensions
+BLOCK = 64  # texts encoded at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +44,10 @@ class CitedPapers:
 
     The first is that of the lowest block, then of the lowest id. A positive's PMID is that of the snippet that has
     its id or, where the row has none, its text. Memory: the PMIDs and ids of the index.
+
+    Attributes
+    ----------
+    stored : the ids of the snippets that are positives word for word, by their texts
     """
 
     def __init__(self, graph: Graph, index: Index, rows: Sequence[TrainingRow], exclude_citing: bool) -> None:
@@ -53,18 +55,23 @@ class CitedPapers:
         self._exclude_citing = exclude_citing
         ids = {row.positive_id for row in rows if row.positive_id}
         texts = {normalised(row.positive) for row in rows if not row.positive_id}
+        positives = {row.positive for row in rows}
+        self.stored: dict[str, str] = {}
         self._by_id: dict[str, int] = {}
         self._by_text: dict[str, int] = {}
         first: dict[int, tuple[int, str]] = {}
         for snippet in snippets_of(index):
-            if snippet.pmid is None or not 0 < snippet.pmid < 2**32:
+            if snippet.contents in positives:
+                self.stored.setdefault(snippet.contents, snippet.id)
+            pmid = paper_of(snippet)
+            if pmid is None:
                 continue
             place = (_block(snippet), snippet.id)
-            first[snippet.pmid] = min(first.get(snippet.pmid, place), place)
+            first[pmid] = min(first.get(pmid, place), place)
             if snippet.document in ids:
-                self._by_id[snippet.document] = snippet.pmid
+                self._by_id[snippet.document] = pmid
             if texts and (text := normalised(snippet.contents)) in texts:
-                self._by_text.setdefault(text, snippet.pmid)
+                self._by_text.setdefault(text, pmid)
         self._pmids: Papers = np.array(sorted(first), np.uint32)
         self._ids = [first[pmid][1] for pmid in self._pmids.tolist()]
 
@@ -108,12 +115,13 @@ class CitationNegatives:
         self, index: Index, encoder: Encoder, papers: CitedPapers, rows: Sequence[TrainingRow], seed: int, how: Walk
     ) -> None:
         self._index = index
-        self._encoder = encoder
         self._papers = papers
         self._seed = seed
         self._how = how
-        order = dict.fromkeys(id for row in by_question(rows) for id in papers.of(row).ids)
-        self._vectors = BlockVectors(index, encoder, list(order))
+        asked = [row for row in by_question(rows) if papers.of(row).ids]
+        self._queries = BlockVectors([row.query for row in asked], encoder.encode_queries)
+        lacking = [row.positive for row in asked if row.positive not in papers.stored]
+        self._positives = BlockVectors(lacking, encoder.encode_snippets)
 
     def window(self, row: TrainingRow, gold: Gold) -> list[Negative]:
         """Return the negatives in the order of the visits."""
@@ -122,44 +130,52 @@ class CitationNegatives:
         places = {snippets[id].document: place for place, id in enumerate(found.ids)}
         texts = (Negative(snippets[id].document, snippets[id].contents, 0, None) for id in found.ids)
         others = list(eligible(texts, gold))
-        vectors = self._vectors.of([found.ids[places[other.id]] for other in others])
-        if self._how.max_similarity is not None and others:
-            alike = vectors @ _unit(self._encoder.encode_snippets([row.positive]))[0]
-            kept = np.flatnonzero(alike <= self._how.max_similarity)
+        if not others:
+            return []
+        vectors = self._stored([found.ids[places[other.id]] for other in others])
+        if self._how.max_similarity is not None:
+            kept = np.flatnonzero(vectors @ self._positive(row) <= self._how.max_similarity)
             others, vectors = [others[place] for place in kept], vectors[kept]
         if not others:
             return []
-        to_query = vectors @ _unit(self._encoder.encode_queries([row.query]))[0]
+        to_query = vectors @ self._queries.of(row.query)
         one_hop = np.array([places[other.id] < found.one_hop for other in others])
         visited = walk(to_query, vectors @ vectors.T, one_hop, self._how, row_random(self._seed, row))
         return [
             replace(others[place], rank=rank, score=float(to_query[place])) for rank, place in enumerate(visited, 1)
         ]
 
+    def _positive(self, row: TrainingRow) -> Vectors:
+        id = self._papers.stored.get(row.positive)
+        return self._positives.of(row.positive) if id is None else self._stored([id])[0]
+
+    def _stored(self, ids: Sequence[str]) -> Vectors:
+        """Return the unit vectors of snippets, as the index has them, (snippets, dimension)."""
+        vectors = self._index.dense_vectors(ids)
+        return _unit(np.stack([vectors[id] for id in ids]))
+
 
 class BlockVectors:
-    """Unit vectors of snippets, encoded in blocks when one of a block is asked for.
+    """Unit vectors of texts, encoded in blocks when one of a block is asked for.
 
     Rounding depends on what a text is encoded together with. Blocks of one given order are the same in every run, so
-    that one which goes on after a kill draws what it would have drawn.
+    that one which goes on after a kill draws what it would have drawn. Memory: a vector for each text asked for, and
+    for the others of its block.
     """
 
-    def __init__(self, index: Index, encoder: Encoder, order: Sequence[str]) -> None:
-        self._index = index
-        self._encoder = encoder
-        self._order = order
-        self._places = {id: place for place, id in enumerate(order)}
-        self._block = lru_cache(maxsize=KEPT)(self._encoded)
+    def __init__(self, texts: Iterable[str], encode: Callable[[Sequence[str]], Vectors]) -> None:
+        self._texts = list(dict.fromkeys(texts))
+        self._places = {text: place for place, text in enumerate(self._texts)}
+        self._encode = encode
+        self._blocks: dict[int, Vectors] = {}
 
-    def of(self, ids: Sequence[str]) -> Vectors:
-        """Return the vectors of snippets of the order, (snippets, dimension)."""
-        rows = [self._block(place // BLOCK)[place % BLOCK] for place in map(self._places.__getitem__, ids)]
-        return np.stack(rows) if rows else np.empty((0, self._encoder.identity.dimension), np.float32)
-
-    def _encoded(self, block: int) -> Vectors:
-        ids = self._order[block * BLOCK : (block + 1) * BLOCK]
-        snippets = self._index.fetch(ids)
-        return _unit(self._encoder.encode_snippets([snippets[id].contents for id in ids]))
+    def of(self, text: str) -> Vectors:
+        """Return the vector of one of the texts, (dimension,)."""
+        block, place = divmod(self._places[text], BLOCK)
+        if block not in self._blocks:
+            self._blocks[block] = _unit(self._encode(self._texts[block * BLOCK : (block + 1) * BLOCK]))
+        vector: Vectors = self._blocks[block][place]
+        return vector
 
 
 def walk(to_query: Vectors, to_each_other: Vectors, one_hop: NDArray[np.bool_], how: Walk, random: Random) -> list[int]:

@@ -120,14 +120,15 @@ def mine(rows: Iterable[TrainingRow], kind: Kind, plan: Plan, out: TripletFile, 
     ------
     BadInputError
         If a line of the file is none of these rows.
+    ServiceError
+        If another process is writing the file.
     """
     rows = by_question(rows)
     gold = golds(rows)
-    out.save(complete=False)
-    done = out.resume(rows)
-    on_progress(done.place)
-    written, negatives = done.rows, done.negatives
-    with out.path.open("ab") as stream:
+    with out.appending() as stream:
+        done = out.resume(rows)
+        on_progress(done.place)
+        written, negatives = done.rows, done.negatives
         stream.truncate(done.size)
         for row in rows[done.place :]:
             window = kind.window(row, gold[normalised(row.query)])
@@ -138,6 +139,6 @@ def mine(rows: Iterable[TrainingRow], kind: Kind, plan: Plan, out: TripletFile, 
                 written += 1
                 negatives += len(chosen)
             on_progress(1)
-    counts = Counts(written, negatives, len(rows) - written, done.rows)
-    out.finish(counts)
+        counts = Counts(written, negatives, len(rows) - written, done.rows)
+        out.finish(counts)
     return counts

@@ -7,7 +7,7 @@ keeps a generated question whose passage is among the top 3.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ from biorag.errors import BadInputError, MissingError
 from biorag.files import replacing
 from biorag.pipeline import Retriever
 from biorag.train.rows import NEXT_STEP, normalised, parse_row, read_records
-from biorag.types import Index, OnProgress, TrainingRow
+from biorag.types import Index, OnProgress, TrainingRow, block_id
 
 BATCH = 32
 
@@ -68,24 +68,31 @@ def keep_consistent(
 def verdicts(rows: Sequence[TrainingRow], index: Index, retriever: Retriever, keep_top: int) -> list[str]:
     """Return the count that each row belongs to, "kept" for those to keep; one search for all.
 
-    A hit is a row's passage if it is the document of its `positive_id`, or has the same `normalised` text. A row
-    without an id is never "absent".
+    A hit is a row's passage if it is the document of its `positive_id`, which may name a document or a block, or has
+    the same `normalised` text. A row without an id is never "absent".
     """
-    stored = index.fetch(sorted({row.positive_id for row in rows if row.positive_id}))
+    documents = _documents(index, {row.positive_id for row in rows} - {""})
     queries = list(dict.fromkeys(row.query for row in rows if normalised(row.query)))
     rankings = dict(zip(queries, retriever.search_all(queries, keep_top), strict=True))
 
     def verdict(row: TrainingRow) -> str:
         if row.query not in rankings:
             return "empty"
-        if row.positive_id and row.positive_id not in stored:
+        if row.positive_id and row.positive_id not in documents:
             return "absent"
-        document = stored[row.positive_id].document if row.positive_id else None
+        document = documents.get(row.positive_id)
         text = normalised(row.positive)
         hits = (hit.snippet for hit in rankings[row.query].hits)
         return "kept" if any(hit.id == document or normalised(hit.contents) == text for hit in hits) else "below"
 
     return [verdict(row) for row in rows]
+
+
+def _documents(index: Index, ids: Set[str]) -> dict[str, str]:
+    """Return the document of each id of a snippet or a document that the index has."""
+    found = index.fetch(sorted({*ids, *(block_id(id, 0) for id in ids)}))
+    cut = {id: id for id in ids if block_id(id, 0) in found}
+    return cut | {id: found[id].document for id in ids if id in found}
 
 
 def _read(path: Path) -> Iterator[tuple[TrainingRow, Mapping[str, Any]]]:

@@ -12,6 +12,7 @@ import heapq
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import BinaryIO
 
 from biorag.errors import BadInputError, MismatchError
 from biorag.evidence import sentences
@@ -99,27 +100,6 @@ class Drafts(ResumableFile):
             yield drafts, len(line)
 
 
-def write_drafts(drafts: Drafts, snippets: Sequence[Snippet], writer: Writer, on_progress: OnProgress) -> int:
-    """Write of each snippet that is not in the file yet, in whole batches; return how many were there.
-
-    Each batch is with the system when the next begins.
-    """
-    drafts.save(complete=False)
-    sizes = [size for _, size in drafts.read(snippets)]
-    done = len(sizes) if len(sizes) == len(snippets) else len(sizes) // writer.batch * writer.batch
-    on_progress(done)
-    with drafts.path.open("ab") as stream:
-        stream.truncate(sum(sizes[:done]))
-        for start in range(done, len(snippets), writer.batch):
-            batch = snippets[start : start + writer.batch]
-            for snippet, written in zip(batch, writer(batch), strict=True):
-                kept = [[whole(text), capped] for text, capped, _ in written]
-                stream.write(json.dumps({"id": snippet.id, "drafts": kept}, ensure_ascii=False).encode() + b"\n")
-            stream.flush()
-            on_progress(len(batch))
-    return done
-
-
 class QuestionFile(ResumableFile):
     """A JSONL file of training rows, each a generated question and the snippet that answers it."""
 
@@ -129,7 +109,7 @@ class QuestionFile(ResumableFile):
         return Drafts(self.path.with_name(f"{self.path.name}.drafts"), self.identity)
 
     def finished(self) -> Counts | None:
-        """Return the counts of a file that is complete; None if there is still something to do.
+        """Return the counts of a file that is complete, its drafts deleted; None if there is still something to do.
 
         Raises
         ------
@@ -140,6 +120,7 @@ class QuestionFile(ResumableFile):
         if held is None:
             self.drafts.held_counts()
             return None
+        self.drafts.remove()  # a kill may have left them
         try:
             return replace(Counts(**held), resumed=held["snippets"])
         except (TypeError, KeyError) as error:
@@ -170,6 +151,46 @@ class QuestionFile(ResumableFile):
         return Counts(**tally)
 
 
+def generate(
+    file: QuestionFile, snippets: Sequence[Snippet], counts: Counts, writer: Writer, on_progress: OnProgress
+) -> Counts:
+    """Write the rows of all snippets, going on where a killed run stopped.
+
+    Parameters
+    ----------
+    counts : of the snippets
+
+    Raises
+    ------
+    ServiceError
+        If another process is writing the file.
+    """
+    with file.drafts.appending() as stream:
+        resumed = _write_drafts(file.drafts, stream, snippets, writer, on_progress)
+        return replace(file.write(snippets, counts), resumed=resumed)
+
+
+def _write_drafts(
+    drafts: Drafts, stream: BinaryIO, snippets: Sequence[Snippet], writer: Writer, on_progress: OnProgress
+) -> int:
+    """Write of each snippet that is not in the file yet, in whole batches; return how many were there.
+
+    Each batch is with the system when the next begins.
+    """
+    sizes = [size for _, size in drafts.read(snippets)]
+    done = len(sizes) if len(sizes) == len(snippets) else len(sizes) // writer.batch * writer.batch
+    on_progress(done)
+    stream.truncate(sum(sizes[:done]))
+    for start in range(done, len(snippets), writer.batch):
+        batch = snippets[start : start + writer.batch]
+        for snippet, written in zip(batch, writer(batch), strict=True):
+            kept = [[whole(text), capped] for text, capped, _ in written]
+            stream.write(json.dumps({"id": snippet.id, "drafts": kept}, ensure_ascii=False).encode() + b"\n")
+        stream.flush()
+        on_progress(len(batch))
+    return done
+
+
 def as_question(text: str) -> str:
     """Return what a model wrote on one line, up to its first question mark: small models write on after it."""
     line = " ".join(text.split())
@@ -192,5 +213,5 @@ def _fault(question: str, capped: bool, snippet: Snippet, seen: set[str]) -> str
 
 
 def _line(question: str, snippet: Snippet) -> bytes:
-    row = {"query": question, "positive": snippet.contents, "kind": KIND, "positive_id": snippet.id}
+    row = {"query": question, "positive": snippet.contents, "kind": KIND, "positive_id": snippet.document}
     return json.dumps(row, ensure_ascii=False).encode() + b"\n"

@@ -139,6 +139,19 @@ def test_a_build_that_was_stopped_goes_on(tmp_path, monkeypatch):
     assert held(Graph(tmp_path / "g")) == reference([edge for n in range(3) for edge in some_edges(n, 20, 50)])
 
 
+def test_what_a_killed_build_left_is_deleted_by_the_next(tmp_path, monkeypatch):
+    first, second = csv(tmp_path / "a.csv", some_edges(1)), csv(tmp_path / "b.csv", some_edges(2))
+    made(tmp_path / "g", first)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(building.shutil, "rmtree", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        made(tmp_path / "g", second)
+    left = {path.name for path in (tmp_path / "g").iterdir()}
+    assert left == {"generation-1", "generation-2", "pending", "lock", MANIFEST}
+    assert made(tmp_path / "g", second).read == 0
+    assert {path.name for path in (tmp_path / "g").iterdir()} == {"generation-2", "lock", MANIFEST}
+    assert held(Graph(tmp_path / "g")) == reference(some_edges(1) + some_edges(2))
+
+
 def test_a_file_that_was_read_in_part_is_read_anew(tmp_path, small, monkeypatch):
     monkeypatch.setattr("biorag.citations.sources.BLOCK", 64)
     monkeypatch.setattr("biorag.corpus.sources.CHUNK", 64)
@@ -240,10 +253,10 @@ class ListedIndex:
 
 def test_coverage_counts_snippets(tmp_path):
     made(tmp_path / "g", csv(tmp_path / "a.csv", [(1, 2), (2, 3), (4, 99), (5, 99), (99, 1)]))
-    pmids = [1, 1, 2, 3, 4, 5, None]
+    pmids = [1, 1, 2, 3, 4, 5, None, 2**53 - 1, -1]
     index = ListedIndex([Snippet(f"s{n}", "", "x", pmid) for n, pmid in enumerate(pmids)])
     told: list[int] = []
     found = cover(Graph(tmp_path / "g"), index, told.append)
-    assert (found.snippets, found.with_pmid, found.with_references) == (7, 6, 5)
+    assert (found.snippets, found.with_pmid, found.with_references) == (9, 6, 5)
     # 1 cites 2, which cites 3; 4 and 5 cite 99, which is not in the index, and that cites 1, which is.
-    assert (found.with_one_hop, found.with_two_hop, sum(told)) == (3, 4, 7)
+    assert (found.with_one_hop, found.with_two_hop, sum(told)) == (3, 4, 9)

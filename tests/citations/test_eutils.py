@@ -125,6 +125,14 @@ def test_an_interrupted_run_goes_on(entrez, index, tmp_path, monkeypatch):
     assert fill_gaps(tmp_path / "g", index, entrez.link(), kept, nothing).asked == 0
 
 
+def test_one_process_asks_at_a_time(entrez, index, tmp_path):
+    kept = KeptAnswers(tmp_path / "new" / "kept.jsonl")
+    with kept.alone(), pytest.raises(ServiceError, match="another biorag process is asking"):
+        fill_gaps(tmp_path / "g", index, entrez.link(), KeptAnswers(tmp_path / "new" / "kept.jsonl"), nothing)
+    assert entrez.forms == []
+    assert fill_gaps(tmp_path / "g", index, entrez.link(), kept, nothing).asked == 11
+
+
 def test_offline_mode_lets_only_named_hosts_through(entrez):
     restrict([])
     with pytest.raises(OfflineError, match="--eutils"):

@@ -204,6 +204,20 @@ def test_an_empty_index_answers(empty_index):
     assert empty_index.search([Probe("liver", 5), Probe(random_vectors(1)[0], 5)]) == [[], []]
     assert empty_index.fetch(["a"]) == empty_index.digests(["a"]) == {}
     assert empty_index.fetch([]) == empty_index.digests([]) == {}
+    assert empty_index.dense_vectors(["a"]) == empty_index.dense_vectors([]) == {}
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_dense_vectors_come_back_as_they_were_given(make_index, similarity):
+    index, given, vectors = make_index(similarity), random_snippets(8), random_vectors(8)
+    index.upsert(given, vectors)
+    index.optimize()
+    found = index.dense_vectors([given[5].id, "unknown", given[2].id])
+    assert found.keys() == {given[2].id, given[5].id}
+    for place in (2, 5):
+        assert found[given[place].id].dtype == np.float32
+        length = np.linalg.norm(vectors[place]) if similarity == "cosine" else 1
+        assert np.allclose(found[given[place].id], vectors[place] / length, atol=1e-6)
 
 
 def test_ids_lists_every_snippet_once(index, snippets, monkeypatch):

@@ -194,12 +194,30 @@ def test_positives_are_found_by_id_or_text_and_counted(graphed):
 def test_texts_are_encoded_in_blocks_that_do_not_depend_on_what_is_asked(monkeypatch):
     monkeypatch.setattr(citation, "BLOCK", 4)
     encoder = HashEncoder(dimension=16)
-    snippets = papers(10)
-    ids = [snippet.id for snippet in snippets]
-    vectors = BlockVectors(indexed(snippets), encoder, ids)
-    found = vectors.of(["s09", "s01", "s02"])
-    assert encoder.encoded == [snippet.contents for snippet in [*snippets[8:], *snippets[:4]]]
-    assert np.allclose(found, ENCODER.encode_snippets([snippets[n].contents for n in (9, 1, 2)]))
-    vectors.of(["s00", "s03", "s08"])
+    texts = [snippet.contents for snippet in papers(10)]
+    vectors = BlockVectors([*texts, texts[3]], encoder.encode_snippets)
+    found = [vectors.of(texts[n]) for n in (9, 1, 2)]
+    assert encoder.encoded == [*texts[8:], *texts[:4]]
+    assert np.allclose(found, ENCODER.encode_snippets([texts[n] for n in (9, 1, 2)]))
+    for n in (0, 3, 8):
+        vectors.of(texts[n])
     assert len(encoder.encoded) == 6
-    assert vectors.of([]).shape == (0, 16)
+
+
+def test_what_the_index_has_is_not_encoded_again(graphed):
+    class CountingEncoder(HashEncoder):
+        calls = 0
+
+        def encode_queries(self, texts):
+            self.calls += 1
+            return super().encode_queries(texts)
+
+    snippets = papers()
+    graph = graphed([(100 + n, 110 + other) for n in range(10) for other in range(20)])
+    rows = [row(f"why pain {n}?", snippets[n].contents, f"s0{n}") for n in range(9)]
+    rows.append(row("why fever?", "Other words than the index has.", "s09"))
+    index, encoder = indexed(snippets), CountingEncoder(dimension=16)
+    kind = CitationNegatives(index, encoder, CitedPapers(graph, index, rows, False), rows, 0, Walk(max_similarity=0.9))
+    assert all(kind.window(asked, NO_GOLD) for asked in rows)
+    assert encoder.encoded == ["Other words than the index has."]
+    assert encoder.calls == 1

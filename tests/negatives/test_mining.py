@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_corpus import NO_GOLD, ScriptedRetriever, negative, row
 
+from biorag.errors import ServiceError
 from biorag.negatives.mining import (
     Gold,
     Plan,
@@ -260,6 +261,20 @@ def test_each_line_is_written_before_the_next_row_begins(tmp_path):
     manifest = json.loads((tmp_path / "mined.jsonl.manifest.json").read_bytes())
     assert manifest == {"complete": False, "identity": {"seed": 0}}
     assert TripletFile(path, {"seed": 0}).finished() is None
+
+
+def test_one_process_writes_a_file_at_a_time(tmp_path):
+    out = tmp_path / "out.jsonl"
+
+    class Twice(Scripted):
+        def window(self, row, gold):
+            with pytest.raises(ServiceError, match=r"out\.jsonl is being written by another .*choose another --out"):
+                mined(out)
+            return super().window(row, gold)
+
+    counts, _ = mined(out, Twice(["text"], BARREN))
+    assert len(lines(out)) == counts.rows
+    assert mined(out)[0].resumed == counts.rows
 
 
 def test_nothing_is_offered_where_gold_is_all_there_is():

@@ -71,6 +71,7 @@ def test_passages_are_known_by_id_text_or_document(tmp_path):
         "by id": {"query": "insulin", "positive": "not its text", "positive_id": "other"},
         "by text": {"query": "insulin", "positive": "Insulin, SUGAR."},
         "by the document": {"query": "aspirin fever", "positive": "T. heparin clot", "positive_id": "doc#1"},
+        "by its document's id": {"query": "aspirin fever", "positive": "T. heparin clot", "positive_id": "doc"},
         "same text, another id": {"query": "insulin", "positive": "insulin sugar", "positive_id": "twin"},
         "below": {"query": "insulin", "positive": "aspirin fever", "positive_id": "doc#0"},
         "text below": {"query": "insulin", "positive": "warfarin vitamin"},
@@ -78,8 +79,8 @@ def test_passages_are_known_by_id_text_or_document(tmp_path):
         "empty": {"query": " ? ", "positive": "insulin sugar", "positive_id": "other"},
     }
     counts, kept = filtered(tmp_path, rows.values(), blocks, keep_top=1)
-    assert kept == list(rows.values())[:4]
-    assert counts == Counts(read=8, kept=4, below=2, absent=1, empty=1)
+    assert kept == list(rows.values())[:5]
+    assert counts == Counts(read=9, kept=5, below=2, absent=1, empty=1)
 
 
 def test_a_bad_line_is_named_and_nothing_is_written(tmp_path, snippets):

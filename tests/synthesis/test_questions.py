@@ -2,13 +2,14 @@
 
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 from fakes import ScriptedGenerator
 
-from biorag.errors import BadInputError, MismatchError, UsageError
+from biorag.errors import BadInputError, MismatchError, ServiceError, UsageError
 from biorag.prompts.template import load_template
-from biorag.synthesis.questions import Counts, QuestionFile, as_question, draw, write_drafts
+from biorag.synthesis.questions import Counts, QuestionFile, as_question, draw, generate
 from biorag.synthesis.writers import Draws, PromptedWriter
 from biorag.train.rows import read_rows
 from biorag.types import Generation, Snippet
@@ -35,8 +36,8 @@ class Writer:
 
 
 def generated(file, snippets, writer):
-    resumed = write_drafts(file.drafts, snippets, writer, lambda _: None)
-    return resumed, file.write(snippets, Counts(len(snippets), 0))
+    counts = generate(file, snippets, Counts(len(snippets), 0), writer, lambda _: None)
+    return counts.resumed, replace(counts, resumed=0)
 
 
 # --- the draw ---
@@ -152,16 +153,53 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path, batch, fails_at,
         assert counts.rows == 14
 
 
-def test_a_run_killed_before_its_file_was_complete_writes_it_anew(tmp_path):
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_run_killed_before_its_file_was_complete_writes_it_anew(tmp_path, monkeypatch):
     file = QuestionFile(tmp_path / "q.jsonl", IDENTITY)
-    write_drafts(file.drafts, SEVEN, Writer(TEXTS), lambda _: None)
-    file.save(complete=False)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(QuestionFile, "complete", interrupted)
+        generated(file, SEVEN, Writer(TEXTS))
     file.path.write_text("half of it")
     assert file.finished() is None
     idle = Writer({})
     assert generated(file, SEVEN, idle)[0] == 7
     assert idle.batches == []
     assert len(file.path.read_text().splitlines()) == 14
+
+
+def test_a_run_killed_before_its_drafts_were_deleted_leaves_none(tmp_path, monkeypatch):
+    file = QuestionFile(tmp_path / "q.jsonl", IDENTITY)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("biorag.synthesis.questions.Drafts.remove", interrupted)
+        generated(file, SEVEN, Writer(TEXTS))
+    assert file.drafts.path.exists()
+    assert file.finished().rows == 14
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["q.jsonl", "q.jsonl.manifest.json"]
+
+
+def test_one_process_writes_a_file_at_a_time(tmp_path):
+    file = QuestionFile(tmp_path / "q.jsonl", IDENTITY)
+
+    class Twice(Writer):
+        def __call__(self, snippets):
+            with pytest.raises(ServiceError, match=r"q\.jsonl\.drafts is being written by another .*choose another"):
+                generated(QuestionFile(file.path, IDENTITY), SEVEN, Writer(TEXTS))
+            return super().__call__(snippets)
+
+    assert generated(file, SEVEN, Twice(TEXTS, 4))[1].rows == 14
+    assert len(file.path.read_text().splitlines()) == 14
+
+
+def test_a_block_answers_as_its_document(tmp_path):
+    fields = {"document": "d", "block": 1, "blocks": 2}
+    block = Snippet("d#1", "", "Heparin activates antithrombin, and acts at once.", 5, fields)
+    file = QuestionFile(tmp_path / "q.jsonl", IDENTITY)
+    generated(file, [block], Writer({"d#1": ["What does heparin activate?"]}))
+    row = json.loads(file.path.read_text())
+    assert (row["positive_id"], row["positive"]) == ("d", block.contents)
 
 
 def test_drafts_and_files_of_other_settings_are_left_alone(tmp_path):
@@ -180,10 +218,10 @@ def test_drafts_and_files_of_other_settings_are_left_alone(tmp_path):
 
 @pytest.mark.parametrize("line", [b"{}", b"[]", b"\xff", b'{"id": "s1", "drafts": []}', b'{"id": "s0", "drafts": [3]}'])
 def test_a_draft_of_something_else_is_refused(tmp_path, line):
-    drafts = QuestionFile(tmp_path / "q.jsonl", IDENTITY).drafts
-    drafts.path.write_bytes(line + b"\n")
+    file = QuestionFile(tmp_path / "q.jsonl", IDENTITY)
+    file.drafts.path.write_bytes(line + b"\n")
     with pytest.raises(BadInputError, match=r"q\.jsonl\.drafts, line 1: not what was written of snippet 's0'"):
-        write_drafts(drafts, SEVEN, Writer(TEXTS), lambda _: None)
+        generated(file, SEVEN, Writer(TEXTS))
 
 
 # --- the prompt ---
