@@ -40,7 +40,8 @@ def main(arguments: Sequence[str]) -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     for path, lines in files.items():
         (given.out / path.name).write_text("".join(lines[key] for key in shared), encoding="utf-8")
-    print(json.dumps({**{path.name: len(lines) for path, lines in files.items()}, "shared": len(shared)}))
+    counts = {path.name: len(lines) for path, lines in files.items()}
+    print(json.dumps({**counts, "shared": len(shared)}))  # noqa: T201
 
 
 if __name__ == "__main__":
