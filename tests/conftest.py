@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 from string import ascii_lowercase
 
@@ -14,6 +15,8 @@ from biorag.network import restrict
 from biorag.types import Snippet
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+# A shell lets what it runs in the background ignore Ctrl-C, which some tests send.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 WORDS = ["aspirin", "ibuprofen", "warfarin", "heparin", "liver", "kidney", "heart", "lung", "fever", "pain", "gene"]
 
