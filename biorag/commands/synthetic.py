@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -19,6 +19,7 @@ from biorag.network import is_server
 if TYPE_CHECKING:
     from biorag.synthesis.drafts import Counts
     from biorag.synthesis.negatives import Pair
+    from biorag.synthesis.scenarios import Listed
     from biorag.synthesis.writers import Draws, PromptedWriter, Request, Subject
     from biorag.types import Generator
 
@@ -154,34 +155,19 @@ def pairs(
     config = options.configured(ctx)
     draws = Draws(per_scenario, passage_tokens, temperature, config.seed)
     check_draws(out, draws, "--per-scenario")
-    listing = replace(draws, each=1, max_tokens=SCENARIO_TOKENS, temperature=TEMPERATURE)
-    given = None if scenario_file is None else scenarios.read_scenarios(scenario_file, count)
     prompt = load_template("pair", template, "scenario", ("scenario",))
-    lister = load_template("scenario", None, "count", ("count",))
+    given = None if scenario_file is None else scenarios.read_scenarios(scenario_file, count)
+    wanted: str | int = scenarios.fingerprint(given) if given else count or SCENARIOS
     model = language_model(config)
-    source: dict[str, Any] = (
-        {"scenarios": [scenario.id for scenario in given]}
-        if given
-        else {"scenarios": count or SCENARIOS, "listing": {**asdict(listing), "prompt": lister.sha256}}
-    )
-    identity = {**asdict(draws), **source, "generator": model.identity, "prompt": prompt.sha256}
+    identity = {**asdict(draws), "scenarios": wanted, "generator": model.identity, "prompt": prompt.sha256}
     file = written.PairFile(out, identity, prompt.system)
     counts = file.finished()
     if counts is None:
-        listed = scenarios.Listed(given) if given else None
-        if listed is None:
-            kept = scenarios.ScenarioFile(
-                out.with_name(f"{out.name}.scenarios.txt"), {**source, "generator": model.identity}, lister.system
-            )
-            with show.progress("Listing scenarios", count or SCENARIOS) as advance:
-                listed = kept.listed(count or SCENARIOS, model.writer(scenarios.request(lister), listing), advance)
-        none = written.Counts(
-            len(listed.scenarios),
-            prompt_tokens=listed.prompt_tokens,
-            completion_tokens=listed.completion_tokens,
-        )
-        with show.progress("Writing pairs", len(listed.scenarios)) as advance:
-            counts = file.generate(listed.scenarios, none, model.writer(written.request(prompt), draws), advance)
+        source = scenarios.Listed(given) if given else _listed(out, count or SCENARIOS, model, config.seed)
+        tokens = {"prompt_tokens": source.prompt_tokens, "completion_tokens": source.completion_tokens}
+        with show.progress("Writing pairs", len(source.scenarios)) as advance:
+            writer = model.writer(written.request(prompt), draws)
+            counts = file.generate(source.scenarios, written.Counts(len(source.scenarios), **tokens), writer, advance)
     report_counts("Generated pairs", out, counts, started, as_json)
 
 
@@ -222,6 +208,20 @@ def report_counts(title: str, out: Path, counts: Counts, started: float, as_json
         show.print_json(values)
     else:
         show.table(title, ["", ""], list(values.items()))
+
+
+def _listed(out: Path, count: int, model: LanguageModel, seed: int) -> Listed:
+    """Return the scenarios that the model lists for pairs in `out`, or those that it has."""
+    from biorag.prompts.template import load_template
+    from biorag.synthesis.scenarios import ScenarioFile, request
+    from biorag.synthesis.writers import Draws
+
+    prompt = load_template("scenario", needed="count", known=("count",))
+    identity = {"scenarios": count, "seed": seed, "generator": model.identity, "prompt": prompt.sha256}
+    file = ScenarioFile(out.with_name(f"{out.name}.scenarios.txt"), identity, prompt.system)
+    with show.progress("Listing scenarios", count) as advance:
+        writer = model.writer(request(prompt), Draws(1, SCENARIO_TOKENS, TEMPERATURE, seed))
+        return file.listed(count, writer, advance)
 
 
 def _pairs(config: Config, paths: Sequence[Path], name: str | None) -> list[Pair]:

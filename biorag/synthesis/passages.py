@@ -15,7 +15,7 @@ def passage_fault(passage: str, capped: bool, others: Iterable[str]) -> str | No
 
     Parameters
     ----------
-    others : texts that it must not be, nor be part of, nor share nearly all its words with
+    others : texts that it must not be part of, nor hold if they are long enough, nor share nearly all its words with
     """
     words = normalised(passage)
     if not words:
@@ -25,9 +25,14 @@ def passage_fault(passage: str, capped: bool, others: Iterable[str]) -> str | No
     if len(words.split()) < LEAST_WORDS:
         return "short"
     compared = [normalised(other) for other in others]
-    if any(f" {words} " in f" {other} " for other in compared):
+    if any(_holds(other, words) or (len(other.split()) >= LEAST_WORDS and _holds(words, other)) for other in compared):
         return "copied"
     return "near_copies" if any(jaccard(words, other) > NEAR for other in compared) else None
+
+
+def _holds(text: str, part: str) -> bool:
+    """Return whether a normalised text has another's words in a row."""
+    return f" {part} " in f" {text} "
 
 
 def jaccard(one: str, other: str) -> float:

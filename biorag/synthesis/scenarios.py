@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -73,6 +74,11 @@ def read_scenarios(path: Path, limit: int | None = None) -> list[Scenario]:
     return found
 
 
+def fingerprint(scenarios: Sequence[Scenario]) -> str:
+    """Return the SHA-256 of scenarios in their order, hex."""
+    return hashlib.sha256("\n".join(scenario.id for scenario in scenarios).encode()).hexdigest()
+
+
 def request(template: Template) -> Request[Round]:
     """Return what a language model is asked for: a list of scenarios."""
     return Request(("scenarios",), lambda *_: iter([template.fill(count=LISTED)]), listed=LISTED)
@@ -103,16 +109,17 @@ class ScenarioFile(ResumableFile):
         seen: set[str] = set()
         tokens = {"prompt_tokens": 0, "completion_tokens": 0}
         most = ROUNDS * -(-limit // LISTED)
-        for start in range(0, most, writer.batch):
-            rounds = [Round(number) for number in range(start, min(start + writer.batch, most))]
+        asked = 0
+        while len(scenarios) < limit and asked < most:
+            lacking = -(-(limit - len(scenarios)) // LISTED)
+            rounds = [Round(number) for number in range(asked, min(asked + min(lacking, writer.batch), most))]
+            asked += len(rounds)
             for reply in (reply for replies in writer(rounds) for reply in replies):
                 found = list(islice(_distinct(_texts(reply), seen, self.examples), limit - len(scenarios)))
                 scenarios += found
                 tokens["prompt_tokens"] += reply.prompt_tokens
                 tokens["completion_tokens"] += reply.completion_tokens
                 on_progress(len(found))
-            if len(scenarios) >= limit:
-                break
         if not scenarios:
             raise BadInputError("the model listed no scenario: give --scenario-file, or another --llm")
         self.save(complete=False)
