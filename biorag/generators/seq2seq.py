@@ -45,9 +45,9 @@ class Seq2SeqGenerator:
         ends = (written[:, 1:] == self._tokenizer.eos_token_id).any(dim=1).tolist()
         lines = self._tokenizer.batch_decode(written, skip_special_tokens=True)
         read = [tokens * (not place) for tokens in features["attention_mask"].sum(1).tolist() for place in range(count)]
-        wrote = (written[:, 1:] != self._tokenizer.pad_token_id).sum(1).tolist()
+        wrote = (((written[:, 1:] == self._tokenizer.eos_token_id).cumsum(1) == 0).sum(1)).tolist()
         drafts = [
-            Generation(text, not end, prompt_tokens=asked, completion_tokens=tokens)
+            Generation(text, not end, prompt_tokens=asked, completion_tokens=tokens + end)
             for text, end, asked, tokens in zip(lines, ends, read, wrote, strict=True)
         ]
         return [drafts[start : start + count] for start in range(0, len(drafts), count)]

@@ -132,6 +132,37 @@ REST = {
 }
 
 
+TEXT = {"type": "string"}
+# Fields, what opens their texts, and how a reply ends.
+SEVERAL = {
+    "texts": ({"query": TEXT, "positive": TEXT}, ['{"query": "', ', "positive": "'], "}"),
+    "a list": ({"found": {"type": "array", "items": TEXT, "maxItems": 3}}, ['{"found": ["', ', "', ', "'], "]}"),
+    "a list and a text": (
+        {"found": {"type": "array", "items": TEXT, "maxItems": 2}, "said": TEXT, "sure": {"enum": [1]}},
+        ['{"found": ["', ', "', '], "said": "'],
+        ', "sure": 1}',
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SEVERAL)
+def test_several_free_texts_are_opened_in_turn(case):
+    properties, openings, ending = SEVERAL[case]
+    assert free_text_openings({"properties": properties}) == openings
+    written = "".join(f'{opening}text {n}"' for n, opening in enumerate(openings)) + ending
+    assert list(json.loads(written)) == list(properties)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", SEVERAL)
+def test_llama_cpp_takes_the_endings_after_several_texts(llama, case):
+    properties, _, ending = SEVERAL[case]
+    grammar = rest_grammar({"properties": properties})
+    assert follows(llama, grammar, ending)
+    assert not follows(llama, grammar, ending[:-1])
+    assert not follows(llama, grammar, f'"{ending}')
+
+
 @pytest.mark.parametrize("case", REST)
 def test_rest_grammar_is_the_golden_one(case):
     schema, golden = REST[case]

@@ -38,7 +38,7 @@ DRAFTS = {
         (pair("Why?"), False),
         (pair(DRUG.id), False),
         (pair("What of fever?", positive=NEGATIVE), False),
-        (pair("What of fever?", negative=f"Fever, {NEGATIVE}"), False),
+        (pair("What of fever?", negative=f"Fever, {POSITIVE}"), False),
         (pair("What of fever?", positive="An enzyme."), False),
         (pair("What of fever?", negative=""), False),
         (pair("What of fever?", negative="Fever is felt on the forehead by all who ha"), True),
@@ -51,7 +51,7 @@ DRAFTS = {
         (pair("What of fever?"), False),  # the first pair's positive
         (pair("cftr gene", "Mutations of CFTR cause cystic fibrosis, as was found."), False, True, 5, 6),
         (
-            pair("What of fever?", "CFTR mutations cause, as was found in 1989, cystic fibrosis", "a b c d e f g h"),
+            pair("What of fever?", "In 1989, as was found, mutations of CFTR.", "a b c d e f g h"),
             False,
         ),
     ],
