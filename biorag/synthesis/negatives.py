@@ -1,6 +1,6 @@
 """Hard negatives that a model writes: passages of a query's topic and words that do not answer it.
 
-Synthesize-Train-Merge (DESIGN.md) writes them of a query, its positive and a mined negative.
+Synthesize-Train-Merge (2026) writes them of a query, its positive and a mined negative.
 """
 
 from __future__ import annotations
