@@ -13,7 +13,7 @@ from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template
 from biorag.synthesis import drafts
 from biorag.synthesis.drafts import RowFile, Tally
-from biorag.synthesis.passages import on_one_line, passage_fault
+from biorag.synthesis.passages import holds, on_one_line, passage_fault
 from biorag.synthesis.questions import as_question
 from biorag.synthesis.scenarios import Scenario
 from biorag.synthesis.writers import Request
@@ -31,7 +31,7 @@ class Counts(drafts.Counts):
 
     Left out were pairs of which a text is `empty` or missing or `cut` by the token cap; with a passage `short` of
     eight words or a query of two; `copied`, whose query is the scenario, or of whose texts one is part of another
-    or of the prompt, or `near_copies` so; and `duplicates`, whose query or positive a row before had.
+    or of the examples, or `near_copies` so; and `duplicates`, whose query or positive a row before had.
     """
 
     scenarios: int
@@ -56,12 +56,11 @@ class PairFile(RowFile[Scenario, Counts]):
         """Yield a row for each pair that is one to keep."""
         for draft in drafts:
             reply = parse_reply(draft.text)
-            query, positive, negative = map(reply.text, TEXTS)
-            texts = as_question(query), on_one_line(positive), on_one_line(negative)
-            if fault := self._fault(texts, draft.capped, subject, seen):
+            query, positive, negative = (on_one_line(reply.text(key)) for key in TEXTS)
+            query = as_question(query)
+            if fault := self._fault((query, positive, negative), draft.capped, subject, seen):
                 tally[fault] += 1
                 continue
-            query, positive, negative = texts
             seen.update((normalised(query), normalised(positive)))
             row = {"query": query, "positive": positive, "negative_1": negative, "kind": SYNTHETIC}
             yield {**row, "scenario": subject.id}
@@ -74,7 +73,7 @@ class PairFile(RowFile[Scenario, Counts]):
             return "cut" if capped else "empty"
         if len(words.split()) < LEAST_WORDS:
             return "short"
-        if words == normalised(scenario.id):
+        if words == normalised(scenario.id) or holds(normalised(self.examples), words):
             return "copied"
         fault = passage_fault(positive, capped, (query, self.examples)) or passage_fault(
             negative, capped, (query, positive, self.examples)

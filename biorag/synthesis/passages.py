@@ -25,12 +25,12 @@ def passage_fault(passage: str, capped: bool, others: Iterable[str]) -> str | No
     if len(words.split()) < LEAST_WORDS:
         return "short"
     compared = [normalised(other) for other in others]
-    if any(_holds(other, words) or (len(other.split()) >= LEAST_WORDS and _holds(words, other)) for other in compared):
+    if any(holds(other, words) or (len(other.split()) >= LEAST_WORDS and holds(words, other)) for other in compared):
         return "copied"
     return "near_copies" if any(jaccard(words, other) > NEAR for other in compared) else None
 
 
-def _holds(text: str, part: str) -> bool:
+def holds(text: str, part: str) -> bool:
     """Return whether a normalised text has another's words in a row."""
     return f" {part} " in f" {text} "
 

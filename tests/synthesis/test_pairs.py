@@ -43,6 +43,7 @@ DRAFTS = {
         (pair("What of fever?", negative=""), False),
         (pair("What of fever?", negative="Fever is felt on the forehead by all who ha"), True),
         (pair("What of it?", negative="The prompt has this passage of eight words."), False),
+        (pair("aspirin example?"), False),
         ("no JSON", False),
         ('{"query": "What of fe', True),
         (json.dumps(["x"]), False),
@@ -66,10 +67,10 @@ class Writer:
 
 
 def test_rows_and_counts(tmp_path):
-    file = PairFile(tmp_path / "p.jsonl", {}, "Example: The prompt has this passage of eight words.")
+    file = PairFile(tmp_path / "p.jsonl", {}, "Aspirin example: The prompt has this passage of eight words.")
     counts = file.generate([DRUG, GENE], Counts(2, prompt_tokens=1000), Writer(), lambda _: None)
-    left_out = {"empty": 3, "short": 2, "cut": 2, "copied": 4, "near_copies": 0, "duplicates": 2}
-    assert counts == Counts(2, generated=16, rows=3, **left_out, prompt_tokens=1055, completion_tokens=66)
+    left_out = {"empty": 3, "short": 2, "cut": 2, "copied": 5, "near_copies": 0, "duplicates": 2}
+    assert counts == Counts(2, generated=17, rows=3, **left_out, prompt_tokens=1055, completion_tokens=66)
     assert counts.generated == counts.rows + sum(left_out.values())
     assert file.finished() == replace(counts, resumed=2)
     lines = [json.loads(line) for line in file.path.read_text(encoding="utf-8").splitlines()]
