@@ -223,11 +223,16 @@ GREEDY = Sampling()
 
 
 class Generation(NamedTuple):
-    """The raw reply, whether its free text was cut by the token cap, and whether it was kept from before."""
+    """The raw reply, whether a free text of it was cut by the token cap, and whether it was kept from before.
+
+    The tokens are those of the prompt and of the whole reply, when it was made; 0 where a server does not say.
+    """
 
     text: str
     capped: bool
     cached: bool = False
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
 
 
 class Scores(NamedTuple):
@@ -334,7 +339,10 @@ class Generator(Protocol):
         on_text: Callable[[str], None] | None = None,
         sampling: Sampling = GREEDY,
     ) -> Generation:
-        """Reply with a JSON object of the schema; `on_text` sees the reply so far as it grows."""
+        """Reply with a JSON object of the schema; `on_text` sees the reply so far as it grows.
+
+        `max_tokens` caps each of the free texts that the object begins with.
+        """
 
     def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
         """Return each choice's log-probability as the first text of the reply; one that is not seen is left out."""

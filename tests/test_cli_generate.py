@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from loopback import Script
+from loopback import Script, completion
 from tiny_t5 import write_tiny_t5
 from typer.testing import CliRunner
 
@@ -21,7 +21,10 @@ from biorag.config import Config
 from biorag.corpus.sources import demo_file
 from biorag.train.rows import normalised, read_rows
 
-COUNTS = {"snippets", "too_short", "generated", "rows", "empty", "short", "cut", "copied", "duplicates", "resumed"}
+COUNTS = {
+    *("generated", "rows", "empty", "short", "cut", "copied", "duplicates", "resumed"),
+    *("prompt_tokens", "completion_tokens", "out", "seconds"),
+}
 
 
 @pytest.fixture
@@ -81,7 +84,7 @@ def test_a_server_writes_questions_of_an_index(generate, invoke, server, tmp_pat
     out = tmp_path / "new" / "q.jsonl"
     asked = ["queries", "--llm", server.url, "--llm-model", "m", "--no-cache", "--per-snippet", 2, "--limit", 9]
     report = generate(*asked, "--out", out)
-    assert report.keys() == COUNTS | {"out", "seconds"}
+    assert report.keys() == COUNTS | {"snippets", "too_short"}
     assert (report["snippets"], report["generated"], report["rows"], report["resumed"]) == (9, 18, 18, 0)
     rows, cleaning = read_rows([out])
     assert (len(rows), cleaning.questions) == (18, 18)
@@ -162,12 +165,17 @@ def test_what_cannot_be_done_is_said(invoke, tmp_path, arguments, code, said, mo
 def test_a_killed_run_goes_on_to_the_same_bytes(generate, server, tmp_path, demo_home):
     server.rule = about
     asked = ["queries", "--llm", server.url, "--llm-model", "m", "--no-cache", "--per-snippet", "2", "--out"]
+    killed_and_resumed(generate, asked, tmp_path, demo_home)
+
+
+def killed_and_resumed(generate, asked, tmp_path, home):
+    """Kill a run in a process of its own, go on with it, and hold its file against an unbroken run's."""
     whole, parts = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl"
     process = subprocess.Popen(
         [sys.executable, "-m", "biorag", "generate", *asked, str(parts)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "BIORAG_HOME": str(demo_home)},
+        env={**os.environ, "BIORAG_HOME": str(home)},
     )
     drafts = Path(f"{parts}.drafts")
     deadline = time.monotonic() + 60
@@ -179,7 +187,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(generate, server, tmp_path, demo
     assert process.wait() == -signal.SIGKILL
     assert not parts.exists()
     resumed = generate(*asked, parts)
-    assert 0 < resumed["resumed"] < resumed["snippets"]
+    assert 0 < resumed["resumed"] < resumed["generated"]
     generate(*asked, whole)
     assert parts.read_bytes() == whole.read_bytes()
 
@@ -215,6 +223,136 @@ def test_the_filter_keeps_what_search_finds(generate, invoke, demo_home, tmp_pat
         failed(invoke("filter", path, "--out", same), 2, "name another file")
     failed(invoke("filter", path, "--mode", "bm25", "--out", out), 2, "'bm25'", "dense, hybrid")
     failed(invoke("filter", tmp_path / "no.jsonl", "--out", out), 4, "no.jsonl")
+
+
+# --- negatives and pairs ---
+
+MINED = [
+    {
+        "query": f"What does drug{n} do?",
+        "positive": f"Drug{n} lowers fever since it blocks enzyme{n} in the liver.",
+        **({"negative_1": f"Enzyme{n} is one of the many enzymes that a liver has."} if n % 2 else {}),
+        "kind": "retriever",
+    }
+    for n in range(12)
+]
+
+
+@pytest.fixture
+def mined(tmp_path):
+    path = tmp_path / "mined.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in MINED))
+    return path
+
+
+def beside(body):
+    """Reply as asked: a list, a pair or a passage, of words of the prompt and the seed; with counts of tokens."""
+    time.sleep(0.01)
+    seed, (about, *_) = body["seed"], body["messages"][1]["content"].split("\n")
+    if "List 10" in about:
+        content = {"scenarios": [f"Given drug {seed}, find effect {n}." for n in range(10)]}
+    elif about.startswith("Task"):
+        positive, negative = (f"A passage on {about} that {says} it, of {seed}." for says in ("answers", "avoids"))
+        content = {"query": f"What of {about} {seed}?", "positive": positive, "hard_negative": negative}
+    else:
+        content = {"passage": f"A passage on {about} that does not answer it, of {seed}."}
+    usage = {"prompt_tokens": 100, "completion_tokens": 7}
+    return 200, {**completion(json.dumps(content)), "usage": usage}
+
+
+def test_a_server_writes_negatives_of_mined_rows(generate, invoke, server, tmp_path, mined):
+    server.rule = beside
+    out = tmp_path / "n.jsonl"
+    asked = ["negatives", mined, "--llm", server.url, "--llm-model", "m", "--no-cache", "--per-row", 2, "--out", out]
+    report = generate(*asked)
+    own = {"pairs": 12, "unmined": 6, "negatives": 24, "without": 0, "near_copies": 0}
+    assert report.keys() == COUNTS | own.keys()
+    assert {key: report[key] for key in own} == own
+    assert (report["rows"], report["generated"], report["resumed"]) == (12, 24, 0)
+    assert (report["prompt_tokens"], report["completion_tokens"]) == (2400, 168)
+    rows, _ = read_rows([out])
+    assert [(row.query, row.positive) for row in rows] == [(row["query"], row["positive"]) for row in MINED]
+    assert {(row.kind, len(row.negatives)) for row in rows} == {("synthetic", 2)}
+    assert server.most > 1, "a server is asked for several at a time"
+    before = out.read_bytes()
+    again = generate(*asked)
+    assert {**again, "seconds": 0} == {**report, "seconds": 0, "resumed": 12}
+    assert (out.read_bytes(), len(server.bodies)) == (before, 24)
+    failed(invoke(*asked, "--keep-mined"), 5, "other keep_mined:", "choose another --out")
+    mined.write_text("".join(json.dumps(row) + "\n" for row in MINED[1:]))
+    failed(invoke(*asked), 5, "other rows:", "choose another --out")
+
+
+def test_a_killed_run_of_negatives_goes_on_to_the_same_bytes(generate, server, tmp_path, demo_home, mined):
+    server.rule = beside
+    asked = ["negatives", str(mined), "--llm", server.url, "--llm-model", "m", "--no-cache", "--per-row", "9", "--out"]
+    killed_and_resumed(generate, asked, tmp_path, demo_home)
+
+
+def test_pairs_of_scenarios_that_the_model_lists(generate, invoke, server, tmp_path):
+    server.rule = beside
+    out = tmp_path / "p.jsonl"
+    asked = ["pairs", "--llm", server.url, "--llm-model", "m", "--no-cache", "--per-scenario", 2, "--out", out]
+    report = generate(*asked, "--scenarios", 13)
+    assert report.keys() == COUNTS | {"scenarios", "near_copies"}
+    assert (report["scenarios"], report["generated"], report["rows"]) == (13, 26, 26)
+    assert (report["prompt_tokens"], report["completion_tokens"]) == (2800, 196), "the lists' too"
+    listed = Path(f"{out}.scenarios.txt").read_text().splitlines()
+    assert len(listed) == 13
+    assert [line["scenario"] for line in lines(out)] == [scenario for scenario in listed for _ in range(2)]
+    rows, _ = read_rows([out])
+    assert {(row.kind, len(row.negatives)) for row in rows} == {("synthetic", 1)}
+    failed(invoke(*asked, "--scenarios", 14), 5, "other scenarios:", "choose another --out")
+    out.unlink()
+    assert generate(*asked, "--scenarios", 13)["prompt_tokens"] == 2800
+    assert len(server.bodies) == 2 + 26 + 26, "a list that is there is not asked for again"
+
+
+def test_pairs_of_scenarios_from_a_file(generate, invoke, server, tmp_path):
+    server.rule = beside
+    file, out = tmp_path / "tasks.txt", tmp_path / "p.jsonl"
+    file.write_text("Given a drug, find trials.\n\ngiven a DRUG, find trials\nGiven a gene, find its disease.\n")
+    asked = ["pairs", "--scenario-file", file, "--llm", server.url, "--llm-model", "m", "--out", out]
+    report = generate(*asked)
+    assert (report["scenarios"], report["rows"], len(server.bodies)) == (2, 2, 2)
+    assert not Path(f"{out}.scenarios.txt").exists()
+    file.write_text("Given a gene, find its disease.\n")
+    failed(invoke(*asked), 5, "other scenarios:")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["negatives", "/no/such.jsonl"], 4, "/no/such.jsonl"),
+        (["negatives", "MINED", "--llm", "none"], 2, "--llm"),
+        (["negatives", "MINED", "--prompt", "/no/such.txt"], 4, "/no/such.txt"),
+        (["negatives", "MINED", "--name", "absent"], 4, "absent"),
+        (["negatives", "MINED", "--temperature", "0", "--per-row", "2"], 2, "--per-row 1"),
+        (["pairs", "--temperature", "0", "--per-scenario", "2"], 2, "--per-scenario 1"),
+        (["pairs", "--scenario-file", "/no/such.txt"], 4, "/no/such.txt"),
+        (["pairs", "--prompt", "/no/such.txt"], 4, "/no/such.txt"),
+        (["pairs", "--prompt", "OPEN"], 3, "the fields are {scenario}"),
+        (["pairs", "--llm", "none"], 2, "--llm"),
+    ],
+)
+def test_negatives_and_pairs_that_cannot_be_written(invoke, tmp_path, mined, arguments, code, said):
+    own = tmp_path / "open.txt"
+    own.write_text("[system]\nAsk.\n[user]\n{scenario} {question}\n")
+    given = [{"MINED": mined, "OPEN": own}.get(one, one) for one in arguments]
+    failed(invoke(*given, "--out", tmp_path / "q.jsonl"), code, said)
+    assert list(tmp_path.glob("q.jsonl*")) == []
+    failed(invoke(*given, "--out", tmp_path), 2, "is a folder")
+
+
+@pytest.mark.slow
+def test_the_starter_writes_negatives_and_pairs(generate, tmp_path, mined):
+    mined.write_text("".join(json.dumps(row) + "\n" for row in MINED[:2]))
+    report = generate("negatives", mined, "--no-cache", "--out", tmp_path / "n.jsonl")
+    assert (report["generated"], report["unmined"]) == (2, 1)
+    assert report["rows"] == len(lines(tmp_path / "n.jsonl"))
+    report = generate("pairs", "--scenarios", 2, "--max-tokens", 40, "--no-cache", "--out", tmp_path / "p.jsonl")
+    assert (report["scenarios"], report["generated"]) == (2, 2)
+    assert report["completion_tokens"] > 0 < report["prompt_tokens"]
 
 
 @pytest.mark.slow

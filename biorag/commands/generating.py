@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -15,12 +14,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.build import generator_identity, index_alone, opened, require_generator
+from biorag.commands.build import index_alone, opened
 from biorag.commands.mining import MODES
+from biorag.commands.synthetic import (
+    ROWS,
+    Out,
+    PromptFile,
+    check_draws,
+    language_model,
+    negatives,
+    pairs,
+    report_counts,
+)
 from biorag.config import Config
 from biorag.errors import UsageError, unknown_name
 from biorag.models import find_encoder
-from biorag.network import is_server
 
 if TYPE_CHECKING:
     from biorag.synthesis.questions import Counts
@@ -33,9 +41,9 @@ SEQ2SEQ = "seq2seq:"
 LLM_TEMPERATURE, SEQ2SEQ_TEMPERATURE = 0.3, 1.0
 SEQ2SEQ_BATCH = 16
 FETCHED_AT_ONCE = 1000
-ROWS = "Rows"
 
-Out = Annotated[Path, typer.Option("--out", help="JSONL file to write; an interrupted run resumes.")]
+app.command()(negatives)
+app.command()(pairs)
 
 
 @app.command()
@@ -60,12 +68,7 @@ def queries(
     ] = None,
     llm: options.Llm = None,
     llm_model: options.LlmModel = None,
-    template: Annotated[
-        Path | None,
-        typer.Option(
-            "--prompt", help="Prompt template in place of the built-in one.", rich_help_panel=options.GENERATION
-        ),
-    ] = None,
+    template: PromptFile = None,
     temperature: Annotated[
         float | None,
         typer.Option(
@@ -104,24 +107,17 @@ def queries(
     from biorag.synthesis.writers import Draws
 
     started = time.perf_counter()
-    if out.is_dir():
-        raise UsageError(f"{out} is a folder: name a file to write")
     if model is not None and any(given is not None for given in (llm, llm_model, template)):
         raise UsageError("--model takes the place of --llm, --llm-model and --prompt: leave it out, or them")
     config = options.configured(ctx)
     default = LLM_TEMPERATURE if model is None else SEQ2SEQ_TEMPERATURE
     draws = Draws(per_snippet, question_tokens, default if temperature is None else temperature, config.seed)
-    if per_snippet > 1 and draws.temperature == 0:
-        raise UsageError("--temperature 0 writes the same question every time: give --per-snippet 1")
+    check_draws(out, draws, "--per-snippet")
     with _snippets(config, corpus or (), name) as (source, snippets):
         writer, wrote = _writer(config, model, template, draws)
         identity = {**asdict(draws), "limit": limit, "source": source, **wrote}
         counts = _generated(out, identity, snippets, limit, writer)
-    report = {"out": str(out), **asdict(counts), "seconds": round(time.perf_counter() - started, 3)}
-    if as_json:
-        show.print_json(report)
-    else:
-        show.table("Generated questions", ["", ""], list(report.items()))
+    report_counts("Generated questions", out, counts, started, as_json)
 
 
 @app.command("filter")
@@ -195,22 +191,21 @@ def _stored(index: Index) -> Iterator[Snippet]:
         yield from (found[id] for id in ids if id in found)
 
 
-def _writer(config: Config, model: str | None, template: Path | None, draws: Draws) -> tuple[Writer, dict[str, Any]]:
+def _writer(
+    config: Config, model: str | None, template: Path | None, draws: Draws
+) -> tuple[Writer[Snippet], dict[str, Any]]:
     """Load what writes the questions; and return what determines what it writes."""
     from biorag.indexes.manifest import installed_versions
-    from biorag.synthesis.writers import PromptedWriter, Seq2SeqWriter
+    from biorag.synthesis.writers import Seq2SeqWriter
 
     if model is None:
         from biorag.prompts.template import load_template
+        from biorag.synthesis.questions import request
 
         prompt = load_template("question", template, needed="documents")
-        at_a_time = config.concurrency if is_server(config.llm) else 1
-        generator = require_generator(config, at_a_time)
-        wrote: dict[str, Any] = {
-            "generator": generator_identity(config, generator),
-            "prompt": hashlib.sha256(f"{prompt.system}\0{prompt.user}".encode()).hexdigest(),
-        }
-        return PromptedWriter(generator, prompt, draws, at_a_time), wrote
+        asked = language_model(config)
+        wrote: dict[str, Any] = {"generator": asked.identity, "prompt": prompt.sha256}
+        return asked.writer(request(prompt), draws), wrote
     if not model.startswith(SEQ2SEQ):
         raise UsageError(f"--model {model!r} is none of a known kind: write {SEQ2SEQ}ID, or name a generator by --llm")
     from biorag.generators.seq2seq import Seq2SeqGenerator
@@ -225,14 +220,14 @@ def _writer(config: Config, model: str | None, template: Path | None, draws: Dra
 
 
 def _generated(
-    out: Path, identity: dict[str, Any], snippets: Iterator[Snippet], limit: int | None, writer: Writer
+    out: Path, identity: dict[str, Any], snippets: Iterator[Snippet], limit: int | None, writer: Writer[Snippet]
 ) -> Counts:
     """Generate what is not generated yet."""
-    from biorag.synthesis.questions import Counts, QuestionFile, draw, generate
+    from biorag.synthesis.questions import Counts, QuestionFile, draw
 
     file = QuestionFile(out, identity)
     if counts := file.finished():
         return counts
     chosen, too_short = draw(snippets, limit, identity["seed"])
     with show.progress("Writing questions", len(chosen)) as advance:
-        return generate(file, chosen, Counts(len(chosen), too_short), writer, advance)
+        return file.generate(chosen, Counts(len(chosen), too_short), writer, advance)

@@ -64,7 +64,7 @@ Negatives = Annotated[
     str,
     typer.Option(
         help="in-batch (other rows' passages and the row's own mined ones), or the mined ones alone: "
-        "bm25, citation, random, retriever.",
+        "bm25, citation, random, retriever, synthetic.",
         rich_help_panel=DATA,
     ),
 ]
@@ -220,7 +220,10 @@ def cross_encoder(
     out: Out,
     base: Base = "starter",
     negatives: Annotated[
-        str, typer.Option(help="Kind of the mined negatives: bm25, citation, random, retriever.", rich_help_panel=DATA)
+        str,
+        typer.Option(
+            help="Kind of the mined negatives: bm25, citation, random, retriever, synthetic.", rich_help_panel=DATA
+        ),
     ] = "bm25",
     name: Name = None,
     guard: Guards = None,

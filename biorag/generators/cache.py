@@ -53,13 +53,14 @@ class CachedGenerator:
         """Reply with a JSON object of the schema; `on_text` sees a kept reply at once."""
         entry = self._entry("generate", prompt, schema, max_tokens, sampling)
         match _read(entry):
-            case {"text": str(text), "capped": bool(capped)}:
+            case {"text": str(text), "capped": bool(capped), "tokens": [int(asked), int(written)]}:
                 if on_text:
                     on_text(text)
-                return Generation(text, capped, cached=True)
+                return Generation(text, capped, True, asked, written)
         generation = self._generator.generate(prompt, schema, max_tokens, on_text, sampling)
         if parse_reply(generation.text).fields:
-            _write(entry, {"text": generation.text, "capped": generation.capped})
+            tokens = [generation.prompt_tokens, generation.completion_tokens]
+            _write(entry, {"text": generation.text, "capped": generation.capped, "tokens": tokens})
         return generation
 
     def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:

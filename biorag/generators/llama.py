@@ -13,7 +13,7 @@ import numpy as np
 
 from biorag.checkpoints import gguf
 from biorag.errors import MissingError
-from biorag.prompts.grammar import FREE_TEXT_GRAMMAR, close_text, free_text_opening, rest_grammar
+from biorag.prompts.grammar import FREE_TEXT_GRAMMAR, close_text, free_text_openings, rest_grammar
 from biorag.types import GREEDY, Generation, Prompt, Sampling, Scores
 
 # Where it aborts, llama.cpp would start a debugger to print its stack.
@@ -89,29 +89,37 @@ class LlamaGenerator:
         on_text: Callable[[str], None] | None = None,
         sampling: Sampling = GREEDY,
     ) -> Generation:
-        """Reply with a JSON object of the schema; its free text, which alone is sampled, ends after `max_tokens`."""
-        opening = free_text_opening(schema)
+        """Reply with a JSON object of the schema; a free text, which alone is sampled, ends after `max_tokens`."""
         prefix, rest = self._tokens(prompt)
-        tokens = prefix + rest + self._llama.tokenize(opening.encode(), add_bos=False)
+        tokens = prefix + rest
+        asked = len(tokens)
         self._return_to(prefix)
-        written, text, capped = b"", opening, True
-        for token in self._decode(tokens, FREE_TEXT_GRAMMAR, max_tokens, sampling):
-            if token is None:
-                capped = False
-                break
-            tokens.append(token)
-            written += self._llama.detokenize([token], special=False)
-            text = opening + written.decode("utf-8", "ignore")
-            if on_text:
-                on_text(text)
-        if capped:
-            text = close_text(text)
-            tokens += self._llama.tokenize(b'"', add_bos=False)
+        text, capped = "", False
+        for opening in free_text_openings(schema):
+            tokens += self._llama.tokenize(opening.encode(), add_bos=False)
+            text, cut = self._write_text(text + opening, tokens, max_tokens, sampling, on_text)
+            capped = capped or cut
         rest = [token for token in self._decode(tokens, rest_grammar(schema), REST_TOKENS) if token is not None]
         text += self._llama.detokenize(rest, special=False).decode("utf-8", "ignore")
         if on_text:
             on_text(text)
-        return Generation(text, capped)
+        return Generation(text, capped, prompt_tokens=asked, completion_tokens=len(tokens) + len(rest) - asked)
+
+    def _write_text(
+        self, text: str, tokens: list[int], limit: int, sampling: Sampling, on_text: Callable[[str], None] | None
+    ) -> tuple[str, bool]:
+        """Return a reply with its next free text, closed, and whether that was cut; `tokens` grow with it."""
+        written, opened = b"", text
+        for token in self._decode(tokens, FREE_TEXT_GRAMMAR, limit, sampling):
+            if token is None:
+                return text, False
+            tokens.append(token)
+            written += self._llama.detokenize([token], special=False)
+            text = opened + written.decode("utf-8", "ignore")
+            if on_text:
+                on_text(text)
+        tokens += self._llama.tokenize(b'"', add_bos=False)
+        return close_text(text), True
 
     def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
         """Return each choice's log-probability as the first text of the reply; one evaluation."""

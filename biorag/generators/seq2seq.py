@@ -27,7 +27,7 @@ class Seq2SeqGenerator:
         self._model, self._tokenizer = load_seq2seq(files, precision)
 
     def sample(self, texts: Sequence[str], count: int, max_tokens: int, sampling: Sampling) -> list[list[Generation]]:
-        """Return `count` texts of at most `max_tokens` tokens for each passage."""
+        """Return `count` texts of at most `max_tokens` tokens for each passage, which is read once, for the first."""
         features = self._tokenizer(
             list(texts), padding=True, truncation=True, max_length=LONGEST_INPUT, return_tensors="pt"
         ).to(self._model.device)
@@ -44,5 +44,10 @@ class Seq2SeqGenerator:
             )
         ends = (written[:, 1:] == self._tokenizer.eos_token_id).any(dim=1).tolist()
         lines = self._tokenizer.batch_decode(written, skip_special_tokens=True)
-        drafts = [Generation(text, capped=not end) for text, end in zip(lines, ends, strict=True)]
+        read = [tokens * (not place) for tokens in features["attention_mask"].sum(1).tolist() for place in range(count)]
+        wrote = (((written[:, 1:] == self._tokenizer.eos_token_id).cumsum(1) == 0).sum(1)).tolist()
+        drafts = [
+            Generation(text, not end, prompt_tokens=asked, completion_tokens=tokens + end)
+            for text, end, asked, tokens in zip(lines, ends, read, wrote, strict=True)
+        ]
         return [drafts[start : start + count] for start in range(0, len(drafts), count)]

@@ -11,7 +11,7 @@ import httpx
 
 from biorag.errors import ServiceError, UsageError
 from biorag.network import Server, without_credentials
-from biorag.prompts.grammar import growing_text
+from biorag.prompts.grammar import free_text_openings, growing_text
 from biorag.retries import Retries, may_pass
 from biorag.types import GREEDY, Generation, Prompt, Sampling, Scores
 
@@ -66,15 +66,17 @@ class ServerGenerator:
     ) -> Generation:
         """Reply with a JSON object of the schema.
 
-        Where the server cuts the reply at the cap, it is asked once more for the fields after the free text.
+        Where the server cuts the reply at the cap, it is asked once more for the fields after the free text; a reply
+        of several texts, which share their caps, stays cut.
         """
         messages = _messages(prompt)
-        text, capped = self._complete(messages, schema, max_tokens, sampling)
-        if capped:
-            text = self._finish(messages, text, schema)
+        texts = len(free_text_openings(schema))
+        reply = self._complete(messages, schema, texts * max_tokens, sampling)
+        if reply.capped and texts == 1:
+            reply = self._finish(messages, reply, schema)
         if on_text:
-            on_text(text)
-        return Generation(text, capped)
+            on_text(reply.text)
+        return reply
 
     def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
         """Return each choice's log-probability as the first token of the reply.
@@ -97,7 +99,7 @@ class ServerGenerator:
 
     def _complete(
         self, messages: list[dict[str, str]], schema: Mapping[str, Any], max_tokens: int, sampling: Sampling = GREEDY
-    ) -> tuple[str, bool]:
+    ) -> Generation:
         """Ask under the schema, in the style this server takes: OpenAI's, llama.cpp's, or none."""
         styles = (
             {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema, "strict": True}},
@@ -118,25 +120,31 @@ class ServerGenerator:
                 return _read(reply, self._url)
         raise AssertionError("the last style is never refused silently")
 
-    def _finish(self, messages: list[dict[str, str]], partial: str, schema: Mapping[str, Any]) -> str:
+    def _finish(self, messages: list[dict[str, str]], cut: Generation, schema: Mapping[str, Any]) -> Generation:
         """Ask for the rest of a capped reply and join both into one JSON object."""
         first, *others = schema["properties"]
-        thought = growing_text(partial)
+        thought = growing_text(cut.text)
         if not others:
-            return json.dumps({first: thought}, ensure_ascii=False)
+            return cut._replace(text=json.dumps({first: thought}, ensure_ascii=False))
         rest = {
             **schema,
             "properties": {name: schema["properties"][name] for name in others},
             "required": others,
         }
         request = f"Stop here. Reply only with a JSON object with the keys {', '.join(others)}."
-        turns = [{"role": "assistant", "content": partial}, {"role": "user", "content": request}]
-        text, _ = self._complete([*messages, *turns], rest, REST_TOKENS)
+        turns = [{"role": "assistant", "content": cut.text}, {"role": "user", "content": request}]
+        more = self._complete([*messages, *turns], rest, REST_TOKENS)
+        joined = cut._replace(
+            prompt_tokens=cut.prompt_tokens + more.prompt_tokens,
+            completion_tokens=cut.completion_tokens + more.completion_tokens,
+        )
         try:
-            fields = json.loads(text)
+            fields = json.loads(more.text)
         except ValueError:
-            return partial
-        return json.dumps({first: thought, **fields}, ensure_ascii=False) if isinstance(fields, dict) else partial
+            return joined
+        if not isinstance(fields, dict):
+            return joined
+        return joined._replace(text=json.dumps({first: thought, **fields}, ensure_ascii=False))
 
     def _first_model(self) -> str:
         reply = self._request("GET", "/models", None)
@@ -176,9 +184,16 @@ def _messages(prompt: Prompt) -> list[dict[str, str]]:
     return [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
 
 
-def _read(reply: Any, url: str) -> tuple[str, bool]:
-    """Return a completion's text, and whether it was cut at the cap."""
+def _read(reply: Any, url: str) -> Generation:
+    """Return a completion, with the tokens that the server says it took."""
     match reply:
         case {"choices": [{"message": {"content": str() | None as text}, **choice}, *_]}:
-            return text or "", choice.get("finish_reason") == "length"
+            asked, wrote = (_count(reply.get("usage"), key) for key in ("prompt_tokens", "completion_tokens"))
+            return Generation(text or "", choice.get("finish_reason") == "length", False, asked, wrote)
     raise ServiceError(f"the server at {url} sent no chat completion")
+
+
+def _count(usage: Any, key: str) -> int:
+    """Return a count of a completion's usage; 0 where there is none."""
+    count = usage.get(key) if isinstance(usage, dict) else None
+    return count if isinstance(count, int) and count > 0 else 0

@@ -1,11 +1,12 @@
 """From a reply's JSON schema to llama.cpp grammars (GBNF), in two parts.
 
-A reply is one free text, then fields with finitely many values. The text is generated under a token cap;
+A reply is free texts, mostly one, then fields with finitely many values. Each text is generated under a token cap;
 the rest always ends. Decoding them apart lets a capped text be closed, so that the JSON always parses.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Mapping
@@ -22,15 +23,29 @@ _OPENING = re.compile(r'\s*\{\s*"[^"\\]*"\s*:\s*"')
 _HALF_PAIR = re.compile(r"(?<!\\)((?:\\\\)*)\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 
 
-def free_text_opening(schema: Mapping[str, Any]) -> str:
-    """Return how every reply begins: up to the quote that opens its first field, a string."""
-    return "{" + json.dumps(next(iter(schema["properties"]))) + ': "'
+def free_text_openings(schema: Mapping[str, Any]) -> list[str]:
+    """Return what stands before each free text of a reply, up to the quote that opens it.
+
+    The texts are the fields that a schema begins with: strings, or lists of a fixed number of strings (`maxItems`).
+    """
+    openings = []
+    before = "{"
+    for name, field in schema["properties"].items():
+        if not _is_text(field):
+            break
+        listed = "items" in field
+        openings.append(f'{before}{json.dumps(name)}: {"[" * listed}"')
+        openings += [', "'] * (field["maxItems"] - 1 if listed else 0)
+        before = "]" * listed + ", "
+    return openings
 
 
 def rest_grammar(schema: Mapping[str, Any]) -> str:
-    """Return the grammar of the reply after its first field: enumerations and lists of them."""
-    parts = []
-    for name, field in list(schema["properties"].items())[1:]:
+    """Return the grammar of the reply after its free texts: enumerations and lists of them."""
+    fields = list(schema["properties"].items())
+    texts = list(itertools.takewhile(lambda item: _is_text(item[1]), fields))
+    parts = [_literal("]")] if "items" in texts[-1][1] else []
+    for name, field in fields[len(texts) :]:
         parts += [_literal(f", {json.dumps(name)}: "), _values(field)]
     return f"root ::= {' '.join(parts)} {_literal('}')}\n"
 
@@ -52,6 +67,10 @@ def growing_text(reply: str) -> str:
         return whole(str(json.loads(f'"{body}"', strict=False)))
     except ValueError:
         return ""
+
+
+def _is_text(field: Mapping[str, Any]) -> bool:
+    return "string" in (field.get("type"), field.get("items", {}).get("type"))
 
 
 def _values(field: Mapping[str, Any]) -> str:

@@ -33,6 +33,11 @@ class Template:
     system: str
     user: str
 
+    @property
+    def sha256(self) -> str:
+        """Hash of both turns, hex."""
+        return hashlib.sha256(f"{self.system}\0{self.user}".encode()).hexdigest()
+
     def render(self, question: Question, snippets: Sequence[Snippet]) -> Prompt:
         """Fill the fields; snippets are numbered from 1 and fenced as `<document>` elements."""
         values = {
@@ -41,10 +46,16 @@ class Template:
             "options": "\n".join(f"{letter}. {text}" for letter, text in question.options.items()),
             "letters": ", ".join(question.options),
         }
+        return self.fill(**values)
+
+    def fill(self, **values: str | int) -> Prompt:
+        """Fill the fields with values as they stand."""
         return Prompt(self.system.format(**values), self.user.format(**values))
 
 
-def load_template(name: str, file: Path | None = None, needed: str = "question") -> Template:
+def load_template(
+    name: str, file: Path | None = None, needed: str = "question", known: Sequence[str] = FIELDS
+) -> Template:
     """Return a built-in template by name, or the one in `file`; its user's turn has the field `needed`.
 
     Raises
@@ -52,15 +63,15 @@ def load_template(name: str, file: Path | None = None, needed: str = "question")
     MissingError
         If the file is not there.
     BadInputError
-        If it lacks a section or the field, or has a field that is none of `FIELDS`.
+        If it lacks a section or the field, or has a field that is none of those `known`.
     """
     if file is None:
         text = (resources.files("biorag.prompts") / f"{name}.txt").read_text(encoding="utf-8")
-        return parse_template(text, name, needed)
+        return parse_template(text, name, needed, known)
     if not file.is_file():
         raise MissingError(f"prompt template {file} is not there")
     try:
-        return parse_template(file.read_text(encoding="utf-8"), str(file), needed)
+        return parse_template(file.read_text(encoding="utf-8"), str(file), needed, known)
     except UnicodeDecodeError:
         raise BadInputError(f"prompt template {file} is not UTF-8") from None
 
@@ -71,19 +82,19 @@ def templates_hash(file: Path | None = None) -> str:
     return hashlib.sha256("\0".join(part for t in templates for part in (t.system, t.user)).encode()).hexdigest()
 
 
-def parse_template(text: str, place: str, needed: str = "question") -> Template:
+def parse_template(text: str, place: str, needed: str = "question", known: Sequence[str] = FIELDS) -> Template:
     """Return the template of a file's text; see `load_template` for what is raised."""
     match = _SECTIONS.match(text.replace("\r\n", "\n").lstrip("\ufeff\n"))
     if not match:
         raise BadInputError(f"prompt template {place} must start with a line [system] and have a line [user]")
     template = Template(match["system"].strip(), match["user"].strip())
-    _check_fields(template.system, place)
-    if needed not in _check_fields(template.user, place):
+    _check_fields(template.system, place, known)
+    if needed not in _check_fields(template.user, place, known):
         raise BadInputError(f"prompt template {place} has no {{{needed}}} in its [user] section")
     return template
 
 
-def _check_fields(text: str, place: str) -> set[str]:
+def _check_fields(text: str, place: str, known: Sequence[str]) -> set[str]:
     """Return the names of a text's fields; a field is a bare name, without format or conversion."""
     names: set[str] = set()
     try:
@@ -92,9 +103,9 @@ def _check_fields(text: str, place: str) -> set[str]:
                 names.add(name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else ""))
     except ValueError as error:
         raise BadInputError(f"prompt template {place}: {error}; write {{{{ and }}}} for braces") from None
-    if unknown := sorted(names - set(FIELDS)):
-        known = ", ".join(f"{{{name}}}" for name in FIELDS)
-        raise BadInputError(f"prompt template {place} has the unknown field {{{unknown[0]}}}: the fields are {known}")
+    if unknown := sorted(names - set(known)):
+        fields = ", ".join(f"{{{name}}}" for name in known)
+        raise BadInputError(f"prompt template {place} has the unknown field {{{unknown[0]}}}: the fields are {fields}")
     return names
 
 

@@ -14,8 +14,9 @@ from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.types import TrainingRow
 
 IN_BATCH = "in-batch"
+SYNTHETIC = "synthetic"  # written by a model
 # Which passages a query is held against: the other rows' and its own, or its own mined ones alone.
-NEGATIVES = (IN_BATCH, "bm25", "citation", "random", "retriever")
+NEGATIVES = (IN_BATCH, "bm25", "citation", "random", "retriever", SYNTHETIC)
 MINED = NEGATIVES[1:]
 
 
@@ -95,7 +96,8 @@ def usable(rows: Sequence[TrainingRow], negatives: str, count: int) -> list[Trai
     others = {row.kind for row in mined} - {negatives, ""}
     if not mined or others:
         found = f"negatives mined as {', '.join(sorted(others))}" if others else "no mined negatives"
-        raise BadInputError(f"the rows have {found}: run 'biorag mine PAIRS --negatives {negatives}' and train on that")
+        make = "generate negatives PAIRS" if negatives == SYNTHETIC else f"mine PAIRS --negatives {negatives}"
+        raise BadInputError(f"the rows have {found}: run 'biorag {make}' and train on that")
     return mined
 
 

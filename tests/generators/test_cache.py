@@ -62,6 +62,14 @@ def test_a_reply_is_made_once_and_shown_whole_when_it_is_kept(folder):
     assert (first.asked(), other.asked()) == (1, 0)
 
 
+def test_tokens_are_kept_with_the_reply(folder, monkeypatch):
+    made = Counting(folder)
+    reply = Generation('{"answer": "x"}', False, prompt_tokens=7, completion_tokens=3)
+    monkeypatch.setattr(made.inner, "generate", lambda *_: reply)
+    assert made.cached.generate(PROMPT, SCHEMA, 9) == reply
+    assert Counting(folder).cached.generate(PROMPT, SCHEMA, 9) == reply._replace(cached=True)
+
+
 def test_scores_are_kept_to_the_last_bit(folder):
     logprobs = {"A": -0.1 - 0.2, "B": -1e-300}
     first = Counting(folder, logprobs=logprobs)
@@ -118,6 +126,8 @@ DAMAGED = [
     b"\xff\xfe",
     b'{"text": 1, "capped": false}',
     b'{"text": "x"}',
+    b'{"text": "x", "capped": false}',
+    b'{"text": "x", "capped": false, "tokens": [1]}',
     b'{"logprobs": 3}',
 ]
 

@@ -93,6 +93,48 @@ def test_a_reply_is_json_of_the_schema_under_any_cap(generator, schema, cap):
         assert generation.capped
 
 
+TEXTS = {
+    "type": "object",
+    "properties": {
+        "query": {"type": "string"},
+        "found": {"type": "array", "items": {"type": "string"}, "minItems": 3, "maxItems": 3},
+        "sure": {"enum": ["yes", "no"]},
+    },
+}
+
+
+@pytest.mark.parametrize("cap", [1, 3, 30])
+def test_each_of_several_texts_has_the_cap(generator, cap):
+    seen = []
+    generation = generator.generate(PROMPT, TEXTS, cap, seen.append, Sampling(0.8, 5))
+    fields = json.loads(generation.text)
+    assert list(fields) == ["query", "found", "sure"]
+    assert (len(fields["found"]), fields["sure"] in ("yes", "no")) == (3, True)
+    for text in (fields["query"], *fields["found"]):
+        assert len(generator._llama.tokenize(text.encode(), add_bos=False)) <= cap + 1
+    assert seen[-1] == generation.text
+    assert generation.capped or cap > 1
+    assert generator.generate(PROMPT, TEXTS, cap, sampling=Sampling(0.8, 5)) == generation
+
+
+@pytest.mark.parametrize("cap", [2, 60])
+def test_tokens_of_prompt_and_reply_are_counted(generator, cap, monkeypatch):
+    written = []
+    decode = generator._decode
+
+    def watched(*given):
+        for token in decode(*given):
+            written.append(token)
+            yield token
+
+    monkeypatch.setattr(generator, "_decode", watched)
+    generation = generator.generate(PROMPT, schema_for(CHOICE, 2), cap)
+    opening = generator._llama.tokenize(b'{"step_by_step_thinking": "', add_bos=False)
+    decoded = sum(token is not None for token in written)
+    assert generation.prompt_tokens == generator.count_tokens(PROMPT)
+    assert generation.completion_tokens == len(opening) + decoded + generation.capped, "a quote closes a cut text"
+
+
 def test_a_text_that_ends_on_its_own_is_not_capped(generator):
     generation = generator.generate(PROMPT, schema_for(CHOICE, 2), 100)
     assert not generation.capped

@@ -38,6 +38,17 @@ def test_a_text_is_cut_at_the_cap_and_says_so(generator):
     assert all(len(draft.text.split()) < 6 for draft in drafts if not draft.capped)
 
 
+def test_tokens_of_passages_and_texts_are_counted(generator, folder):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for text, drafts in zip(TEXTS, generator.sample(TEXTS, 9, 6, Sampling(1.0, 5)), strict=True):
+        assert [draft.prompt_tokens for draft in drafts] == [len(tokenizer(text)["input_ids"]), *[0] * 8]
+        for draft in drafts:
+            shown = len(draft.text.split())  # special tokens are not
+            assert draft.completion_tokens == 6 if draft.capped else shown < draft.completion_tokens <= 6
+
+
 def test_greedy_and_sampled_first_tokens_are_the_models(generator, folder):
     """The first token against the logits of the model itself: the likeliest, and among the `TOP_K` likeliest."""
     import torch

@@ -314,6 +314,35 @@ def test_several_threads_find_the_servers_way_together(server):
     assert len(server.asked) == before + 1, "the refused way is not tried again"
 
 
+# --- tokens ---
+
+
+def counted(content, *tokens, finish="stop"):
+    usage = dict(zip(("prompt_tokens", "completion_tokens"), tokens, strict=True))
+    return 200, {**completion(content, finish), "usage": usage}
+
+
+def test_tokens_are_those_that_the_server_says(server):
+    server.will(counted(REPLY, 31, 12))
+    assert server.generator().generate(PROMPT, SCHEMA, 9)[3:] == (31, 12)
+    server.will(counted('{"step_by_step_thinking": "It', 31, 9, finish="length"), counted(REST, 50, 8))
+    assert server.generator().generate(PROMPT, SCHEMA, 9)[3:] == (81, 17), "those of both requests"
+
+
+@pytest.mark.parametrize("usage", [None, [], {}, {"prompt_tokens": None, "completion_tokens": "7"}])
+def test_a_server_that_counts_nothing_is_no_error(server, usage):
+    server.will((200, {**completion(REPLY), "usage": usage}))
+    assert server.generator().generate(PROMPT, SCHEMA, 9) == Generation(REPLY, False)
+
+
+def test_several_texts_share_their_caps_and_stay_cut(server):
+    text = {"type": "string"}
+    schema = {"type": "object", "properties": {"query": text, "found": {"type": "array", "items": text, "maxItems": 2}}}
+    server.will((200, completion('{"query": "Is it', "length")))
+    assert server.generator().generate(PROMPT, schema, 50) == Generation('{"query": "Is it', True)
+    assert [body["max_tokens"] for body in server.bodies] == [150]
+
+
 # --- capped replies ---
 
 REST = '{"relevant_context": "NOT", "answer_choice": "B"}'

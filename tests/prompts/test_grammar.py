@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from biorag.prompts.grammar import FREE_TEXT_GRAMMAR, close_text, free_text_opening, growing_text, rest_grammar
+from biorag.prompts.grammar import FREE_TEXT_GRAMMAR, close_text, free_text_openings, growing_text, rest_grammar
 from biorag.prompts.template import schema_for
 from biorag.types import Question
 
@@ -69,8 +69,8 @@ def test_close_text_by_hand(partial, closed):
 
 
 def test_how_replies_begin():
-    assert free_text_opening(schema_for(CHOICE, 2)) == '{"step_by_step_thinking": "'
-    assert free_text_opening(schema_for(OPEN, 2)) == '{"answer": "'
+    assert free_text_openings(schema_for(CHOICE, 2)) == ['{"step_by_step_thinking": "']
+    assert free_text_openings(schema_for(OPEN, 2)) == ['{"answer": "']
 
 
 @given(st.text(), st.booleans())
@@ -130,6 +130,37 @@ REST = {
 """,
     ),
 }
+
+
+TEXT = {"type": "string"}
+# Fields, what opens their texts, and how a reply ends.
+SEVERAL = {
+    "texts": ({"query": TEXT, "positive": TEXT}, ['{"query": "', ', "positive": "'], "}"),
+    "a list": ({"found": {"type": "array", "items": TEXT, "maxItems": 3}}, ['{"found": ["', ', "', ', "'], "]}"),
+    "a list and a text": (
+        {"found": {"type": "array", "items": TEXT, "maxItems": 2}, "said": TEXT, "sure": {"enum": [1]}},
+        ['{"found": ["', ', "', '], "said": "'],
+        ', "sure": 1}',
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SEVERAL)
+def test_several_free_texts_are_opened_in_turn(case):
+    properties, openings, ending = SEVERAL[case]
+    assert free_text_openings({"properties": properties}) == openings
+    written = "".join(f'{opening}text {n}"' for n, opening in enumerate(openings)) + ending
+    assert list(json.loads(written)) == list(properties)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", SEVERAL)
+def test_llama_cpp_takes_the_endings_after_several_texts(llama, case):
+    properties, _, ending = SEVERAL[case]
+    grammar = rest_grammar({"properties": properties})
+    assert follows(llama, grammar, ending)
+    assert not follows(llama, grammar, ending[:-1])
+    assert not follows(llama, grammar, f'"{ending}')
 
 
 @pytest.mark.parametrize("case", REST)
@@ -212,7 +243,7 @@ def test_llama_cpp_takes_exactly_the_schemas_endings(llama, case):
         bad = [f', "citations": {cited}}}' for cited in ("[]", f"[{most + 1}]", "[0]", [1] * (most + 1), "1", '["1"]')]
     else:
         good, bad = ["}"], ["", ', "citations": [1]}', "}}"]
-    first = free_text_opening(schema) + 'text"'
+    first = free_text_openings(schema)[0] + 'text"'
     for rest in good:
         assert follows(llama, grammar, rest), rest
         assert list(json.loads(first + rest)) == list(schema["properties"])

@@ -39,13 +39,18 @@ SNIPPETS = [
 ]
 
 
-PROMPTS = (*BUILT_IN, "question")
+PROMPTS = (*BUILT_IN, "question", "negative", "scenario", "pair")
 
 
 def rendered(name: str) -> Prompt:
     if name == "question":
         return load_template(name, needed="documents").render(Question("s2", ""), SNIPPETS[1:])
-    return load_template(name).render(OPEN if name == "open" else CHOICE, SNIPPETS)
+    if name == "scenario":
+        return load_template(name, needed="count", known=("count",)).fill(count=10)
+    if name == "pair":
+        known = ("scenario",)
+        return load_template(name, needed="scenario", known=known).fill(scenario="Given a {gene}, find trials.")
+    return load_template(name).render(OPEN if name in ("open", "negative") else CHOICE, SNIPPETS)
 
 
 def as_file(prompt: Prompt) -> str:
@@ -69,7 +74,7 @@ def test_there_is_one_golden_file_per_built_in_template():
     assert {path.stem for path in GOLDEN.glob("*.txt")} == set(PROMPTS)
 
 
-@pytest.mark.parametrize("name", ["choice", "score", "open"])
+@pytest.mark.parametrize("name", ["choice", "score", "open", "negative"])
 def test_only_our_own_fences_are_in_the_prompt(name):
     fences = ['<document n="1">', "</document>", '<document n="2">', "</document>"]
     assert re.findall(r"<\W*document\b[^>]*>", rendered(name).user) == fences

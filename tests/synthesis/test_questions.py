@@ -9,7 +9,7 @@ from fakes import ScriptedGenerator
 
 from biorag.errors import BadInputError, MismatchError, ServiceError, UsageError
 from biorag.prompts.template import load_template
-from biorag.synthesis.questions import Counts, QuestionFile, as_question, draw, generate
+from biorag.synthesis.questions import Counts, QuestionFile, as_question, draw, request
 from biorag.synthesis.writers import Draws, PromptedWriter
 from biorag.train.rows import read_rows
 from biorag.types import Generation, Snippet
@@ -36,7 +36,7 @@ class Writer:
 
 
 def generated(file, snippets, writer):
-    counts = generate(file, snippets, Counts(len(snippets), 0), writer, lambda _: None)
+    counts = file.generate(snippets, Counts(len(snippets), 0), writer, lambda _: None)
     return counts.resumed, replace(counts, resumed=0)
 
 
@@ -118,7 +118,7 @@ def test_rows_and_counts(tmp_path):
     }
     rows, cleaning = read_rows([file.path])
     assert (len(rows), cleaning.duplicates, rows[1].kind, rows[1].positive_id) == (4, 0, "generated", "h")
-    assert file.finished() == Counts(2, 0, 11, 4, 1, 1, 1, 2, 2, resumed=2)
+    assert file.finished() == replace(counts, resumed=2)
     assert sorted(path.name for path in file.path.parent.iterdir()) == ["q.jsonl", "q.jsonl.manifest.json"]
 
 
@@ -140,7 +140,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path, batch, fails_at,
     assert not parts.path.exists()
     done = fails_at * batch
     if torn == "line":  # a batch of which one line came to the disk
-        torn = json.dumps({"id": SEVEN[done].id, "drafts": [["torn", False]] * 2}).encode() + b"\n"
+        torn = json.dumps({"id": SEVEN[done].id, "drafts": [["torn", False, 1, 2]] * 2}).encode() + b"\n"
         done += done + batch > 6 or batch == 1  # then it is a whole one
     with parts.drafts.path.open("ab") as stream:
         stream.write(torn)
@@ -173,7 +173,7 @@ def test_a_run_killed_before_its_file_was_complete_writes_it_anew(tmp_path, monk
 def test_a_run_killed_before_its_drafts_were_deleted_leaves_none(tmp_path, monkeypatch):
     file = QuestionFile(tmp_path / "q.jsonl", IDENTITY)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("biorag.synthesis.questions.Drafts.remove", interrupted)
+        patch.setattr("biorag.synthesis.drafts.Drafts.remove", interrupted)
         generated(file, SEVEN, Writer(TEXTS))
     assert file.drafts.path.exists()
     assert file.finished().rows == 14
@@ -220,18 +220,18 @@ def test_drafts_and_files_of_other_settings_are_left_alone(tmp_path):
 def test_a_draft_of_something_else_is_refused(tmp_path, line):
     file = QuestionFile(tmp_path / "q.jsonl", IDENTITY)
     file.drafts.path.write_bytes(line + b"\n")
-    with pytest.raises(BadInputError, match=r"q\.jsonl\.drafts, line 1: not what was written of snippet 's0'"):
+    with pytest.raises(BadInputError, match=r"q\.jsonl\.drafts, line 1: not what was written of 's0'"):
         generated(file, SEVEN, Writer(TEXTS))
 
 
 # --- the prompt ---
 
-TEMPLATE = load_template("question", needed="documents")
+ASKED = request(load_template("question", needed="documents"))
 
 
 def test_each_question_is_asked_for_with_its_own_seed():
     generator = ScriptedGenerator(replies=[json.dumps({"question": f" Is it {n}? "}) for n in range(3)] + ["no JSON"])
-    writer = PromptedWriter(generator, TEMPLATE, Draws(2, 48, 0.5, seed=3))
+    writer = PromptedWriter(generator, ASKED, Draws(2, 48, 0.5, seed=3))
     drafts = writer([ASPIRIN, HEPARIN])
     assert [[draft.text for draft in group] for group in drafts] == [["Is it 0?", "Is it 1?"], ["Is it 2?", ""]]
     assert "Aspirin lowers fever." in generator.prompts[1].user
@@ -241,15 +241,15 @@ def test_each_question_is_asked_for_with_its_own_seed():
     assert len(set(seeds)) == 4
     assert all(0 <= seed < 2**31 for seed in seeds)
     again = ScriptedGenerator()
-    PromptedWriter(again, TEMPLATE, Draws(1, 48, 0.5, seed=3))([HEPARIN])
+    PromptedWriter(again, ASKED, Draws(1, 48, 0.5, seed=3))([HEPARIN])
     assert again.samplings[0] == (0.5, seeds[2]), "whatever stands around it"
 
 
 def test_a_long_snippet_is_cut_to_the_window():
     generator = ScriptedGenerator(context_window=400)
     snippet = Snippet("l", "", "word " * 5000)
-    PromptedWriter(generator, TEMPLATE, Draws(1, 48, 0.5, 0))([snippet])
+    PromptedWriter(generator, ASKED, Draws(1, 48, 0.5, 0))([snippet])
     room = 400 - 48 - 64
     assert room / 2 < generator.count_tokens(generator.prompts[0]) <= room
     with pytest.raises(UsageError, match="window of 128 tokens"):
-        PromptedWriter(ScriptedGenerator(context_window=128), TEMPLATE, Draws(1, 48, 0.5, 0))([snippet])
+        PromptedWriter(ScriptedGenerator(context_window=128), ASKED, Draws(1, 48, 0.5, 0))([snippet])

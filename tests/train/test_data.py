@@ -76,6 +76,13 @@ def test_mined_negatives_alone_need_some(kind):
         usable(PAIRS, kind, 1)
 
 
+def test_synthetic_negatives_are_generated_and_not_mined():
+    with pytest.raises(BadInputError, match="no mined negatives: run 'biorag generate negatives PAIRS' and train"):
+        usable(PAIRS, "synthetic", 1)
+    rows = [row(1, 2, "synthetic")]
+    assert usable(rows, "synthetic", 1) == rows
+
+
 def test_an_unknown_kind_is_refused_with_those_known():
     with pytest.raises(UsageError) as caught:
         check_negatives("hard", Config())
