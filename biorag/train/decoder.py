@@ -14,7 +14,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer, GgufConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from biorag.errors import MissingError, UsageError, unknown_name
@@ -39,18 +39,17 @@ def write_base(files: ModelFiles, folder: Path) -> ModelFiles:
         return base
     unfinished = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    source = {"gguf_file": files.path.name, "local_files_only": True}
+    place, source = str(files.path.parent), {"gguf_file": files.path.name, "local_files_only": True}
+    plain = {"dtype": torch.float32, "quantization_config": GgufConfig(dequantize=True)}
     try:
         import gguf  # noqa: F401  transformers reads with it
     except ImportError:
         raise MissingError(f"to read {files.path} run pip install 'biorag[decoders]'") from None
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(files.path.parent), **source)
-        model = AutoModel.from_pretrained(str(files.path.parent), dtype=torch.float32, **source)
+        tokenizer = AutoTokenizer.from_pretrained(place, **source)
+        model = AutoModel.from_pretrained(place, **plain, **source)
     except Exception as error:  # transformers raises many kinds; all say that it does not read this file
         raise MissingError(f"{files.path} cannot be read as a base: {first_line(error)}") from error
-    if hasattr(model.config, "quantization_config"):
-        del model.config.quantization_config  # the weights are plain numbers from here on
     model.save_pretrained(unfinished)
     tokenizer.save_pretrained(unfinished)
     unfinished.rename(folder)

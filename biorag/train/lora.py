@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 from sentence_transformers import SentenceTransformer
 
 from biorag.config import Config
@@ -34,6 +35,7 @@ class Adapter:
             task_type="FEATURE_EXTRACTION",
         )
         backbone = model[0].auto_model
+        torch.manual_seed(config.seed)  # of the matrices drawn at random
         if config.train_gradient_checkpointing:
             backbone.enable_input_require_grads()
         self._peft: Any = get_peft_model(backbone, settings)  # its layers take their places in the backbone
