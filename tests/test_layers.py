@@ -54,7 +54,7 @@ OWNERS = {
     "torch": {
         *("biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker", "biorag.cross_encoder"),
         *("biorag.generators.seq2seq", f"{LATENCY}.machine", "biorag.train.cross_encoder"),
-        *("biorag.train.decoder", "biorag.train.lora", *TRAINERS),
+        *("biorag.train.decoder", "biorag.train.lora", "biorag.train.memory", *TRAINERS),
     },
     "transformers": {"biorag.loading", "biorag.train.loop", "biorag.train.decoder"},
     "sentence_transformers": {

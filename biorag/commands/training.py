@@ -132,7 +132,11 @@ def retriever(
         str | None, typer.Option(help="cosine (scaled by 20) or dot (as it is), in loss and index.")
     ] = None,
     pairs: Annotated[
-        str, typer.Option(help="questions, or title-abstract: pre-training pairs of a corpus.", rich_help_panel=DATA)
+        str,
+        typer.Option(
+            help="questions, or title-abstract: pre-training pairs of a corpus, of untitled texts both halves.",
+            rich_help_panel=DATA,
+        ),
     ] = "questions",
     name: Name = None,
     guard: Guards = None,
@@ -182,8 +186,10 @@ def retriever(
     files = find_base(base)
     split, facts = _data(config, train, pairs, name, guard, drop_contaminated, max_positives)
     from biorag.train.loop import steps_of
+    from biorag.train.memory import estimate
     from biorag.train.retriever import Form, train_retriever
 
+    show.err.print(estimate(files, split.training, config, lora).sentence())
     form = Form(attention, instructions, lora)
     with show.progress("Steps", steps_of(len(split.training), config)) as advance:
         manifest = train_retriever(files, split, config, out, facts, advance, negatives, form)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -14,8 +18,13 @@ from transformers import AutoModel, AutoTokenizer
 from typer.testing import CliRunner
 
 from biorag.cli import app
+from biorag.config import Config
 from biorag.encoder import BiEncoder
-from biorag.models import find_encoder
+from biorag.loading import load_model
+from biorag.models import find_base, find_encoder
+from biorag.train.decoder import as_bi_encoder
+from biorag.train.memory import estimate, speed
+from biorag.types import TrainingRow
 
 COUPLES = [(one, other) for one in WORDS for other in WORDS if one != other][::6]
 PAIRS = [{"query": f"{one} and {other}?", "positive": f"{one} heals the {other}."} for one, other in COUPLES]
@@ -154,3 +163,99 @@ def test_lora_with_gradient_checkpointing_trains_the_same(pairs, tiny_decoder, b
         SentenceTransformer(str(path), device="cpu").encode(TEXTS) for path in (tmp_path / "m", bidirectional)
     )
     np.testing.assert_allclose(found, held, atol=1e-4)
+
+
+def test_the_training_is_the_same_after_an_interruption(pairs, tiny_decoder, tmp_path, monkeypatch):
+    options = ["--lora", *FASTER, "--evaluations", "2"]
+    trained(pairs, tiny_decoder, tmp_path / "whole", *options)
+    with monkeypatch.context() as cut:
+        cut.setattr("biorag.train.lora.Adapter.merge", lambda adapter: sys.exit(130))
+        invoke("train", "retriever", pairs, "--base", tiny_decoder, *FAST, *options, "--out", tmp_path / "cut")
+    checkpoints = sorted((tmp_path / "cut" / "checkpoints").iterdir())
+    assert not (checkpoints[0] / "model.safetensors").exists(), "a checkpoint holds the adapter alone"
+    shutil.rmtree(checkpoints[-1])
+    resumed = trained(pairs, tiny_decoder, tmp_path / "cut", *options)
+    assert resumed["resumed_from_step"] > 0
+    whole, cut = (SentenceTransformer(str(tmp_path / name), device="cpu").encode(TEXTS) for name in ("whole", "cut"))
+    np.testing.assert_array_equal(whole, cut)
+
+
+@pytest.mark.parametrize("settings", [{"add_bos_token": True, "add_eos_token": False}, {"add_bos_token": False}])
+def test_eos_is_kept_where_the_tokenizers_settings_speak(tiny_decoder, tmp_path, settings):
+    folder = shutil.copytree(tiny_decoder, tmp_path / "base")
+    said = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(said | settings))
+    model = as_bi_encoder(load_model(SentenceTransformer, find_encoder(str(folder)), "fp32"), True, None)
+    model.save(str(tmp_path / "saved"))
+    first = [0] if settings["add_bos_token"] else []
+    plain = AutoTokenizer.from_pretrained(tiny_decoder)("fever and pain", add_special_tokens=False).input_ids
+    assert AutoTokenizer.from_pretrained(tmp_path / "saved")("fever and pain").input_ids == [*first, *plain, 1]
+
+
+def test_index_and_search_apply_the_instructions(causal, corpus_file, tmp_path):
+    command = [sys.executable, "-m", "biorag"]
+    environment = {**os.environ, "BIORAG_HOME": str(tmp_path / "home")}
+    indexed = [*command, "index", str(corpus_file), "--name", "i", "--encoder", str(causal), "--precision", "fp32"]
+    subprocess.run(indexed, check=True, env=environment, capture_output=True)
+    search = ["search", "heart", "--name", "i", "--mode", "dense", "--no-rerank", "--precision", "fp32", "-k", "12"]
+    ended = subprocess.run([*command, *search, "--json"], check=True, env=environment, capture_output=True)
+    hits = json.loads(ended.stdout)["hits"]
+    texts = [json.loads(line)["contents"] for line in corpus_file.read_text().splitlines()]
+    scores = slow_vectors(causal, ["heart"], QUERY)[0] @ slow_vectors(causal, texts, PASSAGE).T
+    np.testing.assert_allclose([hit["score"] for hit in hits], sorted(scores, reverse=True), atol=1e-5)
+
+
+def test_what_cannot_be_is_said(pairs, tiny_encoder, tiny_decoder, tmp_path, monkeypatch):
+    template = tmp_path / "template.toml"
+    template.write_text('query = "{query} ?"\npassage = "{passage}"\n')
+    monkeypatch.setattr("biorag.train.memory.free_bytes", lambda: 100_000)
+    for base, options, code, *parts in (
+        (tiny_encoder, ["--attention", "causal"], 2, "--attention is for decoders"),
+        (tiny_decoder, ["--attention", "both"], 2, "'both'", "bidirectional, causal"),
+        (tiny_decoder, ["--instruct", "absent.toml"], 4, "'absent.toml'", "bmretriever, none"),
+        (tiny_decoder, ["--instruct", template], 3, str(template), "has to end with {query}"),
+        (tiny_decoder, ["--task", "Find it"], 2, "--task", "--instruct"),
+        (tmp_path / "absent.gguf", [], 4, "absent.gguf"),
+        (tiny_decoder, [], 6, "memory", "--lora"),
+    ):
+        with monkeypatch.context() as room:
+            if code != 6:
+                room.setattr("biorag.train.memory.free_bytes", lambda: 2**40)
+            result = invoke("train", "retriever", pairs, "--base", base, *FAST, *options, "--out", tmp_path / "m")
+        assert result.exit_code == code, (result.output, result.exception)
+        assert [part for part in parts if part not in result.stderr.splitlines()[-1]] == []
+        shutil.rmtree(tmp_path / "m", ignore_errors=True)
+
+
+def test_the_estimate_counts_every_weight(tiny_decoder):
+    config, rows = Config(train_max_tokens=8), [TrainingRow("a" * 11, "b" * 400)] * 10
+    backbone = AutoModel.from_pretrained(tiny_decoder)
+    weights = sum(weight.numel() for weight in backbone.parameters())
+    linear = [layer for layer in backbone.modules() if isinstance(layer, torch.nn.Linear)]
+    matrices = sum(16 * (layer.in_features + layer.out_features) for layer in linear)
+    full, lora = (estimate(find_base(str(tiny_decoder)), rows, config, asked) for asked in (False, True))
+    assert (full.parameters, full.trained, full.bytes) == (weights, weights, 16 * weights)
+    assert (lora.parameters, lora.trained, lora.bytes) == (weights, matrices, 4 * weights + 16 * matrices)
+    operations = 6 * sum(layer.weight.numel() for layer in linear) * 10 * (3 + 8)
+    assert operations / speed(config) / 100 < full.seconds < operations / speed(config) * 100
+
+
+@pytest.mark.slow
+def test_the_starter_language_model_as_a_base(pairs, tmp_path):
+    import llama_cpp
+
+    options = ["--lora", "--max-tokens", "32", "--batch-size", "16", "--instruct", "none"]
+    found = trained(pairs, "starter-llm", tmp_path / "m", *options)
+    assert found["base"] == "SmolLM2-135M-Instruct"
+    assert not (tmp_path / "m" / "base").exists()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "m")
+    path = find_base("starter-llm").path
+    theirs = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
+    for text in ("Aspirin lowers fever.", "TNF-α at 12.5 mg/kg, p < 0.05", "  two  spaces"):
+        ours = tokenizer(text).input_ids
+        assert ours == [*theirs.tokenize(text.encode(), add_bos=False), tokenizer.eos_token_id]
+    ours = BiEncoder(find_encoder(str(tmp_path / "m")), "cosine", "fp32").encode_queries(TEXTS[:2])
+    library = SentenceTransformer(str(tmp_path / "m"), device="cpu").encode(TEXTS[:2], normalize_embeddings=True)
+    np.testing.assert_allclose(ours, library, atol=1e-5)
+    likeness = ours[0] @ ours[1]
+    assert 0 < likeness < 0.9999
