@@ -18,6 +18,7 @@ from biorag.files import sha256_of
 from biorag.network import is_server
 
 HUB_PREFIX = "hf:"
+ADAPTER = "adapter"  # LoRA's matrices, in a folder beside the weights that they were merged into; not loaded
 STARTER_LLM = "starter-llm"  # the starter generator as a base to train
 # Weights as safetensors only: a pickled checkpoint can run code when it is loaded.
 HUB_PATTERNS = ["*.json", "*.txt", "*.model", "*.metadata", "*.safetensors"]
@@ -174,7 +175,7 @@ def weights_hash(folder: Path) -> str:
     MissingError
         If the directory has no safetensors file.
     """
-    files = sorted(folder.rglob("*.safetensors"))
+    files = sorted(path for path in folder.rglob("*.safetensors") if path.parent != folder / ADAPTER)
     if not files:
         raise MissingError(f"model {folder} has no .safetensors weights; pickled checkpoints are not loaded")
     if len(files) == 1:

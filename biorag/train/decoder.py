@@ -26,14 +26,15 @@ MAX_TOKENS = 512
 LAST_TOKEN = "lasttoken"
 
 
-def write_base(files: ModelFiles, folder: Path) -> ModelFiles:
-    """Write a GGUF file's weights (as float32) and tokenizer into `folder`, once, and return that as the base.
+def write_base(files: ModelFiles, bases: Path) -> ModelFiles:
+    """Write a GGUF file's weights (as float32) and tokenizer into a folder of `bases`, once, and return it as the base.
 
     Raises
     ------
     MissingError
         If the package gguf is not installed, or transformers reads no model of its architecture.
     """
+    folder = bases / files.sha256[:12]
     base = ModelFiles(files.id, files.revision, folder, files.sha256)
     if folder.is_dir():
         return base

@@ -11,8 +11,6 @@ from sentence_transformers import SentenceTransformer
 from biorag.config import Config
 from biorag.errors import MissingError
 
-ADAPTER = "adapter"  # its folder beside the merged weights
-
 
 class Adapter:
     """LoRA matrices on all linear layers of a model's backbone, which is frozen; rank and α as configured.

@@ -17,7 +17,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize
 from biorag.config import Config
 from biorag.errors import MissingError, UsageError
 from biorag.loading import load_model
-from biorag.models import ModelFiles
+from biorag.models import ADAPTER, ModelFiles
 from biorag.reranker import is_late_interaction
 from biorag.train.data import IN_BATCH, Split, check_negatives, columns, described, usable
 from biorag.train.decoder import as_bi_encoder, is_decoder, write_base
@@ -25,7 +25,7 @@ from biorag.train.evaluators import METRIC, retrieval_validation
 from biorag.train.folder import RunFolder
 from biorag.train.instructions import Instructions, read_instructions
 from biorag.train.loop import Job, NoModelCard, folder_of, run
-from biorag.train.lora import ADAPTER, Adapter
+from biorag.train.lora import Adapter
 from biorag.train.losses import OWN_SCORES, SIMILARITIES, OwnNegativesLoss
 from biorag.types import OnProgress
 

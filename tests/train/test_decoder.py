@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -149,6 +150,8 @@ def test_adapter_on_the_base_gives_the_vectors_of_the_merged_weights(bidirection
     merged[0].model = PeftModel.from_pretrained(base, str(bidirectional / "adapter"))
     np.testing.assert_allclose(merged.encode(TEXTS), vectors, atol=1e-5)
     assert np.abs(untrained - vectors).max() > 1e-3, "training moved the vectors"
+    alone = sha256((bidirectional / "model.safetensors").read_bytes()).hexdigest()
+    assert find_encoder(str(bidirectional)).sha256 == alone, "the adapter is not loaded and not counted"
     settings = json.loads((bidirectional / "adapter" / "adapter_config.json").read_text())
     assert (settings["r"], settings["lora_alpha"], settings["base_model_name_or_path"]) == (16, 32, str(tiny_decoder))
     assert {name.rpartition(".")[2] for name in settings["target_modules"]} == {

@@ -441,7 +441,7 @@ def test_the_shared_questions_with_the_shared_snippets(shared_data, tmp_path):
 
 def test_the_titles_of_the_shared_snippets(shared_data):
     rows, cleaning = read_title_abstract([Source("snippets", shared_data / "pubmed" / "snippets.jsonl.gz")])
-    assert cleaning == Cleaning(rows=2304, questions=2296, duplicates=0, empty=12144, unknown=0)
+    assert cleaning == Cleaning(rows=6619, questions=6609, duplicates=0, empty=7829, unknown=0)
     assert all(row.query and row.positive_id for row in rows)
 
 
