@@ -14,7 +14,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoModel, AutoTokenizer, GgufConfig
+from transformers import AutoModel, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from biorag.errors import MissingError, UsageError, unknown_name
@@ -41,13 +41,14 @@ def write_base(files: ModelFiles, bases: Path) -> ModelFiles:
     unfinished = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     place, source = str(files.path.parent), {"gguf_file": files.path.name, "local_files_only": True}
-    plain = {"dtype": torch.float32, "quantization_config": GgufConfig(dequantize=True)}
     try:
         import gguf  # noqa: F401  transformers reads with it
+        from transformers import GgufConfig
     except ImportError:
         raise MissingError(f"to read {files.path} run pip install 'biorag[decoders]'") from None
     try:
         tokenizer = AutoTokenizer.from_pretrained(place, **source)
+        plain = {"dtype": torch.float32, "quantization_config": GgufConfig(dequantize=True)}
         model = AutoModel.from_pretrained(place, **plain, **source)
     except Exception as error:  # transformers raises many kinds; all say that it does not read this file
         raise MissingError(f"{files.path} cannot be read as a base: {first_line(error)}") from error
@@ -59,8 +60,8 @@ def write_base(files: ModelFiles, bases: Path) -> ModelFiles:
 
 def is_decoder(model: SentenceTransformer) -> bool:
     """Return whether a model's backbone is of a kind that predicts the next token and no masked ones."""
-    kind = getattr(getattr(model[0], "auto_model", None), "config", None)
-    name = getattr(kind, "model_type", None)
+    config = getattr(getattr(model[0], "auto_model", None), "config", None)
+    name = getattr(config, "model_type", None)
     return name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and name not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 

@@ -195,13 +195,11 @@ def test_eos_is_kept_where_the_tokenizers_settings_speak(tiny_decoder, tmp_path,
 
 
 def test_index_and_search_apply_the_instructions(causal, corpus_file, tmp_path):
-    command = [sys.executable, "-m", "biorag"]
-    environment = {**os.environ, "BIORAG_HOME": str(tmp_path / "home"), "BIORAG_PRECISION": "fp32"}
-    indexed = [*command, "index", str(corpus_file), "--name", "i", "--encoder", str(causal)]
-    subprocess.run(indexed, check=True, env=environment, capture_output=True)
-    search = ["search", "heart", "--name", "i", "--mode", "dense", "--no-rerank", "-k", "12"]
-    ended = subprocess.run([*command, *search, "--json"], check=True, env=environment, capture_output=True)
-    hits = json.loads(ended.stdout)["hits"]
+    home = {"BIORAG_HOME": str(tmp_path / "home"), "BIORAG_PRECISION": "fp32"}
+    command = [sys.executable, "-m", "biorag", "index", str(corpus_file), "--name", "i", "--encoder", str(causal)]
+    subprocess.run(command, check=True, env={**os.environ, **home}, capture_output=True)
+    search = ["search", "heart", "--name", "i", "--mode", "dense", "--no-rerank", "-k", "12", "--json"]
+    hits = json.loads(CliRunner().invoke(app, search, env=home).stdout)["hits"]
     texts = [json.loads(line)["contents"] for line in corpus_file.read_text().splitlines()]
     scores = slow_vectors(causal, ["heart"], QUERY)[0] @ slow_vectors(causal, texts, PASSAGE).T
     np.testing.assert_allclose([hit["score"] for hit in hits], sorted(scores, reverse=True), atol=1e-5)
