@@ -24,7 +24,7 @@ class Instructions:
         return {"query": self.query, "document": self.passage}
 
 
-# BMRetriever: Xu et al. 2024, arXiv:2404.18443, appendix; its released models put the same texts.
+# BMRetriever: Xu et al. 2024, arXiv:2404.18443.
 TEMPLATES = {
     "bmretriever": ("{task}\nQuery: {query}", "Represent this passage\npassage: {passage}"),
     "none": (QUERY, PASSAGE),
