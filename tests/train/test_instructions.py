@@ -24,8 +24,9 @@ def test_named_templates():
 @given(prefixes, prefixes, prefixes, prefixes)
 def test_a_file_gives_what_stands_before_its_places(tmp_path, before, after, passage, task):
     path = tmp_path / "template.toml"
-    texts = [json.dumps(text, ensure_ascii=False) for text in (f"{before}{{task}}{after}{{query}}", passage + "{passage}")]
-    path.write_text("query = {}\npassage = {}\n".format(*texts), encoding="utf-8")
+    texts = {"query": f"{before}{{task}}{after}{{query}}", "passage": passage + "{passage}"}
+    lines = [f"{name} = {json.dumps(text, ensure_ascii=False)}\n" for name, text in texts.items()]
+    path.write_text("".join(lines), encoding="utf-8")
     assert read_instructions(str(path), task) == Instructions(before + task + after, passage)
 
 
