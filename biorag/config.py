@@ -119,6 +119,8 @@ class Config(BaseModel):
     train_hard_negatives: int = Field(1, ge=0, le=64, description="mined negatives used of each row that has any")
     train_mini_batch_size: int | None = Field(None, ge=1, description="cached gradients: rows encoded at a time")
     train_gradient_checkpointing: bool = Field(False, description="less memory, a third more time")
+    train_lora_rank: int = Field(16, ge=1, le=1024, description="of the matrices that --lora trains")
+    train_lora_alpha: float = Field(32.0, gt=0, description="their product counts α / rank times")
     train_validation: float = Field(0.1, ge=0, lt=1, description="share of the questions held out, by their text")
     train_evaluations: int = Field(4, ge=1, le=1000, description="evaluations (and checkpoints) in a run")
 

@@ -18,6 +18,8 @@ from biorag.files import sha256_of
 from biorag.network import is_server
 
 HUB_PREFIX = "hf:"
+ADAPTER = "adapter"  # LoRA's matrices, in a folder beside the weights that they were merged into; not loaded
+STARTER_LLM = "starter-llm"  # the starter generator as a base to train
 # Weights as safetensors only: a pickled checkpoint can run code when it is loaded.
 HUB_PATTERNS = ["*.json", "*.txt", "*.model", "*.metadata", "*.safetensors"]
 SUBFOLDERS_LEFT_OUT = ["onnx/*", "openvino/*"]
@@ -116,6 +118,23 @@ def find_encoder(spec: str, revision: str | None = None) -> ModelFiles:
     return ModelFiles(spec, snapshot.name, snapshot, weights_hash(snapshot))
 
 
+def find_base(spec: str) -> ModelFiles:
+    """Return the files of what training starts from: an encoder's, or a GGUF language model's, whose path is a file.
+
+    Raises
+    ------
+    MissingError
+        If it cannot be found, or must not be loaded.
+    """
+    if spec == STARTER_LLM:
+        return ModelFiles(STARTER_GENERATOR.title, "", STARTER_GENERATOR.path(), STARTER_GENERATOR.sha256)
+    if not spec.endswith(".gguf"):
+        return find_encoder(spec)
+    path = find_gguf(spec)
+    gguf.read_header(path)
+    return ModelFiles(str(path.resolve()), "", path, _hash_of_weights(path))
+
+
 def find_gguf(spec: str) -> Path:
     """Return the GGUF file of a generator: `starter`, a path, or `hf:REPO/FILE`.
 
@@ -156,7 +175,7 @@ def weights_hash(folder: Path) -> str:
     MissingError
         If the directory has no safetensors file.
     """
-    files = sorted(folder.rglob("*.safetensors"))
+    files = sorted(path for path in folder.rglob("*.safetensors") if path.parent != folder / ADAPTER)
     if not files:
         raise MissingError(f"model {folder} has no .safetensors weights; pickled checkpoints are not loaded")
     if len(files) == 1:

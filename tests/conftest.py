@@ -175,6 +175,39 @@ def tiny_modernbert(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def tiny_decoder(tmp_path_factory) -> Path:
+    """A causal language model as a transformers directory: a tiny random Llama, 32-d, whose BOS comes first."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers.processors import TemplateProcessing
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("decoder")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    special = ["<s>", "</s>"]
+    tokenizer.train_from_iterator(WORDS, trainers.BpeTrainer(special_tokens=special, initial_alphabet=alphabet))
+    tokenizer.post_processor = TemplateProcessing(single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", 0)])
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>").save_pretrained(folder)
+    torch.manual_seed(4)
+    config = LlamaConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=1024,
+        bos_token_id=0,
+        eos_token_id=1,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def demo_home(tmp_path_factory) -> Path:
     """A home with the demonstration corpus indexed by the starter encoder as index `default`."""
     from typer.testing import CliRunner

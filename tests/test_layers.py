@@ -47,15 +47,16 @@ MAY |= {("biorag.generators", "biorag.loading")}
 TRAINERS = {"biorag.train.loop", "biorag.train.losses", "biorag.train.evaluators", "biorag.train.colbert"}
 STAGES = {
     *("biorag.train.retriever", "biorag.train.reranker", "biorag.train.cross_encoder", "biorag.train.parity"),
+    *("biorag.train.decoder", "biorag.train.lora"),
 }
 LATENCY = "biorag.benchmarks.latency"
 OWNERS = {
     "torch": {
         *("biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker", "biorag.cross_encoder"),
         *("biorag.generators.seq2seq", f"{LATENCY}.machine", "biorag.train.cross_encoder"),
-        *TRAINERS,
+        *("biorag.train.decoder", "biorag.train.lora", "biorag.train.memory", *TRAINERS),
     },
-    "transformers": {"biorag.loading", "biorag.train.loop"},
+    "transformers": {"biorag.loading", "biorag.train.loop", "biorag.train.decoder"},
     "sentence_transformers": {
         *("biorag.encoder", "biorag.reranker", "biorag.cross_encoder", f"{LATENCY}.peers"),
         *((TRAINERS | STAGES) - {"biorag.train.loop"}),
@@ -71,7 +72,9 @@ OWNERS = {
     "llama_cpp": {"biorag.generators.llama"},
     "huggingface_hub": {"biorag.models", "biorag.commands.inspecting"},
     "lxml": {"biorag.corpus.pubmed"},
-    "tokenizers": {"biorag.tokens"},
+    "tokenizers": {"biorag.tokens", "biorag.train.decoder"},
+    "peft": {"biorag.train.lora"},
+    "gguf": {"biorag.train.decoder"},
     "tomlkit": {"biorag.config_file"},
     "rank_bm25": {f"{LATENCY}.peers"},
     "bm25s": {f"{LATENCY}.peers"},

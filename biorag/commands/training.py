@@ -13,8 +13,8 @@ import typer
 
 from biorag.commands import options, show
 from biorag.config import Config
-from biorag.errors import unknown_name
-from biorag.models import find_encoder
+from biorag.errors import UsageError, unknown_name
+from biorag.models import find_base, find_encoder
 
 if TYPE_CHECKING:
     from biorag.train.data import Split
@@ -111,13 +111,32 @@ def retriever(
     ctx: typer.Context,
     train: Train,
     out: Out,
-    base: Base = "starter",
+    base: Annotated[
+        str,
+        typer.Option("--base", help="'starter', 'starter-llm', a directory, a Hugging Face id, or a decoder's .gguf."),
+    ] = "starter",
     negatives: Negatives = "in-batch",
+    attention: Annotated[
+        str | None, typer.Option(help="Of a decoder: causal, or bidirectional. None: as the base has it.")
+    ] = None,
+    instruct: Annotated[
+        str | None,
+        typer.Option(
+            help="Before queries and passages: bmretriever, none, or a TOML file. None: the base's own, of a new "
+            "decoder bmretriever."
+        ),
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="The instruction's {task}, a sentence.")] = None,
+    lora: Annotated[bool, typer.Option("--lora", help="Train LoRA matrices on all linear layers alone.")] = False,
     similarity: Annotated[
         str | None, typer.Option(help="cosine (scaled by 20) or dot (as it is), in loss and index.")
     ] = None,
     pairs: Annotated[
-        str, typer.Option(help="questions, or title-abstract: pre-training pairs of a corpus.", rich_help_panel=DATA)
+        str,
+        typer.Option(
+            help="questions, or title-abstract: pre-training pairs of a corpus, of untitled texts both halves.",
+            rich_help_panel=DATA,
+        ),
     ] = "questions",
     name: Name = None,
     guard: Guards = None,
@@ -132,6 +151,13 @@ def retriever(
     train_max_tokens: MaxTokens = None,
     train_mini_batch_size: MiniBatch = None,
     train_gradient_checkpointing: Checkpointing = None,
+    train_lora_rank: Annotated[
+        int | None, options.option("train_lora_rank", "--lora-rank", help="Rank of LoRA's matrices.", panel=RUN)
+    ] = None,
+    train_lora_alpha: Annotated[
+        float | None,
+        options.option("train_lora_alpha", "--lora-alpha", help="LoRA's α: it counts α / rank times.", panel=RUN),
+    ] = None,
     train_evaluations: Evaluations = None,
     precision: Precision = None,
     seed: options.Seed = None,
@@ -148,15 +174,25 @@ def retriever(
       biorag train retriever pubmed/ --pairs title-abstract --out models/pretrained
 
       biorag train retriever data/bioasq --name pubmed --base models/pretrained --out models/retriever
+
+      biorag train retriever pairs.jsonl --base starter-llm --lora --out models/decoder
     """
     config = options.configured(ctx)
-    files = find_encoder(base)
+    from biorag.train.instructions import TASK, read_instructions
+
+    if task is not None and instruct is None:
+        raise UsageError("--task stands in an instruction: give --instruct bmretriever or a file too")
+    instructions = None if instruct is None else read_instructions(instruct, task or TASK)
+    files = find_base(base)
     split, facts = _data(config, train, pairs, name, guard, drop_contaminated, max_positives)
     from biorag.train.loop import steps_of
-    from biorag.train.retriever import train_retriever
+    from biorag.train.memory import estimate
+    from biorag.train.retriever import Form, train_retriever
 
+    show.err.print(estimate(files, split.training, config, lora).sentence())
+    form = Form(attention, instructions, lora)
     with show.progress("Steps", steps_of(len(split.training), config)) as advance:
-        manifest = train_retriever(files, split, config, out, facts, advance, negatives)
+        manifest = train_retriever(files, split, config, out, facts, advance, negatives, form)
     _print(out, manifest, as_json)
 
 

@@ -17,7 +17,7 @@ from biorag.indexes.lock import LOCK, IndexLock
 MANIFEST = "training.json"
 CHECKPOINTS = "checkpoints"
 STATE = "trainer_state.json"
-BASE = "base"  # what a reranker starts from, in ColBERT's layout
+BASE = "base"  # what a reranker starts from, in ColBERT's layout; a retriever from GGUF, in transformers'
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class RunFolder:
 
     @property
     def base(self) -> Path:
-        """Where a reranker's starting checkpoint lies."""
+        """Where a starting checkpoint lies that had to be written in another layout."""
         return self.path / BASE
 
     def last_checkpoint(self) -> Path | None:

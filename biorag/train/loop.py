@@ -234,7 +234,7 @@ def hardware(config: Config) -> dict[str, Any]:
     }
 
 
-def folder_of(out: Path, kind: str, files: ModelFiles, split: Split, config: Config, **how: str | bool) -> RunFolder:
+def folder_of(out: Path, kind: str, files: ModelFiles, split: Split, config: Config, **how: Any) -> RunFolder:
     """Return the folder of a run; `how` are the choices besides the settings that determine its result."""
     identity = {
         "kind": kind,

@@ -1,8 +1,9 @@
-"""Training the first stage: a siamese bi-encoder, one encoder for queries and passages."""
+"""Training the first stage: a siamese bi-encoder, one encoder for queries and passages; encoder or decoder."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,17 @@ from sentence_transformers.sentence_transformer.losses import (
 from sentence_transformers.sentence_transformer.modules import Normalize
 
 from biorag.config import Config
-from biorag.errors import MissingError
+from biorag.errors import MissingError, UsageError
 from biorag.loading import load_model
-from biorag.models import ModelFiles
+from biorag.models import ADAPTER, ModelFiles
 from biorag.reranker import is_late_interaction
 from biorag.train.data import IN_BATCH, Split, check_negatives, columns, described, usable
+from biorag.train.decoder import as_bi_encoder, is_decoder, write_base
 from biorag.train.evaluators import METRIC, retrieval_validation
+from biorag.train.folder import RunFolder
+from biorag.train.instructions import Instructions, read_instructions
 from biorag.train.loop import Job, NoModelCard, folder_of, run
+from biorag.train.lora import Adapter
 from biorag.train.losses import OWN_SCORES, SIMILARITIES, OwnNegativesLoss
 from biorag.types import OnProgress
 
@@ -28,8 +33,39 @@ from biorag.types import OnProgress
 SCALES = {"cosine": 20.0, "dot": 1.0}
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a base becomes the bi-encoder that is trained; what is None stays as the base has it.
+
+    A decoder that is none yet gets BMRetriever's instructions. With `lora` its linear layers learn through LoRA.
+    """
+
+    attention: str | None = None
+    instructions: Instructions | None = None
+    lora: bool = False
+
+    def identity(self) -> dict[str, Any]:
+        """Return what was chosen, for the run's identity."""
+        said = self.instructions.prompts() if self.instructions else None
+        chosen = {"attention": self.attention, "instructions": said, "lora": self.lora}
+        return {name: value for name, value in chosen.items() if value}
+
+
 class _Trainer(NoModelCard, SentenceTransformerTrainer):  # type: ignore[misc]
     pass
+
+
+def _lora_trainer(adapter: Adapter, base: str) -> type[_Trainer]:
+    """Return the trainer whose checkpoints hold the adapter alone."""
+
+    class LoRATrainer(_Trainer):
+        def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+            adapter.save(Path(output_dir or self.args.output_dir), base)
+
+        def _load_from_checkpoint(self, checkpoint_path: str) -> None:
+            adapter.load(Path(checkpoint_path))
+
+    return LoRATrainer
 
 
 def train_retriever(
@@ -40,22 +76,27 @@ def train_retriever(
     facts: Mapping[str, Any],
     on_progress: OnProgress,
     negatives: str = IN_BATCH,
+    form: Form | None = None,
 ) -> dict[str, Any]:
     """Train a bi-encoder into `out`, a sentence-transformers directory, and return its manifest.
 
     Parameters
     ----------
-    files : the base, a sentence-transformers directory or a bare transformer (which gets mean pooling)
+    files : the base, a sentence-transformers directory, a bare transformer (which gets mean pooling, a decoder
+        its last token's vector), or a GGUF file
     split : training rows, and rows of held-out questions to choose the best checkpoint by
     config : similarity, precision, seed and the `train_` settings
     facts : kept in the manifest
     negatives : "in-batch" (the other rows' passages and a row's own mined negatives), or the kind of the mined
         negatives, which are then the only ones
+    form : attention, instructions and LoRA
 
     Raises
     ------
     MissingError
         If the base does not load, or a package is not installed.
+    UsageError
+        If the form asks what the base has not.
     BadInputError
         If no row can be used.
     MismatchError
@@ -67,15 +108,18 @@ def train_retriever(
     check_negatives(negatives, config)
     rows = usable(split.training, negatives, config.train_hard_negatives)
     facts = {**facts, "base": files.id, **described(split.training, rows)}
-    folder = folder_of(out, "retriever", files, split, config, negatives=negatives, similarity=similarity)
+    form = form or Form()
+    how = {"negatives": negatives, "similarity": similarity, **form.identity()}
+    folder = folder_of(out, "retriever", files, split, config, **how)
     if done := folder.finished():
         return done
     with folder.locked():
-        model = _model(files, similarity)
+        model = _model(_base(files, folder, facts), similarity, form)
+        adapter = Adapter(model, config) if form.lora else None
         longest = model.max_seq_length
         model.max_seq_length = min(config.train_max_tokens, longest or config.train_max_tokens)
         job = Job(
-            trainer=_Trainer,
+            trainer=_lora_trainer(adapter, files.id) if adapter else _Trainer,
             arguments=SentenceTransformerTrainingArguments,
             model=model,
             loss=_loss(model, similarity, negatives, config),
@@ -85,19 +129,39 @@ def train_retriever(
         )
         figures = run(job, folder, config, facts, on_progress)
         model.max_seq_length = longest  # training cuts passages for speed; searching need not
+        if adapter:
+            adapter.save(out / ADAPTER, files.id)
+            adapter.merge()
         model.save(str(out), create_model_card=False)
         return folder.finish(figures)
 
 
-def _model(files: ModelFiles, similarity: str) -> SentenceTransformer:
+def _base(files: ModelFiles, folder: RunFolder, facts: Mapping[str, Any]) -> ModelFiles:
+    """Return the base as a directory; a GGUF file's weights are written into the run's folder for that."""
+    if files.path.is_dir():
+        return files
+    folder.begin(facts)
+    return write_base(files, folder.base)
+
+
+def _model(files: ModelFiles, similarity: str, form: Form) -> SentenceTransformer:
     """Load the base in float32; for dot products without the layer that makes all vectors unit length."""
     if is_late_interaction(files):
         raise MissingError(f"base {files.id!r} is a late-interaction checkpoint: name a bi-encoder or a transformer")
     model = load_model(SentenceTransformer, files, "fp32")
+    bare = not (files.path / "modules.json").is_file()
+    instructions = form.instructions
+    if is_decoder(model):
+        model = as_bi_encoder(model, bare, form.attention)
+        instructions = instructions or (read_instructions("bmretriever") if bare else None)
+    elif form.attention:
+        raise UsageError(f"--attention is for decoders, which base {files.id!r} is not: leave it out")
     if similarity == "dot":
         kept = [module for module in model if not isinstance(module, Normalize)]
         prompts = dict(model.prompts)
         model = SentenceTransformer(modules=kept, device=str(model.device), prompts=prompts)
+    if instructions:
+        model.prompts = {**model.prompts, **instructions.prompts()}
     model.similarity_fn_name = similarity
     return model
 

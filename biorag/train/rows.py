@@ -17,6 +17,7 @@ from biorag.corpus.datasets import load_dataset
 from biorag.corpus.readers import Reject, read_snippets
 from biorag.corpus.sources import BEIR_CORPUS, Source, read_lines
 from biorag.errors import BadInputError, MissingError
+from biorag.evidence import sentence_starts
 from biorag.text import is_whole
 from biorag.types import Snippet, TrainingRow
 
@@ -150,8 +151,9 @@ def read_rows(paths: Sequence[Path], fetch: Fetch | None = None) -> tuple[list[T
 def read_title_abstract(sources: Sequence[Source]) -> tuple[list[TrainingRow], Cleaning]:
     """Return a row for each snippet: its title is the query, its content the positive.
 
-    These are the pairs of a first, unsupervised phase of training. Snippets without a title are left out and
-    counted as empty.
+    Of a snippet without a title its first half is the query, the second the positive: disjoint passages of one
+    document (BMRetriever, arXiv:2404.18443). One that has no title and one sentence is left out and counted as
+    empty. These are the pairs of a first, unsupervised phase of training.
 
     Raises
     ------
@@ -161,8 +163,15 @@ def read_title_abstract(sources: Sequence[Source]) -> tuple[list[TrainingRow], C
     kept = _Kept()
     for source in sources:
         for snippet in read_snippets(source, refuse):
-            kept.add(TrainingRow(snippet.title, snippet.content, positive_id=snippet.id))
+            query, positive = (snippet.title, snippet.content) if snippet.title else halves(snippet.content)
+            kept.add(TrainingRow(query, positive, positive_id=snippet.id))
     return kept.result(source.name for source in sources)
+
+
+def halves(text: str) -> tuple[str, str]:
+    """Return a text cut before the sentence that begins nearest its middle; an empty half where there is one alone."""
+    place = min(sentence_starts(text), key=lambda start: abs(2 * start - len(text)), default=0)
+    return text[:place].strip(), text[place:].strip()
 
 
 def split(rows: Sequence[TrainingRow], fraction: float, seed: int) -> tuple[list[TrainingRow], list[TrainingRow]]:

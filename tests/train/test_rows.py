@@ -16,9 +16,11 @@ from biorag.corpus.datasets import QRELS_HEADER
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import Source
 from biorag.errors import BadInputError, BioragError, MissingError
+from biorag.evidence import sentences
 from biorag.train.rows import (
     Cleaning,
     cap_positives,
+    halves,
     normalised,
     read_rows,
     read_title_abstract,
@@ -334,6 +336,25 @@ def test_titles_are_queries(corpus_file, snippets):
     assert cleaning == Cleaning(rows=11, questions=11, duplicates=11, empty=2, unknown=0)
 
 
+def test_untitled_texts_give_two_disjoint_passages(tmp_path):
+    text = "One short. This is the second sentence of the three. And here comes the third of them."
+    snippets = [Snippet("a", "", text), Snippet("b", "", "A single sentence.")]
+    rows, cleaning = read_title_abstract([Source("corpus", write_medrag(tmp_path / "c.jsonl", snippets))])
+    first, second = "One short. This is the second sentence of the three.", "And here comes the third of them."
+    assert rows == [TrainingRow(first, second, positive_id="a")]
+    assert (cleaning.rows, cleaning.empty) == (1, 1)
+
+
+@given(st.lists(st.sampled_from(["Aspirin lowers fever.", "Is it so?", "no end", "(See B)", "1.5 mg"]), max_size=9))
+def test_halves_are_the_text_cut_where_no_other_cut_is_nearer_the_middle(parts):
+    text = " ".join(parts)
+    first, second = halves(text)
+    found = sentences(text)
+    cuts = [(" ".join(found[:place]), " ".join(found[place:])) for place in range(1, len(found))]
+    assert (first, second) in (cuts or [("", text)])
+    assert all(abs(len(first) - len(second)) <= abs(len(one) - len(other)) + 2 for one, other in cuts)
+
+
 def test_a_corpus_without_titles_or_with_a_bad_line(tmp_path, snippets):
     untitled = write_medrag(tmp_path / "untitled.jsonl", [replace(snippets[0], title="")])
     with pytest.raises(BadInputError, match="no training row in the corpus: 1 had an empty side"):
@@ -420,7 +441,7 @@ def test_the_shared_questions_with_the_shared_snippets(shared_data, tmp_path):
 
 def test_the_titles_of_the_shared_snippets(shared_data):
     rows, cleaning = read_title_abstract([Source("snippets", shared_data / "pubmed" / "snippets.jsonl.gz")])
-    assert cleaning == Cleaning(rows=2304, questions=2296, duplicates=0, empty=12144, unknown=0)
+    assert cleaning == Cleaning(rows=6619, questions=6609, duplicates=0, empty=7829, unknown=0)
     assert all(row.query and row.positive_id for row in rows)
 
 
