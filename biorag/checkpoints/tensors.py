@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
 from biorag.checkpoints.safetensors import LENGTH_BYTES, Tensor, read_header
 from biorag.types import Vectors
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 BF16 = "BF16"
 FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", BF16: "<u2"}  # bfloat16 as the upper half of a float32
@@ -33,19 +30,19 @@ class TensorFile:
         self._bytes = np.memmap(path, np.uint8, "r")
         self._start = LENGTH_BYTES + int.from_bytes(self._bytes[:LENGTH_BYTES].tobytes(), "little")
 
-    def raw(self, name: str) -> NDArray[np.uint8]:
+    def raw(self, name: str) -> bytes:
         """Return a tensor's bytes."""
         tensor = self.tensors[name]
-        return self._bytes[self._start + tensor.start : self._start + tensor.end]
+        return self._bytes[self._start + tensor.start : self._start + tensor.end].tobytes()
 
     def floats(self, name: str) -> Vectors:
         """Return a tensor of floating-point numbers as float32."""
         tensor = self.tensors[name]
-        return decoded(self.raw(name).tobytes(), tensor.dtype).reshape(tensor.shape)
+        return decoded(self.raw(name), tensor.dtype).reshape(tensor.shape)
 
     def write_with(self, values: Callable[[str], Vectors], stream: BinaryIO) -> None:
         """Write a file of this one's header and whole numbers, its floating-point tensors as `values` gives them."""
-        stream.write(self._bytes[: self._start])
+        stream.write(self._bytes[: self._start].tobytes())
         for tensor in sorted(self.tensors.values(), key=lambda tensor: (tensor.start, tensor.end)):
             floats = tensor.dtype in FLOATS
             stream.write(encoded(values(tensor.name), tensor.dtype) if floats else self.raw(tensor.name))

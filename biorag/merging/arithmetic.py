@@ -70,9 +70,9 @@ def ties(recipe: Recipe, experts: Sequence[Vectors], base: Vectors | None) -> Ve
     mass, share = np.zeros_like(base), np.zeros_like(base)
     for weight, vector in zip(weights, trimmed, strict=True):
         agrees = (np.sign(vector) == elected) & (elected != 0)
-        mass += np.where(agrees, weight * vector, 0)
-        share += np.where(agrees, weight, 0)
-    merged: Vectors = base + np.float32(recipe.scale) * mass / np.where(share > 0, share, 1)
+        mass += np.where(agrees, weight * vector, np.float32(0))
+        share += np.where(agrees, weight, np.float32(0))
+    merged: Vectors = base + np.float32(recipe.scale) * mass / np.where(share > 0, share, np.float32(1))
     return merged
 
 

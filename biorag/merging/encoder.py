@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from biorag.errors import MismatchError
 from biorag.files import make_folder, replacing, write_json
+from biorag.indexes.lock import LOCK, IndexLock
 from biorag.merging.adapters import SETTINGS
 from biorag.merging.arithmetic import Recipe
 from biorag.merging.experts import Expert, Place, StoredWeights, check_tensors, open_expert, require_weights
@@ -78,9 +80,7 @@ class Experts:
         BadInputError
             Naming what differs.
         """
-        check_alike(
-            [self._folders(expert) for expert in self.experts], [self.base.files.path] if self.base else None
-        )
+        check_alike([self._folders(expert) for expert in self.experts], [self.base.files.path] if self.base else None)
         check_tensors(self.experts, self.base)
 
 
@@ -131,7 +131,7 @@ class MergeFolder:
         """
         manifest = self.path / MANIFEST
         if not manifest.is_file():
-            if self.path.exists() and not (self.path.is_dir() and not any(self.path.iterdir())):
+            if self.path.exists() and not (self.path.is_dir() and all(map(_is_temporary, self.path.iterdir()))):
                 raise MismatchError(f"{self.path} holds something else than a merge: choose another --out")
             return None
         try:
@@ -144,8 +144,30 @@ class MergeFolder:
             raise MismatchError(f"{self.path} holds a merge with other {', '.join(changed)}: choose another --out")
         return dict(held) if complete else None
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes out.
+
+        Raises
+        ------
+        ServiceError
+            If another process merges into the folder.
+        """
+        lock = IndexLock(self.path, exclusive=True, what="merge")
+        try:
+            yield
+        finally:
+            lock.release()
+
     def save(self, complete: bool, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Write and return the manifest."""
         manifest = {"complete": complete, "identity": dict(self.identity), **facts}
         write_json(self.path / MANIFEST, manifest)
+        if complete:
+            (self.path / LOCK).unlink(missing_ok=True)
         return manifest
+
+
+def _is_temporary(path: Path) -> bool:
+    """Return whether a file is the lock, or what a kill left of the manifest's first writing."""
+    return path.name == LOCK or path.name.startswith(f".{MANIFEST}.")
