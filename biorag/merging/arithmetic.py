@@ -66,7 +66,7 @@ def ties(recipe: Recipe, experts: Sequence[Vectors], base: Vectors | None) -> Ve
     assert base is not None, "TIES merges task vectors"
     trimmed = [trim(expert - base, recipe.density) for expert in experts]
     weights = np.array(recipe.weights, np.float32)
-    elected = np.sign(sum(weight * vector for weight, vector in zip(weights, trimmed, strict=True)))
+    elected = np.sign(_weighted(trimmed, recipe.weights))
     mass, share = np.zeros_like(base), np.zeros_like(base)
     for weight, vector in zip(weights, trimmed, strict=True):
         agrees = (np.sign(vector) == elected) & (elected != 0)
