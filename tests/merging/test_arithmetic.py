@@ -82,7 +82,9 @@ def test_ties_is_the_slow_algorithm(case, scale):
     weights = tuple(round(weight * 8) / 8 for weight in weights)
     merged = ties(Recipe("ties", weights, density, scale), experts, base)
     assert (merged.dtype, merged.shape) == (np.float32, base.shape)
-    np.testing.assert_allclose(of(merged), slow_ties(of(base), list(map(of, experts)), weights, density, scale), atol=1e-5)
+    np.testing.assert_allclose(
+        of(merged), slow_ties(of(base), list(map(of, experts)), weights, density, scale), atol=1e-5
+    )
 
 
 def test_ties_of_the_papers_kind():

@@ -49,7 +49,9 @@ def test_a_file_is_written_with_other_values(tmp_path):
             old.write_with(lambda tensor, change=change: old.floats(tensor) + np.float32(change), stream)
     assert (tmp_path / "same").read_bytes() == (tmp_path / "old.safetensors").read_bytes()
     found = load_file(tmp_path / "more")
-    assert {name: tensor.dtype for name, tensor in found.items()} == {name: each.dtype for name, each in tensors.items()}
+    assert {name: tensor.dtype for name, tensor in found.items()} == {
+        name: each.dtype for name, each in tensors.items()
+    }
     assert found["a"].tolist() == [[2, 3, 4], [5, 6, 7]]
     assert (found["b"].tolist(), found["ids"].tolist()) == ([3.5], [0, 1, 2, 3])
 
