@@ -16,7 +16,7 @@ from conftest import write_medrag
 from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
-from biorag.benchmarks.merging import GRID, nearest
+from biorag.benchmarks.merging import DENSITIES, GRID
 from biorag.cli import app
 
 QUESTIONS = {
@@ -150,22 +150,12 @@ def test_a_killed_search_goes_on(invoke, place, tmp_path, monkeypatch):
     assert hash_of(tmp_path / "m") == hash_of(tmp_path / "whole")
 
 
-def test_ties_searches_densities_too_and_three_experts_one_after_the_other(invoke, place, tiny_encoder):
-    words = ("merge", place / "a", place / "b", place / "c", "--base", tiny_encoder, "--method", "ties", "--density")
-    data = ("--search", place / "asked", "--corpus", place / "corpus.jsonl", "--out", "m", "--json")
-    found = done(invoke(*words, "0.4", *data))
-    points = found["search"]["points"]
-    assert {point["density"] for point in points} == {0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9}
-    assert all(sum(point["weights"]) == pytest.approx(1, abs=1e-5) for point in points)
-    best = max(points, key=lambda point: point["mean"])
-    chosen = [point for point in points if (point["weights"], point["density"]) == (found["weights"], found["density"])]
-    assert [point["mean"] for point in chosen] == [best["mean"]]
-
-
-def test_linear_with_a_base_searches_weights_that_need_not_sum_to_1(invoke, place, tiny_encoder):
-    found = done(invoke(*searched(place, "--base", tiny_encoder, "--method", "linear", "--out", "m")))
-    sums = {round(sum(point["weights"]), 6) for point in found["search"]["points"]}
-    assert min(sums) < 1 < max(sums)
+def test_ties_searches_densities_too(invoke, place, tiny_encoder):
+    found = done(invoke(*searched(place, "--base", tiny_encoder, "--method", "ties", "--density", "0.4", "--out", "m")))
+    points = {(*point["weights"], point["density"]): point["mean"] for point in found["search"]["points"]}
+    assert {density for *_, density in points} == {0.4, *DENSITIES}
+    assert len(points) == len(GRID) + len(DENSITIES)
+    assert points[(*found["weights"], found["density"])] == max(points.values())
 
 
 def test_sides_of_the_questions(invoke, place, tmp_path):
@@ -207,17 +197,6 @@ def test_what_does_not_go_together_is_said(invoke, place, tmp_path, words, code,
     words = [word.format(place=place) for word in words]
     failed(invoke("merge", place / "a", place / "b", "--out", "out", *words), code, *parts)
     assert not (tmp_path / "out").exists()
-
-
-def test_nearest_is_a_full_sort():
-    random = np.random.default_rng(0)
-    queries, passages = (random.integers(-2, 3, size=(count, 3)).astype(np.float32) for count in (7, 40))
-    for depth in (1, 5, 40, 100):
-        slow = [
-            sorted(range(40), key=lambda place, query=query: (-float(query @ passages[place]), place))[:depth]
-            for query in queries
-        ]
-        assert nearest(queries, passages, depth) == slow
 
 
 def test_a_real_process(place, tmp_path):

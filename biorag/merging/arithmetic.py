@@ -72,7 +72,8 @@ def ties(recipe: Recipe, experts: Sequence[Vectors], base: Vectors | None) -> Ve
         agrees = (np.sign(vector) == elected) & (elected != 0)
         mass += np.where(agrees, weight * vector, np.float32(0))
         share += np.where(agrees, weight, np.float32(0))
-    merged: Vectors = base + np.float32(recipe.scale) * mass / np.where(share > 0, share, np.float32(1))
+    share[share == 0] = 1  # where no value is left to be shared
+    merged: Vectors = base + np.float32(recipe.scale) * mass / share
     return merged
 
 
