@@ -143,7 +143,7 @@ def test_a_killed_search_goes_on(invoke, place, tmp_path, monkeypatch):
     words = searched(place, "--method", "linear", "--out", "m")
     assert invoke(*words).exit_code == 130
     assert len(json.loads((tmp_path / "m" / "points.json").read_bytes())["points"]) == 4
-    failed(invoke(*words, "--density", "0.3", "--measure", "R@5"), 5, "search")
+    failed(invoke(*words, "--density", "0.3", "--measure", "R@5"), 5, "density, measure", "--out")
     resumed = done(invoke(*words))
     assert len(calls) == 5 + len(GRID) - 4
     assert (resumed["weights"], resumed["search"]) == (whole["weights"], whole["search"])

@@ -93,8 +93,8 @@ def merge(
     files = [find_encoder(each) for each in expert]
     experts = open_experts(files, find_encoder(base) if base else None)
     with _development(ctx.params, config) as development:
-        asked = {**asdict(recipe), **experts.hashes, "search": development and development.identity}
-        folder = MergeFolder(out, asked)
+        identity = development.identity if development else {}
+        folder = MergeFolder(out, {**asdict(recipe), **experts.hashes, **identity})
         report = folder.finished()
         if report is None:
             with folder.locked():
@@ -167,20 +167,17 @@ class Development:
         study: Study[Candidate] = Study(out, {**experts.hashes, **self.identity, "scale": recipe.scale}, measured)
         densities = DENSITIES if recipe.method == TIES else ()
         best = Search(len(experts.experts), self.by, recipe.density, densities, self.free).best(study)
+        shutil.rmtree(out / CANDIDATE, ignore_errors=True)
         write_curve(out, list(study.points.values()), self.by)
         return _with(recipe, best), {**self.identity, "points": _points(study, self.by)}
 
     def _measured(self, folder: Path, experts: Experts, recipe: Recipe) -> Mapping[str, Mapping[str, float]]:
-        shutil.rmtree(folder, ignore_errors=True)  # what a killed run left
-        try:
-            experts.write(folder, recipe, lambda _: None)
-            files = find_encoder(str(folder))
-            encoder = load_encoder(files, files.similarity() or "cosine", self.config.precision)
-            weights = ", ".join(f"{weight:g}" for weight in recipe.weights)
-            with show.progress(f"Passages, weights {weights}", len(self.corpus.texts)) as advance:
-                return self.corpus.measures(self.datasets, encoder, advance)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        experts.write(folder, recipe, lambda _: None)
+        files = find_encoder(str(folder))
+        encoder = load_encoder(files, files.similarity() or "cosine", self.config.precision)
+        weights = ", ".join(f"{weight:g}" for weight in recipe.weights)
+        with show.progress(f"Passages, weights {weights}", len(self.corpus.texts)) as advance:
+            return self.corpus.measures(self.datasets, encoder, advance)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from biorag.errors import MismatchError
-from biorag.files import make_folder, replacing, write_json
+from biorag.files import make_folder, replacing, require_room, write_json
 from biorag.indexes.lock import LOCK, IndexLock
 from biorag.merging.adapters import SETTINGS
 from biorag.merging.arithmetic import Recipe
@@ -44,11 +44,19 @@ class Experts:
         return {"experts": experts, "base": self.base.files.sha256 if self.base else None}
 
     def write(self, folder: Path, recipe: Recipe, on_progress: OnProgress) -> None:
-        """Write the merged encoder, tensor by tensor; memory: a few times the largest tensor as float32."""
-        layout = self._folders(self.experts[0])
-        for source in layout:
+        """Write the merged encoder, tensor by tensor; memory: a few times each expert's largest as float32.
+
+        Raises
+        ------
+        ServiceError
+            If the disk has no room for it.
+        """
+        files = self._stored().files
+        make_folder(folder)
+        require_room(folder, sum(file.path.stat().st_size for file in files.values()))
+        for source in self._folders(self.experts[0]):
             _copy(source, folder)
-        for name, file in self._stored().files.items():
+        for name, file in files.items():
             with replacing(folder / name) as stream:
                 file.write_with(self._merged(recipe, str(Path(name).parent), on_progress), stream)
 

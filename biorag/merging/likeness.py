@@ -58,10 +58,9 @@ def _differences(first: Folders, other: Folders) -> Iterator[str]:
     # Of another version of the library, a setting that is not there has that version's default.
     yield from _unlike("architecture", ours, theirs, common=ours.get(VERSION) != theirs.get(VERSION))
     yield from _named("modules", _modules(first) == _modules(other))
-    for place in _modules(first):
-        if place:
-            name = place.partition("_")[2].lower()
-            yield from _unlike(name, _module(first, place), _module(other, place), common=False)
+    for place in sorted(_places(first) | _places(other)):
+        name = place.partition("_")[2].lower() or place
+        yield from _unlike(name, _module(first, place), _module(other, place), common=False)
     yield from _named("tokenizer", _tokenizer(first) == _tokenizer(other))
     yield from _unlike("encoder settings", _settings(first), _settings(other), common=False)
 
@@ -79,19 +78,25 @@ def _unlike(name: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], commo
             yield f"{name} ({key}: {json.dumps(ours.get(key))} and {json.dumps(theirs.get(key))})"
 
 
-def _architecture(folders: Folders) -> dict[str, Any]:
-    return {key: value for key, value in _json(folders, CONFIG).items() if key not in PROVENANCE}
+def _architecture(folders: Folders, name: str = CONFIG) -> dict[str, Any]:
+    return {key: value for key, value in _json(folders, name).items() if key not in PROVENANCE}
 
 
 def _modules(folders: Folders) -> dict[str, str]:
     """Return module folder -> class, which older versions of the library name by another path."""
     listed = _read(folders, MODULES)
-    return {each["path"]: each["type"].rpartition(".")[2] for each in listed} if isinstance(listed, list) else {}
+    listed = listed if isinstance(listed, list) else []
+    return {each.get("path", ""): each["type"].rpartition(".")[2] for each in listed}
+
+
+def _places(folders: Folders) -> set[str]:
+    """Return the folders of the modules that have settings of their own."""
+    return {path.parent.name for folder in folders for path in folder.glob(f"*/{CONFIG}")}
 
 
 def _module(folders: Folders, place: str) -> dict[str, Any]:
     """Return a module's settings; pooling as the library writes it since version 6."""
-    found = {**_json(folders, f"{place}/{CONFIG}")}
+    found = _architecture(folders, f"{place}/{CONFIG}")
     modes = [name for key, name in POOLING_MODES.items() if found.pop(key, False)]
     if modes:
         found["pooling_mode"] = modes[0] if len(modes) == 1 else modes
@@ -118,7 +123,8 @@ def _hashes(folders: Folders) -> dict[str, str]:
 def _settings(folders: Folders) -> dict[str, Any]:
     """Return prompts, similarity and whatever else an encoder says of itself."""
     found = {key: value for key, value in _json(folders, ENCODER).items() if key not in ("__version__", "model_type")}
-    found["prompts"] = {name: prompt for name, prompt in (found.get("prompts") or {}).items() if prompt}
+    prompts = found.get("prompts")
+    found["prompts"] = {name: each for name, each in prompts.items() if each} if isinstance(prompts, dict) else {}
     return {"default_prompt_name": None, **found, "similarity_fn_name": found.get("similarity_fn_name") or "cosine"}
 
 
@@ -129,7 +135,10 @@ def _json(folders: Folders, name: str) -> Mapping[str, Any]:
 
 def _read(folders: Folders, name: str) -> Any:
     path = _file(folders, name)
-    return json.loads(path.read_bytes()) if path else None  # found whole when the folder was checked
+    try:
+        return json.loads(path.read_bytes()) if path else None
+    except (ValueError, RecursionError):
+        raise BadInputError(f"{path} is not JSON: the encoder cannot be merged") from None
 
 
 def _file(folders: Folders, name: str) -> Path | None:

@@ -10,13 +10,19 @@ from merging_experts import adapter, applied, changed
 from safetensors.numpy import load_file, save_file
 
 from biorag.encoder import BiEncoder
-from biorag.errors import BadInputError, BioragError, MissingError, UsageError
+from biorag.errors import BadInputError, BioragError, MissingError, ServiceError, UsageError
 from biorag.merging.arithmetic import Recipe
 from biorag.merging.encoder import open_experts
 from biorag.models import find_encoder
 
 TEXTS = ["aspirin for fever", "heparin, warfarin", "liver"]
 HALF = Recipe("linear", (0.5, 0.5), 0.5, 1.0)
+
+
+@pytest.fixture
+def experts(tmp_path, tiny_encoder):
+    """Two encoders trained from the tiny one, as it were."""
+    return [changed(tiny_encoder, tmp_path / name, seed) for seed, name in enumerate(("one", "two"))]
 
 
 def merge(folders, base, recipe, out):
@@ -185,3 +191,18 @@ def test_adapters_need_their_own_base(tmp_path, tiny_encoder, tiny_modernbert):
     (folder / "adapter_config.json").write_text("[")
     with pytest.raises(BioragError, match=r"adapter_config\.json"):
         merge([folder], tiny_encoder, HALF, tmp_path / "out")
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "config_sentence_transformers.json"])
+def test_settings_of_odd_shapes_are_no_tracebacks(tmp_path, experts, file):
+    for text in ("[1]", "3", '{"prompts": 3, "model": []}', "{"):
+        (experts[1] / file).write_text(text)
+        with pytest.raises(BioragError):
+            merge(experts, None, HALF, tmp_path / "out")
+
+
+def test_a_full_disk_is_said_before_anything_is_written(tmp_path, experts, monkeypatch):
+    monkeypatch.setattr("biorag.files.RESERVE", 1 << 60)
+    with pytest.raises(ServiceError, match="full"):
+        merge(experts, None, HALF, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
