@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -133,7 +134,10 @@ def nearest(queries: Vectors, passages: Vectors, depth: int) -> list[list[int]]:
 
 
 def write_curve(folder: Path, points: Sequence[Point[Candidate]], name: str) -> None:
-    """Write `curve.csv`, and `curve.png`: a measure's mean over the first expert's weight, and over the density."""
+    """Write `curve.csv`, and `curve.png`: the best mean of a measure over each weight, and over the density.
+
+    Of two weights that sum to 1 the first is shown.
+    """
     ordered = sorted(points, key=lambda point: point.value)
     datasets = list(ordered[0].metrics)
     text = io.StringIO()
@@ -144,11 +148,13 @@ def write_curve(folder: Path, points: Sequence[Point[Candidate]], name: str) -> 
         [*point.value, *(point.metrics[each][name] for each in datasets), point.mean(name)] for point in ordered
     )
     write_text(folder / "curve.csv", text.getvalue())
-    panels = [_panel(f"weight of expert {place + 1}", place, ordered, name) for place in range(experts)]
-    densities = {point.value[-1] for point in points}
-    write_plot(
-        folder / "curve.png", panels + ([_panel("density", experts, ordered, name)] if len(densities) > 1 else [])
-    )
+    shared = experts == 2 and all(math.isclose(sum(point.value[:-1]), 1) for point in points)
+    panels = [
+        _panel(f"weight of expert {place + 1}", place, ordered, name) for place in range(1 if shared else experts)
+    ]
+    if len({point.value[-1] for point in points}) > 1:
+        panels.append(_panel("density", experts, ordered, name))
+    write_plot(folder / "curve.png", panels)
 
 
 def _panel(title: str, place: int, points: Sequence[Point[Candidate]], name: str) -> Panel:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -92,17 +91,17 @@ def merge(
     recipe = _recipe(ctx.params)
     files = [find_encoder(each) for each in expert]
     experts = open_experts(files, find_encoder(base) if base else None)
-    with _development(ctx.params, config) as development:
-        identity = development.identity if development else {}
-        folder = MergeFolder(out, {**asdict(recipe), **experts.hashes, **identity})
-        report = folder.finished()
-        if report is None:
-            with folder.locked():
-                folder.save(False, {})
-                best, search_report = development.chosen(out, experts, recipe) if development else (recipe, None)
-                with show.progress("Merging", experts.tensors) as advance:
-                    experts.write(out, best, advance)
-                report = folder.save(True, _facts(experts, best, search_report, started))
+    development = _development(ctx.params, config)
+    identity = development.identity if development else {}
+    folder = MergeFolder(out, {**asdict(recipe), **experts.hashes, **identity})
+    report = folder.finished()
+    if report is None:
+        with folder.locked():
+            folder.save(False, {})
+            best, found = development.chosen(out, experts, recipe) if development else (recipe, None)
+            with show.progress("Merging", experts.tensors) as advance:
+                experts.write(out, best, advance)
+            report = folder.save(True, _facts(experts, best, found, started))
     if as_json:
         show.print_json({"out": str(out), **report})
     else:
@@ -180,8 +179,7 @@ class Development:
             return self.corpus.measures(self.datasets, encoder, advance)
 
 
-@contextmanager
-def _development(given: Mapping[str, Any], config: Config) -> Iterator[Development | None]:
+def _development(given: Mapping[str, Any], config: Config) -> Development | None:
     """Read what weights are to be chosen on; None if no search is asked for.
 
     Raises
@@ -194,8 +192,7 @@ def _development(given: Mapping[str, Any], config: Config) -> Iterator[Developme
         if unused:
             raise UsageError(f"--{unused[0].replace('_', '-')} is of the questions of --search DATASET: give that too")
         sides.check_needed(given, "--search DATASET")
-        yield None
-        return
+        return None
     from biorag.benchmarks.merging import Corpus
     from biorag.benchmarks.retrieval import MEASURES
     from biorag.benchmarks.tuning.study import dataset_hash
@@ -222,7 +219,7 @@ def _development(given: Mapping[str, Any], config: Config) -> Iterator[Developme
         "versions": installed_versions(),
     }
     free = given["method"] == LINEAR and given["base"] is not None
-    yield Development(datasets, corpus, config, given["by"], free, identity)
+    return Development(datasets, corpus, config, given["by"], free, identity)
 
 
 def _with(recipe: Recipe, candidate: Candidate) -> Recipe:

@@ -168,8 +168,8 @@ class MergeFolder:
             lock.release()
 
     def save(self, complete: bool, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Write and return the manifest."""
-        manifest = {"complete": complete, "identity": dict(self.identity), **facts}
+        """Write and return the manifest, as it is read back."""
+        manifest: dict[str, Any] = json.loads(json.dumps({"complete": complete, "identity": self.identity, **facts}))
         write_json(self.path / MANIFEST, manifest)
         if complete:
             (self.path / LOCK).unlink(missing_ok=True)
