@@ -24,6 +24,7 @@ from biorag.commands import (
     indexing,
     inspecting,
     latency,
+    merging,
     mining,
     show,
     snapshot,
@@ -91,6 +92,7 @@ app.add_typer(training.app, name="train")
 bench.app.command("latency")(latency.latency)
 bench.app.command("bioasq")(bioasq.bioasq)
 app.add_typer(bench.app, name="bench")
+app.command("merge")(merging.merge)
 app.command("mine")(mining.mine)
 app.add_typer(generating.app, name="generate")
 app.command("ablate")(ablation.ablate)

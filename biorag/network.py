@@ -58,6 +58,11 @@ def without_credentials(text: str) -> str:
     return _QUERY.sub("?…", _LOGIN.sub("", text))
 
 
+def command_line() -> list[str]:
+    """Return the words of this command, as manifests keep them: URLs without credentials."""
+    return ["biorag", *(without_credentials(word) if "://" in word else word for word in sys.argv[1:])]
+
+
 def is_server(text: str) -> bool:
     """Return whether a setting names a server."""
     return text.startswith(("http://", "https://"))

@@ -44,6 +44,7 @@ def test_the_commands_of_the_design_are_there():
         ("bench", "mirage"),
         ("bench", "retrieval"),
         ("bench", "bioasq"),
+        ("merge",),
         ("mine",),
         ("train", "retriever"),
         ("train", "reranker"),

@@ -27,7 +27,10 @@ LAYERS = [
         *("biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker", "biorag.cross_encoder"),
         *("biorag.generators", "biorag.indexes", "biorag.tokens", "biorag.remembered", "biorag.citations"),
     ],
-    ["biorag.pipeline", "biorag.indexing", "biorag.updates", "biorag.negatives", "biorag.train", "biorag.synthesis"],
+    [
+        *("biorag.pipeline", "biorag.indexing", "biorag.updates", "biorag.negatives"),
+        *("biorag.train", "biorag.synthesis", "biorag.merging"),
+    ],
     ["biorag.benchmarks"],
     ["biorag.commands", "biorag.cli", "biorag.__main__"],
 ]

@@ -264,8 +264,8 @@ def test_replies_are_kept_where_others_may_not_look(tmp_path, llm, corpus_file, 
 
 
 def test_a_training_manifest_has_the_command_without_the_login(monkeypatch):
-    from biorag.train.loop import _command
+    from biorag.network import command_line
 
     words = ["train", "retriever", "a@b", "--qdrant", "https://u:canary@h", "--encoder=x", "--qdrant=http://u:canary@h"]
     monkeypatch.setattr(sys, "argv", ["biorag", *words])
-    assert _command() == ["biorag", *words[:3], "--qdrant", "https://h", "--encoder=x", "--qdrant=http://h"]
+    assert command_line() == ["biorag", *words[:3], "--qdrant", "https://h", "--encoder=x", "--qdrant=http://h"]

@@ -103,12 +103,13 @@ def measure(dataset: Dataset, retriever: Retriever, where: tuple[Condition, ...]
 
 
 def _judged_ids(hits: Sequence[Hit], judged: Collection[str]) -> list[str]:
-    """Return the hits' ids; the PMID, where the judgements know that one alone."""
-    ids = (
-        str(hit.snippet.pmid) if hit.snippet.id not in judged and str(hit.snippet.pmid) in judged else hit.snippet.id
-        for hit in hits
-    )
-    return list(dict.fromkeys(ids))
+    """Return the hits' ids as judgements know them, each once."""
+    return list(dict.fromkeys(judged_id(hit.snippet.id, hit.snippet.pmid, judged) for hit in hits))
+
+
+def judged_id(id: str, pmid: int | None, judged: Collection[str]) -> str:
+    """Return the id by which judgements know a snippet: the PMID, where they know that one alone."""
+    return str(pmid) if id not in judged and str(pmid) in judged else id
 
 
 def evaluate(qrels: Qrels, run: Mapping[str, Sequence[str]]) -> tuple[dict[str, float], dict[str, dict[str, float]]]:

@@ -26,12 +26,13 @@ BITS = {
 
 
 class Tensor(NamedTuple):
-    """A tensor's shape, and where it lies, in bytes from the start of the tensors' data."""
+    """A tensor's shape and type, and where it lies, in bytes from the start of the tensors' data."""
 
     name: str
     shape: tuple[int, ...]
     start: int
     end: int
+    dtype: str
 
 
 class _BadHeaderError(Exception):
@@ -89,7 +90,7 @@ def _tensor(name: str, value: Any) -> Tensor:
     bits = math.prod(shape) * BITS[dtype]
     if bits != (end - start) * 8:
         raise _BadHeaderError(f"tensor {name!r} of shape {shape} and type {dtype} does not take {end - start:,} bytes")
-    return Tensor(name, tuple(shape), start, end)
+    return Tensor(name, tuple(shape), start, end, dtype)
 
 
 def _check_extents(tensors: tuple[Tensor, ...], room: int) -> None:

@@ -113,7 +113,7 @@ def queries(
     default = LLM_TEMPERATURE if model is None else SEQ2SEQ_TEMPERATURE
     draws = Draws(per_snippet, question_tokens, default if temperature is None else temperature, config.seed)
     check_draws(out, draws, "--per-snippet")
-    with _snippets(config, corpus or (), name) as (source, snippets):
+    with snippets_of(config, corpus or (), name) as (source, snippets):
         writer, wrote = _writer(config, model, template, draws)
         identity = {**asdict(draws), "limit": limit, "source": source, **wrote}
         counts = _generated(out, identity, snippets, limit, writer)
@@ -163,7 +163,7 @@ def keep_consistent(
 
 
 @contextmanager
-def _snippets(
+def snippets_of(
     config: Config, corpus: Sequence[str], name: str | None
 ) -> Iterator[tuple[dict[str, Any], Iterator[Snippet]]]:
     """Return what determines the snippets, and the snippets, of a corpus or else of the index."""

@@ -87,7 +87,7 @@ def tune(
     config = options.configured(ctx)
     plan = _plan(ctx.params, config, ctx.obj["config"])
     require_matplotlib()
-    data = _datasets(ctx.params, config)
+    data = chosen_questions(ctx.params, config)
     conditions = options.conditions(where, None)
     with opened(config) as ready:
         retriever, index = ready.retriever.remembering(), ready.manifest.fingerprint()
@@ -105,7 +105,7 @@ def tune(
     report = {
         **_report(plan, best, study),
         "datasets": {each.name: len(each.questions) for each in data},
-        "side": _side(ctx.params),
+        "side": side_of(ctx.params),
         "config": config.public(),
         "index": index,
     }
@@ -154,11 +154,11 @@ def _plan(given: Mapping[str, Any], config: Config, file: Path | None) -> Plan:
     return Plan(parameter, given["by"], current, tuple(values), points if given["method"] != GRID else None)
 
 
-def _datasets(given: Mapping[str, Any], config: Config) -> list[Dataset]:
+def chosen_questions(given: Mapping[str, Any], config: Config) -> list[Dataset]:
     """Return the data sets, or the side of them that is asked for."""
     from biorag.corpus.datasets import load_dataset
 
-    side = _side(given)
+    side = side_of(given)
     if len(_sides(given)) > 1:
         raise UsageError("--held-out, --training and --dropped are sides of the questions: give one of them")
     if side == ALL:
@@ -174,7 +174,8 @@ def _datasets(given: Mapping[str, Any], config: Config) -> list[Dataset]:
     return [SIDES[side](each, config, given["guard"] or ()) for each in data]
 
 
-def _side(given: Mapping[str, Any]) -> str:
+def side_of(given: Mapping[str, Any]) -> str:
+    """Return which side of the questions is asked for."""
     return next(iter(_sides(given)), ALL)
 
 
@@ -197,7 +198,7 @@ def _identity(parameter: Parameter, config: Config, data: Sequence[Dataset]) -> 
     }
 
 
-def _report(plan: Plan, best: float, study: Study) -> dict[str, Any]:
+def _report(plan: Plan, best: float, study: Study[float]) -> dict[str, Any]:
     means = {value: study.points[value].mean(plan.measure) for value in sorted(study.points)}
     return {
         "param": plan.parameter.name,

@@ -6,7 +6,6 @@ import logging
 import math
 import os
 import platform
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from biorag.files import write_text
 from biorag.indexes.manifest import installed_versions
 from biorag.loading import best_device, uses_bf16
 from biorag.models import ModelFiles
-from biorag.network import without_credentials
+from biorag.network import command_line
 from biorag.plots import require_matplotlib
 from biorag.train.curves import curve, points, write_curves
 from biorag.train.data import Split
@@ -80,7 +79,7 @@ def run(job: Job, folder: RunFolder, config: Config, facts: Mapping[str, Any], o
     ServiceError
         If memory runs out, or the loss is no number any more.
     """
-    folder.begin({**facts, "command": _command()})
+    folder.begin({**facts, "command": command_line()})
     resume = folder.last_checkpoint()
     trainer = _trainer(job, folder.path, config, resumes=resume is not None)
     trainer.remove_callback(PrinterCallback)
@@ -92,7 +91,7 @@ def run(job: Job, folder: RunFolder, config: Config, facts: Mapping[str, Any], o
     losses = points(curve(state.log_history), "loss")
     return {
         **facts,
-        "command": _command(),
+        "command": command_line(),
         "steps": state.global_step,
         "resumed_from_step": watcher.first_step,
         "final_loss": losses[-1][1] if losses else None,
@@ -244,7 +243,3 @@ def folder_of(out: Path, kind: str, files: ModelFiles, split: Split, config: Con
         "data": split.fingerprint(),
     }
     return RunFolder(out, identity)
-
-
-def _command() -> list[str]:
-    return ["biorag", *(without_credentials(word) if "://" in word else word for word in sys.argv[1:])]

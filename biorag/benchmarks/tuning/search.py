@@ -30,7 +30,7 @@ class Plan:
         """Which of `METHODS` it is."""
         return GOLDEN if self.evaluations else GRID
 
-    def best(self, study: Study) -> float:
+    def best(self, study: Study[float]) -> float:
         """Measure the values and the current one; return the best of all in the study, see `best_of`."""
         study.at(self.current)
         if self.evaluations:

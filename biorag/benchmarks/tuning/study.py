@@ -1,4 +1,4 @@
-"""Values of one setting measured on development sets, kept as they are found."""
+"""Values of settings measured on development sets, kept as they are found."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -20,14 +20,15 @@ from biorag.files import write_json, write_text
 from biorag.plots import Panel, write_plot
 
 POINTS = "points.json"
+Value = TypeVar("Value", float, tuple[float, ...])  # a setting's, or several's
 Metrics: TypeAlias = Mapping[str, Mapping[str, float]]  # data set -> measure -> value
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class Point(Generic[Value]):
     """The measures of every data set at one value."""
 
-    value: float
+    value: Value
     metrics: Metrics
 
     def mean(self, name: str) -> float:
@@ -35,7 +36,7 @@ class Point:
         return float(np.mean([metrics[name] for metrics in self.metrics.values()]))
 
 
-class Study:
+class Study(Generic[Value]):
     """Values that were measured, each once; those of an earlier run into the same folder are there already.
 
     Parameters
@@ -49,11 +50,11 @@ class Study:
         If the folder holds the points of another study.
     """
 
-    def __init__(self, folder: Path, identity: Mapping[str, Any], measure: Callable[[float], Metrics]) -> None:
+    def __init__(self, folder: Path, identity: Mapping[str, Any], measure: Callable[[Value], Metrics]) -> None:
         self._path = folder / POINTS
         self._identity = json.loads(json.dumps(identity))  # as it is read back
-        self._measure = measure
-        self.points: dict[float, Point] = {}
+        self._measure: Callable[[Value], Metrics] = measure
+        self.points: dict[Value, Point[Value]] = {}
         if self._path.is_file():
             self._resume()
 
@@ -61,13 +62,14 @@ class Study:
         try:
             found = json.loads(self._path.read_bytes())
             identity = dict(found["identity"])
-            self.points = {point["value"]: Point(point["value"], point["metrics"]) for point in found["points"]}
+            measured = [Point(_hashable(point["value"]), point["metrics"]) for point in found["points"]]
+            self.points = {point.value: point for point in measured}
         except (ValueError, KeyError, TypeError):
             raise MismatchError(f"{self._path} holds no points of a tuning run: choose another --out") from None
         if changed := [key for key in self._identity if identity.get(key) != self._identity[key]]:
             raise MismatchError(f"{self._path} has points of another {', '.join(changed)}: choose another --out")
 
-    def at(self, value: float) -> Point:
+    def at(self, value: Value) -> Point[Value]:
         """Return the measures at a value; what is measured anew is saved before it is returned."""
         if value not in self.points:
             self.points[value] = Point(value, self._measure(value))
@@ -76,13 +78,17 @@ class Study:
         return self.points[value]
 
 
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
 def dataset_hash(data: Dataset) -> str:
     """Return the SHA-256 of a data set's questions and judgements."""
     asked = [(question.id, question.text) for question in data.questions]
     return hashlib.sha256(json.dumps([asked, data.qrels], sort_keys=True).encode()).hexdigest()
 
 
-def write_curve(folder: Path, parameter: Parameter, points: Sequence[Point], name: str) -> None:
+def write_curve(folder: Path, parameter: Parameter, points: Sequence[Point[float]], name: str) -> None:
     """Write `curve.csv` and `curve.png`: a measure of each data set, and its mean, at the values measured."""
     ordered = sorted(points, key=lambda point: point.value)
     datasets = list(ordered[0].metrics)

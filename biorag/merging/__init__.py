@@ -1,0 +1,1 @@
+"""Experts of one base merged into one encoder."""

@@ -1,0 +1,102 @@
+"""What a tensor of the merged encoder is, given the experts' and the base's: arrays of one shape in, one out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from biorag.types import Vectors
+
+LINEAR, TIES = "linear", "ties"
+NEGLIGIBLE = 1e-9  # of the base beside task vectors whose weights sum to 1: their rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A method of `METHODS`; one weight an expert, none negative, their sum above 0.
+
+    `density` is the share of a task vector that TIES keeps; `scale` is its λ.
+    """
+
+    method: str
+    weights: tuple[float, ...]
+    density: float
+    scale: float
+
+    def merged(self, experts: Sequence[Vectors], base: Vectors | None) -> Vectors:
+        """Return the merged tensor, float32."""
+        return METHODS[self.method](self, experts, base)
+
+
+class Method(Protocol):
+    """How experts become one."""
+
+    def __call__(self, recipe: Recipe, experts: Sequence[Vectors], base: Vectors | None) -> Vectors:
+        """Return the merged tensor."""
+
+
+def linear(recipe: Recipe, experts: Sequence[Vectors], base: Vectors | None) -> Vectors:
+    """Return Σ wᵢ θᵢ / Σ wᵢ; with a base θ₀ + Σ wᵢ (θᵢ − θ₀), the weighted task vectors added to it.
+
+    References
+    ----------
+    Wortsman et al. (2022), Model soups; Ilharco et al. (2023), Editing models with task arithmetic.
+    """
+    total = math.fsum(recipe.weights)
+    if base is None:
+        return _weighted(experts, [weight / total for weight in recipe.weights])
+    rest = 1 - total
+    return _weighted([*experts, base], [*recipe.weights, rest if abs(rest) > NEGLIGIBLE else 0.0])
+
+
+def ties(recipe: Recipe, experts: Sequence[Vectors], base: Vectors | None) -> Vectors:
+    """Return θ₀ + λ τ: of each task vector the largest values, where signs differ those of the heavier one.
+
+    Task vectors τᵢ = θᵢ − θ₀ are trimmed to `density`; the elected sign of a parameter is that of Σ wᵢ τᵢ; and τ
+    is the weighted mean of the values that have it. Where the sum is 0, the base stays.
+
+    References
+    ----------
+    Yadav et al. (2023), TIES-Merging: resolving interference when merging models, algorithm 1.
+    """
+    assert base is not None, "TIES merges task vectors"
+    trimmed = [trim(expert - base, recipe.density) for expert in experts]
+    weights = np.array(recipe.weights, np.float32)
+    elected = np.sign(_weighted(trimmed, recipe.weights))
+    mass, share = np.zeros_like(base), np.zeros_like(base)
+    for weight, vector in zip(weights, trimmed, strict=True):
+        agrees = (np.sign(vector) == elected) & (elected != 0)
+        mass += np.where(agrees, weight * vector, np.float32(0))
+        share += np.where(agrees, weight, np.float32(0))
+    share[share == 0] = 1  # where no value is left to be shared
+    merged: Vectors = base + np.float32(recipe.scale) * mass / share
+    return merged
+
+
+METHODS: Mapping[str, Method] = {LINEAR: linear, TIES: ties}
+
+
+def trim(vector: Vectors, density: float) -> Vectors:
+    """Return a task vector with zeros for all but the share `density` of largest magnitude, at least one value.
+
+    Values as large as the smallest that is kept are kept too.
+    """
+    kept = max(1, int(density * vector.size))
+    if kept >= vector.size:
+        return vector
+    magnitudes = np.abs(vector)
+    smallest = np.partition(magnitudes, vector.size - kept, axis=None)[vector.size - kept]
+    return np.where(magnitudes >= smallest, vector, np.float32(0))
+
+
+def _weighted(tensors: Sequence[Vectors], weights: Sequence[float]) -> Vectors:
+    """Return Σ wᵢ θᵢ; a tensor of weight 0 leaves no trace, not even in the sign of a zero."""
+    terms = [np.float32(weight) * tensor for weight, tensor in zip(weights, tensors, strict=True) if weight]
+    merged = terms[0]
+    for term in terms[1:]:
+        merged = merged + term
+    return merged
