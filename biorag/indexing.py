@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
 
+from biorag.batched import batched
 from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.corpus.readers import OnReject, Reject, read_changes
 from biorag.corpus.sources import Source, is_xml
@@ -335,7 +335,7 @@ def write_index(
         store.save(replace(manifest, complete=False, updated=timestamp(), checksums=None))
         torn = frozenset(read_progress(store.folder).batch)
         updater = Updater(index, load_encoder, split, torn, partial(write_progress, store.folder))
-        for batch in _batches(_winners(sources, found, rejects, split), store.config.batch_size):
+        for batch in batched(_winners(sources, found, rejects, split), store.config.batch_size):
             updater.write(batch)
             on_progress(len(batch))
         write_progress(store.folder, Progress(updater.done, tuple(sorted(updater.torn))))
@@ -381,11 +381,6 @@ def _winners(sources: Sequence[Source], found: Survey, rejects: OnReject | None,
             logger.warning("id %r comes again with other text; the later one wins", change.id)
         if place not in found.superseded:
             yield Winner(change, place in found.revived)
-
-
-def _batches(winners: Iterator[Winner], size: int) -> Iterator[list[Winner]]:
-    while batch := list(islice(winners, size)):
-        yield batch
 
 
 def _finished(manifest: Manifest, found: Survey, snippets: int, seconds: float) -> Manifest:

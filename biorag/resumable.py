@@ -15,6 +15,12 @@ from biorag.files import sha256_of, try_lock, write_json
 NEXT_STEP = "choose another --out"
 
 
+def changed_keys(known: Mapping[str, Any], identity: Mapping[str, Any]) -> list[str]:
+    """Return the keys in which an identity that was read back differs from the one that is wanted now."""
+    wanted = json.loads(json.dumps(identity))
+    return sorted(key for key in {*known, *wanted} if known.get(key) != wanted.get(key))
+
+
 @dataclass(frozen=True, slots=True)
 class ResumableFile:
     """A JSONL file that grows by whole lines; `identity` is everything that determines its bytes."""
@@ -45,8 +51,7 @@ class ResumableFile:
             counts = dict(held["counts"]) if complete else None
         except (ValueError, KeyError, TypeError) as error:
             raise MismatchError(f"{self.manifest} is damaged ({error}): {NEXT_STEP}") from None
-        wanted = json.loads(json.dumps(self.identity))
-        if changed := sorted(key for key in {*known, *wanted} if known.get(key) != wanted.get(key)):
+        if changed := changed_keys(known, self.identity):
             raise MismatchError(f"{self.path} was made with other {', '.join(changed)}: {NEXT_STEP}")
         if complete and sha256_of(self.path) != held.get("sha256"):
             raise MismatchError(f"{self.path} was changed after it was made: {NEXT_STEP}, or delete it")

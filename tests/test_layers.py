@@ -14,7 +14,7 @@ ROOT = Path(biorag.__file__).parent
 
 # A name covers the module and everything in it. A module imports from its own layer or a lower one.
 LAYERS = [
-    ["biorag", "biorag.types", "biorag.errors", "biorag.text"],
+    ["biorag", "biorag.types", "biorag.errors", "biorag.text", "biorag.batched"],
     [
         *("biorag.config", "biorag.config_file", "biorag.stages", "biorag.network", "biorag.retries"),
         *("biorag.filters", "biorag.files", "biorag.resumable", "biorag.plots"),

@@ -117,12 +117,9 @@ def add(folder: Path, name: str, keys: Keys) -> GraphManifest:
 def _writing(folder: Path) -> Iterator[Pending]:
     """Hold the folder's lock, and make the place of what is not in the graph yet."""
     make_folder(folder)
-    lock = IndexLock(folder, exclusive=True, what="graph")
-    try:
+    with IndexLock(folder, exclusive=True, what="graph"):
         make_folder(folder / PENDING)
         yield Pending(folder / PENDING)
-    finally:
-        lock.release()
 
 
 @dataclass(frozen=True, slots=True)

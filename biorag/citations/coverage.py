@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biorag.citations.graph import Graph, among
 from biorag.citations.rows import LARGEST
+from biorag.indexes.reading import stored_snippets
 from biorag.types import Index, OnProgress, Snippet
-
-FETCHED_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +74,7 @@ def cover(graph: Graph, index: Index, on_progress: OnProgress) -> Coverage:
     """Return how much of an index's snippets the graph covers."""
     pmids: list[int] = []
     snippets = 0
-    for snippet in snippets_of(index):
+    for snippet in stored_snippets(index):
         snippets += 1
         pmid = paper_of(snippet)
         pmids += [pmid] if pmid is not None else []
@@ -90,13 +87,6 @@ def cover(graph: Graph, index: Index, on_progress: OnProgress) -> Coverage:
         one += count * bool(among(hops.one_hop, papers).any())
         two += count * bool(among(hops.two_hop, papers).any())
     return Coverage(snippets, len(pmids), referring, one, two)
-
-
-def snippets_of(index: Index) -> Iterator[Snippet]:
-    """Yield every snippet of an index."""
-    ids = index.ids()
-    while batch := list(islice(ids, FETCHED_AT_ONCE)):
-        yield from index.fetch(batch).values()
 
 
 def paper_of(snippet: Snippet) -> int | None:

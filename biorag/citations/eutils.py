@@ -8,22 +8,23 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 
+from biorag.batched import batched
 from biorag.citations.building import add
-from biorag.citations.coverage import paper_of, snippets_of
+from biorag.citations.coverage import paper_of
 from biorag.citations.graph import Graph, read_manifest
 from biorag.citations.rows import LARGEST, Keys, distinct, edge_keys
 from biorag.errors import ServiceError
 from biorag.files import make_folder, try_lock
+from biorag.indexes.reading import stored_snippets
 from biorag.network import Server, without_credentials
 from biorag.retries import Retries
 from biorag.types import Index, OnProgress
@@ -158,13 +159,13 @@ def fill_gaps(folder: Path, index: Index, link: ELink, kept: KeptAnswers, on_pro
     started = time.perf_counter()
     with kept.alone():
         before = read_manifest(folder)
-        pmids = {pmid for pmid in map(paper_of, snippets_of(index)) if pmid is not None}
+        pmids = {pmid for pmid in map(paper_of, stored_snippets(index)) if pmid is not None}
         papers = np.array(sorted(pmids), np.uint32)
         lacking = papers[~Graph(folder).citing(papers)] if before else papers
         answers = kept.read(set(lacking.tolist()))
         known = len(answers)
         missing = [pmid for pmid in lacking.tolist() if pmid not in answers]
-        for batch in _batches(missing):
+        for batch in batched(missing, BATCH):
             found = link.cited(batch)
             kept.keep(found)
             answers |= found
@@ -187,9 +188,3 @@ def fill_gaps(folder: Path, index: Index, link: ELink, kept: KeptAnswers, on_pro
 def _edges(answers: Mapping[int, Sequence[int]]) -> Keys:
     pairs = np.array([(pmid, other) for pmid, cited in answers.items() for other in cited], np.uint64).reshape(-1, 2)
     return distinct(edge_keys(pairs[:, 0], pairs[:, 1]))
-
-
-def _batches(pmids: Iterable[int]) -> Iterator[list[int]]:
-    stream = iter(pmids)
-    while batch := list(islice(stream, BATCH)):
-        yield batch

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,14 +33,13 @@ from biorag.models import find_encoder
 if TYPE_CHECKING:
     from biorag.synthesis.questions import Counts
     from biorag.synthesis.writers import Draws, Writer
-    from biorag.types import Index, Snippet
+    from biorag.types import Snippet
 
 app = typer.Typer(no_args_is_help=True, help="Generate training rows with a model, and filter them.")
 
 SEQ2SEQ = "seq2seq:"
 LLM_TEMPERATURE, SEQ2SEQ_TEMPERATURE = 0.3, 1.0
 SEQ2SEQ_BATCH = 16
-FETCHED_AT_ONCE = 1000
 
 app.command()(negatives)
 app.command()(pairs)
@@ -168,8 +167,10 @@ def snippets_of(
 ) -> Iterator[tuple[dict[str, Any], Iterator[Snippet]]]:
     """Return what determines the snippets, and the snippets, of a corpus or else of the index."""
     if not corpus:
+        from biorag.indexes.reading import stored_snippets
+
         with index_alone(config) as (manifest, index):
-            yield {"index": manifest.fingerprint()}, _stored(index)
+            yield {"index": manifest.fingerprint()}, stored_snippets(index)
         return
     if name is not None:
         raise UsageError("CORPUS and --name both say where the snippets are: give one of them")
@@ -181,14 +182,6 @@ def snippets_of(
         sources = find_sources(corpus, Path(spool) / "standard-input")
         hashes = [source.sha256() for source in sources]
         yield {"corpus": hashes}, chain.from_iterable(read_snippets(source, refuse) for source in sources)
-
-
-def _stored(index: Index) -> Iterator[Snippet]:
-    """Yield an index's snippets."""
-    left = index.ids()
-    while ids := list(islice(left, FETCHED_AT_ONCE)):
-        found = index.fetch(ids)
-        yield from (found[id] for id in ids if id in found)
 
 
 def _writer(

@@ -44,6 +44,12 @@ class IndexLock:
                 self._write("")
             self._file.close()
 
+    def __enter__(self) -> IndexLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
     def _holder(self) -> str:
         """Say who is in the way: where a shared lock can be had, only readers are."""
         if try_lock(self._file, fcntl.LOCK_SH):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from biorag.merging.arithmetic import Recipe
 from biorag.merging.experts import Expert, Place, StoredWeights, check_tensors, open_expert, require_weights
 from biorag.merging.likeness import Folders, check_alike
 from biorag.models import ModelFiles
+from biorag.resumable import changed_keys
 from biorag.types import OnProgress, Vectors
 
 MANIFEST = "merge.json"
@@ -147,13 +147,11 @@ class MergeFolder:
             known, complete = dict(held["identity"]), held["complete"]
         except (ValueError, KeyError, TypeError) as error:
             raise MismatchError(f"{manifest} is damaged ({error}): choose another --out") from None
-        wanted = json.loads(json.dumps(self.identity))
-        if changed := sorted(key for key in {*known, *wanted} if known.get(key) != wanted.get(key)):
+        if changed := changed_keys(known, self.identity):
             raise MismatchError(f"{self.path} holds a merge with other {', '.join(changed)}: choose another --out")
         return dict(held) if complete else None
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> IndexLock:
         """Keep other processes out.
 
         Raises
@@ -161,11 +159,7 @@ class MergeFolder:
         ServiceError
             If another process merges into the folder.
         """
-        lock = IndexLock(self.path, exclusive=True, what="merge")
-        try:
-            yield
-        finally:
-            lock.release()
+        return IndexLock(self.path, exclusive=True, what="merge")
 
     def save(self, complete: bool, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Write and return the manifest, as it is read back."""

@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biorag.citations.coverage import paper_of, snippets_of
+from biorag.citations.coverage import paper_of
 from biorag.citations.graph import Graph, Papers, among
+from biorag.indexes.reading import stored_snippets
 from biorag.negatives.mining import Gold, Walk, by_question, eligible, row_random
 from biorag.train.rows import normalised
 from biorag.types import Encoder, Index, Negative, Snippet, TrainingRow, Vectors
@@ -60,7 +61,7 @@ class CitedPapers:
         self._by_id: dict[str, int] = {}
         self._by_text: dict[str, int] = {}
         first: dict[int, tuple[int, str]] = {}
-        for snippet in snippets_of(index):
+        for snippet in stored_snippets(index):
             if snippet.contents in positives:
                 self.stored.setdefault(snippet.contents, snippet.id)
             pmid = paper_of(snippet)

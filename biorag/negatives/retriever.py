@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
 
+from biorag.batched import batched
 from biorag.errors import BadInputError, UsageError
+from biorag.indexes.reading import stored_snippets
 from biorag.negatives.mining import Gold, as_negatives, eligible, ranking
 from biorag.pipeline import Retriever
 from biorag.train.rows import normalised
@@ -80,22 +81,16 @@ def require_positives(index: Index, rows: Sequence[TrainingRow]) -> None:
         Naming how many are not, and the first one's query.
     """
     known: set[str] = set()
-    for ids in _batches({row.positive_id for row in rows} - {""}):
+    for ids in batched({row.positive_id for row in rows} - {""}, BATCH):
         found = index.digests([*ids, *(block_id(id, 0) for id in ids)])
         known.update(id for id in ids if id in found or block_id(id, 0) in found)
     lost = [row for row in rows if row.positive_id not in known]
     texts = {normalised(row.positive) for row in lost}
-    for ids in _batches(index.ids() if texts else ()):
-        texts.difference_update(normalised(snippet.contents) for snippet in index.fetch(ids).values())
+    if texts:
+        texts.difference_update(normalised(snippet.contents) for snippet in stored_snippets(index))
     lost = [row for row in lost if normalised(row.positive) in texts]
     if lost:
         raise BadInputError(
             f"--margin holds negatives to the positive's score, but {len(lost)} positives are not in the index, the "
             f"first that of the query {lost[0].query!r}: index them too, or leave --margin out"
         )
-
-
-def _batches(ids: Iterable[str]) -> Iterator[list[str]]:
-    stream = iter(ids)
-    while batch := list(islice(stream, BATCH)):
-        yield batch

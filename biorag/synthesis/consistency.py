@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from biorag.batched import batched
 from biorag.errors import BadInputError, MissingError
 from biorag.files import replacing
 from biorag.pipeline import Retriever
@@ -52,9 +52,8 @@ def keep_consistent(
         Naming file, line and reason.
     """
     tally = {"read": 0, "kept": 0, "below": 0, "absent": 0, "empty": 0}
-    rows = _read(path)
     with replacing(out) as stream:
-        while batch := list(islice(rows, BATCH)):
+        for batch in batched(_read(path), BATCH):
             found = verdicts([row for row, _ in batch], index, retriever, keep_top)
             for (_, record), verdict in zip(batch, found, strict=True):
                 tally["read"] += 1

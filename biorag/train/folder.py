@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,8 +60,7 @@ class RunFolder:
         self._drop_leftovers()  # of a run that was killed while it cleaned up
         return dict(held)
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> IndexLock:
         """Keep other processes out.
 
         Raises
@@ -70,11 +68,7 @@ class RunFolder:
         ServiceError
             If another process trains into the folder.
         """
-        lock = IndexLock(self.path, exclusive=True, what="training run")
-        try:
-            yield
-        finally:
-            lock.release()
+        return IndexLock(self.path, exclusive=True, what="training run")
 
     def begin(self, facts: Mapping[str, Any]) -> None:
         """Write the manifest of a run under way."""

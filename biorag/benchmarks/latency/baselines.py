@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from biorag.batched import batched
 from biorag.benchmarks.latency.peers import (
     BM25_PEERS,
     QDRANT_LOCAL,
@@ -19,7 +20,7 @@ from biorag.benchmarks.latency.peers import (
     QdrantLocal,
     SentenceTransformers,
 )
-from biorag.benchmarks.latency.stages import WARM_UP, Subject, batches, cost, scratch_index, stored
+from biorag.benchmarks.latency.stages import WARM_UP, Subject, cost, scratch_index, stored
 from biorag.benchmarks.latency.synthetic import exact_top, recall
 from biorag.benchmarks.latency.timing import Effort, Timing, alternating, collect, in_turn, places
 from biorag.pipeline import Stopwatch
@@ -127,7 +128,7 @@ def _bm25(name: str, collection: Collection, questions: Sequence[str], effort: E
 def _dense(collection: Collection, asked: Asked, effort: Effort, peer: QdrantLocal) -> Compared:
     assert collection.vectors is not None
     started, place = time.perf_counter(), 0
-    for batch in batches(collection.snippets(), ROUND):
+    for batch in batched(collection.snippets(), ROUND):
         peer.upsert(batch, np.asarray(collection.vectors[place : place + len(batch)]))
         place += len(batch)
     built = time.perf_counter() - started
@@ -224,7 +225,7 @@ def _indexing_ms(
         stores: dict[str, Index | QdrantLocal] = {"ours write": index}
         if rivals.store:
             stores["write"] = rivals.store
-        for turn, batch in enumerate(batches(snippets, ROUND)):
+        for turn, batch in enumerate(batched(snippets, ROUND)):
             texts = [snippet.contents for snippet in batch]
             vectors: dict[str, Vectors] = {}
             for name in in_turn(encoders, turn):
@@ -247,7 +248,7 @@ def encoded_collection(subject: Subject, folder: Path, on_progress: OnProgress) 
     ids, parts = list(subject.index.ids()), []
     with ExitStack() as stack:
         index = stack.enter_context(closing(scratch_index(folder, subject.manifest, tokens=None)))
-        for batch in batches(stored(subject.index, ids), subject.config.batch_size):
+        for batch in batched(stored(subject.index, ids), subject.config.batch_size):
             parts.append(subject.encoder.encode_snippets([snippet.contents for snippet in batch]))
             index.upsert(batch, parts[-1])
             on_progress(len(batch))

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from biorag.batched import batched
 from biorag.benchmarks.latency.baselines import (
     JUDGED,
     Asked,
@@ -25,7 +26,7 @@ from biorag.benchmarks.latency.baselines import (
     exact_ids,
 )
 from biorag.benchmarks.latency.memory import peak_bytes, reset_peak, resident_bytes
-from biorag.benchmarks.latency.stages import MODES, Known, Subject, batches, first_stage, scratch_index
+from biorag.benchmarks.latency.stages import MODES, Known, Subject, first_stage, scratch_index
 from biorag.benchmarks.latency.synthetic import BATCH, Corpus
 from biorag.benchmarks.latency.timing import Timing
 from biorag.config import Config
@@ -166,7 +167,7 @@ def _write(making: Making, corpus: Corpus, size: int, on_progress: OnProgress) -
     reset_peak()
     watch, dimension = Stopwatch(), making.manifest.encoder.dimension
     with making.vectors.open("rb") as stored, closing(scratch_index(making.folder, making.manifest)) as index:
-        for batch in batches(corpus.snippets(size), BATCH):
+        for batch in batched(corpus.snippets(size), BATCH):
             vectors = np.fromfile(stored, np.float32, len(batch) * dimension).reshape(-1, dimension)
             with watch.stage("write"):
                 index.upsert(batch, vectors)

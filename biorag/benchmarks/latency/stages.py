@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from biorag.batched import batched
 from biorag.benchmarks.latency.timing import Effort, Timing, collect, elapsed_ms, places
 from biorag.config import Config
 from biorag.errors import BadInputError
@@ -150,7 +150,7 @@ def indexing(
     bm25, watch = Bm25Encoder(subject.manifest.bm25), Stopwatch()
     subject.encode([snippet.contents for snippet in snippets[:WARM_UP]])
     with closing(scratch_index(folder, subject.manifest)) as index:
-        for batch in batches(snippets, subject.config.batch_size):
+        for batch in batched(snippets, subject.config.batch_size):
             texts = [snippet.contents for snippet in batch]
             with watch.stage("encode"):
                 vectors, tokens = subject.encode(texts)
@@ -169,13 +169,6 @@ def indexing(
 def scratch_index(folder: Path, manifest: Manifest, **changes: Any) -> EdgeIndex:
     """Return a new embedded index as the manifest describes it, apart from the changes."""
     return EdgeIndex(folder, replace(manifest, store={"kind": "edge"}, **changes), writable=True)
-
-
-def batches(snippets: Sequence[Snippet] | Iterator[Snippet], size: int) -> Iterator[list[Snippet]]:
-    """Yield the snippets in lists of at most `size`."""
-    rest = iter(snippets)
-    while batch := list(islice(rest, size)):
-        yield batch
 
 
 def encoding(encoder: Encoder, questions: Sequence[str], sizes: Sequence[int], effort: Effort) -> dict[int, Timing]:

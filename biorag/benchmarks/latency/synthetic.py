@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 import numpy as np
 
+from biorag.batched import batched
 from biorag.evidence import sentences
 from biorag.types import Encoder, OnProgress, Snippet, Vectors
 
@@ -36,7 +36,7 @@ class Corpus:
         self._seed = seed
         self.encoded = encoded
         parts, texts = [], (snippet.contents for snippet in self.snippets(encoded))
-        while batch := list(islice(texts, BATCH)):
+        for batch in batched(texts, BATCH):
             parts.append(encoder.encode_snippets(batch))
             on_progress(len(batch))
         self._base = np.concatenate(parts)

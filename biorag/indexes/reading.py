@@ -1,0 +1,17 @@
+"""Reading an index from one end to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from biorag.batched import batched
+from biorag.types import Index, Snippet
+
+FETCHED_AT_ONCE = 1000
+
+
+def stored_snippets(index: Index) -> Iterator[Snippet]:
+    """Yield every snippet of an index, in the order of its ids."""
+    for ids in batched(index.ids(), FETCHED_AT_ONCE):
+        found = index.fetch(ids)
+        yield from (found[id] for id in ids if id in found)
