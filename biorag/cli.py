@@ -25,6 +25,7 @@ from biorag.commands import (
     inspecting,
     latency,
     mining,
+    mteb,
     show,
     snapshot,
     training,
@@ -90,6 +91,7 @@ app.command("ask")(answering.ask)
 app.add_typer(training.app, name="train")
 bench.app.command("latency")(latency.latency)
 bench.app.command("bioasq")(bioasq.bioasq)
+bench.app.command("mteb")(mteb.mteb)
 app.add_typer(bench.app, name="bench")
 app.command("mine")(mining.mine)
 app.add_typer(generating.app, name="generate")
