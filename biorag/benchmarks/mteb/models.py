@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -107,17 +107,15 @@ class PipelineModel(EncoderModel):
     ) -> Run:
         """Return query -> document -> score; the scores are 1/rank, whatever the stages' scales."""
         asked = {row["id"]: _query(row) for row in queries}
-        key = f"{task_metadata.name}-{hf_split}-{hf_subset}"
+        key = f"{task_metadata.name}-{task_metadata.revision}-{hf_split}-{hf_subset}"
         with self._open(key, self._corpus) as searchable:
             found = (
                 self._search(searchable.retriever, asked, min(top_k, DEPTH))
                 if top_ranked is None
                 else self._rank(searchable, asked, top_ranked)
             )
-            return {
-                id: dict(zip([hit.snippet.id for hit in ranking.hits], run_scores(len(ranking.hits)), strict=True))
-                for id, ranking in found
-            }
+            # A query that mteb is told nothing of would be left out of the means; an empty ranking counts as zero.
+            return {id: {} for id in asked} | {id: _scores(ranking) for id, ranking in found}
 
     def _search(self, retriever: Retriever, asked: Mapping[str, str], limit: int) -> Iterator[tuple[str, Ranking]]:
         ids = list(asked)
@@ -159,9 +157,13 @@ class Candidates:
         return getattr(self._index, name)
 
 
-def document_of(id: str, corpus: frozenset[str] | set[str]) -> str:
+def document_of(id: str, corpus: Collection[str]) -> str:
     """Return the document of `corpus` that an index's snippet is, or is a block of."""
-    return id if id in corpus else id.rpartition("#")[0]
+    return id if id in corpus else id.rpartition("#")[0] or id
+
+
+def _scores(ranking: Ranking) -> dict[str, float]:
+    return dict(zip([hit.snippet.id for hit in ranking.hits], run_scores(len(ranking.hits)), strict=True))
 
 
 def _blocks(index: Index, corpus: set[str]) -> dict[str, list[str]]:
