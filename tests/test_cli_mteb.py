@@ -13,7 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from biorag.cli import app
-from biorag.corpus.sources import demo_file
+from biorag.corpus.readers import read_snippets
+from biorag.corpus.sources import Source, demo_file
 
 pytest.importorskip("mteb", reason="mteb is not installed: pip install 'biorag[mteb]'")
 
@@ -131,6 +132,26 @@ def test_every_kind_of_local_task_by_the_pipeline_that_indexes_them(demo_task, t
     assert list((out / "indexes").rglob("*.jsonl")) == [], "the indexes are gone"
 
 
+def test_the_reranker_orders_by_its_own_scores_alone(demo_task, tmp_path, tiny_encoder, tiny_cross_encoder):
+    from biorag.cross_encoder import CrossEncoderReranker
+    from biorag.models import find_encoder
+
+    corpus = (demo_task / "corpus.jsonl").read_bytes()
+    snippets = list(read_snippets(Source("corpus", demo_task / "corpus.jsonl")))[:40]
+    query = "Which drug lowers glucose?"
+    judged = {snippet.id: int(place % 7 == 3) for place, snippet in enumerate(snippets)}
+    write_task(tmp_path / "rec", corpus, {"q": query}, [("q", *row) for row in judged.items()])
+    found = done(
+        *("bench", "mteb", "--recommendation", tmp_path / "rec", "--system", "reranker", "--encoder", tiny_encoder),
+        *("--reranker", f"cross:{tiny_cross_encoder}", "--out", tmp_path / "out"),
+    )
+    (scores,) = CrossEncoderReranker(find_encoder(str(tiny_cross_encoder))).score_all([query], [snippets])
+    order = [snippet.id for _, snippet in sorted(zip(scores.tolist(), snippets, strict=True), key=lambda row: -row[0])]
+    ranks = [rank for rank, id in enumerate(order, 1) if judged[id]]
+    average_precision = sum(place / rank for place, rank in enumerate(ranks, 1)) / len(ranks)
+    assert found["tasks"][0]["measures"]["map_at_1000"] == pytest.approx(average_precision, abs=1e-5)
+
+
 def test_result_files_are_mtebs_and_a_task_done_stays_done(demo_task, tmp_path, tiny_encoder, monkeypatch):
     import mteb
 
@@ -168,6 +189,7 @@ def test_an_index_of_another_corpus_is_refused(demo_task, tmp_path, tiny_encoder
     [
         ((), 2, ["nothing to measure"]),
         (("--task", "NFCorpuz"), 2, ["'NFCorpuz'", "Did you mean", "'NFCorpus'"]),
+        (("--task", "MSCOCOT2IRetrieval"), 2, ["'MSCOCOT2IRetrieval'", "image"]),
         (("--group", "surgical"), 2, ["'surgical'", "medical", "stm"]),
         (("--local", "nowhere"), 4, ["nowhere", "corpus.jsonl"]),
         (("--similarity", "nowhere.tsv"), 4, ["nowhere.tsv"]),

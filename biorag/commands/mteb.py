@@ -33,6 +33,7 @@ SYSTEMS: Mapping[str, Mapping[str, Any]] = {
     "reranker": {"mode": "dense", "rerank": True, "interpolation": 0.0, "cross_interpolation": 0.0},
     "pipeline": {},
 }
+RERANKED = 100  # candidates that the reranker alone orders, unless --k-init says otherwise
 PIPELINE_ALONE = ("mode", "fusion", "lambda_", "rerank")
 RERANKING = ("reranker", "k_init")
 WEIGHTS = ("interpolation", "cross_interpolation")
@@ -139,7 +140,10 @@ def _configured(ctx: typer.Context, system: str) -> Config:
     if not any(given[kind] for kind in ("task", "group", "local", "similarity", "linking", "recommendation")):
         raise UsageError("nothing to measure: give --local FOLDER, --task NAME or another kind of task")
     # `similarity` is a file of pairs here, not the setting of that name.
-    return options.configured(ctx, **{"similarity": None, **SYSTEMS[system]})
+    changes = {"similarity": None, **SYSTEMS[system]}
+    if system == "reranker" and given["k_init"] is None:
+        changes["k_init"] = RERANKED
+    return options.configured(ctx, **changes)
 
 
 def _chosen(

@@ -177,14 +177,17 @@ def named_tasks(names: Sequence[str], languages: Sequence[str]) -> list[AbsTask]
     Raises
     ------
     UsageError
-        If mteb has no task of a name.
+        If mteb has no task of a name, or it is not of text alone.
     """
     found = []
     for name in dict.fromkeys(names):
         try:
-            found.append(mteb.get_task(name, languages=list(languages) or None))
+            task = mteb.get_task(name, languages=list(languages) or None)
         except KeyError as error:
             raise UsageError(f"mteb has no task {name!r}: {_reason(error)}") from None
+        if task.metadata.modalities != ["text"]:
+            raise UsageError(f"task {name!r} is of {', '.join(task.metadata.modalities)}: biorag encodes text alone")
+        found.append(task)
     return found
 
 
