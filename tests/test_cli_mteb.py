@@ -190,6 +190,7 @@ def test_an_index_of_another_corpus_is_refused(demo_task, tmp_path, tiny_encoder
         ((), 2, ["nothing to measure"]),
         (("--task", "NFCorpuz"), 2, ["'NFCorpuz'", "Did you mean", "'NFCorpus'"]),
         (("--task", "MSCOCOT2IRetrieval"), 2, ["'MSCOCOT2IRetrieval'", "image"]),
+        (("--task", "NFCorpus", "--language", "fra"), 2, ["'NFCorpus'", "fra"]),
         (("--group", "surgical"), 2, ["'surgical'", "medical", "stm"]),
         (("--local", "nowhere"), 4, ["nowhere", "corpus.jsonl"]),
         (("--similarity", "nowhere.tsv"), 4, ["nowhere.tsv"]),

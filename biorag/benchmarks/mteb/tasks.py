@@ -177,7 +177,7 @@ def named_tasks(names: Sequence[str], languages: Sequence[str]) -> list[AbsTask]
     Raises
     ------
     UsageError
-        If mteb has no task of a name, or it is not of text alone.
+        If mteb has no task of a name, or it is not of text alone, or has nothing in the languages.
     """
     found = []
     for name in dict.fromkeys(names):
@@ -185,6 +185,11 @@ def named_tasks(names: Sequence[str], languages: Sequence[str]) -> list[AbsTask]
             task = mteb.get_task(name, languages=list(languages) or None)
         except KeyError as error:
             raise UsageError(f"mteb has no task {name!r}: {_reason(error)}") from None
+        except ValueError:
+            asked = ", ".join(languages)
+            raise UsageError(
+                f"task {name!r} has nothing in the language {asked}: give codes of three letters, as eng"
+            ) from None
         if task.metadata.modalities != ["text"]:
             raise UsageError(f"task {name!r} is of {', '.join(task.metadata.modalities)}: biorag encodes text alone")
         found.append(task)
