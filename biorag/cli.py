@@ -26,6 +26,7 @@ from biorag.commands import (
     latency,
     merging,
     mining,
+    mteb,
     show,
     snapshot,
     training,
@@ -91,6 +92,7 @@ app.command("ask")(answering.ask)
 app.add_typer(training.app, name="train")
 bench.app.command("latency")(latency.latency)
 bench.app.command("bioasq")(bioasq.bioasq)
+bench.app.command("mteb")(mteb.mteb)
 app.add_typer(bench.app, name="bench")
 app.command("merge")(merging.merge)
 app.command("mine")(mining.mine)

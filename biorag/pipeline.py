@@ -98,6 +98,10 @@ class Retriever:
         config = self._config.replace(**changes)
         return Retriever(self._index, self._encoder, self._rerankers if config.rerank else None, config)
 
+    def over(self, index: Index) -> Retriever:
+        """Return this retriever, models and settings, over another view of its index."""
+        return Retriever(index, self._encoder, self._rerankers, self._config)
+
     def search(self, query: str, limit: int | None = None, where: tuple[Condition, ...] = ()) -> Ranking:
         """Return the best `limit` (default `config.k`) hits; see `search_all`."""
         return self.search_all([query], limit, [where])[0]

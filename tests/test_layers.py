@@ -53,6 +53,7 @@ STAGES = {
     *("biorag.train.decoder", "biorag.train.lora"),
 }
 LATENCY = "biorag.benchmarks.latency"
+MTEB = "biorag.benchmarks.mteb"
 OWNERS = {
     "torch": {
         *("biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker", "biorag.cross_encoder"),
@@ -66,7 +67,8 @@ OWNERS = {
     },
     "safetensors": {"biorag.train.colbert"},
     "threadpoolctl": {"biorag.reranker"},
-    "datasets": {"biorag.train.loop"},
+    "datasets": {"biorag.train.loop", f"{MTEB}.tasks", f"{MTEB}.run"},
+    "mteb": {f"{MTEB}.models", f"{MTEB}.tasks", f"{MTEB}.run", "biorag.commands.mteb"},
     "colbert": {"biorag.train.parity"},
     "datasketch": {"biorag.train.guard"},
     "matplotlib": {"biorag.plots"},

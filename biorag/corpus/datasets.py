@@ -94,8 +94,8 @@ def load_qrels(path: Path) -> Dataset:
     return Dataset(str(path), [Question(id, "") for id in qrels], qrels)
 
 
-def read_qrels(path: Path) -> dict[str, dict[str, int]]:
-    """Return question -> snippet -> relevance of a tab-separated judgement file; only relevance above 0.
+def read_qrels(path: Path, lowest: int = 1) -> dict[str, dict[str, int]]:
+    """Return question -> snippet -> relevance of a tab-separated judgement file; only relevance from `lowest` up.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def read_qrels(path: Path) -> dict[str, dict[str, int]]:
     """
     lines = ((number, _text(path, number, raw)) for number, raw in _lines(path))
     rows = ((number, line.rstrip("\r\n").split("\t")) for number, line in lines if line.strip())
-    return _judged(path, (row for row in rows if row[0] > 1 or row[1][-1] != "score"), BEIR_FIELDS)
+    return _judged(path, (row for row in rows if row[0] > 1 or row[1][-1] != "score"), BEIR_FIELDS, lowest)
 
 
 def read_trec_qrels(path: Path) -> dict[str, dict[str, int]]:
@@ -132,7 +132,9 @@ def trec_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             yield number, [_text(path, number, field) for field in fields]
 
 
-def _judged(path: Path, rows: Iterable[tuple[int, list[str]]], expected: str) -> dict[str, dict[str, int]]:
+def _judged(
+    path: Path, rows: Iterable[tuple[int, list[str]]], expected: str, lowest: int = 1
+) -> dict[str, dict[str, int]]:
     """Collect rows of question, snippet and relevance."""
     qrels: dict[str, dict[str, int]] = {}
     for number, fields in rows:
@@ -143,7 +145,7 @@ def _judged(path: Path, rows: Iterable[tuple[int, list[str]]], expected: str) ->
             raise BadInputError(f"{path}, line {number}: expected {expected}") from None
         if relevance > HIGHEST_GRADE:
             raise BadInputError(f"{path}, line {number}: the relevance is above {HIGHEST_GRADE:,}")
-        if relevance > 0:
+        if relevance >= lowest:
             qrels.setdefault(question, {})[snippet] = relevance
     return qrels
 

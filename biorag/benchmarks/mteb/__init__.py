@@ -1,0 +1,8 @@
+"""Encoders and pipelines measured by mteb, on its named tasks and on tasks from local files."""
+
+import signal
+
+import mteb  # noqa: F401
+
+# polars, which mteb imports, takes over Ctrl-C in a way that wakes no waiting thread.
+signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))

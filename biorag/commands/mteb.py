@@ -1,0 +1,292 @@
+"""`biorag bench mteb`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from biorag.commands import options, show
+from biorag.commands.bench import rerankers_hash, retrieval_settings
+from biorag.commands.build import SnippetEncoders, encoder_files, load_encoder, load_rerankers
+from biorag.config import Config
+from biorag.errors import MismatchError, MissingError, UsageError, unknown_name
+from biorag.indexes.manifest import Manifest, installed_versions
+from biorag.indexes.store import Store, check_settings, similarity_of
+
+if TYPE_CHECKING:
+    from biorag.benchmarks.mteb.models import EncoderModel, OpenCorpus, Searchable
+    from biorag.encoder import BiEncoder
+    from biorag.types import OnProgress, Snippet
+
+logger = logging.getLogger(__name__)
+
+# What each system sets; `reranker` orders the encoder's candidates by its own scores alone.
+SYSTEMS: Mapping[str, Mapping[str, Any]] = {
+    "encoder": {"mode": "dense", "rerank": False},
+    "reranker": {"mode": "dense", "rerank": True, "interpolation": 0.0, "cross_interpolation": 0.0},
+    "pipeline": {},
+}
+RERANKED = 100  # candidates that the reranker alone orders, unless --k-init says otherwise
+PIPELINE_ALONE = ("mode", "fusion", "lambda_", "rerank")
+RERANKING = ("reranker", "k_init")
+WEIGHTS = ("interpolation", "cross_interpolation")
+
+
+def mteb(
+    ctx: typer.Context,
+    out: Annotated[Path, typer.Option(help="Folder of mteb's result files and report.json; a task done stays done.")],
+    task: Annotated[
+        list[str] | None, typer.Option(help="A task by mteb's name (downloads its data). Repeatable.")
+    ] = None,
+    group: Annotated[str | None, typer.Option(help="A group of mteb's tasks: medical or stm.")] = None,
+    language: Annotated[
+        list[str] | None, typer.Option(help="Only this language of mteb's tasks (eng, fra …). Repeatable.")
+    ] = None,
+    local: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder with corpus.jsonl, queries.jsonl and qrels/test.tsv (BEIR layout). Repeatable."),
+    ] = None,
+    similarity: Annotated[
+        list[Path] | None, typer.Option(help="Sentence pairs with a score, .tsv or .jsonl. Repeatable.")
+    ] = None,
+    linking: Annotated[
+        list[Path] | None, typer.Option(help="Folder with concepts.jsonl and mentions.jsonl. Repeatable.")
+    ] = None,
+    recommendation: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder in BEIR layout whose judged snippets are to be ordered. Repeatable."),
+    ] = None,
+    system: Annotated[
+        str, typer.Option(help="encoder (searched exactly), reranker (its scores alone) or pipeline.")
+    ] = "encoder",
+    encoder: options.Encoder = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", "-n", help="An index: use its encoder; the pipeline searches it."),
+    ] = None,
+    mode: options.Mode = None,
+    fusion: options.Fusion = None,
+    lambda_: options.Lambda = None,
+    rerank: options.Rerank = None,
+    reranker: options.Reranker = None,
+    interpolation: options.Interpolation = None,
+    cross_interpolation: options.CrossInterpolation = None,
+    k_init: options.KInit = None,
+    as_json: options.Json = False,
+) -> None:
+    """Measure an encoder, a reranker or the whole pipeline with mteb, on its tasks or on your files.
+
+    Result files are mteb's own: out/results/MODEL/REVISION/TASK.json. The pipeline's rankings are 100 deep.
+
+    Examples:
+
+      biorag bench mteb --local data/mine --similarity pairs.tsv --out runs/mteb
+
+      biorag bench mteb --task NFCorpus --task SciFact --encoder models/retriever --out runs/mteb --json
+
+      biorag bench mteb --group medical --system pipeline --mode hybrid --rerank --out runs/mteb
+
+      biorag bench mteb --recommendation data/relish --system reranker --reranker cross:models/ce --out runs/mteb
+    """
+    _require_mteb()
+    config = _configured(ctx, system)
+    from biorag.benchmarks.mteb.run import measured, report
+    from biorag.benchmarks.mteb.tasks import KINDS
+    from biorag.files import write_json
+
+    chosen = _chosen(task or (), group, language or (), {kind: ctx.params[kind] or () for kind in KINDS})
+    manifest = Store(config).require_manifest() if name else None
+    with show.progress("Texts", None) as advance:
+        model, identity = _model(config, manifest, system, out, advance)
+        rows = [measured(each, model, out, config.offline) for each in chosen]
+    found = report(rows, identity)
+    write_json(out / "report.json", found)
+    if as_json:
+        show.print_json(found)
+    else:
+        _print(found)
+
+
+def _require_mteb() -> None:
+    try:
+        import mteb  # noqa: F401
+    except ImportError:
+        raise MissingError("this needs mteb: run pip install 'biorag[mteb]'") from None
+
+
+def _configured(ctx: typer.Context, system: str) -> Config:
+    """Return the configuration of a system.
+
+    Raises
+    ------
+    UsageError
+        If an option would change nothing, or nothing is named to be measured.
+    """
+    given = ctx.params
+    if system not in SYSTEMS:
+        raise unknown_name("system", system, SYSTEMS)
+    idle = {"encoder": (*PIPELINE_ALONE, *RERANKING, *WEIGHTS), "reranker": (*PIPELINE_ALONE, *WEIGHTS), "pipeline": ()}
+    for parameter in ctx.command.params:
+        if parameter.name in idle[system] and given[parameter.name] is not None:
+            option = max(parameter.opts, key=len)
+            raise UsageError(f"{option} does not change --system {system}: leave it out, or give --system pipeline")
+    if not any(given[kind] for kind in ("task", "group", "local", "similarity", "linking", "recommendation")):
+        raise UsageError("nothing to measure: give --local FOLDER, --task NAME or another kind of task")
+    # `similarity` is a file of pairs here, not the setting of that name.
+    changes = {"similarity": None, **SYSTEMS[system]}
+    if system == "reranker" and given["k_init"] is None:
+        changes["k_init"] = RERANKED
+    return options.configured(ctx, **changes)
+
+
+def _chosen(
+    names: Sequence[str], group: str | None, languages: Sequence[str], paths: Mapping[str, Sequence[Path]]
+) -> list[Any]:
+    """Return the tasks, local ones first: they fail at once if they do."""
+    from biorag.benchmarks.mteb.groups import find_group
+    from biorag.benchmarks.mteb.tasks import local_tasks, named_tasks
+
+    local = local_tasks(paths)
+    grouped = find_group(group) if group else None
+    listed = named_tasks(names, languages)
+    if grouped:
+        listed += named_tasks([name for name in grouped.tasks if name not in names], languages or grouped.languages)
+    taken = {task.metadata.name for task in listed}
+    for task in local:
+        if task.metadata.name in taken:
+            raise UsageError(f"{task.metadata.name!r} is a task of mteb's too: rename the folder")
+    return [*local, *listed]
+
+
+def _model(
+    config: Config, manifest: Manifest | None, system: str, out: Path, on_progress: OnProgress
+) -> tuple[EncoderModel, dict[str, Any]]:
+    """Return the model that mteb evaluates, and what determines its results."""
+    from biorag.benchmarks.mteb.models import EncoderModel, PipelineModel, model_meta
+
+    files = encoder_files(config, manifest)
+    if manifest is None and config.similarity is None:
+        config = config.replace(similarity=files.similarity())
+    similarity = similarity_of(config, manifest)
+    identity: dict[str, Any] = {
+        "system": system,
+        "encoder": {"id": files.id, "sha256": files.sha256},
+        "similarity": similarity,
+        "precision": config.precision,
+        "versions": installed_versions(),
+    }
+    if system != "encoder":
+        identity |= {
+            "settings": retrieval_settings(config),
+            "reranker": rerankers_hash(config),
+            "index": manifest.fingerprint() if manifest else None,
+        }
+    encoder = load_encoder(files, similarity, config.precision)
+    meta = model_meta(files.id, identity)
+    if system == "encoder":
+        return EncoderModel(encoder, meta, on_progress), identity
+    opener = (
+        _stored(config, manifest, encoder)
+        if manifest
+        else _indexed(config, encoder, out / "indexes" / str(meta.revision), on_progress)
+    )
+    return PipelineModel(encoder, meta, on_progress, opener), identity
+
+
+@contextmanager
+def _searchable(config: Config, store: Store, manifest: Manifest, encoder: BiEncoder) -> Iterator[Searchable]:
+    from biorag.benchmarks.mteb.models import Searchable
+    from biorag.pipeline import Retriever
+
+    index = store.open(manifest)
+    try:
+        rerankers = load_rerankers(config, encoder, index, manifest)
+        effective = config.replace(similarity=manifest.similarity)
+        yield Searchable(index, Retriever(index, encoder, rerankers, effective))
+    finally:
+        index.close()
+
+
+def _stored(config: Config, manifest: Manifest, encoder: BiEncoder) -> OpenCorpus:
+    """Return what searches the index of a name for any task whose corpus it holds.
+
+    Raises
+    ------
+    MismatchError
+        From the opener, if the index lacks documents of the corpus or has others.
+    """
+    check_settings(manifest, config)
+
+    @contextmanager
+    def open_corpus(key: str, corpus: Sequence[Snippet]) -> Iterator[Searchable]:
+        from biorag.benchmarks.mteb.models import document_of
+
+        ids = {snippet.id for snippet in corpus}
+        with _searchable(config, Store(config), manifest, encoder) as found:
+            held = {document_of(id, ids) for id in found.index.ids()}
+            if held != ids:
+                raise MismatchError(
+                    f"index {manifest.name!r} is not of the corpus of {key}: it lacks {len(ids - held)} of {len(ids)} "
+                    f"documents and has {len(held - ids)} others; leave --name out, and the corpus is indexed"
+                )
+            yield found
+
+    return open_corpus
+
+
+def _indexed(config: Config, encoder: BiEncoder, folder: Path, on_progress: OnProgress) -> OpenCorpus:
+    """Return what indexes a corpus under `folder` and searches it; the index goes when the task is done."""
+
+    @contextmanager
+    def open_corpus(key: str, corpus: Sequence[Snippet]) -> Iterator[Searchable]:
+        home = folder / key
+        store = Store(config.replace(home=home, name="corpus", qdrant=None))
+        manifest = _write_index(store, corpus, encoder, on_progress)
+        with _searchable(store.config, store, manifest, encoder) as found:
+            yield found
+        shutil.rmtree(home)
+
+    return open_corpus
+
+
+def _write_index(store: Store, corpus: Sequence[Snippet], encoder: BiEncoder, on_progress: OnProgress) -> Manifest:
+    """Index a corpus, going on where an interrupted run stopped."""
+    from biorag.corpus.sources import Source
+    from biorag.files import make_folder
+    from biorag.indexing import RejectsFile, survey, write_index
+
+    make_folder(store.config.home)
+    path = store.config.home / "corpus.jsonl"
+    with path.open("w", encoding="utf-8") as stream:
+        for snippet in corpus:
+            row = {"_id": snippet.id, "title": snippet.title, "text": snippet.content}
+            stream.write(json.dumps(row) + "\n")
+    sources = [Source(path.name, path)]
+    rejected = RejectsFile(store.config.home / "rejects.jsonl")
+    found = survey(sources, rejected, lambda _: None)
+    if rejected.count:
+        logger.warning(
+            "%s documents of the task cannot be indexed and are never found: %s", rejected.count, rejected.path
+        )
+    held = store.manifest()
+    manifest = held or store.new_manifest(encoder.identity, found.avg_len)
+    write_index(
+        store, manifest, sources, found, lambda: SnippetEncoders(encoder, None, None), on_progress, lambda _: None
+    )
+    return store.require_manifest()
+
+
+def _print(found: Mapping[str, Any]) -> None:
+    rows = [
+        (row["task"], row["type"], name, f"{value:.4f}")
+        for row in found["tasks"]
+        for name, value in row["measures"].items()
+    ]
+    show.table(f"mteb, average {found['average']:.4f}", ["task", "type", "measure", "value"], rows)

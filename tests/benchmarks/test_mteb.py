@@ -1,0 +1,358 @@
+"""Local tasks and models for mteb: readers, rankings and measures against slow, obvious ones."""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from fakes import HashEncoder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biorag.benchmarks.mteb.local import Pair, read_corpus, read_linking, read_pairs
+from biorag.config import Config
+from biorag.errors import BadInputError, BioragError, MissingError, UsageError
+from biorag.types import Probe, Scored, Snippet
+
+pytest.importorskip("mteb", reason="mteb is not installed: pip install 'biorag[mteb]'")
+
+from biorag.benchmarks.mteb.groups import GROUPS, find_group
+from biorag.benchmarks.mteb.models import Candidates, EncoderModel, PipelineModel, Searchable, document_of, model_meta
+from biorag.benchmarks.mteb.tasks import LocalLinking, LocalRecommendation, LocalSimilarity, concept_scores, local_tasks
+from biorag.pipeline import Retriever
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\t\r\n\x00"), min_size=1, max_size=20).filter(
+    lambda text: text == text.strip() and len(text.splitlines()) == 1
+)
+META = model_meta("fake/hash", {})
+
+
+def write_jsonl(path, records):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def write_task(folder, snippets, queries, judged):
+    """Write a folder in BEIR's layout with its corpus."""
+    write_jsonl(folder / "corpus.jsonl", [{"_id": s.id, "title": s.title, "text": s.content} for s in snippets])
+    write_jsonl(folder / "queries.jsonl", [{"_id": id, "text": text} for id, text in queries.items()])
+    (folder / "qrels").mkdir()
+    rows = "".join(f"{query}\t{id}\t{grade}\n" for query, found in judged.items() for id, grade in found.items())
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
+    return folder
+
+
+def evaluated(model, task):
+    """Return a task's scores as mteb computes them, without files."""
+    (scores,) = task.evaluate(model, "test", encode_kwargs={"batch_size": 2, "show_progress_bar": False}).values()
+    return scores
+
+
+@pytest.fixture
+def model():
+    return EncoderModel(HashEncoder(), META, lambda count: None)
+
+
+# --- readers ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["tsv", "jsonl"])
+@given(pairs=st.lists(st.tuples(TEXT, TEXT, st.floats(-5, 5)), min_size=2, max_size=6))
+def test_pairs_come_back_as_they_were_written(tmp_path_factory, kind, pairs):
+    pairs[0], pairs[1] = (*pairs[0][:2], 6.0), (*pairs[1][:2], 7.0)  # two scores at least
+    path = tmp_path_factory.mktemp("pairs") / f"pairs.{kind}"
+    if kind == "tsv":
+        path.write_text("".join(f"{a}\t{b}\t{score}\n" for a, b, score in pairs), encoding="utf-8")
+    else:
+        write_jsonl(path, [{"sentence1": a, "sentence2": b, "score": score} for a, b, score in pairs])
+    assert read_pairs(path) == [Pair(*pair) for pair in pairs]
+
+
+@settings(max_examples=60)
+@given(content=st.binary(max_size=80) | st.text('[]{}":,\t01ab\n', max_size=60).map(str.encode))
+def test_readers_raise_nothing_but_our_errors(tmp_path_factory, content):
+    folder = tmp_path_factory.mktemp("any")
+    for name in ("pairs.tsv", "pairs.jsonl", "concepts.jsonl", "mentions.jsonl"):
+        (folder / name).write_bytes(content)
+    for read, name in ((read_pairs, "pairs.tsv"), (read_pairs, "pairs.jsonl"), (read_linking, ".")):
+        try:
+            read(folder / name)
+        except BioragError as error:
+            assert len(str(error).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("a\tb", "two sentences"),
+        ("a\tb\tlike", "two sentences"),
+        ("a\tb\tnan", "two sentences"),
+        ("\tb\t1", "two sentences"),
+    ],
+)
+def test_a_bad_pair_is_named_with_its_line(tmp_path, line, reason):
+    path = tmp_path / "pairs.tsv"
+    path.write_text(f"sentence1\tsentence2\tscore\nfever\tpyrexia\t4\n{line}\n")
+    with pytest.raises(BadInputError, match=rf"pairs\.tsv, line 3: .*{reason}"):
+        read_pairs(path)
+
+
+def test_pairs_of_one_score_have_no_correlation(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("a\tb\t1\nc\td\t1\n")
+    with pytest.raises(BadInputError, match="two scores"):
+        read_pairs(tmp_path / "pairs.tsv")
+
+
+def test_a_header_is_no_pair_and_a_missing_file_is_named(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t1\nc\td\t2\n")
+    assert read_pairs(tmp_path / "pairs.tsv") == [Pair("a", "b", 1.0), Pair("c", "d", 2.0)]
+    with pytest.raises(MissingError, match=r"none\.tsv"):
+        read_pairs(tmp_path / "none.tsv")
+
+
+def test_linking_is_read_with_one_concept_or_several(tmp_path):
+    concepts = {"C1": ["fever", "pyrexia"], "C2": ["x"]}
+    write_jsonl(tmp_path / "concepts.jsonl", [{"_id": id, "names": names} for id, names in concepts.items()])
+    write_jsonl(
+        tmp_path / "mentions.jsonl",
+        [{"_id": "a", "text": "high fever", "concept": "C1"}, {"_id": "b", "text": "?", "concept": ["C2", "C1"]}],
+    )
+    found = read_linking(tmp_path)
+    assert found.names == concepts
+    assert found.qrels == {"a": {"C1": 1}, "b": {"C2": 1, "C1": 1}}
+    assert [(mention.id, mention.text) for mention in found.mentions] == [("a", "high fever"), ("b", "?")]
+
+
+@pytest.mark.parametrize(
+    ("mention", "reason"),
+    [
+        ({"_id": "a", "text": "fever", "concept": "C9"}, "'C9' is not in concepts.jsonl"),
+        ({"_id": "a", "text": "fever", "concept": []}, "concept"),
+        ({"_id": "a", "text": " ", "concept": "C1"}, "text"),
+        ({"_id": "0", "text": "fever", "concept": "C1"}, "second time"),
+    ],
+)
+def test_a_bad_mention_is_named_with_its_line(tmp_path, mention, reason):
+    write_jsonl(tmp_path / "concepts.jsonl", [{"_id": "C1", "names": ["fever"]}])
+    write_jsonl(tmp_path / "mentions.jsonl", [{"_id": "0", "text": "fever", "concept": "C1"}, mention])
+    with pytest.raises(BadInputError, match=rf"mentions\.jsonl, line 2: .*{reason}"):
+        read_linking(tmp_path)
+
+
+def test_candidates_are_the_judged_snippets_of_the_corpus(tmp_path, snippets):
+    judged = {"q": {snippets[0].id: 2, snippets[1].id: 0, "absent": 1}}
+    found = read_corpus(write_task(tmp_path / "task", snippets, {"q": "aspirin?"}, judged))
+    assert found.dataset.qrels == {"q": {snippets[0].id: 2, "absent": 1}}
+    assert found.candidates == {"q": [snippets[0].id, snippets[1].id]}
+    assert [(s.id, s.contents) for s in found.snippets] == [(s.id, s.contents) for s in snippets]
+
+
+def test_a_corpus_without_judged_snippets_is_refused(tmp_path, snippets):
+    with pytest.raises(BadInputError, match="none of the judged"):
+        read_corpus(write_task(tmp_path / "task", snippets, {"q": "aspirin?"}, {"q": {"absent": 1}}))
+
+
+# --- models -------------------------------------------------------------------------------------------------
+
+
+def test_documents_are_encoded_as_they_are_indexed(model):
+    from mteb.types import PromptType
+
+    batches = [
+        {"text": ["A b c", "d"], "title": ["A", ""], "body": ["b c", "d"]},
+        {"text": ["E? f"], "title": ["E?"], "body": ["f"]},
+    ]
+    found = model.encode(batches, prompt_type=PromptType.document)
+    texts = ["A. b c", "d", "E? f"]
+    assert texts == [s.contents for s in (Snippet("", "A", "b c"), Snippet("", "", "d"), Snippet("", "E?", "f"))]
+    assert np.array_equal(found, HashEncoder().encode_snippets(texts))
+    queries = model.encode([{"text": ["A b"]}], prompt_type=PromptType.query)
+    assert np.array_equal(queries, HashEncoder().encode_queries(["A b"]))
+
+
+def test_similarities_are_products(model):
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(3, 5)).astype(np.float32), rng.normal(size=(3, 5)).astype(np.float32)
+    every = [[sum(x * y for x, y in zip(u, v, strict=True)) for v in b] for u in a]
+    assert np.allclose(model.similarity(a, b), every, atol=1e-6)
+    assert np.allclose(model.similarity_pairwise(a, b), [every[n][n] for n in range(3)], atol=1e-6)
+
+
+class WordIndex:
+    """Scores snippets by the words they share with a query; a block is `document#n`."""
+
+    def __init__(self, snippets):
+        self.snippets = {snippet.id: snippet for snippet in snippets}
+
+    def ids(self):
+        return iter(self.snippets)
+
+    def fetch(self, ids):
+        return {id: self.snippets[id] for id in ids}
+
+    def search(self, probes):
+        def rank(probe):
+            words = set(probe.query.lower().split())
+            among = self.snippets if probe.among is None else probe.among
+            scores = {id: len(words & set(self.snippets[id].contents.lower().split())) for id in among}
+            found = sorted((-score, id) for id, score in scores.items() if score)
+            return [Scored(id, -score) for score, id in found[: probe.limit]]
+
+        return [rank(probe) for probe in probes]
+
+
+def pipeline(snippets, **settings):
+    index = WordIndex(snippets)
+
+    @contextmanager
+    def open_corpus(key, corpus):
+        keys.append((key, [snippet.id for snippet in corpus]))
+        yield Searchable(index, Retriever(index, None, None, Config(mode="bm25", rerank=False, **settings)))
+
+    keys = []
+    return PipelineModel(HashEncoder(), META, lambda count: None, open_corpus), keys
+
+
+def test_the_pipeline_ranks_the_corpus_or_the_candidates_and_leaves_no_query_out():
+    snippets = [Snippet(f"s{n}", "", text) for n, text in enumerate(["a b c", "a b", "a", "d"])]
+    model, keys = pipeline(snippets)
+    corpus = [{"id": s.id, "title": "", "text": s.content} for s in snippets]
+    queries = [{"id": "q", "text": "a b c"}, {"id": "none", "text": "zzz"}]
+    metadata = SimpleNamespace(name="task", revision="r")
+    where = {"task_metadata": metadata, "hf_split": "test", "hf_subset": "en", "encode_kwargs": {}, "num_proc": None}
+    model.index(corpus, **where)
+    assert model.search(queries, top_k=2, **where) == {"q": {"s0": 1.0, "s1": 0.5}, "none": {}}
+    found = model.search(queries, top_k=9, top_ranked={"q": ["s2", "s1"]}, **where)
+    assert found == {"q": {"s1": 1.0, "s2": 0.5}, "none": {}}
+    assert keys == [("task-r-test-en", ["s0", "s1", "s2", "s3"])] * 2
+
+
+def test_candidates_are_searched_by_their_blocks():
+    blocks = [
+        Snippet(f"d#{n}", "", text, metadata={"document": "d", "block": n}) for n, text in enumerate(["x", "a b"])
+    ]
+    model, _ = pipeline([*blocks, Snippet("e", "", "a"), Snippet("f", "", "a b c")])
+    model.index([{"id": id, "text": "t"} for id in "def"])
+    metadata = SimpleNamespace(name="task", revision="r")
+    where = {"task_metadata": metadata, "hf_split": "test", "hf_subset": "en"}
+    found = model.search([{"id": "q", "text": "a b c"}], top_k=9, top_ranked={"q": ["d", "e"]}, **where)
+    assert found == {"q": {"d": 1.0, "e": 0.5}}
+
+
+def test_candidates_narrow_what_a_probe_asks_for():
+    index = Candidates(WordIndex([Snippet(id, "", "a") for id in "xyz"]), frozenset("xy"))
+    plain, narrowed = index.search([Probe("a", 9), Probe("a", 9, among=frozenset("yz"))])
+    assert ([found.id for found in plain], [found.id for found in narrowed]) == (["x", "y"], ["y"])
+
+
+@pytest.mark.parametrize(("id", "document"), [("d", "d"), ("d#3", "d"), ("C1#0", "C1#0"), ("other", "other")])
+def test_a_blocks_document_is_the_one_of_the_corpus(id, document):
+    assert document_of(id, {"d", "C1#0"}) == document
+
+
+def test_what_determines_results_determines_the_revision():
+    first, same, other = (model_meta("/models/mine", identity) for identity in ({"a": 1}, {"a": 1}, {"a": 2}))
+    assert (first.name, first.revision) == ("biorag/mine", same.revision)
+    assert first.revision != other.revision
+    assert model_meta("owner/model", {}).name == "owner/model"
+
+
+# --- tasks --------------------------------------------------------------------------------------------------
+
+
+def test_recommendation_is_map_and_ndcg_over_the_judged(tmp_path, snippets, model):
+    queries = {"q1": "aspirin fever pain", "q2": "liver glucose"}
+    judged = {
+        "q1": {s.id: grade for s, grade in zip(snippets[:6], [0, 2, 0, 1, 0, 0], strict=True)},
+        "q2": {s.id: grade for s, grade in zip(snippets[4:8], [1, 0, 0, 2], strict=True)},
+    }
+    scores = evaluated(model, LocalRecommendation(write_task(tmp_path / "rec", snippets, queries, judged)))
+    encoder, by_id = HashEncoder(), {snippet.id: snippet.contents for snippet in snippets}
+    precisions, gains = [], []
+    for id, text in queries.items():
+        query = encoder.encode_queries([text])[0]
+        score = {found: float(query @ encoder.encode_snippets([by_id[found]])[0]) for found in judged[id]}
+        order = sorted(score, key=lambda found: (score[found], found), reverse=True)  # ties as trec_eval has them
+        grades = [judged[id][found] for found in order]
+        relevant = [rank for rank, grade in enumerate(grades, 1) if grade]
+        precisions.append(sum(n / rank for n, rank in enumerate(relevant, 1)) / len(relevant))
+        dcg, best = (
+            sum(grade / math.log2(rank + 1) for rank, grade in enumerate(listed, 1))
+            for listed in (grades, sorted(grades, reverse=True))
+        )
+        gains.append(dcg / best)
+    assert scores["map_at_1000"] == pytest.approx(sum(precisions) / 2, abs=1e-5) == scores["main_score"]
+    assert scores["ndcg_at_1000"] == pytest.approx(sum(gains) / 2, abs=1e-5)
+
+
+def test_linking_takes_the_best_name_of_a_concept(tmp_path, model):
+    names = {"C1": ["aspirin", "acetylsalicylic acid"], "C2": ["warfarin"], "C3": ["heparin sodium", "heparin"]}
+    mentions = {
+        "m1": ("acetylsalicylic acid tablet", ["C1"]),
+        "m2": ("warfarin", ["C3"]),
+        "m3": ("heparin", ["C2", "C3"]),
+    }
+    write_jsonl(tmp_path / "link" / "concepts.jsonl", [{"_id": id, "names": listed} for id, listed in names.items()])
+    rows = [{"_id": id, "text": text, "concept": meant} for id, (text, meant) in mentions.items()]
+    write_jsonl(tmp_path / "link" / "mentions.jsonl", rows)
+    scores = evaluated(model, LocalLinking(tmp_path / "link"))
+    encoder, reciprocal, first, five = HashEncoder(), [], [], []
+    for text, meant in mentions.values():
+        query = encoder.encode_queries([text])[0]
+        best = {id: max(float(query @ v) for v in encoder.encode_snippets(listed)) for id, listed in names.items()}
+        order = sorted(best, key=lambda id: -best[id])
+        reciprocal.append(1 / min(order.index(id) + 1 for id in meant))
+        first.append(len({order[0]} & set(meant)) / len(meant))
+        five.append(1.0)
+    assert scores["concept_mrr_at_5"] == pytest.approx(sum(reciprocal) / 3)
+    assert scores["concept_recall_at_1"] == pytest.approx(sum(first) / 3) == scores["main_score"]
+    assert scores["concept_recall_at_5"] == pytest.approx(sum(five) / 3)
+    assert 0 < scores["concept_recall_at_1"] < 1, "the case tells good from bad"
+
+
+def test_concept_scores_keep_the_best():
+    assert concept_scores({"a#0": 0.1, "b#0": 0.2, "a#1": 0.3}, {"a#0": "a", "a#1": "a", "b#0": "b"}) == {
+        "a": 0.3,
+        "b": 0.2,
+    }
+
+
+def test_similarity_is_spearmans_correlation(tmp_path, model):
+    from scipy.stats import spearmanr
+
+    rows = [("aspirin lowers fever", "aspirin fever", 3.5), ("gene", "liver", 0.0), ("heart pain", "heart lung", 2.0)]
+    rows += [("kidney", "kidney", 5.0), ("aspirin", "gene therapy of the liver", 4.0)]
+    (tmp_path / "pairs.tsv").write_text("".join(f"{a}\t{b}\t{score}\n" for a, b, score in rows))
+    scores = evaluated(model, LocalSimilarity(tmp_path / "pairs.tsv"))
+    encode = HashEncoder().encode_queries
+    cosines = []
+    for a, b, _ in rows:
+        u, v = encode([a])[0], encode([b])[0]
+        cosines.append(float(u @ v / np.linalg.norm(u) / np.linalg.norm(v)))
+    expected = spearmanr(cosines, [score for *_, score in rows]).statistic
+    assert scores["cosine_spearman"] == pytest.approx(expected) == scores["main_score"]
+    assert abs(expected) < 1
+
+
+def test_two_local_tasks_of_one_name_are_refused(tmp_path, snippets):
+    folders = [write_task(tmp_path / side / "same", snippets, {"q": "x"}, {"q": {snippets[0].id: 1}}) for side in "ab"]
+    with pytest.raises(UsageError, match="'same'"):
+        local_tasks({"local": folders})
+
+
+def test_groups_name_tasks_that_mteb_has():
+    import mteb
+
+    assert {name: len(group.tasks) for name, group in GROUPS.items()} == {"medical": 12, "stm": 12}
+    assert [task.metadata.name for task in mteb.get_benchmark("MTEB(Medical, v1)").tasks] == list(
+        GROUPS["medical"].tasks
+    )
+    for name in GROUPS["stm"].tasks:
+        assert mteb.get_task(name, languages=["eng"]).metadata.type == "Retrieval"
+    with pytest.raises(UsageError, match="medical, stm"):
+        find_group("surgical")
