@@ -68,7 +68,7 @@ OWNERS = {
     "safetensors": {"biorag.train.colbert"},
     "threadpoolctl": {"biorag.reranker"},
     "datasets": {"biorag.train.loop", f"{MTEB}.tasks", f"{MTEB}.run"},
-    "mteb": {f"{MTEB}.models", f"{MTEB}.tasks", f"{MTEB}.run", "biorag.commands.mteb"},
+    "mteb": {MTEB, f"{MTEB}.models", f"{MTEB}.tasks", f"{MTEB}.run", "biorag.commands.mteb"},
     "colbert": {"biorag.train.parity"},
     "datasketch": {"biorag.train.guard"},
     "matplotlib": {"biorag.plots"},
