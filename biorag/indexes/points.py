@@ -107,9 +107,10 @@ def token_rows(tokens: Vectors, dimension: int) -> list[list[float]]:
 def search_width(snippets: int, limit: int) -> int:
     """Return how many candidates a search of the graph keeps (`hnsw_ef`) in an index of so many snippets.
 
-    With a constant 128, recall@10 falls from 0.99 at 15,000 snippets to 0.93 at 250,000.
+    With a constant 128, recall@10 falls from 0.99 at 15,000 snippets to 0.93 at 250,000. A long list needs a wider
+    search than its length: of 100 hits of 14,448 snippets a width of 240 finds 98.6 %, 500 finds 99.7 %.
     """
-    return max(HNSW_EF, limit, 2 * math.isqrt(snippets))
+    return max(HNSW_EF, 5 * limit, 2 * math.isqrt(snippets))
 
 
 def best_first(points: Iterable[Any]) -> list[Scored]:

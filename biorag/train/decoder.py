@@ -16,6 +16,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoModel, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
+from transformers.utils import logging as transformers_logging
 
 from biorag.errors import MissingError, UsageError, unknown_name
 from biorag.models import ModelFiles, first_line
@@ -40,6 +41,7 @@ def write_base(files: ModelFiles, bases: Path) -> ModelFiles:
         return base
     unfinished = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
+    transformers_logging.disable_progress_bar()
     place, source = str(files.path.parent), {"gguf_file": files.path.name, "local_files_only": True}
     try:
         import gguf  # noqa: F401  transformers reads with it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,9 @@ class Adapter:
         torch.manual_seed(config.seed)  # of the matrices drawn at random
         if config.train_gradient_checkpointing:
             backbone.enable_input_require_grads()
-        self._peft: Any = get_peft_model(backbone, settings)  # its layers take their places in the backbone
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by a name that goes out of use
+            self._peft: Any = get_peft_model(backbone, settings)  # its layers take their places in the backbone
 
     def save(self, folder: Path, base: str) -> None:
         """Write the adapter, as peft loads it onto the base of that name."""

@@ -350,7 +350,7 @@ for batch in range(30):
 
 
 @pytest.mark.parametrize(
-    ("snippets", "limit", "width"), [(0, 10, 128), (15_000, 10, 244), (10**6, 20, 2000), (9, 300, 300)]
+    ("snippets", "limit", "width"), [(0, 10, 128), (15_000, 10, 244), (10**6, 20, 2000), (15_000, 100, 500)]
 )
 def test_the_graph_is_searched_the_wider_the_more_snippets_there_are(snippets, limit, width):
     assert search_width(snippets, limit) == width
