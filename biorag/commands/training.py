@@ -419,8 +419,8 @@ def _mixture(
         guarded = [row for row in rows if row in left]
         part = _split(config, guarded, max_positives)
         sets.append(TrainingSet(each.name, part.training, part.validation, each.weight, each.temperature, own))
-        counts = {**asdict(cleaning), "dropped": len(rows) - len(guarded), "training_rows": len(part.training)}
-        facts.append({**sets[-1].described(), "files": [str(path) for path in each.rows], **counts})
+        files, dropped = [str(path) for path in each.rows], len(rows) - len(guarded)
+        facts.append({"name": each.name, "files": files, **asdict(cleaning), "dropped": dropped})
     return mixed(sets), {"data": {"files": [str(train[0])], "pairs": PAIRS[0], "sets": facts}, **guard}, kept
 
 

@@ -38,13 +38,13 @@ class TrainingSet:
     instructions: Instructions | None = None
 
     def described(self) -> dict[str, Any]:
-        """Return all but the rows, of which the number."""
+        """Return what identifies the set but the rows themselves."""
         return {
             "name": self.name,
             "rows": len(self.training),
             "weight": self.weight,
             "temperature": self.temperature,
-            "instructions": self.instructions and asdict(self.instructions),
+            "instructions": self.instructions and self.instructions.prompts(),
         }
 
 
