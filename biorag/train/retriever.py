@@ -159,17 +159,13 @@ def _of_rows(
     config: Config,
     instructions: Instructions | None,
 ) -> dict[str, Any]:
-    """Return a job's loss, columns and evaluator."""
-    found = {
-        "loss": _loss(model, similarity, negatives, config, SCALES[similarity]),
-        "columns": columns(split.training, config.train_hard_negatives),
-        "evaluator": retrieval_validation(split.validation, split.training, similarity, config.precision, config.seed),
-    }
-    if not instructions or not instructions.drawn:
-        return found
+    """Return a job's loss, columns, prompts and evaluator."""
+    texts = columns(split.training, config.train_hard_negatives)
     return {
-        **found,
-        "arguments_of_stage": {"prompts": prompts_of(model, found["columns"], instructions)},
+        "loss": _loss(model, similarity, negatives, config, SCALES[similarity]),
+        "columns": texts,
+        "evaluator": retrieval_validation(split.validation, split.training, similarity, config.precision, config.seed),
+        "arguments_of_stage": {"prompts": prompts_of(model, texts, instructions)},
         "collator": _random_prompts(model, {"": instructions}, config),
     }
 
@@ -189,7 +185,6 @@ def _of_sets(
     sets = {str(place): each for place, each in enumerate(split.sets)}
     told = {place: each.instructions or instructions for place, each in sets.items()}
     texts = {place: columns(each.training, config.train_hard_negatives) for place, each in sets.items()}
-    scales = {p: 1 / each.temperature if each.temperature else SCALES[similarity] for p, each in sets.items()}
     evaluators = [
         retrieval_validation(
             each.validation, each.training, similarity, config.precision, config.seed, each.instructions
@@ -198,7 +193,10 @@ def _of_sets(
     ]
     held_out = [each for each in evaluators if each]
     return {
-        "loss": {place: _loss(model, similarity, negatives, config, scale) for place, scale in scales.items()},
+        "loss": {
+            place: _loss(model, similarity, negatives, config, _scale(each.temperature, similarity))
+            for place, each in sets.items()
+        },
         "columns": texts,
         "evaluator": SetsValidation(held_out) if held_out else None,
         "arguments_of_stage": {
@@ -206,19 +204,22 @@ def _of_sets(
             "batch_sampler": partial(WeightedBatchSampler, weights={place: sets[place].weight for place in sets}),
         },
         "passes": [len(rows) for rows in split.passes(config.seed)],
-        "collator": _random_prompts(model, told, config)
-        if any(each and each.drawn for each in told.values())
-        else None,
+        "collator": _random_prompts(model, told, config),
     }
 
 
 def _random_prompts(
     model: SentenceTransformer, instructions: Mapping[str, Instructions | None], config: Config
-) -> partial[RandomPrompts]:
-    """Return what makes a collator draw prompts; refuse a model whose vectors leave prompts out, as those would not."""
+) -> partial[RandomPrompts] | None:
+    """Return what makes a collator draw prompts, if there are any to draw from.
+
+    A model whose vectors leave prompts out is refused: these would count in them.
+    """
+    drawn = {name: each.drawn if each else () for name, each in instructions.items()}
+    if not any(drawn.values()):
+        return None
     if any(isinstance(module, Pooling) and not module.include_prompt for module in model):
         raise UsageError("--random-prompts: the base's pooling leaves prompts out: take another base, or none of them")
-    drawn = {name: each.drawn if each else () for name, each in instructions.items()}
     return partial(RandomPrompts, prompts=drawn, seed=config.seed)
 
 
@@ -250,6 +251,10 @@ def _model(files: ModelFiles, similarity: str, form: Form) -> SentenceTransforme
         model.prompts = {**model.prompts, **instructions.prompts()}
     model.similarity_fn_name = similarity
     return model
+
+
+def _scale(temperature: float | None, similarity: str) -> float:
+    return SCALES[similarity] if temperature is None else 1 / temperature
 
 
 def _loss(model: SentenceTransformer, similarity: str, negatives: str, config: Config, scale: float) -> Any:
