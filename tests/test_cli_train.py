@@ -563,6 +563,69 @@ def weights(out: Path) -> dict[str, list[float]]:
     return {name: value.round(5).tolist() for name, value in load_file(out / "model.safetensors").items()}
 
 
+# --- mixtures and drawn prompts -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mixture(tmp_path, pairs) -> Path:
+    """Two sets of the same questions, of which the file `guard.jsonl` has one."""
+    write_jsonl(tmp_path / "guard.jsonl", [{"query": PAIRS[0]["query"]}])
+    write_jsonl(tmp_path / "mined.jsonl", MINED[:20])
+    path = tmp_path / "mix.toml"
+    path.write_text(
+        '[[sets]]\nrows = "mined.jsonl"\nweight = 2\ntemperature = 0.1\ntask = "Find what heals"\n'
+        '[[sets]]\nname = "synthetic"\nrows = ["pairs.jsonl"]\nweight = 0.5\n'
+    )
+    return path
+
+
+def test_a_mixture_is_trained_by_a_real_process(mixture, tiny_encoder, tmp_path):
+    options = ["--instruct", "bmretriever", "--random-prompts", 10, "--sample-negatives"]
+    guard = ["--guard", tmp_path / "guard.jsonl", "--drop-contaminated"]
+    process = start(mixture, "--base", tiny_encoder, *FAST, *options, *guard, "--out", tmp_path / "m", "--json")
+    stdout, stderr = process.communicate(timeout=240)
+    assert process.returncode == 0, stderr
+    found = json.loads(stdout)
+    sets, identity = found["data"]["sets"], found["identity"]
+    dropped = [pair["query"] for pair in PAIRS if pair["query"] in {m["query"] for m in found["guard"]["dropped"]}]
+    assert PAIRS[0]["query"] in dropped
+    for each, all_of_it in zip(sets, (PAIRS[:20], PAIRS), strict=True):
+        assert each["rows"] == len(all_of_it)
+        assert each["dropped"] == sum(pair["query"] in dropped for pair in all_of_it)
+    first, second = identity["data"]["sets"]
+    training = [
+        sum(pair["query"] not in dropped and not is_held_out(pair["query"], 0.2, 0) for pair in all_of_it)
+        for all_of_it in (PAIRS[:20], PAIRS)
+    ]
+    assert (first["name"], first["rows"], first["weight"], first["temperature"]) == ("mined", training[0], 2.0, 0.1)
+    assert (second["name"], second["rows"], second["weight"]) == ("synthetic", training[1], 0.5)
+    assert first["instructions"] == second["instructions"] == identity["instructions"]
+    assert identity["instructions"]["query"] == "Find what heals\nQuery: "
+    assert len(set(identity["random_prompts"])) == 10
+    assert found["steps"] == 2 * -(-training[0] // 8) + -(-round(training[1] / 2) // 8)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "parts"),
+    [
+        (["mix.toml", "pairs.jsonl"], 2, ["mix.toml is a mixture", "nothing beside it"]),
+        (["mix.toml", "--pairs", "title-abstract"], 2, ["leave --pairs title-abstract out"]),
+        (["mix.toml"], 2, ["the task of set 'mined'", "--instruct"]),
+        (["lost.toml"], 4, ["lost.toml is not there"]),
+        (["pairs.jsonl", "--random-prompts", 10], 2, ["--random-prompts", "--instruct bmretriever"]),
+        (["pairs.jsonl", "--random-prompts", 10, "--instruct", "none"], 2, ["'none'", "{task}"]),
+    ],
+)
+def test_what_is_asked_of_a_mixture_in_vain(train, mixture, tmp_path, monkeypatch, arguments, code, parts):
+    monkeypatch.chdir(tmp_path)
+    failed(train("retriever", *arguments, "--out", "m"), code, *parts)
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_mixture_is_of_retrievers_alone(train, mixture, tmp_path):
+    failed(train("reranker", mixture, "--out", tmp_path / "m"), 2, "'biorag train retriever'")
+
+
 # --- a real process, killed ---------------------------------------------------------------------------------
 
 

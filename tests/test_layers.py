@@ -50,7 +50,7 @@ MAY |= {("biorag.generators", "biorag.loading")}
 TRAINERS = {"biorag.train.loop", "biorag.train.losses", "biorag.train.evaluators", "biorag.train.colbert"}
 STAGES = {
     *("biorag.train.retriever", "biorag.train.reranker", "biorag.train.cross_encoder", "biorag.train.parity"),
-    *("biorag.train.decoder", "biorag.train.lora"),
+    *("biorag.train.decoder", "biorag.train.lora", "biorag.train.sampling"),
 }
 LATENCY = "biorag.benchmarks.latency"
 MTEB = "biorag.benchmarks.mteb"
@@ -58,7 +58,7 @@ OWNERS = {
     "torch": {
         *("biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker", "biorag.cross_encoder"),
         *("biorag.generators.seq2seq", f"{LATENCY}.machine", "biorag.train.cross_encoder"),
-        *("biorag.train.decoder", "biorag.train.lora", "biorag.train.memory", *TRAINERS),
+        *("biorag.train.decoder", "biorag.train.lora", "biorag.train.memory", "biorag.train.sampling", *TRAINERS),
     },
     "transformers": {"biorag.loading", "biorag.train.loop", "biorag.train.decoder"},
     "sentence_transformers": {

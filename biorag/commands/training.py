@@ -18,17 +18,28 @@ from biorag.models import find_base, find_encoder
 
 if TYPE_CHECKING:
     from biorag.train.data import Split
+    from biorag.train.instructions import Instructions
     from biorag.train.rows import Fetch
+    from biorag.types import TrainingRow
 
 app = typer.Typer(no_args_is_help=True, help="Train the retriever and the rerankers on your own pairs.")
 
 PAIRS = ("questions", "title-abstract")
+GENERIC_TASKS = 100
 DATA, RUN = "Data", "Run"
 
 Train = Annotated[
     list[Path],
     typer.Argument(
         help="JSONL of query, positive[, negative_1 ...], or BEIR folders; with --pairs title-abstract a corpus.",
+        show_default=False,
+    ),
+]
+TrainOrMixture = Annotated[
+    list[Path],
+    typer.Argument(
+        help="JSONL of query, positive[, negative_1 ...], or BEIR folders; or one TOML file of a mixture of such sets; "
+        "with --pairs title-abstract a corpus.",
         show_default=False,
     ),
 ]
@@ -109,7 +120,7 @@ Precision = Annotated[str | None, options.option("precision", "--precision", hel
 @app.command()
 def retriever(
     ctx: typer.Context,
-    train: Train,
+    train: TrainOrMixture,
     out: Out,
     base: Annotated[
         str,
@@ -127,6 +138,14 @@ def retriever(
         ),
     ] = None,
     task: Annotated[str | None, typer.Option(help="The instruction's {task}, a sentence.")] = None,
+    random_prompts: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=GENERIC_TASKS,
+            help="Before each training query one of N generic tasks, drawn at random, in place of --task.",
+        ),
+    ] = None,
     lora: Annotated[bool, typer.Option("--lora", help="Train LoRA matrices on all linear layers alone.")] = False,
     similarity: Annotated[
         str | None, typer.Option(help="cosine (scaled by 20) or dot (as it is), in loss and index.")
@@ -138,6 +157,14 @@ def retriever(
             rich_help_panel=DATA,
         ),
     ] = "questions",
+    sample_negatives: Annotated[
+        bool,
+        typer.Option(
+            "--sample-negatives",
+            help="Draw each row's --hard-negatives from all its mined ones, with --seed; without, its first.",
+            rich_help_panel=DATA,
+        ),
+    ] = False,
     name: Name = None,
     guard: Guards = None,
     drop_contaminated: Drop = False,
@@ -176,22 +203,37 @@ def retriever(
       biorag train retriever data/bioasq --name pubmed --base models/pretrained --out models/retriever
 
       biorag train retriever pairs.jsonl --base starter-llm --lora --out models/decoder
+
+      biorag train retriever mix.toml --base starter-llm --lora --instruct bmretriever --out models/mixed
     """
     config = options.configured(ctx)
-    from biorag.train.instructions import TASK, read_instructions
+    from biorag.train.data import sampled_split
+    from biorag.train.instructions import TASK, generic_tasks, read_instructions
 
-    if task is not None and instruct is None:
-        raise UsageError("--task stands in an instruction: give --instruct bmretriever or a file too")
-    instructions = None if instruct is None else read_instructions(instruct, task or TASK)
+    for option, value in (("--task", task), ("--random-prompts", random_prompts)):
+        if value is not None and instruct is None:
+            raise UsageError(f"{option} stands in an instruction: give --instruct bmretriever or a file too")
+    drawn = generic_tasks(random_prompts, config.seed) if random_prompts else ()
     files = find_base(base)
-    split, facts = _data(config, train, pairs, name, guard, drop_contaminated, max_positives)
+    if _is_mixture(train):
+        if pairs != PAIRS[0]:
+            raise UsageError(f"a mixture is of questions: leave --pairs {pairs} out")
+        split, facts, instructions = _mixture(
+            config, train, name, guard, drop_contaminated, max_positives, (instruct, task, drawn)
+        )
+    else:
+        instructions = None if instruct is None else read_instructions(instruct, task or TASK, drawn)
+        split, facts = _data(config, train, pairs, name, guard, drop_contaminated, max_positives)
+    if sample_negatives:
+        split = sampled_split(split, config.train_hard_negatives, config.seed)
     from biorag.train.loop import steps_of
     from biorag.train.memory import estimate
     from biorag.train.retriever import Form, train_retriever
 
-    show.err.print(estimate(files, split.training, config, lora).sentence())
+    passes = split.passes(config.seed)
+    show.err.print(estimate(files, [row for rows in passes for row in rows], config, lora).sentence())
     form = Form(attention, instructions, lora)
-    with show.progress("Steps", steps_of(len(split.training), config)) as advance:
+    with show.progress("Steps", steps_of([len(rows) for rows in passes], config)) as advance:
         manifest = train_retriever(files, split, config, out, facts, advance, negatives, form)
     _print(out, manifest, as_json)
 
@@ -315,10 +357,10 @@ def _data(
     max_positives: int | None,
 ) -> tuple[Split, dict[str, Any]]:
     """Return the rows to train and validate on, and what the manifest says of them."""
-    from biorag.commands.mining import kept_out
-    from biorag.train.data import Split
-    from biorag.train.rows import cap_positives, read_rows, read_title_abstract, split
+    from biorag.train.rows import read_rows, read_title_abstract
 
+    if _is_mixture(train):
+        raise UsageError(f"{train[0]} is a mixture, which 'biorag train retriever' takes: name rows here")
     if pairs not in PAIRS:
         raise unknown_name("--pairs", pairs, PAIRS)
     if pairs == PAIRS[1]:
@@ -330,17 +372,80 @@ def _data(
     else:
         with _passages(config, name) as fetch:
             rows, cleaning = read_rows(train, fetch)
-    facts: dict[str, Any] = {"data": {"files": [str(path) for path in train], "pairs": pairs, **asdict(cleaning)}}
-    if guards or drop:
-        rows, matches = kept_out(rows, guards, drop)
-        facts["guard"] = {
-            "benchmarks": [str(path) for path in guards or ()],
-            "dropped": [asdict(match) for match in matches],
-        }
+    data = {"files": [str(path) for path in train], "pairs": pairs, **asdict(cleaning)}
+    rows, guard = _guarded(rows, guards, drop)
+    return _split(config, rows, max_positives), {"data": data, **guard}
+
+
+def _is_mixture(train: Sequence[Path]) -> bool:
+    """Return whether the data is a mixture's file.
+
+    Raises
+    ------
+    UsageError
+        If there are other paths beside it.
+    """
+    files = [path for path in train if path.suffix == ".toml"]
+    if files and len(train) > 1:
+        raise UsageError(f"{files[0]} is a mixture: name its sets in it and nothing beside it")
+    return bool(files)
+
+
+def _mixture(
+    config: Config,
+    train: Sequence[Path],
+    name: str | None,
+    guards: Sequence[Path] | None,
+    drop: bool,
+    max_positives: int | None,
+    said: tuple[str | None, str | None, Sequence[str]],
+) -> tuple[Split, dict[str, Any], Instructions | None]:
+    """Return a mixture's rows, what the manifest says of them, and the instructions that the model keeps.
+
+    `said` are the run's template, task, and tasks to draw from.
+    """
+    from biorag.train.data import TrainingSet, mixed
+    from biorag.train.mixture import instructions_of, load_mixture
+    from biorag.train.rows import read_rows
+
+    mixture = load_mixture(train[0])
+    kept, instructions = instructions_of(mixture, *said)
+    with _passages(config, name) as fetch:
+        read = [read_rows(each.rows, fetch) for each in mixture.sets]
+    clean, guard = _guarded([row for rows, _ in read for row in rows], guards, drop)
+    left = set(clean)
+    sets, facts = [], []
+    for each, (rows, cleaning), own in zip(mixture.sets, read, instructions, strict=True):
+        guarded = [row for row in rows if row in left]
+        part = _split(config, guarded, max_positives)
+        sets.append(TrainingSet(each.name, part.training, part.validation, each.weight, each.temperature, own))
+        files, dropped = [str(path) for path in each.rows], len(rows) - len(guarded)
+        facts.append({"name": each.name, "files": files, **asdict(cleaning), "dropped": dropped})
+    return mixed(sets), {"data": {"files": [str(train[0])], "pairs": PAIRS[0], "sets": facts}, **guard}, kept
+
+
+def _guarded(
+    rows: Sequence[TrainingRow], guards: Sequence[Path] | None, drop: bool
+) -> tuple[list[TrainingRow], dict[str, Any]]:
+    """Return the rows without questions of the benchmarks, and what the manifest says of that."""
+    if not guards and not drop:
+        return list(rows), {}
+    from biorag.commands.mining import kept_out
+
+    kept, matches = kept_out(rows, guards, drop)
+    files = [str(path) for path in guards or ()]
+    return kept, {"guard": {"benchmarks": files, "dropped": [asdict(match) for match in matches]}}
+
+
+def _split(config: Config, rows: Sequence[TrainingRow], max_positives: int | None) -> Split:
+    """Return the rows with some questions held out, and of the others at most so many rows."""
+    from biorag.train.data import Split
+    from biorag.train.rows import cap_positives, split
+
     training, validation = split(rows, config.train_validation, config.seed)
     if max_positives:
         training = cap_positives(training, max_positives, config.seed)
-    return Split(training, validation), facts
+    return Split(training, validation)
 
 
 @contextmanager

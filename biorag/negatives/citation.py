@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from biorag.citations.coverage import paper_of
 from biorag.citations.graph import Graph, Papers, among
 from biorag.indexes.reading import stored_snippets
-from biorag.negatives.mining import Gold, Walk, by_question, eligible, row_random
-from biorag.train.rows import normalised
+from biorag.negatives.mining import Gold, Walk, by_question, eligible
+from biorag.train.rows import normalised, row_random
 from biorag.types import Encoder, Index, Negative, Snippet, TrainingRow, Vectors
 
 BLOCK = 64  # texts encoded at once

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,7 +10,7 @@ from typing import Protocol
 
 from biorag.negatives.triplets import Counts, TripletFile, to_line
 from biorag.pipeline import Retriever
-from biorag.train.rows import normalised
+from biorag.train.rows import normalised, row_random
 from biorag.types import Hit, Negative, OnProgress, TrainingRow
 
 
@@ -85,11 +84,6 @@ def drawn(window: Sequence[Negative], count: int | None, random: Random) -> list
     if count is None or len(window) <= count:
         return list(window)
     return [window[place] for place in sorted(random.sample(range(len(window)), count))]
-
-
-def row_random(seed: int, row: TrainingRow) -> Random:
-    """Return the source of a row's draws: the same whatever rows stand around it."""
-    return Random(json.dumps([seed, normalised(row.query), normalised(row.positive)]))
 
 
 def ranking(retriever: Retriever, depth: int) -> Callable[[str], tuple[Hit, ...]]:

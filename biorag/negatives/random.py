@@ -7,7 +7,8 @@ from dataclasses import replace
 from itertools import islice
 from random import Random
 
-from biorag.negatives.mining import Gold, eligible, row_random
+from biorag.negatives.mining import Gold, eligible
+from biorag.train.rows import row_random
 from biorag.types import Index, Negative, TrainingRow
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import cycle, islice
+from random import Random
 from typing import Any
 
 from biorag.config import Config
 from biorag.errors import BadInputError, UsageError, unknown_name
+from biorag.train.instructions import Instructions
+from biorag.train.rows import row_random
 from biorag.types import TrainingRow
 
 IN_BATCH = "in-batch"
@@ -21,20 +24,76 @@ MINED = NEGATIVES[1:]
 
 
 @dataclass(frozen=True, slots=True)
+class TrainingSet:
+    """One set of a mixture, whose rows make batches of their own; what is None is the run's.
+
+    An epoch draws its rows `weight` times; `temperature` divides the similarities in its loss.
+    """
+
+    name: str
+    training: Sequence[TrainingRow]
+    validation: Sequence[TrainingRow]
+    weight: float = 1.0
+    temperature: float | None = None
+    instructions: Instructions | None = None
+
+    def described(self) -> dict[str, Any]:
+        """Return what identifies the set but the rows themselves."""
+        return {
+            "name": self.name,
+            "rows": len(self.training),
+            "weight": self.weight,
+            "temperature": self.temperature,
+            "instructions": self.instructions and self.instructions.prompts(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Split:
-    """Rows to train on, and rows of held-out questions."""
+    """Rows to train on, and rows of held-out questions; of a mixture those of all its `sets` in turn."""
 
     training: Sequence[TrainingRow]
     validation: Sequence[TrainingRow]
+    sets: Sequence[TrainingSet] = ()
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what identifies the data: the hashes of both parts and their sizes."""
-        return {
+        """Return what identifies the data: the hashes of both parts and their sizes, and what the sets are."""
+        found: dict[str, Any] = {
             "training_rows": len(self.training),
             "training_sha256": _sha256(self.training),
             "validation_rows": len(self.validation),
             "validation_sha256": _sha256(self.validation),
         }
+        return {**found, "sets": [each.described() for each in self.sets]} if self.sets else found
+
+    def passes(self, seed: int) -> list[list[TrainingRow]]:
+        """Return the rows of the first epoch by `passes`; the last batch of each may be a smaller one."""
+        if not self.sets:
+            return [list(self.training)]
+        return [
+            [each.training[place] for place in places]
+            for each in self.sets
+            for places in passes(len(each.training), each.weight, seed, epoch=0)
+        ]
+
+
+def mixed(sets: Sequence[TrainingSet]) -> Split:
+    """Return the rows of the sets as one split."""
+    return Split(
+        [row for each in sets for row in each.training], [row for each in sets for row in each.validation], sets
+    )
+
+
+def passes(rows: int, weight: float, seed: int, epoch: int) -> Iterator[list[int]]:
+    """Yield the places of the rows that an epoch draws: all of them for each whole of the weight, then its fraction.
+
+    The fraction's are drawn anew in each epoch. At least one row is drawn.
+    """
+    wanted = max(1, round(weight * rows))
+    for _ in range(wanted // rows):
+        yield list(range(rows))
+    if rest := wanted % rows:
+        yield sorted(Random(f"{seed} {epoch}").sample(range(rows), rest))
 
 
 def _sha256(rows: Sequence[TrainingRow]) -> str:
@@ -131,6 +190,23 @@ def columns(rows: Sequence[TrainingRow], count: int, distill: bool = False) -> d
             for row, places in zip(rows, picked, strict=True)
         ]
     return found
+
+
+def sampled(rows: Sequence[TrainingRow], count: int, seed: int) -> list[TrainingRow]:
+    """Return the rows with at most `count` negatives each, drawn from all of a row's with the seed."""
+    found = []
+    for row in rows:
+        places = row_random(seed, row).sample(range(len(row.negatives)), min(count, len(row.negatives)))
+        scores = (row.scores[0], *(row.scores[1 + place] for place in places)) if row.scores else ()
+        found.append(replace(row, negatives=tuple(row.negatives[place] for place in places), scores=scores))
+    return found
+
+
+def sampled_split(split: Split, count: int, seed: int) -> Split:
+    """Return a split whose training rows are `sampled`, in all sets."""
+    if split.sets:
+        return mixed([replace(each, training=sampled(each.training, count, seed)) for each in split.sets])
+    return replace(split, training=sampled(split.training, count, seed))
 
 
 def labelled_pairs(rows: Sequence[TrainingRow], count: int) -> dict[str, list[Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from sentence_transformers.multi_vector_encoder.evaluation import MultiVectorRer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
 from biorag.loading import best_device, uses_bf16
+from biorag.train.instructions import Instructions
 from biorag.train.losses import SIMILARITIES
 from biorag.types import TrainingRow
 
@@ -42,12 +44,34 @@ class Validation(BaseEvaluator):  # type: ignore[misc]
         return {name: plain[name] for name in KEPT if name in plain}
 
 
+class SetsValidation(BaseEvaluator):  # type: ignore[misc]
+    """The mean of the sets' metrics: each set counts alike, however many questions it has."""
+
+    def __init__(self, sets: Sequence[Validation]) -> None:
+        super().__init__()
+        self.primary_metric = METRIC
+        self._sets = sets
+
+    def __call__(
+        self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1
+    ) -> dict[str, float]:
+        """Return the means."""
+        found = [each(model) for each in self._sets]
+        return {name: fmean(each[name] for each in found) for name in found[0]}
+
+
 def retrieval_validation(
-    validation: Sequence[TrainingRow], training: Sequence[TrainingRow], similarity: str, precision: str, seed: int
+    validation: Sequence[TrainingRow],
+    training: Sequence[TrainingRow],
+    similarity: str,
+    precision: str,
+    seed: int,
+    instructions: Instructions | None = None,
 ) -> Validation | None:
     """Return the search for each held-out question among its passages, its negatives and others; None without any.
 
-    The others are drawn from the training rows' passages until there are 1,000.
+    The others are drawn from the training rows' passages until there are 1,000. Without instructions the model's own
+    prompts stand before the texts.
     """
     rows = _some_questions(validation, seed)
     if not rows:
@@ -65,6 +89,8 @@ def retrieval_validation(
         relevant_docs=relevant,
         main_score_function=similarity,
         score_functions={similarity: SIMILARITIES[similarity]},
+        query_prompt=instructions and instructions.query,
+        corpus_prompt=instructions and instructions.passage,
         write_csv=False,
     )
     return Validation(inner, precision)

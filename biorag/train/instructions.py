@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
+from random import Random
 
-from biorag.errors import BadInputError, MissingError
+from biorag.errors import BadInputError, MissingError, UsageError
 
 TASK = "Given a biomedical question, retrieve passages that answer it"
 QUERY, PASSAGE = "{query}", "{passage}"
@@ -14,10 +17,14 @@ QUERY, PASSAGE = "{query}", "{passage}"
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """The text before a query and the text before a passage; empty for none."""
+    """The text before a query and the text before a passage; empty for none.
+
+    Where there are texts in `drawn`, training puts one of them before each query in place of `query`.
+    """
 
     query: str = ""
     passage: str = ""
+    drawn: tuple[str, ...] = ()
 
     def prompts(self) -> dict[str, str]:
         """Return them by the names that sentence-transformers gives queries and passages."""
@@ -31,10 +38,20 @@ TEMPLATES = {
 }
 
 
-def read_instructions(spec: str, task: str = TASK) -> Instructions:
+def generic_tasks(number: int, seed: int) -> tuple[str, ...]:
+    """Return some of the 100 tasks that fit any search, drawn with the seed, in the order of the list.
+
+    Source: the random generic prompts of Synthesize-Train-Merge (10, 20, 50 or 100).
+    """
+    tasks = resources.files("biorag.prompts").joinpath("generic_tasks.txt").read_text(encoding="utf-8").splitlines()
+    return tuple(tasks[place] for place in sorted(Random(seed).sample(range(len(tasks)), number)))
+
+
+def read_instructions(spec: str, task: str = TASK, drawn: Sequence[str] = ()) -> Instructions:
     """Return the instructions of a template by its name, or of a TOML file that sets `query` and `passage`.
 
-    `{task}` becomes the task; the templates end with `{query}` and `{passage}`, for a model keeps prefixes.
+    `{task}` becomes the task, in `Instructions.drawn` each of the tasks `drawn`; the templates end with `{query}` and
+    `{passage}`, for a model keeps prefixes.
 
     Raises
     ------
@@ -42,10 +59,21 @@ def read_instructions(spec: str, task: str = TASK) -> Instructions:
         If it is neither a name nor a file.
     BadInputError
         If the file is no such template.
+    UsageError
+        If there are tasks to draw from and the template has no place for them.
     """
-    if spec in TEMPLATES:
-        query, passage = TEMPLATES[spec]
-        return Instructions(_before(query, QUERY, spec, task), _before(passage, PASSAGE, spec, task))
+    query, passage = TEMPLATES[spec] if spec in TEMPLATES else _read(spec)
+    if drawn and "{task}" not in query:
+        raise UsageError(f"--random-prompts fill {{task}}, which the query of template {spec!r} has not: give another")
+    return Instructions(
+        _before(query, QUERY, spec, task),
+        _before(passage, PASSAGE, spec, task),
+        tuple(_before(query, QUERY, spec, each) for each in drawn),
+    )
+
+
+def _read(spec: str) -> tuple[str, str]:
+    """Return the two templates of a TOML file."""
     path = Path(spec)
     if not path.is_file():
         raise MissingError(f"--instruct {spec!r} is no file: name one, or use one of {', '.join(TEMPLATES)}")
@@ -55,9 +83,7 @@ def read_instructions(spec: str, task: str = TASK) -> Instructions:
         raise BadInputError(f"template {path} is no TOML: {error}") from None
     if values.keys() != {"query", "passage"} or not all(isinstance(value, str) for value in values.values()):
         raise BadInputError(f"template {path} has to set the texts query and passage, and nothing else")
-    return Instructions(
-        _before(values["query"], QUERY, str(path), task), _before(values["passage"], PASSAGE, str(path), task)
-    )
+    return values["query"], values["passage"]
 
 
 def _before(template: str, place: str, name: str, task: str) -> str:

@@ -7,7 +7,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,7 @@ from biorag.plots import require_matplotlib
 from biorag.train.curves import curve, points, write_curves
 from biorag.train.data import Split
 from biorag.train.folder import CHECKPOINTS, RunFolder
+from biorag.train.instructions import Instructions
 from biorag.types import OnProgress
 
 logger = logging.getLogger(__name__)
@@ -44,17 +45,21 @@ SECONDS = "seconds"  # kept in each checkpoint
 class Job:
     """What is trained on what: the library's classes, the model, the loss, columns of texts, an evaluator.
 
-    `metric` is the evaluator's figure that the best checkpoint is chosen by; larger is better.
+    `metric` is the evaluator's figure that the best checkpoint is chosen by; larger is better. Of a mixture `loss`
+    and `columns` hold those of each set, and `passes` the rows of each pass of an epoch. `collator` makes the
+    trainer's collator another.
     """
 
     trainer: type
     arguments: type
     model: Any
     loss: Any
-    columns: Mapping[str, Sequence[Any]]
+    columns: Mapping[str, Any]
     evaluator: Any | None
     metric: str
     arguments_of_stage: Mapping[str, Any] = field(default_factory=dict)
+    passes: Sequence[int] = ()
+    collator: Callable[[Any], Any] | None = None
 
 
 class NoModelCard:
@@ -64,9 +69,10 @@ class NoModelCard:
         """Add none."""
 
 
-def steps_of(rows: int, config: Config) -> int:
-    """Return the number of optimizer steps of a run on one device."""
-    return math.ceil(config.train_epochs * math.ceil(rows / config.train_batch_size))
+def steps_of(rows: int | Sequence[int], config: Config) -> int:
+    """Return the number of optimizer steps of a run on one device; of the rows of each pass, where there are some."""
+    passes = [rows] if isinstance(rows, int) else rows
+    return math.ceil(config.train_epochs * sum(math.ceil(each / config.train_batch_size) for each in passes))
 
 
 def run(job: Job, folder: RunFolder, config: Config, facts: Mapping[str, Any], on_progress: OnProgress) -> Any:
@@ -104,7 +110,7 @@ def run(job: Job, folder: RunFolder, config: Config, facts: Mapping[str, Any], o
 
 def _trainer(job: Job, out: Path, config: Config, resumes: bool) -> Any:
     dataset_class = _datasets()
-    logged, saved = _intervals(len(next(iter(job.columns.values()))), config)
+    logged, saved = _intervals(job.passes or len(next(iter(job.columns.values()))), config)
     evaluated = job.evaluator is not None
     args = job.arguments(
         output_dir=str(out / CHECKPOINTS),
@@ -132,25 +138,36 @@ def _trainer(job: Job, out: Path, config: Config, resumes: bool) -> Any:
         report_to=[],
         disable_tqdm=True,
         # no_duplicates: a question's other positives are no negatives of it
-        **{"prompts": _prompts(job), "batch_sampler": "no_duplicates", **job.arguments_of_stage},
+        **{
+            "prompts": prompts_of(job.model, job.columns),
+            "batch_sampler": "no_duplicates",
+            **job.arguments_of_stage,
+        },
         **({"gradient_checkpointing": True} if config.train_gradient_checkpointing else {}),
     )
     args._n_gpu = min(args.n_gpu, 1)  # with several GPUs the library would multiply the batch behind our back
-    dataset = dataset_class.from_dict(dict(job.columns))
-    return job.trainer(model=job.model, args=args, train_dataset=dataset, loss=job.loss, evaluator=job.evaluator)
+    made = dataset_class.from_dict
+    dataset = {name: made(dict(each)) for name, each in job.columns.items()} if job.passes else made(dict(job.columns))
+    trainer = job.trainer(model=job.model, args=args, train_dataset=dataset, loss=job.loss, evaluator=job.evaluator)
+    if job.collator:
+        trainer.data_collator = job.collator(trainer)
+    return trainer
 
 
-def _prompts(job: Job) -> dict[str, str]:
+def prompts_of(model: Any, columns: Iterable[str], instructions: Instructions | None = None) -> dict[str, str]:
     """Return the prompt of each column: what searching puts before queries and passages, training must too.
 
-    ColBERT's markers are such prompts; the trainer knows of none unless it is told.
+    They are those of the instructions, but what is drawn for each query, or else the model's own. ColBERT's markers
+    are such prompts; the trainer knows of none unless it is told.
     """
-    columns = [name for name in job.columns if name != "label"]
-    found = {name: prompt_of(job.model, "query" if name == "query" else "document") for name in columns}
+    before = {"query": prompt_of(model, "query"), "document": prompt_of(model, "document")}
+    if instructions:
+        before = {**instructions.prompts(), **({"query": ""} if instructions.drawn else {})}
+    found = {name: before["query" if name == "query" else "document"] for name in columns if name != "label"}
     return {name: prompt for name, prompt in found.items() if prompt}
 
 
-def _intervals(rows: int, config: Config) -> tuple[int, int]:
+def _intervals(rows: int | Sequence[int], config: Config) -> tuple[int, int]:
     """Return the steps between log entries, and between checkpoints: a multiple, so that resuming loses none."""
     steps = steps_of(rows, config)
     logged = max(1, steps // LOGGED)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +13,22 @@ from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
     MultipleNegativesRankingLoss,
 )
-from sentence_transformers.sentence_transformer.modules import Normalize
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
 from biorag.config import Config
-from biorag.errors import MissingError, UsageError
+from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.loading import load_model
 from biorag.models import ADAPTER, ModelFiles
 from biorag.reranker import is_late_interaction
-from biorag.train.data import IN_BATCH, Split, check_negatives, columns, described, usable
+from biorag.train.data import IN_BATCH, Split, check_negatives, columns, described, mixed, usable
 from biorag.train.decoder import as_bi_encoder, is_decoder, write_base
-from biorag.train.evaluators import METRIC, retrieval_validation
+from biorag.train.evaluators import METRIC, SetsValidation, retrieval_validation
 from biorag.train.folder import RunFolder
 from biorag.train.instructions import Instructions, read_instructions
-from biorag.train.loop import Job, NoModelCard, folder_of, run
+from biorag.train.loop import Job, NoModelCard, folder_of, prompts_of, run
 from biorag.train.lora import Adapter
 from biorag.train.losses import OWN_SCORES, SIMILARITIES, OwnNegativesLoss
+from biorag.train.sampling import RandomPrompts, WeightedBatchSampler
 from biorag.types import OnProgress
 
 # The paper's: a cosine lies between −1 and 1 and is sharpened, a dot product is taken as it is.
@@ -47,7 +49,8 @@ class Form:
     def identity(self) -> dict[str, Any]:
         """Return what was chosen, for the run's identity."""
         said = self.instructions.prompts() if self.instructions else None
-        chosen = {"attention": self.attention, "instructions": said, "lora": self.lora}
+        drawn = self.instructions.drawn if self.instructions else ()
+        chosen = {"attention": self.attention, "instructions": said, "random_prompts": drawn, "lora": self.lora}
         return {name: value for name, value in chosen.items() if value}
 
 
@@ -84,7 +87,7 @@ def train_retriever(
     ----------
     files : the base, a sentence-transformers directory, a bare transformer (which gets mean pooling, a decoder
         its last token's vector), or a GGUF file
-    split : training rows, and rows of held-out questions to choose the best checkpoint by
+    split : training rows, and rows of held-out questions to choose the best checkpoint by; or those of a mixture
     config : similarity, precision, seed and the `train_` settings
     facts : kept in the manifest
     negatives : "in-batch" (the other rows' passages and a row's own mined negatives), or the kind of the mined
@@ -106,8 +109,8 @@ def train_retriever(
     """
     similarity = config.similarity or "cosine"
     check_negatives(negatives, config)
-    rows = usable(split.training, negatives, config.train_hard_negatives)
-    facts = {**facts, "base": files.id, **described(split.training, rows)}
+    used = _usable(split, negatives, config)
+    facts = {**facts, "base": files.id, **described(split.training, used.training)}
     form = form or Form()
     how = {"negatives": negatives, "similarity": similarity, **form.identity()}
     folder = folder_of(out, "retriever", files, split, config, **how)
@@ -122,10 +125,8 @@ def train_retriever(
             trainer=_lora_trainer(adapter, files.id) if adapter else _Trainer,
             arguments=SentenceTransformerTrainingArguments,
             model=model,
-            loss=_loss(model, similarity, negatives, config),
-            columns=columns(rows, config.train_hard_negatives),
-            evaluator=retrieval_validation(split.validation, rows, similarity, config.precision, config.seed),
             metric=METRIC,
+            **(_of_sets if split.sets else _of_rows)(model, used, similarity, negatives, config, form.instructions),
         )
         figures = run(job, folder, config, facts, on_progress)
         model.max_seq_length = longest  # training cuts passages for speed; searching need not
@@ -134,6 +135,92 @@ def train_retriever(
             adapter.merge()
         model.save(str(out), create_model_card=False)
         return folder.finish(figures)
+
+
+def _usable(split: Split, negatives: str, config: Config) -> Split:
+    """Return a split with the training rows that can be trained on, of each set."""
+    count = config.train_hard_negatives
+    if not split.sets:
+        return replace(split, training=usable(split.training, negatives, count))
+    sets = []
+    for each in split.sets:
+        try:
+            sets.append(replace(each, training=usable(each.training, negatives, count)))
+        except BadInputError as error:
+            raise BadInputError(f"set {each.name!r}: {error}") from None
+    return mixed(sets)
+
+
+def _of_rows(
+    model: SentenceTransformer,
+    split: Split,
+    similarity: str,
+    negatives: str,
+    config: Config,
+    instructions: Instructions | None,
+) -> dict[str, Any]:
+    """Return a job's loss, columns, prompts and evaluator."""
+    texts = columns(split.training, config.train_hard_negatives)
+    return {
+        "loss": _loss(model, similarity, negatives, config, SCALES[similarity]),
+        "columns": texts,
+        "evaluator": retrieval_validation(split.validation, split.training, similarity, config.precision, config.seed),
+        "arguments_of_stage": {"prompts": prompts_of(model, texts, instructions)},
+        "collator": _random_prompts(model, {"": instructions}, config),
+    }
+
+
+def _of_sets(
+    model: SentenceTransformer,
+    split: Split,
+    similarity: str,
+    negatives: str,
+    config: Config,
+    instructions: Instructions | None,
+) -> dict[str, Any]:
+    """Return a job's losses, columns and prompts by the places of a mixture's sets, and an evaluator of all.
+
+    A set without instructions has the model's.
+    """
+    sets = {str(place): each for place, each in enumerate(split.sets)}
+    told = {place: each.instructions or instructions for place, each in sets.items()}
+    texts = {place: columns(each.training, config.train_hard_negatives) for place, each in sets.items()}
+    evaluators = [
+        retrieval_validation(
+            each.validation, each.training, similarity, config.precision, config.seed, each.instructions
+        )
+        for each in split.sets
+    ]
+    held_out = [each for each in evaluators if each]
+    return {
+        "loss": {
+            place: _loss(model, similarity, negatives, config, _scale(each.temperature, similarity))
+            for place, each in sets.items()
+        },
+        "columns": texts,
+        "evaluator": SetsValidation(held_out) if held_out else None,
+        "arguments_of_stage": {
+            "prompts": {place: prompts_of(model, texts[place], told[place]) for place in sets},
+            "batch_sampler": partial(WeightedBatchSampler, weights={place: sets[place].weight for place in sets}),
+        },
+        "passes": [len(rows) for rows in split.passes(config.seed)],
+        "collator": _random_prompts(model, told, config),
+    }
+
+
+def _random_prompts(
+    model: SentenceTransformer, instructions: Mapping[str, Instructions | None], config: Config
+) -> partial[RandomPrompts] | None:
+    """Return what makes a collator draw prompts, if there are any to draw from.
+
+    A model whose vectors leave prompts out is refused: these would count in them.
+    """
+    drawn = {name: each.drawn if each else () for name, each in instructions.items()}
+    if not any(drawn.values()):
+        return None
+    if any(isinstance(module, Pooling) and not module.include_prompt for module in model):
+        raise UsageError("--random-prompts: the base's pooling leaves prompts out: take another base, or none of them")
+    return partial(RandomPrompts, prompts=drawn, seed=config.seed)
 
 
 def _base(files: ModelFiles, folder: RunFolder, facts: Mapping[str, Any]) -> ModelFiles:
@@ -166,8 +253,11 @@ def _model(files: ModelFiles, similarity: str, form: Form) -> SentenceTransforme
     return model
 
 
-def _loss(model: SentenceTransformer, similarity: str, negatives: str, config: Config) -> Any:
-    scale = SCALES[similarity]
+def _scale(temperature: float | None, similarity: str) -> float:
+    return SCALES[similarity] if temperature is None else 1 / temperature
+
+
+def _loss(model: SentenceTransformer, similarity: str, negatives: str, config: Config, scale: float) -> Any:
     if negatives != IN_BATCH:
         return OwnNegativesLoss(model, OWN_SCORES[similarity], scale)
     compared = SIMILARITIES[similarity]

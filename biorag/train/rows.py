@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 from typing import Any, NoReturn
 
 from biorag.corpus.datasets import load_dataset
@@ -204,6 +205,11 @@ def cap_positives(rows: Sequence[TrainingRow], limit: int, seed: int) -> list[Tr
         places.setdefault(question, []).append((_draw(seed, question, normalised(row.positive)), place))
     kept = {place for group in places.values() for _, place in heapq.nsmallest(limit, group)}
     return [row for place, row in enumerate(rows) if place in kept]
+
+
+def row_random(seed: int, row: TrainingRow) -> Random:
+    """Return the source of a row's draws: the same whatever rows stand around it."""
+    return Random(json.dumps([seed, normalised(row.query), normalised(row.positive)]))
 
 
 def _draw(seed: int, *texts: str) -> int:

@@ -17,7 +17,8 @@ from biorag.citations.graph import Graph
 from biorag.citations.rows import edge_keys
 from biorag.negatives import citation
 from biorag.negatives.citation import BlockVectors, CitationNegatives, CitedPapers, Reach, walk
-from biorag.negatives.mining import Gold, Walk, row_random
+from biorag.negatives.mining import Gold, Walk
+from biorag.train.rows import row_random
 from biorag.types import Snippet
 
 HOW = Walk()
