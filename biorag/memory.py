@@ -26,6 +26,8 @@ LARGE = 2**30  # bytes from which on a model is told of, as is one that takes ha
 HEADS = ("lm_head.weight", "output.weight")  # of language models, which encoders are loaded without
 FLOATING = ("F", "BF")  # how the types begin that a precision applies to
 
+VOCABULARIES = ("token_embd.weight", "output.weight")
+
 # llama.cpp's: cells of 16 bits, a window in multiples of 256, prompts in batches of 512 computed in float32.
 CELL_BYTES = 2
 CELLS = 256
@@ -114,7 +116,7 @@ def of_gguf(path: Path, window: int) -> Need:
     side = hidden // max(1, heads)
     cell = header.number("attention.key_length", side) + header.number("attention.value_length", side)
     cache = header.number("block_count") * -(-window // CELLS) * CELLS * stored * cell * CELL_BYTES
-    vocabulary = header.number("vocab_size", header.metadata.get("tokenizer.ggml.tokens", 0))
+    vocabulary = max((max(tensor.shape) for tensor in header.tensors if tensor.name in VOCABULARIES), default=0)
     widest = max(vocabulary, window * (heads + 1)) + HIDDEN_STATES * hidden
     return Need(path.name, sum(tensor.bytes for tensor in header.tensors), cache + BATCH * widest * FLOAT_BYTES)
 

@@ -230,7 +230,7 @@ def check_memory(path: Path, context_window: int, threads: int | None = None) ->
         if offloaded or gguf.read_header(path).number("expert_count"):
             return ""  # a GPU's memory has another speed, and of experts a token takes only some
         seconds = path.stat().st_size / memory.read_speed(threads or _cores())
-        return f"each token written takes {memory.duration(seconds)} or more"
+        return f"each token written takes about {memory.duration(seconds)} or more"
 
     lighter = "a smaller or more strongly quantised one, a smaller context_window, a server by --llm URL"
     memory.admit(memory.of_gguf(path, context_window), "cuda" if offloaded else "cpu", lighter, pace)
