@@ -96,7 +96,7 @@ def _admit(files: ModelFiles, kind: torch.dtype, device: str) -> None:
         seconds = 2 * weights * PACE_TOKENS / operations(device, kind)
         return f"{PACE_TOKENS:,} tokens of text take {memory.duration(seconds)} or more"
 
-    lighter = "a smaller one" if kind == torch.bfloat16 else "--precision bf16 for half of that, a smaller one"
+    lighter = "a smaller one" if kind == torch.bfloat16 else "BIORAG_PRECISION=bf16 for half of that, a smaller one"
     memory.admit(memory.of_checkpoint(files, kind.itemsize), device, lighter, pace)
 
 

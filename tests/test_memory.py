@@ -250,7 +250,7 @@ def rows(tmp_path) -> Path:
 def test_an_encoder_that_does_not_fit_is_refused(tmp_path, tiny_encoder, corpus_file, monkeypatch, nothing_loads):
     folder = huge_checkpoint(tmp_path / "huge", tiny_encoder)
     give(monkeypatch, 2**27)
-    for precision, size, lighter in (("fp32", "0.3", "--precision bf16"), ("bf16", "0.1", "a smaller one")):
+    for precision, size, lighter in (("fp32", "0.3", "BIORAG_PRECISION=bf16"), ("bf16", "0.1", "a smaller one")):
         result = invoke("index", corpus_file, "--encoder", folder, "--precision", precision)
         sentence = refused(result)
         assert str(folder) in sentence and f"{size} GiB of memory and 0.1 GiB are free: take {lighter}" in sentence
