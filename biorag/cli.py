@@ -135,6 +135,7 @@ def settings(
     )
     logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, handlers=[lines], force=True)
     if not debug:
+        logging.getLogger("biorag.memory").setLevel(logging.INFO)  # what large models take
         for noisy in ("httpx", "transformers", "sentence_transformers", "huggingface_hub"):
             logging.getLogger(noisy).setLevel(logging.ERROR)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +11,33 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
+from biorag import memory
 from biorag.errors import MissingError
 from biorag.models import ModelFiles, first_line
+from biorag.speed import operations
 
 logger = logging.getLogger(__name__)
+
+PACE_TOKENS = 1_000  # that the time of a model's work is told for
 
 
 def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> Any:
     """Load a sentence-transformers model class from local safetensors, never running a model's own code.
 
     `options` are the class's own.
+
+    Raises
+    ------
+    MissingError
+        If the files are no such model.
+    ServiceError
+        If it does not fit into memory.
     """
+    device = best_device()
+    _admit(files, _dtype(precision, device), device)
     transformers_logging.disable_progress_bar()
     if not logger.isEnabledFor(logging.DEBUG):
         transformers_logging.set_verbosity_error()  # else it reports a checkpoint's projection as unexpected
-    device = best_device()
     try:
         model = kind(
             str(files.path),
@@ -52,9 +65,12 @@ def load_seq2seq(files: ModelFiles, precision: str) -> tuple[Any, Any]:
     ------
     MissingError
         If the files are no such model.
+    ServiceError
+        If it does not fit into memory.
     """
-    transformers_logging.disable_progress_bar()
     device = best_device()
+    _admit(files, _dtype(precision, device), device)
+    transformers_logging.disable_progress_bar()
     local = {"local_files_only": True, "trust_remote_code": False}
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(files.path), **local)
@@ -70,6 +86,18 @@ def load_seq2seq(files: ModelFiles, precision: str) -> tuple[Any, Any]:
     if len(tokenizer) - len(tokenizer.added_tokens_decoder) <= 1 or tokenizer.eos_token_id is None:
         raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: it has no tokenizer")
     return model.to(device).eval(), tokenizer
+
+
+def _admit(files: ModelFiles, kind: torch.dtype, device: str) -> None:
+    """Hold what a model takes against what is free; say of a large one what it and its work take."""
+
+    def pace() -> str:
+        weights = sum(math.prod(found.shape) for found in memory.matrices(memory.parameters_of(files)))
+        seconds = 2 * weights * PACE_TOKENS / operations(device, kind)
+        return f"{PACE_TOKENS:,} tokens of text take {memory.duration(seconds)} or more"
+
+    lighter = "a smaller one" if kind == torch.bfloat16 else "BIORAG_PRECISION=bf16 for half of that, a smaller one"
+    memory.admit(memory.of_checkpoint(files, kind.itemsize), device, lighter, pace)
 
 
 def best_device() -> str:

@@ -20,12 +20,20 @@ LAYERS = [
         *("biorag.filters", "biorag.files", "biorag.resumable", "biorag.plots"),
     ],
     [
-        *("biorag.checkpoints", "biorag.models", "biorag.fusion", "biorag.evidence"),
+        *("biorag.checkpoints", "biorag.models", "biorag.memory", "biorag.fusion", "biorag.evidence"),
         *("biorag.prompts", "biorag.corpus", "biorag.demo"),
     ],
     [
-        *("biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker", "biorag.cross_encoder"),
+        *(
+            "biorag.loading",
+            "biorag.speed",
+            "biorag.batching",
+            "biorag.encoder",
+            "biorag.reranker",
+            "biorag.cross_encoder",
+        ),
         *("biorag.generators", "biorag.indexes", "biorag.tokens", "biorag.remembered", "biorag.citations"),
+        "biorag.speed",
     ],
     [
         *("biorag.pipeline", "biorag.indexing", "biorag.updates", "biorag.negatives"),
@@ -59,6 +67,7 @@ OWNERS = {
         *("biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker", "biorag.cross_encoder"),
         *("biorag.generators.seq2seq", f"{LATENCY}.machine", "biorag.train.cross_encoder"),
         *("biorag.train.decoder", "biorag.train.lora", "biorag.train.memory", "biorag.train.sampling", *TRAINERS),
+        *("biorag.memory", "biorag.speed"),
     },
     "transformers": {"biorag.loading", "biorag.train.loop", "biorag.train.decoder"},
     "sentence_transformers": {

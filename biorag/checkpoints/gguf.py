@@ -72,8 +72,16 @@ class Header(NamedTuple):
 
     def trained_window(self) -> int | None:
         """Return the tokens of context that the model was trained with; None if it does not say."""
-        window = self.metadata.get(f"{self.metadata.get('general.architecture')}.context_length")
+        window = self._said("context_length")
         return window if isinstance(window, int) else None
+
+    def number(self, name: str, otherwise: int = 0) -> int:
+        """Return a size that the architecture sets; of one for each layer how many they are, as of all arrays."""
+        found = self._said(name)
+        return found if isinstance(found, int) else otherwise
+
+    def _said(self, name: str) -> Any:
+        return self.metadata.get(f"{self.metadata.get('general.architecture')}.{name}")
 
 
 class _BadHeaderError(Exception):

@@ -317,8 +317,9 @@ def _generator(config: Config, at_a_time: int) -> Generator:
         server = config.server(config.llm, "llm", at_a_time)
         return ServerGenerator(server, config.llm_model, config.context_window)
     path = find_gguf(config.llm)
-    from biorag.generators.llama import LlamaGenerator
+    from biorag.generators.llama import LlamaGenerator, check_memory
 
+    check_memory(path, config.context_window, config.threads)
     if config.llm == STARTER:
         logger.warning("answers come from the 135M starter generator, which is no medical model: see --llm")
     else:

@@ -96,6 +96,7 @@ def merge(
     folder = MergeFolder(out, {**asdict(recipe), **experts.hashes, **identity})
     report = folder.finished()
     if report is None:
+        experts.check_memory(recipe)
         with folder.locked():
             folder.save(False, {})
             best, found = development.chosen(out, experts, recipe) if development else (recipe, None)

@@ -227,11 +227,12 @@ def retriever(
     if sample_negatives:
         split = sampled_split(split, config.train_hard_negatives, config.seed)
     from biorag.train.loop import steps_of
-    from biorag.train.memory import estimate
+    from biorag.train.memory import columns_of, estimate
     from biorag.train.retriever import Form, train_retriever
 
     passes = split.passes(config.seed)
-    show.err.print(estimate(files, [row for rows in passes for row in rows], config, lora).sentence())
+    rows = [row for part in passes for row in part]
+    show.err.print(estimate(files, columns_of(rows, config), config, lora).sentence())
     form = Form(attention, instructions, lora)
     with show.progress("Steps", steps_of([len(rows) for rows in passes], config)) as advance:
         manifest = train_retriever(files, split, config, out, facts, advance, negatives, form)
@@ -284,8 +285,11 @@ def reranker(
     files = find_encoder(base)
     split, facts = _data(config, train, PAIRS[0], name, guard, drop_contaminated, max_positives)
     from biorag.train.loop import steps_of
+    from biorag.train.memory import columns_of, estimate
     from biorag.train.reranker import train_reranker
 
+    work = columns_of(split.training, config, config.train_query_tokens)
+    show.err.print(estimate(files, work, config).sentence())
     with show.progress("Steps", steps_of(len(split.training), config)) as advance:
         manifest = train_reranker(files, split, config, out, facts, advance, negatives, distill)
     _print(out, manifest, as_json)
@@ -340,7 +344,9 @@ def cross_encoder(
     from biorag.train.cross_encoder import train_cross_encoder
     from biorag.train.data import pairs_in
     from biorag.train.loop import steps_of
+    from biorag.train.memory import estimate, pairs_of
 
+    show.err.print(estimate(files, pairs_of(split.training, config), config).sentence())
     steps = steps_of(pairs_in(split.training, config.train_hard_negatives), config)
     with show.progress("Steps", steps) as advance:
         manifest = train_cross_encoder(files, split, config, out, facts, advance, negatives)

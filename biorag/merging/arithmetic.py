@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,6 +13,7 @@ import numpy as np
 from biorag.types import Vectors
 
 LINEAR, TIES = "linear", "ties"
+SAMPLE = 2**20  # values whose merging is timed
 NEGLIGIBLE = 1e-9  # of the base beside task vectors whose weights sum to 1: their rounding
 
 
@@ -78,6 +80,15 @@ def ties(recipe: Recipe, experts: Sequence[Vectors], base: Vectors | None) -> Ve
 
 
 METHODS: Mapping[str, Method] = {LINEAR: linear, TIES: ties}
+
+
+def seconds_a_value(recipe: Recipe, sources: int) -> float:
+    """Return the time of one value of a merged tensor on this machine; `sources` are the experts and the base."""
+    tensors = list(np.random.default_rng(0).standard_normal((sources, SAMPLE), np.float32))
+    experts = len(recipe.weights)
+    started = time.perf_counter()
+    recipe.merged(tensors[:experts], tensors[experts] if sources > experts else None)
+    return (time.perf_counter() - started) / SAMPLE
 
 
 def trim(vector: Vectors, density: float) -> Vectors:

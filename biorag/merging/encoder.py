@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ from typing import Any
 from biorag.errors import MismatchError
 from biorag.files import make_folder, replacing, require_room, write_json
 from biorag.indexes.lock import LOCK, IndexLock
+from biorag.memory import FLOAT_BYTES, Need, admit, duration
 from biorag.merging.adapters import SETTINGS
-from biorag.merging.arithmetic import Recipe
+from biorag.merging.arithmetic import Recipe, seconds_a_value
 from biorag.merging.experts import Expert, Place, StoredWeights, check_tensors, open_expert, require_weights
 from biorag.merging.likeness import Folders, check_alike
 from biorag.models import ModelFiles
@@ -22,6 +24,7 @@ from biorag.types import OnProgress, Vectors
 
 MANIFEST = "merge.json"
 COPIED = (".json", ".txt", ".model", ".metadata", ".jinja")
+COPIES, TEMPORARIES = 2, 6  # of a tensor, as float32: each expert's and its share; of the merged one
 LEFT_BEHIND = (MANIFEST, "training.json", SETTINGS, "points.json")  # facts of a run, not of the encoder
 
 
@@ -43,8 +46,26 @@ class Experts:
         experts = [expert.files.sha256 for expert in self.experts]
         return {"experts": experts, "base": self.base.files.sha256 if self.base else None}
 
+    def check_memory(self, recipe: Recipe) -> None:
+        """Hold what merging the largest tensor takes against what is free; say of a large one what all of it takes.
+
+        Raises
+        ------
+        ServiceError
+            If it does not fit into memory.
+        """
+        sizes = [math.prod(tensor.shape) for tensor in self.experts[0].weights.tensors.values()]
+        sources = len(self.experts) + bool(self.base)
+        copies = COPIES * sources + TEMPORARIES
+
+        def pace() -> str:
+            return f"merging takes {duration(sum(sizes) * seconds_a_value(recipe, sources))} or more"
+
+        need = Need(f"merging {len(self.experts)} experts", 0, copies * max(sizes, default=0) * FLOAT_BYTES)
+        admit(need, "cpu", "fewer experts at a time", pace)
+
     def write(self, folder: Path, recipe: Recipe, on_progress: OnProgress) -> None:
-        """Write the merged encoder, tensor by tensor; memory: a few times each expert's largest as float32.
+        """Write the merged encoder, tensor by tensor; memory: as `check_memory` says.
 
         Raises
         ------

@@ -1,124 +1,154 @@
-"""What training a model takes, told before it starts: its memory by its weights, its time by the device's speed."""
+"""What training a model takes, told before it starts: memory by its weights and a batch, time by the device's speed."""
 
 from __future__ import annotations
 
 import math
-import os
-import time
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
-from biorag.checkpoints import gguf, safetensors
+from biorag import memory
 from biorag.config import Config
 from biorag.errors import ServiceError
 from biorag.loading import best_device, uses_bf16
+from biorag.memory import Parameter, duration, gib, matrices, parameters_of
 from biorag.models import ModelFiles
+from biorag.speed import operations
 from biorag.types import TrainingRow
 
 WEIGHT_BYTES = 4  # float32
 TRAINED_BYTES = 12  # a gradient and AdamW's two moments, float32
+KEPT_BYTES = {"fp32": 4, "bf16": 3}  # of an activation: under autocast about half of them are bfloat16
+KEPT = 1.5  # activations kept for the backward pass, in those that go into the linear layers and come out
+KEPT_SCORES = 3  # attention's: the softmax, what is dropped of it, and what is left
+RECOMPUTED = 3  # layers at a time, with gradient checkpointing
 CHARACTERS = 4  # of a token, about
 PASSES = {"forward": 2, "backward": 2, "gradients": 2}  # operations for each weight and token
-SIDE = 1024  # of the square matrices that the speed is measured with
-TRIES = 5
+LAYER = re.compile(r"(?:^|\.)(\d+)\.")
+DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
+HEADS = ("num_attention_heads", "n_heads")
+
+
+class Texts(NamedTuple):
+    """Texts that go through the model together, each padded to so many tokens."""
+
+    rows: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The tokens of an epoch; the texts of one batch whose activations are held at once."""
+
+    tokens: int
+    batch: tuple[Texts, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """Parameters of a model and those that are trained; bytes of both with gradients and AdamW's state; seconds.
 
-    A batch's activations are not among the bytes. The seconds are a lower bound: all work at the speed of large
-    matrix products.
+    `batch_bytes` are the activations of the longest batch. The seconds are a lower bound: all work at the speed of
+    large matrix products.
     """
 
     parameters: int
     trained: int
     bytes: int
+    batch_bytes: int
     seconds: float
 
     def sentence(self) -> str:
         """Return what a user is told."""
         return (
-            f"{self.parameters / 1e6:,.1f} M parameters, {self.trained / 1e6:,.1f} M trained: {_gib(self.bytes)} of "
-            f"memory and those of a batch, {_duration(self.seconds)} or more"
+            f"{self.parameters / 1e6:,.1f} M parameters, {self.trained / 1e6:,.1f} M trained: {gib(self.bytes)} of "
+            f"memory and about {gib(self.batch_bytes)} for a batch, {duration(self.seconds)} or more"
         )
 
 
-def estimate(files: ModelFiles, rows: Sequence[TrainingRow], config: Config, lora: bool) -> Estimate:
-    """Return what training on these rows takes at least, evaluations and saving apart.
+def columns_of(rows: Sequence[TrainingRow], config: Config, query_tokens: int = 0) -> Work:
+    """Return the work of a bi-encoder or a late-interaction reranker, which pads queries to `query_tokens`."""
+    count = min(config.train_hard_negatives, max((len(row.negatives) for row in rows), default=0))
+    columns = [
+        [max(query_tokens, _tokens(config, row.query)) for row in rows],
+        [_tokens(config, row.positive) for row in rows],
+        *([_tokens(config, text) for row in rows for text in row.negatives[place:][:1]] for place in range(count)),
+    ]
+    size = min(config.train_mini_batch_size or config.train_batch_size, config.train_batch_size)
+    batch = tuple(Texts(size, max(column, default=0)) for column in columns)
+    if config.train_mini_batch_size:
+        batch = (max(batch, key=lambda texts: texts.tokens),)
+    return Work(sum(map(sum, columns)), batch)
+
+
+def pairs_of(rows: Sequence[TrainingRow], config: Config) -> Work:
+    """Return the work of a cross-encoder, which reads a query with each of its passages."""
+    pairs = [
+        _tokens(config, row.query + passage)
+        for row in rows
+        for passage in (row.positive, *row.negatives[: config.train_hard_negatives])
+    ]
+    return Work(sum(pairs), (Texts(config.train_batch_size, max(pairs, default=0)),))
+
+
+def estimate(files: ModelFiles, work: Work, config: Config, lora: bool = False) -> Estimate:
+    """Return what training takes: the memory of its batches about, the time at least; evaluations and saving apart.
 
     Raises
     ------
     ServiceError
         If the device has not as much memory.
     """
-    shapes = list(_shapes(files))
-    layers = [shape for name, shape in shapes if len(shape) == 2 and "emb" not in name]
-    parameters = sum(math.prod(shape) for _, shape in shapes)
-    trained = sum(config.train_lora_rank * sum(shape) for shape in layers) if lora else parameters
-    multiplied = sum(math.prod(shape) for shape in layers)
-    operations = sum(PASSES.values()) - (PASSES["gradients"] if lora else 0)
-    operations += PASSES["forward"] if config.train_gradient_checkpointing or config.train_mini_batch_size else 0
-    tokens = sum(_tokens(row, config) for row in rows) * config.train_epochs
+    every = parameters_of(files)
+    layers = matrices(every)
+    parameters = sum(math.prod(found.shape) for found in every)
+    trained = sum(config.train_lora_rank * sum(found.shape) for found in layers) if lora else parameters
+    multiplied = sum(math.prod(found.shape) for found in layers)
+    passes = sum(PASSES.values()) - (PASSES["gradients"] if lora else 0)
+    passes += PASSES["forward"] if config.train_gradient_checkpointing or config.train_mini_batch_size else 0
     needed = WEIGHT_BYTES * (parameters + (trained if lora else 0)) + TRAINED_BYTES * trained
-    found = Estimate(parameters, trained, needed, operations * multiplied * tokens / speed(config))
-    if needed > (free := free_bytes()):
-        lighter = "a smaller base" if lora else "--lora, or a smaller base"
+    batch = batch_bytes(files, every, work.batch, config)
+    if needed + batch > (free := memory.free_bytes(best_device())):
+        base = "a smaller base" if lora else "--lora, or a smaller base"
+        lighter = base if needed > free else f"a smaller --batch-size or --max-tokens, --gradient-checkpointing, {base}"
         raise ServiceError(
-            f"training {files.id} takes {_gib(needed)} of memory before the first batch and {_gib(free)} are free: "
-            f"take {lighter}, or a larger machine"
+            f"training {files.id} takes {gib(needed)} of memory and about {gib(batch)} for a batch, and {gib(free)} "
+            f"are free: take {lighter}, or a larger machine"
         )
-    return found
+    kind = torch.bfloat16 if uses_bf16(config.precision) else torch.float32
+    seconds = passes * multiplied * work.tokens * config.train_epochs / operations(best_device(), kind)
+    return Estimate(parameters, trained, needed, batch, seconds)
 
 
-def free_bytes() -> int:
-    """Return the bytes of memory that are free where training would run."""
-    if best_device() == "cuda":
-        return int(torch.cuda.mem_get_info()[0])
-    known = Path("/proc/meminfo")
-    for line in known.read_text().splitlines() if known.is_file() else ():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def batch_bytes(files: ModelFiles, every: Sequence[Parameter], batch: Sequence[Texts], config: Config) -> int:
+    """Return about what is kept of a batch for the backward pass.
+
+    By token that is `KEPT` times what goes into the linear layers and comes out, as for the layer of 34·h bytes in
+    16 bits of Korthikanti et al. (2022, arXiv:2205.05198), and where attention is not fused its 5·a·s of scores. With
+    gradient checkpointing it is each layer's input and some layers' all.
+    """
+    layers = matrices(list(every))
+    blocks = {found[1] for parameter in layers if (found := LAYER.search(parameter.name))}
+    tokens = sum(texts.rows * texts.tokens for texts in batch)
+    width = KEPT_BYTES["bf16" if uses_bf16(config.precision) else "fp32"]
+    kept = KEPT * tokens * sum(sum(parameter.shape) for parameter in layers) * width
+    kept += KEPT_SCORES * WEIGHT_BYTES * len(blocks) * _heads(files) * sum(rows * side**2 for rows, side in batch)
+    if config.train_gradient_checkpointing and len(blocks) > RECOMPUTED:
+        hidden = max((min(found.shape) for found in every if "emb" in found.name), default=0)
+        kept = kept * RECOMPUTED / len(blocks) + len(blocks) * hidden * tokens * WEIGHT_BYTES
+    return int(kept)
 
 
-def speed(config: Config) -> float:
-    """Return the operations in a second of the device's matrix products, in the precision of the training."""
-    device, kind = best_device(), torch.bfloat16 if uses_bf16(config.precision) else torch.float32
-    matrix = torch.ones((SIDE, SIDE), device=device, dtype=kind)
-    return max(_once(matrix) for _ in range(TRIES))
+def _heads(files: ModelFiles) -> int:
+    """Return the heads whose scores are kept: those of dropout on a CPU, where it is not fused with attention."""
+    settings = files.settings("config.json")
+    if best_device() != "cpu" or not any(settings.get(name) for name in DROPOUTS):
+        return 0
+    return next((int(settings[name]) for name in HEADS if name in settings), 0)
 
 
-def _once(matrix: torch.Tensor) -> float:
-    started = time.perf_counter()
-    float((matrix @ matrix)[0, 0])  # reading a value waits for a GPU
-    return 2 * len(matrix) ** 3 / (time.perf_counter() - started)
-
-
-def _shapes(files: ModelFiles) -> Iterable[tuple[str, tuple[int, ...]]]:
-    """Yield names and shapes of the tensors that are trained: not a language model's head, which is left out."""
-    if files.path.is_file():
-        found = [(tensor.name, tensor.shape) for tensor in gguf.read_header(files.path).tensors]
-    else:
-        weights = files.path.rglob("model*.safetensors")  # an adapter's have another name
-        found = [(tensor.name, tensor.shape) for path in weights for tensor in safetensors.read_header(path)]
-    return ((name, shape) for name, shape in found if name not in ("lm_head.weight", "output.weight"))
-
-
-def _tokens(row: TrainingRow, config: Config) -> int:
-    texts = (row.query, row.positive, *row.negatives[: config.train_hard_negatives])
-    return sum(min(config.train_max_tokens, 1 + len(text) // CHARACTERS) for text in texts)
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:,.1f} GiB"
-
-
-def _duration(seconds: float) -> str:
-    for unit, length in (("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:,.0f} {unit}"
-    return f"{seconds:,.0f} seconds"
+def _tokens(config: Config, text: str) -> int:
+    return min(config.train_max_tokens, 1 + len(text) // CHARACTERS)

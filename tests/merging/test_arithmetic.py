@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from biorag.merging.arithmetic import Recipe, linear, ties, trim
+from biorag.merging.arithmetic import METHODS, Recipe, linear, seconds_a_value, ties, trim
+from biorag.merging.encoder import COPIES, TEMPORARIES
 
 numbers = st.floats(-8, 8, width=16)
 
@@ -129,3 +132,25 @@ def test_mergekit_merges_the_same(method):
     )["w"].numpy()
     recipe = Recipe("ties" if method == "ties" else "linear", weights, 0.4, 1.0)
     np.testing.assert_allclose(recipe.merged(experts, base if with_base else None), found, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("experts", [2, 4])
+def test_merging_takes_no_more_memory_than_is_told(method, experts):
+    values = np.random.default_rng(0).standard_normal((experts + 1, 2**18), np.float32)
+    tracemalloc.start()
+    held = [np.array(each) for each in values]
+    Recipe(method, (1.0,) * experts, 0.2, 1.0).merged(held[1:], held[0]).tobytes()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    told = COPIES * (experts + 1) + TEMPORARIES
+    assert told / 2 < peak / values[0].nbytes <= told
+
+
+def test_the_time_of_a_value_is_that_of_merging_many():
+    recipe = Recipe("ties", (0.5, 0.5), 0.2, 1.0)
+    values = list(np.random.default_rng(0).standard_normal((3, 2**20), np.float32))
+    started = time.perf_counter()
+    recipe.merged(values[1:], values[0])
+    slow = (time.perf_counter() - started) / 2**20
+    assert 0.05 < seconds_a_value(recipe, 3) / slow < 20

@@ -19,13 +19,10 @@ from transformers import AutoModel, AutoTokenizer
 from typer.testing import CliRunner
 
 from biorag.cli import app
-from biorag.config import Config
 from biorag.encoder import BiEncoder
 from biorag.loading import load_model
 from biorag.models import find_base, find_encoder
 from biorag.train.decoder import as_bi_encoder
-from biorag.train.memory import estimate, speed
-from biorag.types import TrainingRow
 
 COUPLES = [(one, other) for one in WORDS for other in WORDS if one != other][::6]
 PAIRS = [{"query": f"{one} and {other}?", "positive": f"{one} heals the {other}."} for one, other in COUPLES]
@@ -208,7 +205,7 @@ def test_index_and_search_apply_the_instructions(causal, corpus_file, tmp_path):
 def test_what_cannot_be_is_said(pairs, tiny_encoder, tiny_decoder, tmp_path, monkeypatch):
     template = tmp_path / "template.toml"
     template.write_text('query = "{query} ?"\npassage = "{passage}"\n')
-    monkeypatch.setattr("biorag.train.memory.free_bytes", lambda: 100_000)
+    monkeypatch.setattr("biorag.memory.free_bytes", lambda device: 100_000)
     for base, options, code, *parts in (
         (tiny_encoder, ["--attention", "causal"], 2, "--attention is for decoders"),
         (tiny_decoder, ["--attention", "both"], 2, "'both'", "bidirectional, causal"),
@@ -220,24 +217,11 @@ def test_what_cannot_be_is_said(pairs, tiny_encoder, tiny_decoder, tmp_path, mon
     ):
         with monkeypatch.context() as room:
             if code != 6:
-                room.setattr("biorag.train.memory.free_bytes", lambda: 2**40)
+                room.setattr("biorag.memory.free_bytes", lambda device: 2**40)
             result = invoke("train", "retriever", pairs, "--base", base, *FAST, *options, "--out", tmp_path / "m")
         assert result.exit_code == code, (result.output, result.exception)
         assert [part for part in parts if part not in result.stderr.splitlines()[-1]] == []
         shutil.rmtree(tmp_path / "m", ignore_errors=True)
-
-
-def test_the_estimate_counts_every_weight(tiny_decoder):
-    config, rows = Config(train_max_tokens=8), [TrainingRow("a" * 11, "b" * 400)] * 10
-    backbone = AutoModel.from_pretrained(tiny_decoder)
-    weights = sum(weight.numel() for weight in backbone.parameters())
-    linear = [layer for layer in backbone.modules() if isinstance(layer, torch.nn.Linear)]
-    matrices = sum(16 * (layer.in_features + layer.out_features) for layer in linear)
-    full, lora = (estimate(find_base(str(tiny_decoder)), rows, config, asked) for asked in (False, True))
-    assert (full.parameters, full.trained, full.bytes) == (weights, weights, 16 * weights)
-    assert (lora.parameters, lora.trained, lora.bytes) == (weights, matrices, 4 * weights + 16 * matrices)
-    operations = 6 * sum(layer.weight.numel() for layer in linear) * 10 * (3 + 8)
-    assert operations / speed(config) / 100 < full.seconds < operations / speed(config) * 100
 
 
 @pytest.mark.slow
