@@ -128,6 +128,9 @@ def retriever(
     ] = None,
     task: Annotated[str | None, typer.Option(help="The instruction's {task}, a sentence.")] = None,
     lora: Annotated[bool, typer.Option("--lora", help="Train LoRA matrices on all linear layers alone.")] = False,
+    asymmetric: Annotated[
+        bool, typer.Option("--asymmetric", help="Train two copies of the base: one for queries, one for passages.")
+    ] = False,
     similarity: Annotated[
         str | None, typer.Option(help="cosine (scaled by 20) or dot (as it is), in loss and index.")
     ] = None,
@@ -176,6 +179,8 @@ def retriever(
       biorag train retriever data/bioasq --name pubmed --base models/pretrained --out models/retriever
 
       biorag train retriever pairs.jsonl --base starter-llm --lora --out models/decoder
+
+      biorag train retriever pairs.jsonl --asymmetric --out models/towers
     """
     config = options.configured(ctx)
     from biorag.train.instructions import TASK, read_instructions
@@ -189,8 +194,8 @@ def retriever(
     from biorag.train.memory import estimate
     from biorag.train.retriever import Form, train_retriever
 
-    show.err.print(estimate(files, split.training, config, lora).sentence())
-    form = Form(attention, instructions, lora)
+    show.err.print(estimate(files, split.training, config, lora, asymmetric).sentence())
+    form = Form(attention, instructions, lora, asymmetric)
     with show.progress("Steps", steps_of(len(split.training), config)) as advance:
         manifest = train_retriever(files, split, config, out, facts, advance, negatives, form)
     _print(out, manifest, as_json)

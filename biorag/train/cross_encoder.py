@@ -19,6 +19,7 @@ from biorag.models import ModelFiles
 from biorag.train.data import Split, check_mined, described, labelled_pairs, usable
 from biorag.train.evaluators import METRIC, reranking_validation
 from biorag.train.loop import Job, NoModelCard, folder_of, run
+from biorag.train.towers import require_one
 from biorag.types import OnProgress
 
 
@@ -52,6 +53,7 @@ def train_cross_encoder(
     As `train_retriever` does.
     """
     check_mined(negatives, config)
+    require_one(files)
     rows = usable(split.training, negatives, config.train_hard_negatives)
     pairs = labelled_pairs(rows, config.train_hard_negatives)
     facts = {**facts, "base": files.id, **described(split.training, rows), "pairs": len(pairs["label"])}

@@ -47,8 +47,12 @@ class Estimate:
         )
 
 
-def estimate(files: ModelFiles, rows: Sequence[TrainingRow], config: Config, lora: bool) -> Estimate:
+def estimate(
+    files: ModelFiles, rows: Sequence[TrainingRow], config: Config, lora: bool, asymmetric: bool = False
+) -> Estimate:
     """Return what training on these rows takes at least, evaluations and saving apart.
+
+    An `asymmetric` encoder is two of the base, unless the base has two towers; a text goes through one.
 
     Raises
     ------
@@ -56,10 +60,11 @@ def estimate(files: ModelFiles, rows: Sequence[TrainingRow], config: Config, lor
         If the device has not as much memory.
     """
     shapes = list(_shapes(files))
+    copies = 2 if asymmetric and not files.has_towers else 1
     layers = [shape for name, shape in shapes if len(shape) == 2 and "emb" not in name]
-    parameters = sum(math.prod(shape) for _, shape in shapes)
-    trained = sum(config.train_lora_rank * sum(shape) for shape in layers) if lora else parameters
-    multiplied = sum(math.prod(shape) for shape in layers)
+    parameters = copies * sum(math.prod(shape) for _, shape in shapes)
+    trained = copies * config.train_lora_rank * sum(map(sum, layers)) if lora else parameters
+    multiplied = sum(math.prod(shape) for shape in layers) // (2 if files.has_towers else 1)
     operations = sum(PASSES.values()) - (PASSES["gradients"] if lora else 0)
     operations += PASSES["forward"] if config.train_gradient_checkpointing or config.train_mini_batch_size else 0
     tokens = sum(_tokens(row, config) for row in rows) * config.train_epochs

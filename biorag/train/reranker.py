@@ -27,6 +27,7 @@ from biorag.train.evaluators import METRIC, reranking_validation
 from biorag.train.loop import Job, NoModelCard, folder_of, run
 from biorag.train.losses import OwnNegativesLoss, maxsim_scores
 from biorag.train.parity import largest_difference
+from biorag.train.towers import require_one
 from biorag.types import OnProgress
 
 PASSAGE_TOKENS = 256  # that a trained reranker reads at least; training may cut passages shorter for speed
@@ -65,6 +66,7 @@ def train_reranker(
     As `train_retriever` does; BadInputError too if rows lack the scores to distill from.
     """
     check_negatives(negatives, config, distill)
+    require_one(files)
     rows = usable(split.training, negatives, config.train_hard_negatives)
     facts = {**facts, "base": files.id, **described(split.training, rows)}
     folder = folder_of(out, "reranker", files, split, config, negatives=negatives, distill=distill)

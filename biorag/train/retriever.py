@@ -1,4 +1,4 @@
-"""Training the first stage: a siamese bi-encoder, one encoder for queries and passages; encoder or decoder."""
+"""Training the first stage: a bi-encoder, siamese or of two towers; encoder or decoder."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
     MultipleNegativesRankingLoss,
 )
-from sentence_transformers.sentence_transformer.modules import Normalize
 
 from biorag.config import Config
 from biorag.errors import MissingError, UsageError
-from biorag.loading import load_model
+from biorag.loading import input_modules, load_model
 from biorag.models import ADAPTER, ModelFiles
 from biorag.reranker import is_late_interaction
 from biorag.train.data import IN_BATCH, Split, check_negatives, columns, described, usable
@@ -27,6 +26,7 @@ from biorag.train.instructions import Instructions, read_instructions
 from biorag.train.loop import Job, NoModelCard, folder_of, run
 from biorag.train.lora import Adapter
 from biorag.train.losses import OWN_SCORES, SIMILARITIES, OwnNegativesLoss
+from biorag.train.towers import tower_of, with_towers, without_unit_length
 from biorag.types import OnProgress
 
 # The paper's: a cosine lies between −1 and 1 and is sharpened, a dot product is taken as it is.
@@ -38,16 +38,23 @@ class Form:
     """How a base becomes the bi-encoder that is trained; what is None stays as the base has it.
 
     A decoder that is none yet gets BMRetriever's instructions. With `lora` its linear layers learn through LoRA.
+    `asymmetric` trains two copies of it, one for queries and one for passages.
     """
 
     attention: str | None = None
     instructions: Instructions | None = None
     lora: bool = False
+    asymmetric: bool = False
 
     def identity(self) -> dict[str, Any]:
         """Return what was chosen, for the run's identity."""
         said = self.instructions.prompts() if self.instructions else None
-        chosen = {"attention": self.attention, "instructions": said, "lora": self.lora}
+        chosen = {
+            "attention": self.attention,
+            "instructions": said,
+            "lora": self.lora,
+            "asymmetric": self.asymmetric,
+        }
         return {name: value for name, value in chosen.items() if value}
 
 
@@ -89,7 +96,7 @@ def train_retriever(
     facts : kept in the manifest
     negatives : "in-batch" (the other rows' passages and a row's own mined negatives), or the kind of the mined
         negatives, which are then the only ones
-    form : attention, instructions and LoRA
+    form : attention, instructions, LoRA and towers
 
     Raises
     ------
@@ -116,19 +123,23 @@ def train_retriever(
     with folder.locked():
         model = _model(_base(files, folder, facts), similarity, form)
         adapter = Adapter(model, config) if form.lora else None
-        longest = model.max_seq_length
-        model.max_seq_length = min(config.train_max_tokens, longest or config.train_max_tokens)
+        longest = {module: module.max_seq_length for module in input_modules(model)}
+        for module, length in longest.items():
+            module.max_seq_length = min(config.train_max_tokens, length or config.train_max_tokens)
+        texts = columns(rows, config.train_hard_negatives)
         job = Job(
             trainer=_lora_trainer(adapter, files.id) if adapter else _Trainer,
             arguments=SentenceTransformerTrainingArguments,
             model=model,
             loss=_loss(model, similarity, negatives, config),
-            columns=columns(rows, config.train_hard_negatives),
+            columns=texts,
             evaluator=retrieval_validation(split.validation, rows, similarity, config.precision, config.seed),
             metric=METRIC,
+            arguments_of_stage={"router_mapping": tower_of(model, texts)},
         )
         figures = run(job, folder, config, facts, on_progress)
-        model.max_seq_length = longest  # training cuts passages for speed; searching need not
+        for module, length in longest.items():
+            module.max_seq_length = length  # training cuts passages for speed; searching need not
         if adapter:
             adapter.save(out / ADAPTER, files.id)
             adapter.merge()
@@ -145,10 +156,12 @@ def _base(files: ModelFiles, folder: RunFolder, facts: Mapping[str, Any]) -> Mod
 
 
 def _model(files: ModelFiles, similarity: str, form: Form) -> SentenceTransformer:
-    """Load the base in float32; for dot products without the layer that makes all vectors unit length."""
+    """Load the base in float32, in its form; for dot products without the layer that makes all vectors unit length."""
     if is_late_interaction(files):
         raise MissingError(f"base {files.id!r} is a late-interaction checkpoint: name a bi-encoder or a transformer")
     model = load_model(SentenceTransformer, files, "fp32")
+    if not all(hasattr(module, "auto_model") for module in input_modules(model)):
+        raise MissingError(f"base {files.id!r} does not read its texts by a transformer: name one that does")
     bare = not (files.path / "modules.json").is_file()
     instructions = form.instructions
     if is_decoder(model):
@@ -157,9 +170,9 @@ def _model(files: ModelFiles, similarity: str, form: Form) -> SentenceTransforme
     elif form.attention:
         raise UsageError(f"--attention is for decoders, which base {files.id!r} is not: leave it out")
     if similarity == "dot":
-        kept = [module for module in model if not isinstance(module, Normalize)]
-        prompts = dict(model.prompts)
-        model = SentenceTransformer(modules=kept, device=str(model.device), prompts=prompts)
+        model = without_unit_length(model)
+    if form.asymmetric:
+        model = with_towers(model)
     if instructions:
         model.prompts = {**model.prompts, **instructions.prompts()}
     model.similarity_fn_name = similarity
