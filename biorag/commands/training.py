@@ -15,6 +15,7 @@ from biorag.commands import options, show
 from biorag.config import Config
 from biorag.errors import UsageError, unknown_name
 from biorag.models import find_base, find_encoder
+from biorag.types import OnProgress
 
 if TYPE_CHECKING:
     from biorag.train.data import Split
@@ -192,11 +193,13 @@ def retriever(
     split, facts = _data(config, train, pairs, name, guard, drop_contaminated, max_positives)
     from biorag.train.loop import steps_of
     from biorag.train.memory import estimate
+    from biorag.train.processes import count, is_first
     from biorag.train.retriever import Form, train_retriever
 
-    show.err.print(estimate(files, split.training, config, lora, asymmetric).sentence())
+    if is_first():
+        show.err.print(estimate(files, split.training[:: count()], config, lora, asymmetric).sentence())
     form = Form(attention, instructions, lora, asymmetric)
-    with show.progress("Steps", steps_of(len(split.training), config)) as advance:
+    with _steps(steps_of(len(split.training), config)) as advance:
         manifest = train_retriever(files, split, config, out, facts, advance, negatives, form)
     _print(out, manifest, as_json)
 
@@ -249,7 +252,7 @@ def reranker(
     from biorag.train.loop import steps_of
     from biorag.train.reranker import train_reranker
 
-    with show.progress("Steps", steps_of(len(split.training), config)) as advance:
+    with _steps(steps_of(len(split.training), config)) as advance:
         manifest = train_reranker(files, split, config, out, facts, advance, negatives, distill)
     _print(out, manifest, as_json)
 
@@ -305,7 +308,7 @@ def cross_encoder(
     from biorag.train.loop import steps_of
 
     steps = steps_of(pairs_in(split.training, config.train_hard_negatives), config)
-    with show.progress("Steps", steps) as advance:
+    with _steps(steps) as advance:
         manifest = train_cross_encoder(files, split, config, out, facts, advance, negatives)
     _print(out, manifest, as_json)
 
@@ -360,7 +363,23 @@ def _passages(config: Config, name: str | None) -> Iterator[Fetch | None]:
         yield index.fetch
 
 
+@contextmanager
+def _steps(total: int) -> Iterator[OnProgress]:
+    """Show the progress of training; of several processes the first one's."""
+    from biorag.train.processes import is_first
+
+    if not is_first():
+        yield lambda _: None
+        return
+    with show.progress("Steps", total) as advance:
+        yield advance
+
+
 def _print(out: Path, manifest: Mapping[str, Any], as_json: bool) -> None:
+    from biorag.train.processes import is_first
+
+    if not is_first():
+        return
     if as_json:
         show.print_json({"out": str(out), **manifest})
         return

@@ -16,6 +16,7 @@ from biorag.batching import prompt_of
 from biorag.config import Config
 from biorag.loading import load_model
 from biorag.models import ModelFiles
+from biorag.train import processes
 from biorag.train.data import Split, check_mined, described, labelled_pairs, usable
 from biorag.train.evaluators import METRIC, reranking_validation
 from biorag.train.loop import Job, NoModelCard, folder_of, run
@@ -79,7 +80,8 @@ def train_cross_encoder(
         )
         figures = run(job, folder, config, facts, on_progress)
         model.max_seq_length = longest  # training cuts pairs for speed; reranking need not
-        model.save(str(out), create_model_card=False)
+        if processes.is_first():
+            model.save(str(out), create_model_card=False)
         return folder.finish(figures)
 
 

@@ -19,13 +19,14 @@ from transformers.trainer_callback import PrinterCallback
 
 from biorag.batching import prompt_of
 from biorag.config import Config
-from biorag.errors import MissingError, ServiceError
+from biorag.errors import BadInputError, MissingError, ServiceError
 from biorag.files import write_text
 from biorag.indexes.manifest import installed_versions
 from biorag.loading import best_device, uses_bf16
 from biorag.models import ModelFiles
 from biorag.network import command_line
 from biorag.plots import require_matplotlib
+from biorag.train import processes
 from biorag.train.curves import curve, points, write_curves
 from biorag.train.data import Split
 from biorag.train.folder import CHECKPOINTS, RunFolder
@@ -65,8 +66,14 @@ class NoModelCard:
 
 
 def steps_of(rows: int, config: Config) -> int:
-    """Return the number of optimizer steps of a run on one device."""
-    return math.ceil(config.train_epochs * math.ceil(rows / config.train_batch_size))
+    """Return the number of optimizer steps of a run; several processes leave out what does not fill a last batch."""
+    batches = rows / batch_size(config)
+    return math.ceil(config.train_epochs * (math.ceil(batches) if processes.count() == 1 else int(batches)))
+
+
+def batch_size(config: Config) -> int:
+    """Return the rows of one optimizer step, those of all processes."""
+    return config.train_batch_size * processes.count()
 
 
 def run(job: Job, folder: RunFolder, config: Config, facts: Mapping[str, Any], on_progress: OnProgress) -> Any:
@@ -76,9 +83,17 @@ def run(job: Job, folder: RunFolder, config: Config, facts: Mapping[str, Any], o
 
     Raises
     ------
+    BadInputError
+        If there are fewer rows than several processes take at a step.
     ServiceError
         If memory runs out, or the loss is no number any more.
     """
+    rows = len(next(iter(job.columns.values())))
+    if not steps_of(rows, config):
+        raise BadInputError(
+            f"{processes.count()} processes take {batch_size(config)} rows at a step, and there are {rows}: lower "
+            "--batch-size, or start fewer processes"
+        )
     folder.begin({**facts, "command": command_line()})
     resume = folder.last_checkpoint()
     trainer = _trainer(job, folder.path, config, resumes=resume is not None)
@@ -92,6 +107,8 @@ def run(job: Job, folder: RunFolder, config: Config, facts: Mapping[str, Any], o
     return {
         **facts,
         "command": command_line(),
+        "processes": processes.count(),
+        "batch_size": batch_size(config),
         "steps": state.global_step,
         "resumed_from_step": watcher.first_step,
         "final_loss": losses[-1][1] if losses else None,
@@ -109,8 +126,9 @@ def _trainer(job: Job, out: Path, config: Config, resumes: bool) -> Any:
     args = job.arguments(
         output_dir=str(out / CHECKPOINTS),
         num_train_epochs=config.train_epochs,
-        per_device_train_batch_size=config.train_batch_size,
+        per_device_train_batch_size=batch_size(config),  # of the loader, whose batches the processes share
         learning_rate=config.train_learning_rate,
+        **_sharing(),
         warmup_steps=config.train_warmup,  # below 1: a share of all steps
         weight_decay=WEIGHT_DECAY,
         max_grad_norm=MAX_GRAD_NORM,
@@ -138,6 +156,13 @@ def _trainer(job: Job, out: Path, config: Config, resumes: bool) -> Any:
     args._n_gpu = min(args.n_gpu, 1)  # with several GPUs the library would multiply the batch behind our back
     dataset = dataset_class.from_dict(dict(job.columns))
     return job.trainer(model=job.model, args=args, train_dataset=dataset, loss=job.loss, evaluator=job.evaluator)
+
+
+def _sharing() -> dict[str, Any]:
+    """Return what several processes need to take equal shares of each batch, without a text twice among them."""
+    if processes.count() == 1:
+        return {}
+    return {"accelerator_config": {"split_batches": True}, "dataloader_drop_last": True}
 
 
 def _prompts(job: Job) -> dict[str, str]:
@@ -200,6 +225,8 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
             raise ServiceError(f"the loss is {loss} at step {state.global_step}: lower --learning-rate")
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not processes.is_first():
+            return
         write_curves(self._out, state.log_history, self._metric)
         write_text(self._out / CHECKPOINTS / f"checkpoint-{state.global_step}" / SECONDS, str(self.seconds()))
 
@@ -239,6 +266,7 @@ def folder_of(out: Path, kind: str, files: ModelFiles, split: Split, config: Con
         "kind": kind,
         "base_sha256": files.sha256,
         **how,
+        **({"processes": processes.count()} if processes.count() > 1 else {}),
         "settings": config.training(),
         "data": split.fingerprint(),
     }

@@ -18,6 +18,7 @@ from biorag.errors import MissingError, UsageError
 from biorag.loading import input_modules, load_model
 from biorag.models import ADAPTER, ModelFiles
 from biorag.reranker import is_late_interaction
+from biorag.train import processes
 from biorag.train.data import IN_BATCH, Split, check_negatives, columns, described, usable
 from biorag.train.decoder import as_bi_encoder, is_decoder, write_base
 from biorag.train.evaluators import METRIC, retrieval_validation
@@ -140,10 +141,11 @@ def train_retriever(
         figures = run(job, folder, config, facts, on_progress)
         for module, length in longest.items():
             module.max_seq_length = length  # training cuts passages for speed; searching need not
-        if adapter:
-            adapter.save(out / ADAPTER, files.id)
-            adapter.merge()
-        model.save(str(out), create_model_card=False)
+        if processes.is_first():
+            if adapter:
+                adapter.save(out / ADAPTER, files.id)
+                adapter.merge()
+            model.save(str(out), create_model_card=False)
         return folder.finish(figures)
 
 
@@ -152,6 +154,9 @@ def _base(files: ModelFiles, folder: RunFolder, facts: Mapping[str, Any]) -> Mod
     if files.path.is_dir():
         return files
     folder.begin(facts)
+    if processes.is_first():
+        write_base(files, folder.base)
+    processes.wait()
     return write_base(files, folder.base)
 
 
@@ -183,7 +188,7 @@ def _loss(model: SentenceTransformer, similarity: str, negatives: str, config: C
     scale = SCALES[similarity]
     if negatives != IN_BATCH:
         return OwnNegativesLoss(model, OWN_SCORES[similarity], scale)
-    compared = SIMILARITIES[similarity]
-    if config.train_mini_batch_size:
-        return CachedMultipleNegativesRankingLoss(model, scale, compared, config.train_mini_batch_size)
-    return MultipleNegativesRankingLoss(model, scale, compared)
+    compared, gathered = SIMILARITIES[similarity], processes.count() > 1
+    if size := config.train_mini_batch_size:
+        return CachedMultipleNegativesRankingLoss(model, scale, compared, size, gather_across_devices=gathered)
+    return MultipleNegativesRankingLoss(model, scale, compared, gather_across_devices=gathered)
