@@ -14,6 +14,7 @@ from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 
 from biorag.batching import prompt_of
 from biorag.config import Config
+from biorag.errors import UsageError
 from biorag.loading import load_model
 from biorag.models import ModelFiles
 from biorag.train import processes
@@ -51,8 +52,10 @@ def train_cross_encoder(
 
     Raises
     ------
-    As `train_retriever` does.
+    As `train_retriever` does; UsageError too in one of several processes.
     """
+    if processes.count() > 1:  # the library's gradients of several are not those of one: they were compared
+        raise UsageError("train cross-encoder trains in one process: start it without torchrun or accelerate launch")
     check_mined(negatives, config)
     require_one(files)
     rows = usable(split.training, negatives, config.train_hard_negatives)
@@ -80,8 +83,7 @@ def train_cross_encoder(
         )
         figures = run(job, folder, config, facts, on_progress)
         model.max_seq_length = longest  # training cuts pairs for speed; reranking need not
-        if processes.is_first():
-            model.save(str(out), create_model_card=False)
+        model.save(str(out), create_model_card=False)
         return folder.finish(figures)
 
 

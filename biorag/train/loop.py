@@ -128,7 +128,7 @@ def _trainer(job: Job, out: Path, config: Config, resumes: bool) -> Any:
         num_train_epochs=config.train_epochs,
         per_device_train_batch_size=batch_size(config),  # of the loader, whose batches the processes share
         learning_rate=config.train_learning_rate,
-        **_sharing(),
+        **_sharing(config),
         warmup_steps=config.train_warmup,  # below 1: a share of all steps
         weight_decay=WEIGHT_DECAY,
         max_grad_norm=MAX_GRAD_NORM,
@@ -158,11 +158,21 @@ def _trainer(job: Job, out: Path, config: Config, resumes: bool) -> Any:
     return job.trainer(model=job.model, args=args, train_dataset=dataset, loss=job.loss, evaluator=job.evaluator)
 
 
-def _sharing() -> dict[str, Any]:
-    """Return what several processes need to take equal shares of each batch, without a text twice among them."""
+def _sharing(config: Config) -> dict[str, Any]:
+    """Return what several processes need to take equal shares of each batch, without a text twice among them.
+
+    A weight's gradient is averaged when it is ready, and the first step says which weights get one, by how many passes.
+    With cached gradients the passes differ, and the weights that one does not use count as ready.
+    """
     if processes.count() == 1:
         return {}
-    return {"accelerator_config": {"split_batches": True}, "dataloader_drop_last": True}
+    static = not config.train_mini_batch_size
+    return {
+        "accelerator_config": {"split_batches": True},
+        "dataloader_drop_last": True,
+        "ddp_static_graph": static,
+        "ddp_find_unused_parameters": not static,
+    }
 
 
 def _prompts(job: Job) -> dict[str, str]:

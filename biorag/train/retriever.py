@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.losses import (
 
 from biorag.config import Config
 from biorag.errors import MissingError, UsageError
-from biorag.loading import input_modules, load_model
+from biorag.loading import has_towers, input_modules, load_model
 from biorag.models import ADAPTER, ModelFiles
 from biorag.reranker import is_late_interaction
 from biorag.train import processes
@@ -190,5 +190,10 @@ def _loss(model: SentenceTransformer, similarity: str, negatives: str, config: C
         return OwnNegativesLoss(model, OWN_SCORES[similarity], scale)
     compared, gathered = SIMILARITIES[similarity], processes.count() > 1
     if size := config.train_mini_batch_size:
+        if gathered and has_towers(model):
+            raise UsageError(
+                "--mini-batch-size goes through one tower at a time, and processes average both at once: leave it out, "
+                "or train --asymmetric in one process"
+            )
         return CachedMultipleNegativesRankingLoss(model, scale, compared, size, gather_across_devices=gathered)
     return MultipleNegativesRankingLoss(model, scale, compared, gather_across_devices=gathered)
