@@ -111,7 +111,7 @@ class Config(BaseModel):
     seed: int = 0
 
     train_epochs: float = Field(1.0, gt=0, le=1000, description="passes over the training rows")
-    train_batch_size: int = Field(32, ge=1, le=65_536, description="rows of one optimizer step on one device")
+    train_batch_size: int = Field(32, ge=1, le=65_536, description="rows of one optimizer step in each process")
     train_learning_rate: float = Field(3e-5, gt=0, lt=1, description="peak of AdamW's learning rate, falling to 0")
     train_warmup: float = Field(0.1, ge=0, lt=1, description="share of the steps in which the rate rises")
     train_max_tokens: int = Field(256, ge=8, le=8192, description="tokens kept of a passage")

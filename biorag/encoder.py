@@ -9,7 +9,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from biorag.batching import Features, Task, run, token_vectors
-from biorag.loading import load_model
+from biorag.errors import UsageError
+from biorag.loading import input_modules, load_model
 from biorag.models import ModelFiles
 from biorag.types import Encoded, EncoderIdentity, Vectors
 
@@ -19,7 +20,8 @@ class BiEncoder:
 
     `precision` "auto" computes in bfloat16 where the hardware does so natively (on CPUs: avx512_bf16 or
     amx_bf16), else in float32. Vectors come back as float32 either way. It is a token encoder too: its token
-    vectors, of unit length, are what the reranker "encoder" compares.
+    vectors, of unit length, are what the reranker "encoder" compares. An asymmetric model's queries and passages go
+    through towers of their own, their tokens too.
 
     Raises
     ------
@@ -29,6 +31,7 @@ class BiEncoder:
 
     def __init__(self, files: ModelFiles, similarity: str = "cosine", precision: str = "auto") -> None:
         self.model = load_model(SentenceTransformer, files, precision)
+        self._has_tokens = all(hasattr(module, "auto_model") for module in input_modules(self.model))
         self._normalize = similarity == "cosine"
         self.identity = EncoderIdentity(files.id, files.revision, files.sha256, self._dimension())
         self._last_queries: tuple[list[str], Encoded] = ([], Encoded(np.empty((0, 0), np.float32), []))
@@ -47,16 +50,24 @@ class BiEncoder:
 
     def query_tokens(self, texts: Sequence[str]) -> list[Vectors]:
         """Return the token vectors of questions; of those just encoded they are at hand."""
+        self._require_tokens()
         return self._queries(texts).tokens
 
     def snippet_tokens(self, texts: Sequence[str]) -> list[Vectors]:
         """Return the token vectors of passages."""
+        self._require_tokens()
         return self._encode(texts, "document", with_tokens=True).tokens
+
+    def _require_tokens(self) -> None:
+        if not self._has_tokens:
+            raise UsageError(
+                f"encoder {self.identity.id!r} has no token vectors to rerank by: give --no-rerank, or a --reranker"
+            )
 
     def _queries(self, texts: Sequence[str]) -> Encoded:
         held, encoded = self._last_queries
         if list(texts) != held:
-            encoded = self._encode(texts, "query", with_tokens=True)
+            encoded = self._encode(texts, "query", with_tokens=self._has_tokens)
             self._last_queries = list(texts), encoded
         return encoded
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from biorag import memory
@@ -29,7 +29,7 @@ def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> 
     Raises
     ------
     MissingError
-        If the files are no such model.
+        If the files are no such model, read no text, or have two towers that do not go together.
     ServiceError
         If it does not fit into memory.
     """
@@ -49,13 +49,48 @@ def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> 
         )
     except Exception as error:  # loaders raise many kinds; to a user they all say: this is no such model
         raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: {first_line(error)}") from error
-    tokenizer, backbone = model.tokenizer, getattr(model[0], "auto_model", None)
+    for module in input_modules(model):
+        _check_reads_text(module, files)
+    if has_towers(model):
+        _check_towers(model, files)
+    return model
+
+
+def has_towers(model: Any) -> bool:
+    """Return whether a model sends queries and passages through modules of their own (the library's Router)."""
+    return hasattr(model[0], "sub_modules")
+
+
+def input_modules(model: Any) -> list[Any]:
+    """Return the modules that read texts: the first one, or with two towers the first one of each."""
+    if not has_towers(model):
+        return [model[0]]
+    return list(dict.fromkeys(modules[0] for modules in model[0].sub_modules.values()))
+
+
+def _check_reads_text(module: Any, files: ModelFiles) -> None:
+    tokenizer, backbone = getattr(module, "tokenizer", None), getattr(module, "auto_model", None)
     if tokenizer is None or (backbone is not None and backbone.main_input_name != "input_ids"):
         raise MissingError(f"model {files.id!r} in {files.path} reads no text: name a text encoder")
     # transformers makes up an empty vocabulary where the tokenizer's files are missing.
-    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+    if isinstance(tokenizer, PreTrainedTokenizerBase) and len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: it has no tokenizer")
-    return model
+
+
+def _check_towers(model: Any, files: ModelFiles) -> None:
+    try:
+        sizes = [
+            encode("a", show_progress_bar=False).shape[-1] for encode in (model.encode_query, model.encode_document)
+        ]
+    except Exception as error:  # an unknown route, or modules that do not fit: the library raises many kinds
+        raise MissingError(
+            f"model {files.id!r} in {files.path} does not encode both queries and passages: {first_line(error)}"
+        ) from error
+    if len(set(sizes)) > 1:
+        raise MissingError(
+            f"model {files.id!r} in {files.path} encodes queries in {sizes[0]} dimensions and passages in {sizes[1]}: "
+            "they cannot be compared"
+        )
 
 
 def load_seq2seq(files: ModelFiles, precision: str) -> tuple[Any, Any]:

@@ -18,6 +18,7 @@ from biorag.files import sha256_of
 from biorag.network import is_server
 
 HUB_PREFIX = "hf:"
+ROUTER = "router_config.json"  # of an encoder with two towers
 ADAPTER = "adapter"  # LoRA's matrices, in a folder beside the weights that they were merged into; not loaded
 STARTER_LLM = "starter-llm"  # the starter generator as a base to train
 # Weights as safetensors only: a pickled checkpoint can run code when it is loaded.
@@ -88,6 +89,17 @@ class ModelFiles:
         """Return the similarity that a sentence-transformers model says it was trained for, cosine or dot."""
         said = self.settings("config_sentence_transformers.json").get("similarity_fn_name")
         return said if said in ("cosine", "dot") else None
+
+    @property
+    def has_towers(self) -> bool:
+        """Whether queries and passages are read by modules of their own."""
+        return (self.path / ROUTER).is_file()
+
+    def reads_passages(self) -> Path:
+        """Return the folder of the module that reads passages: where there are two towers, a folder in the model's."""
+        routes = self.settings(ROUTER).get("structure") if self.has_towers else None
+        tower = routes.get("document") if isinstance(routes, dict) else None
+        return self.path / str(tower[0]) if isinstance(tower, list) and tower else self.path
 
     def settings(self, file: str) -> dict[str, Any]:
         """Return what a JSON file of the model's folder sets; nothing where it is not there or no object."""
@@ -175,7 +187,7 @@ def weights_hash(folder: Path) -> str:
     MissingError
         If the directory has no safetensors file.
     """
-    files = sorted(path for path in folder.rglob("*.safetensors") if path.parent != folder / ADAPTER)
+    files = sorted(path for path in folder.rglob("*.safetensors") if folder / ADAPTER not in path.parents)
     if not files:
         raise MissingError(f"model {folder} has no .safetensors weights; pickled checkpoints are not loaded")
     if len(files) == 1:

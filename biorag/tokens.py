@@ -13,14 +13,14 @@ FILE = "tokenizer.json"
 
 
 def token_starts(files: ModelFiles) -> Callable[[str], list[int]]:
-    """Return a function from a text to the places where its tokens begin, ascending; special tokens are left out.
+    """Return a function from a passage to the places where its tokens begin, ascending; special tokens are left out.
 
     Raises
     ------
     MissingError
         If the model has no tokenizer.json, or none that can be read.
     """
-    path = files.path / FILE
+    path = files.reads_passages() / FILE
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the binding raises bare exceptions

@@ -39,6 +39,8 @@ REPORTED = {
     "command",
     "rows",
     "without_negatives",
+    "processes",
+    "batch_size",
     "steps",
     "resumed_from_step",
     "final_loss",

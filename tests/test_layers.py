@@ -58,7 +58,7 @@ MAY |= {("biorag.generators", "biorag.loading")}
 TRAINERS = {"biorag.train.loop", "biorag.train.losses", "biorag.train.evaluators", "biorag.train.colbert"}
 STAGES = {
     *("biorag.train.retriever", "biorag.train.reranker", "biorag.train.cross_encoder", "biorag.train.parity"),
-    *("biorag.train.decoder", "biorag.train.lora", "biorag.train.sampling"),
+    *("biorag.train.decoder", "biorag.train.lora", "biorag.train.sampling", "biorag.train.towers"),
 }
 LATENCY = "biorag.benchmarks.latency"
 MTEB = "biorag.benchmarks.mteb"

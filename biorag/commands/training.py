@@ -14,11 +14,13 @@ import typer
 from biorag.commands import options, show
 from biorag.config import Config
 from biorag.errors import UsageError, unknown_name
-from biorag.models import find_base, find_encoder
+from biorag.models import ModelFiles, find_base, find_encoder
+from biorag.types import OnProgress
 
 if TYPE_CHECKING:
     from biorag.train.data import Split
     from biorag.train.instructions import Instructions
+    from biorag.train.memory import Work
     from biorag.train.rows import Fetch
     from biorag.types import TrainingRow
 
@@ -147,6 +149,9 @@ def retriever(
         ),
     ] = None,
     lora: Annotated[bool, typer.Option("--lora", help="Train LoRA matrices on all linear layers alone.")] = False,
+    asymmetric: Annotated[
+        bool, typer.Option("--asymmetric", help="Train two copies of the base: one for queries, one for passages.")
+    ] = False,
     similarity: Annotated[
         str | None, typer.Option(help="cosine (scaled by 20) or dot (as it is), in loss and index.")
     ] = None,
@@ -205,6 +210,7 @@ def retriever(
       biorag train retriever pairs.jsonl --base starter-llm --lora --out models/decoder
 
       biorag train retriever mix.toml --base starter-llm --lora --instruct bmretriever --out models/mixed
+      biorag train retriever pairs.jsonl --asymmetric --out models/towers
     """
     config = options.configured(ctx)
     from biorag.train.data import sampled_split
@@ -227,14 +233,15 @@ def retriever(
     if sample_negatives:
         split = sampled_split(split, config.train_hard_negatives, config.seed)
     from biorag.train.loop import steps_of
-    from biorag.train.memory import columns_of, estimate
+    from biorag.train.memory import columns_of
+    from biorag.train.processes import share
     from biorag.train.retriever import Form, train_retriever
 
     passes = split.passes(config.seed)
-    rows = [row for part in passes for row in part]
-    show.err.print(estimate(files, columns_of(rows, config), config, lora).sentence())
-    form = Form(attention, instructions, lora)
-    with show.progress("Steps", steps_of([len(rows) for rows in passes], config)) as advance:
+    rows = share([row for part in passes for row in part])
+    _tell(files, columns_of(rows, config), config, lora, asymmetric)
+    form = Form(attention, instructions, lora, asymmetric)
+    with _steps(steps_of([len(rows) for rows in passes], config)) as advance:
         manifest = train_retriever(files, split, config, out, facts, advance, negatives, form)
     _print(out, manifest, as_json)
 
@@ -285,12 +292,12 @@ def reranker(
     files = find_encoder(base)
     split, facts = _data(config, train, PAIRS[0], name, guard, drop_contaminated, max_positives)
     from biorag.train.loop import steps_of
-    from biorag.train.memory import columns_of, estimate
+    from biorag.train.memory import columns_of
+    from biorag.train.processes import share
     from biorag.train.reranker import train_reranker
 
-    work = columns_of(split.training, config, config.train_query_tokens)
-    show.err.print(estimate(files, work, config).sentence())
-    with show.progress("Steps", steps_of(len(split.training), config)) as advance:
+    _tell(files, columns_of(share(split.training), config, config.train_query_tokens), config)
+    with _steps(steps_of(len(split.training), config)) as advance:
         manifest = train_reranker(files, split, config, out, facts, advance, negatives, distill)
     _print(out, manifest, as_json)
 
@@ -344,11 +351,11 @@ def cross_encoder(
     from biorag.train.cross_encoder import train_cross_encoder
     from biorag.train.data import pairs_in
     from biorag.train.loop import steps_of
-    from biorag.train.memory import estimate, pairs_of
+    from biorag.train.memory import pairs_of
 
-    show.err.print(estimate(files, pairs_of(split.training, config), config).sentence())
+    _tell(files, pairs_of(split.training, config), config)
     steps = steps_of(pairs_in(split.training, config.train_hard_negatives), config)
-    with show.progress("Steps", steps) as advance:
+    with _steps(steps) as advance:
         manifest = train_cross_encoder(files, split, config, out, facts, advance, negatives)
     _print(out, manifest, as_json)
 
@@ -466,7 +473,32 @@ def _passages(config: Config, name: str | None) -> Iterator[Fetch | None]:
         yield index.fetch
 
 
+def _tell(files: ModelFiles, work: Work, config: Config, lora: bool = False, asymmetric: bool = False) -> None:
+    """Tell what training takes, and refuse it where memory does not do; of several processes the first one does."""
+    from biorag.train.memory import estimate
+    from biorag.train.processes import is_first
+
+    if is_first():
+        show.err.print(estimate(files, work, config, lora, asymmetric).sentence())
+
+
+@contextmanager
+def _steps(total: int) -> Iterator[OnProgress]:
+    """Show the progress of training; of several processes the first one's."""
+    from biorag.train.processes import is_first
+
+    if not is_first():
+        yield lambda _: None
+        return
+    with show.progress("Steps", total) as advance:
+        yield advance
+
+
 def _print(out: Path, manifest: Mapping[str, Any], as_json: bool) -> None:
+    from biorag.train.processes import is_first
+
+    if not is_first():
+        return
     if as_json:
         show.print_json({"out": str(out), **manifest})
         return

@@ -10,6 +10,7 @@ from typing import Any
 
 from biorag.checkpoints.folder import VOCABULARIES
 from biorag.errors import BadInputError
+from biorag.models import ROUTER
 
 CONFIG, MODULES, TOKENIZER = "config.json", "modules.json", "tokenizer.json"
 ENCODER = "config_sentence_transformers.json"
@@ -59,9 +60,11 @@ def _differences(first: Folders, other: Folders) -> Iterator[str]:
     yield from _unlike("architecture", ours, theirs, common=ours.get(VERSION) != theirs.get(VERSION))
     yield from _named("modules", _modules(first) == _modules(other))
     for place in sorted(_places(first) | _places(other)):
-        name = place.partition("_")[2].lower() or place
-        yield from _unlike(name, _module(first, place), _module(other, place), common=False)
+        name = place.partition("_")[2].lower() if place[0].isdigit() else place
+        yield from _unlike(name or place, _module(first, place), _module(other, place), common=False)
+        yield from _named(f"tokenizer of {place}", _tokenizer(first, place) == _tokenizer(other, place))
     yield from _named("tokenizer", _tokenizer(first) == _tokenizer(other))
+    yield from _unlike("towers", _towers(first), _towers(other), common=False)
     yield from _unlike("encoder settings", _settings(first), _settings(other), common=False)
 
 
@@ -94,6 +97,12 @@ def _places(folders: Folders) -> set[str]:
     return {path.parent.name for folder in folders for path in folder.glob(f"*/{CONFIG}")}
 
 
+def _towers(folders: Folders) -> dict[str, Any]:
+    """Return which modules an asymmetric encoder's towers are made of."""
+    found = _json(folders, ROUTER)
+    return {key: found.get(key) for key in ("structure", "parameters")}
+
+
 def _module(folders: Folders, place: str) -> dict[str, Any]:
     """Return a module's settings; pooling as the library writes it since version 6."""
     found = _architecture(folders, f"{place}/{CONFIG}")
@@ -104,10 +113,10 @@ def _module(folders: Folders, place: str) -> dict[str, Any]:
     return {**POOLING_DEFAULTS, **found} if "pooling_mode" in found else found
 
 
-def _tokenizer(folders: Folders) -> Any:
+def _tokenizer(folders: Folders, place: str = ".") -> Any:
     """Return what makes tokens of a text; how long texts are cut and padded is left to each run."""
-    found = _json(folders, TOKENIZER)
-    return {key: found.get(key) for key in TOKENIZING} if found else _hashes(folders)
+    found = _json(folders, f"{place}/{TOKENIZER}")
+    return {key: found.get(key) for key in TOKENIZING} if found else _hashes(folders, place)
 
 
 def _vocabulary(folders: Folders) -> Any:
@@ -115,8 +124,8 @@ def _vocabulary(folders: Folders) -> Any:
     return found["model"].get("vocab") if isinstance(found.get("model"), dict) else _hashes(folders)
 
 
-def _hashes(folders: Folders) -> dict[str, str]:
-    found = {name: _file(folders, name) for name in VOCABULARIES}
+def _hashes(folders: Folders, place: str = ".") -> dict[str, str]:
+    found = {name: _file(folders, f"{place}/{name}") for name in VOCABULARIES}
     return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items() if path}
 
 

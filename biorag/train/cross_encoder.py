@@ -14,11 +14,14 @@ from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 
 from biorag.batching import prompt_of
 from biorag.config import Config
+from biorag.errors import UsageError
 from biorag.loading import load_model
 from biorag.models import ModelFiles
+from biorag.train import processes
 from biorag.train.data import Split, check_mined, described, labelled_pairs, usable
 from biorag.train.evaluators import METRIC, reranking_validation
 from biorag.train.loop import Job, NoModelCard, folder_of, run
+from biorag.train.towers import require_one
 from biorag.types import OnProgress
 
 
@@ -49,9 +52,12 @@ def train_cross_encoder(
 
     Raises
     ------
-    As `train_retriever` does.
+    As `train_retriever` does; UsageError too in one of several processes.
     """
+    if processes.count() > 1:  # the library's gradients of several are not those of one: they were compared
+        raise UsageError("train cross-encoder trains in one process: start it without torchrun or accelerate launch")
     check_mined(negatives, config)
+    require_one(files)
     rows = usable(split.training, negatives, config.train_hard_negatives)
     pairs = labelled_pairs(rows, config.train_hard_negatives)
     facts = {**facts, "base": files.id, **described(split.training, rows), "pairs": len(pairs["label"])}

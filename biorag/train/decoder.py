@@ -19,6 +19,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from transformers.utils import logging as transformers_logging
 
 from biorag.errors import MissingError, UsageError, unknown_name
+from biorag.loading import input_modules
 from biorag.models import ModelFiles, first_line
 
 CAUSAL, BIDIRECTIONAL = "causal", "bidirectional"
@@ -61,8 +62,12 @@ def write_base(files: ModelFiles, bases: Path) -> ModelFiles:
 
 
 def is_decoder(model: SentenceTransformer) -> bool:
-    """Return whether a model's backbone is of a kind that predicts the next token and no masked ones."""
-    config = getattr(getattr(model[0], "auto_model", None), "config", None)
+    """Return whether a model's backbone, or a tower's, is of a kind that predicts the next token and no masked ones."""
+    return any(map(_predicts_next, input_modules(model)))
+
+
+def _predicts_next(module: Any) -> bool:
+    config = getattr(getattr(module, "auto_model", None), "config", None)
     name = getattr(config, "model_type", None)
     return name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and name not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
@@ -79,10 +84,11 @@ def as_bi_encoder(model: SentenceTransformer, bare: bool, attention: str | None)
     MissingError
         If the tokenizer cannot append EOS.
     """
-    if attention is not None:
-        _set_attention(model, attention)
-    # Else EOS learns nothing where it is the padding token too.
-    model[0].auto_model.get_input_embeddings().padding_idx = None
+    for module in filter(_predicts_next, input_modules(model)):
+        if attention is not None:
+            _set_attention(module.auto_model, attention)
+        # Else EOS learns nothing where it is the padding token too.
+        module.auto_model.get_input_embeddings().padding_idx = None
     if not bare:
         return model
     _append_eos(model)
@@ -117,19 +123,18 @@ def _place(part: list[int], whole: list[int]) -> int:
     return next(place for place in range(len(whole)) if whole[place : place + len(part)] == part)
 
 
-def _set_attention(model: SentenceTransformer, attention: str) -> None:
+def _set_attention(backbone: Any, attention: str) -> None:
     if attention not in ATTENTIONS:
         raise unknown_name("--attention", attention, ATTENTIONS)
-    config = model[0].auto_model.config
+    config = backbone.config
     config.is_causal = attention == CAUSAL
-    if _sees_ahead(model) == config.is_causal:
+    if _sees_ahead(backbone) == config.is_causal:
         raise UsageError(f"--attention {attention} has no effect on a {config.model_type} model: leave it out")
 
 
-def _sees_ahead(model: SentenceTransformer) -> bool:
+def _sees_ahead(backbone: Any) -> bool:
     """Return whether a text's first token knows of its last one."""
-    backbone: Any = model[0].auto_model
-    tokens = torch.tensor([[1, 2, 3], [1, 2, 4]], device=model.device)
+    tokens = torch.tensor([[1, 2, 3], [1, 2, 4]], device=backbone.device)
     with torch.inference_mode():
         found = backbone.eval()(input_ids=tokens, attention_mask=torch.ones_like(tokens)).last_hidden_state[:, 0]
     return not torch.allclose(found[0], found[1], atol=1e-6)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from biorag.errors import MismatchError
 from biorag.files import write_json
 from biorag.indexes.lock import LOCK, IndexLock
+from biorag.train import processes
 
 MANIFEST = "training.json"
 CHECKPOINTS = "checkpoints"
@@ -21,7 +23,10 @@ BASE = "base"  # what a reranker starts from, in ColBERT's layout; a retriever f
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """A folder that holds one run; `identity` is everything that determines its result."""
+    """A folder that holds one run; `identity` is everything that determines its result.
+
+    Of several processes of the run the first alone locks and writes it.
+    """
 
     path: Path
     identity: Mapping[str, Any]
@@ -60,15 +65,19 @@ class RunFolder:
         self._drop_leftovers()  # of a run that was killed while it cleaned up
         return dict(held)
 
-    def locked(self) -> IndexLock:
-        """Keep other processes out.
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other runs out; no process of this one goes on before they are.
 
         Raises
         ------
         ServiceError
-            If another process trains into the folder.
+            If another run trains into the folder.
         """
-        return IndexLock(self.path, exclusive=True, what="training run")
+        lock = IndexLock(self.path, exclusive=True, what="training run") if processes.is_first() else nullcontext()
+        with lock:
+            processes.wait()
+            yield
 
     def begin(self, facts: Mapping[str, Any]) -> None:
         """Write the manifest of a run under way."""
@@ -76,18 +85,22 @@ class RunFolder:
 
     def finish(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Write and return the manifest of a run whose model lies in the folder; drop what only resuming needs."""
+        processes.wait()  # the others may still read the best checkpoint
         manifest = self._write(True, facts)
         self._drop_leftovers()
         return manifest
 
     def _drop_leftovers(self) -> None:
+        if not processes.is_first():
+            return
         (self.path / LOCK).unlink(missing_ok=True)
         for name in (CHECKPOINTS, BASE):
             shutil.rmtree(self.path / name, ignore_errors=True)
 
     def _write(self, complete: bool, facts: Mapping[str, Any]) -> dict[str, Any]:
         manifest = {"complete": complete, "identity": dict(self.identity), **facts}
-        write_json(self.path / MANIFEST, manifest)
+        if processes.is_first():
+            write_json(self.path / MANIFEST, manifest)
         return manifest
 
     @property
@@ -102,7 +115,7 @@ class RunFolder:
         """
         found = [path for path in self.checkpoints.glob("checkpoint-*") if _state(path)]
         last = max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
-        if last and (best := _state(last).get("best_model_checkpoint")):
+        if last and processes.is_first() and (best := _state(last).get("best_model_checkpoint")):
             here = str(self.checkpoints / Path(best).name)
             write_json(last / STATE, {**_state(last), "best_model_checkpoint": here})
         return last

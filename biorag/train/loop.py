@@ -19,13 +19,14 @@ from transformers.trainer_callback import PrinterCallback
 
 from biorag.batching import prompt_of
 from biorag.config import Config
-from biorag.errors import MissingError, ServiceError
+from biorag.errors import BadInputError, MissingError, ServiceError
 from biorag.files import write_text
 from biorag.indexes.manifest import installed_versions
 from biorag.loading import best_device, uses_bf16
 from biorag.models import ModelFiles
 from biorag.network import command_line
 from biorag.plots import require_matplotlib
+from biorag.train import processes
 from biorag.train.curves import curve, points, write_curves
 from biorag.train.data import Split
 from biorag.train.folder import CHECKPOINTS, RunFolder
@@ -61,6 +62,11 @@ class Job:
     passes: Sequence[int] = ()
     collator: Callable[[Any], Any] | None = None
 
+    @property
+    def rows(self) -> int | Sequence[int]:
+        """The rows of an epoch, or of each of its passes."""
+        return self.passes or len(next(iter(self.columns.values())))
+
 
 class NoModelCard:
     """Keeps a trainer from writing a model card, which would quote training questions that may be private."""
@@ -70,9 +76,18 @@ class NoModelCard:
 
 
 def steps_of(rows: int | Sequence[int], config: Config) -> int:
-    """Return the number of optimizer steps of a run on one device; of the rows of each pass, where there are some."""
+    """Return the number of optimizer steps of a run, of the rows of each pass where there are some.
+
+    Several processes leave out what does not fill a last batch.
+    """
     passes = [rows] if isinstance(rows, int) else rows
-    return math.ceil(config.train_epochs * sum(math.ceil(each / config.train_batch_size) for each in passes))
+    rounded = math.ceil if processes.count() == 1 else math.floor
+    return math.ceil(config.train_epochs * sum(rounded(each / batch_size(config)) for each in passes))
+
+
+def batch_size(config: Config) -> int:
+    """Return the rows of one optimizer step, those of all processes."""
+    return config.train_batch_size * processes.count()
 
 
 def run(job: Job, folder: RunFolder, config: Config, facts: Mapping[str, Any], on_progress: OnProgress) -> Any:
@@ -82,9 +97,16 @@ def run(job: Job, folder: RunFolder, config: Config, facts: Mapping[str, Any], o
 
     Raises
     ------
+    BadInputError
+        If there are fewer rows than several processes take at a step.
     ServiceError
         If memory runs out, or the loss is no number any more.
     """
+    if not steps_of(job.rows, config):
+        raise BadInputError(
+            f"{processes.count()} processes take {batch_size(config)} rows at a step, and there are fewer: lower "
+            "--batch-size, or start fewer processes"
+        )
     folder.begin({**facts, "command": command_line()})
     resume = folder.last_checkpoint()
     trainer = _trainer(job, folder.path, config, resumes=resume is not None)
@@ -98,6 +120,8 @@ def run(job: Job, folder: RunFolder, config: Config, facts: Mapping[str, Any], o
     return {
         **facts,
         "command": command_line(),
+        "processes": processes.count(),
+        "batch_size": batch_size(config),
         "steps": state.global_step,
         "resumed_from_step": watcher.first_step,
         "final_loss": losses[-1][1] if losses else None,
@@ -110,13 +134,14 @@ def run(job: Job, folder: RunFolder, config: Config, facts: Mapping[str, Any], o
 
 def _trainer(job: Job, out: Path, config: Config, resumes: bool) -> Any:
     dataset_class = _datasets()
-    logged, saved = _intervals(job.passes or len(next(iter(job.columns.values()))), config)
+    logged, saved = _intervals(job.rows, config)
     evaluated = job.evaluator is not None
     args = job.arguments(
         output_dir=str(out / CHECKPOINTS),
         num_train_epochs=config.train_epochs,
-        per_device_train_batch_size=config.train_batch_size,
+        per_device_train_batch_size=batch_size(config),  # of the loader, whose batches the processes share
         learning_rate=config.train_learning_rate,
+        **_sharing(config),
         warmup_steps=config.train_warmup,  # below 1: a share of all steps
         weight_decay=WEIGHT_DECAY,
         max_grad_norm=MAX_GRAD_NORM,
@@ -152,6 +177,23 @@ def _trainer(job: Job, out: Path, config: Config, resumes: bool) -> Any:
     if job.collator:
         trainer.data_collator = job.collator(trainer)
     return trainer
+
+
+def _sharing(config: Config) -> dict[str, Any]:
+    """Return what several processes need to take equal shares of each batch, without a text twice among them.
+
+    A weight's gradient is averaged when it is ready, and the first step says which weights get one, by how many passes.
+    With cached gradients the passes differ, and the weights that one does not use count as ready.
+    """
+    if processes.count() == 1:
+        return {}
+    static = not config.train_mini_batch_size
+    return {
+        "accelerator_config": {"split_batches": True},
+        "dataloader_drop_last": True,
+        "ddp_static_graph": static,
+        "ddp_find_unused_parameters": not static,
+    }
 
 
 def prompts_of(model: Any, columns: Iterable[str], instructions: Instructions | None = None) -> dict[str, str]:
@@ -217,6 +259,8 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
             raise ServiceError(f"the loss is {loss} at step {state.global_step}: lower --learning-rate")
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not processes.is_first():
+            return
         write_curves(self._out, state.log_history, self._metric)
         write_text(self._out / CHECKPOINTS / f"checkpoint-{state.global_step}" / SECONDS, str(self.seconds()))
 
@@ -256,6 +300,7 @@ def folder_of(out: Path, kind: str, files: ModelFiles, split: Split, config: Con
         "kind": kind,
         "base_sha256": files.sha256,
         **how,
+        **({"processes": processes.count()} if processes.count() > 1 else {}),
         "settings": config.training(),
         "data": split.fingerprint(),
     }

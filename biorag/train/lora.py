@@ -11,10 +11,13 @@ from sentence_transformers import SentenceTransformer
 
 from biorag.config import Config
 from biorag.errors import MissingError
+from biorag.loading import has_towers
 
 
 class Adapter:
     """LoRA matrices on all linear layers of a model's backbone, which is frozen; rank and α as configured.
+
+    An asymmetric model's towers have each their own, saved in a folder of the tower's name.
 
     Raises
     ------
@@ -33,27 +36,38 @@ class Adapter:
             target_modules="all-linear",
             task_type="FEATURE_EXTRACTION",
         )
-        backbone = model[0].auto_model
-        torch.manual_seed(config.seed)  # of the matrices drawn at random
-        if config.train_gradient_checkpointing:
-            backbone.enable_input_require_grads()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by a name that goes out of use
-            self._peft: Any = get_peft_model(backbone, settings)  # its layers take their places in the backbone
+        self._adapted: dict[str, Any] = {}  # by the place of their folder
+        for place, backbone in _backbones(model).items():
+            torch.manual_seed(config.seed)  # of the matrices drawn at random
+            if config.train_gradient_checkpointing:
+                backbone.enable_input_require_grads()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by a name that goes out of use
+                self._adapted[place] = get_peft_model(backbone, settings)  # its layers take their places
 
     def save(self, folder: Path, base: str) -> None:
         """Write the adapter, as peft loads it onto the base of that name."""
-        self._peft.peft_config["default"].base_model_name_or_path = base
-        self._peft.save_pretrained(str(folder), save_embedding_layers=False)
-        (folder / "README.md").unlink(missing_ok=True)
+        for place, adapted in self._adapted.items():
+            adapted.peft_config["default"].base_model_name_or_path = base
+            adapted.save_pretrained(str(folder / place), save_embedding_layers=False)
+            (folder / place / "README.md").unlink(missing_ok=True)
 
     def load(self, folder: Path) -> None:
         """Take over the weights of a saved adapter."""
         from peft import set_peft_model_state_dict
         from peft.utils import load_peft_weights
 
-        set_peft_model_state_dict(self._peft, load_peft_weights(str(folder), device="cpu"))
+        for place, adapted in self._adapted.items():
+            set_peft_model_state_dict(adapted, load_peft_weights(str(folder / place), device="cpu"))
 
     def merge(self) -> None:
         """Add the product of the matrices to the backbone's weights: plain layers again."""
-        self._peft.merge_and_unload()
+        for adapted in self._adapted.values():
+            adapted.merge_and_unload()
+
+
+def _backbones(model: SentenceTransformer) -> dict[str, Any]:
+    """Return the transformers by the names of their towers; "" for the only one."""
+    if not has_towers(model):
+        return {"": model[0].auto_model}
+    return {name: modules[0].auto_model for name, modules in model[0].sub_modules.items()}

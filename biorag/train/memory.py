@@ -94,23 +94,27 @@ def pairs_of(rows: Sequence[TrainingRow], config: Config) -> Work:
     return Work(sum(pairs), (Texts(config.train_batch_size, max(pairs, default=0)),))
 
 
-def estimate(files: ModelFiles, work: Work, config: Config, lora: bool = False) -> Estimate:
+def estimate(files: ModelFiles, work: Work, config: Config, lora: bool = False, asymmetric: bool = False) -> Estimate:
     """Return what training takes: the memory of its batches about, the time at least; evaluations and saving apart.
+
+    An `asymmetric` encoder is two of the base, unless the base has two towers; a text goes through one.
 
     Raises
     ------
     ServiceError
         If the device has not as much memory.
     """
+    towers = 2 if files.has_towers else 1
+    copies = 2 if asymmetric and towers == 1 else 1
     every = parameters_of(files)
     layers = matrices(every)
-    parameters = sum(math.prod(found.shape) for found in every)
-    trained = sum(config.train_lora_rank * sum(found.shape) for found in layers) if lora else parameters
-    multiplied = sum(math.prod(found.shape) for found in layers)
+    parameters = copies * sum(math.prod(found.shape) for found in every)
+    trained = copies * sum(config.train_lora_rank * sum(found.shape) for found in layers) if lora else parameters
+    multiplied = sum(math.prod(found.shape) for found in layers) // towers
     passes = sum(PASSES.values()) - (PASSES["gradients"] if lora else 0)
     passes += PASSES["forward"] if config.train_gradient_checkpointing or config.train_mini_batch_size else 0
     needed = WEIGHT_BYTES * (parameters + (trained if lora else 0)) + TRAINED_BYTES * trained
-    batch = batch_bytes(files, every, work.batch, config)
+    batch = batch_bytes(files, every, work.batch, config) // towers
     if needed + batch > (free := memory.free_bytes(best_device())):
         base = "a smaller base" if lora else "--lora, or a smaller base"
         lighter = base if needed > free else f"a smaller --batch-size or --max-tokens, --gradient-checkpointing, {base}"

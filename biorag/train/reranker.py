@@ -21,12 +21,14 @@ from biorag.config import Config
 from biorag.loading import load_model
 from biorag.models import ModelFiles
 from biorag.reranker import read_long_queries
+from biorag.train import processes
 from biorag.train.colbert import Lengths, save_model, write_base
 from biorag.train.data import IN_BATCH, Split, check_negatives, columns, described, usable
 from biorag.train.evaluators import METRIC, reranking_validation
 from biorag.train.loop import Job, NoModelCard, folder_of, run
 from biorag.train.losses import OwnNegativesLoss, maxsim_scores
 from biorag.train.parity import largest_difference
+from biorag.train.towers import require_one
 from biorag.types import OnProgress
 
 PASSAGE_TOKENS = 256  # that a trained reranker reads at least; training may cut passages shorter for speed
@@ -65,6 +67,7 @@ def train_reranker(
     As `train_retriever` does; BadInputError too if rows lack the scores to distill from.
     """
     check_negatives(negatives, config, distill)
+    require_one(files)
     rows = usable(split.training, negatives, config.train_hard_negatives)
     facts = {**facts, "base": files.id, **described(split.training, rows)}
     folder = folder_of(out, "reranker", files, split, config, negatives=negatives, distill=distill)
@@ -74,7 +77,9 @@ def train_reranker(
         texts = columns(rows, config.train_hard_negatives, distill)
         lengths = Lengths(config.train_query_tokens, max(config.train_max_tokens, PASSAGE_TOKENS))
         folder.begin(facts)
-        write_base(files, folder.base, lengths, texts["positive"], config.seed)
+        if processes.is_first():
+            write_base(files, folder.base, lengths, texts["positive"], config.seed)
+        processes.wait()
         model = load_model(MultiVectorEncoder, ModelFiles(files.id, "", folder.base, files.sha256), "fp32")
         read_long_queries(model)
         job = Job(
@@ -88,18 +93,23 @@ def train_reranker(
             arguments_of_stage={"max_length": {"document": config.train_max_tokens}},
         )
         figures = run(job, folder, config, facts, on_progress)
-        save_model(out, model, lengths)
-        figures["difference_from_colbert_ai"] = largest_difference(out, rows[0].query, texts["positive"][:SAMPLE])
+        if processes.is_first():
+            save_model(out, model, lengths)
+            figures["difference_from_colbert_ai"] = largest_difference(out, rows[0].query, texts["positive"][:SAMPLE])
         return folder.finish(figures)
 
 
 def _loss(model: MultiVectorEncoder, negatives: str, distill: bool, config: Config) -> Any:
-    mini = config.train_mini_batch_size
+    mini, gathered = config.train_mini_batch_size, processes.count() > 1
     if distill:
         return MultiVectorDistillKLDivLoss(model, mini_batch_size=mini)
     if negatives != IN_BATCH:
         return OwnNegativesLoss(model, maxsim_scores, SCALE)
     if mini:
-        return CachedMultiVectorMultipleNegativesRankingLoss(model, scale=SCALE, mini_batch_size=mini)
+        return CachedMultiVectorMultipleNegativesRankingLoss(
+            model, scale=SCALE, mini_batch_size=mini, gather_across_devices=gathered
+        )
     # Passages are encoded as many at a time as queries, the long ones by themselves: less padding.
-    return MultiVectorMultipleNegativesRankingLoss(model, scale=SCALE, mini_batch_size=config.train_batch_size)
+    return MultiVectorMultipleNegativesRankingLoss(
+        model, scale=SCALE, mini_batch_size=config.train_batch_size, gather_across_devices=gathered
+    )

@@ -1,4 +1,4 @@
-"""Training the first stage: a siamese bi-encoder, one encoder for queries and passages; encoder or decoder."""
+"""Training the first stage: a bi-encoder, siamese or of two towers; encoder or decoder."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
     MultipleNegativesRankingLoss,
 )
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 from biorag.config import Config
 from biorag.errors import BadInputError, MissingError, UsageError
-from biorag.loading import load_model
+from biorag.loading import has_towers, input_modules, load_model
 from biorag.models import ADAPTER, ModelFiles
 from biorag.reranker import is_late_interaction
+from biorag.train import processes
 from biorag.train.data import IN_BATCH, Split, check_negatives, columns, described, mixed, usable
 from biorag.train.decoder import as_bi_encoder, is_decoder, write_base
 from biorag.train.evaluators import METRIC, SetsValidation, retrieval_validation
@@ -29,6 +30,7 @@ from biorag.train.loop import Job, NoModelCard, folder_of, prompts_of, run
 from biorag.train.lora import Adapter
 from biorag.train.losses import OWN_SCORES, SIMILARITIES, OwnNegativesLoss
 from biorag.train.sampling import RandomPrompts, WeightedBatchSampler
+from biorag.train.towers import tower_of, with_towers, without_unit_length
 from biorag.types import OnProgress
 
 # The paper's: a cosine lies between −1 and 1 and is sharpened, a dot product is taken as it is.
@@ -40,17 +42,25 @@ class Form:
     """How a base becomes the bi-encoder that is trained; what is None stays as the base has it.
 
     A decoder that is none yet gets BMRetriever's instructions. With `lora` its linear layers learn through LoRA.
+    `asymmetric` trains two copies of it, one for queries and one for passages.
     """
 
     attention: str | None = None
     instructions: Instructions | None = None
     lora: bool = False
+    asymmetric: bool = False
 
     def identity(self) -> dict[str, Any]:
         """Return what was chosen, for the run's identity."""
         said = self.instructions.prompts() if self.instructions else None
         drawn = self.instructions.drawn if self.instructions else ()
-        chosen = {"attention": self.attention, "instructions": said, "random_prompts": drawn, "lora": self.lora}
+        chosen = {
+            "attention": self.attention,
+            "instructions": said,
+            "random_prompts": drawn,
+            "lora": self.lora,
+            "asymmetric": self.asymmetric,
+        }
         return {name: value for name, value in chosen.items() if value}
 
 
@@ -92,7 +102,7 @@ def train_retriever(
     facts : kept in the manifest
     negatives : "in-batch" (the other rows' passages and a row's own mined negatives), or the kind of the mined
         negatives, which are then the only ones
-    form : attention, instructions and LoRA
+    form : attention, instructions, LoRA and towers
 
     Raises
     ------
@@ -119,8 +129,9 @@ def train_retriever(
     with folder.locked():
         model = _model(_base(files, folder, facts), similarity, form)
         adapter = Adapter(model, config) if form.lora else None
-        longest = model.max_seq_length
-        model.max_seq_length = min(config.train_max_tokens, longest or config.train_max_tokens)
+        longest = {module: module.max_seq_length for module in input_modules(model)}
+        for module, length in longest.items():
+            module.max_seq_length = min(config.train_max_tokens, length or config.train_max_tokens)
         job = Job(
             trainer=_lora_trainer(adapter, files.id) if adapter else _Trainer,
             arguments=SentenceTransformerTrainingArguments,
@@ -129,11 +140,13 @@ def train_retriever(
             **(_of_sets if split.sets else _of_rows)(model, used, similarity, negatives, config, form.instructions),
         )
         figures = run(job, folder, config, facts, on_progress)
-        model.max_seq_length = longest  # training cuts passages for speed; searching need not
-        if adapter:
-            adapter.save(out / ADAPTER, files.id)
-            adapter.merge()
-        model.save(str(out), create_model_card=False)
+        for module, length in longest.items():
+            module.max_seq_length = length  # training cuts passages for speed; searching need not
+        if processes.is_first():
+            if adapter:
+                adapter.save(out / ADAPTER, files.id)
+                adapter.merge()
+            model.save(str(out), create_model_card=False)
         return folder.finish(figures)
 
 
@@ -165,7 +178,10 @@ def _of_rows(
         "loss": _loss(model, similarity, negatives, config, SCALES[similarity]),
         "columns": texts,
         "evaluator": retrieval_validation(split.validation, split.training, similarity, config.precision, config.seed),
-        "arguments_of_stage": {"prompts": prompts_of(model, texts, instructions)},
+        "arguments_of_stage": {
+            "prompts": prompts_of(model, texts, instructions),
+            "router_mapping": tower_of(model, texts),
+        },
         "collator": _random_prompts(model, {"": instructions}, config),
     }
 
@@ -201,6 +217,7 @@ def _of_sets(
         "evaluator": SetsValidation(held_out) if held_out else None,
         "arguments_of_stage": {
             "prompts": {place: prompts_of(model, texts[place], told[place]) for place in sets},
+            "router_mapping": {place: tower_of(model, texts[place]) for place in sets},
             "batch_sampler": partial(WeightedBatchSampler, weights={place: sets[place].weight for place in sets}),
         },
         "passes": [len(rows) for rows in split.passes(config.seed)],
@@ -218,7 +235,7 @@ def _random_prompts(
     drawn = {name: each.drawn if each else () for name, each in instructions.items()}
     if not any(drawn.values()):
         return None
-    if any(isinstance(module, Pooling) and not module.include_prompt for module in model):
+    if any(isinstance(module, Pooling) and not module.include_prompt for module in model.modules()):
         raise UsageError("--random-prompts: the base's pooling leaves prompts out: take another base, or none of them")
     return partial(RandomPrompts, prompts=drawn, seed=config.seed)
 
@@ -228,14 +245,19 @@ def _base(files: ModelFiles, folder: RunFolder, facts: Mapping[str, Any]) -> Mod
     if files.path.is_dir():
         return files
     folder.begin(facts)
+    if processes.is_first():
+        write_base(files, folder.base)
+    processes.wait()
     return write_base(files, folder.base)
 
 
 def _model(files: ModelFiles, similarity: str, form: Form) -> SentenceTransformer:
-    """Load the base in float32; for dot products without the layer that makes all vectors unit length."""
+    """Load the base in float32, in its form; for dot products without the layer that makes all vectors unit length."""
     if is_late_interaction(files):
         raise MissingError(f"base {files.id!r} is a late-interaction checkpoint: name a bi-encoder or a transformer")
     model = load_model(SentenceTransformer, files, "fp32")
+    if not all(hasattr(module, "auto_model") for module in input_modules(model)):
+        raise MissingError(f"base {files.id!r} does not read its texts by a transformer: name one that does")
     bare = not (files.path / "modules.json").is_file()
     instructions = form.instructions
     if is_decoder(model):
@@ -244,9 +266,9 @@ def _model(files: ModelFiles, similarity: str, form: Form) -> SentenceTransforme
     elif form.attention:
         raise UsageError(f"--attention is for decoders, which base {files.id!r} is not: leave it out")
     if similarity == "dot":
-        kept = [module for module in model if not isinstance(module, Normalize)]
-        prompts = dict(model.prompts)
-        model = SentenceTransformer(modules=kept, device=str(model.device), prompts=prompts)
+        model = without_unit_length(model)
+    if form.asymmetric:
+        model = with_towers(model)
     if instructions:
         model.prompts = {**model.prompts, **instructions.prompts()}
     model.similarity_fn_name = similarity
@@ -260,7 +282,12 @@ def _scale(temperature: float | None, similarity: str) -> float:
 def _loss(model: SentenceTransformer, similarity: str, negatives: str, config: Config, scale: float) -> Any:
     if negatives != IN_BATCH:
         return OwnNegativesLoss(model, OWN_SCORES[similarity], scale)
-    compared = SIMILARITIES[similarity]
-    if config.train_mini_batch_size:
-        return CachedMultipleNegativesRankingLoss(model, scale, compared, config.train_mini_batch_size)
-    return MultipleNegativesRankingLoss(model, scale, compared)
+    compared, gathered = SIMILARITIES[similarity], processes.count() > 1
+    if size := config.train_mini_batch_size:
+        if gathered and has_towers(model):
+            raise UsageError(
+                "--mini-batch-size goes through one tower at a time, and processes average both at once: leave it out, "
+                "or train --asymmetric in one process"
+            )
+        return CachedMultipleNegativesRankingLoss(model, scale, compared, size, gather_across_devices=gathered)
+    return MultipleNegativesRankingLoss(model, scale, compared, gather_across_devices=gathered)

@@ -1,0 +1,111 @@
+"""Several processes that train one model: they share a batch, and the first one alone writes and prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import WORDS
+from safetensors.numpy import load_file
+from typer.testing import CliRunner
+
+from biorag.cli import app
+from biorag.config import Config
+from biorag.train.folder import MANIFEST, RunFolder
+from biorag.train.loop import batch_size, steps_of
+
+COUPLES = [(one, other) for one in WORDS for other in WORDS if one != other][:36]
+MINED = [
+    {"query": f"{one} and {other}?", "positive": f"{one} heals the {other}.", "negative": f"{other} hurts {one}."}
+    for one, other in COUPLES
+]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+OPTIONS = ["--asymmetric", "--precision", "fp32", "--max-tokens", "32", "--validation", "0", "--evaluations", "2"]
+OPTIONS += ["--learning-rate", "0.001"]
+
+
+@pytest.fixture
+def arguments(tmp_path, tiny_encoder):
+    """Rows, and a base without dropout, which processes would draw differently."""
+    from shutil import copytree
+
+    base = copytree(tiny_encoder, tmp_path / "base")
+    said = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(
+        json.dumps(said | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
+    )
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps(row) + "\n" for row in MINED[:32]))
+    return ["train", "retriever", str(rows), "--base", str(base), *OPTIONS]
+
+
+def test_two_processes_train_as_one_does_with_twice_the_batch(arguments, tmp_path):
+    out = tmp_path / "two"
+    command = [*TORCHRUN, "-m", "biorag", *arguments, "--batch-size", "4", "--out", str(out), "--json"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert found.returncode == 0, found.stderr
+    said = json.loads(found.stdout)
+    assert (said["processes"], said["batch_size"], said["steps"]) == (2, 8, 4)
+    assert json.loads((out / MANIFEST).read_text()) == {key: value for key, value in said.items() if key != "out"}
+    assert found.stderr.count("trained") == 1, "what it takes is told once"
+    assert {path.name for path in out.iterdir()} >= {"modules.json", "curves.csv", "curves.png"}
+    assert not {path.name for path in out.iterdir()} & {"checkpoints", "lock"}
+
+    alone = ["--batch-size", "8", "--out", str(tmp_path / "one"), "--json"]
+    one = json.loads(CliRunner().invoke(app, [*arguments, *alone]).stdout)
+    assert (one["processes"], one["batch_size"], one["steps"]) == (1, 8, 4)
+    for tower in ("query", "document"):
+        ours, theirs = (
+            load_file(path / f"{tower}_0_Transformer/model.safetensors") for path in (out, tmp_path / "one")
+        )
+        for name, value in ours.items():
+            np.testing.assert_allclose(value, theirs[name], atol=1e-6)
+
+
+@pytest.fixture
+def second(monkeypatch):
+    """Make this process the second of two."""
+    for name, value in {"LOCAL_RANK": 1, "RANK": 1, "WORLD_SIZE": 2}.items():
+        monkeypatch.setenv(name, str(value))
+
+
+def test_the_batch_is_the_sum_and_what_does_not_fill_one_is_left_out(second):
+    config = Config(train_batch_size=4, train_epochs=2)
+    assert (batch_size(config), steps_of(31, config), steps_of(32, config), steps_of(7, config)) == (8, 6, 8, 0)
+
+
+def test_only_the_first_writes(second, tmp_path, monkeypatch):
+    monkeypatch.setattr("biorag.train.processes.wait", lambda: None)
+    folder = RunFolder(tmp_path / "m", {"kind": "retriever"})
+    folder.checkpoints.mkdir(parents=True)
+    with folder.locked():
+        folder.begin({})
+    assert folder.finish({})["complete"] is True
+    assert [path.name for path in folder.path.iterdir()] == ["checkpoints"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "part"),
+    [
+        (["--batch-size", "17"], 3, "2 processes take 34 rows at a step, and there are 32"),
+        (["--batch-size", "4", "--mini-batch-size", "2"], 2, "train --asymmetric in one process"),
+    ],
+)
+def test_what_processes_cannot_share_is_said(arguments, second, monkeypatch, tmp_path, options, code, part):
+    monkeypatch.setattr("biorag.train.processes.wait", lambda: None)
+    result = CliRunner().invoke(app, [*arguments, *options, "--out", str(tmp_path / "m")])
+    assert result.exit_code == code, result.output
+    assert part in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_cross_encoder_trains_in_one_process(arguments, second, tmp_path):
+    result = CliRunner().invoke(app, ["train", "cross-encoder", *arguments[2:5], "--out", str(tmp_path / "m")])
+    assert result.exit_code == 2, result.output
+    assert "trains in one process" in result.stderr
+    assert not (tmp_path / "m").exists()
