@@ -33,6 +33,11 @@ class Opened:
     retriever: Retriever
     encoder: BiEncoder | None
 
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what determines search results: the manifest's, and the encoder's query prompt, if it has one."""
+        prompt = self.encoder.query_prompt if self.encoder else ""
+        return {**self.manifest.fingerprint(), **({"query_prompt": prompt} if prompt else {})}
+
 
 @contextmanager
 def opened(config: Config) -> Iterator[Opened]:

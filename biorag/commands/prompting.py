@@ -96,6 +96,8 @@ def prompt(
 
     if budget not in CANDIDATES:
         raise unknown_name("--budget", budget, CANDIDATES)
+    if seed_prompt is not None and not seed_prompt.strip():
+        raise UsageError("--seed-prompt is empty: write an instruction, or leave it out")
     require_gepa()
     require_matplotlib()
     started = time.perf_counter()
@@ -107,7 +109,7 @@ def prompt(
             check_keeps_prompts(files.path)
         report = _tuned(out, ready, chosen, config, ctx.params)
     changed = write and report["prompt"]["after"] != report["prompt"]["before"]
-    target = _target(files, out)
+    target = files.path if is_the_users(files) else out / COPY
     report |= {
         "written": str(target) if changed else None,
         "seconds": round(time.perf_counter() - started, 3),
@@ -292,9 +294,9 @@ def _measured(evolution: Evolution, own: str, chosen: Questions, trials: Trials,
     }
 
 
-def _target(files: ModelFiles, out: Path) -> Path:
-    """Return the folder whose prompt is set: the encoder's, if it was named by its directory, else a copy."""
-    return files.path if Path(files.id).is_absolute() else out / COPY
+def is_the_users(files: ModelFiles) -> bool:
+    """Return whether an encoder was named by its directory; a package's and the hub's are not the user's to change."""
+    return Path(files.id).is_absolute()
 
 
 def _copy(encoder: Path, target: Path) -> None:

@@ -39,7 +39,7 @@ def parted(prompt: str) -> tuple[str, Form]:
     found = _FORM.fullmatch(prompt)
     assert found is not None, "every text has the form"
     if not found["task"]:
-        return "", Form()
+        return (prompt, Form(end="")) if prompt else ("", Form())
     return found["task"], Form(found["start"] or "", found["end"])
 
 
