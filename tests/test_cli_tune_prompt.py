@@ -184,17 +184,17 @@ def test_a_bare_model_keeps_no_prompt(invoke, made, words):
 
 
 def test_a_model_that_fails_ends_the_run_and_it_goes_on(invoke, words, server):
-    rule, answers = server.rule, []
-
-    def twice(body):
-        answers.append(body)
-        return rule(body) if len(answers) <= 2 else (400, {"error": {"message": "enough"}})
-
-    server.rule = twice
-    failed(invoke(*words, "--json"), 6, server.url)
-    asked, server.rule = len(server.bodies), rule
+    empty = json.dumps({"instruction": ""})
+    server.will(empty, empty, *[(400, {"error": {"message": "enough"}})] * 9)
+    server.rule = None
+    result = invoke(*words, "--json")
+    assert (result.exit_code, result.stdout) == (6, ""), result.output
+    assert "enough" in result.stderr.splitlines()[-1]
+    asked, server.rule = len(server.bodies), lambda _: empty
     report = done(invoke(*words, "--json"))
-    assert report["lm_calls"] == 2 + len(server.bodies) - asked
+    assert report["new_lm_calls"] == len(server.bodies) - asked > 0
+    assert report["lm_calls"] == 2 + report["new_lm_calls"]
+    assert len({body["seed"] for body in server.bodies[:2]}) == 2, "the same question twice has two replies"
 
 
 def test_both_commands_have_their_words(invoke, made):

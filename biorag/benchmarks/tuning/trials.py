@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol, TypeAlias
@@ -53,20 +54,21 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Reflection:
-    """What a model writes a better instruction of: an instruction, and what it found."""
+    """What a model writes a better instruction of: an instruction, and what it found; `number` counts from 0."""
 
     instruction: str
     trials: Sequence[Trial]
+    number: int = 0
 
     @property
     def id(self) -> str:
-        """Hash of the instruction and the questions."""
-        return reflection_id(self.instruction, [trial.question for trial in self.trials])
+        """Hash of the instruction, the questions and the number."""
+        return reflection_id(self.instruction, [trial.question for trial in self.trials], self.number)
 
 
-def reflection_id(instruction: str, questions: Sequence[Question]) -> str:
-    """Return the name of what a model writes of an instruction and questions."""
-    named = json.dumps([instruction, *(question.id for question in questions)])
+def reflection_id(instruction: str, questions: Sequence[Question], number: int) -> str:
+    """Return the name of what a model writes of an instruction and questions, the first time and later ones."""
+    named = json.dumps([instruction, number, *(question.id for question in questions)])
     return hashlib.sha256(named.encode()).hexdigest()[:32]
 
 
@@ -190,6 +192,7 @@ class Trials:
         self._trials: dict[Place, Trial] = {}
         self._on_progress = on_progress
         self._asked: dict[str, Generation] = {}  # replies that this run took, written now or before
+        self._times: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self._new = 0
         stream.truncate(held.size)
 
@@ -205,14 +208,17 @@ class Trials:
         return [self._scores[instruction, question.id] for question in questions]
 
     def reply(self, instruction: str, questions: Sequence[Question]) -> Generation:
-        """Return what the model wrote of an instruction and what it found."""
-        id = reflection_id(instruction, questions)
+        """Return what the model wrote of an instruction and what it found; another text each time."""
+        place = instruction, tuple(question.id for question in questions)
+        number = self._times[place]
+        self._times[place] += 1
+        id = reflection_id(instruction, questions, number)
         if id not in self._replies:
             lacking = [question for question in questions if (instruction, question.id) not in self._trials]
             if lacking:
                 self._searched(instruction, lacking)
             trials = [self._trials[instruction, question.id] for question in questions]
-            reply = self._write(Reflection(instruction, trials))
+            reply = self._write(Reflection(instruction, trials, number))
             kept = [whole(reply.text), reply.capped, reply.prompt_tokens, reply.completion_tokens]
             self._append({"reflection": id, "reply": kept})
             self._replies[id] = reply
