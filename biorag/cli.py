@@ -27,6 +27,7 @@ from biorag.commands import (
     merging,
     mining,
     mteb,
+    prompting,
     show,
     snapshot,
     training,
@@ -49,7 +50,16 @@ class Terminated(KeyboardInterrupt):
 
 
 class Commands(TyperGroup):
-    """A command group whose errors are one sentence on stderr and the exit code of their kind."""
+    """A command group whose errors are one sentence on stderr and the exit code of their kind.
+
+    A command's name may be of two words, the first of which is a command too: `tune DATASET`, `tune prompt DATASET`.
+    """
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that the first words name, the longer name first."""
+        if (longer := " ".join(args[:2])) in self.commands:
+            args = [longer, *args[2:]]
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; with `--debug` errors show their traceback too."""
@@ -100,6 +110,7 @@ app.add_typer(generating.app, name="generate")
 app.command("ablate")(ablation.ablate)
 app.add_typer(graph.app, name="graph")
 app.command("tune")(tuning.tune)
+app.command("tune prompt")(prompting.prompt)
 app.add_typer(snapshot.app, name="snapshot")
 app.command("info")(inspecting.info)
 app.command("models")(inspecting.models)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from biorag.batching import Features, Task, run, token_vectors
+from biorag.batching import Features, Task, prompt_of, run, token_vectors
 from biorag.errors import UsageError
 from biorag.loading import input_modules, load_model
 from biorag.models import ModelFiles
@@ -35,6 +35,16 @@ class BiEncoder:
         self._normalize = similarity == "cosine"
         self.identity = EncoderIdentity(files.id, files.revision, files.sha256, self._dimension())
         self._last_queries: tuple[list[str], Encoded] = ([], Encoded(np.empty((0, 0), np.float32), []))
+
+    @property
+    def query_prompt(self) -> str:
+        """What stands before a question; it may be set, until the model is loaded again."""
+        return prompt_of(self.model, "query") or ""
+
+    @query_prompt.setter
+    def query_prompt(self, prompt: str) -> None:
+        self.model.prompts["query"] = prompt
+        self._last_queries = [], self._last_queries[1]
 
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
         """Encode questions, shape (texts, dimension)."""

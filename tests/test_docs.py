@@ -53,6 +53,7 @@ def test_the_commands_of_the_design_are_there():
         ("graph", "info"),
         ("graph", "fill"),
         ("tune",),
+        ("tune prompt",),
         ("snapshot", "save"),
         ("snapshot", "load"),
     }
@@ -155,6 +156,8 @@ def fault_of(words: list[str]) -> str | None:
             if found and not equals:
                 rest.pop(0)
         elif is_group(command):
+            if rest and f"{word} {rest[0]}" in command.commands:
+                word = f"{word} {rest.pop(0)}"
             if word not in command.commands:
                 return f"{' '.join(path)} has no command {word}"
             command = command.commands[word]

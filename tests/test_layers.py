@@ -88,6 +88,7 @@ OWNERS = {
     "lxml": {"biorag.corpus.pubmed"},
     "tokenizers": {"biorag.tokens", "biorag.train.decoder"},
     "peft": {"biorag.train.lora"},
+    "gepa": {"biorag.benchmarks.tuning.evolution"},
     "gguf": {"biorag.train.decoder"},
     "tomlkit": {"biorag.config_file"},
     "rank_bm25": {f"{LATENCY}.peers"},

@@ -377,7 +377,7 @@ def _identity(config: Config, ready: Opened | None, generator: Generator, how: M
         "prompts": templates_hash(config.prompt),
         "generator": {"name": generator.name, "sha256": generator_hash(config.llm)},
         "reranker": rerankers_hash(config) if ready else None,
-        "index": ready.manifest.fingerprint() if ready else None,
+        "index": ready.fingerprint() if ready else None,
         "versions": installed_versions(),
     }
 

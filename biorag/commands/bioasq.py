@@ -71,7 +71,7 @@ def bioasq(
             if out:
                 for batch in batches:
                     write_submission(out / each / f"{batch.name}.json", batch, runs[-1].responses[batch.name])
-        index = ready.manifest.fingerprint()
+        index = ready.fingerprint()
     settings = {key: value for key, value in config.public().items() if key not in ("mode", "rerank")}
     found = {
         "index": index,

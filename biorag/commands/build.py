@@ -26,11 +26,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An index opened for questions."""
+    """An index opened for questions; `encoder` is the retriever's, None where it needs none."""
 
     manifest: Manifest
     index: Index
     retriever: Retriever
+    encoder: BiEncoder | None
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what determines search results: the manifest's, and the encoder's query prompt, if it has one."""
+        prompt = self.encoder.query_prompt if self.encoder else ""
+        return {**self.manifest.fingerprint(), **({"query_prompt": prompt} if prompt else {})}
 
 
 @contextmanager
@@ -47,14 +53,16 @@ def opened(config: Config) -> Iterator[Opened]:
     store = Store(config)
     manifest = store.require_manifest()
     check_settings(manifest, config)
-    files = encoder_files(config, manifest) if config.encoder or needs_encoder(config) else None
+    needed = needs_encoder(config)
+    files = encoder_files(config, manifest) if config.encoder or needed else None
     index = store.open(manifest)
     try:
         if not manifest.complete:
             logger.warning("index %r is incomplete: its last indexing run was interrupted", manifest.name)
         if index.count() == 0:
             raise MissingError(f"index {manifest.name!r} holds no snippet: run 'biorag index CORPUS' to the end")
-        yield Opened(manifest, index, _retriever(config, index, manifest, files))
+        encoder = load_encoder(files, manifest.similarity, config.precision) if files and needed else None
+        yield Opened(manifest, index, _retriever(config, index, manifest, encoder), encoder)
     finally:
         index.close()
 
@@ -215,8 +223,7 @@ def _token_encoder(files: ModelFiles, encoder: BiEncoder, precision: str) -> Tok
     return ColBERT(files, precision)
 
 
-def _retriever(config: Config, index: Index, manifest: Manifest, files: ModelFiles | None) -> Retriever:
-    encoder = load_encoder(files, manifest.similarity, config.precision) if files and needs_encoder(config) else None
+def _retriever(config: Config, index: Index, manifest: Manifest, encoder: BiEncoder | None) -> Retriever:
     effective = config.replace(similarity=manifest.similarity)
     return Retriever(index, encoder, load_rerankers(config, encoder, index, manifest), effective)
 

@@ -241,7 +241,7 @@ def _identity(
     return {
         **asdict(plan),
         **{key: settings[key] for key in SEARCH_SETTINGS},
-        "index": ready.manifest.fingerprint(),
+        "index": ready.fingerprint(),
         "graph": papers and papers.graph.manifest.sha256,
         "pairs": fingerprint(rows),
         "versions": installed_versions(),

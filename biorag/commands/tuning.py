@@ -71,6 +71,8 @@ def tune(
     The value in use is measured too. Tune with --training and measure with bench retrieval --held-out: a measure on
     the questions that a value was chosen on is too high.
 
+    'biorag tune prompt' chooses the instruction before a query; write a folder of that name as ./prompt.
+
     Examples:
 
       biorag tune data/bioasq --param lambda --no-rerank --name pubmed --out runs/lambda
@@ -78,6 +80,8 @@ def tune(
       biorag tune data/bioasq data/pubmedqa --param interpolation --training --from 0 --to 1 --out runs/weight
 
       biorag tune data/bioasq --param k_init --values 10,20,50,100 --out runs/k_init --no-write --json
+
+      biorag tune prompt data/bioasq --budget light --name decoder --out runs/prompt
     """
     from biorag.benchmarks.retrieval import measure
     from biorag.benchmarks.tuning.study import Study, write_curve
@@ -90,7 +94,7 @@ def tune(
     data = chosen_questions(ctx.params, config)
     conditions = options.conditions(where, None)
     with opened(config) as ready:
-        retriever, index = ready.retriever.remembering(), ready.manifest.fingerprint()
+        retriever, index = ready.retriever.remembering(), ready.fingerprint()
         questions = sum(len(each.questions) for each in data)
 
         def measured(value: float) -> dict[str, Mapping[str, float]]:

@@ -1,0 +1,70 @@
+"""The instruction in an encoder's query prompt, and where the prompt is kept."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from biorag.errors import MissingError
+from biorag.files import write_json
+
+SETTINGS = "config_sentence_transformers.json"
+# BMRetriever's "{task}\nQuery: ", E5's and Qwen3's "Instruct: {task}\nQuery:"; else the instruction is the prompt.
+_FORM = re.compile(r"(?P<start>Instruct: )?(?P<task>.*?)(?P<end>\nQuery: ?|\s*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What stands before and after the instruction in a query prompt."""
+
+    start: str = ""
+    end: str = "\nQuery: "
+
+    def prompt(self, instruction: str) -> str:
+        """Return the query prompt; empty without an instruction."""
+        return f"{self.start}{instruction}{self.end}" if instruction else ""
+
+
+def parted(prompt: str) -> tuple[str, Form]:
+    """Return the instruction in a query prompt, and the form that makes the prompt of it.
+
+    An empty prompt has BMRetriever's form.
+
+    References
+    ----------
+    Xu et al. (2024), BMRetriever, arXiv:2404.18443.
+    """
+    found = _FORM.fullmatch(prompt)
+    assert found is not None, "every text has the form"
+    if not found["task"]:
+        return (prompt, Form(end="")) if prompt else ("", Form())
+    return found["task"], Form(found["start"] or "", found["end"])
+
+
+def check_keeps_prompts(folder: Path) -> None:
+    """Refuse a model directory in which sentence-transformers looks for no prompts.
+
+    Raises
+    ------
+    MissingError
+        If it has no modules.json.
+    """
+    if not (folder / "modules.json").is_file():
+        raise MissingError(
+            f"{folder} has no modules.json, and a bare transformers model keeps no prompt: save it with "
+            "sentence-transformers first, or give --no-write"
+        )
+
+
+def write_query_prompt(folder: Path, prompt: str) -> None:
+    """Set a model directory's query prompt; passages are encoded as before."""
+    path = folder / SETTINGS
+    settings = json.loads(path.read_bytes()) if path.is_file() else {}
+    prompts = dict(settings.get("prompts") or {})
+    default = settings.get("default_prompt_name")
+    if default in prompts:  # passages may have had it from there
+        prompts.setdefault("document", prompts[default])
+    prompts["query"] = prompt
+    write_json(path, {**settings, "prompts": prompts})

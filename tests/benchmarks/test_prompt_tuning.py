@@ -1,0 +1,252 @@
+"""Instructions evolved: scores against a slow reference, budgets, and a run that goes on as if it had not stopped."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from fakes import HashEncoder, ScriptedGenerator
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biorag.benchmarks.tuning.budget import MINIBATCH, metric_calls, most_replies
+from biorag.benchmarks.tuning.evolution import evolve, feedback_of, instruction_of, request, write_curve
+from biorag.benchmarks.tuning.instruction import Form, parted, write_query_prompt
+from biorag.benchmarks.tuning.trials import Missed, Reflection, Searcher, Trial, TrialFile, Trials
+from biorag.config import Config
+from biorag.corpus.datasets import Dataset
+from biorag.errors import BadInputError, ServiceError
+from biorag.pipeline import Retriever
+from biorag.prompts.template import load_template
+from biorag.synthesis.writers import Draws, PromptedWriter
+from biorag.types import Generation, Question, Scored, Snippet
+
+CALLS = 60
+REPLIES = ["Be vague.", "Be precise.", "Be precise precise.", "", "Be vague and vague.", "Be precise precise precise."]
+
+
+class PromptedEncoder(HashEncoder):
+    """Reads three more words of a question for each time that the prompt says precise; keeps what it encoded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query_prompt = ""
+        self.queries: list[tuple[str, str]] = []
+
+    def encode_queries(self, texts):
+        self.queries += [(self.query_prompt, text) for text in texts]
+        words = 1 + 3 * self.query_prompt.count("precise")
+        return super().encode_queries([" ".join(text.split()[:words]) for text in texts])
+
+
+class DenseIndex:
+    """Every snippet scored for every probe."""
+
+    def __init__(self, snippets, encoder) -> None:
+        self.snippets = {snippet.id: snippet for snippet in snippets}
+        self.vectors = dict(zip(self.snippets, encoder.encode_snippets([s.contents for s in snippets]), strict=True))
+
+    def search(self, probes):
+        return [self._ranked(probe.query)[: probe.limit] for probe in probes]
+
+    def _ranked(self, query):
+        scored = [Scored(id, float(query @ vector)) for id, vector in self.vectors.items()]
+        return sorted(scored, key=lambda each: (-each.score, each.id))
+
+    def fetch(self, ids):
+        return {id: self.snippets[id] for id in ids if id in self.snippets}
+
+
+class Bench:
+    """Twelve questions, each about one snippet or two, and what they are searched with."""
+
+    def __init__(self, snippets, folder) -> None:
+        self.encoder = PromptedEncoder()
+        self.index = DenseIndex(snippets, self.encoder)
+        self.questions = [
+            Question(f"q{n}", f"Tell us of {' '.join(s.content.split()[-5:])}") for n, s in enumerate(snippets)
+        ]
+        following = [*snippets[1:], snippets[0]]
+        qrels = {
+            q.id: {s.id: 2, other.id: 1} if n % 2 else {s.id: 1, other.id: 0}
+            for n, (q, s, other) in enumerate(zip(self.questions, snippets, following, strict=True))
+        }
+        self.dataset = Dataset("asked", self.questions, qrels)
+        config = Config(home=folder, mode="dense", rerank=False)
+        retriever = Retriever(self.index, self.encoder, None, config)
+        self.search = Searcher(retriever, self.index, self.encoder, Form(), self.dataset)
+        self.file = TrialFile(folder / "trials.jsonl", {"of": "a test"})
+        self.generator = ScriptedGenerator()
+
+    def evolve(self, replies, calls=CALLS):
+        self.generator = ScriptedGenerator([json.dumps({"instruction": text}) for text in replies])
+        return self.evolve_with(self.generator, calls)
+
+    def evolve_with(self, generator, calls=CALLS):
+        template = load_template("reflection", None, "examples", ("instruction", "examples"))
+        writer = PromptedWriter(generator, request(template), Draws(1, 64, 1.0, 0))
+        with self.file.appending() as stream:
+            self.trials = Trials(stream, self.file.read(), self.search, lambda r: writer([r])[0][0], lambda _: None)
+            return evolve("Find passages.", self.questions[:6], self.questions[6:], self.trials, calls, 0)
+
+    def slow_ndcg(self, instruction, question) -> float:
+        """nDCG@10 with the grade as gain, by loops."""
+        words = question.text.split()[: 1 + 3 * instruction.count("precise")]
+        query = HashEncoder().encode_queries([" ".join(words)])[0]
+        judged = self.dataset.qrels[question.id]
+        gains = [judged.get(scored.id, 0) for scored in self.index._ranked(query)]
+
+        def dcg(values):
+            return sum(gain / math.log2(rank + 1) for rank, gain in enumerate(values[:10], 1))
+
+        return dcg(gains) / dcg(sorted(judged.values(), reverse=True))
+
+
+@pytest.fixture
+def bench(snippets, tmp_path):
+    return Bench(snippets, tmp_path)
+
+
+def test_the_winner_is_the_better_one_with_the_scores_of_a_slow_reference(bench, tmp_path):
+    evolution = bench.evolve(REPLIES)
+    validation = bench.questions[6:]
+    for candidate in evolution.candidates:
+        slow = [bench.slow_ndcg(candidate.instruction, question) for question in validation]
+        assert candidate.score == pytest.approx(sum(slow) / len(slow), abs=1e-6)
+    first, best = evolution.candidates[0], evolution.best
+    assert (first.instruction, first.parent, first.calls) == ("Find passages.", None, 0)
+    assert "precise" in best.instruction
+    assert best.score == max(each.score for each in evolution.candidates) > first.score
+    assert len(bench.encoder.queries) == len(set(bench.encoder.queries)), "a question is encoded twice"
+    write_curve(tmp_path, evolution)
+    rows = [json.loads(line) for line in (tmp_path / "candidates.jsonl").read_text().splitlines()]
+    assert [row["instruction"] for row in rows] == [each.instruction for each in evolution.candidates]
+    assert (tmp_path / "curve.png").stat().st_size > 1000
+
+
+def test_the_model_is_shown_what_was_found(bench):
+    bench.evolve(REPLIES)
+    shown = bench.generator.prompts[0].user
+    assert shown.startswith("Instruction in use: Find passages.\n\nQuestion 1: Tell us of ")
+    assert shown.count("Feedback: nDCG@10 is 0.") + shown.count("Feedback: nDCG@10 is 1.") == MINIBATCH
+    assert '<document n="3">' in shown
+    schema = bench.generator.schemas[0]
+    assert (schema["required"], schema["properties"]) == (["instruction"], {"instruction": {"type": "string"}})
+    assert {sampling.temperature for sampling in bench.generator.samplings} == {1.0}
+
+
+@pytest.mark.parametrize("calls", [1, 30, 60])
+def test_the_budget_is_kept_to_a_round(bench, calls):
+    evolution = bench.evolve(REPLIES, calls)
+    validation = 6
+    assert max(validation, calls) <= evolution.calls < max(validation, calls) + 2 * MINIBATCH + validation
+    assert len(bench.generator.prompts) <= most_replies(calls, validation)
+
+
+def test_a_finished_run_is_replayed_from_its_file_and_a_larger_budget_goes_on(bench):
+    first = bench.evolve(REPLIES)
+    asked, encoded = len(bench.generator.prompts), len(bench.encoder.queries)
+    before = bench.file.path.read_bytes()
+    assert bench.evolve([]) == first
+    assert bench.generator.prompts == []
+    assert (bench.trials.spent()["lm_calls"], bench.trials.spent()["new_lm_calls"]) == (asked, 0)
+    assert (len(bench.encoder.queries), bench.file.path.read_bytes()) == (encoded, before)
+    more = bench.evolve(["Be precise precise precise precise."] * 20, 2 * CALLS)
+    assert list(more.candidates[: len(first.candidates)]) == list(first.candidates)
+    assert len(bench.generator.prompts) > 0
+
+
+def test_a_stopped_run_ends_as_one_that_was_not(bench, snippets, tmp_path):
+    class Failing(ScriptedGenerator):
+        def generate(self, *args, **options):
+            if len(self.prompts) == 2:
+                raise ServiceError("the server is gone")
+            return super().generate(*args, **options)
+
+    replies = [json.dumps({"instruction": text}) for text in REPLIES]
+    (tmp_path / "other").mkdir()
+    whole = Bench(snippets, tmp_path / "other").evolve(REPLIES)
+    with pytest.raises(ServiceError, match="is gone"):
+        bench.evolve_with(Failing(list(replies)))
+    with bench.file.path.open("ab") as stream:
+        stream.write(b'{"instruction": "torn')
+    assert bench.evolve_with(ScriptedGenerator(replies[2:])) == whole
+    assert bench.file.path.read_bytes() == (tmp_path / "other" / "trials.jsonl").read_bytes()
+
+
+def test_a_file_of_something_else_is_refused(bench):
+    for line in ("[]", '{"scores": [1]}', '{"instruction": "a", "scores": {"q": "x"}}', '{"reply": ["a"]}', "x"):
+        bench.file.path.write_text(line + "\n")
+        with pytest.raises(BadInputError, match=r"trials\.jsonl, line 1: neither scores nor a reply"):
+            bench.file.read()
+
+
+def test_the_prompt_grows_shorter_until_it_fits():
+    long = Snippet("s", "A title", "word " * 400)
+    reflection = Reflection("Find.", [Trial(Question("q", "Why?"), 0.5, [long], [], [Missed(long, None)])])
+    template = load_template("reflection", None, "examples", ("instruction", "examples"))
+    lengths = [len(prompt.user) for prompt in request(template).prompts(reflection, 0)]
+    assert lengths == sorted(set(lengths), reverse=True)
+    assert lengths[-1] < 500
+
+
+def test_feedback_in_words():
+    found, question = [Snippet(str(n), "", "text") for n in range(3)], Question("q", "Why?")
+    missed = [Missed(found[0], 37), Missed(found[1], None)]
+    assert feedback_of(Trial(question, 0.5, found, [1, 3], missed)) == (
+        "nDCG@10 is 0.50 of 1: of the documents found first, 1 and 3 answer the question; "
+        "one that does stands at rank 37, one that does was not found at all."
+    )
+    assert feedback_of(Trial(question, 0.0, found, [], [])) == (
+        "nDCG@10 is 0.00 of 1: none of the documents found first answers the question."
+    )
+    assert feedback_of(Trial(question, 0.0, [], [], [])) == "nDCG@10 is 0.00 of 1: nothing was found."
+
+
+def test_an_instruction_is_one_line_and_a_cut_one_ends_with_a_sentence():
+    assert instruction_of(Generation(" Find\n  it. Now", False)) == "Find it. Now"
+    assert instruction_of(Generation("Find it. Now and", True)) == "Find it."
+    assert instruction_of(Generation("Find it and", True)) == ""
+
+
+def test_budgets_are_those_of_dspy():
+    """V + 5n + 35N + FV by hand: n is 6, 12, 18; N 10, 18, 27; F 3, 4, 6."""
+    assert [metric_calls(budget, 100) for budget in ("light", "medium", "heavy")] == [780, 1190, 1735]
+    assert most_replies(780, 100) == 114
+    assert most_replies(50, 100) == 0
+
+
+@pytest.mark.parametrize(
+    ("prompt", "instruction", "form"),
+    [
+        ("", "", Form("", "\nQuery: ")),
+        ("Find it\nQuery: ", "Find it", Form("", "\nQuery: ")),
+        ("Instruct: Find it\nQuery:", "Find it", Form("Instruct: ", "\nQuery:")),
+        ("query: ", "query:", Form("", " ")),
+        ("Instruct: ", "Instruct: ", Form("", "")),
+    ],
+)
+def test_the_instruction_in_a_prompt(prompt, instruction, form):
+    assert parted(prompt) == (instruction, form)
+
+
+@given(st.text(max_size=30) | st.builds("{}{}\nQuery: ".format, st.sampled_from(["", "Instruct: "]), st.text()))
+def test_a_prompt_is_made_of_its_parts_again(prompt):
+    instruction, form = parted(prompt)
+    assert form.prompt(instruction) == prompt
+
+
+def test_a_query_prompt_is_written_and_the_rest_stays(tmp_path):
+    file = tmp_path / "config_sentence_transformers.json"
+    write_query_prompt(tmp_path, "a ")
+    assert json.loads(file.read_bytes()) == {"prompts": {"query": "a "}}
+    file.write_text('{"similarity_fn_name": "dot", "prompts": {"document": "p ", "query": "q "}}')
+    write_query_prompt(tmp_path, "a ")
+    assert json.loads(file.read_bytes()) == {
+        "similarity_fn_name": "dot",
+        "prompts": {"document": "p ", "query": "a "},
+    }
+    file.write_text('{"default_prompt_name": "query", "prompts": {"query": "q "}}')
+    write_query_prompt(tmp_path, "a ")
+    assert json.loads(file.read_bytes())["prompts"] == {"query": "a ", "document": "q "}, "passages change"
