@@ -54,7 +54,7 @@ def train_cross_encoder(
     ------
     As `train_retriever` does; UsageError too in one of several processes.
     """
-    if processes.count() > 1:  # the library's gradients of several are not those of one: they were compared
+    if processes.count() > 1:  # compared with one's, the gradients of several are other ones
         raise UsageError("train cross-encoder trains in one process: start it without torchrun or accelerate launch")
     check_mined(negatives, config)
     require_one(files)
