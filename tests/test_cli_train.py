@@ -624,6 +624,14 @@ def test_what_is_asked_of_a_mixture_in_vain(train, mixture, tmp_path, monkeypatc
     assert not (tmp_path / "m").exists()
 
 
+def test_a_set_of_which_no_row_is_left_is_named(train, mixture, tmp_path):
+    options = ["--instruct", "bmretriever", "--guard", tmp_path / "pairs.jsonl", "--drop-contaminated"]
+    write_jsonl(tmp_path / "other.jsonl", [{"query": "What of another?", "positive": "Nothing."}])
+    mixture.write_text('[[sets]]\nrows = "other.jsonl"\n[[sets]]\nrows = "mined.jsonl"')
+    result = train("retriever", mixture, *options, "--validation", 0, "--out", tmp_path / "m")
+    failed(result, 3, "set 'mined': no training row is left")
+
+
 def test_a_mixture_is_of_retrievers_alone(train, mixture, tmp_path):
     failed(train("reranker", mixture, "--out", tmp_path / "m"), 2, "'biorag train retriever'")
 

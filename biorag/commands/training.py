@@ -210,6 +210,7 @@ def retriever(
       biorag train retriever pairs.jsonl --base starter-llm --lora --out models/decoder
 
       biorag train retriever mix.toml --base starter-llm --lora --instruct bmretriever --out models/mixed
+
       biorag train retriever pairs.jsonl --asymmetric --out models/towers
     """
     config = options.configured(ctx)

@@ -37,6 +37,13 @@ class TrainingSet:
     temperature: float | None = None
     instructions: Instructions | None = None
 
+    def passes(self, seed: int) -> list[list[TrainingRow]]:
+        """Return the rows of the first epoch by `passes`."""
+        return [
+            [self.training[place] for place in places]
+            for places in passes(len(self.training), self.weight, seed, epoch=0)
+        ]
+
     def described(self) -> dict[str, Any]:
         """Return what identifies the set but the rows themselves."""
         return {
@@ -70,11 +77,7 @@ class Split:
         """Return the rows of the first epoch by `passes`; the last batch of each may be a smaller one."""
         if not self.sets:
             return [list(self.training)]
-        return [
-            [each.training[place] for place in places]
-            for each in self.sets
-            for places in passes(len(each.training), each.weight, seed, epoch=0)
-        ]
+        return [rows for each in self.sets for rows in each.passes(seed)]
 
 
 def mixed(sets: Sequence[TrainingSet]) -> Split:
@@ -87,8 +90,10 @@ def mixed(sets: Sequence[TrainingSet]) -> Split:
 def passes(rows: int, weight: float, seed: int, epoch: int) -> Iterator[list[int]]:
     """Yield the places of the rows that an epoch draws: all of them for each whole of the weight, then its fraction.
 
-    The fraction's are drawn anew in each epoch. At least one row is drawn.
+    The fraction's are drawn anew in each epoch. At least one row is drawn, if there is any.
     """
+    if not rows:
+        return
     wanted = max(1, round(weight * rows))
     for _ in range(wanted // rows):
         yield list(range(rows))

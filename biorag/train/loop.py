@@ -90,6 +90,21 @@ def batch_size(config: Config) -> int:
     return config.train_batch_size * processes.count()
 
 
+def require_batch(rows: int | Sequence[int], config: Config) -> None:
+    """Refuse rows, or those of each pass, that fill no batch of several processes: none would be trained on.
+
+    Raises
+    ------
+    BadInputError
+        Saying what would fill one.
+    """
+    if not steps_of(rows, config):
+        raise BadInputError(
+            f"{processes.count()} processes take {batch_size(config)} rows at a step, and there are fewer: lower "
+            "--batch-size, or start fewer processes"
+        )
+
+
 def run(job: Job, folder: RunFolder, config: Config, facts: Mapping[str, Any], on_progress: OnProgress) -> Any:
     """Train to the end, from the last whole checkpoint if there is one, and return the manifest's figures.
 
@@ -97,16 +112,11 @@ def run(job: Job, folder: RunFolder, config: Config, facts: Mapping[str, Any], o
 
     Raises
     ------
-    BadInputError
-        If there are fewer rows than several processes take at a step.
     ServiceError
         If memory runs out, or the loss is no number any more.
+    As `require_batch` does.
     """
-    if not steps_of(job.rows, config):
-        raise BadInputError(
-            f"{processes.count()} processes take {batch_size(config)} rows at a step, and there are fewer: lower "
-            "--batch-size, or start fewer processes"
-        )
+    require_batch(job.rows, config)
     folder.begin({**facts, "command": command_line()})
     resume = folder.last_checkpoint()
     trainer = _trainer(job, folder.path, config, resumes=resume is not None)
@@ -246,6 +256,13 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
         before = self._out / CHECKPOINTS / f"checkpoint-{self.first_step}" / SECONDS
         self._started -= float(before.read_text()) if before.is_file() else 0.0
         self._on_progress(state.global_step)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **_: Any) -> None:
+        """Tell the sampler the epoch; the library does not where several processes go on within one."""
+        sampler = train_dataloader.batch_sampler
+        while inner := getattr(sampler, "batch_sampler", None):
+            sampler = inner
+        sampler.set_epoch(int(state.epoch or 0))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._on_progress(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -114,7 +114,7 @@ def estimate(files: ModelFiles, work: Work, config: Config, lora: bool = False, 
     passes = sum(PASSES.values()) - (PASSES["gradients"] if lora else 0)
     passes += PASSES["forward"] if config.train_gradient_checkpointing or config.train_mini_batch_size else 0
     needed = WEIGHT_BYTES * (parameters + (trained if lora else 0)) + TRAINED_BYTES * trained
-    batch = batch_bytes(files, every, work.batch, config) // towers
+    batch = batch_bytes(files, every, work.batch, config)
     if needed + batch > (free := memory.free_bytes(best_device())):
         base = "a smaller base" if lora else "--lora, or a smaller base"
         lighter = base if needed > free else f"a smaller --batch-size or --max-tokens, --gradient-checkpointing, {base}"
@@ -132,13 +132,14 @@ def batch_bytes(files: ModelFiles, every: Sequence[Parameter], batch: Sequence[T
 
     By token that is `KEPT` times what goes into the linear layers and comes out, as for the layer of 34·h bytes in
     16 bits of Korthikanti et al. (2022, arXiv:2205.05198), and where attention is not fused its 5·a·s of scores. With
-    gradient checkpointing it is each layer's input and some layers' all.
+    gradient checkpointing it is each layer's input and some layers' all. Of two towers a text goes through one.
     """
     layers = matrices(list(every))
+    towers = 2 if files.has_towers else 1
     blocks = {found[1] for parameter in layers if (found := LAYER.search(parameter.name))}
     tokens = sum(texts.rows * texts.tokens for texts in batch)
     width = KEPT_BYTES["bf16" if uses_bf16(config.precision) else "fp32"]
-    kept = KEPT * tokens * sum(sum(parameter.shape) for parameter in layers) * width
+    kept = KEPT * tokens * sum(sum(parameter.shape) for parameter in layers) / towers * width
     kept += KEPT_SCORES * WEIGHT_BYTES * len(blocks) * _heads(files) * sum(rows * side**2 for rows, side in batch)
     if config.train_gradient_checkpointing and len(blocks) > RECOMPUTED:
         hidden = max((min(found.shape) for found in every if "emb" in found.name), default=0)
@@ -148,7 +149,7 @@ def batch_bytes(files: ModelFiles, every: Sequence[Parameter], batch: Sequence[T
 
 def _heads(files: ModelFiles) -> int:
     """Return the heads whose scores are kept: those of dropout on a CPU, where it is not fused with attention."""
-    settings = files.settings("config.json")
+    settings = replace(files, path=files.reads_passages()).settings("config.json")
     if best_device() != "cpu" or not any(settings.get(name) for name in DROPOUTS):
         return 0
     return next((int(settings[name]) for name in HEADS if name in settings), 0)

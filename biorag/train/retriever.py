@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,12 +22,12 @@ from biorag.loading import has_towers, input_modules, load_model
 from biorag.models import ADAPTER, ModelFiles
 from biorag.reranker import is_late_interaction
 from biorag.train import processes
-from biorag.train.data import IN_BATCH, Split, check_negatives, columns, described, mixed, usable
+from biorag.train.data import IN_BATCH, Split, TrainingSet, check_negatives, columns, described, mixed, usable
 from biorag.train.decoder import as_bi_encoder, is_decoder, write_base
 from biorag.train.evaluators import METRIC, SetsValidation, retrieval_validation
 from biorag.train.folder import RunFolder
 from biorag.train.instructions import Instructions, read_instructions
-from biorag.train.loop import Job, NoModelCard, folder_of, prompts_of, run
+from biorag.train.loop import Job, NoModelCard, folder_of, prompts_of, require_batch, run
 from biorag.train.lora import Adapter
 from biorag.train.losses import OWN_SCORES, SIMILARITIES, OwnNegativesLoss
 from biorag.train.sampling import RandomPrompts, WeightedBatchSampler
@@ -157,11 +158,18 @@ def _usable(split: Split, negatives: str, config: Config) -> Split:
         return replace(split, training=usable(split.training, negatives, count))
     sets = []
     for each in split.sets:
-        try:
+        with _naming(each):
             sets.append(replace(each, training=usable(each.training, negatives, count)))
-        except BadInputError as error:
-            raise BadInputError(f"set {each.name!r}: {error}") from None
     return mixed(sets)
+
+
+@contextmanager
+def _naming(part: TrainingSet) -> Iterator[None]:
+    """Name the set that an error is about."""
+    try:
+        yield
+    except BadInputError as error:
+        raise BadInputError(f"set {part.name!r}: {error}") from None
 
 
 def _of_rows(
@@ -198,6 +206,9 @@ def _of_sets(
 
     A set without instructions has the model's.
     """
+    for each in split.sets:
+        with _naming(each):
+            require_batch([len(rows) for rows in each.passes(config.seed)], config)
     sets = {str(place): each for place, each in enumerate(split.sets)}
     told = {place: each.instructions or instructions for place, each in sets.items()}
     texts = {place: columns(each.training, config.train_hard_negatives) for place, each in sets.items()}

@@ -6,17 +6,21 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from conftest import WORDS
 from safetensors.numpy import load_file
+from torch.utils.data import DataLoader
+from transformers import TrainerState
 from typer.testing import CliRunner
 
 from biorag.cli import app
 from biorag.config import Config
 from biorag.train.folder import MANIFEST, RunFolder
-from biorag.train.loop import batch_size, steps_of
+from biorag.train.loop import _Watcher, batch_size, steps_of
 
 COUPLES = [(one, other) for one in WORDS for other in WORDS if one != other][:36]
 MINED = [
@@ -59,12 +63,39 @@ def test_two_processes_train_as_one_does_with_twice_the_batch(arguments, tmp_pat
     alone = ["--batch-size", "8", "--out", str(tmp_path / "one"), "--json"]
     one = json.loads(CliRunner().invoke(app, [*arguments, *alone]).stdout)
     assert (one["processes"], one["batch_size"], one["steps"]) == (1, 8, 4)
-    for tower in ("query", "document"):
-        ours, theirs = (
-            load_file(path / f"{tower}_0_Transformer/model.safetensors") for path in (out, tmp_path / "one")
-        )
-        for name, value in ours.items():
-            np.testing.assert_allclose(value, theirs[name], atol=1e-6)
+    for name, (ours, theirs) in tensors(out, tmp_path / "one").items():
+        np.testing.assert_allclose(ours, theirs, atol=1e-6, err_msg=name)
+
+
+def test_two_processes_train_on_a_mixture_as_one_does(arguments, tmp_path):
+    """Sets with and without negatives go through a tower different numbers of times; each epoch draws others."""
+    for name, kept in (("mined", MINED[:16]), ("pairs", MINED[16:32])):
+        rows = [{key: row[key] for key in ("query", "positive", "negative")[: 2 + (name == "mined")]} for row in kept]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    mixture = tmp_path / "mix.toml"
+    mixture.write_text(
+        '[[sets]]\nrows = "mined.jsonl"\nweight = 0.5\n[[sets]]\nrows = "pairs.jsonl"\ntemperature = 0.1'
+    )
+    options = ["--instruct", "bmretriever", "--random-prompts", "10", "--epochs", "2", "--json"]
+    arguments = [*arguments[:2], str(mixture), *arguments[3:], *options]
+    command = [*TORCHRUN, "-m", "biorag", *arguments, "--batch-size", "2", "--out", str(tmp_path / "two")]
+    found = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert found.returncode == 0, found.stderr
+    out = ["--batch-size", "4", "--out", str(tmp_path / "one")]
+    one = json.loads(CliRunner().invoke(app, [*arguments, *out]).stdout)
+    assert json.loads(found.stdout)["steps"] == one["steps"] == 2 * (2 + 4)
+    for name, (ours, theirs) in tensors(tmp_path / "two", tmp_path / "one").items():
+        # Weights move by 0.005; AdamW makes rounding large where a token's gradient is next to nothing.
+        assert np.abs(ours - theirs).mean() < 2e-5, name
+
+
+def tensors(folder, other):
+    """Return the weights of both towers beside another folder's."""
+    files = [f"{tower}_0_Transformer/model.safetensors" for tower in ("query", "document")]
+    found = [(file, load_file(folder / file), load_file(other / file)) for file in files]
+    return {f"{file} {name}": (value, theirs[name]) for file, ours, theirs in found for name, value in ours.items()}
 
 
 @pytest.fixture
@@ -109,3 +140,37 @@ def test_a_cross_encoder_trains_in_one_process(arguments, second, tmp_path):
     assert result.exit_code == 2, result.output
     assert "trains in one process" in result.stderr
     assert not (tmp_path / "m").exists()
+
+
+def test_several_processes_go_on_within_an_epoch_with_its_own_batches():
+    """What accelerate makes of a sampler on going on is neither the sampler nor its share."""
+    from accelerate.data_loader import prepare_data_loader, skip_first_batches
+    from datasets import Dataset
+    from sentence_transformers.base.sampler import NoDuplicatesBatchSampler
+
+    rows = Dataset.from_dict({"query": [row["query"] for row in MINED]})
+    sampler = NoDuplicatesBatchSampler(rows, batch_size=4, drop_last=True, generator=torch.Generator())
+    shared = {"num_processes": 2, "process_index": 1, "split_batches": True, "put_on_device": False}
+    loader = prepare_data_loader(DataLoader(rows, batch_sampler=sampler, collate_fn=list), **shared)
+    first = list(loader)
+    sampler.set_epoch(1)
+    second = list(loader)
+    assert first != second
+
+    sampler.set_epoch(0)  # as it is made
+    watcher = _Watcher(Path(), None, lambda _: None)
+    watcher.on_epoch_begin(None, TrainerState(epoch=1 + 2 / 9), None, train_dataloader=loader)
+    rest = skip_first_batches(loader, 2)
+    rest.set_epoch(1)
+    assert list(rest) == second[2:]
+
+
+def test_a_set_that_fills_no_batch_of_all_processes_is_named(arguments, second, monkeypatch, tmp_path):
+    monkeypatch.setattr("biorag.train.processes.wait", lambda: None)
+    (tmp_path / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in MINED[32:]))
+    mixture = tmp_path / "mix.toml"
+    mixture.write_text('[[sets]]\nrows = "rows.jsonl"\n[[sets]]\nrows = "few.jsonl"')
+    options = ["--batch-size", "4", "--out", str(tmp_path / "m")]
+    result = CliRunner().invoke(app, [*arguments[:2], str(mixture), *arguments[3:], *options])
+    assert result.exit_code == 3, result.output
+    assert "set 'few': 2 processes take 8 rows at a step, and there are fewer" in result.stderr

@@ -22,7 +22,7 @@ from biorag.errors import MissingError, UsageError
 from biorag.models import find_encoder
 from biorag.reranker import LateInteraction
 from biorag.tokens import token_starts
-from biorag.train.memory import estimate
+from biorag.train.memory import columns_of, estimate
 from biorag.types import TrainingRow
 
 COUPLES = [(one, other) for one in WORDS for other in WORDS if one != other][::6]
@@ -146,12 +146,14 @@ def test_a_decoders_towers_learn_through_lora(rows, tiny_decoder, tmp_path):
 
 
 def test_the_estimate_counts_both_towers(tiny_encoder, towers):
-    asked, config = [TrainingRow("a" * 11, "b" * 400)] * 10, Config(train_max_tokens=8)
+    config = Config(train_max_tokens=8)
+    asked = columns_of([TrainingRow("a" * 11, "b" * 400)] * 10, config)
     one, two, held = (
         estimate(find_encoder(str(base)), asked, config, False, asymmetric)
         for base, asymmetric in ((tiny_encoder, False), (tiny_encoder, True), (towers, True))
     )
     assert (two.parameters, two.bytes) == (2 * one.parameters, 2 * one.bytes) == (held.parameters, held.bytes)
+    assert one.batch_bytes == two.batch_bytes == held.batch_bytes, "a text goes through one"
 
 
 def test_index_and_search_take_each_tower_for_its_side(towers, corpus_file, tmp_path):
