@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
@@ -16,10 +17,11 @@ import numpy as np
 
 from biorag.checkpoints import gguf, safetensors
 from biorag.errors import ServiceError
-from biorag.models import ADAPTER, ModelFiles
+from biorag.models import ROUTER, ModelFiles
 
 logger = logging.getLogger(__name__)  # the command line shows its INFO too
 
+MODULES = "modules.json"
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
 LARGE = 2**30  # bytes from which on a model is told of, as is one that takes half of what is free
@@ -75,17 +77,26 @@ def parameters_of(files: ModelFiles) -> list[Parameter]:
     else:
         found = [
             Parameter(tensor.name, tensor.shape, tensor.end - tensor.start, tensor.dtype.startswith(FLOATING))
-            for path in _weights(files.path)
+            for path in _weights(files)
             for tensor in safetensors.read_header(path)
         ]
     return [parameter for parameter in found if parameter.name not in HEADS]
 
 
-def _weights(folder: Path) -> Iterator[Path]:
-    """Yield the files that are loaded: of each folder the whole one or its parts, no adapter's."""
-    for place in (folder, *(path for path in folder.rglob("*") if path.is_dir() and path.name != ADAPTER)):
+def _weights(files: ModelFiles) -> Iterator[Path]:
+    """Yield the files that are loaded: of the model's folder and its modules' the whole one or its parts."""
+    for place in _modules(files):
         whole = place / "model.safetensors"
         yield from [whole] if whole.is_file() else sorted(place.glob("model-*.safetensors"))
+
+
+def _modules(files: ModelFiles) -> list[Path]:
+    """Return the folder and those in it that sentence-transformers loads: not an adapter, nor a run's checkpoints."""
+    path = files.path / MODULES
+    listed = [module["path"] for module in json.loads(path.read_bytes())] if path.is_file() else []
+    towers = files.settings(ROUTER).get("types")
+    named = dict.fromkeys(["", *listed, *(towers if isinstance(towers, dict) else ())])
+    return [files.path / name for name in named]
 
 
 def matrices(parameters: list[Parameter]) -> list[Parameter]:

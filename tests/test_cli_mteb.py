@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 from itertools import islice
@@ -12,6 +13,7 @@ from itertools import islice
 import pytest
 from typer.testing import CliRunner
 
+from biorag.benchmarks.tuning.instruction import write_query_prompt
 from biorag.cli import app
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import Source, demo_file
@@ -173,6 +175,17 @@ def test_result_files_are_mtebs_and_a_task_done_stays_done(demo_task, tmp_path, 
     done(*arguments)
     assert calls == [1], "other data is evaluated anew"
     assert mteb.results.TaskResult.from_disk(path).dataset_revision != kept.dataset_revision
+
+
+def test_another_query_prompt_is_measured_anew(demo_task, tmp_path, tiny_encoder):
+    """`tune prompt` writes one into the encoder's directory; its weights stay."""
+    encoder = shutil.copytree(tiny_encoder, tmp_path / "encoder")
+    arguments = ("bench", "mteb", "--local", demo_task, "--encoder", encoder, "--out", tmp_path / "out")
+    plain = done(*arguments)
+    write_query_prompt(encoder, "fever " * 200)  # leaves no room for the question
+    prompted = done(*arguments)
+    assert prompted["average"] != plain["average"]
+    assert prompted["model"] == {**plain["model"], "query_prompt": "fever " * 200}
 
 
 def test_an_index_of_another_corpus_is_refused(demo_task, tmp_path, tiny_encoder, corpus_file):

@@ -148,11 +148,35 @@ def test_nothing_is_written_where_no_candidate_is_better(invoke, made, words, se
 
 def test_an_encoder_that_is_not_the_users_is_copied(invoke, made, words, monkeypatch, tmp_path):
     monkeypatch.setattr("biorag.commands.prompting.is_the_users", lambda files: False)
+    said = " ".join(invoke(*words).stderr.split())
+    assert "search with --encoder out/encoder" in said
     report = done(invoke(*words, "--json"))
     assert report["written"] == str(Path("out") / "encoder")
     assert query_prompt(made / "encoder") == LONG
     assert query_prompt(tmp_path / "out" / "encoder") == report["prompt"]["after"]
     assert hits(invoke, "--encoder", tmp_path / "out" / "encoder") != hits(invoke)
+
+
+def test_what_the_run_wrote_before_is_not_the_prompt_before(invoke, made, words):
+    """Another budget, written or not, finds another winner: the run still goes on from the first prompt."""
+    first = done(invoke(*words, "--json"))
+    short = (*words, "--calls", "1", "--json")  # the seed alone
+    for more in ((*short, "--no-write"), short):
+        second = done(invoke(*more))
+        assert second["prompt"]["before"] == LONG
+    assert query_prompt(made / "encoder") == second["prompt"]["after"] != first["prompt"]["after"]
+    third = done(invoke(*words, "--json"))
+    assert third["prompt"] == first["prompt"]
+    assert query_prompt(made / "encoder") == first["prompt"]["after"]
+
+
+def test_an_encoder_of_the_users_in_the_place_of_the_copy_stays(invoke, words, monkeypatch, tmp_path):
+    monkeypatch.setattr("biorag.commands.prompting.is_the_users", lambda files: False)
+    mine = tmp_path / "out" / "encoder" / "notes.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    failed(invoke(*words, "--json"), 5, "encoder", "no copy", "--out")
+    assert mine.read_text() == "mine"
 
 
 @pytest.mark.parametrize(

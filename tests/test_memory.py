@@ -62,13 +62,16 @@ def test_a_checkpoint_takes_what_its_loaded_tensors_do(tiny_encoder, precision, 
 
 
 def test_of_a_folder_the_files_that_are_loaded_count(tmp_path):
-    """Parts where there is no whole file; other formats, heads of language models and adapters do not."""
-    for place in ("adapter", "2_Dense", "parts"):
+    """Parts where there is no whole file; not other formats, heads of language models, adapters, runs' checkpoints."""
+    kind = "sentence_transformers.models.Dense"
+    modules = [{"type": kind, "path": place} for place in ("", "1_Pooling", "2_Dense", "parts")]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    for place in ("adapter", "2_Dense", "parts", "checkpoint-500"):
         (tmp_path / place).mkdir()
     ones = torch.ones(8, 4)
     whole = {"a": ones, "lm_head.weight": ones + 1, "places": torch.ones(5, dtype=torch.int64)}
     save_file(whole, tmp_path / "model.safetensors")
-    for name in ("consolidated", "model-00001-of-00002", "adapter/model", "2_Dense/model"):
+    for name in ("consolidated", "model-00001-of-00002", "adapter/model", "2_Dense/model", "checkpoint-500/model"):
         save_file({"b": ones.half()}, tmp_path / f"{name}.safetensors")
     for part in (1, 2):
         save_file({f"part{part}": ones}, tmp_path / "parts" / f"model-0000{part}-of-00002.safetensors")

@@ -189,6 +189,7 @@ def _model(
             "index": manifest.fingerprint() if manifest else None,
         }
     encoder = load_encoder(files, similarity, config.precision)
+    identity["query_prompt"] = encoder.query_prompt
     meta = model_meta(files.id, identity)
     if system == "encoder":
         return EncoderModel(encoder, meta, on_progress), identity

@@ -18,8 +18,8 @@ from biorag.commands import options, show, sides
 from biorag.commands.build import Opened, encoder_files, opened
 from biorag.commands.synthetic import PromptFile, language_model
 from biorag.config import Config
-from biorag.errors import BadInputError, UsageError, unknown_name
-from biorag.models import ModelFiles
+from biorag.errors import BadInputError, MismatchError, MissingError, UsageError, unknown_name
+from biorag.models import ModelFiles, weights_hash
 
 if TYPE_CHECKING:
     from biorag.benchmarks.tuning.evolution import Evolution
@@ -105,12 +105,18 @@ def prompt(
     chosen = Questions.drawn(dataset, config, ctx.params)
     with opened(config) as ready:
         files = encoder_files(config, ready.manifest)
+        target = files.path if is_the_users(files) else out / COPY
         if write:
             check_keeps_prompts(files.path)
+            _check_replaced(target, files)
+        assert ready.encoder is not None, "dense retrieval loads the encoder"
+        current = ready.encoder.query_prompt
         report = _tuned(out, ready, chosen, config, ctx.params)
-    changed = write and report["prompt"]["after"] != report["prompt"]["before"]
-    target = files.path if is_the_users(files) else out / COPY
+    # What an earlier run wrote goes, too, where the prompt before it is now the best.
+    held = {current, *report["prompt"].values()}
+    changed = write and (len(held) > 1 or (target != files.path and target.exists()))
     report |= {
+        "encoder": files.id,
         "written": str(target) if changed else None,
         "seconds": round(time.perf_counter() - started, 3),
     }
@@ -214,7 +220,6 @@ def _tuned(out: Path, ready: Opened, chosen: Questions, config: Config, given: M
     return {
         "dataset": chosen.data.name,
         "questions": chosen.counts,
-        "encoder": ready.manifest.encoder.id,
         "index": manifest,
         "seed_prompt": begin,
         **measured,
@@ -228,12 +233,17 @@ def _tuned(out: Path, ready: Opened, chosen: Questions, config: Config, given: M
 
 
 def _prompt_before(out: Path, current: str) -> str:
-    """Return the encoder's query prompt; where an earlier run into the folder wrote its winner, the one before it."""
+    """Return the encoder's query prompt; where an earlier run into the folder wrote one that it tried, that before."""
+    from biorag.benchmarks.tuning.instruction import parted
+    from biorag.benchmarks.tuning.trials import TrialFile
+
+    file = TrialFile(out / TRIALS, {})
     try:
-        prompt = json.loads((out / REPORT).read_bytes())["prompt"]
-        return str(prompt["before"]) if current == prompt["after"] else current
+        before = str(json.loads(file.manifest.read_bytes())["identity"]["prompt"])
     except (OSError, ValueError, KeyError, TypeError):
         return current
+    form = parted(before)[1]
+    return before if current in {form.prompt(instruction) for instruction, _ in file.read().scores} else current
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +309,24 @@ def is_the_users(files: ModelFiles) -> bool:
     return Path(files.id).is_absolute()
 
 
+def _check_replaced(target: Path, files: ModelFiles) -> None:
+    """Refuse to write an encoder where something else is.
+
+    Raises
+    ------
+    MismatchError
+        If the target is there, but with other weights.
+    """
+    if not target.exists():
+        return
+    try:
+        known = weights_hash(target) == files.sha256
+    except MissingError:
+        known = False
+    if not known:
+        raise MismatchError(f"{target} is there and is no copy of encoder {files.id!r}: choose another --out")
+
+
 def _copy(encoder: Path, target: Path) -> None:
     """Copy an encoder that is not the user's to change; a copy that is there goes."""
     unfinished = target.with_name(f"{target.name}.unfinished")
@@ -330,7 +358,7 @@ def _print(report: Mapping[str, Any]) -> None:
     )
     if report["prompt"]["before"] == report["prompt"]["after"]:
         show.err.print("note: no candidate is better than the encoder's own prompt, which stays")
-    elif report["written"]:
-        show.err.print(
-            f"the query prompt is written to {report['written']}: it answers this index's questions from now on"
-        )
+    elif written := report["written"]:
+        indexed = report["encoder"] == report["index"]["encoder"]["id"] == str(Path(written).resolve())
+        use = "it answers this index's questions from now on" if indexed else f"search with --encoder {written}"
+        show.err.print(f"the query prompt is written to {written}: {use}", soft_wrap=True)
