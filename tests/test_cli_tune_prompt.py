@@ -146,6 +146,24 @@ def test_nothing_is_written_where_no_candidate_is_better(invoke, made, words, se
     assert query_prompt(made / "encoder") == LONG
 
 
+def test_a_winner_that_is_worse_on_held_out_questions_is_not_written(invoke, made, words, tmp_path):
+    """The long prompt finds the same for every question; here that is right for those held out."""
+    always = hits(invoke)[0][0]
+    shutil.copytree(made / "prompt", tmp_path / "turned")
+    judged = [
+        f"{id}\t{always if is_held_out(text, 0.5, 0) else snippet}\t1\n" for id, (text, snippet) in QUESTIONS.items()
+    ]
+    (tmp_path / "turned" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    turned = [tmp_path / "turned" if word == str(made / "prompt") else word for word in words]
+    said = " ".join(invoke(*turned).stderr.split())
+    assert "on the held-out questions the winner is worse than the encoder's own prompt, which stays" in said
+    report = done(invoke(*turned, "--json"))
+    assert report["development"]["after"] > report["development"]["before"]
+    assert report["held_out"]["difference"] < 0
+    assert report["written"] is None
+    assert query_prompt(made / "encoder") == LONG
+
+
 def test_an_encoder_that_is_not_the_users_is_copied(invoke, made, words, monkeypatch, tmp_path):
     monkeypatch.setattr("biorag.commands.prompting.is_the_users", lambda files: False)
     said = " ".join(invoke(*words).stderr.split())

@@ -216,14 +216,14 @@ def _tuned(out: Path, ready: Opened, chosen: Questions, config: Config, given: M
         evolution = evolve(begin, chosen.feedback, chosen.validation, trials, calls, config.seed)
         measured = _measured(evolution, own, chosen, trials, config.seed)
     write_curve(out, evolution)
-    winner = form.prompt(measured["winner"])
+    kept = measured["winner"] if measured["held_out"]["difference"] >= 0 else own
     return {
         "dataset": chosen.data.name,
         "questions": chosen.counts,
         "index": manifest,
         "seed_prompt": begin,
         **measured,
-        "prompt": {"before": prompt, "after": winner},
+        "prompt": {"before": prompt, "after": form.prompt(kept)},
         "llm": asked.name,
         "budget": None if given["calls"] else given["budget"],
         "calls": evolution.calls,
@@ -356,7 +356,12 @@ def _print(report: Mapping[str, Any]) -> None:
         f"held out: {held_out['difference']:+.4f} (95 % interval {held_out['low']:+.4f} to {held_out['high']:+.4f}); "
         f"{report['calls']:,} metric calls, {report['lm_calls']:,} replies of {report['llm']}"
     )
-    if report["prompt"]["before"] == report["prompt"]["after"]:
+    if held_out["difference"] < 0:
+        show.err.print(
+            "note: on the held-out questions the winner is worse than the encoder's own prompt, which stays: take a "
+            "stronger --llm or more --questions"
+        )
+    elif report["prompt"]["before"] == report["prompt"]["after"]:
         show.err.print("note: no candidate is better than the encoder's own prompt, which stays")
     elif written := report["written"]:
         indexed = report["encoder"] == report["index"]["encoder"]["id"] == str(Path(written).resolve())
