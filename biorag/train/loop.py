@@ -99,8 +99,9 @@ def require_batch(rows: int | Sequence[int], config: Config) -> None:
         Saying what would fill one.
     """
     if not steps_of(rows, config):
+        most = rows if isinstance(rows, int) else max(rows)
         raise BadInputError(
-            f"{processes.count()} processes take {batch_size(config)} rows at a step, and there are fewer: lower "
+            f"{processes.count()} processes take {batch_size(config)} rows at a step, and there are {most}: lower "
             "--batch-size, or start fewer processes"
         )
 

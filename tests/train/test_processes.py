@@ -173,4 +173,4 @@ def test_a_set_that_fills_no_batch_of_all_processes_is_named(arguments, second, 
     options = ["--batch-size", "4", "--out", str(tmp_path / "m")]
     result = CliRunner().invoke(app, [*arguments[:2], str(mixture), *arguments[3:], *options])
     assert result.exit_code == 3, result.output
-    assert "set 'few': 2 processes take 8 rows at a step, and there are fewer" in result.stderr
+    assert "set 'few': 2 processes take 8 rows at a step, and there are 4" in result.stderr
