@@ -271,6 +271,11 @@ def _spelled(values: Mapping[str, Any]) -> dict[str, Any]:
     return {(fields[name].alias or name) if name in fields else name: value for name, value in values.items()}
 
 
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def setting_names() -> list[str]:
     """Return every setting's name as TOML files, reports and (upper-cased) variables spell it."""
     return [info.alias or name for name, info in Config.model_fields.items()]

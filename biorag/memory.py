@@ -16,12 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from biorag.checkpoints import gguf, safetensors
+from biorag.checkpoints.folder import MODULE_LIST, ROUTER
 from biorag.errors import ServiceError
-from biorag.models import ROUTER, ModelFiles
+from biorag.models import ModelFiles
 
 logger = logging.getLogger(__name__)  # the command line shows its INFO too
 
-MODULES = "modules.json"
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
 LARGE = 2**30  # bytes from which on a model is told of, as is one that takes half of what is free
@@ -92,7 +92,7 @@ def _weights(files: ModelFiles) -> Iterator[Path]:
 
 def _modules(files: ModelFiles) -> list[Path]:
     """Return the folder and those in it that sentence-transformers loads: not an adapter, nor a run's checkpoints."""
-    path = files.path / MODULES
+    path = files.path / MODULE_LIST
     listed = [module["path"] for module in json.loads(path.read_bytes())] if path.is_file() else []
     towers = files.settings(ROUTER).get("types")
     named = dict.fromkeys(["", *listed, *(towers if isinstance(towers, dict) else ())])

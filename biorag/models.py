@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from biorag.checkpoints import gguf
-from biorag.checkpoints.folder import check_folder
+from biorag.checkpoints.folder import ROUTER, check_folder
 from biorag.config import NO_LLM, STARTER
 from biorag.errors import MismatchError, MissingError
 from biorag.files import sha256_of
 from biorag.network import is_server
 
 HUB_PREFIX = "hf:"
-ROUTER = "router_config.json"  # of an encoder with two towers
 ADAPTER = "adapter"  # LoRA's matrices, in a folder beside the weights that they were merged into; not loaded
 STARTER_LLM = "starter-llm"  # the starter generator as a base to train
 # Weights as safetensors only: a pickled checkpoint can run code when it is loaded.

@@ -174,8 +174,8 @@ def test_speeds_are_those_of_slow_references():
         return min(once() for _ in range(5))
 
     values, matrix = np.ones(2**24, np.float32), torch.ones(1024, 1024)
-    assert 0.05 < memory.read_speed(1) * fastest(values.max) / values.nbytes < 20
-    assert 0.05 < operations("cpu", torch.float32) * fastest(lambda: matrix @ matrix) / (2 * 1024**3) < 20
+    assert 0.02 < memory.read_speed(1) * fastest(values.max) / values.nbytes < 50
+    assert 0.02 < operations("cpu", torch.float32) * fastest(lambda: matrix @ matrix) / (2 * 1024**3) < 50
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ LARGEST_SETTINGS = 16 * 2**20
 LARGEST_VOCABULARY = 256 * 2**20
 VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
 INDEX = "model.safetensors.index.json"
-MODULE_LISTS = ("modules.json", "router_config.json")
+MODULE_LIST, ROUTER = "modules.json", "router_config.json"  # a model's layers; its towers, where it has two
 SETTINGS = re.compile(r"(?:config|(?:adapter|tokenizer|sentence_.*)_config|config_sentence_transformers)\.json")
 
 PICKLES = re.compile(r"(?:.*pytorch_model.*|adapter_model|model)\.bin|.*\.(?:pt|pth|ckpt|pkl|pickle|joblib)", re.I)
@@ -52,7 +52,7 @@ def check_folder(folder: Path) -> None:
         _check_kind(path)
     tensors = [tensor for path in files if path.suffix == ".safetensors" for tensor in read_header(path)]
     for path in files:
-        if path.name in MODULE_LISTS:
+        if path.name in (MODULE_LIST, ROUTER):
             _check_modules(path)
         elif path.name == INDEX:
             _check_index(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.config import STARTER, Config
+from biorag.config import STARTER, Config, usable_cores
 from biorag.errors import BioragError
 from biorag.files import disk_bytes, sha256_of
 from biorag.models import STARTER_ENCODER, STARTER_GENERATOR
@@ -204,8 +203,8 @@ def _look(name: str, look: Callable[[Config], str], config: Config) -> Check:
 
 
 def _machine() -> str:
-    cores = len(os.sched_getaffinity(0))
-    return f"Python {platform.python_version()} on {platform.platform(terse=True)}, {cores} cores ({sys.executable})"
+    place = f"{platform.platform(terse=True)}, {usable_cores()} cores"
+    return f"Python {platform.python_version()} on {place} ({sys.executable})"
 
 
 def _packages() -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from biorag import memory
 from biorag.checkpoints import gguf
+from biorag.config import usable_cores
 from biorag.errors import MissingError
 from biorag.prompts.grammar import FREE_TEXT_GRAMMAR, close_text, free_text_openings, rest_grammar
 from biorag.types import GREEDY, Generation, Prompt, Sampling, Scores
@@ -66,7 +67,7 @@ class LlamaGenerator:
     def __init__(self, path: Path, context_window: int, threads: int | None = None) -> None:
         self.name = path.stem
         self.context_window = min(context_window, _trained_window(path))
-        cores = threads or _cores()
+        cores = threads or usable_cores()
         self._llama = _open(path, n_ctx=self.context_window, n_threads=cores, n_threads_batch=cores, n_gpu_layers=-1)
         self._evaluated: list[int] = []  # the prefix that the context holds
         self._last: tuple[Prompt, Tokens] | None = None  # a prompt is counted, then answered
@@ -229,15 +230,11 @@ def check_memory(path: Path, context_window: int, threads: int | None = None) ->
     def pace() -> str:
         if offloaded or gguf.read_header(path).number("expert_count"):
             return ""  # a GPU's memory has another speed, and of experts a token takes only some
-        seconds = path.stat().st_size / memory.read_speed(threads or _cores())
+        seconds = path.stat().st_size / memory.read_speed(threads or usable_cores())
         return f"each token written takes about {memory.duration(seconds)} or more"
 
     lighter = "a smaller or more strongly quantised one, a smaller context_window, a server by --llm URL"
     memory.admit(memory.of_gguf(path, context_window), "cuda" if offloaded else "cpu", lighter, pace)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _trained_window(path: Path) -> int:

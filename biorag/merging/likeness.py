@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from biorag.checkpoints.folder import VOCABULARIES
+from biorag.checkpoints.folder import MODULE_LIST, ROUTER, VOCABULARIES
 from biorag.errors import BadInputError
-from biorag.models import ROUTER
 
-CONFIG, MODULES, TOKENIZER = "config.json", "modules.json", "tokenizer.json"
+CONFIG, TOKENIZER = "config.json", "tokenizer.json"
 ENCODER = "config_sentence_transformers.json"
 # Where weights come from and how they are stored or trained, not what is computed with them.
 PROVENANCE = ("_name_or_path", "architectures", "torch_dtype", "dtype", "use_cache", "gradient_checkpointing")
@@ -87,7 +86,7 @@ def _architecture(folders: Folders, name: str = CONFIG) -> dict[str, Any]:
 
 def _modules(folders: Folders) -> dict[str, str]:
     """Return module folder -> class, which older versions of the library name by another path."""
-    listed = _read(folders, MODULES)
+    listed = _read(folders, MODULE_LIST)
     listed = listed if isinstance(listed, list) else []
     return {each.get("path", ""): each["type"].rpartition(".")[2] for each in listed}
 

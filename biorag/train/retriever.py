@@ -16,6 +16,7 @@ from sentence_transformers.sentence_transformer.losses import (
 )
 from sentence_transformers.sentence_transformer.modules import Pooling
 
+from biorag.checkpoints.folder import MODULE_LIST
 from biorag.config import Config
 from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.loading import has_towers, input_modules, load_model
@@ -269,7 +270,7 @@ def _model(files: ModelFiles, similarity: str, form: Form) -> SentenceTransforme
     model = load_model(SentenceTransformer, files, "fp32")
     if not all(hasattr(module, "auto_model") for module in input_modules(model)):
         raise MissingError(f"base {files.id!r} does not read its texts by a transformer: name one that does")
-    bare = not (files.path / "modules.json").is_file()
+    bare = not (files.path / MODULE_LIST).is_file()
     instructions = form.instructions
     if is_decoder(model):
         model = as_bi_encoder(model, bare, form.attention)

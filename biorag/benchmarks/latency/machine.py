@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 from biorag.benchmarks.latency.memory import PROC, kilobytes
+from biorag.config import usable_cores
 from biorag.indexes.manifest import installed_versions
 
 # Those that decide which matrix kernels run: fused products, 512-bit vectors, int8 and bfloat16 units.
@@ -51,7 +52,7 @@ def describe() -> Machine:
     return Machine(
         cpu=model,
         flags=flags,
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cores=usable_cores(),
         memory_bytes=kilobytes(PROC / "meminfo", "MemTotal"),
         gpus=tuple(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())),
         system=platform.platform(terse=True),

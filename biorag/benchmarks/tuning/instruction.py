@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from biorag.checkpoints.folder import MODULE_LIST
 from biorag.errors import MissingError
 from biorag.files import write_json
 
@@ -51,9 +52,9 @@ def check_keeps_prompts(folder: Path) -> None:
     MissingError
         If it has no modules.json.
     """
-    if not (folder / "modules.json").is_file():
+    if not (folder / MODULE_LIST).is_file():
         raise MissingError(
-            f"{folder} has no modules.json, and a bare transformers model keeps no prompt: save it with "
+            f"{folder} has no {MODULE_LIST}, and a bare transformers model keeps no prompt: save it with "
             "sentence-transformers first, or give --no-write"
         )
 
