@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.training_rows import PAIRS, data_of, is_mixture, mixture_of
 from biorag.config import Config
-from biorag.errors import UsageError, unknown_name
+from biorag.errors import UsageError
 from biorag.models import ModelFiles, find_base, find_encoder
 from biorag.types import OnProgress
 
 if TYPE_CHECKING:
-    from biorag.train.data import Split
-    from biorag.train.instructions import Instructions
     from biorag.train.memory import Work
-    from biorag.train.rows import Fetch
-    from biorag.types import TrainingRow
 
 app = typer.Typer(no_args_is_help=True, help="Train the retriever and the rerankers on your own pairs.")
 
-PAIRS = ("questions", "title-abstract")
 GENERIC_TASKS = 100
 DATA, RUN = "Data", "Run"
 
@@ -222,15 +216,15 @@ def retriever(
             raise UsageError(f"{option} stands in an instruction: give --instruct bmretriever or a file too")
     drawn = generic_tasks(random_prompts, config.seed) if random_prompts else ()
     files = find_base(base)
-    if _is_mixture(train):
+    if is_mixture(train):
         if pairs != PAIRS[0]:
             raise UsageError(f"a mixture is of questions: leave --pairs {pairs} out")
-        split, facts, instructions = _mixture(
+        split, facts, instructions = mixture_of(
             config, train, name, guard, drop_contaminated, max_positives, (instruct, task, drawn)
         )
     else:
         instructions = None if instruct is None else read_instructions(instruct, task or TASK, drawn)
-        split, facts = _data(config, train, pairs, name, guard, drop_contaminated, max_positives)
+        split, facts = data_of(config, train, pairs, name, guard, drop_contaminated, max_positives)
     if sample_negatives:
         split = sampled_split(split, config.train_hard_negatives, config.seed)
     from biorag.train.loop import steps_of
@@ -291,7 +285,7 @@ def reranker(
     """
     config = options.configured(ctx)
     files = find_encoder(base)
-    split, facts = _data(config, train, PAIRS[0], name, guard, drop_contaminated, max_positives)
+    split, facts = data_of(config, train, PAIRS[0], name, guard, drop_contaminated, max_positives)
     from biorag.train.loop import steps_of
     from biorag.train.memory import columns_of
     from biorag.train.processes import share
@@ -348,7 +342,7 @@ def cross_encoder(
     """
     config = options.configured(ctx)
     files = find_encoder(base)
-    split, facts = _data(config, train, PAIRS[0], name, guard, drop_contaminated, max_positives)
+    split, facts = data_of(config, train, PAIRS[0], name, guard, drop_contaminated, max_positives)
     from biorag.train.cross_encoder import train_cross_encoder
     from biorag.train.data import pairs_in
     from biorag.train.loop import steps_of
@@ -359,119 +353,6 @@ def cross_encoder(
     with _steps(steps) as advance:
         manifest = train_cross_encoder(files, split, config, out, facts, advance, negatives)
     _print(out, manifest, as_json)
-
-
-def _data(
-    config: Config,
-    train: Sequence[Path],
-    pairs: str,
-    name: str | None,
-    guards: Sequence[Path] | None,
-    drop: bool,
-    max_positives: int | None,
-) -> tuple[Split, dict[str, Any]]:
-    """Return the rows to train and validate on, and what the manifest says of them."""
-    from biorag.train.rows import read_rows, read_title_abstract
-
-    if _is_mixture(train):
-        raise UsageError(f"{train[0]} is a mixture, which 'biorag train retriever' takes: name rows here")
-    if pairs not in PAIRS:
-        raise unknown_name("--pairs", pairs, PAIRS)
-    if pairs == PAIRS[1]:
-        from biorag.corpus.sources import find_sources
-
-        with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
-            sources = find_sources([str(path) for path in train], Path(spool) / "standard-input")
-            rows, cleaning = read_title_abstract(sources)
-    else:
-        with _passages(config, name) as fetch:
-            rows, cleaning = read_rows(train, fetch)
-    data = {"files": [str(path) for path in train], "pairs": pairs, **asdict(cleaning)}
-    rows, guard = _guarded(rows, guards, drop)
-    return _split(config, rows, max_positives), {"data": data, **guard}
-
-
-def _is_mixture(train: Sequence[Path]) -> bool:
-    """Return whether the data is a mixture's file.
-
-    Raises
-    ------
-    UsageError
-        If there are other paths beside it.
-    """
-    files = [path for path in train if path.suffix == ".toml"]
-    if files and len(train) > 1:
-        raise UsageError(f"{files[0]} is a mixture: name its sets in it and nothing beside it")
-    return bool(files)
-
-
-def _mixture(
-    config: Config,
-    train: Sequence[Path],
-    name: str | None,
-    guards: Sequence[Path] | None,
-    drop: bool,
-    max_positives: int | None,
-    said: tuple[str | None, str | None, Sequence[str]],
-) -> tuple[Split, dict[str, Any], Instructions | None]:
-    """Return a mixture's rows, what the manifest says of them, and the instructions that the model keeps.
-
-    `said` are the run's template, task, and tasks to draw from.
-    """
-    from biorag.train.data import TrainingSet, mixed
-    from biorag.train.mixture import instructions_of, load_mixture
-    from biorag.train.rows import read_rows
-
-    mixture = load_mixture(train[0])
-    kept, instructions = instructions_of(mixture, *said)
-    with _passages(config, name) as fetch:
-        read = [read_rows(each.rows, fetch) for each in mixture.sets]
-    clean, guard = _guarded([row for rows, _ in read for row in rows], guards, drop)
-    left = set(clean)
-    sets, facts = [], []
-    for each, (rows, cleaning), own in zip(mixture.sets, read, instructions, strict=True):
-        guarded = [row for row in rows if row in left]
-        part = _split(config, guarded, max_positives)
-        sets.append(TrainingSet(each.name, part.training, part.validation, each.weight, each.temperature, own))
-        files, dropped = [str(path) for path in each.rows], len(rows) - len(guarded)
-        facts.append({"name": each.name, "files": files, **asdict(cleaning), "dropped": dropped})
-    return mixed(sets), {"data": {"files": [str(train[0])], "pairs": PAIRS[0], "sets": facts}, **guard}, kept
-
-
-def _guarded(
-    rows: Sequence[TrainingRow], guards: Sequence[Path] | None, drop: bool
-) -> tuple[list[TrainingRow], dict[str, Any]]:
-    """Return the rows without questions of the benchmarks, and what the manifest says of that."""
-    if not guards and not drop:
-        return list(rows), {}
-    from biorag.commands.mining import kept_out
-
-    kept, matches = kept_out(rows, guards, drop)
-    files = [str(path) for path in guards or ()]
-    return kept, {"guard": {"benchmarks": files, "dropped": [asdict(match) for match in matches]}}
-
-
-def _split(config: Config, rows: Sequence[TrainingRow], max_positives: int | None) -> Split:
-    """Return the rows with some questions held out, and of the others at most so many rows."""
-    from biorag.train.data import Split
-    from biorag.train.rows import cap_positives, split
-
-    training, validation = split(rows, config.train_validation, config.seed)
-    if max_positives:
-        training = cap_positives(training, max_positives, config.seed)
-    return Split(training, validation)
-
-
-@contextmanager
-def _passages(config: Config, name: str | None) -> Iterator[Fetch | None]:
-    """Open the named index for its passages alone."""
-    if name is None:
-        yield None
-        return
-    from biorag.commands.build import index_alone
-
-    with index_alone(config) as (_, index):
-        yield index.fetch
 
 
 def _tell(files: ModelFiles, work: Work, config: Config, lora: bool = False, asymmetric: bool = False) -> None:

@@ -1,0 +1,134 @@
+"""The rows that a training command reads: from files, a corpus or a mixture, guarded and split."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from biorag.config import Config
+from biorag.errors import UsageError, unknown_name
+
+if TYPE_CHECKING:
+    from biorag.train.data import Split
+    from biorag.train.instructions import Instructions
+    from biorag.train.rows import Fetch
+    from biorag.types import TrainingRow
+
+PAIRS = ("questions", "title-abstract")
+
+
+def data_of(
+    config: Config,
+    train: Sequence[Path],
+    pairs: str,
+    name: str | None,
+    guards: Sequence[Path] | None,
+    drop: bool,
+    max_positives: int | None,
+) -> tuple[Split, dict[str, Any]]:
+    """Return the rows to train and validate on, and what the manifest says of them."""
+    from biorag.train.rows import read_rows, read_title_abstract
+
+    if is_mixture(train):
+        raise UsageError(f"{train[0]} is a mixture, which 'biorag train retriever' takes: name rows here")
+    if pairs not in PAIRS:
+        raise unknown_name("--pairs", pairs, PAIRS)
+    if pairs == PAIRS[1]:
+        from biorag.corpus.sources import find_sources
+
+        with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
+            sources = find_sources([str(path) for path in train], Path(spool) / "standard-input")
+            rows, cleaning = read_title_abstract(sources)
+    else:
+        with _passages(config, name) as fetch:
+            rows, cleaning = read_rows(train, fetch)
+    data = {"files": [str(path) for path in train], "pairs": pairs, **asdict(cleaning)}
+    rows, guard = _guarded(rows, guards, drop)
+    return _split(config, rows, max_positives), {"data": data, **guard}
+
+
+def is_mixture(train: Sequence[Path]) -> bool:
+    """Return whether the data is a mixture's file.
+
+    Raises
+    ------
+    UsageError
+        If there are other paths beside it.
+    """
+    files = [path for path in train if path.suffix == ".toml"]
+    if files and len(train) > 1:
+        raise UsageError(f"{files[0]} is a mixture: name its sets in it and nothing beside it")
+    return bool(files)
+
+
+def mixture_of(
+    config: Config,
+    train: Sequence[Path],
+    name: str | None,
+    guards: Sequence[Path] | None,
+    drop: bool,
+    max_positives: int | None,
+    said: tuple[str | None, str | None, Sequence[str]],
+) -> tuple[Split, dict[str, Any], Instructions | None]:
+    """Return a mixture's rows, what the manifest says of them, and the instructions that the model keeps.
+
+    `said` are the run's template, task, and tasks to draw from.
+    """
+    from biorag.train.data import TrainingSet, mixed
+    from biorag.train.mixture import instructions_of, load_mixture
+    from biorag.train.rows import read_rows
+
+    mixture = load_mixture(train[0])
+    kept, instructions = instructions_of(mixture, *said)
+    with _passages(config, name) as fetch:
+        read = [read_rows(each.rows, fetch) for each in mixture.sets]
+    clean, guard = _guarded([row for rows, _ in read for row in rows], guards, drop)
+    left = set(clean)
+    sets, facts = [], []
+    for each, (rows, cleaning), own in zip(mixture.sets, read, instructions, strict=True):
+        guarded = [row for row in rows if row in left]
+        part = _split(config, guarded, max_positives)
+        sets.append(TrainingSet(each.name, part.training, part.validation, each.weight, each.temperature, own))
+        files, dropped = [str(path) for path in each.rows], len(rows) - len(guarded)
+        facts.append({"name": each.name, "files": files, **asdict(cleaning), "dropped": dropped})
+    return mixed(sets), {"data": {"files": [str(train[0])], "pairs": PAIRS[0], "sets": facts}, **guard}, kept
+
+
+def _guarded(
+    rows: Sequence[TrainingRow], guards: Sequence[Path] | None, drop: bool
+) -> tuple[list[TrainingRow], dict[str, Any]]:
+    """Return the rows without questions of the benchmarks, and what the manifest says of that."""
+    if not guards and not drop:
+        return list(rows), {}
+    from biorag.commands.mining import kept_out
+
+    kept, matches = kept_out(rows, guards, drop)
+    files = [str(path) for path in guards or ()]
+    return kept, {"guard": {"benchmarks": files, "dropped": [asdict(match) for match in matches]}}
+
+
+def _split(config: Config, rows: Sequence[TrainingRow], max_positives: int | None) -> Split:
+    """Return the rows with some questions held out, and of the others at most so many rows."""
+    from biorag.train.data import Split
+    from biorag.train.rows import cap_positives, split
+
+    training, validation = split(rows, config.train_validation, config.seed)
+    if max_positives:
+        training = cap_positives(training, max_positives, config.seed)
+    return Split(training, validation)
+
+
+@contextmanager
+def _passages(config: Config, name: str | None) -> Iterator[Fetch | None]:
+    """Open the named index for its passages alone."""
+    if name is None:
+        yield None
+        return
+    from biorag.commands.build import index_alone
+
+    with index_alone(config) as (_, index):
+        yield index.fetch
