@@ -62,7 +62,7 @@ def opened(config: Config) -> Iterator[Opened]:
         if index.count() == 0:
             raise MissingError(f"index {manifest.name!r} holds no snippet: run 'biorag index CORPUS' to the end")
         encoder = load_encoder(files, manifest.similarity, config.precision) if files and needed else None
-        yield Opened(manifest, index, _retriever(config, index, manifest, encoder), encoder)
+        yield Opened(manifest, index, make_retriever(config, index, manifest, encoder), encoder)
     finally:
         index.close()
 
@@ -223,7 +223,8 @@ def _token_encoder(files: ModelFiles, encoder: BiEncoder, precision: str) -> Tok
     return ColBERT(files, precision)
 
 
-def _retriever(config: Config, index: Index, manifest: Manifest, encoder: BiEncoder | None) -> Retriever:
+def make_retriever(config: Config, index: Index, manifest: Manifest, encoder: BiEncoder | None) -> Retriever:
+    """Return what searches an open index, with the configured rerankers and the similarity that the index is of."""
     effective = config.replace(similarity=manifest.similarity)
     return Retriever(index, encoder, load_rerankers(config, encoder, index, manifest), effective)
 

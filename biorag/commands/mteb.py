@@ -14,7 +14,7 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.bench import rerankers_hash, retrieval_settings
-from biorag.commands.build import SnippetEncoders, encoder_files, load_encoder, load_rerankers
+from biorag.commands.build import SnippetEncoders, encoder_files, load_encoder, make_retriever
 from biorag.config import Config
 from biorag.errors import MismatchError, MissingError, UsageError, unknown_name
 from biorag.indexes.manifest import Manifest, installed_versions
@@ -204,13 +204,10 @@ def _model(
 @contextmanager
 def _searchable(config: Config, store: Store, manifest: Manifest, encoder: BiEncoder) -> Iterator[Searchable]:
     from biorag.benchmarks.mteb.models import Searchable
-    from biorag.pipeline import Retriever
 
     index = store.open(manifest)
     try:
-        rerankers = load_rerankers(config, encoder, index, manifest)
-        effective = config.replace(similarity=manifest.similarity)
-        yield Searchable(index, Retriever(index, encoder, rerankers, effective))
+        yield Searchable(index, make_retriever(config, index, manifest, encoder))
     finally:
         index.close()
 

@@ -16,7 +16,7 @@ import typer
 
 from biorag.commands import options, show, sides
 from biorag.commands.build import Opened, encoder_files, opened
-from biorag.commands.synthetic import PromptFile, language_model
+from biorag.commands.synthetic import PromptFile, Temperature, language_model
 from biorag.config import Config
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError, unknown_name
 from biorag.models import ModelFiles, weights_hash
@@ -62,10 +62,7 @@ def prompt(
     llm: options.Llm = None,
     llm_model: options.LlmModel = None,
     template: PromptFile = None,
-    temperature: Annotated[
-        float,
-        typer.Option(min=0, max=2, help="Of sampling; 0 takes the likeliest.", rich_help_panel=options.GENERATION),
-    ] = 1.0,
+    temperature: Temperature = 1.0,
     instruction_tokens: Annotated[
         int,
         typer.Option("--max-tokens", min=8, max=256, help="Cap on an instruction.", rich_help_panel=options.GENERATION),
@@ -154,8 +151,7 @@ class Questions:
         from biorag.corpus.datasets import load_dataset
 
         guards = given["guard"] or ()
-        if given["dropped"] and not guards:
-            raise UsageError("--dropped takes the questions that --guard FILE dropped: give the benchmark")
+        sides.check_dropped(given)
         data = load_dataset(folder)
         side = sides.dropped if given["dropped"] else sides.training
         development = side(data, config, guards).questions

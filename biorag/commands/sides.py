@@ -47,6 +47,12 @@ def check_needed(given: Mapping[str, Any], needed: str) -> None:
             raise UsageError(f"{flag} says what training left out: give {needed} with it")
 
 
+def check_dropped(given: Mapping[str, Any]) -> None:
+    """Refuse dropped questions that are asked for without what dropped them."""
+    if given["dropped"] and not given["guard"]:
+        raise UsageError("--dropped takes the questions that --guard FILE dropped: give the benchmark")
+
+
 def held_out(data: Dataset, config: Config, guards: Sequence[Path]) -> Dataset:
     """Return the questions that training did not see: held out, or dropped as a benchmark's."""
     return _only(data, _unseen(data, config, guards), f"is held out by --validation {config.train_validation}")

@@ -167,8 +167,7 @@ def chosen_questions(given: Mapping[str, Any], config: Config) -> list[Dataset]:
         raise UsageError("--held-out, --training and --dropped are sides of the questions: give one of them")
     if side == ALL:
         sides.check_needed(given, "--training, --held-out or --dropped")
-    if given["dropped"] and not given["guard"]:
-        raise UsageError("--dropped takes the questions that --guard FILE dropped: give the benchmark")
+    sides.check_dropped(given)
     data = [load_dataset(folder) for folder in given["dataset"]]
     names = [each.name for each in data]
     if twice := [name for name in names if names.count(name) > 1]:
