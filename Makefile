@@ -38,7 +38,7 @@ format: $(VENV)/dev.stamp
 
 # make bench DATA=folder: what the defaults of retrieval were chosen by (about 45 minutes on 2 cores).
 bench: $(VENV)/starter.stamp
-	BIORAG=$(BIN)/biorag benchmarks/defaults.sh $(DATA) bench-results
+	BIORAG=$(BIN)/biorag scripts/defaults.sh $(DATA) bench-results
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -34,8 +34,8 @@ from biorag.commands import (
     tuning,
 )
 from biorag.errors import BioragError, MissingError, ServiceError
-from biorag.network import restrict
-from biorag.text import showable
+from biorag.utils.network import restrict
+from biorag.utils.text import showable
 
 INTERRUPTED, TERMINATED = 130, 143
 INTERNAL = 1
@@ -146,7 +146,7 @@ def settings(
     )
     logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, handlers=[lines], force=True)
     if not debug:
-        logging.getLogger("biorag.memory").setLevel(logging.INFO)  # what large models take
+        logging.getLogger("biorag.models.memory").setLevel(logging.INFO)  # what large models take
         for noisy in ("httpx", "transformers", "sentence_transformers", "huggingface_hub"):
             logging.getLogger(noisy).setLevel(logging.ERROR)
 

@@ -10,9 +10,9 @@ from string import ascii_lowercase
 
 import pytest
 
-from biorag.config import Config
-from biorag.network import restrict
+from biorag.settings.config import Config
 from biorag.types import Snippet
+from biorag.utils.network import restrict
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 # A shell lets what it runs in the background ignore Ctrl-C, which some tests send.
@@ -36,7 +36,7 @@ def clean_environment(monkeypatch, tmp_path):
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     """No waiting between tries; and no test is left offline by another."""
-    monkeypatch.setattr("biorag.retries.BACKOFF", 0.0005)
+    monkeypatch.setattr("biorag.utils.retries.BACKOFF", 0.0005)
     yield
     restrict(None)
 

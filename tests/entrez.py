@@ -7,8 +7,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs
 
-from biorag.citations.eutils import LINK, ELink
-from biorag.network import Server
+from biorag.citation_graph.eutils import LINK, ELink
+from biorag.utils.network import Server
 
 CITED = {n: list(range(n + 100, n + 100 + n % 4)) for n in range(1, 500)}  # some cite nothing
 

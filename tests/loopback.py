@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
 from biorag.generators.server import ServerGenerator
-from biorag.network import Server
+from biorag.utils.network import Server
 
 
 class Asked(NamedTuple):

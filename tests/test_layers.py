@@ -14,83 +14,89 @@ ROOT = Path(biorag.__file__).parent
 
 # A name covers the module and everything in it. A module imports from its own layer or a lower one.
 LAYERS = [
-    ["biorag", "biorag.types", "biorag.errors", "biorag.text", "biorag.batched"],
-    [
-        *("biorag.config", "biorag.config_file", "biorag.stages", "biorag.network", "biorag.retries"),
-        *("biorag.filters", "biorag.files", "biorag.resumable", "biorag.plots"),
-    ],
-    [
-        *("biorag.checkpoints", "biorag.models", "biorag.memory", "biorag.fusion", "biorag.evidence"),
-        *("biorag.prompts", "biorag.corpus", "biorag.demo"),
-    ],
-    [
-        *(
-            "biorag.loading",
-            "biorag.speed",
-            "biorag.batching",
-            "biorag.encoder",
-            "biorag.reranker",
-            "biorag.cross_encoder",
-        ),
-        *("biorag.generators", "biorag.indexes", "biorag.tokens", "biorag.remembered", "biorag.citations"),
-        "biorag.speed",
-    ],
-    [
-        *("biorag.pipeline", "biorag.indexing", "biorag.updates", "biorag.negatives"),
-        *("biorag.train", "biorag.synthesis", "biorag.merging"),
-    ],
+    ["biorag", "biorag.types", "biorag.errors", "biorag.utils"],
+    ["biorag.settings"],
+    ["biorag.corpus", "biorag.models", "biorag.prompts"],
+    ["biorag.indexes", "biorag.generators", "biorag.citation_graph"],
+    ["biorag.retrieval"],
+    ["biorag.answering"],
+    ["biorag.engine"],
+    ["biorag.training"],
     ["biorag.benchmarks"],
     ["biorag.commands", "biorag.cli", "biorag.__main__"],
 ]
-# One heavy library each, none imports another; the model classes may use the common loader.
+# One heavy library each, none imports another; the model classes share how models are loaded and run.
 APART = [
-    "biorag.encoder",
-    "biorag.reranker",
-    "biorag.cross_encoder",
+    "biorag.models.bi_encoder",
+    "biorag.models.late_interaction",
+    "biorag.models.cross_encoder",
     "biorag.generators",
     "biorag.indexes",
-    "biorag.loading",
-    "biorag.batching",
+    "biorag.models.loading",
+    "biorag.models.inference",
 ]
-MAY = {(model, common) for model in APART[:3] for common in ("biorag.loading", "biorag.batching")}
-MAY |= {("biorag.generators", "biorag.loading")}
+MAY = {(model, common) for model in APART[:3] for common in ("biorag.models.loading", "biorag.models.inference")}
+MAY |= {("biorag.generators", "biorag.models.loading")}
 
-TRAINERS = {"biorag.train.loop", "biorag.train.losses", "biorag.train.evaluators", "biorag.train.colbert"}
+ENCODERS = ("biorag.models.bi_encoder", "biorag.models.late_interaction", "biorag.models.cross_encoder")
+TRAINERS = {"biorag.training.loop", "biorag.training.losses", "biorag.training.evaluators", "biorag.training.colbert"}
 STAGES = {
-    *("biorag.train.retriever", "biorag.train.reranker", "biorag.train.cross_encoder", "biorag.train.parity"),
-    *("biorag.train.decoder", "biorag.train.lora", "biorag.train.sampling", "biorag.train.towers"),
+    *(
+        "biorag.training.retriever",
+        "biorag.training.reranker",
+        "biorag.training.cross_encoder",
+        "biorag.training.parity",
+    ),
+    *("biorag.training.decoder", "biorag.training.lora", "biorag.training.sampling", "biorag.training.asymmetric"),
 }
 LATENCY = "biorag.benchmarks.latency"
 MTEB = "biorag.benchmarks.mteb"
 OWNERS = {
     "torch": {
-        *("biorag.loading", "biorag.batching", "biorag.encoder", "biorag.reranker", "biorag.cross_encoder"),
-        *("biorag.generators.seq2seq", f"{LATENCY}.machine", "biorag.train.cross_encoder"),
-        *("biorag.train.decoder", "biorag.train.lora", "biorag.train.memory", "biorag.train.sampling", *TRAINERS),
-        *("biorag.memory", "biorag.speed"),
+        *(
+            "biorag.models.loading",
+            "biorag.models.inference",
+            "biorag.models.bi_encoder",
+            "biorag.models.late_interaction",
+            "biorag.models.cross_encoder",
+        ),
+        *("biorag.generators.seq2seq", f"{LATENCY}.machine", "biorag.training.cross_encoder"),
+        *(
+            "biorag.training.decoder",
+            "biorag.training.lora",
+            "biorag.training.memory",
+            "biorag.training.sampling",
+            *TRAINERS,
+        ),
+        *("biorag.models.memory", "biorag.models.hardware"),
     },
-    "transformers": {"biorag.loading", "biorag.train.loop", "biorag.train.decoder"},
+    "transformers": {"biorag.models.loading", "biorag.training.loop", "biorag.training.decoder"},
     "sentence_transformers": {
-        *("biorag.encoder", "biorag.reranker", "biorag.cross_encoder", f"{LATENCY}.peers"),
-        *((TRAINERS | STAGES) - {"biorag.train.loop"}),
+        *(
+            "biorag.models.bi_encoder",
+            "biorag.models.late_interaction",
+            "biorag.models.cross_encoder",
+            f"{LATENCY}.peers",
+        ),
+        *((TRAINERS | STAGES) - {"biorag.training.loop"}),
     },
-    "safetensors": {"biorag.train.colbert"},
-    "threadpoolctl": {"biorag.reranker"},
-    "datasets": {"biorag.train.loop", f"{MTEB}.tasks", f"{MTEB}.run"},
+    "safetensors": {"biorag.training.colbert"},
+    "threadpoolctl": {"biorag.models.late_interaction"},
+    "datasets": {"biorag.training.loop", f"{MTEB}.tasks", f"{MTEB}.run"},
     "mteb": {MTEB, f"{MTEB}.models", f"{MTEB}.tasks", f"{MTEB}.run", "biorag.commands.mteb"},
-    "colbert": {"biorag.train.parity"},
-    "datasketch": {"biorag.train.guard"},
-    "matplotlib": {"biorag.plots"},
+    "colbert": {"biorag.training.parity"},
+    "datasketch": {"biorag.training.contamination"},
+    "matplotlib": {"biorag.utils.plots"},
     "qdrant_client": {"biorag.indexes.server", f"{LATENCY}.peers"},
     "qdrant_edge": {"biorag.indexes.edge", "biorag.indexes.bm25"},
     "llama_cpp": {"biorag.generators.llama"},
-    "huggingface_hub": {"biorag.models", "biorag.commands.inspecting"},
+    "huggingface_hub": {"biorag.models.finding", "biorag.commands.inspecting"},
     "lxml": {"biorag.corpus.pubmed"},
-    "tokenizers": {"biorag.tokens", "biorag.train.decoder"},
-    "peft": {"biorag.train.lora"},
+    "tokenizers": {"biorag.models.tokens", "biorag.training.decoder"},
+    "peft": {"biorag.training.lora"},
     "gepa": {"biorag.benchmarks.tuning.evolution"},
-    "gguf": {"biorag.train.decoder"},
-    "tomlkit": {"biorag.config_file"},
+    "gguf": {"biorag.training.decoder"},
+    "tomlkit": {"biorag.settings.file"},
     "rank_bm25": {f"{LATENCY}.peers"},
     "bm25s": {f"{LATENCY}.peers"},
     "Stemmer": {f"{LATENCY}.peers"},

@@ -12,12 +12,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from loopback import Script
-from qdrant_standin import StandIn
 from typer.testing import CliRunner
 
 from biorag.cli import app
-from biorag.network import restrict
+from biorag.utils.network import restrict
+from tests.loopback import Script
+from tests.qdrant_standin import StandIn
 
 CANARIES = {
     "QDRANT_API_KEY": "canary-qdrant-key",
@@ -264,7 +264,7 @@ def test_replies_are_kept_where_others_may_not_look(tmp_path, llm, corpus_file, 
 
 
 def test_a_training_manifest_has_the_command_without_the_login(monkeypatch):
-    from biorag.network import command_line
+    from biorag.utils.network import command_line
 
     words = ["train", "retriever", "a@b", "--qdrant", "https://u:canary@h", "--encoder=x", "--qdrant=http://u:canary@h"]
     monkeypatch.setattr(sys, "argv", ["biorag", *words])

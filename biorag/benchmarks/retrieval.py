@@ -16,7 +16,7 @@ from ir_measures import AP, RR, R, Success, nDCG
 from biorag.benchmarks.significance import Paired, differences, paired
 from biorag.corpus.datasets import Dataset, Qrels, trec_rows
 from biorag.errors import BadInputError, MissingError
-from biorag.pipeline import Retriever
+from biorag.retrieval.retriever import Retriever
 from biorag.types import Condition, Hit, OnProgress
 
 DEPTH = 100

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.build import Opened, load_generator, opened
-from biorag.config import Config
+from biorag.engine import Opened, load_generator, opened
 from biorag.errors import UsageError
-from biorag.models import check_generator
-from biorag.text import is_whole
+from biorag.models.finding import check_generator
+from biorag.settings.config import Config
 from biorag.types import Generator, Question
+from biorag.utils.text import is_whole
 
 
 def search(
@@ -102,7 +102,7 @@ def ask(
     asked = Question("ask", question, parse_options(option or []))
     conditions = options.conditions(where, exclude_pmid)
     check_generator(config.llm)  # before the index and the encoder are loaded
-    from biorag.pipeline import Answerer
+    from biorag.answering.answerer import Answerer
 
     with opened(config) as ready:
         generator = load_generator(config)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show, sides
-from biorag.commands.build import Opened, opened, require_generator
-from biorag.config import ENCODER_TOKENS, Config
+from biorag.engine import Opened, opened, require_generator
 from biorag.errors import UsageError, unknown_name
-from biorag.models import find_encoder, generator_hash
-from biorag.network import is_server
+from biorag.models.finding import find_encoder, generator_hash
+from biorag.settings.config import ENCODER_TOKENS, Config
 from biorag.types import Generator
+from biorag.utils.network import is_server
 
 if TYPE_CHECKING:
     from biorag.benchmarks.mirage.results import Layout
@@ -306,9 +306,9 @@ def mirage(
 
       biorag bench mirage --benchmark benchmark.json --mode none --answer score --out runs/closed-book
     """
+    from biorag.answering.answerer import METHODS, Answerer
     from biorag.benchmarks.mirage import questions, run
     from biorag.corpus.sources import DEMO, demo_file
-    from biorag.pipeline import METHODS, Answerer
 
     if answer not in METHODS:
         raise unknown_name("way to answer", answer, METHODS)
@@ -362,8 +362,8 @@ def _plan(
 
 def _identity(config: Config, ready: Opened | None, generator: Generator, how: Mapping[str, Any]) -> dict[str, Any]:
     """Return what determines the answers; a result folder belongs to one of these."""
-    from biorag.indexes.manifest import installed_versions
     from biorag.prompts.template import templates_hash
+    from biorag.utils.versions import installed_versions
 
     settings = config.public()
     return {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.build import Opened, opened
+from biorag.engine import Opened, opened
 
 if TYPE_CHECKING:
     from biorag.benchmarks.bioasq.golden import Batch
@@ -54,7 +54,7 @@ def bioasq(
     from biorag.benchmarks.bioasq.golden import read_batches
     from biorag.benchmarks.bioasq.run import SYSTEMS, answer, chosen_systems, report
     from biorag.benchmarks.bioasq.submission import write_submission
-    from biorag.files import write_json
+    from biorag.utils.files import write_json
 
     systems = chosen_systems(system or ())
     batches = read_batches(golden)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.build import index_alone, opened
 from biorag.commands.mining import MODES
 from biorag.commands.synthetic import (
     ROWS,
@@ -26,13 +25,14 @@ from biorag.commands.synthetic import (
     pairs,
     report_counts,
 )
-from biorag.config import Config
+from biorag.engine import index_alone, opened
 from biorag.errors import UsageError, unknown_name
-from biorag.models import find_encoder
+from biorag.models.finding import find_encoder
+from biorag.settings.config import Config
 
 if TYPE_CHECKING:
-    from biorag.synthesis.questions import Counts
-    from biorag.synthesis.writers import Draws, Writer
+    from biorag.training.synthesis.questions import Counts
+    from biorag.training.synthesis.writers import Draws, Writer
     from biorag.types import Snippet
 
 app = typer.Typer(no_args_is_help=True, help="Generate training rows with a model, and filter them.")
@@ -103,7 +103,7 @@ def queries(
 
       biorag generate queries --name pubmed --llm http://localhost:8080 --prompt question.txt --out queries.jsonl
     """
-    from biorag.synthesis.writers import Draws
+    from biorag.training.synthesis.writers import Draws
 
     started = time.perf_counter()
     if model is not None and any(given is not None for given in (llm, llm_model, template)):
@@ -142,7 +142,7 @@ def keep_consistent(
 
       biorag generate filter queries.jsonl --name pubmed --mode hybrid --keep-top 1 --out kept.jsonl --json
     """
-    from biorag.synthesis import consistency
+    from biorag.training.synthesis import consistency
 
     started = time.perf_counter()
     if mode is not None and mode not in MODES:
@@ -176,7 +176,7 @@ def snippets_of(
         raise UsageError("CORPUS and --name both say where the snippets are: give one of them")
     from biorag.corpus.readers import read_snippets
     from biorag.corpus.sources import find_sources
-    from biorag.train.rows import refuse
+    from biorag.training.rows import refuse
 
     with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
         sources = find_sources(corpus, Path(spool) / "standard-input")
@@ -188,12 +188,12 @@ def _writer(
     config: Config, model: str | None, template: Path | None, draws: Draws
 ) -> tuple[Writer[Snippet], dict[str, Any]]:
     """Load what writes the questions; and return what determines what it writes."""
-    from biorag.indexes.manifest import installed_versions
-    from biorag.synthesis.writers import Seq2SeqWriter
+    from biorag.training.synthesis.writers import Seq2SeqWriter
+    from biorag.utils.versions import installed_versions
 
     if model is None:
         from biorag.prompts.template import load_template
-        from biorag.synthesis.questions import request
+        from biorag.training.synthesis.questions import request
 
         prompt = load_template("question", template, needed="documents")
         asked = language_model(config)
@@ -216,7 +216,7 @@ def _generated(
     out: Path, identity: dict[str, Any], snippets: Iterator[Snippet], limit: int | None, writer: Writer[Snippet]
 ) -> Counts:
     """Generate what is not generated yet."""
-    from biorag.synthesis.questions import Counts, QuestionFile, draw
+    from biorag.training.synthesis.questions import Counts, QuestionFile, draw
 
     file = QuestionFile(out, identity)
     if counts := file.finished():

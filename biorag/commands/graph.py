@@ -40,8 +40,8 @@ def build(
 
       biorag graph build pubmed-baseline/ pubmed-updates/ --graph pubmed --json
     """
-    from biorag.citations import building
-    from biorag.citations.sources import find_citations
+    from biorag.citation_graph import building
+    from biorag.citation_graph.sources import find_citations
 
     if on_bad_line not in BAD_LINE:
         raise unknown_name("--on-bad-line", on_bad_line, BAD_LINE)
@@ -69,9 +69,9 @@ def info(
 
       biorag graph info --graph pubmed --name pubmed --json
     """
-    from biorag.citations.coverage import cover, measure
-    from biorag.citations.graph import open_graph
-    from biorag.commands.build import opened
+    from biorag.citation_graph.coverage import cover, measure
+    from biorag.citation_graph.graph import open_graph
+    from biorag.engine import opened
 
     config = options.configured(ctx, mode="bm25", rerank=False)
     held = open_graph(config)
@@ -106,8 +106,8 @@ def fill(
 
       biorag graph fill --name pubmed --graph pubmed --eutils http://localhost:8000 --json
     """
-    from biorag.citations.eutils import ELink, KeptAnswers, fill_gaps
-    from biorag.commands.build import opened
+    from biorag.citation_graph.eutils import ELink, KeptAnswers, fill_gaps
+    from biorag.engine import opened
 
     config = options.configured(ctx, mode="bm25", rerank=False)
     link = ELink(config.server(config.eutils, "eutils"))

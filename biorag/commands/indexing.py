@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.build import encoder_files, snippet_encoders, splitter, token_files
+from biorag.engine import encoder_files, snippet_encoders, splitter, token_files
 from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.indexes.store import Store, check_settings, similarity_of
 
 if TYPE_CHECKING:
-    from biorag.indexing import Estimate, RejectsFile
+    from biorag.indexes.estimating import Estimate
+    from biorag.indexes.surveying import RejectsFile
 
 BAD_LINE = ("stop", "skip")
 
@@ -84,7 +85,9 @@ def index(
       zcat corpus.jsonl.gz | biorag index - --name mine --json
     """
     from biorag.corpus.sources import find_sources
-    from biorag.indexing import RejectsFile, estimate, survey, write_index
+    from biorag.indexes.estimating import estimate
+    from biorag.indexes.surveying import RejectsFile, survey
+    from biorag.indexes.writing import write_index
 
     if on_bad_line not in BAD_LINE:
         raise unknown_name("--on-bad-line", on_bad_line, BAD_LINE)

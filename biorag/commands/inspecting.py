@@ -14,10 +14,10 @@ from typing import Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.config import STARTER, Config, usable_cores
 from biorag.errors import BioragError
-from biorag.files import disk_bytes, sha256_of
-from biorag.models import STARTER_ENCODER, STARTER_GENERATOR
+from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR
+from biorag.settings.config import STARTER, Config, usable_cores
+from biorag.utils.files import disk_bytes, sha256_of
 
 
 def info(
@@ -208,7 +208,7 @@ def _machine() -> str:
 
 
 def _packages() -> str:
-    from biorag.indexes.manifest import installed_versions
+    from biorag.utils.versions import installed_versions
 
     return ", ".join(f"{package} {number}" for package, number in installed_versions().items())
 
@@ -233,11 +233,12 @@ def _indexes(config: Config) -> str:
 
 def _question(config: Config) -> str:
     """Index the demonstration corpus in a scratch home and ask it a question."""
-    from biorag.commands.build import encoder_files, load_generator, opened, snippet_encoders
+    from biorag.answering.answerer import Answerer
     from biorag.corpus.sources import DEMO, find_sources
+    from biorag.engine import encoder_files, load_generator, opened, snippet_encoders
     from biorag.indexes.store import Store, similarity_of
-    from biorag.indexing import survey, write_index
-    from biorag.pipeline import Answerer
+    from biorag.indexes.surveying import survey
+    from biorag.indexes.writing import write_index
     from biorag.types import Question
 
     started = time.perf_counter()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.build import (
+from biorag.engine import (
     Opened,
     SnippetEncoders,
     encoder_files,
@@ -22,10 +22,10 @@ from biorag.commands.build import (
     snippet_encoders,
     token_files,
 )
-from biorag.config import NO_LLM, Config
 from biorag.errors import UsageError
-from biorag.files import disk_bytes
-from biorag.network import is_server
+from biorag.settings.config import NO_LLM, Config
+from biorag.utils.files import disk_bytes
+from biorag.utils.network import is_server
 
 if TYPE_CHECKING:
     from biorag.benchmarks.latency.baselines import Asked, Compared, Terms
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from biorag.benchmarks.latency.report import Report, Stages
     from biorag.benchmarks.latency.stages import Subject
     from biorag.benchmarks.latency.timing import Effort
-    from biorag.pipeline import Retriever
+    from biorag.retrieval.retriever import Retriever
     from biorag.types import Snippet, TokenEncoder
 
 logger = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ def latency(
 
 def _check_folder(out: Path) -> None:
     """Make the folder of the results, and see that plots can be drawn, before hours of measuring."""
-    from biorag.plots import require_matplotlib
+    from biorag.utils.plots import require_matplotlib
 
     require_matplotlib()
     if out.exists() and not out.is_dir():
@@ -171,7 +171,7 @@ def _measured(config: Config, wanted: _Wanted, terms: Terms) -> Report:
     from biorag.benchmarks.latency import machine, memory, stages
     from biorag.benchmarks.latency.baselines import Asked
     from biorag.benchmarks.latency.report import Report
-    from biorag.pipeline import Retriever
+    from biorag.retrieval.retriever import Retriever
 
     described, before = machine.describe(), memory.resident_bytes()
     # Without its own models, so that the encoder is loaded once.

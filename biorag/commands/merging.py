@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show, sides
-from biorag.commands.build import load_encoder
 from biorag.commands.generating import snippets_of
 from biorag.commands.tuning import chosen_questions, side_of
-from biorag.config import Config
+from biorag.engine import load_encoder
 from biorag.errors import UsageError, unknown_name
-from biorag.models import find_encoder
-from biorag.network import command_line
+from biorag.models.finding import find_encoder
+from biorag.settings.config import Config
+from biorag.utils.network import command_line
 
 if TYPE_CHECKING:
-    from biorag.benchmarks.merging import Candidate, Corpus
+    from biorag.benchmarks.tuning.merging import Candidate, Corpus
     from biorag.benchmarks.tuning.study import Study
     from biorag.corpus.datasets import Dataset
-    from biorag.merging.arithmetic import Recipe
-    from biorag.merging.encoder import Experts
+    from biorag.training.merging.arithmetic import Recipe
+    from biorag.training.merging.encoder import Experts
 
 SEARCH = "Search of the weights"
 CANDIDATE = "candidate"  # the folder of the encoder that is being measured
@@ -84,7 +84,7 @@ def merge(
 
       biorag merge runs/a runs/b --method linear --search data/bioasq --name pubmed --held-out --out runs/merged
     """
-    from biorag.merging.encoder import MergeFolder, open_experts
+    from biorag.training.merging.encoder import MergeFolder, open_experts
 
     started = time.perf_counter()
     config = options.configured(ctx)
@@ -117,7 +117,7 @@ def _recipe(given: Mapping[str, Any]) -> Recipe:
     UsageError
         If a value is not allowed, or two options do not go together.
     """
-    from biorag.merging.arithmetic import METHODS, TIES, Recipe
+    from biorag.training.merging.arithmetic import METHODS, TIES, Recipe
 
     method, experts = given["method"], len(given["expert"])
     if method not in METHODS:
@@ -157,9 +157,9 @@ class Development:
 
     def chosen(self, out: Path, experts: Experts, recipe: Recipe) -> tuple[Recipe, dict[str, Any]]:
         """Return the recipe with the best weights and density, and the report of the search."""
-        from biorag.benchmarks.merging import DENSITIES, Search, write_curve
+        from biorag.benchmarks.tuning.merging import DENSITIES, Search, write_curve
         from biorag.benchmarks.tuning.study import Study
-        from biorag.merging.arithmetic import TIES
+        from biorag.training.merging.arithmetic import TIES
 
         def measured(candidate: Candidate) -> Mapping[str, Mapping[str, float]]:
             return self._measured(out / CANDIDATE, experts, _with(recipe, candidate))
@@ -194,12 +194,12 @@ def _development(given: Mapping[str, Any], config: Config) -> Development | None
             raise UsageError(f"--{unused[0].replace('_', '-')} is of the questions of --search DATASET: give that too")
         sides.check_needed(given, "--search DATASET")
         return None
-    from biorag.benchmarks.merging import Corpus
     from biorag.benchmarks.retrieval import MEASURES
+    from biorag.benchmarks.tuning.merging import Corpus
     from biorag.benchmarks.tuning.study import dataset_hash
-    from biorag.indexes.manifest import installed_versions
-    from biorag.merging.arithmetic import LINEAR
-    from biorag.plots import require_matplotlib
+    from biorag.training.merging.arithmetic import LINEAR
+    from biorag.utils.plots import require_matplotlib
+    from biorag.utils.versions import installed_versions
 
     require_matplotlib()
     if given["by"] not in MEASURES:
@@ -241,7 +241,7 @@ def _points(study: Study[Candidate], by: str) -> list[dict[str, Any]]:
 
 def _facts(experts: Experts, recipe: Recipe, search: Mapping[str, Any] | None, started: float) -> dict[str, Any]:
     """Return what the manifest says of a merge."""
-    from biorag.indexes.manifest import installed_versions
+    from biorag.utils.versions import installed_versions
 
     return {
         **asdict(recipe),

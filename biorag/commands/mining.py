@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.build import Opened, encoder_files, load_encoder, opened
 from biorag.commands.graph import GraphName
-from biorag.config import Config
+from biorag.engine import Opened, encoder_files, load_encoder, opened
 from biorag.errors import UsageError, unknown_name
+from biorag.settings.config import Config
 
 if TYPE_CHECKING:
-    from biorag.negatives.citation import CitedPapers
-    from biorag.negatives.mining import Plan
-    from biorag.negatives.triplets import Counts
-    from biorag.train.guard import Match
+    from biorag.training.contamination import Match
+    from biorag.training.negatives.citation import CitedPapers
+    from biorag.training.negatives.mining import Plan
+    from biorag.training.negatives.triplets import Counts
     from biorag.types import Encoder, TrainingRow
 
 RETRIEVER, CITATION = "retriever", "citation"
@@ -113,7 +113,7 @@ def mine(
 
       biorag mine pairs.jsonl --negatives random --guard benchmark.json --drop-contaminated --out random.jsonl
     """
-    from biorag.train.rows import read_rows
+    from biorag.training.rows import read_rows
 
     started = time.perf_counter()
     config = _configured(ctx, negatives)
@@ -148,7 +148,7 @@ def kept_out(
     rows: Sequence[TrainingRow], guards: Sequence[Path] | None, drop: bool
 ) -> tuple[list[TrainingRow], list[Match]]:
     """Return the rows without questions of the guarded benchmarks, and what matched; if not to drop, list and stop."""
-    from biorag.train.guard import ContaminationError, Guard, guarded
+    from biorag.training.contamination import ContaminationError, Guard, guarded
 
     if not guards:
         if drop:
@@ -164,7 +164,7 @@ def kept_out(
 
 def _configured(ctx: typer.Context, kind: str) -> Config:
     """Return the configuration of the first stage that a kind needs; none of them reranks."""
-    from biorag.negatives.kinds import KINDS
+    from biorag.training.negatives.kinds import KINDS
 
     if kind not in KINDS:
         raise unknown_name("kind of negatives", kind, KINDS)
@@ -183,8 +183,8 @@ def _configured(ctx: typer.Context, kind: str) -> Config:
 
 
 def _plan(ctx: typer.Context, config: Config) -> Plan:
-    from biorag.negatives.mining import Plan, Walk
-    from biorag.negatives.retriever import parse_ranks
+    from biorag.training.negatives.mining import Plan, Walk
+    from biorag.training.negatives.retriever import parse_ranks
 
     asked = ctx.params
     kind, per_row = asked["negatives"], asked["per_row"]
@@ -201,8 +201,8 @@ def _papers(rows: Sequence[TrainingRow], plan: Plan, config: Config, ready: Open
     """Return the positives' neighbourhoods; None for a kind that needs none."""
     if plan.walk is None:
         return None
-    from biorag.citations.graph import open_graph
-    from biorag.negatives.citation import CitedPapers
+    from biorag.citation_graph.graph import open_graph
+    from biorag.training.negatives.citation import CitedPapers
 
     return CitedPapers(open_graph(config), ready.index, rows, plan.walk.exclude_citing)
 
@@ -211,10 +211,10 @@ def _mined(
     rows: Sequence[TrainingRow], plan: Plan, config: Config, ready: Opened, papers: CitedPapers | None, out: Path
 ) -> Counts:
     """Mine what is not mined yet."""
-    from biorag.negatives import mining
-    from biorag.negatives.kinds import KINDS, Collaborators
-    from biorag.negatives.retriever import require_positives
-    from biorag.negatives.triplets import TripletFile
+    from biorag.training.negatives import mining
+    from biorag.training.negatives.kinds import KINDS, Collaborators
+    from biorag.training.negatives.retriever import require_positives
+    from biorag.training.negatives.triplets import TripletFile
 
     file = TripletFile(out, _identity(rows, plan, config, ready, papers))
     if counts := file.finished():
@@ -234,8 +234,8 @@ def _identity(
     rows: Sequence[TrainingRow], plan: Plan, config: Config, ready: Opened, papers: CitedPapers | None
 ) -> dict[str, Any]:
     """Return what determines the mined file."""
-    from biorag.indexes.manifest import installed_versions
-    from biorag.negatives.triplets import fingerprint
+    from biorag.training.negatives.triplets import fingerprint
+    from biorag.utils.versions import installed_versions
 
     settings = config.public()
     return {

@@ -14,15 +14,16 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.bench import rerankers_hash, retrieval_settings
-from biorag.commands.build import SnippetEncoders, encoder_files, load_encoder, make_retriever
-from biorag.config import Config
+from biorag.engine import SnippetEncoders, encoder_files, load_encoder, make_retriever
 from biorag.errors import MismatchError, MissingError, UsageError, unknown_name
-from biorag.indexes.manifest import Manifest, installed_versions
+from biorag.indexes.manifest import Manifest
 from biorag.indexes.store import Store, check_settings, similarity_of
+from biorag.settings.config import Config
+from biorag.utils.versions import installed_versions
 
 if TYPE_CHECKING:
     from biorag.benchmarks.mteb.models import EncoderModel, OpenCorpus, Searchable
-    from biorag.encoder import BiEncoder
+    from biorag.models.bi_encoder import BiEncoder
     from biorag.types import OnProgress, Snippet
 
 logger = logging.getLogger(__name__)
@@ -99,7 +100,7 @@ def mteb(
     config = _configured(ctx, system)
     from biorag.benchmarks.mteb.run import measured, report
     from biorag.benchmarks.mteb.tasks import KINDS
-    from biorag.files import write_json
+    from biorag.utils.files import write_json
 
     chosen = _chosen(task or (), group, language or (), {kind: ctx.params[kind] or () for kind in KINDS})
     manifest = Store(config).require_manifest() if name else None
@@ -257,8 +258,9 @@ def _indexed(config: Config, encoder: BiEncoder, folder: Path, on_progress: OnPr
 def _write_index(store: Store, corpus: Sequence[Snippet], encoder: BiEncoder, on_progress: OnProgress) -> Manifest:
     """Index a corpus, going on where an interrupted run stopped."""
     from biorag.corpus.sources import Source
-    from biorag.files import make_folder
-    from biorag.indexing import RejectsFile, survey, write_index
+    from biorag.indexes.surveying import RejectsFile, survey
+    from biorag.indexes.writing import write_index
+    from biorag.utils.files import make_folder
 
     make_folder(store.config.home)
     path = store.config.home / "corpus.jsonl"

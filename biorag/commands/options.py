@@ -1,4 +1,4 @@
-"""Options that several commands share; their defaults come from `biorag.config`."""
+"""Options that several commands share; their defaults come from `biorag.settings.config`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from biorag.config import URLS, Config, load_config
-from biorag.filters import exclude_pmids, parse_filter
-from biorag.network import is_server, restrict
+from biorag.retrieval.filters import exclude_pmids, parse_filter
+from biorag.settings.config import URLS, Config, load_config
 from biorag.types import Condition
+from biorag.utils.network import is_server, restrict
 
 
 def option(setting: str, *flags: str, help: str, panel: str | None = None) -> Any:

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show, sides
-from biorag.commands.build import Opened, encoder_files, opened
 from biorag.commands.synthetic import PromptFile, Temperature, language_model
-from biorag.config import Config
+from biorag.engine import Opened, encoder_files, opened
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError, unknown_name
-from biorag.models import ModelFiles, weights_hash
+from biorag.models.finding import ModelFiles, weights_hash
+from biorag.settings.config import Config
 
 if TYPE_CHECKING:
     from biorag.benchmarks.tuning.evolution import Evolution
     from biorag.benchmarks.tuning.trials import Reflection, Trials
     from biorag.corpus.datasets import Dataset
-    from biorag.synthesis.writers import PromptedWriter
+    from biorag.training.synthesis.writers import PromptedWriter
     from biorag.types import Generation, Question
 
 QUESTIONS = 200
@@ -88,8 +88,8 @@ def prompt(
     from biorag.benchmarks.tuning.budget import CANDIDATES
     from biorag.benchmarks.tuning.evolution import require_gepa
     from biorag.benchmarks.tuning.instruction import check_keeps_prompts, write_query_prompt
-    from biorag.files import write_json
-    from biorag.plots import require_matplotlib
+    from biorag.utils.files import write_json
+    from biorag.utils.plots import require_matplotlib
 
     if budget not in CANDIDATES:
         raise unknown_name("--budget", budget, CANDIDATES)
@@ -189,7 +189,7 @@ def _tuned(out: Path, ready: Opened, chosen: Questions, config: Config, given: M
     from biorag.benchmarks.tuning.evolution import evolve, write_curve
     from biorag.benchmarks.tuning.instruction import parted
     from biorag.benchmarks.tuning.trials import Searcher, TrialFile, Trials
-    from biorag.train.instructions import TASK
+    from biorag.training.instructions import TASK
 
     assert ready.encoder is not None, "dense retrieval loads the encoder"
     prompt = _prompt_before(out, ready.encoder.query_prompt)
@@ -254,9 +254,9 @@ class Asked:
     def of(cls, config: Config, given: Mapping[str, Any]) -> Asked:
         """Load the template and the model."""
         from biorag.benchmarks.tuning.evolution import request
-        from biorag.indexes.manifest import installed_versions
         from biorag.prompts.template import load_template
-        from biorag.synthesis.writers import Draws
+        from biorag.training.synthesis.writers import Draws
+        from biorag.utils.versions import installed_versions
 
         template = load_template("reflection", given["template"], "examples", ("instruction", "examples"))
         draws = Draws(1, given["instruction_tokens"], given["temperature"], config.seed)

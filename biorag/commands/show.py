@@ -23,9 +23,9 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from biorag.evidence import best_sentence, matches, terms
-from biorag.text import UNSHOWABLE, showable
+from biorag.corpus.sentences import best_sentence, matches, terms
 from biorag.types import Answer, Citation, Hit, OnProgress
+from biorag.utils.text import UNSHOWABLE, showable
 
 QUIET_SECONDS = 30.0
 RETRACTED = "RETRACTED"

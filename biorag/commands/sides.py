@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options
-from biorag.config import Config
 from biorag.errors import BadInputError, UsageError
+from biorag.settings.config import Config
 
 if TYPE_CHECKING:
     from biorag.corpus.datasets import Dataset
@@ -71,7 +71,7 @@ def dropped(data: Dataset, config: Config, guards: Sequence[Path]) -> Dataset:
 
 def _unseen(data: Dataset, config: Config, guards: Sequence[Path]) -> set[str]:
     """Return the ids of the questions that training did not see."""
-    from biorag.train.guard import Guard
+    from biorag.training.contamination import Guard
 
     matches = Guard(guards).matches(each.text for each in data.questions) if guards else ()
     texts = {match.query for match in matches}
@@ -79,7 +79,7 @@ def _unseen(data: Dataset, config: Config, guards: Sequence[Path]) -> set[str]:
 
 
 def _held_out(data: Dataset, config: Config) -> set[str]:
-    from biorag.train.rows import is_held_out
+    from biorag.training.rows import is_held_out
 
     return {each.id for each in data.questions if is_held_out(each.text, config.train_validation, config.seed)}
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.build import generator_identity, index_alone, require_generator
-from biorag.config import Config
+from biorag.engine import generator_identity, index_alone, require_generator
 from biorag.errors import UsageError
-from biorag.network import is_server
+from biorag.settings.config import Config
+from biorag.utils.network import is_server
 
 if TYPE_CHECKING:
-    from biorag.synthesis.drafts import Counts
-    from biorag.synthesis.negatives import Pair
-    from biorag.synthesis.scenarios import Listed
-    from biorag.synthesis.writers import Draws, PromptedWriter, Request, Subject
+    from biorag.training.synthesis.drafts import Counts
+    from biorag.training.synthesis.negatives import Pair
+    from biorag.training.synthesis.scenarios import Listed
+    from biorag.training.synthesis.writers import Draws, PromptedWriter, Request, Subject
     from biorag.types import Generator
 
 S = TypeVar("S", bound="Subject")
@@ -79,8 +79,8 @@ def negatives(
       biorag generate negatives hard.jsonl --llm http://localhost:8080 --per-row 4 --out synthetic.jsonl --json
     """
     from biorag.prompts.template import load_template
-    from biorag.synthesis import negatives as written
-    from biorag.synthesis.writers import Draws
+    from biorag.training.synthesis import negatives as written
+    from biorag.training.synthesis.writers import Draws
 
     started = time.perf_counter()
     config = options.configured(ctx)
@@ -147,9 +147,9 @@ def pairs(
       biorag generate pairs --scenario-file tasks.txt --llm http://localhost:8080 --out pairs.jsonl --json
     """
     from biorag.prompts.template import load_template
-    from biorag.synthesis import pairs as written
-    from biorag.synthesis import scenarios
-    from biorag.synthesis.writers import Draws
+    from biorag.training.synthesis import pairs as written
+    from biorag.training.synthesis import scenarios
+    from biorag.training.synthesis.writers import Draws
 
     started = time.perf_counter()
     config = options.configured(ctx)
@@ -181,7 +181,7 @@ class LanguageModel:
 
     def writer(self, request: Request[S], draws: Draws) -> PromptedWriter[S]:
         """Return what writes with this model."""
-        from biorag.synthesis.writers import PromptedWriter
+        from biorag.training.synthesis.writers import PromptedWriter
 
         return PromptedWriter(self.generator, request, draws, self.at_a_time)
 
@@ -213,8 +213,8 @@ def report_counts(title: str, out: Path, counts: Counts, started: float, as_json
 def _listed(out: Path, count: int, model: LanguageModel, seed: int) -> Listed:
     """Return the scenarios that the model lists for pairs in `out`, or those that it has."""
     from biorag.prompts.template import load_template
-    from biorag.synthesis.scenarios import ScenarioFile, request
-    from biorag.synthesis.writers import Draws
+    from biorag.training.synthesis.scenarios import ScenarioFile, request
+    from biorag.training.synthesis.writers import Draws
 
     prompt = load_template("scenario", needed="count", known=("count",))
     identity = {"scenarios": count, "seed": seed, "generator": model.identity, "prompt": prompt.sha256}
@@ -226,8 +226,8 @@ def _listed(out: Path, count: int, model: LanguageModel, seed: int) -> Listed:
 
 def _pairs(config: Config, paths: Sequence[Path], name: str | None) -> list[Pair]:
     """Return the rows to write negatives of; with a name the index may have their passages."""
-    from biorag.synthesis.negatives import Pair
-    from biorag.train.rows import read_rows
+    from biorag.training.rows import read_rows
+    from biorag.training.synthesis.negatives import Pair
 
     if name is None:
         rows, _ = read_rows(paths)

@@ -11,13 +11,13 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.training_rows import PAIRS, data_of, is_mixture, mixture_of
-from biorag.config import Config
 from biorag.errors import UsageError
-from biorag.models import ModelFiles, find_base, find_encoder
+from biorag.models.finding import ModelFiles, find_base, find_encoder
+from biorag.settings.config import Config
 from biorag.types import OnProgress
 
 if TYPE_CHECKING:
-    from biorag.train.memory import Work
+    from biorag.training.memory import Work
 
 app = typer.Typer(no_args_is_help=True, help="Train the retriever and the rerankers on your own pairs.")
 
@@ -208,8 +208,8 @@ def retriever(
       biorag train retriever pairs.jsonl --asymmetric --out models/towers
     """
     config = options.configured(ctx)
-    from biorag.train.data import sampled_split
-    from biorag.train.instructions import TASK, generic_tasks, read_instructions
+    from biorag.training.data import sampled_split
+    from biorag.training.instructions import TASK, generic_tasks, read_instructions
 
     for option, value in (("--task", task), ("--random-prompts", random_prompts)):
         if value is not None and instruct is None:
@@ -227,10 +227,10 @@ def retriever(
         split, facts = data_of(config, train, pairs, name, guard, drop_contaminated, max_positives)
     if sample_negatives:
         split = sampled_split(split, config.train_hard_negatives, config.seed)
-    from biorag.train.loop import steps_of
-    from biorag.train.memory import columns_of
-    from biorag.train.processes import share
-    from biorag.train.retriever import Form, train_retriever
+    from biorag.training.distributed import share
+    from biorag.training.loop import steps_of
+    from biorag.training.memory import columns_of
+    from biorag.training.retriever import Form, train_retriever
 
     passes = split.passes(config.seed)
     rows = share([row for part in passes for row in part])
@@ -286,10 +286,10 @@ def reranker(
     config = options.configured(ctx)
     files = find_encoder(base)
     split, facts = data_of(config, train, PAIRS[0], name, guard, drop_contaminated, max_positives)
-    from biorag.train.loop import steps_of
-    from biorag.train.memory import columns_of
-    from biorag.train.processes import share
-    from biorag.train.reranker import train_reranker
+    from biorag.training.distributed import share
+    from biorag.training.loop import steps_of
+    from biorag.training.memory import columns_of
+    from biorag.training.reranker import train_reranker
 
     _tell(files, columns_of(share(split.training), config, config.train_query_tokens), config)
     with _steps(steps_of(len(split.training), config)) as advance:
@@ -343,10 +343,10 @@ def cross_encoder(
     config = options.configured(ctx)
     files = find_encoder(base)
     split, facts = data_of(config, train, PAIRS[0], name, guard, drop_contaminated, max_positives)
-    from biorag.train.cross_encoder import train_cross_encoder
-    from biorag.train.data import pairs_in
-    from biorag.train.loop import steps_of
-    from biorag.train.memory import pairs_of
+    from biorag.training.cross_encoder import train_cross_encoder
+    from biorag.training.data import pairs_in
+    from biorag.training.loop import steps_of
+    from biorag.training.memory import pairs_of
 
     _tell(files, pairs_of(split.training, config), config)
     steps = steps_of(pairs_in(split.training, config.train_hard_negatives), config)
@@ -357,8 +357,8 @@ def cross_encoder(
 
 def _tell(files: ModelFiles, work: Work, config: Config, lora: bool = False, asymmetric: bool = False) -> None:
     """Tell what training takes, and refuse it where memory does not do; of several processes the first one does."""
-    from biorag.train.memory import estimate
-    from biorag.train.processes import is_first
+    from biorag.training.distributed import is_first
+    from biorag.training.memory import estimate
 
     if is_first():
         show.err.print(estimate(files, work, config, lora, asymmetric).sentence())
@@ -367,7 +367,7 @@ def _tell(files: ModelFiles, work: Work, config: Config, lora: bool = False, asy
 @contextmanager
 def _steps(total: int) -> Iterator[OnProgress]:
     """Show the progress of training; of several processes the first one's."""
-    from biorag.train.processes import is_first
+    from biorag.training.distributed import is_first
 
     if not is_first():
         yield lambda _: None
@@ -377,7 +377,7 @@ def _steps(total: int) -> Iterator[OnProgress]:
 
 
 def _print(out: Path, manifest: Mapping[str, Any], as_json: bool) -> None:
-    from biorag.train.processes import is_first
+    from biorag.training.distributed import is_first
 
     if not is_first():
         return

@@ -9,13 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biorag.config import Config
 from biorag.errors import UsageError, unknown_name
+from biorag.settings.config import Config
 
 if TYPE_CHECKING:
-    from biorag.train.data import Split
-    from biorag.train.instructions import Instructions
-    from biorag.train.rows import Fetch
+    from biorag.training.data import Split
+    from biorag.training.instructions import Instructions
+    from biorag.training.rows import Fetch
     from biorag.types import TrainingRow
 
 PAIRS = ("questions", "title-abstract")
@@ -31,7 +31,7 @@ def data_of(
     max_positives: int | None,
 ) -> tuple[Split, dict[str, Any]]:
     """Return the rows to train and validate on, and what the manifest says of them."""
-    from biorag.train.rows import read_rows, read_title_abstract
+    from biorag.training.rows import read_rows, read_title_abstract
 
     if is_mixture(train):
         raise UsageError(f"{train[0]} is a mixture, which 'biorag train retriever' takes: name rows here")
@@ -78,9 +78,9 @@ def mixture_of(
 
     `said` are the run's template, task, and tasks to draw from.
     """
-    from biorag.train.data import TrainingSet, mixed
-    from biorag.train.mixture import instructions_of, load_mixture
-    from biorag.train.rows import read_rows
+    from biorag.training.data import TrainingSet, mixed
+    from biorag.training.mixture import instructions_of, load_mixture
+    from biorag.training.rows import read_rows
 
     mixture = load_mixture(train[0])
     kept, instructions = instructions_of(mixture, *said)
@@ -113,8 +113,8 @@ def _guarded(
 
 def _split(config: Config, rows: Sequence[TrainingRow], max_positives: int | None) -> Split:
     """Return the rows with some questions held out, and of the others at most so many rows."""
-    from biorag.train.data import Split
-    from biorag.train.rows import cap_positives, split
+    from biorag.training.data import Split
+    from biorag.training.rows import cap_positives, split
 
     training, validation = split(rows, config.train_validation, config.seed)
     if max_positives:
@@ -128,7 +128,7 @@ def _passages(config: Config, name: str | None) -> Iterator[Fetch | None]:
     if name is None:
         yield None
         return
-    from biorag.commands.build import index_alone
+    from biorag.engine import index_alone
 
     with index_alone(config) as (_, index):
         yield index.fetch

@@ -13,9 +13,9 @@ import typer
 
 from biorag.commands import options, show, sides
 from biorag.commands.bench import rerankers_hash, retrieval_settings
-from biorag.commands.build import opened
-from biorag.config import DEFAULT_FILE, PREFIX, Config, load_config
+from biorag.engine import opened
 from biorag.errors import UsageError, unknown_name
+from biorag.settings.config import DEFAULT_FILE, PREFIX, Config, load_config
 
 if TYPE_CHECKING:
     from biorag.benchmarks.tuning.parameters import Parameter
@@ -85,8 +85,8 @@ def tune(
     """
     from biorag.benchmarks.retrieval import measure
     from biorag.benchmarks.tuning.study import Study, write_curve
-    from biorag.files import write_json
-    from biorag.plots import require_matplotlib
+    from biorag.utils.files import write_json
+    from biorag.utils.plots import require_matplotlib
 
     config = options.configured(ctx)
     plan = _plan(ctx.params, config, ctx.obj["config"])
@@ -189,7 +189,7 @@ def _sides(given: Mapping[str, Any]) -> list[str]:
 def _identity(parameter: Parameter, config: Config, data: Sequence[Dataset]) -> dict[str, Any]:
     """Return what determines the measures besides the parameter's value."""
     from biorag.benchmarks.tuning.study import dataset_hash
-    from biorag.indexes.manifest import installed_versions
+    from biorag.utils.versions import installed_versions
 
     settings = retrieval_settings(config).items()
     return {
@@ -222,7 +222,7 @@ def _report(plan: Plan, best: float, study: Study[float]) -> dict[str, Any]:
 
 def _written(named: Path | None, parameter: Parameter, report: Mapping[str, Any]) -> str:
     """Write the best value into the configuration file, saying how it was found; return the file's path."""
-    from biorag.config_file import write_setting
+    from biorag.settings.file import write_setting
 
     path = named or DEFAULT_FILE
     best, index = report["best"], report["index"]["name"]

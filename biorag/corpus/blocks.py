@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from biorag.evidence import sentence_starts
+from biorag.corpus.sentences import sentence_starts
 from biorag.types import Change, Snippet, block_id
 
 TokenStarts = Callable[[str], Sequence[int]]

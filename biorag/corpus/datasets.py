@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biorag.errors import BadInputError, MissingError
-from biorag.text import is_whole
 from biorag.types import Question
+from biorag.utils.text import is_whole
 
 QRELS_HEADER = "query-id\tcorpus-id\tscore\n"
 BEIR_FIELDS = "three tab-separated fields: query-id, corpus-id, whole-number score"

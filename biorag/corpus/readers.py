@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from biorag.corpus.sources import DamagedSourceError, Source, is_xml, read_lines
 from biorag.errors import BadInputError
-from biorag.text import has_control, is_whole
 from biorag.types import Change, Deletion, Snippet
+from biorag.utils.text import has_control, is_whole
 
 PMID_KEYS = ("PMID", "pmid")
 MAX_DEPTH = 64

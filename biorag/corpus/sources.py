@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from biorag.errors import BadInputError, MissingError
-from biorag.files import sha256_of
+from biorag.utils.files import sha256_of
 
 DEMO = "demo"
 STDIN = "-"

@@ -11,9 +11,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from biorag.files import write_text
 from biorag.prompts.parse import parse_reply
 from biorag.types import GREEDY, Generation, Generator, Prompt, Sampling, Scores
+from biorag.utils.files import write_text
 
 logger = logging.getLogger(__name__)
 

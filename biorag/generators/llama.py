@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from biorag import memory
-from biorag.checkpoints import gguf
-from biorag.config import usable_cores
 from biorag.errors import MissingError
+from biorag.models import memory
+from biorag.models.formats import gguf
 from biorag.prompts.grammar import FREE_TEXT_GRAMMAR, close_text, free_text_openings, rest_grammar
+from biorag.settings.config import usable_cores
 from biorag.types import GREEDY, Generation, Prompt, Sampling, Scores
 
 # Where it aborts, llama.cpp would start a debugger to print its stack.

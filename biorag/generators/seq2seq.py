@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from biorag.loading import load_seq2seq
-from biorag.models import ModelFiles
+from biorag.models.finding import ModelFiles
+from biorag.models.loading import load_seq2seq
 from biorag.types import Generation, Sampling
 
 LONGEST_INPUT = 512  # tokens of a passage, as docTTTTTquery was trained with

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 
 from biorag.errors import ServiceError, UsageError
-from biorag.network import Server, without_credentials
 from biorag.prompts.grammar import free_text_openings, growing_text
-from biorag.retries import Retries, may_pass
 from biorag.types import GREEDY, Generation, Prompt, Sampling, Scores
+from biorag.utils.network import Server, without_credentials
+from biorag.utils.retries import Retries, may_pass
 
 REFUSED = frozenset({400, 404, 415, 422, 501})
 BYTES_PER_TOKEN = 3.0

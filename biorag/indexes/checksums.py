@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from biorag.errors import BioragError, MismatchError, MissingError
-from biorag.files import sha256_of, write_json
-from biorag.indexes.manifest import MANIFEST, installed_versions, read_manifest
+from biorag.indexes.manifest import MANIFEST, read_manifest
+from biorag.utils.files import sha256_of, write_json
+from biorag.utils.versions import installed_versions
 
 CHECKSUMS = "checksums.json"
 SHARD = "shard"

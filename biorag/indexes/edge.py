@@ -20,7 +20,6 @@ import numpy as np
 import qdrant_edge as qe
 
 from biorag.errors import BioragError, MissingError, ServiceError
-from biorag.files import FolderTree, require_room
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.checksums import SHARD, check_files, remove_scratch, shard_files, write_checksums
 from biorag.indexes.lock import IndexLock
@@ -44,6 +43,7 @@ from biorag.indexes.points import (
     with_tokens,
 )
 from biorag.types import Condition, Probe, Scored, Snippet, Vectors
+from biorag.utils.files import FolderTree, require_room
 
 DISTANCES = {"cosine": qe.Distance.Cosine, "dot": qe.Distance.Dot}
 SEGMENT_DATA = "segments"

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from biorag.errors import ServiceError
-from biorag.files import try_lock
+from biorag.utils.files import try_lock
 
 LOCK = "lock"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,15 +17,6 @@ WIDEST = 65_536  # dimensions that Qdrant takes
 _KINDS: dict[Any, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,)}
 Record = TypeVar("Record")
 MANIFEST = "manifest.json"
-PACKAGES = (
-    "biorag",
-    "qdrant-edge-py",
-    "qdrant-client",
-    "sentence-transformers",
-    "transformers",
-    "torch",
-    "llama-cpp-python",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,14 +169,3 @@ def read_manifest(path: Path) -> Manifest:
     if not isinstance(values, dict):
         raise MismatchError(f"{path} is damaged (no JSON object): index the corpus again")
     return Manifest.from_json(values, str(path))
-
-
-def installed_versions() -> dict[str, str]:
-    """Return the versions of the packages that determine results."""
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from biorag.errors import MismatchError
-from biorag.files import write_json
+from biorag.utils.files import write_json
 
 PROGRESS = "progress.json"
 

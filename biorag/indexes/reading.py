@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from biorag.batched import batched
 from biorag.types import Index, Snippet
+from biorag.utils.batched import batched
 
 FETCHED_AT_ONCE = 1000
 

@@ -36,10 +36,10 @@ from biorag.indexes.points import (
     upsert_parts,
     with_tokens,
 )
-from biorag.models import first_line
-from biorag.network import Server
-from biorag.retries import Retries, Send, heed
+from biorag.models.finding import first_line
 from biorag.types import Condition, Probe, Scored, Snippet, Vectors
+from biorag.utils.network import Server
+from biorag.utils.retries import Retries, Send, heed
 
 DISTANCES = {"cosine": models.Distance.COSINE, "dot": models.Distance.DOT}
 UPSERT_THREADS = 4

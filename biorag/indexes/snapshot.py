@@ -19,14 +19,15 @@ from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from biorag.config import Config
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError
-from biorag.files import FolderTree, make_folder, replacing, sha256_of, sync_folder, write_json
 from biorag.indexes.checksums import CHECKSUMS, ENGINE, SHARD, check_files, shard_files
 from biorag.indexes.lock import LOCK, IndexLock
-from biorag.indexes.manifest import MANIFEST, Manifest, installed_versions, read_manifest
+from biorag.indexes.manifest import MANIFEST, Manifest, read_manifest
 from biorag.indexes.store import QDRANT, Store
+from biorag.settings.config import Config
 from biorag.types import OnProgress
+from biorag.utils.files import FolderTree, make_folder, replacing, sha256_of, sync_folder, write_json
+from biorag.utils.versions import installed_versions
 
 CONTENTS = "snapshot.json"
 FORMAT = 1

@@ -7,20 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from biorag.config import Config
 from biorag.errors import MismatchError, MissingError, UsageError
-from biorag.files import make_folder, require_room, write_json
 from biorag.indexes.lock import IndexLock
-from biorag.indexes.manifest import (
-    MANIFEST,
-    BlockParameters,
-    Bm25Parameters,
-    Manifest,
-    TokenParameters,
-    installed_versions,
-    read_manifest,
-)
+from biorag.indexes.manifest import MANIFEST, BlockParameters, Bm25Parameters, Manifest, TokenParameters, read_manifest
+from biorag.settings.config import Config
 from biorag.types import EncoderIdentity, Index
+from biorag.utils.files import make_folder, require_room, write_json
+from biorag.utils.versions import installed_versions
 
 EDGE, QDRANT = "edge", "qdrant"
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from biorag.text import whole
+from biorag.utils.text import whole
 
 # No \uXXXX escapes: a model writes any character as itself, and half a surrogate pair cannot arise.
 FREE_TEXT_GRAMMAR = r"""root ::= char* "\""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from biorag.text import whole
+from biorag.utils.text import whole
 
 _BRACKETS = r"\[\d{1,4}(?:\s*[,;]\s*\d{1,4})*\]"
 _MARKS = re.compile(rf"{_BRACKETS}|\bdocument \d{{1,4}}\b", re.IGNORECASE)

@@ -159,7 +159,7 @@ def test_two_folders_of_one_name_are_refused(sweep, place):
 
 
 def test_settings_are_written_as_the_commands_read_them(sweep, place):
-    from biorag.config import load_config
+    from biorag.settings.config import load_config
 
     settings = {"mode": "dense", "interpolation": 0.0, "train_epochs": 2, "rerank": False, "lambda": 0.25}
     path = write_settings(sweep(settings=settings), place / "out")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fakes import HashEncoder, OverlapReranker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,8 +19,9 @@ from biorag.benchmarks.bioasq.submission import response, write_submission
 from biorag.errors import BadInputError, BioragError, MissingError, UsageError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
-from biorag.pipeline import Retriever
+from biorag.retrieval.retriever import Retriever
 from biorag.types import Hit, Snippet
+from tests.fakes import HashEncoder, OverlapReranker
 
 CASES = Path(__file__).parent / "bioasq_cases"
 # What BioASQ's EvaluatorTask1b (-phaseA -e 8 -verbose) prints for golden.json and submission.json.

@@ -9,17 +9,17 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from fakes import HashEncoder, OverlapReranker, ScriptedGenerator
 
 from biorag.benchmarks.latency import baselines, growth, machine, memory, peers, report, stages, synthetic, timing
+from biorag.corpus.sentences import sentences
 from biorag.errors import BadInputError, MissingError, UsageError
-from biorag.evidence import sentences
 from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
-from biorag.pipeline import Retriever
-from biorag.plots import Panel, write_plot
+from biorag.retrieval.retriever import Retriever
 from biorag.types import Encoded, Probe, Scores, Snippet
+from biorag.utils.plots import Panel, write_plot
+from tests.fakes import HashEncoder, OverlapReranker, ScriptedGenerator
 
 EFFORT = timing.Effort(repetitions=4, warm_up=1, seconds=5.0)
 
@@ -228,8 +228,8 @@ def test_qdrants_local_mode_finds_what_brute_force_finds(tmp_path, stored, simil
 
 
 def test_sentence_transformers_gives_the_encoders_vectors(tiny_encoder):
-    from biorag.encoder import BiEncoder
-    from biorag.models import find_encoder
+    from biorag.models.bi_encoder import BiEncoder
+    from biorag.models.finding import find_encoder
 
     ours, texts = BiEncoder(find_encoder(str(tiny_encoder)), precision="fp32"), ["heart pain", "fever of the liver"]
     theirs = peers.SentenceTransformers(tiny_encoder)
@@ -602,7 +602,7 @@ def test_growth_is_plotted_by_size(grown, tmp_path):
 
 
 def test_a_panel_may_have_logarithmic_axes(monkeypatch, tmp_path):
-    from biorag import plots
+    from biorag.utils import plots
 
     kept, make = [], plots._figure
     monkeypatch.setattr(plots, "_figure", lambda width: kept.append(make(width)) or kept[-1])

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from fakes import HashEncoder, OverlapReranker, ScriptedGenerator
-from loopback import Script
 
+from biorag.answering.answerer import Answerer
 from biorag.benchmarks.mirage import run
 from biorag.benchmarks.mirage.results import Layout, read_result, write_result
 from biorag.benchmarks.mirage.run import Plan, answer_all, report, score_all, write_report
@@ -21,8 +20,10 @@ from biorag.errors import BadInputError, MismatchError, MissingError, ServiceErr
 from biorag.generators.cache import CachedGenerator
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
-from biorag.pipeline import Answerer, Retriever
+from biorag.retrieval.retriever import Retriever
 from biorag.types import Question
+from tests.fakes import HashEncoder, OverlapReranker, ScriptedGenerator
+from tests.loopback import Script
 
 IDENTITY = {"answer": "generate", "settings": {"k": 3, "mode": "hybrid"}, "generator": {"name": "scripted"}}
 OPTIONS = {"A": "aspirin", "B": "warfarin", "C": "heparin"}
@@ -41,7 +42,7 @@ BENCHMARK = {
 
 @pytest.fixture(scope="module")
 def small_index(tmp_path_factory, snippets):
-    from biorag.config import Config
+    from biorag.settings.config import Config
 
     encoder = HashEncoder()
     store = Store(Config(home=tmp_path_factory.mktemp("mirage"), name="test"))

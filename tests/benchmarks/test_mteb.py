@@ -9,21 +9,21 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fakes import HashEncoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biorag.benchmarks.mteb.local import Pair, read_corpus, read_linking, read_pairs
-from biorag.config import Config
 from biorag.errors import BadInputError, BioragError, MissingError, UsageError
+from biorag.settings.config import Config
 from biorag.types import Probe, Scored, Snippet
+from tests.fakes import HashEncoder
 
 pytest.importorskip("mteb", reason="mteb is not installed: pip install 'biorag[mteb]'")
 
 from biorag.benchmarks.mteb.groups import GROUPS, find_group
 from biorag.benchmarks.mteb.models import Candidates, EncoderModel, PipelineModel, Searchable, document_of, model_meta
 from biorag.benchmarks.mteb.tasks import LocalLinking, LocalRecommendation, LocalSimilarity, concept_scores, local_tasks
-from biorag.pipeline import Retriever
+from biorag.retrieval.retriever import Retriever
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\t\r\n\x00"), min_size=1, max_size=20).filter(
     lambda text: text == text.strip() and len(text.splitlines()) == 1

@@ -6,7 +6,6 @@ import json
 import math
 
 import pytest
-from fakes import HashEncoder, ScriptedGenerator
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,13 +13,14 @@ from biorag.benchmarks.tuning.budget import MINIBATCH, metric_calls, most_replie
 from biorag.benchmarks.tuning.evolution import evolve, feedback_of, instruction_of, request, write_curve
 from biorag.benchmarks.tuning.instruction import Form, parted, write_query_prompt
 from biorag.benchmarks.tuning.trials import Missed, Reflection, Searcher, Trial, TrialFile, Trials
-from biorag.config import Config
 from biorag.corpus.datasets import Dataset
 from biorag.errors import BadInputError, ServiceError
-from biorag.pipeline import Retriever
 from biorag.prompts.template import load_template
-from biorag.synthesis.writers import Draws, PromptedWriter
+from biorag.retrieval.retriever import Retriever
+from biorag.settings.config import Config
+from biorag.training.synthesis.writers import Draws, PromptedWriter
 from biorag.types import Generation, Question, Scored, Snippet
+from tests.fakes import HashEncoder, ScriptedGenerator
 
 CALLS = 60
 REPLIES = ["Be vague.", "Be precise.", "Be precise precise.", "", "Be vague and vague.", "Be precise precise precise."]

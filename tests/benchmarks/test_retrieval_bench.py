@@ -11,7 +11,6 @@ from itertools import pairwise
 
 import ir_measures
 import pytest
-from fakes import HashEncoder, OverlapReranker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,13 +30,14 @@ from biorag.benchmarks.retrieval import (
     write_run,
 )
 from biorag.benchmarks.significance import paired
-from biorag.config import Config
 from biorag.corpus.datasets import Dataset, load_dataset, load_qrels, read_qrels
 from biorag.errors import BadInputError, MissingError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
-from biorag.pipeline import Retriever
+from biorag.retrieval.retriever import Retriever
+from biorag.settings.config import Config
 from biorag.types import Condition, Question
+from tests.fakes import HashEncoder, OverlapReranker
 
 # --- the measures, slowly -----------------------------------------------------------------------------------
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from biorag.benchmarks.tuning.parameters import PARAMETERS
 from biorag.benchmarks.tuning.search import Plan, best_of, golden_section
 from biorag.benchmarks.tuning.study import Study, dataset_hash, write_curve
-from biorag.config import Config
 from biorag.corpus.datasets import Dataset
 from biorag.errors import BioragError, MismatchError, UsageError
+from biorag.settings.config import Config
 from biorag.types import Question
 
 

@@ -10,12 +10,12 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from pubmed_records import HEAD, PIECES, article, deletions, file_of, record
 
 from biorag.corpus.readers import Reject, read_changes, read_snippets
 from biorag.corpus.sources import Source, find_sources
 from biorag.errors import BadInputError
 from biorag.types import Deletion, Snippet
+from tests.pubmed_records import HEAD, PIECES, article, deletions, file_of, record
 
 RECORDS = 2400
 

@@ -10,16 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from fakes import ScriptedGenerator
-from loopback import Script
 
 import biorag
-from biorag.commands.build import generator_identity, load_generator
-from biorag.config import Config
+from biorag.engine import generator_identity, load_generator
 from biorag.generators.cache import CODE, CachedGenerator, code_hash
-from biorag.models import STARTER_GENERATOR
+from biorag.models.finding import STARTER_GENERATOR
 from biorag.prompts.template import schema_for
+from biorag.settings.config import Config
 from biorag.types import Generation, Prompt, Question, Sampling
+from tests.fakes import ScriptedGenerator
+from tests.loopback import Script
 
 PROMPT = Prompt("You are careful.", "Which drug lowers fever?")
 SCHEMA = schema_for(Question("q", "?", {"A": "insulin", "B": "aspirin"}), 2)
@@ -240,7 +240,7 @@ def test_replies_of_another_server_model_or_window_are_not_used(tmp_path):
 
 
 def test_a_gguf_file_is_known_by_its_place_size_and_time_and_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("biorag.models.sha256_of", lambda path: pytest.fail(f"{path} was read"))
+    monkeypatch.setattr("biorag.models.finding.sha256_of", lambda path: pytest.fail(f"{path} was read"))
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "model.gguf"
 
@@ -262,7 +262,7 @@ def test_a_gguf_file_is_known_by_its_place_size_and_time_and_is_not_read(tmp_pat
 
 
 def test_the_starter_is_known_by_its_hash(monkeypatch):
-    monkeypatch.setattr("biorag.models.find_gguf", Path)
+    monkeypatch.setattr("biorag.models.finding.find_gguf", Path)
     found = generator_identity(Config(llm="starter"), ScriptedGenerator())
     assert found["sha256"] == STARTER_GENERATOR.sha256
     assert "path" not in found
@@ -290,7 +290,7 @@ def test_other_code_of_generators_or_prompts_is_another_generator(tmp_path, monk
 def test_a_models_kept_replies_are_those_it_gives(folder):
     pytest.importorskip("llama_cpp")
     from biorag.generators.llama import LlamaGenerator
-    from biorag.models import find_gguf
+    from biorag.models.finding import find_gguf
 
     llama = LlamaGenerator(find_gguf("starter"), 512, threads=1)
     cached = CachedGenerator(llama, folder, IDENTITY)

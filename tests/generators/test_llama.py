@@ -11,9 +11,9 @@ import shutil
 import numpy as np
 import pytest
 
+from biorag.answering.answerer import ANSWER_MARGIN
 from biorag.errors import MissingError
-from biorag.models import find_gguf
-from biorag.pipeline import ANSWER_MARGIN
+from biorag.models.finding import find_gguf
 from biorag.prompts.grammar import growing_text
 from biorag.prompts.template import load_template, schema_for
 from biorag.types import Prompt, Question, Sampling

@@ -1,12 +1,12 @@
 """A tiny T5 through the real loading: what is sampled is the seed's, within the cap; what is refused."""
 
 import pytest
-from tiny_t5 import WORDS, write_tiny_t5
 
 from biorag.errors import MissingError
 from biorag.generators.seq2seq import TOP_K, Seq2SeqGenerator
-from biorag.models import find_encoder
+from biorag.models.finding import find_encoder
 from biorag.types import Sampling
+from tests.tiny_t5 import WORDS, write_tiny_t5
 
 TEXTS = ["aspirin lower fever", "warfarin cause pain in the liver"]
 

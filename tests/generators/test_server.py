@@ -13,16 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from loopback import Script, completion
 
-from biorag import retries
 from biorag.benchmarks.mirage.run import each_answered
 from biorag.errors import BioragError, ServiceError
 from biorag.generators.server import ServerGenerator
-from biorag.network import Server
 from biorag.prompts.grammar import growing_text
 from biorag.prompts.template import load_template, schema_for
 from biorag.types import Generation, Prompt, Question, Snippet
+from biorag.utils import retries
+from biorag.utils.network import Server
+from tests.loopback import Script, completion
 
 CHOICE = Question("q", "Which drug lowers fever?", {"A": "insulin", "B": "aspirin"})
 OPEN = Question("q", "Which drug lowers fever?")
@@ -452,7 +452,7 @@ def test_a_server_without_log_probabilities_points_to_the_other_way(server, body
 def llama_server(tmp_path_factory):
     """`python -m llama_cpp.server` with the starter GGUF on a free loopback port; its URL."""
     pytest.importorskip("llama_cpp.server.app", reason="needs llama-cpp-python[server]")
-    from biorag.models import find_gguf
+    from biorag.models.finding import find_gguf
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tiny_gguf import ARRAY, F32, I32, STRING, U32, Tensor, TinyGguf, Typed, tiny_llama
+from tests.hostile.tiny_gguf import ARRAY, F32, I32, STRING, U32, Tensor, TinyGguf, Typed, tiny_llama
 
 CANARY = "EXECUTED"
 GOOD = b'{"id": "good", "title": "Aspirin", "content": "Aspirin lowers fever."}\n'

@@ -6,16 +6,16 @@ import ctypes
 import json
 
 import pytest
-from hostile_files import safetensors
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_gguf import Tensor, tiny_llama
 
-from biorag.checkpoints import gguf
-from biorag.checkpoints import safetensors as tensors
-from biorag.checkpoints.folder import check_folder
 from biorag.errors import MissingError
-from biorag.models import STARTER_ENCODER, STARTER_GENERATOR
+from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR
+from biorag.models.formats import gguf
+from biorag.models.formats import safetensors as tensors
+from biorag.models.formats.directory import check_folder
+from tests.hostile.hostile_files import safetensors
+from tests.hostile.tiny_gguf import Tensor, tiny_llama
 
 TINY = tiny_llama().bytes()
 HEADER = TINY[: TINY.index(b"blk.0.ffn_down.weight") + 100]

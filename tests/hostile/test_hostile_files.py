@@ -1,6 +1,6 @@
 """Every hostile file through the command that meets it: one sentence, its exit code, and no code run.
 
-`benchmarks/faults/hostile.py` measures memory and seconds of the same files in processes of their own.
+`scripts/faults/hostile.py` measures memory and seconds of the same files in processes of their own.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from hostile_files import CANARY, CASES, ESCAPES, SNIPPETS, Case
-from tiny_gguf import tiny_llama
 from typer.testing import CliRunner
 
 from biorag.cli import app
-from biorag.text import UNSHOWABLE
+from biorag.utils.text import UNSHOWABLE
+from tests.hostile.hostile_files import CANARY, CASES, ESCAPES, SNIPPETS, Case
+from tests.hostile.tiny_gguf import tiny_llama
 
 pytestmark = pytest.mark.faults
 
@@ -76,7 +76,7 @@ def test_a_hostile_file_gives_one_sentence(case, arguments, tmp_path):
 
 
 def test_the_gguf_that_crafted_ones_are_made_from_is_whole(tmp_path):
-    from biorag.checkpoints.gguf import read_header
+    from biorag.models.formats.gguf import read_header
 
     header = read_header(tiny_llama().write(tmp_path / "tiny.gguf"))
     assert header.trained_window() == 2048

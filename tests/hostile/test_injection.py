@@ -8,14 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from fakes import ScriptedGenerator
 
-from biorag.config import Config
-from biorag.pipeline import Answerer, Ranking
+from biorag.answering.answerer import Answerer
 from biorag.prompts.template import load_template, render_documents
+from biorag.retrieval.retriever import Ranking
+from biorag.settings.config import Config
 from biorag.types import Hit, Question, Snippet
+from tests.fakes import ScriptedGenerator
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "faults"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts" / "faults"))
 import injection
 
 CHOICE = Question("q", "Does aspirin lower fever?", {"A": "yes", "B": "no", "C": "maybe"})
@@ -123,12 +124,12 @@ def test_the_grammar_keeps_to_the_options_whatever_a_snippet_demands(starter_gen
 def starter_generator():
     pytest.importorskip("llama_cpp")
     from biorag.generators.llama import LlamaGenerator
-    from biorag.models import find_gguf
+    from biorag.models.finding import find_gguf
 
     return LlamaGenerator(find_gguf("starter"), 1024, threads=1)
 
 
-# --- benchmarks/faults/injection.py
+# --- scripts/faults/injection.py
 
 
 class Suggestible:

@@ -14,15 +14,15 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from hostile_files import ESCAPES
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from biorag.cli import app
 from biorag.commands import show
-from biorag.text import UNSHOWABLE, showable
 from biorag.types import Answer, Citation, Hit, Question, Snippet
+from biorag.utils.text import UNSHOWABLE, showable
+from tests.hostile.hostile_files import ESCAPES
 
 MARKED = f"[bold]B[/bold] [link=http://e.example]L[/link] :pill: {ESCAPES}"
 ALLOWED = re.compile(r"\x1b\[[0-9;]*m|\x1b\]8;[^\x1b\x07]*\x1b\\|\x1b\[\?25[lh]|\x1b\[[0-9]*[AKG]|\x1b\[1A|\r")

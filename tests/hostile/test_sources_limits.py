@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from biorag import indexing
 from biorag.cli import app
 from biorag.corpus import sources
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import ChangedSourceError, DamagedSourceError, Source, read_lines
+from biorag.indexes import surveying
 
 ROWS = b"".join(b'{"id": "s%d", "content": "Snippet %d on fever."}\n' % (n, n) for n in range(50))
 
@@ -50,19 +50,19 @@ CHANGES = [grow, shrink, swap, remove]
 def test_a_change_between_the_check_and_the_indexing_is_an_error(tmp_path, monkeypatch, tiny_encoder, change, skip):
     path = tmp_path / "corpus.jsonl"
     path.write_bytes(ROWS)
-    whole = indexing.survey
+    whole = surveying.survey
 
     def surveyed(*args):
         found = whole(*args)
         change(path)
         return found
 
-    monkeypatch.setattr(indexing, "survey", surveyed)
+    monkeypatch.setattr(surveying, "survey", surveyed)
     arguments = ["index", str(path), "--encoder", str(tiny_encoder), *(["--on-bad-line", "skip"] if skip else [])]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 3, result.output
     assert "was changed during this run: run the same again" in result.output
-    monkeypatch.setattr(indexing, "survey", whole)
+    monkeypatch.setattr(surveying, "survey", whole)
     if change is not remove:
         shrunk = [] if change is not shrink else ["--on-bad-line", "skip"]
         again = CliRunner().invoke(app, [*arguments, *shrunk, "--json"])

@@ -21,13 +21,13 @@ from qdrant_edge import Bm25, Bm25Config
 from rank_bm25 import BM25Okapi
 
 from biorag.corpus.readers import parse_snippet
-from biorag.filters import exclude_pmids
 from biorag.indexes.bm25 import Bm25Encoder, LengthCounter
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest, TokenParameters
 from biorag.indexes.server import ServerIndex, connect
-from biorag.network import Server
+from biorag.retrieval.filters import exclude_pmids
 from biorag.types import Condition, EncoderIdentity, Probe, Scored, Snippet
+from biorag.utils.network import Server
 
 SERVER = os.environ.get("BIORAG_TEST_QDRANT_URL")
 STORES = ["edge", "memory"] + (["server"] if SERVER else [])

@@ -9,17 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biorag.errors import MismatchError
-from biorag.files import write_json
-from biorag.indexes.manifest import (
-    FORMAT,
-    BlockParameters,
-    Bm25Parameters,
-    Manifest,
-    SourceRecord,
-    installed_versions,
-    read_manifest,
-)
+from biorag.indexes.manifest import FORMAT, BlockParameters, Bm25Parameters, Manifest, SourceRecord, read_manifest
 from biorag.types import EncoderIdentity
+from biorag.utils.files import write_json
+from biorag.utils.versions import installed_versions
 
 MANIFEST = Manifest(
     name="pubmed",

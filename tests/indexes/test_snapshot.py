@@ -18,11 +18,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from biorag.config import Config
 from biorag.errors import BadInputError, BioragError, MismatchError, MissingError, ServiceError, UsageError
 from biorag.indexes import snapshot
 from biorag.indexes.lock import IndexLock
 from biorag.indexes.store import Store, index_names
+from biorag.settings.config import Config
 from biorag.types import EncoderIdentity, Probe, Snippet
 
 VECTORS = np.random.default_rng(0).normal(size=(30, 16)).astype(np.float32)
@@ -168,7 +168,7 @@ def test_two_loads_under_one_name_do_not_meet(made, tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from biorag.config import Config
+from biorag.settings.config import Config
 from biorag.indexes import snapshot
 left = int(sys.argv[3])
 def kill(count):

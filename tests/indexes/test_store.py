@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from qdrant_client import QdrantClient
 
-from biorag.commands.build import encoder_files
+from biorag.engine import encoder_files
 from biorag.errors import MismatchError, MissingError, ServiceError
-from biorag.files import write_json
 from biorag.indexes import server
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
 from biorag.indexes.server import ServerIndex, read_remote_manifest
 from biorag.indexes.store import Store, check_encoder, check_settings, index_names
-from biorag.models import find_encoder
+from biorag.models.finding import find_encoder
 from biorag.types import EncoderIdentity, Probe, Snippet
+from biorag.utils.files import write_json
 
 URL, OTHER_URL = "http://qdrant.test:6333", "http://other.test:6333"
 IDENTITY = EncoderIdentity("hash-encoder", "", "f" * 64, 16)

@@ -175,7 +175,7 @@ def test_rest_grammar_is_the_golden_one(case):
 @pytest.fixture(scope="module")
 def llama():
     llama_cpp = pytest.importorskip("llama_cpp")
-    from biorag.models import find_gguf
+    from biorag.models.finding import find_gguf
 
     model = llama_cpp.Llama(str(find_gguf("starter")), vocab_only=True, verbose=False)
     yield model

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from biorag.benchmarks.ablation.steps import Step
 from biorag.benchmarks.ablation.sweep import BASELINES, Cell, Sweep
-from biorag.files import sha256_of
-from biorag.indexes.manifest import installed_versions
-from biorag.train.data import IN_BATCH
+from biorag.training.data import IN_BATCH
+from biorag.utils.files import sha256_of
+from biorag.utils.versions import installed_versions
 
 PER_QUESTION = "per-question.jsonl"
 

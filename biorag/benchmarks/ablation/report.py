@@ -14,8 +14,8 @@ from biorag.benchmarks.ablation.plan import PER_QUESTION, Measurement
 from biorag.benchmarks.ablation.steps import Workshop
 from biorag.benchmarks.ablation.sweep import BASELINES
 from biorag.benchmarks.significance import bootstrap_interval, paired
-from biorag.files import write_json, write_text
-from biorag.plots import Panel, write_plot
+from biorag.utils.files import write_json, write_text
+from biorag.utils.plots import Panel, write_plot
 
 METRICS = ("success@3", "success@5", "success@10", "nDCG@10")
 MAIN = "nDCG@10"

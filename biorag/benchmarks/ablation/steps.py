@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from biorag.config import PREFIX, SECRETS
 from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError, UsageError
-from biorag.files import write_json
+from biorag.settings.config import PREFIX, SECRETS
 from biorag.types import OnProgress
+from biorag.utils.files import write_json
 
 logger = logging.getLogger(__name__)
 

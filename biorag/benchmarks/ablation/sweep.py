@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from biorag.config import STARTER, checked
 from biorag.errors import BadInputError, MissingError, UsageError
-from biorag.files import write_text
+from biorag.settings.config import STARTER, checked
+from biorag.utils.files import write_text
 
 Negatives = Literal["in-batch", "bm25", "random"]
 Similarity = Literal["cosine", "dot"]

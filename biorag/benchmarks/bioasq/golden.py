@@ -10,7 +10,7 @@ from typing import Any
 
 from biorag.corpus.sources import Source, read_chunks
 from biorag.errors import BadInputError, MissingError
-from biorag.text import is_whole
+from biorag.utils.text import is_whole
 
 PUBMED = "http://www.ncbi.nlm.nih.gov/pubmed/"  # BioASQ's evaluator compares whole URLs
 OFFSETS = ("offsetInBeginSection", "offsetInEndSection")

@@ -15,7 +15,7 @@ from biorag.benchmarks.bioasq.submission import Response, response
 from biorag.benchmarks.retrieval import BATCH, DEPTH
 from biorag.benchmarks.significance import paired
 from biorag.errors import unknown_name
-from biorag.pipeline import Retriever
+from biorag.retrieval.retriever import Retriever
 from biorag.types import Condition, Index, OnProgress, Probe, Vectors
 
 # Settings of each system, from the paper's parts to the whole.

@@ -9,9 +9,9 @@ from typing import Any
 
 from biorag.benchmarks.bioasq.golden import OFFSETS, PUBMED, SECTIONS, Batch, Span
 from biorag.benchmarks.bioasq.measures import MOST
-from biorag.evidence import sentences, terms
-from biorag.files import write_json
+from biorag.corpus.sentences import sentences, terms
 from biorag.types import Hit, Snippet
+from biorag.utils.files import write_json
 
 
 @dataclass(frozen=True, slots=True)

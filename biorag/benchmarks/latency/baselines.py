@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from biorag.batched import batched
 from biorag.benchmarks.latency.peers import (
     BM25_PEERS,
     QDRANT_LOCAL,
@@ -23,8 +22,9 @@ from biorag.benchmarks.latency.peers import (
 from biorag.benchmarks.latency.stages import WARM_UP, Subject, cost, scratch_index, stored
 from biorag.benchmarks.latency.synthetic import exact_top, recall
 from biorag.benchmarks.latency.timing import Effort, Timing, alternating, collect, in_turn, places
-from biorag.pipeline import Stopwatch
+from biorag.retrieval.retriever import Stopwatch
 from biorag.types import Encoder, Index, OnProgress, Probe, Snippet, Vectors
+from biorag.utils.batched import batched
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from biorag.batched import batched
 from biorag.benchmarks.latency.baselines import (
     JUDGED,
     Asked,
@@ -29,12 +28,13 @@ from biorag.benchmarks.latency.memory import peak_bytes, reset_peak, resident_by
 from biorag.benchmarks.latency.stages import MODES, Known, Subject, first_stage, scratch_index
 from biorag.benchmarks.latency.synthetic import BATCH, Corpus
 from biorag.benchmarks.latency.timing import Timing
-from biorag.config import Config
-from biorag.files import disk_bytes
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Manifest
-from biorag.pipeline import Retriever, Stopwatch
+from biorag.retrieval.retriever import Retriever, Stopwatch
+from biorag.settings.config import Config
 from biorag.types import EncoderIdentity, OnProgress, Vectors
+from biorag.utils.batched import batched
+from biorag.utils.files import disk_bytes
 
 VECTORS = "vectors"  # the file that a size's vectors lie in
 

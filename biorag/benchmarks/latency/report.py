@@ -12,8 +12,8 @@ from biorag.benchmarks.latency.growth import Grown
 from biorag.benchmarks.latency.machine import Machine
 from biorag.benchmarks.latency.stages import Cost, Generated
 from biorag.benchmarks.latency.timing import Timing
-from biorag.files import write_json
-from biorag.plots import Panel, write_plot
+from biorag.utils.files import write_json
+from biorag.utils.plots import Panel, write_plot
 
 MEGABYTE = 1 << 20
 MEMORY = {

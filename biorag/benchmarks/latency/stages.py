@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from biorag.batched import batched
+from biorag.answering.answerer import Answerer
 from biorag.benchmarks.latency.timing import Effort, Timing, collect, elapsed_ms, places
-from biorag.config import Config
+from biorag.corpus.sentences import sentences
 from biorag.errors import BadInputError
-from biorag.evidence import sentences
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Manifest
-from biorag.pipeline import Answerer, Retriever, Stopwatch
+from biorag.indexes.updating import EncodeSnippets
+from biorag.retrieval.retriever import Retriever, Stopwatch
+from biorag.settings.config import Config
 from biorag.types import (
     GREEDY,
     Encoder,
@@ -35,7 +36,7 @@ from biorag.types import (
     Snippet,
     Vectors,
 )
-from biorag.updates import EncodeSnippets
+from biorag.utils.batched import batched
 
 MODES = ("bm25", "dense", "hybrid")
 FETCH = 1000  # snippets fetched at once

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from biorag.batched import batched
-from biorag.evidence import sentences
+from biorag.corpus.sentences import sentences
 from biorag.types import Encoder, OnProgress, Snippet, Vectors
+from biorag.utils.batched import batched
 
 BATCH = 1024  # drawn from one state of the generator, so that a smaller corpus is the start of a larger one
 # Synthetic snippets whose vectors are their own. Of a million each stands among 24 perturbed copies of itself: with

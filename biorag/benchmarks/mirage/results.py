@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from biorag.errors import BadInputError, MismatchError
-from biorag.files import write_json, write_text
-from biorag.text import whole
+from biorag.utils.files import write_json, write_text
+from biorag.utils.text import whole
 
 RUN_FILE = "run.json"
 LONGEST = 200  # characters of a folder's name; file systems take 255

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from biorag.answering.answerer import Answerer, PromptTooLongError
 from biorag.benchmarks.mirage.questions import Benchmark
 from biorag.benchmarks.mirage.results import Layout, claim, read_result, write_result
 from biorag.benchmarks.mirage.scoring import (
@@ -23,11 +24,11 @@ from biorag.benchmarks.mirage.scoring import (
     task_score,
 )
 from biorag.errors import BadInputError, MissingError
-from biorag.files import write_json
-from biorag.filters import exclude_pmids
-from biorag.pipeline import Answerer, PromptTooLongError, Ranking
-from biorag.retries import heed
+from biorag.retrieval.filters import exclude_pmids
+from biorag.retrieval.retriever import Ranking
 from biorag.types import Condition, OnProgress, Question
+from biorag.utils.files import write_json
+from biorag.utils.retries import heed
 
 logger = logging.getLogger(__name__)
 

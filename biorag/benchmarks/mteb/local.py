@@ -14,8 +14,8 @@ from biorag.corpus.datasets import Dataset, Qrels, load_dataset, read_qrels
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import Source
 from biorag.errors import BadInputError, MissingError
-from biorag.text import is_whole
 from biorag.types import Question, Snippet
+from biorag.utils.text import is_whole
 
 CORPORA = ("corpus.jsonl", "corpus.jsonl.gz")
 CONCEPTS, MENTIONS = "concepts.jsonl", "mentions.jsonl"

@@ -15,7 +15,7 @@ from mteb.models import ModelMeta
 from mteb.types import PromptType
 
 from biorag.benchmarks.retrieval import BATCH, DEPTH, run_scores
-from biorag.pipeline import Ranking, Retriever
+from biorag.retrieval.retriever import Ranking, Retriever
 from biorag.types import Encoder, Index, OnProgress, Probe, Scored, Snippet, Vectors
 
 ENCODED = 1024  # texts encoded at once: the encoder makes its own batches of them, by length

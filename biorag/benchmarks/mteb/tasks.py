@@ -20,8 +20,8 @@ from mteb.abstasks.task_metadata import TaskMetadata
 
 from biorag.benchmarks.mteb.local import CONCEPTS, MENTIONS, corpus_file, read_corpus, read_linking, read_pairs
 from biorag.errors import MissingError, ServiceError, UsageError
-from biorag.files import sha256_of
 from biorag.types import Question
+from biorag.utils.files import sha256_of
 
 SPLIT = "test"
 LANGUAGE = "eng-Latn"

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from biorag.benchmarks.tuning.budget import MINIBATCH
 from biorag.benchmarks.tuning.trials import MEASURE, Missed, Reflection, Trial, Trials
 from biorag.errors import MissingError
-from biorag.files import write_text
-from biorag.plots import Panel, write_plot
 from biorag.prompts.template import Template, render_documents
-from biorag.synthesis.writers import Request
+from biorag.training.synthesis.writers import Request
 from biorag.types import Generation, Prompt, Question, Snippet
+from biorag.utils.files import write_text
+from biorag.utils.plots import Panel, write_plot
 
 if TYPE_CHECKING:
     from gepa.core.adapter import EvaluationBatch

@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from biorag.checkpoints.folder import MODULE_LIST
 from biorag.errors import MissingError
-from biorag.files import write_json
+from biorag.models.formats.directory import MODULE_LIST
+from biorag.utils.files import write_json
 
 SETTINGS = "config_sentence_transformers.json"
 # BMRetriever's "{task}\nQuery: ", E5's and Qwen3's "Instruct: {task}\nQuery:"; else the instruction is the prompt.

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from biorag.config import DEEPEST, Config
 from biorag.errors import UsageError
+from biorag.settings.config import DEEPEST, Config
 
 DIGITS = 4  # significant ones of a value, so that a file can say it
 

@@ -16,8 +16,8 @@ import numpy as np
 from biorag.benchmarks.tuning.parameters import Parameter
 from biorag.corpus.datasets import Dataset
 from biorag.errors import MismatchError
-from biorag.files import write_json, write_text
-from biorag.plots import Panel, write_plot
+from biorag.utils.files import write_json, write_text
+from biorag.utils.plots import Panel, write_plot
 
 POINTS = "points.json"
 Value = TypeVar("Value", float, tuple[float, ...])  # a setting's, or several's

@@ -13,10 +13,10 @@ from biorag.benchmarks.retrieval import BATCH, DEPTH, evaluate, judged_id
 from biorag.benchmarks.tuning.instruction import Form
 from biorag.corpus.datasets import Dataset
 from biorag.errors import BadInputError
-from biorag.pipeline import Retriever
-from biorag.resumable import NEXT_STEP, ResumableFile
-from biorag.text import whole
+from biorag.retrieval.retriever import Retriever
 from biorag.types import Generation, Index, OnProgress, Question, Snippet
+from biorag.utils.resumable import NEXT_STEP, ResumableFile
+from biorag.utils.text import whole
 
 MEASURE, CUTOFF = "nDCG@10", 10
 SHOWN = 3  # passages found, and passages missed, of a question

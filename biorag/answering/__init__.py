@@ -1,0 +1,1 @@
+"""Answers from evidence: prompting a generator, reading its reply, verifying its citations."""

@@ -1,0 +1,181 @@
+"""Answers from evidence: prompt a generator, read its reply, verify its citations."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from biorag.answering.verification import verify_citations
+from biorag.errors import BadInputError, UsageError, unknown_name
+from biorag.prompts.parse import cited_numbers, parse_reply, without_marks
+from biorag.prompts.template import Template, load_template, schema_for
+from biorag.retrieval.retriever import Ranking, Retriever
+from biorag.settings.config import Config
+from biorag.types import Answer, Condition, Generator, Prompt, Question
+
+METHODS = ("generate", "score")
+ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format
+CACHED_NOTE = "the model was not asked: its reply was kept from before (--no-cache asks it)"
+OnText = Callable[[str], None]
+
+
+class PromptTooLongError(BadInputError):
+    """A question that does not fit the generator's window even without documents."""
+
+
+def _check_method(method: str) -> None:
+    if method not in METHODS:
+        raise unknown_name("way to answer", method, METHODS)
+
+
+class Answerer:
+    """Answers questions from what the retriever finds; without a retriever, from the model alone.
+
+    Without a generator the answer is the evidence.
+    """
+
+    def __init__(self, retriever: Retriever | None, generator: Generator | None, config: Config) -> None:
+        self._retriever = retriever
+        self._generator = generator
+        self._config = config
+
+    def answer(
+        self,
+        question: Question,
+        where: tuple[Condition, ...] = (),
+        method: str = "generate",
+        on_text: OnText | None = None,
+    ) -> Answer:
+        """Answer one question from evidence that fulfils `where`; see `answer_from`."""
+        _check_method(method)
+        return self.answer_from(question, self.retrieve([question], [where])[0], method, on_text)
+
+    def retrieve(
+        self, questions: Sequence[Question], wheres: Sequence[tuple[Condition, ...]]
+    ) -> Sequence[Ranking | None]:
+        """Return the evidence of each question, whose options the retriever never sees; None without a retriever."""
+        if self._retriever is None:
+            return [None] * len(questions)
+        texts = [question.text for question in questions]
+        return self._retriever.search_all(texts, wheres=wheres, retracted=self._config.include_retracted)
+
+    def answer_from(
+        self,
+        question: Question,
+        ranking: Ranking | None,
+        method: str = "generate",
+        on_text: OnText | None = None,
+    ) -> Answer:
+        """Answer one question from what was retrieved for it.
+
+        Several threads may call this if the generator lets them.
+
+        Parameters
+        ----------
+        ranking : None for an answer without evidence
+        method : "generate" (a JSON reply) or "score" (compare the options' log-probabilities)
+        on_text : sees the raw reply as it grows
+
+        Raises
+        ------
+        PromptTooLongError
+            If the question alone does not fit the generator's window.
+        """
+        _check_method(method)
+        answer = Answer(question)
+        if ranking:
+            answer = replace(answer, hits=ranking.hits, timings_ms=ranking.timings_ms)
+        if self._generator is None:
+            return replace(answer, notes=("no generator was asked (--llm none): this is the evidence alone",))
+        if ranking and not ranking.hits and not question.options:
+            return replace(answer, notes=("no evidence was found, so nothing was generated",))
+        start = time.perf_counter()
+        if method == "score":
+            answer, cached = self._score(self._generator, answer)
+        else:
+            answer, cached = self._generate(self._generator, answer, on_text)
+        taken = round((time.perf_counter() - start) * 1000, 3)
+        timings = dict(answer.timings_ms)
+        total = round(timings.pop("total", 0.0) + taken, 3)
+        # What the cache took is not reported as the model's speed.
+        timings = {**timings, "cached" if cached else "generate": taken, "total": total}
+        notes = answer.notes + ((CACHED_NOTE,) if cached else ())
+        return replace(answer, notes=notes, timings_ms=timings)
+
+    def _generate(self, generator: Generator, answer: Answer, on_text: OnText | None) -> tuple[Answer, bool]:
+        """Return the answer, and whether its reply was kept from before; so does `_score`."""
+        question = answer.question
+        name = "open" if not question.options else "choice" if answer.hits else "closed_book"
+        template = load_template(name, self._config.prompt)
+        prompt, supplied, notes = self._fitted(generator, template, answer, self._config.max_tokens)
+        generation = generator.generate(prompt, schema_for(question, supplied), self._config.max_tokens, on_text)
+        if generation.capped:
+            notes += (f"the model's text was cut at {self._config.max_tokens} tokens (--max-tokens)",)
+        reply = parse_reply(generation.text)
+        choice = reply.choice(tuple(question.options)) if question.options else None
+        reasoning = reply.text("step_by_step_thinking")
+        text = reply.text("answer")
+        prose = f"{reasoning} {question.options[choice] if choice else text}"
+        citations, dropped = verify_citations(cited_numbers(reply, prose), answer.hits[:supplied], question.text, prose)
+        held = {citation.n for citation in citations}
+        if supplied and not citations:
+            notes += ("no citation holds: take the answer as unsupported and read the evidence",)
+        answered = replace(
+            answer,
+            reply=generation.text,
+            text=question.options[choice] if choice else without_marks(text, held),
+            choice=choice,
+            parsed=reply.strict and bool(choice if question.options else text),
+            reasoning=without_marks(reasoning, held),
+            relevant_context=reply.text("relevant_context") or None,
+            citations=citations,
+            supplied=supplied,
+            notes=dropped + notes,
+        )
+        return answered, generation.cached
+
+    def _score(self, generator: Generator, answer: Answer) -> tuple[Answer, bool]:
+        question = answer.question
+        if not question.options:
+            raise UsageError("an open question has no options to score: use --answer generate")
+        name = "score" if answer.hits else "closed_book_score"
+        prompt, supplied, notes = self._fitted(generator, load_template(name, self._config.prompt), answer, 0)
+        scores, cached = generator.score(prompt, tuple(question.options))
+        choice = max(scores, key=lambda letter: (scores[letter], -ord(letter)), default=None)
+        logprobs = {letter: round(score, 4) for letter, score in scores.items()}
+        if choice is None:
+            notes += ("the model's likeliest replies hold none of the options",)
+        answered = replace(
+            answer,
+            reply=json.dumps({"option_logprobs": logprobs, **({"answer_choice": choice} if choice else {})}),
+            text=question.options[choice] if choice else "",
+            choice=choice,
+            parsed=choice is not None,
+            option_logprobs=logprobs,
+            supplied=supplied,
+            notes=notes,
+        )
+        return answered, cached
+
+    def _fitted(
+        self, generator: Generator, template: Template, answer: Answer, output_tokens: int
+    ) -> tuple[Prompt, int, tuple[str, ...]]:
+        """Return the prompt with as many snippets, best first, as the window takes, and what was cut."""
+        room = generator.context_window - output_tokens - ANSWER_MARGIN
+        snippets = [hit.snippet for hit in answer.hits]
+        for supplied in range(len(snippets), -1, -1):
+            prompt = template.render(answer.question, snippets[:supplied])
+            if generator.count_tokens(prompt) <= room:
+                break
+        else:
+            raise PromptTooLongError(
+                f"question {answer.question.id!r} does not fit the generator's window of "
+                f"{generator.context_window} tokens: shorten it, or lower --max-tokens"
+            )
+        cut = len(snippets) - supplied
+        if not cut:
+            return prompt, supplied, ()
+        note = f"{cut} of {len(snippets)} documents did not fit the window of {generator.context_window} tokens"
+        return prompt, supplied, (note,)

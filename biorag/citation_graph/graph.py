@@ -1,0 +1,188 @@
+"""The graph on disk: sorted PMIDs, and for each the PMIDs it cites, in memory-mapped arrays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biorag.citation_graph.rows import distinct
+from biorag.errors import MismatchError, MissingError
+from biorag.settings.config import Config
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+PMIDS, OFFSETS, TARGETS = "pmids.u32", "offsets.u64", "targets.u32"
+KINDS = {PMIDS: "<u4", OFFSETS: "<u8", TARGETS: "<u4"}
+
+Papers = NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """A file whose citations are in the graph; `edges` counts its rows, repetitions too."""
+
+    name: str
+    bytes: int
+    sha256: str
+    edges: int
+    rejected: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GraphManifest:
+    """What a graph holds and what it was made of; `papers` are those that cite, `sha256` that of each array."""
+
+    generation: int
+    papers: int
+    edges: int
+    sha256: Mapping[str, str]
+    sources: tuple[SourceRecord, ...]
+    seconds: float
+    updated: str
+    versions: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON of the manifest's file."""
+        return {"format": FORMAT, **asdict(self)}
+
+
+class Neighbourhood(NamedTuple):
+    """The papers that a paper cites, and those that they cite without them and itself; sorted."""
+
+    one_hop: Papers
+    two_hop: Papers
+
+
+class Graph:
+    """A graph opened for reading; a build meanwhile does not touch what is open.
+
+    Raises
+    ------
+    MissingError
+        If there is no graph in the folder.
+    MismatchError
+        If its manifest or an array is damaged.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        manifest, arrays = _opened(folder)
+        self.manifest = manifest
+        self.pmids: Papers = arrays[PMIDS]
+        self.offsets: NDArray[np.uint64] = arrays[OFFSETS]
+        self.targets: Papers = arrays[TARGETS]
+
+    def cited(self, pmid: int) -> Papers:
+        """Return the PMIDs that a paper cites, sorted; none for a paper that the graph has not."""
+        place = int(np.searchsorted(self.pmids, np.uint32(pmid)))
+        if place == self.pmids.size or self.pmids[place] != pmid:
+            return self.targets[:0]
+        return self.targets[int(self.offsets[place]) : int(self.offsets[place + 1])]
+
+    def cites(self, pmid: int, other: int) -> bool:
+        """Return whether a paper cites another."""
+        cited = self.cited(pmid)
+        place = int(np.searchsorted(cited, np.uint32(other)))
+        return place < cited.size and bool(cited[place] == other)
+
+    def neighbourhood(self, pmid: int) -> Neighbourhood:
+        """Return the papers one and two citations away."""
+        one_hop = self.cited(pmid)
+        beyond = distinct(self._cited_by_all(one_hop))
+        return Neighbourhood(one_hop, beyond[~among(beyond, one_hop) & (beyond != pmid)])
+
+    def citing(self, pmids: Papers) -> NDArray[np.bool_]:
+        """Return which of some papers cite any, (papers,)."""
+        return among(pmids, self.pmids)
+
+    def _cited_by_all(self, pmids: Papers) -> Papers:
+        """Return what some papers cite, one paper's after the other's."""
+        rows = np.searchsorted(self.pmids, pmids[self.citing(pmids)])
+        starts = self.offsets[rows].astype(np.int64)
+        counts = self.offsets[rows + 1].astype(np.int64) - starts
+        before = np.cumsum(counts) - counts
+        cited: Papers = self.targets[np.repeat(starts - before, counts) + np.arange(counts.sum())]
+        return cited
+
+
+def among(values: Papers, held: Papers) -> NDArray[np.bool_]:
+    """Return which values are among sorted ones, (values,)."""
+    if not held.size:
+        return np.zeros(values.size, np.bool_)
+    places = np.minimum(np.searchsorted(held, values), held.size - 1)
+    found: NDArray[np.bool_] = held[places] == values
+    return found
+
+
+def open_graph(config: Config) -> Graph:
+    """Open the configured graph.
+
+    Raises
+    ------
+    MissingError
+        Naming the graphs there are.
+    """
+    folder = config.graphs / config.graph
+    if not (folder / MANIFEST).is_file():
+        names = sorted(path.parent.name for path in config.graphs.glob(f"*/{MANIFEST}"))
+        known = f"there are {', '.join(names)}" if names else "there is none yet"
+        raise MissingError(
+            f"citation graph {config.graph!r} is not there ({known}): make it with 'biorag graph build SOURCE --graph "
+            f"{config.graph}'"
+        )
+    return Graph(folder)
+
+
+def read_manifest(folder: Path) -> GraphManifest | None:
+    """Return the manifest of the graph in a folder; None if there is no graph.
+
+    Raises
+    ------
+    MismatchError
+        If it is damaged or of another format.
+    """
+    path = folder / MANIFEST
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if values.pop("format") != FORMAT:
+            raise ValueError(f"not of format {FORMAT}")
+        sources = tuple(SourceRecord(**record) for record in values.pop("sources"))
+        return GraphManifest(sources=sources, **values)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise MismatchError(f"{path} is damaged ({error}): delete the folder and build the graph again") from None
+
+
+def generation_folder(folder: Path, generation: int) -> Path:
+    """Return where the arrays of a generation lie."""
+    return folder / f"generation-{generation}"
+
+
+def _opened(folder: Path) -> tuple[GraphManifest, dict[str, NDArray[Any]]]:
+    """Map the arrays of the generation that the manifest names; again if a build took it away meanwhile."""
+    while True:
+        manifest = read_manifest(folder)
+        if manifest is None:
+            raise MissingError(f"there is no citation graph in {folder}: make it with 'biorag graph build SOURCE'")
+        lengths = {PMIDS: manifest.papers, OFFSETS: manifest.papers + 1, TARGETS: manifest.edges}
+        place = generation_folder(folder, manifest.generation)
+        try:
+            return manifest, {name: _mapped(place / name, length) for name, length in lengths.items()}
+        except FileNotFoundError as error:
+            if read_manifest(folder) == manifest:
+                raise MismatchError(f"{error.filename} is not there: delete the folder and build it again") from None
+
+
+def _mapped(path: Path, length: int) -> NDArray[Any]:
+    kind = np.dtype(KINDS[path.name])
+    if path.stat().st_size != length * kind.itemsize:
+        raise MismatchError(f"{path} is damaged (not {length:,} entries): delete the folder and build the graph again")
+    return np.asarray(np.memmap(path, kind, "r")) if length else np.empty(0, kind)

@@ -1,0 +1,143 @@
+"""Citations as they are published: PubMed's XML, and the CSV of NIH's Open Citation Collection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from biorag.citation_graph.rows import LARGEST, Keys, edge_keys, parse_row, parse_rows
+from biorag.corpus.pubmed import ARTICLE, read_records, read_references
+from biorag.corpus.sources import XML_SUFFIXES, DamagedSourceError, Source, read_chunks
+from biorag.errors import BadInputError, MissingError
+
+CSV_SUFFIXES = (".csv", ".csv.gz")
+SUFFIXES = (*XML_SUFFIXES, *CSV_SUFFIXES)
+HEADER = b"citing,referenced"
+BLOCK = 4 << 20  # bytes of CSV parsed at once
+RECORDS = 10_000  # of XML
+
+
+class Edges(NamedTuple):
+    """Some edges of a file, and how many lines or records among them could not be read."""
+
+    keys: Keys
+    rejected: int = 0
+
+
+def find_citations(names: Sequence[str]) -> list[Source]:
+    """Return the files behind the names: files, and those of folders and their sub-folders, in order.
+
+    Raises
+    ------
+    MissingError
+        If a name is no file or folder.
+    BadInputError
+        If a file has another suffix, or a folder holds no file with one of them.
+    """
+    sources = []
+    for name in names:
+        path = Path(name)
+        if path.is_dir():
+            found = sorted(file for file in path.rglob("*") if file.is_file() and file.name.endswith(SUFFIXES))
+            if not found:
+                raise BadInputError(f"folder {name} holds no citations: expected names ending in {', '.join(SUFFIXES)}")
+            sources += [Source(str(file), file) for file in found]
+        elif not path.is_file():
+            raise MissingError(
+                f"{name!r} is not there: name PubMed XML, the Open Citation Collection's CSV, or folders"
+            )
+        elif not name.endswith(SUFFIXES):
+            raise BadInputError(
+                f"{name} is neither PubMed XML nor CSV: expected a name ending in {', '.join(SUFFIXES)}"
+            )
+        else:
+            sources.append(Source(name, path))
+    return sources
+
+
+def read_edges(source: Source, skip: bool = False) -> Iterator[Edges]:
+    """Yield the edges of a file in its order, self-citations and repetitions among them.
+
+    A paper of the XML cites what its reference list and its `CommentsCorrections` of type `Cites` name. A paper that
+    is to be deleted is passed over. With `skip`, what cannot be read is counted; else it is an error.
+
+    Raises
+    ------
+    DamagedSourceError
+        Naming file and line, as `read_lines` and `read_records` do; or at a CSV without its header.
+    """
+    return (_xml if source.path.name.endswith(XML_SUFFIXES) else _csv)(source, skip)
+
+
+def _xml(source: Source, skip: bool) -> Iterator[Edges]:
+    batch: list[Keys] = []
+    rejected = 0
+    for line, record in read_records(source):
+        if record.tag != ARTICLE:
+            continue
+        try:
+            pmid, cited = read_references(record)
+            if pmid > LARGEST:
+                raise ValueError(f"PMID {pmid} is larger than {LARGEST}")
+        except ValueError as error:
+            if not skip:
+                raise DamagedSourceError(source.name, line, f"{error}: --on-bad-line skip passes over it") from None
+            rejected += 1
+            continue
+        known = np.array([other for other in cited if other <= LARGEST], np.uint64)
+        batch.append(edge_keys(np.full(known.size, pmid, np.uint64), known))
+        if len(batch) == RECORDS:
+            yield Edges(np.concatenate(batch), rejected)
+            batch, rejected = [], 0
+    yield Edges(np.concatenate([np.empty(0, np.uint64), *batch]), rejected)
+
+
+def _csv(source: Source, skip: bool) -> Iterator[Edges]:
+    line = 1
+    for block in _blocks(source):
+        if line == 1:
+            header, _, block = block.partition(b"\n")
+            if header.replace(b'"', b"").replace(b" ", b"").strip().lower() != HEADER:
+                reason = f"expected the header {HEADER.decode()}, not {header[:60].decode(errors='replace')!r}"
+                raise DamagedSourceError(source.name, 1, reason)
+            line = 2
+        keys = parse_rows(block)
+        yield Edges(keys) if keys is not None else _by_lines(source, block, line, skip)
+        line += block.count(b"\n")
+
+
+def _by_lines(source: Source, block: bytes, first: int, skip: bool) -> Edges:
+    """Return the edges of lines of which some are not plain; blank ones are passed over."""
+    keys: list[int] = []
+    rejected = 0
+    for number, row in enumerate(block.split(b"\n"), first):
+        if not row.strip():
+            continue
+        try:
+            keys.append(parse_row(row))
+        except ValueError as error:
+            if not skip:
+                raise DamagedSourceError(source.name, number, f"{error}: --on-bad-line skip passes over it") from None
+            rejected += 1
+    return Edges(np.array(keys, np.uint64), rejected)
+
+
+def _blocks(source: Source) -> Iterator[bytes]:
+    """Yield whole lines, about `BLOCK` bytes of them, with plain line ends."""
+    held = bytearray()
+    lines = 1
+    for chunk in read_chunks(source):
+        held += chunk
+        if len(held) >= BLOCK:
+            cut = held.rfind(b"\n") + 1
+            if not cut:
+                raise DamagedSourceError(source.name, lines, f"longer than {BLOCK >> 20} MiB")
+            block = bytes(held[:cut])
+            del held[:cut]
+            lines += block.count(b"\n")
+            yield block.replace(b"\r\n", b"\n")
+    if held or lines == 1:
+        yield bytes(held).rstrip(b"\r\n").replace(b"\r\n", b"\n") + b"\n"

@@ -1,0 +1,115 @@
+"""A GGUF file tried out in a process of its own: at some damaged or crafted files llama.cpp ends its process.
+
+A header can be held against its file, but not every value against every other: llama.cpp aborts at some
+(a vocabulary with one token twice), reads beyond its memory at others, and cannot read weights that are no numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import resource
+import signal
+from importlib.metadata import version
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from biorag.errors import BioragError, MissingError
+from biorag.models.formats import gguf
+from biorag.prompts.template import schema_for
+from biorag.types import Prompt, Question
+from biorag.utils.files import write_text
+
+logger = logging.getLogger(__name__)
+
+TRIAL_SECONDS = 600  # of a model whose weights come from a slow disk
+TEMPLATE_SECONDS = 2
+TEMPLATE_BYTES = 256 * 2**20
+WINDOW = 256
+PROMPT = Prompt("You answer in JSON.", "Is fever a symptom?")
+QUESTION = Question("trial", PROMPT.user, {"A": "yes", "B": "no"})
+
+
+def try_out(path: Path, records: Path) -> None:
+    """Load a model, score and write a few tokens elsewhere; once, for as long as the file stays as it is.
+
+    Parameters
+    ----------
+    records : the folder that keeps which files went well
+
+    Raises
+    ------
+    MissingError
+        If the model does not load, or its process ends otherwise than it should.
+    """
+    state = path.stat()
+    record = records / f"{state.st_dev}-{state.st_ino}-{state.st_size}-{state.st_mtime_ns}"
+    tried = f"{path.resolve()}\n{version('llama-cpp-python')}\n"
+    if record.is_file() and record.read_text(encoding="utf-8") == tried:
+        return
+    _run(path)
+    try:
+        write_text(record, tried)
+    except OSError as error:
+        logger.warning("that %s loads cannot be recorded (%s): it is tried again next time", path, error)
+
+
+def _run(path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_trial, args=(path, theirs), daemon=True)
+    child.start()
+    theirs.close()
+    child.join(TRIAL_SECONDS)
+    if child.exitcode is None:
+        child.kill()
+        raise MissingError(f"{path} did not load within {TRIAL_SECONDS} seconds: name another GGUF file")
+    said = ours.recv() if child.exitcode == 0 and ours.poll() else None
+    if said is None:
+        reason = signal.Signals(-child.exitcode).name if child.exitcode < 0 else f"exit code {child.exitcode}"
+        raise MissingError(f"llama.cpp fails at {path} ({reason}), so it is not loaded: fetch the file again")
+    if said:
+        raise MissingError(said)
+
+
+def _trial(path: Path, answer: Connection) -> None:
+    """Send an empty text if the model loads and writes, else why not; runs in the other process."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits says what there is to say
+    from biorag.generators.llama import LlamaGenerator
+
+    try:
+        _render(path)
+        generator = LlamaGenerator(path, WINDOW)
+        generator.score(PROMPT, tuple(QUESTION.options))
+        generator.generate(PROMPT, schema_for(QUESTION, 0), 4)
+        said = ""
+    except BioragError as error:
+        said = str(error)
+    except Exception as error:  # whatever a library raises at a damaged model
+        said = f"{path} is no GGUF model that can be used ({type(error).__name__}: {error}): fetch the file again"
+    answer.send(said[:2000])
+
+
+def _render(path: Path) -> None:
+    """Render the chat template, a program, within bounds of time and memory; its process ends beyond them."""
+    from biorag.generators.llama import CHAT_TEMPLATE, PLAIN_TEMPLATE, chat_pieces
+
+    template = gguf.read_header(path).metadata.get(CHAT_TEMPLATE, PLAIN_TEMPLATE)
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (_data_bytes() + TEMPLATE_BYTES, hard))
+    signal.alarm(TEMPLATE_SECONDS)
+    try:
+        chat_pieces(str(template), "", "")
+    except Exception as error:  # templates are programs, which raise what they like
+        reason = str(error) or type(error).__name__
+        raise MissingError(f"the chat template of {path} cannot be rendered ({reason})") from error
+    finally:
+        signal.alarm(0)
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _data_bytes() -> int:
+    """Return the bytes that this process has of its own; 2 GiB where the system does not say."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[5]) * resource.getpagesize() if statm.is_file() else 2**31

@@ -1,0 +1,81 @@
+"""What indexing a surveyed corpus will take, by encoding and writing a sample of it."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import tempfile
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from biorag.errors import BadInputError
+from biorag.indexes.bm25 import Bm25Encoder
+from biorag.indexes.edge import EdgeIndex
+from biorag.indexes.manifest import Manifest
+from biorag.indexes.points import payload
+from biorag.indexes.surveying import Survey
+from biorag.indexes.updating import EncodeSnippets
+
+OPTIMIZE_SECONDS = 5e-4  # of one snippet
+TERM_BYTES, OVERHEAD_BYTES = 16, 120  # of a BM25 term, and of a point's ids and links
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What indexing a corpus will take: seconds after the check, bytes on disk at the end, bytes of memory.
+
+    While segments are merged, the disk holds up to twice as much.
+    """
+
+    name: str
+    snippets: int
+    sample: int
+    seconds: float
+    bytes: int
+    bytes_per_snippet: int
+    memory_bytes: int
+
+
+def estimate(manifest: Manifest, found: Survey, encode: EncodeSnippets, batch_size: int) -> Estimate:
+    """Return what indexing all of it would take, by encoding and writing the sample into an embedded scratch index.
+
+    The graph's time is that of 14,448 snippets on 2 cores; it matters little beside the encoding.
+
+    Raises
+    ------
+    BadInputError
+        If no snippet was found that the index has not taken in before.
+    """
+    if not found.sample:
+        raise BadInputError(f"nothing is new in this corpus: index {manifest.name!r} has taken it in before")
+    snippets, count = found.sample, found.blocks
+    texts = [snippet.contents for snippet in snippets]
+    encode(texts[:8])  # what is loaded and compiled at the first call is no part of the rate
+    started = time.perf_counter()
+    vectors, tokens = encode(texts)
+    with (
+        tempfile.TemporaryDirectory(prefix="biorag-estimate-") as folder,
+        closing(EdgeIndex(Path(folder), manifest, writable=True)) as scratch,
+    ):
+        scratch.upsert(snippets, vectors, tokens)
+    seconds = (time.perf_counter() - started) / len(snippets) + OPTIMIZE_SECONDS
+    bm25 = Bm25Encoder(manifest.bm25)
+    terms = sum(len(bm25.document(text).indices) for text in texts)
+    text_bytes = sum(len(json.dumps(payload(snippet), ensure_ascii=False).encode()) for snippet in snippets)
+    dense = vectors.shape[1] * (5 if manifest.quantized else 4)
+    numbers = sum(found.size for found in tokens)
+    each = dense + OVERHEAD_BYTES + round((TERM_BYTES * terms + text_bytes + 2 * numbers) / len(snippets))
+    waiting = 4 * numbers * max(0, batch_size - len(snippets)) // len(snippets)  # a batch's, until they are written
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return Estimate(
+        name=manifest.name,
+        snippets=count,
+        sample=len(snippets),
+        seconds=round(seconds * count, 1),
+        bytes=each * count,
+        bytes_per_snippet=each,
+        memory_bytes=peak + waiting + vectors.shape[1] * 4 * count,
+    )

@@ -1,0 +1,214 @@
+"""A first pass over a corpus, so that nothing bad is indexed and what superseded what is known."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from biorag.corpus.blocks import WHOLE, Splitter
+from biorag.corpus.readers import Reject, read_changes
+from biorag.corpus.sources import Source, is_xml
+from biorag.errors import BadInputError
+from biorag.indexes.bm25 import LengthCounter
+from biorag.indexes.manifest import SourceRecord
+from biorag.indexes.updating import revision
+from biorag.types import Change, Deletion, OnProgress, Snippet
+
+SAMPLE = 256  # snippets of a survey's sample
+
+# Changes of one id are ordered by a number: a PubMed record's version and date, 0 of another snippet.
+DELETED, UNDATED = 2**32 - 1, 0
+HIGHEST_VERSION = 126  # so that no record's number is a deletion's
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a first pass over a corpus found.
+
+    Places count changes (snippets and deletions) in reading order, from 0. `superseded` holds those that another
+    change of the same id takes the place of; `conflicts` those of them that are snippets without a version whose text
+    is another; `revived` the snippets that count whatever the index holds, since a deletion came before. `skipped`
+    are the PubMed files that the index has taken in before, with `known` snippets. `blocks` is about the
+    number of snippets after splitting, without the superseded; `avg_len` is their mean length in BM25 tokens, `sample`
+    some of them, drawn by the hash of their ids.
+    """
+
+    sources: tuple[SourceRecord, ...]
+    snippets: int
+    rejected: int
+    superseded: frozenset[int]
+    conflicts: frozenset[int]
+    avg_len: float
+    blocks: int
+    sample: tuple[Snippet, ...] = ()
+    deletions: int = 0
+    revived: frozenset[int] = frozenset()
+    skipped: frozenset[Source] = frozenset()
+    known: int = 0
+
+    @property
+    def changes(self) -> int:
+        """How many changes are left to be made."""
+        return self.snippets + self.deletions - len(self.superseded)
+
+
+class RejectsFile:
+    """Writes rejected lines with their reasons as JSONL; makes the file at the first."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = 0
+        self.damaged: list[str] = []
+        path.unlink(missing_ok=True)
+
+    def __call__(self, reject: Reject) -> None:
+        """Append one rejected line."""
+        self.count += 1
+        if reject.damaged:
+            self.damaged.append(f"{reject.file}, line {reject.line}: {reject.reason}")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as stream:
+            row = {"file": reject.file, "line": reject.line, "reason": reject.reason, "text": reject.text}
+            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What a survey adds up: per change the hash of its id, and its number (32 bits) before the hash of its text."""
+
+    ids: array[int] = field(default_factory=lambda: array("Q"))
+    texts: array[int] = field(default_factory=lambda: array("Q"))
+    snippets: int = 0
+    deletions: int = 0
+    blocks: int = 0
+    tokens: int = 0
+    sample: list[tuple[int, int, Snippet]] = field(default_factory=list)
+    length_of: LengthCounter = field(default_factory=LengthCounter)
+
+    def add(self, change: Change, split: Splitter) -> None:
+        """Count one change."""
+        self.ids.append(_hash64(change.id))
+        if isinstance(change, Deletion):
+            self.texts.append(DELETED << 32)
+            self.deletions += 1
+            return
+        self.texts.append(_number(change) << 32 | _hash64(change.digest) >> 32)
+        self.snippets += 1
+        for block in split(change):
+            self.blocks += 1
+            self.tokens += self.length_of(block.contents)
+            _draw(self.sample, (_hash64(block.id), self.blocks, block))
+
+
+def survey(
+    sources: Sequence[Source],
+    rejects: RejectsFile | None,
+    on_progress: OnProgress,
+    split: Splitter = WHOLE,
+    taken: Sequence[SourceRecord] = (),
+) -> Survey:
+    """Read the whole corpus once, so that nothing bad is indexed and the statistics are known.
+
+    Memory: 16 bytes a change, and a sample. Bad lines raise, or go to `rejects` if it is given. PubMed files that
+    stand in `taken`, what the index was made from, are not read again: later files may have changed what they said.
+
+    Raises
+    ------
+    BadInputError
+        At the first bad line, or if the corpus holds no snippet.
+    """
+    tally = _Tally()
+    before = {record.sha256: record for record in taken}
+    records: list[SourceRecord] = []
+    skipped: dict[Source, SourceRecord] = {}
+    for source in sources:
+        record = SourceRecord(source.name, source.sha256(), source.bytes, 0)
+        known = before.get(record.sha256)
+        if known and is_xml(source):
+            skipped[source] = known
+            # What is wrong with it is said again.
+            deque(read_changes(source, rejects, split.check) if known.rejected else (), maxlen=0)
+            continue
+        earlier = tally.snippets, tally.deletions, rejects.count if rejects else 0
+        for change in read_changes(source, rejects, split.check):
+            tally.add(change, split)
+            on_progress(1)
+        counts = tally.snippets, tally.deletions, rejects.count if rejects else 0
+        snippets, deletions, rejected = (now - then for now, then in zip(counts, earlier, strict=True))
+        records.append(replace(record, snippets=snippets, deletions=deletions, rejected=rejected))
+    if not (tally.ids or skipped) or not (tally.snippets or taken):
+        raise BadInputError(f"the corpus {', '.join(source.name for source in sources)} holds no snippet")
+    texts = np.frombuffer(tally.texts, np.uint64)
+    superseded, conflicts, revived = _repeated(np.frombuffer(tally.ids, np.uint64), texts)
+    left = tally.snippets - sum(int(texts[place]) >> 32 != DELETED for place in superseded)
+    return Survey(
+        sources=tuple(records),
+        snippets=tally.snippets,
+        rejected=rejects.count if rejects else 0,
+        superseded=superseded,
+        conflicts=conflicts,
+        avg_len=tally.tokens / max(1, tally.blocks),
+        blocks=round(tally.blocks * left / max(1, tally.snippets)),
+        sample=tuple(snippet for _, _, snippet in tally.sample),
+        deletions=tally.deletions,
+        revived=revived,
+        skipped=frozenset(skipped),
+        known=sum(record.snippets for record in skipped.values()),
+    )
+
+
+def _number(snippet: Snippet) -> int:
+    """Return 32 bits that order the snippets of one id: version, then the date of revision."""
+    version, revised = revision(snippet)
+    return min(version, HIGHEST_VERSION) << 25 | int(revised.replace("-", "").ljust(8, "0"))
+
+
+def _draw(sample: list[tuple[int, int, Snippet]], candidate: tuple[int, int, Snippet]) -> None:
+    """Keep the candidates with the largest hashes: a draw of equal chances that a second run repeats."""
+    if len(sample) < SAMPLE:
+        heapq.heappush(sample, candidate)
+    else:
+        heapq.heappushpop(sample, candidate)
+
+
+def _hash64(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def _repeated(ids: np.ndarray, texts: np.ndarray) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
+    """Return the superseded, conflicting and revived places of a survey.
+
+    Of the changes of one id since its last deletion the one with the highest number wins, the last of equals; where
+    there is none since, the deletion does.
+
+    Parameters
+    ----------
+    ids, texts : of each change, as `_Tally` has them
+    """
+    order = np.argsort(ids, kind="stable")
+    starts = np.flatnonzero(np.r_[True, ids[order][1:] != ids[order][:-1]])
+    ends = np.r_[starts[1:], len(order)]
+    superseded: set[int] = set()
+    conflicts: set[int] = set()
+    revived: set[int] = set()
+    for group in np.flatnonzero(ends - starts > 1):
+        places = order[starts[group] : ends[group]].tolist()
+        words = texts[places].tolist()
+        numbers = [word >> 32 for word in words]
+        deletion = max((place for place, number in enumerate(numbers) if number == DELETED), default=-1)
+        winner = max(range(deletion + 1, len(places)), key=lambda place: (numbers[place], place), default=deletion)
+        superseded.update(places[:winner] + places[winner + 1 :])
+        if winner > deletion >= 0:
+            revived.add(places[winner])
+        if numbers[winner] == UNDATED:
+            others = (place for place, number in enumerate(numbers) if number == UNDATED)
+            conflicts.update(places[place] for place in others if words[place] != words[winner])
+    return frozenset(superseded), frozenset(conflicts), frozenset(revived)

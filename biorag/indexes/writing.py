@@ -1,0 +1,133 @@
+"""Bringing a surveyed corpus into an index: what is new or changed is encoded and written."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
+
+from biorag.corpus.blocks import WHOLE, Splitter
+from biorag.corpus.readers import OnReject, read_changes
+from biorag.corpus.sources import Source
+from biorag.errors import MismatchError
+from biorag.indexes.manifest import Manifest
+from biorag.indexes.progress import Progress, clear_progress, read_progress, write_progress
+from biorag.indexes.store import Store, check_encoder, timestamp
+from biorag.indexes.surveying import Survey
+from biorag.indexes.updating import EncodeSnippets, Updater, Winner
+from biorag.types import OnProgress
+from biorag.utils.batched import batched
+from biorag.utils.versions import installed_versions
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReport:
+    """What an indexing run did, as `biorag index --json` prints it.
+
+    All but `snippets`, what the index holds in the end, count documents.
+    """
+
+    name: str
+    added: int
+    updated: int
+    unchanged: int
+    deleted: int
+    rejected: int
+    duplicates: int
+    snippets: int
+    seconds: float
+
+
+def write_index(
+    store: Store,
+    manifest: Manifest,
+    sources: Sequence[Source],
+    found: Survey,
+    load_encoder: Callable[[], EncodeSnippets],
+    on_progress: OnProgress,
+    rejects: OnReject | None = None,
+    split: Splitter = WHOLE,
+) -> IndexReport:
+    """Bring the surveyed corpus into the index; what it holds unchanged is neither encoded nor written.
+
+    Every batch is durable when it is counted and in the progress record, so a killed run goes on where it stopped:
+    it writes again what the record names as being written.
+
+    Raises
+    ------
+    ServiceError
+        If another process is using the index, or the store fails.
+    """
+    started = time.perf_counter()
+    index = store.open(manifest, writable=True)
+    try:
+        # Under the lock, so that what another run wrote meanwhile is not overwritten.
+        manifest = _still_fits(store.manifest(), manifest)
+        store.save(replace(manifest, complete=False, updated=timestamp(), checksums=None))
+        torn = frozenset(read_progress(store.folder).batch)
+        updater = Updater(index, load_encoder, split, torn, partial(write_progress, store.folder))
+        for batch in batched(_winners(sources, found, rejects, split), store.config.batch_size):
+            updater.write(batch)
+            on_progress(len(batch))
+        write_progress(store.folder, Progress(updater.done, tuple(sorted(updater.torn))))
+        if updater.added or updater.updated or updater.deleted or not manifest.complete:
+            index.optimize()
+        snippets = index.count()
+        seconds = round(time.perf_counter() - started, 3)
+        store.save(replace(_finished(manifest, found, snippets, seconds), checksums=index.seal()))
+        if not updater.torn:
+            clear_progress(store.folder)
+    finally:
+        index.close()
+    return IndexReport(
+        name=manifest.name,
+        added=updater.added,
+        updated=updater.updated,
+        unchanged=updater.unchanged + found.known,
+        deleted=updater.deleted,
+        rejected=found.rejected,
+        duplicates=len(found.superseded),
+        snippets=snippets,
+        seconds=seconds,
+    )
+
+
+def _still_fits(current: Manifest | None, planned: Manifest) -> Manifest:
+    """Return the manifest as it is now; another run may have made the index since this one was planned."""
+    if current is None:
+        return planned
+    check_encoder(current, planned.encoder.sha256, planned.encoder.id)
+    fixed = attrgetter("tokens", "blocks", "similarity", "quantized", "bm25")
+    if fixed(current) != fixed(planned):
+        raise MismatchError(f"index {current.name!r} was made meanwhile, with other settings: run the same again")
+    return current
+
+
+def _winners(sources: Sequence[Source], found: Survey, rejects: OnReject | None, split: Splitter) -> Iterator[Winner]:
+    """Yield the changes of all sources without those that another one takes the place of."""
+    new = (source for source in sources if source not in found.skipped)
+    changes = (change for source in new for change in read_changes(source, rejects, split.check))
+    for place, change in enumerate(changes):
+        if place in found.conflicts:
+            logger.warning("id %r comes again with other text; the later one wins", change.id)
+        if place not in found.superseded:
+            yield Winner(change, place in found.revived)
+
+
+def _finished(manifest: Manifest, found: Survey, snippets: int, seconds: float) -> Manifest:
+    """Return the manifest after a run; a source read again unchanged keeps one record, in its first place."""
+    sources = {(record.name, record.sha256): record for record in (*manifest.sources, *found.sources)}
+    return replace(
+        manifest,
+        sources=tuple(sources.values()),
+        snippets=snippets,
+        seconds=round(manifest.seconds + seconds, 3),
+        complete=True,
+        updated=timestamp(),
+        versions=installed_versions(),
+    )

@@ -1,0 +1,1 @@
+"""Models: found, held to their formats, loaded and run."""

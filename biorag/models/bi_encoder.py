@@ -1,0 +1,106 @@
+"""The bi-encoder: one vector per text, and the token vectors it is made of, by sentence-transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+
+from biorag.errors import UsageError
+from biorag.models.finding import ModelFiles
+from biorag.models.inference import Features, Task, prompt_of, run, token_vectors
+from biorag.models.loading import input_modules, load_model
+from biorag.types import Encoded, EncoderIdentity, Vectors
+
+
+class BiEncoder:
+    """A sentence-transformers model; `similarity` "cosine" gives unit vectors, "dot" the model's own.
+
+    `precision` "auto" computes in bfloat16 where the hardware does so natively (on CPUs: avx512_bf16 or
+    amx_bf16), else in float32. Vectors come back as float32 either way. It is a token encoder too: its token
+    vectors, of unit length, are what the reranker "encoder" compares. An asymmetric model's queries and passages go
+    through towers of their own, their tokens too.
+
+    Raises
+    ------
+    MissingError
+        If the directory is no model that sentence-transformers loads.
+    """
+
+    def __init__(self, files: ModelFiles, similarity: str = "cosine", precision: str = "auto") -> None:
+        self.model = load_model(SentenceTransformer, files, precision)
+        self._has_tokens = all(hasattr(module, "auto_model") for module in input_modules(self.model))
+        self._normalize = similarity == "cosine"
+        self.identity = EncoderIdentity(files.id, files.revision, files.sha256, self._dimension())
+        self._last_queries: tuple[list[str], Encoded] = ([], Encoded(np.empty((0, 0), np.float32), []))
+
+    @property
+    def query_prompt(self) -> str:
+        """What stands before a question; it may be set, until the model is loaded again."""
+        return prompt_of(self.model, "query") or ""
+
+    @query_prompt.setter
+    def query_prompt(self, prompt: str) -> None:
+        self.model.prompts["query"] = prompt
+        self._last_queries = [], self._last_queries[1]
+
+    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+        """Encode questions, shape (texts, dimension)."""
+        return self._queries(texts).vectors
+
+    def encode_snippets(self, texts: Sequence[str]) -> Vectors:
+        """Encode passages, shape (texts, dimension)."""
+        return self._encode(texts, "document", with_tokens=False).vectors
+
+    def encode_snippets_with_tokens(self, texts: Sequence[str]) -> Encoded:
+        """Encode passages and their tokens in one pass."""
+        return self._encode(texts, "document", with_tokens=True)
+
+    def query_tokens(self, texts: Sequence[str]) -> list[Vectors]:
+        """Return the token vectors of questions; of those just encoded they are at hand."""
+        self._require_tokens()
+        return self._queries(texts).tokens
+
+    def snippet_tokens(self, texts: Sequence[str]) -> list[Vectors]:
+        """Return the token vectors of passages."""
+        self._require_tokens()
+        return self._encode(texts, "document", with_tokens=True).tokens
+
+    def _require_tokens(self) -> None:
+        if not self._has_tokens:
+            raise UsageError(
+                f"encoder {self.identity.id!r} has no token vectors to rerank by: give --no-rerank, or a --reranker"
+            )
+
+    def _queries(self, texts: Sequence[str]) -> Encoded:
+        held, encoded = self._last_queries
+        if list(texts) != held:
+            encoded = self._encode(texts, "query", with_tokens=self._has_tokens)
+            self._last_queries = list(texts), encoded
+        return encoded
+
+    def _encode(self, texts: Sequence[str], task: Task, with_tokens: bool) -> Encoded:
+        def rows(features: Features) -> list[tuple[Vectors, Vectors]]:
+            vectors = features["sentence_embedding"].float()
+            vectors = torch.nn.functional.normalize(vectors, dim=-1) if self._normalize else vectors
+            tokens = (
+                [_unit(found) for found in token_vectors(features)]
+                if with_tokens
+                else [vectors[:0].numpy(force=True)] * len(vectors)
+            )
+            return list(zip(vectors.numpy(force=True), tokens, strict=True))
+
+        found = run(self.model, texts, task, rows)
+        vectors = [vector for vector, _ in found]
+        stacked = np.stack(vectors) if vectors else np.empty((0, self._dimension()), np.float32)
+        return Encoded(stacked, [tokens for _, tokens in found])
+
+    def _dimension(self) -> int:
+        return int(self.model.get_embedding_dimension())
+
+
+def _unit(tokens: Vectors) -> Vectors:
+    unit: Vectors = tokens / np.maximum(np.linalg.norm(tokens, axis=1, keepdims=True), 1e-12)
+    return unit

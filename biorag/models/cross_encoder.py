@@ -1,0 +1,61 @@
+"""The cross-encoder: a query and a snippet read together by one transformer, which gives one score."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+from sentence_transformers import CrossEncoder
+from torch import nn
+
+from biorag.errors import MissingError
+from biorag.models.finding import ModelFiles
+from biorag.models.inference import Features, run
+from biorag.models.loading import load_model
+from biorag.types import Snippet, Vectors
+
+HEAD = "ForSequenceClassification"
+
+
+class CrossEncoderReranker:
+    """Scores snippets by the log-odds that they answer the query, as the model's one output says.
+
+    Raises
+    ------
+    MissingError
+        If the model has no trained head with one output, or does not load.
+    """
+
+    def __init__(self, files: ModelFiles, precision: str = "auto") -> None:
+        if not is_cross_encoder(files):
+            raise MissingError(
+                f"reranker {files.id!r} is no cross-encoder: it has no trained head ('biorag train cross-encoder' "
+                "makes one)"
+            )
+        # The activation is left out: it would press the best candidates' scores together.
+        self._model = load_model(CrossEncoder, files, precision, activation_fn=nn.Identity())
+        if self._model.num_labels != 1:
+            raise MissingError(
+                f"cross-encoder {files.id!r} has {self._model.num_labels} outputs: name one with a single score"
+            )
+
+    def score_all(self, queries: Sequence[str], candidates: Sequence[Sequence[Snippet]]) -> list[Vectors]:
+        """Return each query's scores of its candidates, log-odds, shape (candidates,) float32."""
+        pairs = [
+            (query, snippet.contents) for query, found in zip(queries, candidates, strict=True) for snippet in found
+        ]
+        scores = iter(run(self._model, pairs, None, log_odds))
+        return [np.fromiter(islice(scores, len(found)), np.float32, len(found)) for found in candidates]
+
+
+def is_cross_encoder(files: ModelFiles) -> bool:
+    """Return whether a model has a head that scores pairs; without one a random head would be made up."""
+    named = files.settings("config.json").get("architectures") or []
+    return any(str(name).endswith(HEAD) for name in named)
+
+
+def log_odds(features: Features) -> list[float]:
+    """Return the one output of each pair of a batch, (pairs, 1) in the model's precision."""
+    found: list[float] = features["scores"].float().reshape(-1).tolist()
+    return found

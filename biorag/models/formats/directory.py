@@ -1,0 +1,147 @@
+"""A model directory held to what may be loaded from it: safetensors, plain settings, and no code of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from biorag.errors import MissingError
+from biorag.models.formats.safetensors import Tensor, read_header
+
+LARGEST_SETTINGS = 16 * 2**20
+LARGEST_VOCABULARY = 256 * 2**20
+VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
+INDEX = "model.safetensors.index.json"
+MODULE_LIST, ROUTER = "modules.json", "router_config.json"  # a model's layers; its towers, where it has two
+SETTINGS = re.compile(r"(?:config|(?:adapter|tokenizer|sentence_.*)_config|config_sentence_transformers)\.json")
+
+PICKLES = re.compile(r"(?:.*pytorch_model.*|adapter_model|model)\.bin|.*\.(?:pt|pth|ckpt|pkl|pickle|joblib)", re.I)
+# What trainers leave beside the weights; no loader of a model opens it.
+LEFT_BY_TRAINERS = re.compile(r"training_args\.bin|(?:optimizer|scheduler|scaler|rng_state.*)\.(?:pt|pth|bin)")
+
+# The classes that text models are put together from. sentence-transformers imports whatever `type` names.
+MODULES = (
+    *("Transformer", "Pooling", "WeightedLayerPooling", "HierarchicalTokenPooling", "StaticEmbedding"),
+    *("Normalize", "LayerNorm", "Dense", "Dropout", "MultiVectorMask", "Router", "Asym"),
+)
+_MODULE = re.compile(rf"(?:sentence_transformers|pylate)(?:\.\w+)*\.(?:{'|'.join(MODULES)})")
+_ACTIVATION = re.compile(r"torch\.nn\.(?:modules\.)?(?:activation\.|linear\.)?\w+")
+# An attention by a name with a slash is code that transformers fetches.
+_CODE_SETTINGS = ("attn_implementation", "_attn_implementation", "experts_implementation")
+
+# Sizes in config.json by the names that encoders give them, held against the weights' largest side.
+SIDES = ("hidden_size", "intermediate_size", "vocab_size", "embedding_size", "type_vocab_size", "dim", "d_model")
+LAYERS = ("num_hidden_layers", "n_layers", "num_layers", "n_layer")
+LONGEST_TEXT = 2**24  # positions
+
+
+def check_folder(folder: Path) -> None:
+    """Hold a model directory against what is loaded from it, before any library reads it.
+
+    Raises
+    ------
+    MissingError
+        Naming the file and what is wrong with it: a pickled checkpoint without safetensors beside it, a header
+        that does not fit its file, code to be imported, or settings of impossible size.
+    """
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in files:
+        _check_kind(path)
+    tensors = [tensor for path in files if path.suffix == ".safetensors" for tensor in read_header(path)]
+    for path in files:
+        if path.name in (MODULE_LIST, ROUTER):
+            _check_modules(path)
+        elif path.name == INDEX:
+            _check_index(path)
+        elif SETTINGS.fullmatch(path.name):
+            _check_settings(path, tensors)
+
+
+def _check_kind(path: Path) -> None:
+    pickled = PICKLES.fullmatch(path.name) and not LEFT_BY_TRAINERS.fullmatch(path.name)
+    if pickled and not any(path.parent.glob("*.safetensors")):
+        raise _refused(path, "is a pickled checkpoint, which can run code when loaded, without .safetensors beside it")
+    largest = LARGEST_VOCABULARY if path.name in VOCABULARIES else LARGEST_SETTINGS
+    if path.suffix in (".json", ".txt") and path.stat().st_size > largest:
+        raise _refused(path, f"is larger than {largest >> 20} MiB")
+
+
+def _check_modules(path: Path) -> None:
+    """Refuse module classes other than sentence-transformers' own, and folders outside the model's."""
+    values = _json(path)
+    listed = values if isinstance(values, list) else [{"type": kind} for kind in _types(values, path)]
+    for module in listed:
+        kind = module.get("type") if isinstance(module, dict) else None
+        if not isinstance(kind, str) or not _MODULE.fullmatch(kind):
+            raise _refused(path, f"names the module class {kind!r}, and no code that a model names is imported")
+        place = module.get("path", "")
+        if not isinstance(place, str) or PurePosixPath(place).is_absolute() or ".." in PurePosixPath(place).parts:
+            raise _refused(path, f"names the folder {place!r}, which is not in the model's")
+
+
+def _types(values: Any, path: Path) -> Iterator[Any]:
+    types = values.get("types") if isinstance(values, dict) else None
+    if not isinstance(types, dict):
+        raise _refused(path, "lists no modules")
+    yield from types.values()
+
+
+def _check_index(path: Path) -> None:
+    values = _json(path)
+    parts = values.get("weight_map") if isinstance(values, dict) else None
+    if not isinstance(parts, dict) or not all(
+        isinstance(part, str) and part.endswith(".safetensors") and Path(part).name == part for part in parts.values()
+    ):
+        raise _refused(path, "does not list safetensors files of its own folder")
+
+
+def _check_settings(path: Path, tensors: list[Tensor]) -> None:
+    values = _json(path)
+    if not isinstance(values, dict):
+        raise _refused(path, "is no JSON object")
+    for settings in _objects(values):
+        for name in _CODE_SETTINGS:
+            if "/" in str(settings.get(name, "")):
+                raise _refused(path, f"sets {name} to {settings[name]!r}, which is code to be fetched")
+        activation = settings.get("activation_function")
+        if path.parent.name.endswith("Dense") and activation and not _ACTIVATION.fullmatch(str(activation)):
+            raise _refused(path, f"names the activation {activation!r}, and no code that a model names is imported")
+        _check_sizes(path, settings, tensors)
+
+
+def _check_sizes(path: Path, settings: Mapping[str, Any], tensors: list[Tensor]) -> None:
+    """Refuse sizes that the weights do not bear out: a library allocates what is missing."""
+    if not tensors:
+        return
+    largest = max((side for tensor in tensors for side in tensor.shape), default=0)
+    bounds = [*((name, 2 * largest) for name in SIDES), *((name, len(tensors)) for name in LAYERS)]
+    for name, most in (*bounds, ("max_position_embeddings", LONGEST_TEXT)):
+        size = settings.get(name)
+        if isinstance(size, int) and size > most:
+            raise _refused(path, f"sets {name} to {size:,}, which its weights do not bear out")
+
+
+def _objects(values: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield every JSON object in a value, itself included."""
+    left = [values]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            yield value
+            left.extend(value.values())
+        elif isinstance(value, list):
+            left.extend(value)
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        raise _refused(path, "is not JSON") from None
+
+
+def _refused(path: Path, reason: str) -> MissingError:
+    return MissingError(f"{path} {reason}: the model is not loaded")

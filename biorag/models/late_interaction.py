@@ -1,0 +1,142 @@
+"""Late interaction: a query and a snippet compared token by token (ColBERT, Khattab & Zaharia 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from sentence_transformers import MultiVectorEncoder
+from sentence_transformers.multi_vector_encoder.modules import HierarchicalTokenPooling
+from threadpoolctl import ThreadpoolController
+
+from biorag.errors import MismatchError, MissingError
+from biorag.models.finding import ModelFiles
+from biorag.models.inference import run, token_vectors
+from biorag.models.loading import load_model
+from biorag.types import Index, Probe, Snippet, TokenEncoder, Vectors
+
+# NumPy's BLAS: its threads spin for tens of milliseconds after a product, on the cores that the encoder wants next.
+BLAS = ThreadpoolController().select(user_api="blas")
+MULTI_VECTOR = ("MultiVectorEncoder", "ColBERT")  # as sentence-transformers and PyLate save them
+
+
+class LateInteraction:
+    """Scores snippets by their mean MaxSim to the query's tokens, encoding both."""
+
+    def __init__(self, encoder: TokenEncoder) -> None:
+        self._encoder = encoder
+
+    def score_all(self, queries: Sequence[str], candidates: Sequence[Sequence[Snippet]]) -> list[Vectors]:
+        """Return each query's scores of its candidates; a snippet that several queries found is encoded once."""
+        texts = {snippet.contents for found in candidates for snippet in found}
+        listed = sorted(texts)
+        tokens = dict(zip(listed, self._encoder.snippet_tokens(listed), strict=True))
+        return [
+            mean_maxsim(query, [tokens[snippet.contents] for snippet in found])
+            for query, found in zip(self._encoder.query_tokens(queries), candidates, strict=True)
+        ]
+
+
+class StoredLateInteraction:
+    """Scores snippets by the token vectors that the index holds of them: only queries are encoded.
+
+    `encoder` is the one those vectors are from.
+    """
+
+    def __init__(self, encoder: TokenEncoder, index: Index) -> None:
+        self._encoder = encoder
+        self._index = index
+
+    def score_all(self, queries: Sequence[str], candidates: Sequence[Sequence[Snippet]]) -> list[Vectors]:
+        """Return each query's scores of its candidates, the mean MaxSim as the engine computes it."""
+        scores = [np.zeros(len(found), np.float32) for found in candidates]
+        asked = [place for place, found in enumerate(candidates) if found]
+        tokens = self._encoder.query_tokens(queries)
+        probes = [
+            Probe(tokens[place], len(candidates[place]), among=frozenset(snippet.id for snippet in candidates[place]))
+            for place in asked
+        ]
+        for place, found in zip(asked, self._index.search(probes) if probes else (), strict=True):
+            by_id = dict(found)
+            if lacking := [snippet.id for snippet in candidates[place] if snippet.id not in by_id]:
+                raise MismatchError(f"the index holds no token vectors of {lacking[0]!r}: index the corpus again")
+            scores[place][:] = [by_id[snippet.id] / len(tokens[place]) for snippet in candidates[place]]
+        return scores
+
+
+class ColBERT:
+    """The token vectors of a ColBERT checkpoint, Stanford's (`HF_ColBERT`) or a sentence-transformers directory.
+
+    Raises
+    ------
+    MissingError
+        If the directory is a bare transformer, whose projection would be random, or does not load.
+    """
+
+    def __init__(self, files: ModelFiles, precision: str = "auto") -> None:
+        if not is_late_interaction(files):
+            raise MissingError(f"reranker {files.id!r} is no ColBERT checkpoint: it has no trained projection")
+        self._model = load_model(MultiVectorEncoder, files, precision)
+        read_long_queries(self._model)
+
+    def query_tokens(self, texts: Sequence[str]) -> list[Vectors]:
+        """Return the token vectors of queries, with those of their expansion."""
+        return run(self._model, texts, "query", token_vectors)
+
+    def snippet_tokens(self, texts: Sequence[str]) -> list[Vectors]:
+        """Return the token vectors of passages, without those that the checkpoint masks."""
+        return run(self._model, texts, "document", token_vectors)
+
+
+def pooled(tokens: Sequence[Vectors], factor: int) -> list[Vectors]:
+    """Return each text's token vectors merged to a share of 1/`factor`, near ones together.
+
+    Source: hierarchical token pooling (Clavié et al. 2024, arXiv 2409.14683).
+    """
+    if factor == 1:
+        return list(tokens)
+    pooling = HierarchicalTokenPooling(pool_factor=factor)
+    merged = pooling.pool([torch.from_numpy(found) for found in tokens], task="document")
+    return [found.numpy() for found in merged]
+
+
+def is_late_interaction(files: ModelFiles) -> bool:
+    """Return whether a model is a ColBERT checkpoint: Stanford's, PyLate's or sentence-transformers'."""
+    kind = files.settings("config_sentence_transformers.json").get("model_type")
+    stanford = "HF_ColBERT" in (files.settings("config.json").get("architectures") or [])
+    return kind in MULTI_VECTOR or stanford
+
+
+def read_long_queries(model: MultiVectorEncoder) -> None:
+    """Let a query longer than the length it is padded to keep its end: ColBERT's full-length search.
+
+    Shorter queries are padded as before. A clinical case of 300 tokens would lose its question otherwise.
+    """
+    expansion = getattr(model[0], "query_expansion", None)
+    if expansion and expansion["strategy"] == "fixed":
+        model[0].query_expansion = {**expansion, "strategy": "min"}
+
+
+def mean_maxsim(query: Vectors, documents: Sequence[Vectors]) -> Vectors:
+    """Return `1/m Σ_i max_j ⟨q_i, d_j⟩` for each document: MaxSim divided by the query's token count m.
+
+    Parameters
+    ----------
+    query : (query tokens, dim)
+    documents : one (tokens, dim) array each; a document without tokens scores 0
+
+    Returns
+    -------
+    (documents,) float32
+    """
+    scores = np.zeros(len(documents), dtype=np.float32)
+    filled = [place for place, document in enumerate(documents) if len(document)]
+    if not filled:
+        return scores
+    tokens = np.concatenate([documents[place] for place in filled]).astype(np.float32)
+    starts = np.cumsum([0] + [len(documents[place]) for place in filled[:-1]])
+    with BLAS.limit(limits=1):
+        best = np.maximum.reduceat(query.astype(np.float32) @ tokens.T, starts, axis=1)
+    scores[filled] = best.mean(axis=0)
+    return scores

@@ -1,0 +1,162 @@
+"""Loading models: from safetensors only, in the precision the hardware likes."""
+
+from __future__ import annotations
+
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
+
+from biorag.errors import MissingError
+from biorag.models import memory
+from biorag.models.finding import ModelFiles, first_line
+from biorag.models.hardware import operations
+
+logger = logging.getLogger(__name__)
+
+PACE_TOKENS = 1_000  # that the time of a model's work is told for
+
+
+def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> Any:
+    """Load a sentence-transformers model class from local safetensors, never running a model's own code.
+
+    `options` are the class's own.
+
+    Raises
+    ------
+    MissingError
+        If the files are no such model, read no text, or have two towers that do not go together.
+    ServiceError
+        If it does not fit into memory.
+    """
+    device = best_device()
+    _admit(files, _dtype(precision, device), device)
+    transformers_logging.disable_progress_bar()
+    if not logger.isEnabledFor(logging.DEBUG):
+        transformers_logging.set_verbosity_error()  # else it reports a checkpoint's projection as unexpected
+    try:
+        model = kind(
+            str(files.path),
+            device=device,
+            local_files_only=True,
+            trust_remote_code=False,
+            model_kwargs={"dtype": _dtype(precision, device), "use_safetensors": True},
+            **options,
+        )
+    except Exception as error:  # loaders raise many kinds; to a user they all say: this is no such model
+        raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: {first_line(error)}") from error
+    for module in input_modules(model):
+        _check_reads_text(module, files)
+    if has_towers(model):
+        _check_towers(model, files)
+    return model
+
+
+def has_towers(model: Any) -> bool:
+    """Return whether a model sends queries and passages through modules of their own (the library's Router)."""
+    return hasattr(model[0], "sub_modules")
+
+
+def input_modules(model: Any) -> list[Any]:
+    """Return the modules that read texts: the first one, or with two towers the first one of each."""
+    if not has_towers(model):
+        return [model[0]]
+    return list(dict.fromkeys(modules[0] for modules in model[0].sub_modules.values()))
+
+
+def _check_reads_text(module: Any, files: ModelFiles) -> None:
+    tokenizer, backbone = getattr(module, "tokenizer", None), getattr(module, "auto_model", None)
+    if tokenizer is None or (backbone is not None and backbone.main_input_name != "input_ids"):
+        raise MissingError(f"model {files.id!r} in {files.path} reads no text: name a text encoder")
+    # transformers makes up an empty vocabulary where the tokenizer's files are missing.
+    if isinstance(tokenizer, PreTrainedTokenizerBase) and len(tokenizer) <= len(tokenizer.all_special_tokens):
+        raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: it has no tokenizer")
+
+
+def _check_towers(model: Any, files: ModelFiles) -> None:
+    try:
+        sizes = [
+            encode("a", show_progress_bar=False).shape[-1] for encode in (model.encode_query, model.encode_document)
+        ]
+    except Exception as error:  # an unknown route, or modules that do not fit: the library raises many kinds
+        raise MissingError(
+            f"model {files.id!r} in {files.path} does not encode both queries and passages: {first_line(error)}"
+        ) from error
+    if len(set(sizes)) > 1:
+        raise MissingError(
+            f"model {files.id!r} in {files.path} encodes queries in {sizes[0]} dimensions and passages in {sizes[1]}: "
+            "they cannot be compared"
+        )
+
+
+def load_seq2seq(files: ModelFiles, precision: str) -> tuple[Any, Any]:
+    """Load a sequence-to-sequence model and its tokenizer from local safetensors, never running a model's own code.
+
+    Raises
+    ------
+    MissingError
+        If the files are no such model.
+    ServiceError
+        If it does not fit into memory.
+    """
+    device = best_device()
+    _admit(files, _dtype(precision, device), device)
+    transformers_logging.disable_progress_bar()
+    local = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(files.path), **local)
+        model = AutoModelForSeq2SeqLM.from_pretrained(
+            str(files.path), dtype=_dtype(precision, device), use_safetensors=True, **local
+        )
+    except Exception as error:  # as above
+        raise MissingError(
+            f"model {files.id!r} cannot be loaded from {files.path} as a sequence-to-sequence model such as "
+            f"doc2query-T5: {first_line(error)}"
+        ) from error
+    # Where the tokenizer's files are missing, transformers makes up a vocabulary of special tokens and a space.
+    if len(tokenizer) - len(tokenizer.added_tokens_decoder) <= 1 or tokenizer.eos_token_id is None:
+        raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: it has no tokenizer")
+    return model.to(device).eval(), tokenizer
+
+
+def _admit(files: ModelFiles, kind: torch.dtype, device: str) -> None:
+    """Hold what a model takes against what is free; say of a large one what it and its work take."""
+
+    def pace() -> str:
+        weights = sum(math.prod(found.shape) for found in memory.matrices(memory.parameters_of(files)))
+        seconds = 2 * weights * PACE_TOKENS / operations(device, kind)
+        return f"{PACE_TOKENS:,} tokens of text take {memory.duration(seconds)} or more"
+
+    lighter = "a smaller one" if kind == torch.bfloat16 else "BIORAG_PRECISION=bf16 for half of that, a smaller one"
+    memory.admit(memory.of_checkpoint(files, kind.itemsize), device, lighter, pace)
+
+
+def best_device() -> str:
+    """Return the fastest kind of device there is: cuda, mps or cpu."""
+    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def uses_bf16(precision: str) -> bool:
+    """Return whether the best device computes in bfloat16 under this precision setting."""
+    return _dtype(precision, best_device()) == torch.bfloat16
+
+
+def _dtype(precision: str, device: str) -> torch.dtype:
+    if precision == "fp32":
+        return torch.float32
+    return torch.bfloat16 if precision == "bf16" or _has_bf16(device) else torch.float32
+
+
+def _has_bf16(device: str) -> bool:
+    """Emulated bfloat16 is slower than float32, so only native support counts."""
+    if device == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if device == "cpu":
+        cpuinfo = Path("/proc/cpuinfo")
+        flags = cpuinfo.read_text() if cpuinfo.is_file() else ""
+        return "avx512_bf16" in flags or "amx_bf16" in flags
+    return False

@@ -1,0 +1,235 @@
+"""What a model takes of memory, by the headers of its files, held against what is free before anything is loaded."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import numpy as np
+
+from biorag.errors import ServiceError
+from biorag.models.finding import ModelFiles
+from biorag.models.formats import gguf, safetensors
+from biorag.models.formats.directory import MODULE_LIST, ROUTER
+
+logger = logging.getLogger(__name__)  # the command line shows its INFO too
+
+PROC = Path("/proc")
+CGROUPS = Path("/sys/fs/cgroup")
+LARGE = 2**30  # bytes from which on a model is told of, as is one that takes half of what is free
+HEADS = ("lm_head.weight", "output.weight")  # of language models, which encoders are loaded without
+FLOATING = ("F", "BF")  # how the types begin that a precision applies to
+
+VOCABULARIES = ("token_embd.weight", "output.weight")
+
+# llama.cpp's: cells of 16 bits, a window in multiples of 256, prompts in batches of 512 computed in float32.
+CELL_BYTES = 2
+CELLS = 256
+BATCH = 512
+FLOAT_BYTES = 4
+HIDDEN_STATES = 6  # of a batch, about
+
+BLOCK = 64 * 2**20  # bytes that one thread reads to measure the memory's speed
+TRIES = 3
+
+
+class Parameter(NamedTuple):
+    """One tensor of a model as its file has it; `floating` if a precision applies to it."""
+
+    name: str
+    shape: tuple[int, ...]
+    bytes: int
+    floating: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Bytes that a model (or another work) takes: its weights, and beside them what it works with."""
+
+    what: str
+    weights: int
+    working: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.weights + self.working
+
+
+def parameters_of(files: ModelFiles) -> list[Parameter]:
+    """Return the tensors of a checkpoint's directory or a GGUF file that an encoder is loaded with.
+
+    Raises
+    ------
+    MissingError
+        If a header does not fit its file.
+    """
+    if files.path.is_file():
+        found = [Parameter(*tensor[:2], tensor.bytes, True) for tensor in gguf.read_header(files.path).tensors]
+    else:
+        found = [
+            Parameter(tensor.name, tensor.shape, tensor.end - tensor.start, tensor.dtype.startswith(FLOATING))
+            for path in _weights(files)
+            for tensor in safetensors.read_header(path)
+        ]
+    return [parameter for parameter in found if parameter.name not in HEADS]
+
+
+def _weights(files: ModelFiles) -> Iterator[Path]:
+    """Yield the files that are loaded: of the model's folder and its modules' the whole one or its parts."""
+    for place in _modules(files):
+        whole = place / "model.safetensors"
+        yield from [whole] if whole.is_file() else sorted(place.glob("model-*.safetensors"))
+
+
+def _modules(files: ModelFiles) -> list[Path]:
+    """Return the folder and those in it that sentence-transformers loads: not an adapter, nor a run's checkpoints."""
+    path = files.path / MODULE_LIST
+    listed = [module["path"] for module in json.loads(path.read_bytes())] if path.is_file() else []
+    towers = files.settings(ROUTER).get("types")
+    named = dict.fromkeys(["", *listed, *(towers if isinstance(towers, dict) else ())])
+    return [files.path / name for name in named]
+
+
+def matrices(parameters: list[Parameter]) -> list[Parameter]:
+    """Return the linear layers, by which a text's vectors are multiplied."""
+    return [found for found in parameters if len(found.shape) == 2 and "emb" not in found.name]
+
+
+def of_checkpoint(files: ModelFiles, width: int) -> Need:
+    """Return what a checkpoint takes in a precision of `width` bytes a weight."""
+    sizes = [math.prod(found.shape) * width if found.floating else found.bytes for found in parameters_of(files)]
+    return Need(files.id, sum(sizes))
+
+
+def of_gguf(path: Path, window: int) -> Need:
+    """Return what llama.cpp takes for a file: weights as stored, the cache of `window` tokens, a batch's buffers.
+
+    Caches of layers that see a part of the window are taken for whole ones. Attention is computed unfused.
+
+    Raises
+    ------
+    MissingError
+        If the header does not fit the file.
+    """
+    header = gguf.read_header(path)
+    window = min(window, header.trained_window() or window)
+    heads, hidden = header.number("attention.head_count"), header.number("embedding_length")
+    stored = min(heads, header.number("attention.head_count_kv", heads))
+    side = hidden // max(1, heads)
+    cell = header.number("attention.key_length", side) + header.number("attention.value_length", side)
+    cache = header.number("block_count") * -(-window // CELLS) * CELLS * stored * cell * CELL_BYTES
+    vocabulary = max((max(tensor.shape) for tensor in header.tensors if tensor.name in VOCABULARIES), default=0)
+    widest = max(vocabulary, window * (heads + 1)) + HIDDEN_STATES * hidden
+    return Need(path.name, sum(tensor.bytes for tensor in header.tensors), cache + BATCH * widest * FLOAT_BYTES)
+
+
+def admit(need: Need, device: str, lighter: str, pace: Callable[[], str]) -> None:
+    """Let a model be loaded if it fits into the device's free memory, and log of a large one what it takes.
+
+    Parameters
+    ----------
+    lighter : what to take where it does not fit
+    pace : measures the least time of its work and returns it in words; empty where it is not known
+
+    Raises
+    ------
+    ServiceError
+        If it does not fit.
+    """
+    free = free_bytes(device)
+    takes = f"{need.what} takes {gib(need.total)} of memory"
+    if need.total > free:
+        raise ServiceError(f"{takes} and {gib(free)} are free: take {lighter}, or a larger machine")
+    if need.total >= LARGE or need.total > free / 2:
+        parts = f" ({gib(need.weights)} of weights, the rest to work with)" if need.weights and need.working else ""
+        logger.info("; ".join(filter(None, (f"{takes}{parts} of {gib(free)} free", pace()))))
+
+
+def free_bytes(device: str = "cpu") -> int:
+    """Return the bytes of memory that are free on a GPU ("cuda"), or to this process on the machine.
+
+    That is what the system could give without swapping, within the limits of the process's control groups.
+    """
+    if device == "cuda":
+        import torch  # slow, and of no use to llama.cpp on a CPU
+
+        if torch.cuda.is_available():
+            return int(torch.cuda.mem_get_info()[0])
+    return max(0, min([_available(PROC), *_rooms(PROC, CGROUPS)]))
+
+
+def _available(proc: Path) -> int:
+    known = proc / "meminfo"
+    for line in known.read_text().splitlines() if known.is_file() else ():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _rooms(proc: Path, mount: Path) -> Iterator[int]:
+    """Yield what each limit on this process leaves, cached files not counted as used.
+
+    Source: cgroups(7); the kernel's cgroup-v2.rst and cgroup-v1/memory.rst. A container may not see its own path.
+    """
+    known = proc / "self" / "cgroup"
+    for line in known.read_text().splitlines() if known.is_file() else ():
+        _, kinds, path = line.split(":", 2)
+        if kinds == "":
+            homes, names, prefix = [mount, mount / "unified"], ("memory.max", "memory.current"), ""
+        elif "memory" in kinds.split(","):
+            homes, names = [mount / "memory"], ("memory.limit_in_bytes", "memory.usage_in_bytes")
+            prefix = "total_"
+        else:
+            continue
+        below = PurePosixPath(path.lstrip("/"))
+        for folder in (home / part for home in homes for part in (below, *below.parents)):
+            limit, used, statistics = (_read(folder / name) for name in (*names, "memory.stat"))
+            if limit.isdigit() and used.isdigit():
+                yield int(limit) - int(used) + _cached(statistics, prefix)
+
+
+def _cached(statistics: str, prefix: str) -> int:
+    names = (f"{prefix}inactive_file", f"{prefix}active_file")
+    return sum(int(line.split()[1]) for line in statistics.splitlines() if line.split()[0] in names)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def read_speed(threads: int) -> float:
+    """Return the bytes of memory that some threads read in a second, the best of a few tries."""
+    blocks = [np.ones(BLOCK // FLOAT_BYTES, np.float32) for _ in range(threads)]
+    with ThreadPoolExecutor(threads) as pool:
+        return max(_once(pool, blocks) for _ in range(TRIES))
+
+
+def _once(pool: ThreadPoolExecutor, blocks: list[np.ndarray]) -> float:
+    started = time.perf_counter()
+    list(pool.map(np.max, blocks))
+    return len(blocks) * BLOCK / (time.perf_counter() - started)
+
+
+def gib(size: int) -> str:
+    """Return a size in words."""
+    return f"{size / 2**30:,.1f} GiB"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in words."""
+    for unit, length in (("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.0f} {unit}"
+    return f"{seconds:,.0f} seconds" if seconds >= 2 else f"{seconds:.2g} seconds"

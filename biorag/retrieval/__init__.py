@@ -1,0 +1,1 @@
+"""First-stage retrieval, fusion, filters and reranking."""

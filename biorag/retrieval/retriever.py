@@ -1,0 +1,268 @@
+"""First-stage retrieval, fusion and the chain of rerankers, over one open index."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from biorag.errors import UsageError
+from biorag.retrieval.fusion import linear, min_max, ranked, reciprocal_rank
+from biorag.settings.config import Config
+from biorag.settings.reranker_chain import Stage
+from biorag.types import (
+    Condition,
+    Encoder,
+    Hit,
+    Index,
+    Probe,
+    Reranker,
+    Scored,
+    Snippet,
+    Vectors,
+)
+from biorag.utils.text import is_whole
+
+CANDIDATES = 1000  # reranked at once at most, unless one query has more: their token vectors fill the memory
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The hits of one query, best first, and what each stage took."""
+
+    query: str
+    hits: tuple[Hit, ...]
+    timings_ms: dict[str, float]
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """Collects the milliseconds of named stages."""
+
+    ms: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time one stage; the same name adds up."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.ms[name] = round(self.ms.get(name, 0.0) + (time.perf_counter() - start) * 1000, 3)
+
+
+class Retriever:
+    """First-stage retrieval of `k_init` snippets by BM25, dense vectors or both, then reranking.
+
+    Of a document that was split into blocks the best one stands for it, under the document's id.
+    `encoder` may be None where `config.mode` is "bm25"; `rerankers` are those of `config.stages`, and None or empty
+    switches reranking off.
+    """
+
+    def __init__(
+        self, index: Index, encoder: Encoder | None, rerankers: Sequence[Reranker] | None, config: Config
+    ) -> None:
+        self._index = index
+        self._encoder = encoder
+        self._rerankers = tuple(rerankers or ())
+        self._stages = tuple(zip(config.stages, self._rerankers, strict=True)) if rerankers else ()
+        self._config = config
+
+    def remembering(self) -> Retriever:
+        """Return this retriever with models that compute nothing twice; its memory grows with what is asked."""
+        from biorag.models.caching import RememberedEncoder, RememberedReranker  # NumPy costs --help too much
+
+        encoder = RememberedEncoder(self._encoder) if self._encoder else None
+        return Retriever(self._index, encoder, [RememberedReranker(each) for each in self._rerankers], self._config)
+
+    def variant(self, **changes: Any) -> Retriever:
+        """Return a retriever over the same index and models, loading none, with some settings changed."""
+        config = self._config.replace(**changes)
+        return Retriever(self._index, self._encoder, self._rerankers if config.rerank else None, config)
+
+    def over(self, index: Index) -> Retriever:
+        """Return this retriever, models and settings, over another view of its index."""
+        return Retriever(index, self._encoder, self._rerankers, self._config)
+
+    def search(self, query: str, limit: int | None = None, where: tuple[Condition, ...] = ()) -> Ranking:
+        """Return the best `limit` (default `config.k`) hits; see `search_all`."""
+        return self.search_all([query], limit, [where])[0]
+
+    def search_all(
+        self,
+        queries: Sequence[str],
+        limit: int | None = None,
+        wheres: Sequence[tuple[Condition, ...]] = (),
+        retracted: bool = True,
+    ) -> list[Ranking]:
+        """Return the best `limit` (default `config.k`) hits of each query, every stage in one batch.
+
+        Below the depth of a stage the order of the one before goes on, on its own scale of scores. The times are
+        each query's share of the batch's.
+
+        Parameters
+        ----------
+        wheres : the conditions of each query; empty for none
+        retracted : whether retracted articles may be among the hits
+
+        Raises
+        ------
+        UsageError
+            If a query is blank.
+        """
+        if not queries:
+            return []
+        for query in queries:
+            _check_query(query)
+        limit = limit or self._config.k
+        watch = Stopwatch()
+        candidates, snippets = self._candidates(queries, limit, wheres or [()] * len(queries), retracted, watch)
+        if self._stages and any(candidates):
+            with watch.stage("rerank"):
+                candidates = self._rerank(queries, candidates, snippets)
+        times = {stage: round(ms / max(1, len(queries)), 3) for stage, ms in watch.ms.items()}
+        times["total"] = round(sum(times.values()), 3)
+        return [
+            Ranking(query, _hits(_by_document(found, snippets)[:limit], snippets), dict(times))
+            for query, found in zip(queries, candidates, strict=True)
+        ]
+
+    def _candidates(
+        self,
+        queries: Sequence[str],
+        limit: int,
+        wheres: Sequence[tuple[Condition, ...]],
+        retracted: bool,
+        watch: Stopwatch,
+    ) -> tuple[list[list[Scored]], dict[str, Snippet]]:
+        """Return the first stage's candidates and their snippets: of `limit` documents, if so many can be found."""
+        wanted = max(limit, self._config.k_init) if self._stages else limit
+        kept: list[list[Scored]] = [[] for _ in queries]
+        snippets: dict[str, Snippet] = {}
+        lacking = list(range(len(queries)))
+        # Blocks of one document and retracted articles take places that others may have. A query that has enough is
+        # asked no more: what it finds must not depend on those beside it.
+        while lacking:
+            asked = [queries[place] for place in lacking], wanted, [wheres[place] for place in lacking]
+            found = dict(zip(lacking, self._first_stage(*asked, watch), strict=True))
+            with watch.stage("fetch"):
+                fetched = self._index.fetch(sorted({scored.id for ranking in found.values() for scored in ranking}))
+            snippets |= {id: snippet for id, snippet in fetched.items() if retracted or not snippet.retracted}
+            for place, ranking in found.items():
+                kept[place] = [scored for scored in ranking if scored.id in snippets]
+            lacking = [
+                place
+                for place, ranking in found.items()
+                if len(ranking) >= wanted and len(_by_document(kept[place], snippets)) < limit
+            ]
+            wanted *= 2
+        return kept, snippets
+
+    def _first_stage(
+        self, queries: Sequence[str], limit: int, wheres: Sequence[tuple[Condition, ...]], watch: Stopwatch
+    ) -> list[list[Scored]]:
+        mode, depth = self._config.mode, max(self._config.depth, limit)
+        with watch.stage("encode"):
+            vectors = self._encode(queries) if mode != "bm25" else ()
+        with watch.stage("first_stage"):
+            asked = limit if mode != "hybrid" else depth
+            bm25 = [Probe(query, asked, where) for query, where in zip(queries, wheres, strict=True)]
+            if mode == "bm25":
+                return self._index.search(bm25)
+            dense = [Probe(vector, asked, where) for vector, where in zip(vectors, wheres, strict=True)]
+            if mode == "dense":
+                return self._index.search(dense)
+            found = self._index.search(dense + bm25)
+            fused = self._fuse(dense, bm25, found[: len(dense)], found[len(dense) :])
+            return [ranked(scores, limit) for scores in fused]
+
+    def _encode(self, queries: Sequence[str]) -> Vectors:
+        assert self._encoder is not None, "dense retrieval needs an encoder"
+        return self._encoder.encode_queries(queries)
+
+    def _fuse(
+        self, dense: list[Probe], bm25: list[Probe], near: list[list[Scored]], worded: list[list[Scored]]
+    ) -> list[dict[str, float]]:
+        """Return each query's fused scores; `near` answers `dense`, and `worded` answers `bm25`."""
+        if self._config.fusion == "rrf":
+            return [reciprocal_rank(list(sides), self._config.rrf_k) for sides in zip(near, worded, strict=True)]
+        dense_scores, bm25_scores = [dict(found) for found in near], [dict(found) for found in worded]
+        # A candidate that one side alone found gets its true score from the other.
+        missing: list[tuple[dict[str, float], Probe]] = []
+        for probes, scores, others in ((dense, dense_scores, bm25_scores), (bm25, bm25_scores, dense_scores)):
+            for probe, own, other in zip(probes, scores, others, strict=True):
+                if lacking := frozenset(other) - frozenset(own):
+                    missing.append((own, Probe(probe.query, len(lacking), among=lacking)))
+        if missing:
+            for (own, _), found in zip(missing, self._index.search([probe for _, probe in missing]), strict=True):
+                own.update(found)
+        return [linear(*sides, self._config.lambda_) for sides in zip(dense_scores, bm25_scores, strict=True)]
+
+    def _rerank(
+        self, queries: Sequence[str], candidates: list[list[Scored]], snippets: dict[str, Snippet]
+    ) -> list[list[Scored]]:
+        """Order each query's best candidates stage by stage, each adding the weighted score of the one before."""
+        before = None
+        for stage, reranker in self._stages:
+            tops = [found[: stage.depth] for found in candidates]
+            late = _score_in_turns(reranker, stage.depth, queries, tops, snippets)
+            weight = self._config.cross_interpolation if stage.cross else self._config.interpolation
+            candidates = [
+                ranked(
+                    Scored(scored.id, float(score) + weight * earlier)
+                    for scored, score, earlier in zip(top, scores, self._comparable(top, before), strict=True)
+                )
+                + found[len(top) :]
+                for found, top, scores in zip(candidates, tops, late, strict=True)
+            ]
+            before = stage
+        return candidates
+
+    def _comparable(self, top: list[Scored], before: Stage | None) -> list[float]:
+        """Return the scores of the stage before, None for the first, on the scale of a cosine or mean MaxSim."""
+        scores = [scored.score for scored in top]
+        config = self._config
+        if before:
+            return min_max(scores) if before.cross else scores
+        if config.mode == "bm25":
+            return [config.lambda_ * score for score in scores]
+        if config.similarity == "dot" or (config.mode == "hybrid" and config.fusion == "rrf"):
+            return min_max(scores)
+        return scores
+
+
+def _score_in_turns(
+    reranker: Reranker,
+    depth: int,
+    queries: Sequence[str],
+    tops: Sequence[Sequence[Scored]],
+    snippets: Mapping[str, Snippet],
+) -> Iterator[Vectors]:
+    """Yield the scores of each query's candidates, `depth` at most, of so many queries at a time as memory holds."""
+    texts = [[snippets[scored.id] for scored in top] for top in tops]
+    step = max(1, CANDIDATES // depth)
+    for start in range(0, len(queries), step):
+        yield from reranker.score_all(queries[start : start + step], texts[start : start + step])
+
+
+def _check_query(query: str) -> None:
+    if not is_whole(query):
+        raise UsageError("the query is not UTF-8: type it again")
+    if not query.strip():
+        raise UsageError("the query is empty: give some words to search for")
+
+
+def _by_document(found: list[Scored], snippets: dict[str, Snippet]) -> list[Scored]:
+    """Return the first of each document's blocks."""
+    first: dict[str, Scored] = {}
+    for scored in found:
+        first.setdefault(snippets[scored.id].document, scored)
+    return list(first.values())
+
+
+def _hits(found: list[Scored], snippets: dict[str, Snippet]) -> tuple[Hit, ...]:
+    return tuple(
+        Hit(rank, replace(snippets[id], id=snippets[id].document), score) for rank, (id, score) in enumerate(found, 1)
+    )

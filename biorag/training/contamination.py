@@ -1,0 +1,269 @@
+"""The contamination guard: training queries that are questions of a benchmark, or nearly so.
+
+A query matches a question if both are the same `normalised` text, or if the sets of their character trigrams
+have a Jaccard similarity of at least the threshold. A typo, a spelling variant or one more short word changes
+few trigrams, another drug's name in the same phrase many: with the default of 0.8, BioASQ's and PubMedQA's
+development questions match themselves with one letter replaced in 93 of 100 cases and with a common word put in
+in 82, while those that are not MIRAGE's word for word come no nearer to MIRAGE's questions than 0.57. It is a
+comparison of spelling and no more: in a long phrase a short name is little ("Is eteplirsen effective for the
+treatment of Duchenne muscular dystrophy?" matches the same question of golodirsen), short questions bear less
+change than long ones, and a question put in other words is not found.
+
+Pairs to compare come from MinHash with locality-sensitive hashing (Broder 1997; Indyk & Motwani 1998) and are
+verified by their exact similarity, so that chance decides only whether a pair is compared. Of b bands of r
+hashes, a pair of similarity s is compared with probability 1 − (1 − s^r)^b.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from biorag.corpus.sources import BEIR_QUERIES, GZIP_MAGIC
+from biorag.errors import BadInputError, MissingError, UsageError
+from biorag.training.rows import normalised, read_records
+from biorag.types import TrainingRow
+from biorag.utils.text import is_whole
+
+SHINGLE = 3
+PERMUTATIONS = 128
+MINHASH_SEED = 1
+RECALL = 0.999  # of pairs at the threshold; above it, more
+EXAMPLES = 3
+SHOWN = 100
+SHAPES = (
+    "expected MIRAGE's benchmark.json, BioASQ's questions, BEIR's queries.jsonl, or JSON Lines with 'question' or "
+    "'query'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A training query and the question of a benchmark file that it matches; 1.0 if the texts are the same."""
+
+    query: str
+    question: str
+    benchmark: str
+    similarity: float
+
+
+def _shown(text: str) -> str:
+    """Return a text on one line, cut where it is long: questions may be whole case histories."""
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN else line[: SHOWN - 1] + "…"
+
+
+class ContaminationError(BadInputError):
+    """Training queries that match questions of a benchmark; `matches` has them all."""
+
+    def __init__(self, matches: Sequence[Match]) -> None:
+        count = "1 training query matches" if len(matches) == 1 else f"{len(matches)} training queries match"
+        examples = "; ".join(
+            f'"{_shown(match.query)}" ~ "{_shown(match.question)}" in {match.benchmark}' for match in matches[:EXAMPLES]
+        )
+        more = " …" if len(matches) > EXAMPLES else ""
+        super().__init__(
+            f"{count} a benchmark question: {examples}{more}; --drop-contaminated removes them and trains on the rest"
+        )
+        self.matches = tuple(matches)
+
+
+class Guard:
+    """The questions of some benchmark files, to hold training queries against.
+
+    Parameters
+    ----------
+    benchmarks
+        Files or folders that `read_benchmark_questions` reads.
+    threshold
+        The least Jaccard similarity of trigram sets that is a match, above 0 and at most 1. With 0.8, a pair of
+        that similarity is compared with probability 0.9999, a closer one with more.
+
+    Raises
+    ------
+    UsageError
+        If the threshold is out of its range.
+    MissingError
+        If a benchmark, or the package datasketch, is not there.
+    BadInputError
+        If a benchmark cannot be read.
+    """
+
+    def __init__(self, benchmarks: Sequence[Path], threshold: float = 0.8) -> None:
+        if not 0 < threshold <= 1:
+            raise UsageError(f"the guard's threshold {threshold} is not above 0 and at most 1")
+        self._threshold = threshold
+        self._questions: dict[str, tuple[str, str]] = {}  # normalised text: the question, its benchmark
+        for path in benchmarks:
+            for question in read_benchmark_questions(path):
+                self._questions.setdefault(normalised(question), (question, str(path)))
+        self._texts = list(self._questions)
+        self._minhash, self._index = _empty_index(threshold)
+        self._sizes = [len(shingles(text)) for text in self._texts]
+        for place, text in enumerate(self._texts):
+            self._index.insert(place, self._sketch(text))
+
+    def matches(self, queries: Iterable[str]) -> list[Match]:
+        """Return the best match of each query that has one, in their order.
+
+        Queries that are the same when `normalised` are named once, as the first is written. Of equally similar
+        questions the one that comes first in the benchmarks is taken.
+        """
+        found: list[Match] = []
+        seen = {""}
+        for query in queries:
+            text = normalised(query)
+            if text not in seen:
+                seen.add(text)
+                found += self._best(query, text)
+        return found
+
+    def _best(self, query: str, text: str) -> Iterator[Match]:
+        """Yield the best match, if there is one."""
+        if text in self._questions:
+            yield Match(query, *self._questions[text], 1.0)
+            return
+        grams = shingles(text)
+        candidates = (place for place in self._index.query(self._sketch(text)) if self._may_match(place, len(grams)))
+        compared = ((-jaccard(grams, shingles(self._texts[place])), place) for place in candidates)
+        distance, place = min(compared, default=(0.0, -1))
+        if place >= 0 and -distance >= self._threshold:
+            yield Match(query, *self._questions[self._texts[place]], -distance)
+
+    def _may_match(self, place: int, size: int) -> bool:
+        """Return whether the sizes of the sets, of which the smaller is at most what is shared, allow a match."""
+        first, second = sorted((self._sizes[place], size))
+        return first / second >= self._threshold
+
+    def _sketch(self, text: str) -> Any:
+        """Return the MinHash of a normalised text."""
+        minhash = self._minhash.copy()
+        minhash.update_batch([gram.encode("utf-8", "surrogatepass") for gram in shingles(text)])
+        return minhash
+
+
+def guarded(rows: Sequence[TrainingRow], guard: Guard, drop: bool) -> tuple[list[TrainingRow], list[Match]]:
+    """Return the rows whose query matches no benchmark question, and the matches.
+
+    Raises
+    ------
+    ContaminationError
+        If there are matches and `drop` is False.
+    """
+    matches = guard.matches(row.query for row in rows)
+    if matches and not drop:
+        raise ContaminationError(matches)
+    matched = {normalised(match.query) for match in matches}
+    return [row for row in rows if normalised(row.query) not in matched], matches
+
+
+def shingles(text: str) -> set[str]:
+    """Return the character trigrams of a normalised text, a space before it and after."""
+    padded = f" {text} "
+    return {padded[place : place + SHINGLE] for place in range(len(padded) - SHINGLE + 1)}
+
+
+def jaccard(first: set[str], second: set[str]) -> float:
+    """Return |A ∩ B| / |A ∪ B|; at least one set has a member."""
+    shared = len(first & second)
+    return shared / (len(first) + len(second) - shared)
+
+
+def bands(threshold: float) -> tuple[int, int]:
+    """Return the bands, and the hashes in each, of the sharpest search with `RECALL` at the threshold.
+
+    The more hashes there are in a band, the fewer pairs are compared, and found. One hash in each of 128 bands
+    is the most that can be done, and less than `RECALL` below a threshold of about 0.05.
+    """
+    for rows in range(PERMUTATIONS, 1, -1):
+        count = PERMUTATIONS // rows
+        if count > 1 and 1 - (1 - threshold**rows) ** count >= RECALL:
+            return count, rows
+    return PERMUTATIONS, 1
+
+
+def _empty_index(threshold: float) -> tuple[Any, Any]:
+    """Return a MinHash of nothing, to be copied, and an index of none."""
+    try:
+        from datasketch import MinHash, MinHashLSH
+    except ImportError:
+        raise MissingError("the contamination guard needs datasketch: run pip install 'biorag[train]'") from None
+    minhash = MinHash(num_perm=PERMUTATIONS, seed=MINHASH_SEED, hashfunc=zlib.crc32)
+    return minhash, MinHashLSH(num_perm=PERMUTATIONS, params=bands(threshold))
+
+
+def read_benchmark_questions(path: Path) -> list[str]:
+    """Return the texts of a benchmark's questions, in their order; those without a word are passed over.
+
+    The file is MIRAGE's `benchmark.json`, BioASQ's JSON with `questions`, BEIR's `queries.jsonl` (or the folder
+    it is in), or JSON Lines with `question` or `query`; any of them may be gzip.
+
+    Raises
+    ------
+    MissingError
+        If it is not there.
+    BadInputError
+        If it cannot be read, has another shape or has no question.
+    """
+    file = path
+    if path.is_dir():
+        file = next((path / name for name in BEIR_QUERIES if (path / name).is_file()), path / BEIR_QUERIES[0])
+    if not file.is_file():
+        raise MissingError(f"benchmark {file} is not there: {SHAPES}")
+    questions = []
+    for place, question in _questions(file):
+        if not isinstance(question, str) or not is_whole(question):
+            raise BadInputError(f"{place}: the question is not a text; {SHAPES}")
+        if normalised(question):
+            questions.append(question)
+    if not questions:
+        raise BadInputError(f"benchmark {file} has no question: {SHAPES}")
+    return questions
+
+
+def _questions(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield `(place, question)` as they stand in the file, of any type."""
+    document = _document(path)
+    if document is None:
+        for place, line in read_records(path):
+            yield place, _question(line)
+    elif not isinstance(document, dict):
+        raise BadInputError(f"benchmark {path} is a JSON {type(document).__name__}: {SHAPES}")
+    elif isinstance(document.get("questions"), list):
+        for number, record in enumerate(document["questions"], 1):
+            yield f"{path}, question {number}", record.get("body") if isinstance(record, dict) else None
+    elif all(isinstance(task, dict) for task in document.values()):
+        for task, records in document.items():
+            for id, record in records.items():
+                yield f"{path}, {task!r}, {id!r}", record.get("question") if isinstance(record, dict) else None
+    else:
+        yield f"{path}, line 1", _question(document)
+
+
+def _question(line: Mapping[str, Any]) -> Any:
+    keys = ("question", "query", *(("text",) if "_id" in line else ()))
+    return next((line[key] for key in keys if key in line), None)
+
+
+def _document(path: Path) -> Any:
+    """Return the JSON document that the whole file is, or None where it goes on after the first."""
+    try:
+        content = path.read_bytes()
+        if content.startswith(GZIP_MAGIC):
+            content = gzip.decompress(content)
+        return json.loads(content.decode("utf-8"))
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":
+            return None
+        raise BadInputError(f"benchmark {path}, line {error.lineno}: not JSON ({error.msg}); {SHAPES}") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise BadInputError(f"benchmark {path}: damaged or truncated gzip ({error}): fetch the file again") from None
+    except OSError as error:
+        raise BadInputError(f"benchmark {path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise BadInputError(f"benchmark {path} is not UTF-8 JSON: {error}") from None

@@ -1,0 +1,96 @@
+"""Training a cross-encoder: questions and passages read together, held apart by the logistic loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import CrossEncoder
+from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
+from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator
+from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
+
+from biorag.errors import UsageError
+from biorag.models.finding import ModelFiles
+from biorag.models.inference import prompt_of
+from biorag.models.loading import load_model
+from biorag.settings.config import Config
+from biorag.training import distributed
+from biorag.training.asymmetric import require_one
+from biorag.training.data import Split, check_mined, described, labelled_pairs, usable
+from biorag.training.evaluators import METRIC, reranking_validation
+from biorag.training.loop import Job, NoModelCard, folder_of, run
+from biorag.types import OnProgress
+
+
+class _Trainer(NoModelCard, CrossEncoderTrainer):  # type: ignore[misc]
+    pass
+
+
+def train_cross_encoder(
+    files: ModelFiles,
+    split: Split,
+    config: Config,
+    out: Path,
+    facts: Mapping[str, Any],
+    on_progress: OnProgress,
+    negatives: str,
+) -> dict[str, Any]:
+    """Train a cross-encoder into `out`, a sentence-transformers directory, and return its manifest.
+
+    Source: the BioASQ 8 hybrid system (logistic loss, BM25 negatives, one epoch).
+
+    Parameters
+    ----------
+    files : the base: a transformer or bi-encoder, which gets a new head, or a cross-encoder
+    split : training rows, and rows of held-out questions with mined negatives to choose the best checkpoint by
+    config : precision, seed and the `train_` settings; a batch is of pairs
+    facts : kept in the manifest
+    negatives : the kind of the mined negatives
+
+    Raises
+    ------
+    As `train_retriever` does; UsageError too in one of several processes.
+    """
+    if distributed.count() > 1:  # compared with one's, the gradients of several are other ones
+        raise UsageError("train cross-encoder trains in one process: start it without torchrun or accelerate launch")
+    check_mined(negatives, config)
+    require_one(files)
+    rows = usable(split.training, negatives, config.train_hard_negatives)
+    pairs = labelled_pairs(rows, config.train_hard_negatives)
+    facts = {**facts, "base": files.id, **described(split.training, rows), "pairs": len(pairs["label"])}
+    folder = folder_of(out, "cross-encoder", files, split, config, negatives=negatives)
+    if done := folder.finished():
+        return done
+    with folder.locked():
+        torch.manual_seed(config.seed)  # of the new head
+        model = load_model(CrossEncoder, files, "fp32", num_labels=1)
+        longest = model.max_seq_length
+        model.max_seq_length = min(config.train_max_tokens, longest or config.train_max_tokens)
+        job = Job(
+            trainer=_Trainer,
+            arguments=CrossEncoderTrainingArguments,
+            model=model,
+            loss=logistic_loss(model, pairs["label"]),
+            columns=pairs,
+            evaluator=reranking_validation(
+                split.validation, config.precision, config.seed, CrossEncoderRerankingEvaluator
+            ),
+            metric=METRIC,
+            arguments_of_stage={"batch_sampler": "batch_sampler", "prompts": prompt_of(model, None)},
+        )
+        figures = run(job, folder, config, facts, on_progress)
+        model.max_seq_length = longest  # training cuts pairs for speed; reranking need not
+        model.save(str(out), create_model_card=False)
+        return folder.finish(figures)
+
+
+def logistic_loss(model: CrossEncoder, labels: Sequence[float]) -> BinaryCrossEntropyLoss:
+    """Return `−w·y·log σ(z) − (1 − y)·log(1 − σ(z))`, the mean over pairs of label y and output z.
+
+    w, the number of negatives for each positive of the data, makes both classes count alike.
+    """
+    positives = sum(labels)
+    return BinaryCrossEntropyLoss(model, pos_weight=torch.tensor((len(labels) - positives) / positives))

@@ -1,0 +1,235 @@
+"""From rows to the columns of texts that a loss takes, and what is known of the data for the manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import cycle, islice
+from random import Random
+from typing import Any
+
+from biorag.errors import BadInputError, UsageError, unknown_name
+from biorag.settings.config import Config
+from biorag.training.instructions import Instructions
+from biorag.training.rows import row_random
+from biorag.types import TrainingRow
+
+IN_BATCH = "in-batch"
+SYNTHETIC = "synthetic"  # written by a model
+# Which passages a query is held against: the other rows' and its own, or its own mined ones alone.
+NEGATIVES = (IN_BATCH, "bm25", "citation", "random", "retriever", SYNTHETIC)
+MINED = NEGATIVES[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSet:
+    """One set of a mixture, whose rows make batches of their own; what is None is the run's.
+
+    An epoch draws its rows `weight` times; `temperature` divides the similarities in its loss.
+    """
+
+    name: str
+    training: Sequence[TrainingRow]
+    validation: Sequence[TrainingRow]
+    weight: float = 1.0
+    temperature: float | None = None
+    instructions: Instructions | None = None
+
+    def passes(self, seed: int) -> list[list[TrainingRow]]:
+        """Return the rows of the first epoch by `passes`."""
+        return [
+            [self.training[place] for place in places]
+            for places in passes(len(self.training), self.weight, seed, epoch=0)
+        ]
+
+    def described(self) -> dict[str, Any]:
+        """Return what identifies the set but the rows themselves."""
+        return {
+            "name": self.name,
+            "rows": len(self.training),
+            "weight": self.weight,
+            "temperature": self.temperature,
+            "instructions": self.instructions and self.instructions.prompts(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Rows to train on, and rows of held-out questions; of a mixture those of all its `sets` in turn."""
+
+    training: Sequence[TrainingRow]
+    validation: Sequence[TrainingRow]
+    sets: Sequence[TrainingSet] = ()
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what identifies the data: the hashes of both parts and their sizes, and what the sets are."""
+        found: dict[str, Any] = {
+            "training_rows": len(self.training),
+            "training_sha256": _sha256(self.training),
+            "validation_rows": len(self.validation),
+            "validation_sha256": _sha256(self.validation),
+        }
+        return {**found, "sets": [each.described() for each in self.sets]} if self.sets else found
+
+    def passes(self, seed: int) -> list[list[TrainingRow]]:
+        """Return the rows of the first epoch by `passes`; the last batch of each may be a smaller one."""
+        if not self.sets:
+            return [list(self.training)]
+        return [rows for each in self.sets for rows in each.passes(seed)]
+
+
+def mixed(sets: Sequence[TrainingSet]) -> Split:
+    """Return the rows of the sets as one split."""
+    return Split(
+        [row for each in sets for row in each.training], [row for each in sets for row in each.validation], sets
+    )
+
+
+def passes(rows: int, weight: float, seed: int, epoch: int) -> Iterator[list[int]]:
+    """Yield the places of the rows that an epoch draws: all of them for each whole of the weight, then its fraction.
+
+    The fraction's are drawn anew in each epoch. At least one row is drawn, if there is any.
+    """
+    if not rows:
+        return
+    wanted = max(1, round(weight * rows))
+    for _ in range(wanted // rows):
+        yield list(range(rows))
+    if rest := wanted % rows:
+        yield sorted(Random(f"{seed} {epoch}").sample(range(rows), rest))
+
+
+def _sha256(rows: Sequence[TrainingRow]) -> str:
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(json.dumps(asdict(row), sort_keys=True).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def check_negatives(negatives: str, config: Config, distill: bool = False) -> None:
+    """Refuse a kind of negatives that is unknown, or settings that do not go with it.
+
+    Raises
+    ------
+    UsageError
+        Naming the option.
+    """
+    if negatives not in NEGATIVES:
+        raise unknown_name("--negatives", negatives, NEGATIVES)
+    if distill and not config.train_hard_negatives:
+        raise UsageError("--distill learns a teacher's scores of negatives: give --hard-negatives 1 or more")
+    if negatives != IN_BATCH:
+        check_mined(negatives, config)
+
+
+def check_mined(negatives: str, config: Config) -> None:
+    """Refuse a kind of negatives that is not mined, or settings that do not go with mined ones alone.
+
+    Raises
+    ------
+    UsageError
+        Naming the option.
+    """
+    if negatives not in MINED:
+        raise unknown_name("--negatives", negatives, MINED)
+    if not config.train_hard_negatives:
+        raise UsageError(f"--negatives {negatives} trains on mined negatives alone: give --hard-negatives 1 or more")
+    if config.train_mini_batch_size:
+        raise UsageError(
+            "--mini-batch-size (train_mini_batch_size) caches the gradients of in-batch negatives: leave it out here"
+        )
+
+
+def usable(rows: Sequence[TrainingRow], negatives: str, count: int) -> list[TrainingRow]:
+    """Return the rows that can be trained on with `count` hard negatives of each, mined as `negatives` says.
+
+    With in-batch negatives, rows are pairs where no row has mined negatives or `count` is 0.
+
+    Raises
+    ------
+    BadInputError
+        If there is no row, or rows have no mined negatives, or were mined in another way.
+    """
+    if not rows:
+        raise BadInputError("no training row is left: give more rows, or a smaller --validation")
+    mined = [row for row in rows if row.negatives]
+    if negatives == IN_BATCH:
+        return mined if mined and count else list(rows)
+    others = {row.kind for row in mined} - {negatives, ""}
+    if not mined or others:
+        found = f"negatives mined as {', '.join(sorted(others))}" if others else "no mined negatives"
+        make = "generate negatives PAIRS" if negatives == SYNTHETIC else f"mine PAIRS --negatives {negatives}"
+        raise BadInputError(f"the rows have {found}: run 'biorag {make}' and train on that")
+    return mined
+
+
+def columns(rows: Sequence[TrainingRow], count: int, distill: bool = False) -> dict[str, list[Any]]:
+    """Return the columns query, positive, negative_1 … negative_n (n ≤ `count`), and label for a teacher's scores.
+
+    A row with fewer than n negatives has them again from the first.
+
+    Raises
+    ------
+    BadInputError
+        If `distill` is asked and rows lack scores.
+    """
+    if distill and not all(len(row.scores) == 1 + len(row.negatives) and row.negatives for row in rows):
+        raise BadInputError(
+            "--distill needs a list 'scores' in every row: a teacher's score of the positive and of each negative"
+        )
+    number = min(count, max((len(row.negatives) for row in rows), default=0))
+    picked = [list(islice(cycle(range(len(row.negatives))), number)) if row.negatives else [] for row in rows]
+    found: dict[str, list[Any]] = {
+        "query": [row.query for row in rows],
+        "positive": [row.positive for row in rows],
+    }
+    for place in range(number):
+        found[f"negative_{place + 1}"] = [
+            row.negatives[places[place]] for row, places in zip(rows, picked, strict=True)
+        ]
+    if distill:
+        found["label"] = [
+            [row.scores[0], *(row.scores[1 + place] for place in places)]
+            for row, places in zip(rows, picked, strict=True)
+        ]
+    return found
+
+
+def sampled(rows: Sequence[TrainingRow], count: int, seed: int) -> list[TrainingRow]:
+    """Return the rows with at most `count` negatives each, drawn from all of a row's with the seed."""
+    found = []
+    for row in rows:
+        places = row_random(seed, row).sample(range(len(row.negatives)), min(count, len(row.negatives)))
+        scores = (row.scores[0], *(row.scores[1 + place] for place in places)) if row.scores else ()
+        found.append(replace(row, negatives=tuple(row.negatives[place] for place in places), scores=scores))
+    return found
+
+
+def sampled_split(split: Split, count: int, seed: int) -> Split:
+    """Return a split whose training rows are `sampled`, in all sets."""
+    if split.sets:
+        return mixed([replace(each, training=sampled(each.training, count, seed)) for each in split.sets])
+    return replace(split, training=sampled(split.training, count, seed))
+
+
+def labelled_pairs(rows: Sequence[TrainingRow], count: int) -> dict[str, list[Any]]:
+    """Return the columns query, passage and label: 1 for each row's positive, 0 for its first `count` negatives."""
+    pairs = [
+        (row.query, passage, label)
+        for row in rows
+        for passage, label in [(row.positive, 1.0), *((negative, 0.0) for negative in row.negatives[:count])]
+    ]
+    queries, passages, labels = zip(*pairs, strict=True)
+    return {"query": list(queries), "passage": list(passages), "label": list(labels)}
+
+
+def pairs_in(rows: Sequence[TrainingRow], count: int) -> int:
+    """Return the number of labelled pairs that rows give; those without negatives give none."""
+    return sum(1 + len(row.negatives[:count]) for row in rows if row.negatives)
+
+
+def described(rows: Sequence[TrainingRow], used: Sequence[TrainingRow]) -> Mapping[str, int]:
+    """Return the counts of a run's rows for its manifest."""
+    return {"rows": len(used), "without_negatives": len(rows) - len(used)}

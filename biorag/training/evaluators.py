@@ -1,0 +1,125 @@
+"""How good a model is on the held-out questions while it trains."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from statistics import fmean
+from typing import Any
+
+import torch
+from sentence_transformers.base.evaluation import BaseEvaluator
+from sentence_transformers.multi_vector_encoder.evaluation import MultiVectorRerankingEvaluator
+from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+
+from biorag.models.loading import best_device, uses_bf16
+from biorag.training.instructions import Instructions
+from biorag.training.losses import SIMILARITIES
+from biorag.types import TrainingRow
+
+METRIC = "ndcg@10"
+KEPT = (METRIC, "mrr@10", "map@100", "map", "accuracy@5", "recall@10")
+QUESTIONS = 200  # an evaluation is a small part of a run: enough to choose a checkpoint by
+PASSAGES = 1000
+
+
+class Validation(BaseEvaluator):  # type: ignore[misc]
+    """One of the library's evaluators, run in the precision of the training, with plain metric names."""
+
+    def __init__(self, inner: Any, precision: str) -> None:
+        super().__init__()
+        self.primary_metric = METRIC
+        self._inner = inner
+        self._precision = precision
+
+    def __call__(
+        self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1
+    ) -> dict[str, float]:
+        """Return the metrics, without the name of the similarity before them."""
+        autocast = torch.autocast(best_device(), torch.bfloat16) if uses_bf16(self._precision) else nullcontext()
+        with autocast:
+            found = self._inner(model)
+        plain = {name.rpartition("_")[2]: float(value) for name, value in found.items()}
+        return {name: plain[name] for name in KEPT if name in plain}
+
+
+class SetsValidation(BaseEvaluator):  # type: ignore[misc]
+    """The mean of the sets' metrics: each set counts alike, however many questions it has."""
+
+    def __init__(self, sets: Sequence[Validation]) -> None:
+        super().__init__()
+        self.primary_metric = METRIC
+        self._sets = sets
+
+    def __call__(
+        self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1
+    ) -> dict[str, float]:
+        """Return the means."""
+        found = [each(model) for each in self._sets]
+        return {name: fmean(each[name] for each in found) for name in found[0]}
+
+
+def retrieval_validation(
+    validation: Sequence[TrainingRow],
+    training: Sequence[TrainingRow],
+    similarity: str,
+    precision: str,
+    seed: int,
+    instructions: Instructions | None = None,
+) -> Validation | None:
+    """Return the search for each held-out question among its passages, its negatives and others; None without any.
+
+    The others are drawn from the training rows' passages until there are 1,000. Without instructions the model's own
+    prompts stand before the texts.
+    """
+    rows = _some_questions(validation, seed)
+    if not rows:
+        return None
+    relevant: dict[str, set[str]] = {}
+    for row in rows:
+        relevant.setdefault(row.query, set()).add(row.positive)
+    passages = dict.fromkeys([row.positive for row in rows] + [text for row in rows for text in row.negatives])
+    others = sorted({row.positive for row in training} - passages.keys())
+    random.Random(seed).shuffle(others)
+    passages.update(dict.fromkeys(others[: max(0, PASSAGES - len(passages))]))
+    inner = InformationRetrievalEvaluator(
+        queries={query: query for query in relevant},
+        corpus={text: text for text in passages},
+        relevant_docs=relevant,
+        main_score_function=similarity,
+        score_functions={similarity: SIMILARITIES[similarity]},
+        query_prompt=instructions and instructions.query,
+        corpus_prompt=instructions and instructions.passage,
+        write_csv=False,
+    )
+    return Validation(inner, precision)
+
+
+def reranking_validation(
+    validation: Sequence[TrainingRow],
+    precision: str,
+    seed: int,
+    evaluator: Callable[..., BaseEvaluator] = MultiVectorRerankingEvaluator,
+) -> Validation | None:
+    """Return the ordering of each held-out question's positives and mined negatives; None without any."""
+    samples: dict[str, dict[str, Any]] = {}
+    for row in _some_questions(validation, seed):
+        sample = samples.setdefault(row.query, {"query": row.query, "positive": {}, "negative": {}})
+        sample["positive"][row.positive] = None
+        sample["negative"].update(dict.fromkeys(row.negatives))
+    listed = [
+        {"query": query, "positive": list(sample["positive"]), "negative": list(sample["negative"])}
+        for query, sample in samples.items()
+        if sample["negative"]
+    ]
+    if not listed:
+        return None
+    return Validation(evaluator(listed, at_k=10, batch_size=32, write_csv=False), precision)
+
+
+def _some_questions(rows: Sequence[TrainingRow], seed: int) -> list[TrainingRow]:
+    questions = sorted({row.query for row in rows})
+    random.Random(seed).shuffle(questions)
+    kept = set(questions[:QUESTIONS])
+    return [row for row in rows if row.query in kept]

@@ -1,0 +1,325 @@
+"""One run of sentence-transformers' trainer: settings, checkpoints, exact resume, curves, manifest."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+from transformers.trainer_callback import PrinterCallback
+
+from biorag.errors import BadInputError, MissingError, ServiceError
+from biorag.models.finding import ModelFiles
+from biorag.models.inference import prompt_of
+from biorag.models.loading import best_device, uses_bf16
+from biorag.settings.config import Config
+from biorag.training import distributed
+from biorag.training.curves import curve, points, write_curves
+from biorag.training.data import Split
+from biorag.training.instructions import Instructions
+from biorag.training.run_directory import CHECKPOINTS, RunFolder
+from biorag.types import OnProgress
+from biorag.utils.files import write_text
+from biorag.utils.network import command_line
+from biorag.utils.plots import require_matplotlib
+from biorag.utils.versions import installed_versions
+
+logger = logging.getLogger(__name__)
+
+FULL = ("allocate memory", "out of memory", "ALLOC_FAILED")  # the CPU's, MPS's and cuBLAS's words for it
+LOGGED = 100  # points on a loss curve
+MAX_GRAD_NORM = 1.0
+WEIGHT_DECAY = 0.01
+SECONDS = "seconds"  # kept in each checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is trained on what: the library's classes, the model, the loss, columns of texts, an evaluator.
+
+    `metric` is the evaluator's figure that the best checkpoint is chosen by; larger is better. Of a mixture `loss`
+    and `columns` hold those of each set, and `passes` the rows of each pass of an epoch. `collator` makes the
+    trainer's collator another.
+    """
+
+    trainer: type
+    arguments: type
+    model: Any
+    loss: Any
+    columns: Mapping[str, Any]
+    evaluator: Any | None
+    metric: str
+    arguments_of_stage: Mapping[str, Any] = field(default_factory=dict)
+    passes: Sequence[int] = ()
+    collator: Callable[[Any], Any] | None = None
+
+    @property
+    def rows(self) -> int | Sequence[int]:
+        """The rows of an epoch, or of each of its passes."""
+        return self.passes or len(next(iter(self.columns.values())))
+
+
+class NoModelCard:
+    """Keeps a trainer from writing a model card, which would quote training questions that may be private."""
+
+    def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
+        """Add none."""
+
+
+def steps_of(rows: int | Sequence[int], config: Config) -> int:
+    """Return the number of optimizer steps of a run, of the rows of each pass where there are some.
+
+    Several processes leave out what does not fill a last batch.
+    """
+    passes = [rows] if isinstance(rows, int) else rows
+    rounded = math.ceil if distributed.count() == 1 else math.floor
+    return math.ceil(config.train_epochs * sum(rounded(each / batch_size(config)) for each in passes))
+
+
+def batch_size(config: Config) -> int:
+    """Return the rows of one optimizer step, those of all processes."""
+    return config.train_batch_size * distributed.count()
+
+
+def require_batch(rows: int | Sequence[int], config: Config) -> None:
+    """Refuse rows, or those of each pass, that fill no batch of several processes: none would be trained on.
+
+    Raises
+    ------
+    BadInputError
+        Saying what would fill one.
+    """
+    if not steps_of(rows, config):
+        most = rows if isinstance(rows, int) else max(rows)
+        raise BadInputError(
+            f"{distributed.count()} processes take {batch_size(config)} rows at a step, and there are {most}: lower "
+            "--batch-size, or start fewer processes"
+        )
+
+
+def run(job: Job, folder: RunFolder, config: Config, facts: Mapping[str, Any], on_progress: OnProgress) -> Any:
+    """Train to the end, from the last whole checkpoint if there is one, and return the manifest's figures.
+
+    The same data, settings and seed on the same machine give the same weights, interrupted or not.
+
+    Raises
+    ------
+    ServiceError
+        If memory runs out, or the loss is no number any more.
+    As `require_batch` does.
+    """
+    require_batch(job.rows, config)
+    folder.begin({**facts, "command": command_line()})
+    resume = folder.last_checkpoint()
+    trainer = _trainer(job, folder.path, config, resumes=resume is not None)
+    trainer.remove_callback(PrinterCallback)
+    watcher = _Watcher(folder.path, f"eval_{job.metric}" if job.evaluator else None, on_progress)
+    trainer.add_callback(watcher)
+    with _device_errors(config):
+        trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+    state = trainer.state
+    losses = points(curve(state.log_history), "loss")
+    return {
+        **facts,
+        "command": command_line(),
+        "processes": distributed.count(),
+        "batch_size": batch_size(config),
+        "steps": state.global_step,
+        "resumed_from_step": watcher.first_step,
+        "final_loss": losses[-1][1] if losses else None,
+        "best": {"metric": job.metric, "value": state.best_metric, "step": state.best_global_step},
+        "seconds": round(watcher.seconds(), 3),
+        "hardware": hardware(config),
+        "versions": installed_versions(),
+    }
+
+
+def _trainer(job: Job, out: Path, config: Config, resumes: bool) -> Any:
+    dataset_class = _datasets()
+    logged, saved = _intervals(job.rows, config)
+    evaluated = job.evaluator is not None
+    args = job.arguments(
+        output_dir=str(out / CHECKPOINTS),
+        num_train_epochs=config.train_epochs,
+        per_device_train_batch_size=batch_size(config),  # of the loader, whose batches the processes share
+        learning_rate=config.train_learning_rate,
+        **_sharing(config),
+        warmup_steps=config.train_warmup,  # below 1: a share of all steps
+        weight_decay=WEIGHT_DECAY,
+        max_grad_norm=MAX_GRAD_NORM,
+        bf16=uses_bf16(config.precision),
+        use_cpu=best_device() == "cpu",
+        seed=config.seed,
+        data_seed=config.seed,
+        logging_steps=logged,
+        logging_nan_inf_filter=False,  # else a loss that is no number is shown as the mean of those before
+        save_strategy="steps",
+        save_steps=saved,
+        save_total_limit=2,
+        eval_strategy="steps" if evaluated else "no",
+        eval_steps=saved if evaluated else None,
+        eval_on_start=evaluated and not resumes,
+        load_best_model_at_end=evaluated,
+        metric_for_best_model=f"eval_{job.metric}" if evaluated else None,
+        greater_is_better=True if evaluated else None,
+        report_to=[],
+        disable_tqdm=True,
+        # no_duplicates: a question's other positives are no negatives of it
+        **{
+            "prompts": prompts_of(job.model, job.columns),
+            "batch_sampler": "no_duplicates",
+            **job.arguments_of_stage,
+        },
+        **({"gradient_checkpointing": True} if config.train_gradient_checkpointing else {}),
+    )
+    args._n_gpu = min(args.n_gpu, 1)  # with several GPUs the library would multiply the batch behind our back
+    made = dataset_class.from_dict
+    dataset = {name: made(dict(each)) for name, each in job.columns.items()} if job.passes else made(dict(job.columns))
+    trainer = job.trainer(model=job.model, args=args, train_dataset=dataset, loss=job.loss, evaluator=job.evaluator)
+    if job.collator:
+        trainer.data_collator = job.collator(trainer)
+    return trainer
+
+
+def _sharing(config: Config) -> dict[str, Any]:
+    """Return what several processes need to take equal shares of each batch, without a text twice among them.
+
+    A weight's gradient is averaged when it is ready, and the first step says which weights get one, by how many passes.
+    With cached gradients the passes differ, and the weights that one does not use count as ready.
+    """
+    if distributed.count() == 1:
+        return {}
+    static = not config.train_mini_batch_size
+    return {
+        "accelerator_config": {"split_batches": True},
+        "dataloader_drop_last": True,
+        "ddp_static_graph": static,
+        "ddp_find_unused_parameters": not static,
+    }
+
+
+def prompts_of(model: Any, columns: Iterable[str], instructions: Instructions | None = None) -> dict[str, str]:
+    """Return the prompt of each column: what searching puts before queries and passages, training must too.
+
+    They are those of the instructions, but what is drawn for each query, or else the model's own. ColBERT's markers
+    are such prompts; the trainer knows of none unless it is told.
+    """
+    before = {"query": prompt_of(model, "query"), "document": prompt_of(model, "document")}
+    if instructions:
+        before = {**instructions.prompts(), **({"query": ""} if instructions.drawn else {})}
+    found = {name: before["query" if name == "query" else "document"] for name in columns if name != "label"}
+    return {name: prompt for name, prompt in found.items() if prompt}
+
+
+def _intervals(rows: int | Sequence[int], config: Config) -> tuple[int, int]:
+    """Return the steps between log entries, and between checkpoints: a multiple, so that resuming loses none."""
+    steps = steps_of(rows, config)
+    logged = max(1, steps // LOGGED)
+    return logged, logged * math.ceil(steps / config.train_evaluations / logged)
+
+
+def _datasets() -> Any:
+    try:
+        import accelerate  # noqa: F401  the trainer needs it
+        from datasets import Dataset, disable_progress_bars
+    except ImportError:
+        raise MissingError("training needs more packages: run pip install 'biorag[train]'") from None
+    require_matplotlib()  # for the curves: better known now than at the first checkpoint
+    disable_progress_bars()
+    return Dataset
+
+
+class _Watcher(TrainerCallback):  # type: ignore[misc]
+    """Shows progress, writes the curves at each checkpoint, evaluates and saves after the last step."""
+
+    def __init__(self, out: Path, metric: str | None, on_progress: OnProgress) -> None:
+        self._out = out
+        self._metric = metric
+        self._on_progress = on_progress
+        self.first_step = 0
+        self._started = time.perf_counter()
+
+    def seconds(self) -> float:
+        """Return the time of the run, with that of the pieces before an interruption."""
+        return time.perf_counter() - self._started
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.first_step = state.global_step
+        before = self._out / CHECKPOINTS / f"checkpoint-{self.first_step}" / SECONDS
+        self._started -= float(before.read_text()) if before.is_file() else 0.0
+        self._on_progress(state.global_step)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **_: Any) -> None:
+        """Tell the sampler the epoch; the library does not where several processes go on within one."""
+        sampler = train_dataloader.batch_sampler
+        while inner := getattr(sampler, "batch_sampler", None):
+            sampler = inner
+        sampler.set_epoch(int(state.epoch or 0))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._on_progress(1)
+        if state.global_step >= state.max_steps:
+            control.should_log = control.should_save = True
+            control.should_evaluate = self._metric is not None
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
+        loss = float((logs or {}).get("loss", 0.0))
+        if not math.isfinite(loss):
+            raise ServiceError(f"the loss is {loss} at step {state.global_step}: lower --learning-rate")
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not distributed.is_first():
+            return
+        write_curves(self._out, state.log_history, self._metric)
+        write_text(self._out / CHECKPOINTS / f"checkpoint-{state.global_step}" / SECONDS, str(self.seconds()))
+
+
+@contextmanager
+def _device_errors(config: Config) -> Iterator[None]:
+    """Turn what a full memory raises, of several kinds, into one sentence with what to do."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        full = isinstance(error, torch.OutOfMemoryError | MemoryError) or any(sign in str(error) for sign in FULL)
+        if not full:
+            raise
+        raise ServiceError(
+            f"memory ran out with --batch-size {config.train_batch_size}: lower it, set --gradient-checkpointing, "
+            "lower --max-tokens, or with in-batch negatives set --mini-batch-size (the same batch with less memory)"
+        ) from error
+
+
+def hardware(config: Config) -> dict[str, Any]:
+    """Return what the run ran on."""
+    device = best_device()
+    return {
+        "device": torch.cuda.get_device_name() if device == "cuda" else device,
+        "devices": torch.cuda.device_count() if device == "cuda" else 1,
+        "precision": "bf16" if uses_bf16(config.precision) else "fp32",
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+    }
+
+
+def folder_of(out: Path, kind: str, files: ModelFiles, split: Split, config: Config, **how: Any) -> RunFolder:
+    """Return the folder of a run; `how` are the choices besides the settings that determine its result."""
+    identity = {
+        "kind": kind,
+        "base_sha256": files.sha256,
+        **how,
+        **({"processes": distributed.count()} if distributed.count() > 1 else {}),
+        "settings": config.training(),
+        "data": split.fingerprint(),
+    }
+    return RunFolder(out, identity)

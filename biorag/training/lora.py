@@ -1,0 +1,73 @@
+"""LoRA: small matrices beside frozen linear layers (Hu et al. 2021, arXiv:2106.09685), by peft."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+
+from biorag.errors import MissingError
+from biorag.models.loading import has_towers
+from biorag.settings.config import Config
+
+
+class Adapter:
+    """LoRA matrices on all linear layers of a model's backbone, which is frozen; rank and α as configured.
+
+    An asymmetric model's towers have each their own, saved in a folder of the tower's name.
+
+    Raises
+    ------
+    MissingError
+        If peft is not installed.
+    """
+
+    def __init__(self, model: SentenceTransformer, config: Config) -> None:
+        try:
+            from peft import LoraConfig, get_peft_model
+        except ImportError:
+            raise MissingError("--lora needs peft: run pip install 'biorag[decoders]'") from None
+        settings = LoraConfig(
+            r=config.train_lora_rank,
+            lora_alpha=config.train_lora_alpha,
+            target_modules="all-linear",
+            task_type="FEATURE_EXTRACTION",
+        )
+        self._adapted: dict[str, Any] = {}  # by the place of their folder
+        for place, backbone in _backbones(model).items():
+            torch.manual_seed(config.seed)  # of the matrices drawn at random
+            if config.train_gradient_checkpointing:
+                backbone.enable_input_require_grads()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by a name that goes out of use
+                self._adapted[place] = get_peft_model(backbone, settings)  # its layers take their places
+
+    def save(self, folder: Path, base: str) -> None:
+        """Write the adapter, as peft loads it onto the base of that name."""
+        for place, adapted in self._adapted.items():
+            adapted.peft_config["default"].base_model_name_or_path = base
+            adapted.save_pretrained(str(folder / place), save_embedding_layers=False)
+            (folder / place / "README.md").unlink(missing_ok=True)
+
+    def load(self, folder: Path) -> None:
+        """Take over the weights of a saved adapter."""
+        from peft import set_peft_model_state_dict
+        from peft.utils import load_peft_weights
+
+        for place, adapted in self._adapted.items():
+            set_peft_model_state_dict(adapted, load_peft_weights(str(folder / place), device="cpu"))
+
+    def merge(self) -> None:
+        """Add the product of the matrices to the backbone's weights: plain layers again."""
+        for adapted in self._adapted.values():
+            adapted.merge_and_unload()
+
+
+def _backbones(model: SentenceTransformer) -> dict[str, Any]:
+    """Return the transformers by the names of their towers; "" for the only one."""
+    if not has_towers(model):
+        return {"": model[0].auto_model}
+    return {name: modules[0].auto_model for name, modules in model[0].sub_modules.items()}

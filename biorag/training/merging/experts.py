@@ -1,0 +1,174 @@
+"""Experts: encoders of one architecture, each by its own weights or by a LoRA adapter on the base's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from biorag.errors import BadInputError, MissingError, UsageError
+from biorag.models.finding import ModelFiles
+from biorag.models.formats.safetensors import Tensor
+from biorag.models.formats.tensors import FLOATS, TensorFile
+from biorag.training.merging import adapters
+from biorag.types import Vectors
+
+
+class Place(NamedTuple):
+    """A tensor by its module's folder within the encoder's ("." for the first one's) and its name."""
+
+    folder: str
+    name: str
+
+    def __str__(self) -> str:
+        return self.name if self.folder == "." else f"{self.folder}/{self.name}"
+
+
+class Weights(Protocol):
+    """An encoder's tensors."""
+
+    @property
+    def tensors(self) -> Mapping[Place, Tensor]:
+        """Every tensor's shape and type."""
+
+    def floats(self, place: Place) -> Vectors:
+        """Return one as float32."""
+
+
+class StoredWeights:
+    """The tensors that an encoder's safetensors files hold.
+
+    Raises
+    ------
+    MissingError
+        If one is damaged.
+    BadInputError
+        If a tensor stands in two files of a folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.files = {str(path.relative_to(folder)): TensorFile(path) for path in weight_files(folder)}
+        self._homes: dict[Place, TensorFile] = {}
+        for name, file in self.files.items():
+            for tensor in file.tensors:
+                if self._homes.setdefault(Place(str(Path(name).parent), tensor), file) is not file:
+                    raise BadInputError(f"{file.path} holds {tensor}, as another file beside it does")
+
+    @property
+    def tensors(self) -> Mapping[Place, Tensor]:
+        """Every tensor's shape and type."""
+        return {place: file.tensors[place.name] for place, file in self._homes.items()}
+
+    def floats(self, place: Place) -> Vectors:
+        """Return one as float32."""
+        return self._homes[place].floats(place.name)
+
+
+class AdaptedWeights:
+    """A base's tensors with the changes of the adapters that a folder holds.
+
+    Raises
+    ------
+    BadInputError
+        If an adapter cannot be merged, or is not the base's.
+    """
+
+    def __init__(self, base: StoredWeights, folder: Path) -> None:
+        self._base = base
+        self.tensors = base.tensors
+        self._adapters = {}
+        for path in adapter_files(folder):
+            module = str(path.parent.relative_to(folder))
+            names = [place.name for place in base.tensors if place.folder == module]
+            self._adapters[module] = adapters.read_adapter(path.parent, names)
+
+    def floats(self, place: Place) -> Vectors:
+        """Return one as float32."""
+        weight = self._base.floats(place)
+        adapter = self._adapters.get(place.folder)
+        change = adapter.change(place.name) if adapter else None
+        if change is None:
+            return weight
+        if change.shape != weight.shape:
+            raise BadInputError(f"an adapter changes {place} by {change.shape}, and the base has {weight.shape}")
+        return weight + change
+
+
+@dataclass(frozen=True, slots=True)
+class Expert:
+    """An encoder that is merged; `adapted` if its folder holds an adapter and no weights of its own."""
+
+    files: ModelFiles
+    weights: Weights
+    adapted: bool
+
+
+def open_expert(files: ModelFiles, base: StoredWeights | None) -> Expert:
+    """Open an expert's weights.
+
+    Raises
+    ------
+    UsageError
+        If it is an adapter, and there is no base.
+    """
+    if not adapter_files(files.path):
+        return Expert(files, StoredWeights(files.path), adapted=False)
+    if weight_files(files.path):
+        raise BadInputError(f"{files.path} holds an adapter and whole weights: leave one of them in the folder")
+    if base is None:
+        raise UsageError(f"{files.path} is a LoRA adapter: give the encoder that it adapts with --base")
+    return Expert(files, AdaptedWeights(base, files.path), adapted=True)
+
+
+def check_tensors(experts: Sequence[Expert], base: Expert | None) -> None:
+    """Refuse experts whose floating-point tensors are not the same by name and shape as the first one's.
+
+    Whole numbers, such as the positions that old checkpoints store, are taken from the first.
+
+    Raises
+    ------
+    BadInputError
+        Naming the tensor.
+    """
+    first, *others = [*experts, *([base] if base else [])]
+    wanted = _shapes(first)
+    for other in others:
+        found = _shapes(other)
+        for place in sorted({*wanted, *found}):
+            if wanted.get(place) != found.get(place):
+                raise BadInputError(
+                    f"{first.files.id} and {other.files.id} are not of one base: the tensor {place} has the shape "
+                    f"{_shown(wanted.get(place))} in one and {_shown(found.get(place))} in the other"
+                )
+
+
+def _shapes(expert: Expert) -> dict[Place, tuple[int, ...]]:
+    return {place: tensor.shape for place, tensor in expert.weights.tensors.items() if tensor.dtype in FLOATS}
+
+
+def _shown(shape: tuple[int, ...] | None) -> str:
+    return "none, as it is not there," if shape is None else str(shape)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files of whole weights in an encoder's folder."""
+    return sorted(path for path in folder.rglob("*.safetensors") if path.name != adapters.WEIGHTS)
+
+
+def adapter_files(folder: Path) -> list[Path]:
+    """Return the files of adapters in an encoder's folder."""
+    return sorted(folder.rglob(adapters.WEIGHTS))
+
+
+def require_weights(files: ModelFiles) -> StoredWeights:
+    """Return the weights of a base.
+
+    Raises
+    ------
+    MissingError
+        If it is an adapter itself.
+    """
+    if adapter_files(files.path):
+        raise MissingError(f"--base {files.path} is an adapter: give the encoder that it adapts")
+    return StoredWeights(files.path)

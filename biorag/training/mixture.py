@@ -1,0 +1,110 @@
+"""A mixture of training sets, read from TOML: their rows, weights, temperatures and instructions."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from biorag.errors import BadInputError, MissingError, UsageError
+from biorag.training.instructions import TASK, Instructions, read_instructions
+
+SUFFIX = ".toml"
+
+
+class SetFile(BaseModel):
+    """One set: where its rows are, and how it is trained on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = ""
+    rows: tuple[Path, ...] = Field(min_length=1)
+    weight: float = Field(1.0, gt=0, le=1000)
+    temperature: float | None = Field(None, gt=0, allow_inf_nan=False)
+    task: str | None = None
+    instruct: str | None = None
+
+    @field_validator("rows", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+
+class Mixture(BaseModel):
+    """The sets. Paths in the file are relative to it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sets: tuple[SetFile, ...] = Field(min_length=1)
+
+
+def load_mixture(path: Path) -> Mixture:
+    """Read a mixture; a set without a name has its first file's.
+
+    Raises
+    ------
+    MissingError
+        If the file, or one that it names, is not there.
+    BadInputError
+        If it is no TOML, a key is unknown or has a value that is not allowed, or two sets have the same name.
+    """
+    if not path.is_file():
+        raise MissingError(f"mixture {path} is not there: docs/decoders.md has one to start from")
+    try:
+        read = Mixture.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInputError(f"{path} is no TOML: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise BadInputError(f"{path}: {place or 'the file'}: {first['msg']} (it has {first['input']!r})") from None
+    sets = [_placed(each, path.parent) for each in read.sets]
+    for file in [file for each in sets for file in each.rows]:
+        if not file.exists():
+            raise MissingError(f"{path} names {file}, which is not there")
+    names = [each.name for each in sets]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise BadInputError(f"{path}: two sets have the name {twice!r}: give one another")
+    return Mixture(sets=tuple(sets))
+
+
+def _placed(each: SetFile, folder: Path) -> SetFile:
+    """Return a set whose paths do not depend on where the mixture's file lies, with its name."""
+    rows = tuple(folder / file for file in each.rows)
+    template = each.instruct and folder / each.instruct
+    instruct = str(template) if template and template.is_file() else each.instruct
+    return each.model_copy(update={"rows": rows, "name": each.name or _stem(rows[0]), "instruct": instruct})
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".jsonl")
+
+
+def instructions_of(
+    mixture: Mixture, instruct: str | None, task: str | None, drawn: Sequence[str] = ()
+) -> tuple[Instructions | None, list[Instructions | None]]:
+    """Return the instructions that the model keeps, and those of each set; None for the base's own.
+
+    The run's template is `instruct`, its task `task` or else that of the first set. A set has what it does not set
+    from the run. A model of no template of the run's keeps the first set's.
+
+    Raises
+    ------
+    UsageError
+        If a set has a task and there is no template for it.
+    As `read_instructions` does.
+    """
+    own = task or mixture.sets[0].task or TASK
+    found = []
+    for each in mixture.sets:
+        template = each.instruct or instruct
+        if each.task is not None and template is None:
+            raise UsageError(
+                f"the task of set {each.name!r} stands in an instruction: set its instruct too, or give --instruct"
+            )
+        found.append(None if template is None else read_instructions(template, each.task or own, drawn))
+    kept = instruct or mixture.sets[0].instruct
+    return (None if kept is None else read_instructions(kept, own, drawn)), found

@@ -1,0 +1,230 @@
+"""Citation negatives: what a positive cites, and what that cites, walked by similarity.
+
+Algorithm 1 of BiCA (Sinha et al., 2025, arXiv 2511.08029).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biorag.citation_graph.coverage import paper_of
+from biorag.citation_graph.graph import Graph, Papers, among
+from biorag.indexes.reading import stored_snippets
+from biorag.training.negatives.mining import Gold, Walk, by_question, eligible
+from biorag.training.rows import normalised, row_random
+from biorag.types import Encoder, Index, Negative, Snippet, TrainingRow, Vectors
+
+BLOCK = 64  # texts encoded at once
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How many positives there are, and how many of them have no candidates, by the first reason that holds."""
+
+    positives: int
+    without_pmid: int
+    not_in_graph: int
+    without_neighbourhood: int
+
+
+class Candidates(NamedTuple):
+    """A positive's candidates: the ids of their snippets, those one hop away first, and how many these are."""
+
+    ids: tuple[str, ...]
+    one_hop: int
+
+
+class CitedPapers:
+    """The positives' neighbourhoods within an index: of a paper with several snippets the first stands for it.
+
+    The first is that of the lowest block, then of the lowest id. A positive's PMID is that of the snippet that has
+    its id or, where the row has none, its text. Memory: the PMIDs and ids of the index.
+
+    Attributes
+    ----------
+    stored : the ids of the snippets that are positives word for word, by their texts
+    """
+
+    def __init__(self, graph: Graph, index: Index, rows: Sequence[TrainingRow], exclude_citing: bool) -> None:
+        self.graph = graph
+        self._exclude_citing = exclude_citing
+        ids = {row.positive_id for row in rows if row.positive_id}
+        texts = {normalised(row.positive) for row in rows if not row.positive_id}
+        positives = {row.positive for row in rows}
+        self.stored: dict[str, str] = {}
+        self._by_id: dict[str, int] = {}
+        self._by_text: dict[str, int] = {}
+        first: dict[int, tuple[int, str]] = {}
+        for snippet in stored_snippets(index):
+            if snippet.contents in positives:
+                self.stored.setdefault(snippet.contents, snippet.id)
+            pmid = paper_of(snippet)
+            if pmid is None:
+                continue
+            place = (_block(snippet), snippet.id)
+            first[pmid] = min(first.get(pmid, place), place)
+            if snippet.document in ids:
+                self._by_id[snippet.document] = pmid
+            if texts and (text := normalised(snippet.contents)) in texts:
+                self._by_text.setdefault(text, pmid)
+        self._pmids: Papers = np.array(sorted(first), np.uint32)
+        self._ids = [first[pmid][1] for pmid in self._pmids.tolist()]
+
+    def of(self, row: TrainingRow) -> Candidates:
+        """Return the candidates of a row's positive, the older ones first in each hop."""
+        pmid = self._pmid(row)
+        if pmid is None:
+            return Candidates((), 0)
+        one_hop, two_hop = self._hops(pmid)
+        return Candidates((*one_hop, *two_hop), len(one_hop))
+
+    def reach(self, rows: Iterable[TrainingRow]) -> Reach:
+        """Return how many positives have candidates."""
+        pmids = [self._pmid(row) for row in rows]
+        known = [pmid for pmid in pmids if pmid is not None and self.graph.cited(pmid).size]
+        alone = sum(not any(self._hops(pmid)) for pmid in known)
+        without = pmids.count(None)
+        return Reach(len(pmids), without, len(pmids) - without - len(known), alone)
+
+    def _pmid(self, row: TrainingRow) -> int | None:
+        return self._by_id.get(row.positive_id) if row.positive_id else self._by_text.get(normalised(row.positive))
+
+    def _hops(self, pmid: int) -> list[list[str]]:
+        return [self._held(pmid, papers) for papers in self.graph.neighbourhood(pmid)]
+
+    def _held(self, pmid: int, papers: Papers) -> list[str]:
+        """Return the snippets of those papers that are in the index."""
+        held = papers[among(papers, self._pmids)]
+        places = zip(held.tolist(), np.searchsorted(self._pmids, held).tolist(), strict=True)
+        return [self._ids[at] for other, at in places if not (self._exclude_citing and self.graph.cites(other, pmid))]
+
+
+class CitationNegatives:
+    """The papers that walks over a positive's neighbourhood visit, and one more, drawn uniformly from the others.
+
+    Gold and repeated texts are no candidates. A negative's rank is its place in the order of the visits, its score
+    the cosine with the query. A row whose positive has no candidate gets none.
+    """
+
+    def __init__(
+        self, index: Index, encoder: Encoder, papers: CitedPapers, rows: Sequence[TrainingRow], seed: int, how: Walk
+    ) -> None:
+        self._index = index
+        self._papers = papers
+        self._seed = seed
+        self._how = how
+        asked = [row for row in by_question(rows) if papers.of(row).ids]
+        self._queries = BlockVectors([row.query for row in asked], encoder.encode_queries)
+        lacking = [row.positive for row in asked if row.positive not in papers.stored]
+        self._positives = BlockVectors(lacking, encoder.encode_snippets)
+
+    def window(self, row: TrainingRow, gold: Gold) -> list[Negative]:
+        """Return the negatives in the order of the visits."""
+        found = self._papers.of(row)
+        snippets = self._index.fetch(found.ids)
+        places = {snippets[id].document: place for place, id in enumerate(found.ids)}
+        texts = (Negative(snippets[id].document, snippets[id].contents, 0, None) for id in found.ids)
+        others = list(eligible(texts, gold))
+        if not others:
+            return []
+        vectors = self._stored([found.ids[places[other.id]] for other in others])
+        if self._how.max_similarity is not None:
+            kept = np.flatnonzero(vectors @ self._positive(row) <= self._how.max_similarity)
+            others, vectors = [others[place] for place in kept], vectors[kept]
+        if not others:
+            return []
+        to_query = vectors @ self._queries.of(row.query)
+        one_hop = np.array([places[other.id] < found.one_hop for other in others])
+        visited = walk(to_query, vectors @ vectors.T, one_hop, self._how, row_random(self._seed, row))
+        return [
+            replace(others[place], rank=rank, score=float(to_query[place])) for rank, place in enumerate(visited, 1)
+        ]
+
+    def _positive(self, row: TrainingRow) -> Vectors:
+        id = self._papers.stored.get(row.positive)
+        return self._positives.of(row.positive) if id is None else self._stored([id])[0]
+
+    def _stored(self, ids: Sequence[str]) -> Vectors:
+        """Return the unit vectors of snippets, as the index has them, (snippets, dimension)."""
+        vectors = self._index.dense_vectors(ids)
+        return _unit(np.stack([vectors[id] for id in ids]))
+
+
+class BlockVectors:
+    """Unit vectors of texts, encoded in blocks when one of a block is asked for.
+
+    Rounding depends on what a text is encoded together with. Blocks of one given order are the same in every run, so
+    that one which goes on after a kill draws what it would have drawn. Memory: a vector for each text asked for, and
+    for the others of its block.
+    """
+
+    def __init__(self, texts: Iterable[str], encode: Callable[[Sequence[str]], Vectors]) -> None:
+        self._texts = list(dict.fromkeys(texts))
+        self._places = {text: place for place, text in enumerate(self._texts)}
+        self._encode = encode
+        self._blocks: dict[int, Vectors] = {}
+
+    def of(self, text: str) -> Vectors:
+        """Return the vector of one of the texts, (dimension,)."""
+        block, place = divmod(self._places[text], BLOCK)
+        if block not in self._blocks:
+            self._blocks[block] = _unit(self._encode(self._texts[block * BLOCK : (block + 1) * BLOCK]))
+        vector: Vectors = self._blocks[block][place]
+        return vector
+
+
+def walk(to_query: Vectors, to_each_other: Vectors, one_hop: NDArray[np.bool_], how: Walk, random: Random) -> list[int]:
+    """Return the candidates that the paths visit, and one drawn uniformly from the rest, as the last.
+
+    A path begins at one of the `paths` one-hop candidates most similar to the query, and is no more if an earlier
+    one visited it; beyond the paper, where no candidate is one hop away (gold is none), at a two-hop one. The
+    beginning counts as one of its `length` papers, as in the authors' code. From where it stands it goes to one of
+    the `top` unvisited candidates most similar to there, one hop away or two, with probability proportional to the
+    cosine, as the paper has it; negative ones count as 0, and where all do the draw is uniform. Of equally similar
+    candidates the one that comes first is taken.
+
+    Parameters
+    ----------
+    to_query : cosine of each candidate with the query, (candidates,)
+    to_each_other : cosines of the candidates, (candidates, candidates)
+    one_hop : which candidates the positive cites itself, (candidates,)
+    """
+    free = np.ones(to_query.size, np.bool_)
+    begins = one_hop if one_hop.any() else free.copy()
+    starts = np.argsort(-to_query, kind="stable")
+    visited: list[int] = []
+    for start in starts[begins[starts]][: how.paths].tolist():
+        if not free[start]:
+            continue
+        path = [start]
+        free[start] = False
+        while len(path) < how.length and free.any():
+            path.append(_next(to_each_other[path[-1]], free, how.top, random))
+            free[path[-1]] = False
+        visited += path
+    rest = np.flatnonzero(free).tolist()
+    return [*visited, rest[random.randrange(len(rest))]] if rest else visited
+
+
+def _next(cosines: Vectors, free: NDArray[np.bool_], top: int, random: Random) -> int:
+    """Return one of the `top` nearest free candidates."""
+    nearest = np.argsort(-cosines, kind="stable")
+    nearest = nearest[free[nearest]][:top]
+    weights = np.maximum(cosines[nearest], 0).tolist()
+    return int(random.choices(nearest.tolist(), weights if any(weights) else None)[0])
+
+
+def _block(snippet: Snippet) -> int:
+    block = snippet.metadata.get("block")
+    return block if snippet.document != snippet.id and isinstance(block, int) else 0
+
+
+def _unit(vectors: Vectors) -> Vectors:
+    unit: Vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return unit

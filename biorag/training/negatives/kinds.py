@@ -1,0 +1,49 @@
+"""The kinds of negatives by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from biorag.retrieval.retriever import Retriever
+from biorag.training.negatives.bm25 import Bm25Negatives
+from biorag.training.negatives.citation import CitationNegatives, CitedPapers
+from biorag.training.negatives.mining import Kind, Plan
+from biorag.training.negatives.random import RandomNegatives
+from biorag.training.negatives.retriever import RetrieverNegatives
+from biorag.types import Encoder, Index, TrainingRow
+
+
+@dataclass(frozen=True, slots=True)
+class Collaborators:
+    """What kinds take; `papers` and `load_encoder` are the kind `citation`'s."""
+
+    index: Index
+    retriever: Retriever
+    rows: Sequence[TrainingRow]
+    load_encoder: Callable[[], Encoder]
+    papers: CitedPapers | None = None
+
+
+def _random(plan: Plan, given: Collaborators) -> Kind:
+    assert plan.per_row is not None, "the number of draws"
+    return RandomNegatives(given.index, plan.seed, plan.per_row)
+
+
+def _retriever(plan: Plan, given: Collaborators) -> Kind:
+    assert plan.ranks is not None, "the ranks of the kind retriever"
+    return RetrieverNegatives(given.retriever, plan.ranks, plan.margin)
+
+
+def _citation(plan: Plan, given: Collaborators) -> Kind:
+    assert plan.walk is not None, "the walk of the kind citation"
+    assert given.papers is not None, "the papers of the kind citation"
+    return CitationNegatives(given.index, given.load_encoder(), given.papers, given.rows, plan.seed, plan.walk)
+
+
+KINDS: dict[str, Callable[[Plan, Collaborators], Kind]] = {
+    "bm25": lambda plan, given: Bm25Negatives(given.retriever),
+    "citation": _citation,
+    "random": _random,
+    "retriever": _retriever,
+}

@@ -1,0 +1,112 @@
+"""The file of mined rows, and beside it the manifest of what made it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from biorag.errors import BadInputError, MismatchError
+from biorag.types import Negative, TrainingRow
+from biorag.utils.resumable import ResumableFile
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a run came to: rows written, their negatives, rows without any; `resumed` rows were there before."""
+
+    rows: int
+    negatives: int
+    without: int
+    resumed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How far a file's whole lines reach: the place of the row to go on with, and what they come to."""
+
+    place: int = 0
+    rows: int = 0
+    negatives: int = 0
+    size: int = 0
+
+
+class TripletFile(ResumableFile):
+    """A JSONL file of mined rows."""
+
+    def finished(self) -> Counts | None:
+        """Return the counts of a file that is complete; None if there is still something to do.
+
+        Raises
+        ------
+        MismatchError
+            If the file is of other rows or settings, was not mined, or was changed since.
+        """
+        held = self.held_counts()
+        if held is None:
+            return None
+        try:
+            counts = Counts(**held)
+        except TypeError as error:
+            raise MismatchError(f"{self.manifest} is damaged ({error}): choose another --out") from None
+        return replace(counts, resumed=counts.rows)
+
+    def finish(self, counts: Counts) -> None:
+        """Mark the file as complete."""
+        self.complete({name: value for name, value in asdict(counts).items() if name != "resumed"})
+
+    def resume(self, rows: Sequence[TrainingRow]) -> Done:
+        """Return how far the file came in mining these rows in this order; rows may have been left out.
+
+        A last line without an end was torn by a kill, and does not count.
+
+        Raises
+        ------
+        BadInputError
+            If a whole line is none of the rows that may stand there.
+        """
+        done = Done()
+        for line in self.whole_lines():
+            done = self._after(done, line, rows)
+        return done
+
+    def _after(self, done: Done, line: bytes, rows: Sequence[TrainingRow]) -> Done:
+        try:
+            values = json.loads(line)
+            pair, negatives = (values["query"], values["positive"]), len(values["negatives"])
+        except (ValueError, KeyError, TypeError):
+            pair, negatives = ("", ""), 0
+        for place in range(done.place, len(rows)):
+            if (rows[place].query, rows[place].positive) == pair:
+                return Done(place + 1, done.rows + 1, done.negatives + negatives, done.size + len(line))
+        raise BadInputError(
+            f"{self.path}, line {done.rows + 1}: not a row that was mined from these pairs: delete the file and mine "
+            "again, or choose another --out"
+        )
+
+
+def to_line(row: TrainingRow, negatives: Sequence[Negative], kind: str) -> bytes:
+    """Return a mined row as a line of the file: the texts, and the ids, ranks and scores of the negatives."""
+    values: dict[str, Any] = {"query": row.query, "positive": row.positive}
+    values |= {f"negative_{number}": negative.text for number, negative in enumerate(negatives, 1)}
+    values["kind"] = kind
+    values |= {key: id for key, id in (("query_id", row.query_id), ("positive_id", row.positive_id)) if id}
+    values["negatives"] = [
+        {
+            "id": negative.id,
+            "rank": negative.rank,
+            "score": None if negative.score is None else round(negative.score, 6),
+        }
+        for negative in negatives
+    ]
+    return json.dumps(values, ensure_ascii=False).encode() + b"\n"
+
+
+def fingerprint(rows: Iterable[TrainingRow]) -> str:
+    """Return the SHA-256 of what mining reads of the rows, hex."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(json.dumps([row.query, row.positive, row.query_id, row.positive_id]).encode() + b"\n")
+    return digest.hexdigest()

@@ -1,0 +1,115 @@
+"""Training the second stage: late interaction (ColBERT) on the first stage's mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sentence_transformers import (
+    MultiVectorEncoder,
+    MultiVectorEncoderTrainer,
+    MultiVectorEncoderTrainingArguments,
+)
+from sentence_transformers.multi_vector_encoder.losses import (
+    CachedMultiVectorMultipleNegativesRankingLoss,
+    MultiVectorDistillKLDivLoss,
+    MultiVectorMultipleNegativesRankingLoss,
+)
+
+from biorag.models.finding import ModelFiles
+from biorag.models.late_interaction import read_long_queries
+from biorag.models.loading import load_model
+from biorag.settings.config import Config
+from biorag.training import distributed
+from biorag.training.asymmetric import require_one
+from biorag.training.colbert import Lengths, save_model, write_base
+from biorag.training.data import IN_BATCH, Split, check_negatives, columns, described, usable
+from biorag.training.evaluators import METRIC, reranking_validation
+from biorag.training.loop import Job, NoModelCard, folder_of, run
+from biorag.training.losses import OwnNegativesLoss, maxsim_scores
+from biorag.training.parity import largest_difference
+from biorag.types import OnProgress
+
+PASSAGE_TOKENS = 256  # that a trained reranker reads at least; training may cut passages shorter for speed
+SAMPLE = 16  # passages on which a saved checkpoint is held against colbert-ai
+SCALE = 1.0  # MaxSim sums over the query's tokens, so it is spread widely enough as it is
+
+
+class _Trainer(NoModelCard, MultiVectorEncoderTrainer):  # type: ignore[misc]
+    pass
+
+
+def train_reranker(
+    files: ModelFiles,
+    split: Split,
+    config: Config,
+    out: Path,
+    facts: Mapping[str, Any],
+    on_progress: OnProgress,
+    negatives: str = IN_BATCH,
+    distill: bool = False,
+) -> dict[str, Any]:
+    """Train a late-interaction reranker into `out`, a ColBERT checkpoint, and return its manifest.
+
+    Parameters
+    ----------
+    files : the base: a BERT, MiniLM or ModernBERT, a bi-encoder, or a ColBERT checkpoint
+    split : training rows, and rows of held-out questions with mined negatives to choose the best checkpoint by
+    config : precision, seed and the `train_` settings
+    facts : kept in the manifest
+    negatives : "in-batch" (the other rows' passages and a row's own mined negatives), or the kind of the mined
+        negatives, which are then the only ones
+    distill : learn the distribution of the rows' teacher scores instead
+
+    Raises
+    ------
+    As `train_retriever` does; BadInputError too if rows lack the scores to distill from.
+    """
+    check_negatives(negatives, config, distill)
+    require_one(files)
+    rows = usable(split.training, negatives, config.train_hard_negatives)
+    facts = {**facts, "base": files.id, **described(split.training, rows)}
+    folder = folder_of(out, "reranker", files, split, config, negatives=negatives, distill=distill)
+    if done := folder.finished():
+        return done
+    with folder.locked():
+        texts = columns(rows, config.train_hard_negatives, distill)
+        lengths = Lengths(config.train_query_tokens, max(config.train_max_tokens, PASSAGE_TOKENS))
+        folder.begin(facts)
+        if distributed.is_first():
+            write_base(files, folder.base, lengths, texts["positive"], config.seed)
+        distributed.wait()
+        model = load_model(MultiVectorEncoder, ModelFiles(files.id, "", folder.base, files.sha256), "fp32")
+        read_long_queries(model)
+        job = Job(
+            trainer=_Trainer,
+            arguments=MultiVectorEncoderTrainingArguments,
+            model=model,
+            loss=_loss(model, negatives, distill, config),
+            columns=texts,
+            evaluator=reranking_validation(split.validation, config.precision, config.seed),
+            metric=METRIC,
+            arguments_of_stage={"max_length": {"document": config.train_max_tokens}},
+        )
+        figures = run(job, folder, config, facts, on_progress)
+        if distributed.is_first():
+            save_model(out, model, lengths)
+            figures["difference_from_colbert_ai"] = largest_difference(out, rows[0].query, texts["positive"][:SAMPLE])
+        return folder.finish(figures)
+
+
+def _loss(model: MultiVectorEncoder, negatives: str, distill: bool, config: Config) -> Any:
+    mini, gathered = config.train_mini_batch_size, distributed.count() > 1
+    if distill:
+        return MultiVectorDistillKLDivLoss(model, mini_batch_size=mini)
+    if negatives != IN_BATCH:
+        return OwnNegativesLoss(model, maxsim_scores, SCALE)
+    if mini:
+        return CachedMultiVectorMultipleNegativesRankingLoss(
+            model, scale=SCALE, mini_batch_size=mini, gather_across_devices=gathered
+        )
+    # Passages are encoded as many at a time as queries, the long ones by themselves: less padding.
+    return MultiVectorMultipleNegativesRankingLoss(
+        model, scale=SCALE, mini_batch_size=config.train_batch_size, gather_across_devices=gathered
+    )

@@ -1,0 +1,354 @@
+"""Training rows: read from JSON Lines, BEIR folders or a corpus's titles; split and capped."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any, NoReturn
+
+from biorag.corpus.datasets import load_dataset
+from biorag.corpus.readers import Reject, read_snippets
+from biorag.corpus.sentences import sentence_starts
+from biorag.corpus.sources import BEIR_CORPUS, Source, read_lines
+from biorag.errors import BadInputError, MissingError
+from biorag.types import Snippet, TrainingRow
+from biorag.utils.text import is_whole
+
+QUERY_KEYS = ("query", "anchor")  # the second is sentence-transformers'
+SCORE_KEYS = ("scores", "label")
+NEXT_STEP = "mend the line or take it out"
+FETCHED_AT_ONCE = 1000
+_NUMBERED = re.compile(r"negative_([0-9]{1,9})\Z")
+_SEPARATORS = re.compile(r"[\W_]+")
+
+Fetch = Callable[[Sequence[str]], Mapping[str, Snippet]]  # an index's `fetch`
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """What reading kept and what it left out.
+
+    `rows` and `questions` (distinct by `normalised` text) were kept. Left out were `duplicates` of a query and
+    positive that came before, rows with an `empty` side, and judgements of snippets that are `unknown`: neither
+    in the folder's corpus nor in the index. `gold` negatives were taken out: positives of the same question in another
+    row.
+    """
+
+    rows: int
+    questions: int
+    duplicates: int
+    empty: int
+    unknown: int
+    gold: int = 0
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The rows kept so far, and what was left out."""
+
+    rows: list[TrainingRow] = field(default_factory=list)
+    pairs: set[bytes] = field(default_factory=set)
+    questions: set[str] = field(default_factory=set)
+    duplicates: int = 0
+    empty: int = 0
+    unknown: int = 0
+
+    def add(self, row: TrainingRow) -> None:
+        """Keep a row, or count why not."""
+        question, positive = normalised(row.query), normalised(row.positive)
+        if not question or not positive:
+            self.empty += 1
+            return
+        pair = hashlib.blake2b(f"{question}\0{positive}".encode(), digest_size=16).digest()
+        if pair in self.pairs:
+            self.duplicates += 1
+            return
+        self.pairs.add(pair)
+        self.questions.add(question)
+        self.rows.append(row)
+
+    def result(self, names: Iterable[str]) -> tuple[list[TrainingRow], Cleaning]:
+        """Return the rows with their counts; the names are those of the files, for the error if there is none."""
+        if not self.rows:
+            raise BadInputError(
+                f"no training row in {', '.join(names) or 'no file'}: {self.empty} had an empty side, {self.unknown} "
+                "were of snippets that neither the corpus nor the index has; give rows with a query and a positive"
+            )
+        rows = _without_gold(self.rows)
+        gold = sum(len(row.negatives) for row in self.rows) - sum(len(row.negatives) for row in rows)
+        return rows, Cleaning(len(rows), len(self.questions), self.duplicates, self.empty, self.unknown, gold)
+
+
+def _without_gold(rows: Sequence[TrainingRow]) -> list[TrainingRow]:
+    """Return the rows without negatives that are positives of the same question in another row."""
+    positives: dict[str, set[str]] = {}
+    for row in rows:
+        positives.setdefault(normalised(row.query), set()).add(normalised(row.positive))
+    found = []
+    for row in rows:
+        gold = positives[normalised(row.query)] if row.negatives else ()
+        kept = [place for place, text in enumerate(row.negatives) if normalised(text) not in gold]
+        scores = (row.scores[0], *(row.scores[1 + place] for place in kept)) if row.scores else ()
+        clean = replace(row, negatives=tuple(row.negatives[place] for place in kept), scores=scores)
+        found.append(row if len(kept) == len(row.negatives) else clean)
+    return found
+
+
+def normalised(text: str) -> str:
+    """Return the words of a text as it is compared: NFKC, casefolded, one space for all between them.
+
+    Letters and digits of any script make words; the underscore does not. What has no word becomes empty.
+    """
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return _SEPARATORS.sub(" ", folded).strip()
+
+
+def read_rows(paths: Sequence[Path], fetch: Fetch | None = None) -> tuple[list[TrainingRow], Cleaning]:
+    """Return the training rows of JSON Lines files (gzip or not) and BEIR folders, in their order.
+
+    A line has `query` (or `anchor`) and `positive`; negatives in `negative`, `negative_1`, `negative_2` …, or a
+    list of texts `negatives`; optionally a teacher's `scores` (or `label`) of the positive and each negative,
+    `kind`, `query_id` and `positive_id`. Null is as if absent, and so is a list `negatives` of objects, which
+    mined files have beside the texts. Other keys are passed over.
+
+    A folder gives one row for each question and relevant snippet of `qrels/train.tsv`, or else
+    `qrels/test.tsv`; the snippets come from its `corpus.jsonl`, or else from `fetch`.
+
+    Rows whose query or positive has no word are left out, and so is a query and positive (both `normalised`)
+    that came before, in any of the files.
+
+    Raises
+    ------
+    MissingError
+        If a path is not there, or a folder has no corpus and `fetch` is not given.
+    BadInputError
+        Naming file, line and reason; or if no row is left.
+    """
+    kept = _Kept()
+    for path in paths:
+        if path.is_dir():
+            _read_folder(path, fetch, kept)
+        elif path.is_file():
+            for place, record in read_records(path):
+                try:
+                    kept.add(parse_row(record))
+                except ValueError as error:
+                    raise BadInputError(f"{place}: {error}; {NEXT_STEP}") from None
+        else:
+            raise MissingError(
+                f"training data {path} is not there: name a JSON Lines file, or a folder in BEIR's layout"
+            )
+    return kept.result(map(str, paths))
+
+
+def read_title_abstract(sources: Sequence[Source]) -> tuple[list[TrainingRow], Cleaning]:
+    """Return a row for each snippet: its title is the query, its content the positive.
+
+    Of a snippet without a title its first half is the query, the second the positive: disjoint passages of one
+    document (BMRetriever, arXiv:2404.18443). One that has no title and one sentence is left out and counted as
+    empty. These are the pairs of a first, unsupervised phase of training.
+
+    Raises
+    ------
+    BadInputError
+        Naming file, line and reason; or if no row is left.
+    """
+    kept = _Kept()
+    for source in sources:
+        for snippet in read_snippets(source, refuse):
+            query, positive = (snippet.title, snippet.content) if snippet.title else halves(snippet.content)
+            kept.add(TrainingRow(query, positive, positive_id=snippet.id))
+    return kept.result(source.name for source in sources)
+
+
+def halves(text: str) -> tuple[str, str]:
+    """Return a text cut before the sentence that begins nearest its middle; an empty half where there is one alone."""
+    place = min(sentence_starts(text), key=lambda start: abs(2 * start - len(text)), default=0)
+    return text[:place].strip(), text[place:].strip()
+
+
+def split(rows: Sequence[TrainingRow], fraction: float, seed: int) -> tuple[list[TrainingRow], list[TrainingRow]]:
+    """Return the rows to train on and those held out, about `fraction` of the questions; none with 0.
+
+    A question is wholly on one side. Which side is decided by a hash of the seed and its `normalised` text
+    alone: the same seed and fraction hold out the same questions in every command, whatever else is in the
+    data, and a larger fraction holds out those of a smaller one and more.
+    """
+    training: list[TrainingRow] = []
+    validation: list[TrainingRow] = []
+    for row in rows:
+        (validation if is_held_out(row.query, fraction, seed) else training).append(row)
+    return training, validation
+
+
+def is_held_out(question: str, fraction: float, seed: int) -> bool:
+    """Return whether `split` keeps a question from training."""
+    return _draw(seed, normalised(question)) < fraction * 2**64
+
+
+def cap_positives(rows: Sequence[TrainingRow], limit: int, seed: int) -> list[TrainingRow]:
+    """Return the rows in their order, of each question at most `limit`, drawn with the seed.
+
+    A row's place in the draw depends on the seed and its own texts: a larger limit keeps a smaller one's rows.
+    """
+    places: dict[str, list[tuple[int, int]]] = {}
+    for place, row in enumerate(rows):
+        question = normalised(row.query)
+        places.setdefault(question, []).append((_draw(seed, question, normalised(row.positive)), place))
+    kept = {place for group in places.values() for _, place in heapq.nsmallest(limit, group)}
+    return [row for place, row in enumerate(rows) if place in kept]
+
+
+def row_random(seed: int, row: TrainingRow) -> Random:
+    """Return the source of a row's draws: the same whatever rows stand around it."""
+    return Random(json.dumps([seed, normalised(row.query), normalised(row.positive)]))
+
+
+def _draw(seed: int, *texts: str) -> int:
+    """Return 64 bits that depend on the seed and the texts."""
+    digest = hashlib.blake2b("\0".join([str(seed), *texts]).encode(), digest_size=8)
+    return int.from_bytes(digest.digest(), "big")
+
+
+def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield `(place, object)` for each line of a JSON Lines file, gzip or not; `place` names file and line.
+
+    Raises
+    ------
+    BadInputError
+        Naming file, line and reason.
+    """
+    for number, line in read_lines(Source(str(path), path)):
+        place = f"{path}, line {number}"
+        try:
+            record = json.loads(line.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise BadInputError(f"{place}: not UTF-8 (byte {error.start}); {NEXT_STEP}") from None
+        except RecursionError:
+            raise BadInputError(f"{place}: JSON nested too deeply; {NEXT_STEP}") from None
+        except ValueError as error:
+            raise BadInputError(f"{place}: not JSON ({error}); {NEXT_STEP}") from None
+        if not isinstance(record, dict):
+            raise BadInputError(f"{place}: not a JSON object but {type(record).__name__}; {NEXT_STEP}")
+        yield place, record
+
+
+def _read_folder(folder: Path, fetch: Fetch | None, kept: _Kept) -> None:
+    """Keep a row for each question and relevant snippet of a BEIR folder."""
+    train = folder / "qrels" / "train.tsv"
+    dataset = load_dataset(folder, "train" if train.is_file() else "test")
+    snippets = _passages(folder, dict.fromkeys(id for found in dataset.qrels.values() for id in found), fetch)
+    for question in dataset.questions:
+        for id in dataset.qrels[question.id]:
+            if id in snippets:
+                kept.add(TrainingRow(question.text, snippets[id].contents, query_id=question.id, positive_id=id))
+            else:
+                kept.unknown += 1
+
+
+def _passages(folder: Path, wanted: Mapping[str, None], fetch: Fetch | None) -> Mapping[str, Snippet]:
+    """Return the wanted snippets by id, of the folder's corpus or else of the index; unknown ids are left out."""
+    corpus = next((folder / name for name in BEIR_CORPUS if (folder / name).is_file()), None)
+    if corpus is not None:
+        found = read_snippets(Source(str(corpus), corpus), refuse)
+        return {snippet.id: snippet for snippet in found if snippet.id in wanted}
+    if fetch is None:
+        raise MissingError(
+            f"{folder} has judgements but no passages: give --name INDEX of an index that has them, or put a "
+            "corpus.jsonl in the folder"
+        )
+    ids = list(wanted)
+    fetched: dict[str, Snippet] = {}
+    for start in range(0, len(ids), FETCHED_AT_ONCE):
+        fetched |= fetch(ids[start : start + FETCHED_AT_ONCE])
+    return fetched
+
+
+def refuse(reject: Reject) -> NoReturn:
+    """Stop at a line of a corpus that is no snippet: what to do where none may be passed over."""
+    raise BadInputError(f"{reject.file}, line {reject.line}: {reject.reason}; {NEXT_STEP}")
+
+
+def parse_row(record: Mapping[str, Any]) -> TrainingRow:
+    """Return the row of a line; ValueError with the reason if it is none."""
+    query, positive = _required(record, QUERY_KEYS), _required(record, ("positive",))
+    negatives = tuple(_negatives(record))
+    same = normalised(positive)
+    for negative in map(normalised, negatives):
+        if not negative:
+            raise ValueError("a negative is empty")
+        if negative == same:
+            raise ValueError("a negative is the same text as the positive")
+    return TrainingRow(
+        query,
+        positive,
+        negatives,
+        _scores(record, 1 + len(negatives)),
+        kind=_optional(record, "kind"),
+        query_id=_optional(record, "query_id"),
+        positive_id=_optional(record, "positive_id"),
+    )
+
+
+def _required(record: Mapping[str, Any], keys: Sequence[str]) -> str:
+    for key in keys:
+        if key in record:
+            return _text(key, record[key])
+    raise ValueError(f"no {' or '.join(map(repr, keys))}")
+
+
+def _optional(record: Mapping[str, Any], key: str) -> str:
+    return "" if record.get(key) is None else _text(key, record[key])
+
+
+def _text(key: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{key!r} is {type(value).__name__}, not a string")
+    if not is_whole(value):
+        raise ValueError(f"{key!r} has an unpaired surrogate")
+    return value
+
+
+def _negatives(record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the texts of `negative`, then `negative_1`, `negative_2` … by their numbers, then `negatives`."""
+    numbered = sorted((int(found[1]), key) for key in record if (found := _NUMBERED.match(key)))
+    for key in ("negative", *(key for _, key in numbered)):
+        if record.get(key) is not None:
+            yield _text(key, record[key])
+    listed = record.get("negatives")
+    if listed is None or (isinstance(listed, list) and all(isinstance(value, dict) for value in listed)):
+        return
+    if not isinstance(listed, list) or not all(isinstance(value, str) for value in listed):
+        raise ValueError("'negatives' is neither a list of texts nor a list of objects")
+    for value in listed:
+        yield _text("negatives", value)
+
+
+def _scores(record: Mapping[str, Any], count: int) -> tuple[float, ...]:
+    """Return a teacher's scores, one for each of `count` passages, or none."""
+    key = next((key for key in SCORE_KEYS if record.get(key) is not None), None)
+    if key is None:
+        return ()
+    values = record[key]
+    if not isinstance(values, list) or not all(_is_number(value) for value in values):
+        raise ValueError(f"{key!r} is not a list of finite numbers")
+    if len(values) != count:
+        raise ValueError(f"{key!r} has {len(values)} numbers for {count} passages, the positive and each negative")
+    return tuple(map(float, values))
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that no float holds
+        return False

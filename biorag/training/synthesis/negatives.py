@@ -1,0 +1,106 @@
+"""Hard negatives that a model writes: passages of a query's topic and words that do not answer it.
+
+Synthesize-Train-Merge (2026) writes them of a query, its positive and a mined negative.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from biorag.prompts.template import Template
+from biorag.training.data import SYNTHETIC
+from biorag.training.rows import normalised
+from biorag.training.synthesis import drafts
+from biorag.training.synthesis.drafts import RowFile, Tally
+from biorag.training.synthesis.passages import on_one_line, passage_fault
+from biorag.training.synthesis.writers import Request, about
+from biorag.types import Generation, Prompt, Snippet, TrainingRow
+
+
+@dataclass(frozen=True, slots=True)
+class Counts(drafts.Counts):
+    """What a run came to: `pairs` were written of, `unmined` ones without a mined negative.
+
+    The rows have `negatives` in all that were written; pairs for which none was kept are `without`. Left out were
+    texts that are `empty`, `cut` by the token cap, `short` of eight words, `copied` (the query, or part of the
+    positive, of a mined negative or of the prompt), `near_copies` of these, or `duplicates` of a negative before.
+    """
+
+    pairs: int
+    unmined: int
+    negatives: int = 0
+    without: int = 0
+    near_copies: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A training row to write negatives of."""
+
+    row: TrainingRow
+
+    @property
+    def id(self) -> str:
+        """A hash of the row's texts."""
+        texts = json.dumps([self.row.query, self.row.positive, *self.row.negatives])
+        return hashlib.blake2b(texts.encode(), digest_size=16).hexdigest()
+
+
+def fingerprint(pairs: Sequence[Pair]) -> str:
+    """Return the SHA-256 of what the pairs' rows are made of, hex."""
+    digest = hashlib.sha256()
+    for pair in pairs:
+        digest.update(json.dumps([pair.id, pair.row.query_id, pair.row.positive_id]).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def request(template: Template) -> Request[Pair]:
+    """Return what a language model is asked for: a passage, shown the positive and the mined negatives in turn."""
+
+    def prompts(pair: Pair, number: int) -> Iterator[Prompt]:
+        mined = pair.row.negatives
+        shown = [pair.row.positive, *([mined[number % len(mined)]] if mined else [])]
+        return about(template, pair.row.query, [Snippet(str(place), "", text) for place, text in enumerate(shown)])
+
+    return Request(("passage",), prompts, "passage")
+
+
+@dataclass(frozen=True, slots=True)
+class NegativeFile(RowFile[Pair, Counts]):
+    """A JSONL file of training rows, each with the negatives that were written of it.
+
+    With `keep_mined` in the identity, the row's own negatives follow them. The `examples` of the prompt are no
+    negatives.
+    """
+
+    counts = Counts
+    examples: str = ""
+
+    def rows(
+        self, subject: Pair, drafts: Sequence[Generation], tally: Tally, seen: set[str]
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the row if it has a negative."""
+        row = subject.row
+        texts = []
+        for draft in drafts:
+            passage = on_one_line(draft.text)
+            fault = passage_fault(passage, draft.capped, (row.query, row.positive, *row.negatives, self.examples))
+            if not fault and normalised(passage) in seen:
+                fault = "duplicates"
+            if fault:
+                tally[fault] += 1
+                continue
+            seen.add(normalised(passage))
+            texts.append(passage)
+        tally["negatives"] += len(texts)
+        tally["without"] += not texts
+        if self.identity.get("keep_mined"):
+            texts += row.negatives
+        if texts:
+            numbered = {f"negative_{number}": text for number, text in enumerate(texts, 1)}
+            ids = {key: id for key, id in (("query_id", row.query_id), ("positive_id", row.positive_id)) if id}
+            yield {"query": row.query, "positive": row.positive, **numbered, "kind": SYNTHETIC, **ids}

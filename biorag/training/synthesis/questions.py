@@ -1,0 +1,106 @@
+"""Questions generated from snippets: which snippets, and which of what the model wrote of each are questions.
+
+Generating queries from documents to train on is Nogueira et al.'s docTTTTTquery and Ma et al.'s zero-shot synthetic
+questions (arXiv 2004.14503).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from biorag.corpus.sentences import sentences
+from biorag.prompts.template import Template
+from biorag.training.rows import normalised
+from biorag.training.synthesis import drafts
+from biorag.training.synthesis.drafts import RowFile, Tally
+from biorag.training.synthesis.writers import Request, about
+from biorag.types import Generation, Snippet
+
+KIND = "generated"
+LEAST_CHARACTERS = 40
+LEAST_WORDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Counts(drafts.Counts):
+    """What a run came to: `snippets` were written of, `too_short` ones passed over.
+
+    Left out were texts that are `empty`, `short` of three words, `cut` by the token cap before a question mark,
+    `copied` (the snippet's title or one of its sentences), or `duplicates` of a question before.
+    """
+
+    snippets: int
+    too_short: int
+
+
+def draw(snippets: Iterable[Snippet], limit: int | None, seed: int) -> tuple[list[Snippet], int]:
+    """Return the snippets to write of, and how many were passed over since they have too little text.
+
+    With a limit they are those whose ids hash lowest with the seed, in that order: a larger limit adds to a
+    smaller one's. Without one they are all, as they come.
+    """
+    too_short = 0
+
+    def long_enough() -> Iterator[Snippet]:
+        nonlocal too_short
+        for snippet in snippets:
+            if len(snippet.contents) >= LEAST_CHARACTERS:
+                yield snippet
+            else:
+                too_short += 1
+
+    chosen = list(long_enough()) if limit is None else heapq.nsmallest(limit, long_enough(), lambda s: _place(seed, s))
+    return chosen, too_short
+
+
+def _place(seed: int, snippet: Snippet) -> bytes:
+    return hashlib.blake2b(json.dumps([seed, snippet.id]).encode(), digest_size=16).digest()
+
+
+def request(template: Template) -> Request[Snippet]:
+    """Return what a language model is asked for: one question that the snippet answers."""
+    return Request(("question",), lambda snippet, _: about(template, "", [snippet]), "question")
+
+
+class QuestionFile(RowFile[Snippet, Counts]):
+    """A JSONL file of training rows, each a generated question and the snippet that answers it."""
+
+    counts = Counts
+
+    def rows(
+        self, subject: Snippet, drafts: Sequence[Generation], tally: Tally, seen: set[str]
+    ) -> Iterator[dict[str, Any]]:
+        """Yield a row for each question that is one to keep."""
+        for draft in drafts:
+            question = as_question(draft.text)
+            if fault := _fault(question, draft.capped, subject, seen):
+                tally[fault] += 1
+                continue
+            seen.add(normalised(question))
+            yield {"query": question, "positive": subject.contents, "kind": KIND, "positive_id": subject.document}
+
+
+def as_question(text: str) -> str:
+    """Return what a model wrote on one line, up to its first question mark: small models write on after it."""
+    line = " ".join(text.split())
+    question, mark, _ = line.partition("?")
+    return question + mark
+
+
+def _fault(question: str, capped: bool, snippet: Snippet, seen: set[str]) -> str | None:
+    """Return the name of the count of what is wrong with a question; None if it is one to keep."""
+    words = normalised(question)
+    if not words:
+        return "empty"
+    if len(words.split()) < LEAST_WORDS:
+        return "short"
+    if capped and not question.endswith("?"):
+        return "cut"
+    if words in map(normalised, (snippet.title, snippet.content, *sentences(snippet.content))):
+        return "copied"
+    return "duplicates" if words in seen else None

@@ -1,0 +1,143 @@
+"""Retrieval scenarios, of which pairs are written: from a file, or as a model lists them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from biorag.errors import BadInputError, MismatchError, MissingError
+from biorag.prompts.parse import parse_reply
+from biorag.prompts.template import Template
+from biorag.training.rows import normalised
+from biorag.training.synthesis.passages import on_one_line
+from biorag.training.synthesis.writers import Request, Writer
+from biorag.types import Generation, OnProgress
+from biorag.utils.files import write_text
+from biorag.utils.resumable import NEXT_STEP, ResumableFile
+from biorag.utils.text import whole
+
+LISTED = 10  # scenarios that a model is asked for at once
+LEAST_WORDS = 3
+ROUNDS = 3  # times as many lists as would do if no scenario came twice
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A retrieval task in words."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The scenarios that a model listed, and the tokens that they took."""
+
+    scenarios: list[Scenario]
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One of the times that a model is asked for a list."""
+
+    number: int
+
+    @property
+    def id(self) -> str:
+        """Name of the round."""
+        return f"scenarios {self.number}"
+
+
+def read_scenarios(path: Path, limit: int | None = None) -> list[Scenario]:
+    """Return the distinct scenarios of a text file, one a line, the first `limit`.
+
+    Raises
+    ------
+    MissingError
+        If the file is not there.
+    BadInputError
+        If it is not UTF-8, or has no scenario.
+    """
+    if not path.is_file():
+        raise MissingError(f"{path} is not there: name a text file with a scenario on each line")
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"{path} is not UTF-8 (byte {error.start}): save it as UTF-8") from None
+    found = list(islice(_distinct(lines, set()), limit))
+    if not found:
+        raise BadInputError(f"{path} has no scenario of {LEAST_WORDS} words or more: write one on each line")
+    return found
+
+
+def fingerprint(scenarios: Sequence[Scenario]) -> str:
+    """Return the SHA-256 of scenarios in their order, hex."""
+    return hashlib.sha256("\n".join(scenario.id for scenario in scenarios).encode()).hexdigest()
+
+
+def request(template: Template) -> Request[Round]:
+    """Return what a language model is asked for: a list of scenarios."""
+    return Request(("scenarios",), lambda *_: iter([template.fill(count=LISTED)]), listed=LISTED)
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioFile(ResumableFile):
+    """A text file of the scenarios that a model listed, one a line, written at once; none of the `examples`."""
+
+    examples: str = ""
+
+    def listed(self, limit: int, writer: Writer[Round], on_progress: OnProgress) -> Listed:
+        """Return `limit` distinct scenarios, asking for them unless they are there already; fewer if no more come.
+
+        Raises
+        ------
+        MismatchError
+            If the file is of other settings, or was changed since.
+        BadInputError
+            If the model lists none.
+        """
+        if held := self.held_counts():
+            try:
+                return Listed(read_scenarios(self.path), **held)
+            except TypeError as error:
+                raise MismatchError(f"{self.manifest} is damaged ({error}): {NEXT_STEP}") from None
+        scenarios: list[Scenario] = []
+        seen: set[str] = set()
+        tokens = {"prompt_tokens": 0, "completion_tokens": 0}
+        most = ROUNDS * -(-limit // LISTED)
+        asked = 0
+        while len(scenarios) < limit and asked < most:
+            lacking = -(-(limit - len(scenarios)) // LISTED)
+            rounds = [Round(number) for number in range(asked, min(asked + min(lacking, writer.batch), most))]
+            asked += len(rounds)
+            for reply in (reply for replies in writer(rounds) for reply in replies):
+                found = list(islice(_distinct(_texts(reply), seen, self.examples), limit - len(scenarios)))
+                scenarios += found
+                tokens["prompt_tokens"] += reply.prompt_tokens
+                tokens["completion_tokens"] += reply.completion_tokens
+                on_progress(len(found))
+        if not scenarios:
+            raise BadInputError("the model listed no scenario: give --scenario-file, or another --llm")
+        self.save(complete=False)
+        write_text(self.path, "".join(f"{scenario.id}\n" for scenario in scenarios))
+        self.complete(tokens)
+        return Listed(scenarios, **tokens)
+
+
+def _texts(reply: Generation) -> list[str]:
+    listed = parse_reply(reply.text).fields.get("scenarios")
+    return [whole(text) for text in listed if isinstance(text, str)] if isinstance(listed, list) else []
+
+
+def _distinct(texts: Sequence[str], seen: set[str], examples: str = "") -> Iterator[Scenario]:
+    """Yield the scenarios among texts that are long enough, no example and not yet seen, on one line each."""
+    known = normalised(examples)
+    for text in texts:
+        words = normalised(text)
+        if len(words.split()) >= LEAST_WORDS and words not in seen and words not in known:
+            seen.add(words)
+            yield Scenario(on_one_line(text))

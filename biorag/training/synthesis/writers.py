@@ -1,0 +1,175 @@
+"""What writes texts: a language model under a prompt template, or a sequence-to-sequence model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from biorag.errors import UsageError
+from biorag.prompts.parse import parse_reply
+from biorag.prompts.template import Template
+from biorag.types import Generation, Generator, Prompt, Question, Sampling, Snippet
+from biorag.utils.retries import heed
+
+if TYPE_CHECKING:
+    from biorag.generators.seq2seq import Seq2SeqGenerator
+
+PROMPT_MARGIN = 64  # tokens left free for what opens and closes a reply
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """How many texts of a subject are drawn, and how."""
+
+    each: int
+    max_tokens: int
+    temperature: float
+    seed: int
+
+    def sampling(self, *place: str | int) -> Sampling:
+        """Return the draw at a place, its seed the same whatever is drawn elsewhere."""
+        digest = hashlib.blake2b(json.dumps([self.seed, *place]).encode(), digest_size=4).digest()
+        return Sampling(self.temperature, int.from_bytes(digest, "big") >> 1)
+
+
+class Subject(Protocol):
+    """What a text is written of; its id is the same in every run."""
+
+    @property
+    def id(self) -> str:
+        """Name of the subject, unlike all others'."""
+
+
+S = TypeVar("S", bound=Subject)
+Written = TypeVar("Written", bound=Subject, contravariant=True)
+
+
+class Writer(Protocol[Written]):
+    """Writes texts of subjects: questions of snippets, negatives of rows."""
+
+    @property
+    def batch(self) -> int:
+        """Return how many subjects are written of together; the texts may depend on what else is in a batch."""
+
+    def __call__(self, subjects: Sequence[Written]) -> list[list[Generation]]:
+        """Return each subject's texts as the model gave them, `Draws.each` of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[S]):
+    """What a language model is asked for of a subject: a reply whose fields are all free texts.
+
+    Parameters
+    ----------
+    fields : names of the reply's fields; lists of `listed` texts each, if that is given
+    prompts : the prompts to ask for a subject's text of a number, each shorter than the one before: one has to fit
+    kept : the field that is kept of a reply; None keeps the whole reply
+    """
+
+    fields: tuple[str, ...]
+    prompts: Callable[[S, int], Iterator[Prompt]]
+    kept: str | None = None
+    listed: int | None = None
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """JSON schema of the reply."""
+        text = {"type": "string"}
+        many = {"type": "array", "items": text, "minItems": self.listed, "maxItems": self.listed}
+        return {
+            "type": "object",
+            "properties": {name: many if self.listed else text for name in self.fields},
+            "required": list(self.fields),
+            "additionalProperties": False,
+        }
+
+    @property
+    def texts(self) -> int:
+        """Free texts in a reply."""
+        return len(self.fields) * (self.listed or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptedWriter(Generic[S]):
+    """Asks a language model for one reply at a time; a server for several side by side."""
+
+    generator: Generator
+    request: Request[S]
+    draws: Draws
+    at_a_time: int = 1
+
+    @property
+    def batch(self) -> int:
+        """Subjects written of together."""
+        return 1 if self.at_a_time == 1 else 4 * self.at_a_time
+
+    def __call__(self, subjects: Sequence[S]) -> list[list[Generation]]:
+        """Return each subject's texts; see `Writer`."""
+        count = self.draws.each
+        asked = [(subject, number) for subject in subjects for number in range(count)]
+        if self.at_a_time == 1:
+            drafts = [self._ask(subject, number) for subject, number in asked]
+        else:
+            drafts = self._ask_together(asked)
+        return [drafts[start : start + count] for start in range(0, len(drafts), count)]
+
+    def _ask_together(self, asked: Sequence[tuple[S, int]]) -> list[Generation]:
+        stop = threading.Event()  # of waits for a server that fails
+        with ThreadPoolExecutor(self.at_a_time, initializer=heed, initargs=(stop,)) as pool:
+            try:
+                return list(pool.map(lambda one: self._ask(*one), asked))
+            except BaseException:
+                stop.set()
+                raise
+
+    def _ask(self, subject: S, number: int) -> Generation:
+        sampling = self.draws.sampling(subject.id, number)
+        prompt = self._prompt(subject, number)
+        reply = self.generator.generate(prompt, self.request.schema, self.draws.max_tokens, sampling=sampling)
+        kept = self.request.kept
+        return reply if kept is None else reply._replace(text=parse_reply(reply.text).text(kept))
+
+    def _prompt(self, subject: S, number: int) -> Prompt:
+        """Return the longest prompt that fits the window."""
+        room = self.generator.context_window - self.request.texts * self.draws.max_tokens - PROMPT_MARGIN
+        for prompt in self.request.prompts(subject, number):
+            if self.generator.count_tokens(prompt) <= room:
+                return prompt
+        raise UsageError(
+            f"the prompt does not fit the generator's window of {self.generator.context_window} tokens: "
+            "shorten the template, or lower --max-tokens"
+        )
+
+
+def about(template: Template, question: str, snippets: Sequence[Snippet]) -> Iterator[Prompt]:
+    """Yield the prompt on snippets, then with ever less of their ends; at last without their texts."""
+    asked = Question("", question)
+    yield template.render(asked, snippets)
+    while any(snippet.contents for snippet in snippets):
+        snippets = [_halved(snippet) for snippet in snippets]
+        yield template.render(asked, snippets)
+
+
+def _halved(snippet: Snippet) -> Snippet:
+    half = len(snippet.content) // 2
+    return replace(snippet, content=snippet.content[:half], title=snippet.title if half else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Seq2SeqWriter:
+    """Samples questions from a model such as doc2query-T5 (Nogueira & Lin 2019), a batch of snippets at a time."""
+
+    generator: Seq2SeqGenerator
+    draws: Draws
+    batch: int
+
+    def __call__(self, subjects: Sequence[Snippet]) -> list[list[Generation]]:
+        """Return each snippet's questions; see `Writer`."""
+        sampling = self.draws.sampling(*(snippet.id for snippet in subjects))
+        texts = [snippet.contents for snippet in subjects]
+        return self.generator.sample(texts, self.draws.each, self.draws.max_tokens, sampling)

@@ -1,0 +1,1 @@
+"""Helpers without knowledge of retrieval: files, locks, resumable runs, the network, retries, text, plots."""

@@ -1,0 +1,96 @@
+"""Which weights of merged experts are measured, and exact search by vectors in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from biorag.benchmarks.tuning.merging import GRID, Corpus, Search, nearest
+from biorag.benchmarks.tuning.study import Study
+from biorag.corpus.datasets import Dataset
+from biorag.errors import BadInputError
+from biorag.types import Question, Snippet
+
+
+def study_of(folder, score) -> Study:
+    """A study whose one measure is a function of the candidate."""
+    return Study(folder, {"of": "weights"}, lambda candidate: {"d": {"m": score(candidate)}})
+
+
+def peak(*place):
+    return lambda candidate: -sum((value - wanted) ** 2 for value, wanted in zip(candidate, place, strict=True))
+
+
+def test_two_experts_share_a_weight_of_1(tmp_path):
+    study = study_of(tmp_path, peak(0.3, 0.7, 0.5))
+    assert Search(2, "m", 0.5, (), False).best(study) == (0.3, 0.7, 0.5)
+    assert set(study.points) == {(weight, round(1 - weight, 6), 0.5) for weight in GRID}
+
+
+def test_three_experts_go_one_after_the_other_and_keep_their_proportions(tmp_path):
+    study = study_of(tmp_path, peak(0.2, 0.4, 0.4, 0.7))
+    assert Search(3, "m", 0.5, (0.1, 0.7), False).best(study) == (0.2, 0.4, 0.4, 0.7)
+    assert all(sum(weights) == pytest.approx(1, abs=1e-5) for *weights, _ in study.points)
+    assert {(0.0, 0.5, 0.5, 0.5), (1.0, 0.0, 0.0, 0.5), (0.2, 0.4, 0.4, 0.1)} <= set(study.points)
+    assert len(study.points) <= 1 + 3 * len(GRID) + 2
+
+
+def test_the_others_are_equal_where_one_had_all_the_weight(tmp_path):
+    """A best weight of 1 leaves the others no proportions."""
+    study = study_of(tmp_path, peak(1, 0, 0, 0.5))
+    assert Search(3, "m", 0.5, (), False).best(study) == (1, 0, 0, 0.5)
+    assert (0.8, 0.2, 0.0, 0.5) in study.points
+
+
+def test_task_vectors_have_weights_of_their_own(tmp_path):
+    study = study_of(tmp_path, peak(0.9, 0.8, 0.5))
+    assert Search(2, "m", 0.5, (), True).best(study) == (0.9, 0.8, 0.5)
+    assert (0.0, 0.0, 0.5) not in study.points
+
+
+def test_of_equals_the_first_is_taken(tmp_path):
+    assert Search(2, "m", 0.5, (0.2,), False).best(study_of(tmp_path, lambda _: 1.0)) == (0.5, 0.5, 0.5)
+
+
+def test_nearest_is_a_full_sort():
+    random = np.random.default_rng(0)
+    queries, passages = (random.integers(-2, 3, size=(count, 3)).astype(np.float32) for count in (7, 40))
+    for depth in (1, 5, 40, 100):
+        slow = [
+            sorted(range(40), key=lambda place, query=query: (-float(query @ passages[place]), place))[:depth]
+            for query in queries
+        ]
+        assert nearest(queries, passages, depth) == slow
+
+
+def test_a_corpus_knows_documents_and_pmids_and_the_last_of_an_id():
+    blocks = [Snippet(f"d#{n}", "t", f"part {n}", 7, {"document": "d", "block": n}) for n in (0, 1)]
+    corpus = Corpus.of([Snippet("s", "", "old", 1), *blocks, Snippet("s", "", "new", 1)])
+    assert list(corpus.ids) == [("s", 1), *((block.document, 7) for block in blocks)]
+    assert corpus.texts[0] == "new"
+    asked = [Question("q", "?")]
+    corpus.check([Dataset("x", asked, {"q": {"s": 1}}), Dataset("y", asked, {"q": {"7": 1}})])
+    with pytest.raises(BadInputError, match="no snippet that z judges"):
+        corpus.check([Dataset("z", asked, {"q": {"8": 1}})])
+    with pytest.raises(BadInputError, match="no snippet that z judges"):
+        Corpus.of([]).check([Dataset("z", asked, {"q": {"8": 1}})])
+
+
+def test_measures_are_those_of_the_ranking():
+    class Axes:
+        """Texts a, b, c as the axes; a question is nearest to its own letter, then to the letters after it."""
+
+        def encode_snippets(self, texts):
+            return np.eye(3, dtype=np.float32)[["abc".index(text) for text in texts]]
+
+        def encode_queries(self, texts):
+            rows = {"a": [3, 2, 1], "b": [1, 3, 2]}
+            return np.array([rows[text] for text in texts], np.float32)
+
+    corpus = Corpus.of([Snippet(text, "", text, None) for text in "abc"])
+    data = Dataset("d", [Question("1", "a"), Question("2", "b")], {"1": {"a": 1}, "2": {"c": 1}})
+    done = []
+    found = corpus.measures([data], Axes(), done.append)["d"]
+    assert found["MRR@10"] == pytest.approx((1 + 1 / 2) / 2)
+    assert found["nDCG@10"] == pytest.approx((1 + 1 / np.log2(3)) / 2)
+    assert done == [3]

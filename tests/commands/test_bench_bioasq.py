@@ -1,0 +1,152 @@
+"""`biorag bench bioasq` from the command line, on an index of PubMed's XML and on one of passages."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from biorag.benchmarks.bioasq.golden import PUBMED, Span, read_golden
+from biorag.benchmarks.bioasq.measures import score_documents, score_snippets
+from biorag.cli import app
+from tests.conftest import write_medrag
+from tests.pubmed_records import article, file_of
+
+ABSTRACTS = {
+    1: ("Warfarin and vitamin K.", "Blood clots are common. Warfarin blocks vitamin K recycling. It is old."),
+    2: ("Heparin.", "Heparin activates antithrombin. It acts at once."),
+    3: ("Malaria.", "Mosquitoes carry it. Malaria is caused by parasites."),
+}
+
+
+def question(id: str, text: str, *relevant: tuple[int, str]) -> dict:
+    """A golden question whose snippets are sentences of the abstracts."""
+    snippets = []
+    for pmid, sentence in relevant:
+        begin = ABSTRACTS[pmid][1].index(sentence)
+        snippets.append(
+            {
+                "document": f"{PUBMED}{pmid}",
+                "beginSection": "abstract",
+                "endSection": "abstract",
+                "offsetInBeginSection": begin,
+                "offsetInEndSection": begin + len(sentence),
+                "text": sentence,
+            }
+        )
+    documents = [f"{PUBMED}{pmid}" for pmid, _ in relevant]
+    return {"id": id, "body": text, "type": "factoid", "documents": documents, "snippets": snippets}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, tiny_encoder, snippets) -> Path:
+    """A folder with a home of two indexes, `xml` and `passages`, and two golden files."""
+    place = tmp_path_factory.mktemp("bioasq")
+    (place / "pubmed.xml").write_bytes(file_of(*(article(pmid, *texts) for pmid, texts in ABSTRACTS.items())))
+    write_medrag(place / "corpus.jsonl", snippets)
+    for name, source in (("xml", "pubmed.xml"), ("passages", "corpus.jsonl")):
+        words = ["index", str(place / source), "--name", name, "--encoder", str(tiny_encoder)]
+        made = CliRunner().invoke(app, words, env={"BIORAG_HOME": str(place / "home")})
+        assert made.exit_code == 0, made.output
+    blood = question(
+        "a", "What does warfarin block in vitamin K recycling?", (1, "Warfarin blocks vitamin K recycling.")
+    )
+    heparin = question("b", "What does heparin activate?", (2, "Heparin activates antithrombin."))
+    heparin["documents"].append(f"{PUBMED}99")
+    malaria = question("c", "What is malaria caused by?", (3, "Malaria is caused by parasites."))
+    (place / "1_golden.json").write_text(json.dumps({"questions": [blood, heparin]}))
+    (place / "2_golden.json.gz").write_bytes(gzip.compress(json.dumps({"questions": [malaria]}).encode()))
+    return place
+
+
+def invoke(place, *words):
+    files = [place / "1_golden.json", place / "2_golden.json.gz"]
+    command = ["bench", "bioasq", *files, *words]
+    return CliRunner().invoke(app, [*map(str, command)], env={"BIORAG_HOME": str(place / "home"), "COLUMNS": "160"})
+
+
+def done(result):
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_the_report_is_that_of_the_submissions(place, tmp_path):
+    found = done(invoke(place, "--name", "xml", "--out", tmp_path / "out", "--json"))
+    assert json.loads((tmp_path / "out" / "report.json").read_bytes()) == found
+    assert found["coverage"] == [
+        {"batch": "1", "questions": 2, "documents": 3, "documents_in_index": 2},
+        {"batch": "2", "questions": 1, "documents": 1, "documents_in_index": 1},
+    ]
+    assert list(found["systems"]) == ["bm25", "dense", "hybrid", "hybrid+rerank"]
+    assert len(found["comparisons"]) == 3
+    for system, measured in found["systems"].items():
+        assert measured["offsets_unknown"] == 0
+        for batch, name in zip(measured["batches"], ("1_golden.json", "2_golden.json.gz"), strict=True):
+            golden = read_golden(place / name).questions
+            submitted = read_golden(tmp_path / "out" / system / f"{batch['batch']}.json").questions
+            pairs = list(zip(golden, submitted, strict=True))
+            documents = [score_documents(ours.documents, theirs.documents).average_precision for ours, theirs in pairs]
+            snippets = [score_snippets(ours.snippets, theirs.snippets).f1 for ours, theirs in pairs]
+            assert batch["documents"]["MAP"] == pytest.approx(sum(documents) / len(documents))
+            assert batch["snippets"]["F1"] == pytest.approx(sum(snippets) / len(snippets))
+
+
+def test_sentences_are_submitted_at_their_place(place, tmp_path):
+    words = ("--name", "xml", "--system", "bm25", "--out", tmp_path / "out", "--json")
+    found = done(invoke(place, *words))["systems"]["bm25"]
+    (malaria,) = read_golden(tmp_path / "out" / "bm25" / "2.json").questions
+    begin = ABSTRACTS[3][1].index("Malaria is")
+    assert malaria.snippets[0] == Span("3", ("abstract", "abstract"), begin, len(ABSTRACTS[3][1]))
+    assert found["batches"][1]["snippets"]["recall"] == 1.0
+    assert (found["batches"][1]["documents"]["MAP"], found["mean"]["documents"]["MAP"]) == (1.0, 0.875)
+
+
+def test_passages_have_no_offsets_unless_they_are_said_to_be_whole(place):
+    words = ("--name", "passages", "--system", "bm25", "--json")
+    found = done(invoke(place, *words))["systems"]["bm25"]
+    assert found["offsets_unknown"] == found["returned_snippets"] > 0
+    assert (found["mean"]["snippets"], found["mean"]["documents"]["MAP"]) == (None, 0.0)
+    whole = done(invoke(place, *words, "--whole-records"))["systems"]["bm25"]
+    assert (whole["offsets_unknown"], whole["mean"]["snippets"]["MAP"]) == (0, 0.0)
+
+
+def test_the_table_has_systems_by_batches(place):
+    result = invoke(place, "--name", "xml", "--system", "hybrid", "--system", "bm25")
+    assert result.exit_code == 0, result.output
+    rows = [line.split("│")[1:-1] for line in result.stdout.splitlines() if line.startswith("│")]
+    assert [row[0].strip() for row in rows] == ["BM25", "hybrid"] * 3
+    assert "hybrid against bm25, MAP:" in result.stdout
+    assert "1: the index lacks 1 of 3 golden documents" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "part"),
+    [
+        (("--system", "bm26"), 2, "unknown system 'bm26': use one of bm25, dense, hybrid, hybrid+rerank"),
+        (("--name", "nothing"), 4, "nothing"),
+    ],
+)
+def test_what_cannot_be_is_said(place, words, code, part):
+    result = invoke(place, *words)
+    assert (result.exit_code, result.stdout) == (code, ""), result.output
+    assert part in result.stderr
+
+
+def test_as_a_program(place, tmp_path):
+    golden = tmp_path / "bad.json"
+    golden.write_text('{"questions": [{"id": "x", "body": "Why?"}]}')
+    environment = {**os.environ, "BIORAG_HOME": str(place / "home")}
+    command = [sys.executable, "-m", "biorag", "bench", "bioasq", "--name", "xml", "--system", "bm25", "--json"]
+    good = subprocess.run(
+        [*command, place / "1_golden.json"], capture_output=True, text=True, env=environment, check=True
+    )
+    assert json.loads(good.stdout)["questions"] == 2
+    bad = subprocess.run([*command, golden], capture_output=True, text=True, env=environment, check=False)
+    assert (bad.returncode, bad.stdout) == (3, "")
+    assert "bad.json, question 1 ('x')" in bad.stderr

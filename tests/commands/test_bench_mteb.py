@@ -1,0 +1,238 @@
+"""`biorag bench mteb`: the same nDCG@10 as `bench retrieval`, mteb's result files, resuming, errors."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+from itertools import islice
+
+import pytest
+from typer.testing import CliRunner
+
+from biorag.benchmarks.tuning.instruction import write_query_prompt
+from biorag.cli import app
+from biorag.corpus.readers import read_snippets
+from biorag.corpus.sources import Source, demo_file
+
+pytest.importorskip("mteb", reason="mteb is not installed: pip install 'biorag[mteb]'")
+
+DENSE = ("--mode", "dense", "--no-rerank")
+
+
+def invoke(*arguments, home=None):
+    env = {"BIORAG_HOME": str(home)} if home else {}
+    return CliRunner().invoke(app, list(map(str, arguments)), env=env)
+
+
+def done(*arguments, home=None):
+    """Return the one JSON document that a command printed."""
+    result = invoke(*arguments, "--json", home=home)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def failed(result, code, *parts):
+    assert (result.exit_code, result.stdout) == (code, ""), result.output
+    sentence = result.stderr.strip().splitlines()[-1]
+    assert sentence.startswith("error: ")
+    assert [part for part in parts if str(part) not in sentence] == [], sentence
+
+
+def write_task(folder, corpus, queries, judged):
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_bytes(corpus)
+    rows = [json.dumps({"_id": id, "text": text}) for id, text in queries.items()]
+    (folder / "queries.jsonl").write_text("\n".join(rows))
+    lines = [f"{question}\t{id}\t{grade}\n" for question, id, grade in judged]
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def demo_task(tmp_path_factory):
+    """The demonstration corpus with its questions, as a folder in BEIR's layout."""
+    records = {}
+    for task in json.loads(demo_file("benchmark.json").read_bytes()).values():
+        records |= task
+    return write_task(
+        tmp_path_factory.mktemp("tasks") / "demo",
+        demo_file("snippets.jsonl").read_bytes(),
+        {id: record["question"] for id, record in records.items()},
+        [(id, snippet, 1) for id, record in records.items() for snippet in record["snippets"]],
+    )
+
+
+@pytest.fixture(scope="module")
+def slice_task(tmp_path_factory, shared_data):
+    """A thousand real snippets, with the questions that they answer."""
+    with gzip.open(shared_data / "pubmed" / "snippets.jsonl.gz") as stream:
+        lines = list(islice(stream, 1000))
+    held = {json.loads(line)["id"] for line in lines}
+    rows = [line.split("\t") for line in (shared_data / "bioasq" / "qrels" / "test.tsv").read_text().splitlines()[1:]]
+    judged = [row for row in rows if row[1] in held]
+    with (shared_data / "bioasq" / "queries.jsonl").open(encoding="utf-8") as stream:
+        texts = {record["_id"]: record["text"] for record in map(json.loads, stream)}
+    queries = {id: texts[id] for id, *_ in judged}
+    assert len(queries) > 20
+    return write_task(tmp_path_factory.mktemp("tasks") / "slice", b"".join(lines), queries, judged)
+
+
+def measured_three_ways(task, name, home, out):
+    """Return nDCG@10 by `bench retrieval`, by mteb's own exact search, and by mteb of the pipeline."""
+    retrieval = done("bench", "retrieval", task, "--name", name, *DENSE, home=home)["metrics"]["nDCG@10"]
+    mteb = ("bench", "mteb", "--local", task, "--name", name, "--out", out)
+    exact, piped = done(*mteb, home=home), done(*mteb, "--system", "pipeline", *DENSE, home=home)
+    return [retrieval, *(found["tasks"][0]["measures"]["ndcg_at_10"] for found in (exact, piped))]
+
+
+@pytest.mark.slow
+def test_ndcg_of_the_demonstration_is_that_of_bench_retrieval(demo_task, demo_home, tmp_path):
+    retrieval, exact, piped = measured_three_ways(demo_task, "default", demo_home, tmp_path)
+    assert retrieval > 0.9
+    assert (exact, piped) == (pytest.approx(retrieval, abs=1e-5), pytest.approx(retrieval, abs=1e-5))
+
+
+def test_ndcg_of_real_snippets_is_that_of_bench_retrieval(slice_task, tmp_path, tiny_encoder):
+    home = tmp_path / "home"
+    done("index", slice_task / "corpus.jsonl", "--name", "slice", "--encoder", tiny_encoder, home=home)
+    retrieval, exact, piped = measured_three_ways(slice_task, "slice", home, tmp_path / "out")
+    assert retrieval > 0, "a random encoder finds something among a thousand"
+    assert exact == pytest.approx(retrieval, abs=1e-3)
+    assert piped == pytest.approx(retrieval, abs=1e-5)
+
+
+def test_every_kind_of_local_task_by_the_pipeline_that_indexes_them(demo_task, tmp_path, tiny_encoder):
+    concepts = [{"_id": "C1", "names": ["fever", "pyrexia"]}, {"_id": "C2", "names": ["aspirin"]}]
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / "concepts.jsonl").write_text("\n".join(map(json.dumps, concepts)))
+    (tmp_path / "link" / "mentions.jsonl").write_text('{"_id": "m", "text": "pyrexia", "concept": "C1"}\n')
+    (tmp_path / "pairs.tsv").write_text("aspirin\taspirin\t5\nfever\tliver\t0\nheart pain\tpain\t3\n")
+    judged = [("q", "demo_001", 0), ("q", "demo_002", 1), ("q", "demo_003", 0)]
+    corpus = (demo_task / "corpus.jsonl").read_bytes()
+    write_task(tmp_path / "rec", corpus, {"q": json.loads(corpus.splitlines()[1])["title"]}, judged)
+    out = tmp_path / "out"
+    found = done(
+        *("bench", "mteb", "--encoder", tiny_encoder, "--system", "pipeline", "--mode", "hybrid", "--rerank"),
+        *("--local", demo_task, "--similarity", tmp_path / "pairs.tsv", "--linking", tmp_path / "link"),
+        *("--recommendation", tmp_path / "rec", "--out", out),
+    )
+    main = {row["task"]: (row["type"], row["measures"][row["main"]]) for row in found["tasks"]}
+    assert {name: kind for name, (kind, _) in main.items()} == {
+        "demo": "Retrieval",
+        "pairs": "STS",
+        "link": "Retrieval",
+        "rec": "Reranking",
+    }
+    assert (main["link"][1], main["rec"][1]) == (1.0, 1.0), "BM25 and MaxSim know the very words"
+    assert found["average"] == pytest.approx(sum(value for _, value in main.values()) / 4, abs=1e-6)
+    assert found["model"]["settings"]["mode"] == "hybrid"
+    assert json.loads((out / "report.json").read_bytes()) == found
+    assert list((out / "indexes").rglob("*.jsonl")) == [], "the indexes are gone"
+
+
+def test_the_reranker_orders_by_its_own_scores_alone(demo_task, tmp_path, tiny_encoder, tiny_cross_encoder):
+    from biorag.models.cross_encoder import CrossEncoderReranker
+    from biorag.models.finding import find_encoder
+
+    corpus = (demo_task / "corpus.jsonl").read_bytes()
+    snippets = list(read_snippets(Source("corpus", demo_task / "corpus.jsonl")))[:40]
+    query = "Which drug lowers glucose?"
+    judged = {snippet.id: int(place % 7 == 3) for place, snippet in enumerate(snippets)}
+    write_task(tmp_path / "rec", corpus, {"q": query}, [("q", *row) for row in judged.items()])
+    found = done(
+        *("bench", "mteb", "--recommendation", tmp_path / "rec", "--system", "reranker", "--encoder", tiny_encoder),
+        *("--reranker", f"cross:{tiny_cross_encoder}", "--out", tmp_path / "out"),
+    )
+    (scores,) = CrossEncoderReranker(find_encoder(str(tiny_cross_encoder))).score_all([query], [snippets])
+    order = [snippet.id for _, snippet in sorted(zip(scores.tolist(), snippets, strict=True), key=lambda row: -row[0])]
+    ranks = [rank for rank, id in enumerate(order, 1) if judged[id]]
+    average_precision = sum(place / rank for place, rank in enumerate(ranks, 1)) / len(ranks)
+    assert found["tasks"][0]["measures"]["map_at_1000"] == pytest.approx(average_precision, abs=1e-5)
+
+
+def test_result_files_are_mtebs_and_a_task_done_stays_done(demo_task, tmp_path, tiny_encoder, monkeypatch):
+    import mteb
+
+    copied, out = tmp_path / "copy", tmp_path / "out"
+    corpus = (demo_task / "corpus.jsonl").read_bytes()
+    write_task(copied, corpus, {"q": "Why?"}, [("q", "demo_001", 1)])
+    arguments = ("bench", "mteb", "--local", copied, "--encoder", tiny_encoder, "--out", out)
+    first = done(*arguments)
+    (path,) = out.rglob("copy.json")
+    kept = mteb.results.TaskResult.from_disk(path)
+    assert kept.get_score() == pytest.approx(first["average"], abs=1e-6)
+    meta = json.loads((path.parent / "model_meta.json").read_bytes())
+    assert (meta["name"], meta["revision"]) == ("biorag/encoder", path.parent.name)
+    calls = []
+    evaluate = mteb.evaluate
+    monkeypatch.setattr(mteb, "evaluate", lambda *given, **named: calls.append(1) or evaluate(*given, **named))
+    assert (done(*arguments), calls) == (first, [])
+    (copied / "queries.jsonl").write_text('{"_id": "q", "text": "atrial fibrillation and stroke"}\n')
+    done(*arguments)
+    assert calls == [1], "other data is evaluated anew"
+    assert mteb.results.TaskResult.from_disk(path).dataset_revision != kept.dataset_revision
+
+
+def test_another_query_prompt_is_measured_anew(demo_task, tmp_path, tiny_encoder):
+    """`tune prompt` writes one into the encoder's directory; its weights stay."""
+    encoder = shutil.copytree(tiny_encoder, tmp_path / "encoder")
+    arguments = ("bench", "mteb", "--local", demo_task, "--encoder", encoder, "--out", tmp_path / "out")
+    plain = done(*arguments)
+    write_query_prompt(encoder, "fever " * 200)  # leaves no room for the question
+    prompted = done(*arguments)
+    assert prompted["average"] != plain["average"]
+    assert prompted["model"] == {**plain["model"], "query_prompt": "fever " * 200}
+
+
+def test_an_index_of_another_corpus_is_refused(demo_task, tmp_path, tiny_encoder, corpus_file):
+    done("index", corpus_file, "--name", "other", "--encoder", tiny_encoder, home=tmp_path)
+    result = invoke(
+        *("bench", "mteb", "--local", demo_task, "--name", "other", "--system", "pipeline", "--out", tmp_path / "out"),
+        home=tmp_path,
+    )
+    failed(result, 5, "'other'", "12 others", "leave --name out")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "parts"),
+    [
+        ((), 2, ["nothing to measure"]),
+        (("--task", "NFCorpuz"), 2, ["'NFCorpuz'", "Did you mean", "'NFCorpus'"]),
+        (("--task", "MSCOCOT2IRetrieval"), 2, ["'MSCOCOT2IRetrieval'", "image"]),
+        (("--task", "NFCorpus", "--language", "fra"), 2, ["'NFCorpus'", "fra"]),
+        (("--group", "surgical"), 2, ["'surgical'", "medical", "stm"]),
+        (("--local", "nowhere"), 4, ["nowhere", "corpus.jsonl"]),
+        (("--similarity", "nowhere.tsv"), 4, ["nowhere.tsv"]),
+        (("--local", "nowhere", "--rerank"), 2, ["--rerank", "--system pipeline"]),
+        (("--local", "nowhere", "--system", "all"), 2, ["'all'", "encoder", "pipeline"]),
+    ],
+)
+def test_errors_are_one_sentence(tmp_path, arguments, code, parts):
+    failed(invoke("bench", "mteb", *arguments, "--out", tmp_path), code, *parts)
+
+
+@pytest.mark.parametrize(
+    ("offline", "code", "parts"),
+    [
+        (["--offline"], 4, ["needs data that is not on this machine", "--local"]),
+        ([], 6, ["could not be downloaded", "--local"]),
+    ],
+)
+def test_a_named_task_without_its_data_is_one_sentence(tmp_path, tiny_encoder, offline, code, parts):
+    """The tests' own environment has the libraries ask nothing."""
+    arguments = ("bench", "mteb", "--task", "NFCorpus", "--encoder", tiny_encoder, "--out", tmp_path)
+    failed(invoke(*offline, *arguments), code, "'NFCorpus'", *parts)
+
+
+def test_the_main_path_in_a_process(demo_task, tmp_path, tiny_encoder):
+    command = [sys.executable, "-m", "biorag", "bench", "mteb", "--local", str(demo_task)]
+    command += ["--encoder", str(tiny_encoder), "--out", str(tmp_path / "out")]
+    env = {**os.environ, "COLUMNS": "100"}
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "ndcg_at_10" in ended.stdout
+    assert ended.stderr == ""

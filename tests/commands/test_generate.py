@@ -1,0 +1,367 @@
+"""`biorag generate`: what is written, what is refused, and what a killed run goes on to."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from biorag.cli import app
+from biorag.corpus.sources import demo_file
+from biorag.engine import opened
+from biorag.settings.config import Config
+from biorag.training.rows import normalised, read_rows
+from tests.loopback import Script, completion
+from tests.tiny_t5 import write_tiny_t5
+
+COUNTS = {
+    *("generated", "rows", "empty", "short", "cut", "copied", "duplicates", "resumed"),
+    *("prompt_tokens", "completion_tokens", "out", "seconds"),
+}
+
+
+@pytest.fixture
+def server():
+    script = Script()
+    yield script
+    script.close()
+
+
+@pytest.fixture(scope="session")
+def tiny_t5(tmp_path_factory):
+    return write_tiny_t5(tmp_path_factory.mktemp("t5"))
+
+
+@pytest.fixture
+def invoke(demo_home):
+    def invoke(*arguments, home=demo_home):
+        return CliRunner().invoke(
+            app, ["generate", *map(str, arguments)], env={"BIORAG_HOME": str(home), "COLUMNS": "200"}
+        )
+
+    return invoke
+
+
+@pytest.fixture
+def generate(invoke):
+    def generate(*arguments, **options):
+        result = invoke(*arguments, "--json", **options)
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    return generate
+
+
+def failed(result, code, *parts):
+    assert result.exit_code == code, (result.exit_code, result.output)
+    said = result.stderr.splitlines()[-1]
+    assert said.startswith("error: ")
+    assert "internal error" not in said
+    for part in parts:
+        assert str(part) in said
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def about(body):
+    """Reply with a question of the words of the document; the seed tells one from another."""
+    time.sleep(0.01)
+    content = body["messages"][1]["content"].split("\n")[1]
+    return json.dumps({"question": f"What is known about {content} ({body['seed']})? And more"})
+
+
+def test_a_server_writes_questions_of_an_index(generate, invoke, server, tmp_path):
+    server.rule = about
+    out = tmp_path / "new" / "q.jsonl"
+    asked = ["queries", "--llm", server.url, "--llm-model", "m", "--no-cache", "--per-snippet", 2, "--limit", 9]
+    report = generate(*asked, "--out", out)
+    assert report.keys() == COUNTS | {"snippets", "too_short"}
+    assert (report["snippets"], report["generated"], report["rows"], report["resumed"]) == (9, 18, 18, 0)
+    rows, cleaning = read_rows([out])
+    assert (len(rows), cleaning.questions) == (18, 18)
+    assert all(row.query.startswith("What is known about ") and row.query.endswith("?") for row in rows)
+    assert all(row.kind == "generated" for row in rows)
+    assert len(server.bodies) == len({body["seed"] for body in server.bodies}) == 18
+    assert {(body["temperature"], body["max_tokens"]) for body in server.bodies} == {(0.3, 48)}
+    assert server.most > 1, "a server is asked for several at a time"
+    before = out.read_bytes()
+    again = generate(*asked, "--out", out)
+    assert {**again, "seconds": 0} == {**report, "seconds": 0, "resumed": 9}
+    assert (out.read_bytes(), len(server.bodies)) == (before, 18)
+    failed(invoke(*asked, "--seed", 1, "--out", out), 5, "other seed:", "choose another --out")
+
+
+def test_replies_are_kept_by_their_seed(generate, server, tmp_path, demo_home):
+    server.rule = about
+    home = tmp_path / "home"
+    asked = ["queries", "demo", "--llm", server.url, "--llm-model", "m", "--limit", 3, "--out"]
+    generate(*asked, tmp_path / "a.jsonl", home=home)
+    generate(*asked, tmp_path / "b.jsonl", home=home)
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+    assert len(server.bodies) == 3
+    generate(*asked, tmp_path / "c.jsonl", "--seed", 1, home=home)
+    assert len(server.bodies) == 6
+
+
+def test_a_corpus_and_a_template_of_ones_own(generate, invoke, server, tmp_path, corpus_file):
+    server.rule = about
+    prompt = tmp_path / "own.txt"
+    prompt.write_text("[system]\nAsk in Latin.\n[user]\n{documents}\n")
+    asked = ["queries", corpus_file, "--llm", server.url, "--llm-model", "m", "--prompt", prompt, "--out"]
+    report = generate(*asked, tmp_path / "q.jsonl")
+    assert (report["snippets"], report["too_short"]) == (12, 0)
+    assert [line["positive_id"] for line in lines(tmp_path / "q.jsonl")] == [f"s{n}" for n in range(12)]
+    assert server.bodies[0]["messages"][0]["content"] == "Ask in Latin."
+    prompt.write_text("[system]\nAsk.\n[user]\n{question}\n")
+    failed(invoke(*asked, tmp_path / "r.jsonl"), 3, prompt, "no {documents}")
+    corpus_file.write_text("{}\n")
+    prompt.write_text("[system]\nAsk.\n[user]\n{documents}\n")
+    failed(invoke(*asked, tmp_path / "r.jsonl"), 3, corpus_file, "line 1", "mend the line")
+
+
+def test_a_sequence_to_sequence_model_writes_questions(generate, invoke, tiny_t5, corpus_file, tmp_path):
+    asked = ["queries", corpus_file, "--model", f"seq2seq:{tiny_t5}", "--per-snippet", 3, "--max-tokens", 40]
+    outs = [tmp_path / f"{n}.jsonl" for n in range(3)]
+    reports = [generate(*asked, "--seed", seed, "--out", out) for out, seed in zip(outs, (0, 0, 1), strict=True)]
+    assert reports[0]["generated"] == 36
+    assert reports[0]["rows"] == len(lines(outs[0])) > 0
+    assert outs[0].read_bytes() == outs[1].read_bytes() != outs[2].read_bytes()
+    questions = [normalised(line["query"]) for line in lines(outs[0])]
+    assert len(set(questions)) == len(questions)
+    failed(invoke(*asked, "--temperature", 0, "--out", tmp_path / "x"), 2, "--temperature 0", "--per-snippet 1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["demo", "--model", "t5"], 2, "seq2seq:ID"),
+        (["demo", "--model", "seq2seq:/nowhere/at-all"], 4, "/nowhere/at-all"),
+        (["demo", "--model", "seq2seq:x", "--llm", "starter"], 2, "--model takes the place of --llm"),
+        (["demo", "--model", "seq2seq:x", "--llm-model", "m"], 2, "--model takes the place of --llm"),
+        (["demo", "--name", "default"], 2, "give one of them"),
+        (["--name", "absent"], 4, "absent"),
+        (["/no/such/corpus"], 4, "/no/such/corpus"),
+        (["demo", "--llm", "none"], 2, "--llm"),
+        (["demo", "--llm", "/no/such.gguf"], 4, "/no/such.gguf"),
+        (["demo", "--prompt", "/no/such.txt"], 4, "/no/such.txt"),
+    ],
+)
+def test_what_cannot_be_done_is_said(invoke, tmp_path, arguments, code, said, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    failed(invoke("queries", *arguments, "--out", tmp_path / "q.jsonl"), code, said)
+    assert list(tmp_path.glob("q.jsonl*")) == []
+    failed(invoke("queries", "demo", "--out", tmp_path), 2, "is a folder")
+
+
+def test_a_killed_run_goes_on_to_the_same_bytes(generate, server, tmp_path, demo_home):
+    server.rule = about
+    asked = ["queries", "--llm", server.url, "--llm-model", "m", "--no-cache", "--per-snippet", "2", "--out"]
+    killed_and_resumed(generate, asked, tmp_path, demo_home)
+
+
+def killed_and_resumed(generate, asked, tmp_path, home):
+    """Kill a run in a process of its own, go on with it, and hold its file against an unbroken run's."""
+    whole, parts = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "biorag", "generate", *asked, str(parts)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "BIORAG_HOME": str(home)},
+    )
+    drafts = Path(f"{parts}.drafts")
+    deadline = time.monotonic() + 60
+    while not (drafts.is_file() and drafts.stat().st_size):
+        assert process.poll() is None, "it was to be killed before its end"
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert not parts.exists()
+    resumed = generate(*asked, parts)
+    assert 0 < resumed["resumed"] < resumed["generated"]
+    generate(*asked, whole)
+    assert parts.read_bytes() == whole.read_bytes()
+
+
+def test_the_filter_keeps_what_search_finds(generate, invoke, demo_home, tmp_path):
+    snippets = lines(demo_file("snippets.jsonl"))[:40]
+    rows = [
+        {"query": f"what of {one['title'].split()[-1]}?", "positive": one["contents"], "positive_id": one["id"]}
+        for one in snippets
+    ]
+    rows.append({"query": "what about fever?", "positive": "Nowhere.", "positive_id": "nowhere"})
+    path, out = tmp_path / "rows.jsonl", tmp_path / "kept.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report = generate("filter", path, "--keep-top", 1, "--out", out)
+    with opened(Config(home=demo_home, mode="dense", rerank=False)) as ready:
+        best = [ready.retriever.search(row["query"], 1).hits[0].snippet.id for row in rows]
+    expected = [row for row, id in zip(rows, best, strict=True) if row["positive_id"] == id]
+    assert lines(out) == expected
+    assert 0 < len(expected) < 40
+    assert {**report, "seconds": 0} == {
+        "out": str(out),
+        "keep_top": 1,
+        "read": 41,
+        "kept": len(expected),
+        "below": 40 - len(expected),
+        "absent": 1,
+        "empty": 0,
+        "share_kept": round(len(expected) / 41, 4),
+        "seconds": 0,
+    }
+    (tmp_path / "link.jsonl").symlink_to(path)
+    for same in (path, path.parent / "." / ".." / path.parent.name / path.name, tmp_path / "link.jsonl"):
+        failed(invoke("filter", path, "--out", same), 2, "name another file")
+    failed(invoke("filter", path, "--mode", "bm25", "--out", out), 2, "'bm25'", "dense, hybrid")
+    failed(invoke("filter", tmp_path / "no.jsonl", "--out", out), 4, "no.jsonl")
+
+
+# --- negatives and pairs ---
+
+MINED = [
+    {
+        "query": f"What does drug{n} do?",
+        "positive": f"Drug{n} lowers fever since it blocks enzyme{n} in the liver.",
+        **({"negative_1": f"Enzyme{n} is one of the many enzymes that a liver has."} if n % 2 else {}),
+        "kind": "retriever",
+    }
+    for n in range(12)
+]
+
+
+@pytest.fixture
+def mined(tmp_path):
+    path = tmp_path / "mined.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in MINED))
+    return path
+
+
+def beside(body):
+    """Reply as asked: a list, a pair or a passage, of words of the prompt and the seed; with counts of tokens."""
+    time.sleep(0.01)
+    seed, (about, *_) = body["seed"], body["messages"][1]["content"].split("\n")
+    if "List 10" in about:
+        content = {"scenarios": [f"Given drug {seed}, find effect {n}." for n in range(10)]}
+    elif about.startswith("Task"):
+        positive, negative = (f"A passage on {about} that {says} it, of {seed}." for says in ("answers", "avoids"))
+        content = {"query": f"What of {about} {seed}?", "positive": positive, "hard_negative": negative}
+    else:
+        content = {"passage": f"A passage on {about} that does not answer it, of {seed}."}
+    usage = {"prompt_tokens": 100, "completion_tokens": 7}
+    return 200, {**completion(json.dumps(content)), "usage": usage}
+
+
+def test_a_server_writes_negatives_of_mined_rows(generate, invoke, server, tmp_path, mined):
+    server.rule = beside
+    out = tmp_path / "n.jsonl"
+    asked = ["negatives", mined, "--llm", server.url, "--llm-model", "m", "--no-cache", "--per-row", 2, "--out", out]
+    report = generate(*asked)
+    own = {"pairs": 12, "unmined": 6, "negatives": 24, "without": 0, "near_copies": 0}
+    assert report.keys() == COUNTS | own.keys()
+    assert {key: report[key] for key in own} == own
+    assert (report["rows"], report["generated"], report["resumed"]) == (12, 24, 0)
+    assert (report["prompt_tokens"], report["completion_tokens"]) == (2400, 168)
+    rows, _ = read_rows([out])
+    assert [(row.query, row.positive) for row in rows] == [(row["query"], row["positive"]) for row in MINED]
+    assert {(row.kind, len(row.negatives)) for row in rows} == {("synthetic", 2)}
+    assert server.most > 1, "a server is asked for several at a time"
+    before = out.read_bytes()
+    again = generate(*asked)
+    assert {**again, "seconds": 0} == {**report, "seconds": 0, "resumed": 12}
+    assert (out.read_bytes(), len(server.bodies)) == (before, 24)
+    failed(invoke(*asked, "--keep-mined"), 5, "other keep_mined:", "choose another --out")
+    mined.write_text("".join(json.dumps(row) + "\n" for row in MINED[1:]))
+    failed(invoke(*asked), 5, "other rows:", "choose another --out")
+
+
+def test_a_killed_run_of_negatives_goes_on_to_the_same_bytes(generate, server, tmp_path, demo_home, mined):
+    server.rule = beside
+    asked = ["negatives", str(mined), "--llm", server.url, "--llm-model", "m", "--no-cache", "--per-row", "9", "--out"]
+    killed_and_resumed(generate, asked, tmp_path, demo_home)
+
+
+def test_pairs_of_scenarios_that_the_model_lists(generate, invoke, server, tmp_path):
+    server.rule = beside
+    out = tmp_path / "p.jsonl"
+    asked = ["pairs", "--llm", server.url, "--llm-model", "m", "--no-cache", "--per-scenario", 2, "--out", out]
+    report = generate(*asked, "--scenarios", 13)
+    assert report.keys() == COUNTS | {"scenarios", "near_copies"}
+    assert (report["scenarios"], report["generated"], report["rows"]) == (13, 26, 26)
+    assert (report["prompt_tokens"], report["completion_tokens"]) == (2800, 196), "the lists' too"
+    listed = Path(f"{out}.scenarios.txt").read_text().splitlines()
+    assert len(listed) == 13
+    assert [line["scenario"] for line in lines(out)] == [scenario for scenario in listed for _ in range(2)]
+    rows, _ = read_rows([out])
+    assert {(row.kind, len(row.negatives)) for row in rows} == {("synthetic", 1)}
+    failed(invoke(*asked, "--scenarios", 14), 5, "other scenarios:", "choose another --out")
+    out.unlink()
+    assert generate(*asked, "--scenarios", 13)["prompt_tokens"] == 2800
+    assert len(server.bodies) == 2 + 26 + 26, "a list that is there is not asked for again"
+
+
+def test_pairs_of_scenarios_from_a_file(generate, invoke, server, tmp_path):
+    server.rule = beside
+    file, out = tmp_path / "tasks.txt", tmp_path / "p.jsonl"
+    file.write_text("Given a drug, find trials.\n\ngiven a DRUG, find trials\nGiven a gene, find its disease.\n")
+    asked = ["pairs", "--scenario-file", file, "--llm", server.url, "--llm-model", "m", "--out", out]
+    report = generate(*asked)
+    assert (report["scenarios"], report["rows"], len(server.bodies)) == (2, 2, 2)
+    assert not Path(f"{out}.scenarios.txt").exists()
+    file.write_text("Given a gene, find its disease.\n")
+    failed(invoke(*asked), 5, "other scenarios:")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["negatives", "/no/such.jsonl"], 4, "/no/such.jsonl"),
+        (["negatives", "MINED", "--llm", "none"], 2, "--llm"),
+        (["negatives", "MINED", "--prompt", "/no/such.txt"], 4, "/no/such.txt"),
+        (["negatives", "MINED", "--name", "absent"], 4, "absent"),
+        (["negatives", "MINED", "--temperature", "0", "--per-row", "2"], 2, "--per-row 1"),
+        (["pairs", "--temperature", "0", "--per-scenario", "2"], 2, "--per-scenario 1"),
+        (["pairs", "--scenario-file", "/no/such.txt"], 4, "/no/such.txt"),
+        (["pairs", "--prompt", "/no/such.txt"], 4, "/no/such.txt"),
+        (["pairs", "--prompt", "OPEN"], 3, "the fields are {scenario}"),
+        (["pairs", "--llm", "none"], 2, "--llm"),
+    ],
+)
+def test_negatives_and_pairs_that_cannot_be_written(invoke, tmp_path, mined, arguments, code, said):
+    own = tmp_path / "open.txt"
+    own.write_text("[system]\nAsk.\n[user]\n{scenario} {question}\n")
+    given = [{"MINED": mined, "OPEN": own}.get(one, one) for one in arguments]
+    failed(invoke(*given, "--out", tmp_path / "q.jsonl"), code, said)
+    assert list(tmp_path.glob("q.jsonl*")) == []
+    failed(invoke(*given, "--out", tmp_path), 2, "is a folder")
+
+
+@pytest.mark.slow
+def test_the_starter_writes_negatives_and_pairs(generate, tmp_path, mined):
+    mined.write_text("".join(json.dumps(row) + "\n" for row in MINED[:2]))
+    report = generate("negatives", mined, "--no-cache", "--out", tmp_path / "n.jsonl")
+    assert (report["generated"], report["unmined"]) == (2, 1)
+    assert report["rows"] == len(lines(tmp_path / "n.jsonl"))
+    report = generate("pairs", "--scenarios", 2, "--max-tokens", 40, "--no-cache", "--out", tmp_path / "p.jsonl")
+    assert (report["scenarios"], report["generated"]) == (2, 2)
+    assert report["completion_tokens"] > 0 < report["prompt_tokens"]
+
+
+@pytest.mark.slow
+def test_the_starter_writes_questions_that_train_reads(generate, tmp_path):
+    outs = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for out in outs:
+        report = generate("queries", "demo", "--limit", 3, "--no-cache", "--out", out)
+        assert (report["snippets"], report["generated"]) == (3, 3)
+    assert outs[0].read_bytes() == outs[1].read_bytes()
+    rows, _ = read_rows(outs[:1])
+    assert len(rows) == report["rows"] > 0
+    assert all(len(row.query.split()) >= 3 for row in rows)

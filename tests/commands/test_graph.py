@@ -1,0 +1,212 @@
+"""`biorag graph` and `biorag mine --negatives citation` from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from biorag.cli import app
+from biorag.types import Snippet
+from tests.conftest import write_medrag
+from tests.entrez import CITED, Entrez
+from tests.pubmed_records import article, file_of
+
+EDGES = [(n, other) for n in range(1, 20) for other in range(n + 1, min(n + 6, 31))]
+PARTS = ["aspirin", "ibuprofen", "warfarin", "heparin", "liver", "kidney", "heart", "lung", "fever", "pain", "gene"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, tiny_encoder) -> Path:
+    """A home with thirty papers as index `papers`, encoded by a tiny random model."""
+    home = tmp_path_factory.mktemp("graph-home")
+    texts = [f"{PARTS[n % 11]} {PARTS[n % 7]} {PARTS[n % 5]} {PARTS[n % 3]}." for n in range(1, 31)]
+    snippets = [Snippet(f"s{n}", "", text, n) for n, text in enumerate(texts, 1)]
+    corpus = write_medrag(home / "papers.jsonl", snippets)
+    env = {"BIORAG_HOME": str(home)}
+    result = CliRunner().invoke(
+        app, ["index", str(corpus), "--name", "papers", "--encoder", str(tiny_encoder)], env=env
+    )
+    assert result.exit_code == 0, result.output
+    return home
+
+
+@pytest.fixture
+def invoke(home):
+    def invoke(*arguments, **variables):
+        env = {"BIORAG_HOME": str(home), "COLUMNS": "200", **variables}
+        return CliRunner().invoke(app, list(map(str, arguments)), env=env)
+
+    return invoke
+
+
+@pytest.fixture
+def report(invoke):
+    def report(*arguments, **variables):
+        result = invoke(*arguments, "--json", **variables)
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    return report
+
+
+@pytest.fixture
+def pairs(tmp_path) -> Path:
+    path = tmp_path / "pairs.jsonl"
+    rows = [{"query": f"Which {PARTS[n % 11]}?", "positive": "x", "positive_id": f"s{n}"} for n in range(1, 31)]
+    rows = [{**row, "positive": f"Positive {place}."} for place, row in enumerate(rows)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def csv(path: Path, edges: list[tuple[int, int]]) -> Path:
+    path.write_text("citing,referenced\n" + "".join(f"{citing},{cited}\n" for citing, cited in edges))
+    return path
+
+
+def failed(result, code, *parts):
+    assert result.exit_code == code, (result.exit_code, result.output)
+    assert result.stdout == ""
+    said = result.stderr.splitlines()[-1]
+    assert said.startswith("error: ")
+    assert "internal error" not in said
+    for part in parts:
+        assert str(part) in said
+
+
+def test_a_graph_is_built_and_shown(invoke, report, tmp_path):
+    xml = tmp_path / "update.xml"
+    references = "<CommentsCorrectionsList>{}</CommentsCorrectionsList></MedlineCitation>"
+    cites = references.format('<CommentsCorrections RefType="Cites"><PMID Version="1">1</PMID></CommentsCorrections>')
+    xml.write_bytes(file_of(article(30, "Thirty.").replace("</MedlineCitation>", cites)))
+    built = report("graph", "build", csv(tmp_path / "a.csv", EDGES), "--graph", "shown")
+    assert (built["papers"], built["edges"], built["added"], built["read"]) == (19, 95, 95, 1)
+    built = report("graph", "build", tmp_path, "--graph", "shown")
+    assert (built["edges"], built["added"], built["read"], built["known"]) == (96, 1, 1, 1)
+    shown = report("graph", "info", "--graph", "shown", "--name", "papers")
+    assert (shown["citing"], shown["papers"], shown["edges"]) == (20, 25, 96)
+    assert (shown["out_degree"]["median"], shown["out_degree"]["min"]) == (5, 1)
+    assert shown["index"] == {
+        "name": "papers",
+        "snippets": 30,
+        "with_pmid": 30,
+        "with_references": 20,
+        "with_one_hop": 20,
+        "with_two_hop": 19,
+    }
+    assert [Path(source["name"]).name for source in shown["sources"]] == ["a.csv", "update.xml"]
+    table = invoke("graph", "info", "--graph", "shown").stdout
+    assert "update.xml" in table
+    assert "median 5" in table
+
+
+def test_what_is_refused(invoke, tmp_path):
+    bad = tmp_path / "bad.csv"
+    bad.write_text("citing,referenced\n1,2\n3\n")
+    failed(invoke("graph", "build", bad, "--graph", "bad"), 3, "bad.csv, line 3", "--on-bad-line skip")
+    assert invoke("graph", "build", bad, "--graph", "bad", "--on-bad-line", "skip").exit_code == 0
+    failed(invoke("graph", "build", bad, "--on-bad-line", "mend"), 2, "'mend'", "skip, stop")
+    failed(invoke("graph", "build", tmp_path / "absent.csv"), 4, "absent.csv")
+    failed(invoke("graph", "info", "--graph", "absent"), 4, "'absent'", "biorag graph build")
+    failed(invoke("graph", "info", "--graph", "../x"), 2, "graph='../x'")
+
+
+def test_gaps_are_filled_from_a_named_server(home, invoke, report, monkeypatch):
+    monkeypatch.setattr("biorag.citation_graph.eutils.PER_SECOND", 10_000)
+    entrez = Entrez()
+    arguments = ["graph", "fill", "--name", "papers", "--graph", "filled", "--eutils", entrez.url]
+    try:
+        filled = report("--offline", *arguments, NCBI_API_KEY="canary")
+        assert (filled["papers"], filled["asked"], filled["empty"]) == (30, 30, 7)
+        assert filled["edges"] == sum(len(CITED[n]) for n in range(1, 31))
+        assert [form["api_key"] for form in entrez.forms] == [["canary"]]
+        assert report(*arguments)["asked"] == 0
+        shown = json.dumps(report("graph", "info", "--graph", "filled"))
+        assert "canary" not in shown
+        (home / "cache" / "citations.jsonl").unlink()
+        failed(invoke("--offline", "graph", "fill", "--name", "papers", "--graph", "other"), 6, "offline")
+    finally:
+        entrez.close()
+
+
+def test_negatives_are_mined_by_citations(report, invoke, pairs, tmp_path):
+    report("graph", "build", csv(tmp_path / "a.csv", EDGES), "--graph", "walked")
+    out = tmp_path / "mined.jsonl"
+    arguments = ["mine", pairs, "--negatives", "citation", "--graph", "walked", "--name", "papers", "--out"]
+    mined = report(*arguments, out)
+    assert mined["reach"] == {
+        "positives": 30,
+        "without_pmid": 0,
+        "not_in_graph": 11,
+        "without_neighbourhood": 0,
+    }
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert (mined["rows"], mined["without"], mined["kind"]) == (len(lines), 11, "citation")
+    assert mined["per_row_mean"] == round(sum(len(line["negatives"]) for line in lines) / len(lines), 2)
+    for line in lines:
+        pmid = int(line["positive_id"][1:])
+        reached = {f"s{n}" for n in range(pmid + 1, min(pmid + 11, 31))}
+        assert {one["id"] for one in line["negatives"]} <= reached
+        assert len(line["negatives"]) <= 10
+    assert report(*arguments, out)["reach"] == mined["reach"]
+    short = tmp_path / "short.jsonl"
+    report(*arguments, short, "--paths", 1, "--path-length", 2, "--top", 1, "--per-row", 2)
+    assert all(len(json.loads(line)["negatives"]) <= 2 for line in short.read_text().splitlines())
+    failed(invoke(*arguments, out, "--paths", 1), 5, "other walk")
+    report("graph", "build", csv(tmp_path / "b.csv", [(40, 41)]), "--graph", "walked")
+    failed(invoke(*arguments, out), 5, "other graph")
+    failed(invoke(*arguments[:5], "absent", *arguments[6:], tmp_path / "y.jsonl"), 4, "'absent'")
+
+
+def test_mining_that_was_torn_goes_on_to_the_same_bytes(report, pairs, tmp_path):
+    report("graph", "build", csv(tmp_path / "a.csv", EDGES), "--graph", "resumed")
+    out = tmp_path / "mined.jsonl"
+    arguments = ["mine", pairs, "--negatives", "citation", "--graph", "resumed", "--name", "papers", "--out", out]
+    report(*arguments)
+    whole, manifest = out.read_bytes(), Path(f"{out}.manifest.json")
+    out.write_bytes(whole[: len(whole) // 2])
+    manifest.write_text(json.dumps({**json.loads(manifest.read_bytes()), "complete": False}))
+    resumed = report(*arguments)
+    assert 0 < resumed["resumed"] < resumed["rows"]
+    assert out.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "parts"),
+    [
+        ("bm25", ["--paths", "3"], ["--paths", "citation"]),
+        ("random", ["--exclude-citing"], ["--exclude-citing", "citation"]),
+        ("retriever", ["--max-similarity", "0.9"], ["--max-similarity", "citation"]),
+        ("bm25", ["--path-length", "3"], ["--path-length"]),
+        ("bm25", ["--graph", "x"], ["--graph", "citation"]),
+        ("citation", ["--ranks", "1-5"], ["--ranks", "retriever"]),
+        ("citation", ["--margin", "0"], ["--margin", "retriever"]),
+        ("citation", ["--mode", "dense"], ["--mode", "retriever"]),
+    ],
+)
+def test_options_of_other_kinds_are_refused(invoke, pairs, tmp_path, kind, options, parts):
+    out = tmp_path / "mined.jsonl"
+    failed(invoke("mine", pairs, "--negatives", kind, "--name", "papers", "--out", out, *options), 2, *parts)
+
+
+def test_the_main_path_in_a_process_of_its_own(home, pairs, tmp_path):
+    def run(*arguments) -> dict:
+        ended = subprocess.run(
+            [sys.executable, "-m", "biorag", *map(str, arguments), "--json"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "BIORAG_HOME": str(home)},
+            check=True,
+        )
+        return json.loads(ended.stdout)
+
+    assert run("graph", "build", csv(tmp_path / "a.csv", EDGES), "--graph", "own")["edges"] == 95
+    out = tmp_path / "mined.jsonl"
+    assert (
+        run("mine", pairs, "--negatives", "citation", "--graph", "own", "--name", "papers", "--out", out)["rows"] == 19
+    )

@@ -1,0 +1,119 @@
+"""`bench retrieval --held-out`: measured are the questions that training left out, and no others."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from biorag.cli import app
+from biorag.training.rows import read_rows, split
+
+QUESTIONS = {f"q{n}": f"What is drug number {n}?" for n in range(60)}
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["bench", "retrieval", *map(str, arguments)])
+
+
+def done(result):
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def failed(result, code, *parts):
+    assert (result.exit_code, result.stdout) == (code, ""), result.output
+    (sentence,) = result.stderr.strip().splitlines()
+    assert sentence.startswith("error: ")
+    assert [part for part in parts if part not in sentence] == [], sentence
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    """Sixty questions with one snippet each, that training reads too."""
+    folder = tmp_path / "judged"
+    (folder / "qrels").mkdir(parents=True)
+    lines = [json.dumps({"_id": id, "text": text}) for id, text in QUESTIONS.items()]
+    (folder / "queries.jsonl").write_text("\n".join(lines))
+    judged = [f"{id}\td{id}\t1\n" for id in QUESTIONS]
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    corpus = [json.dumps({"_id": f"d{id}", "title": "", "text": f"It is {id}."}) for id in QUESTIONS]
+    (folder / "corpus.jsonl").write_text("\n".join(corpus))
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run with the snippet of question n at rank 1 + n % 4."""
+    path = tmp_path / "run.trec"
+    rows = []
+    for place, id in enumerate(QUESTIONS):
+        ids = [f"x{n}" for n in range(place % 4)] + [f"d{id}"]
+        rows += [f"{id} Q0 {other} 0 {10 - rank} mine\n" for rank, other in enumerate(ids)]
+    path.write_text("".join(rows))
+    return path
+
+
+def held_out(dataset, fraction, seed) -> set[str]:
+    rows, _ = read_rows([dataset])
+    return {row.query_id for row in split(rows, fraction, seed)[1]}
+
+
+@pytest.mark.parametrize(("fraction", "seed"), [(0.1, 0), (0.1, 7), (0.3, 0), (0.9, 0)])
+def test_the_questions_are_those_that_training_holds_out(dataset, run, tmp_path, fraction, seed):
+    each = tmp_path / "each.jsonl"
+    arguments = [dataset, "--run", run, "--held-out", "--validation", fraction, "--seed", seed]
+    found = done(invoke(*arguments, "--per-question", each, "--json"))
+    rows = [json.loads(line) for line in each.read_text().splitlines()]
+    expected = held_out(dataset, fraction, seed)
+    assert [row["id"] for row in rows] == [id for id in QUESTIONS if id in expected]
+    assert 0 < found["questions"] == len(expected) < 60
+    ranks = [1 + int(id[1:]) % 4 for id in expected]
+    assert found["metrics"]["MRR@10"] == pytest.approx(sum(1 / rank for rank in ranks) / len(ranks), abs=1e-6)
+    assert found["metrics"]["success@3"] == pytest.approx(sum(rank <= 3 for rank in ranks) / len(ranks), abs=1e-6)
+
+
+def test_the_share_is_that_of_the_settings(dataset, run, tmp_path, monkeypatch):
+    """A tenth, if nothing else is said; as training reads it from the same file."""
+    monkeypatch.chdir(tmp_path)
+    arguments = [dataset, "--run", run, "--held-out", "--json"]
+    assert done(invoke(*arguments))["questions"] == len(held_out(dataset, 0.1, 0))
+    (tmp_path / "biorag.toml").write_text("train_validation = 0.4\nseed = 3\n")
+    assert done(invoke(*arguments))["questions"] == len(held_out(dataset, 0.4, 3))
+
+
+def test_a_question_is_known_by_its_words_alone(dataset, run, tmp_path):
+    """Other case, other punctuation, another id: training knows no ids."""
+    lines = [json.dumps({"_id": id, "text": text.upper().rstrip("?")}) for id, text in QUESTIONS.items()]
+    before = done(invoke(dataset, "--run", run, "--held-out", "--json"))
+    (dataset / "queries.jsonl").write_text("\n".join(lines))
+    assert done(invoke(dataset, "--run", run, "--held-out", "--json")) == before
+
+
+def test_both_runs_are_compared_on_the_held_out_questions(dataset, run):
+    found = done(invoke(dataset, "--run", run, "--compare", run, "--held-out", "--validation", "0.3", "--json"))
+    expected = len(held_out(dataset, 0.3, 0))
+    assert {measure["questions"] for measure in found["comparison"]["measures"].values()} == {expected}
+
+
+def test_without_it_all_are_measured(dataset, run):
+    assert done(invoke(dataset, "--run", run, "--json"))["questions"] == 60
+
+
+def test_none_held_out_is_an_error(dataset, run):
+    failed(invoke(dataset, "--run", run, "--held-out", "--validation", "0"), 3, "judged", "--validation 0.0")
+    (dataset / "queries.jsonl").write_text(json.dumps({"_id": "q0", "text": QUESTIONS["q0"]}))
+    seed = next(seed for seed in range(100) if not held_out(dataset, 0.1, seed))
+    failed(invoke(dataset, "--run", run, "--held-out", "--seed", seed), 3, "no question of judged", "--validation 0.1")
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.9])
+def test_judgements_without_texts_are_refused(dataset, run, fraction):
+    arguments = ["--run", run, "--qrels", dataset / "qrels" / "test.tsv", "--held-out", "--validation", fraction]
+    failed(invoke(*arguments), 2, "--held-out", "DATASET")
+
+
+@pytest.mark.parametrize("words", [("--validation", 0.5), ("--guard", "x.json")])
+def test_how_training_parted_questions_says_nothing_of_all_of_them(dataset, run, words):
+    failed(invoke(dataset, "--run", run, *words), 2, words[0], "give --held-out with it")

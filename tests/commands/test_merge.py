@@ -1,0 +1,214 @@
+"""`biorag merge` from the command line."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from typer.testing import CliRunner
+
+from biorag.benchmarks.tuning.merging import DENSITIES, GRID
+from biorag.cli import app
+from tests.conftest import write_medrag
+
+QUESTIONS = {
+    "q0": ("Which drug thins the blood by vitamin K?", "s1"),
+    "q1": ("What acts through antithrombin?", "s2"),
+    "q2": ("Which drug lowers glucose in the liver?", "s3"),
+    "q3": ("What parasite causes malaria?", "s5"),
+    "q4": ("How is tuberculosis treated?", "s6"),
+    "q5": ("What calms the airways in asthma?", "s7"),
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, snippets, tiny_encoder) -> Path:
+    """A folder of a data set, a corpus and three experts of the tiny encoder, which the tests only read."""
+    place = tmp_path_factory.mktemp("merge")
+    write_medrag(place / "corpus.jsonl", snippets)
+    (place / "asked" / "qrels").mkdir(parents=True)
+    rows = [json.dumps({"_id": id, "text": text}) for id, (text, _) in QUESTIONS.items()]
+    (place / "asked" / "queries.jsonl").write_text("\n".join(rows))
+    judged = [f"{id}\t{snippet}\t1\n" for id, (_, snippet) in QUESTIONS.items()]
+    (place / "asked" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    for name, seed in (("a", 1), ("b", 2), ("c", 3)):
+        folder = place / name
+        folder.mkdir()
+        for path in tiny_encoder.rglob("*"):
+            if path.is_file():
+                (folder / path.relative_to(tiny_encoder)).parent.mkdir(exist_ok=True)
+                (folder / path.relative_to(tiny_encoder)).write_bytes(path.read_bytes())
+        random = np.random.default_rng(seed)
+        tensors = load_file(folder / "model.safetensors")
+        moved = {key: value + random.normal(scale=0.05, size=value.shape) for key, value in tensors.items()}
+        save_file({key: value.astype(np.float32) for key, value in moved.items()}, folder / "model.safetensors")
+    return place
+
+
+@pytest.fixture
+def invoke(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: CliRunner().invoke(app, [*map(str, words)], env={"BIORAG_PRECISION": "fp32"})
+
+
+def done(result):
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def failed(result, code, *parts):
+    assert (result.exit_code, result.stdout) == (code, ""), result.output
+    (sentence,) = result.stderr.strip().splitlines()
+    assert sentence.startswith("error: ")
+    assert [part for part in parts if part not in sentence] == [], sentence
+
+
+def hash_of(folder):
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+def test_a_merge_is_indexed_with_and_its_manifest_says_how_it_came_about(invoke, place, tmp_path):
+    words = ("merge", place / "a", place / "b", "--method", "linear", "--weights", "1,3", "--out", "m", "--json")
+    found = done(invoke(*words))
+    manifest = json.loads((tmp_path / "m" / "merge.json").read_bytes())
+    assert found == {"out": "m", **manifest}
+    assert (found["complete"], found["weights"], found["search"], found["base"]) == (True, [1, 3], None, None)
+    assert [(each["sha256"], each["weight"], each["adapter"]) for each in found["experts"]] == [
+        (hash_of(place / "a"), 1, False),
+        (hash_of(place / "b"), 3, False),
+    ]
+    assert found["versions"]["biorag"]
+    one, two, merged = (
+        load_file(folder / "model.safetensors") for folder in (place / "a", place / "b", tmp_path / "m")
+    )
+    for name, tensor in merged.items():
+        np.testing.assert_allclose(tensor, one[name] / 4 + 3 * two[name] / 4, atol=1e-6)
+    assert done(invoke("index", place / "corpus.jsonl", "--encoder", "m", "--json"))["snippets"] == 12
+    written = (tmp_path / "m" / "model.safetensors").stat().st_mtime_ns
+    assert done(invoke(*words)) == found
+    assert (tmp_path / "m" / "model.safetensors").stat().st_mtime_ns == written
+    failed(invoke(*words, "--weights", "2,3"), 5, "weights", "--out")
+    failed(invoke("merge", place / "a", "--method", "linear", "--out", place / "b"), 5, "something else than a merge")
+
+
+def searched(place, *words):
+    data = ("--search", place / "asked", "--corpus", place / "corpus.jsonl")
+    return ("merge", place / "a", place / "b", *data, *words, "--json")
+
+
+def test_the_search_measures_what_bench_retrieval_does_and_takes_the_best(invoke, place, tmp_path):
+    found = done(invoke(*searched(place, "--method", "linear", "--out", "m")))
+    points = {tuple(point["weights"]): point["mean"] for point in found["search"]["points"]}
+    assert set(points) == {(weight, round(1 - weight, 6)) for weight in GRID}
+    assert points[tuple(found["weights"])] == max(points.values())
+    assert len(set(points.values())) > 1
+    for folder, weights in ((place / "a", (1, 0)), (place / "b", (0, 1)), ("m", tuple(found["weights"]))):
+        name = Path(folder).name
+        done(invoke("index", place / "corpus.jsonl", "--encoder", folder, "--name", name, "--json"))
+        measured = done(
+            invoke("bench", "retrieval", place / "asked", "--name", name, "--mode", "dense", "--no-rerank", "--json")
+        )
+        assert points[weights] == pytest.approx(measured["metrics"]["nDCG@10"], abs=1e-6)
+    with (tmp_path / "m" / "curve.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert {(float(row["weight 1"]), float(row["weight 2"])): float(row["mean"]) for row in rows} == points
+    assert (tmp_path / "m" / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert {path.name for path in (tmp_path / "m").iterdir()}.isdisjoint({"candidate", "lock"})
+    index = done(invoke("merge", place / "a", place / "b", "--search", place / "asked", "--name", "a", "--method",
+                        "linear", "--out", "by-index", "--json"))  # fmt: skip
+    assert {tuple(point["weights"]): point["mean"] for point in index["search"]["points"]} == points
+
+
+def test_a_killed_search_goes_on(invoke, place, tmp_path, monkeypatch):
+    from biorag.benchmarks.tuning.merging import Corpus
+
+    whole = done(invoke(*searched(place, "--method", "linear", "--out", "whole")))
+    measures, calls = Corpus.measures, []
+
+    def counted(*words):
+        calls.append(words)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return measures(*words)
+
+    monkeypatch.setattr(Corpus, "measures", counted)
+    words = searched(place, "--method", "linear", "--out", "m")
+    assert invoke(*words).exit_code == 130
+    assert len(json.loads((tmp_path / "m" / "points.json").read_bytes())["points"]) == 4
+    failed(invoke(*words, "--density", "0.3", "--measure", "R@5"), 5, "density, measure", "--out")
+    resumed = done(invoke(*words))
+    assert len(calls) == 5 + len(GRID) - 4
+    assert (resumed["weights"], resumed["search"]) == (whole["weights"], whole["search"])
+    assert hash_of(tmp_path / "m") == hash_of(tmp_path / "whole")
+
+
+def test_ties_searches_densities_too(invoke, place, tiny_encoder):
+    found = done(invoke(*searched(place, "--base", tiny_encoder, "--method", "ties", "--density", "0.4", "--out", "m")))
+    points = {(*point["weights"], point["density"]): point["mean"] for point in found["search"]["points"]}
+    assert {density for *_, density in points} == {0.4, *DENSITIES}
+    assert len(points) == len(GRID) + len(DENSITIES)
+    assert points[(*found["weights"], found["density"])] == max(points.values())
+
+
+def test_sides_of_the_questions(invoke, place, tmp_path):
+    found = done(
+        invoke(*searched(place, "--method", "linear", "--held-out", "--validation", "0.5", "--out", "m"))
+    )["search"]  # fmt: skip
+    assert found["side"] == "held-out"
+    words = searched(place, "--method", "linear", "--held-out", "--validation", "0.5", "--out", "shown")[:-1]
+    for _ in range(2):  # made, then found
+        shown = invoke(*words)
+        assert shown.exit_code == 0, shown.output
+        assert "the best of 11" in shown.stdout
+    assert 0 < found["questions"]["asked"] < len(QUESTIONS)
+
+
+def test_a_corpus_of_other_snippets_is_refused(invoke, place, tmp_path):
+    (tmp_path / "other.jsonl").write_text(json.dumps({"id": "x", "title": "t", "content": "c", "PMID": 5}))
+    words = ("merge", place / "a", place / "b", "--method", "linear", "--search", place / "asked", "--out", "m")
+    failed(invoke(*words, "--corpus", "other.jsonl"), 3, "no snippet that asked judges")
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "parts"),
+    [
+        (("--method", "slerp"), 2, ("unknown method 'slerp'", "linear, ties")),
+        (("--method", "ties"), 2, ("--base",)),
+        (("--method", "linear", "--weights", "1"), 2, ("1 and there are 2 experts",)),
+        (("--method", "linear", "--weights", "1,x"), 2, ("'1,x'", "0.3,0.7")),
+        (("--method", "linear", "--weights", "1,-1"), 2, ("negative",)),
+        (("--method", "linear", "--weights", "0,0"), 2, ("above 0",)),
+        (("--method", "linear", "--density", "0"), 2, ("--density",)),
+        (("--method", "linear", "--scale", "nan"), 2, ("--scale",)),
+        (("--method", "linear", "--held-out"), 2, ("--held-out", "--search")),
+        (("--method", "linear", "--guard", "x.json"), 2, ("--guard", "--search")),
+        (("--method", "linear", "--corpus", "x"), 2, ("--corpus", "--search")),
+        (("--method", "linear", "--search", "{place}/asked", "--weights", "1,1"), 2, ("leave --weights out",)),
+        (("--method", "linear", "--search", "{place}/asked", "--measure", "F1"), 2, ("unknown measure 'F1'",)),
+        (("--method", "linear", "--search", "{place}/none", "--corpus", "x"), 4, ("queries.jsonl",)),
+        (("--method", "linear", "--base", "/nowhere/at all"), 4, ("/nowhere/at all",)),
+    ],
+)
+def test_what_does_not_go_together_is_said(invoke, place, tmp_path, words, code, parts):
+    words = [word.format(place=place) for word in words]
+    failed(invoke("merge", place / "a", place / "b", "--out", "out", *words), code, *parts)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_real_process(place, tmp_path):
+    words = ["merge", place / "a", place / "b", "--method", "linear", "--out", tmp_path / "m"]
+    command = [sys.executable, "-m", "biorag", *map(str, words)]
+    ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"}, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "weight 0.5" in ran.stdout
+    assert "merge.json" in ran.stderr
+    assert (tmp_path / "m" / "tokenizer.json").is_file()

@@ -1,0 +1,342 @@
+"""`biorag mine` on the demonstration index: what is written, what is refused, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from biorag.cli import app
+from biorag.corpus.sources import demo_file
+from biorag.training.rows import normalised, read_rows
+
+REPORT_KEYS = {
+    "out",
+    "kind",
+    "rows",
+    "negatives",
+    "per_row_mean",
+    "without",
+    "resumed",
+    "contaminated",
+    "matches",
+    "input",
+    "seconds",
+}
+
+
+@pytest.fixture
+def no_encoder(monkeypatch):
+    """The encoder must not be loaded."""
+
+    def refuse(*_):
+        raise AssertionError("the encoder was loaded")
+
+    monkeypatch.setattr("biorag.engine.load_encoder", refuse)
+
+
+@pytest.fixture
+def beir(tmp_path) -> Path:
+    """The demonstration questions with their judged snippets, whose texts are in the index."""
+    records = {
+        id: record
+        for task in json.loads(demo_file("benchmark.json").read_bytes()).values()
+        for id, record in task.items()
+    }
+    folder = tmp_path / "demo-beir"
+    (folder / "qrels").mkdir(parents=True)
+    rows = [{"_id": id, "text": record["question"]} for id, record in records.items()]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    judged = [f"{id}\t{snippet}\t1\n" for id, record in records.items() for snippet in record["snippets"]]
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    return folder
+
+
+@pytest.fixture
+def pairs(tmp_path) -> Path:
+    path = tmp_path / "pairs.jsonl"
+    rows = [{"query": f"Why is the {part} painful?", "positive": f"The {part} is inflamed."} for part in PARTS]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+PARTS = ["liver", "kidney", "heart", "lung"]
+
+
+@pytest.fixture
+def invoke(demo_home):
+    def invoke(command, *arguments, home=None):
+        env = {"BIORAG_HOME": str(home or demo_home), "COLUMNS": "200"}
+        return CliRunner().invoke(app, [command, *map(str, arguments)], env=env)
+
+    return invoke
+
+
+@pytest.fixture
+def mine(invoke):
+    def mine(*arguments, home=None):
+        result = invoke("mine", *arguments, "--json", home=home)
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    return mine
+
+
+def failed(result, code, *parts):
+    assert result.exit_code == code, (result.exit_code, result.output)
+    assert result.stdout == ""
+    said = result.stderr.splitlines()[-1]
+    assert said.startswith("error: ")
+    assert "internal error" not in said
+    for part in parts:
+        assert str(part) in said
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def manifest(path: Path) -> dict:
+    return json.loads(Path(f"{path}.manifest.json").read_bytes())
+
+
+def searched(invoke, query: str, *options) -> list[dict]:
+    result = invoke("search", query, *options, "--no-rerank", "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)["hits"]
+
+
+# --- bm25 and random need no encoder ------------------------------------------------------------------------
+
+
+def test_bm25_negatives_are_those_that_search_finds(mine, invoke, beir, tmp_path, no_encoder):
+    out = tmp_path / "runs" / "bm25.jsonl"
+    report = mine(beir, "--negatives", "bm25", "--per-row", 32, "--out", out)
+    written, (rows, _) = lines(out), read_rows([out])
+    assert report.keys() == REPORT_KEYS
+    assert (report["out"], report["kind"], report["contaminated"], report["resumed"]) == (str(out), "bm25", 0, 0)
+    assert report["rows"] == len(written) == report["input"]["rows"] - report["without"]
+    assert report["negatives"] == sum(len(line["negatives"]) for line in written)
+    assert report["per_row_mean"] == round(report["negatives"] / report["rows"], 2)
+    golds: dict[str, set[str]] = {}
+    for line in written:
+        golds.setdefault(line["query"], set()).add(line["positive_id"])
+    for line, row in zip(written, rows, strict=True):
+        hits = searched(invoke, line["query"], "--mode", "bm25", "-k", 42)
+        left = [hit for hit in hits if hit["id"] not in golds[line["query"]]][-32:]
+        assert [(one["id"], one["rank"]) for one in line["negatives"]] == [(hit["id"], hit["rank"]) for hit in left]
+        assert [one["score"] for one in line["negatives"]] == [hit["score"] for hit in left]
+        assert list(row.negatives) == [line[f"negative_{n}"] for n in range(1, len(left) + 1)]
+        assert all(hit["content"] in text for hit, text in zip(left, row.negatives, strict=True))
+        assert (row.kind, row.query_id, row.positive_id) == ("bm25", line["query_id"], line["positive_id"])
+
+
+def test_random_negatives_are_drawn_with_the_seed(mine, pairs, tmp_path, no_encoder):
+    files = []
+    for place, seed in enumerate((0, 0, 1)):
+        out = tmp_path / f"{place}.jsonl"
+        report = mine(pairs, "--negatives", "random", "--per-row", 5, "--seed", seed, "--out", out)
+        assert (report["rows"], report["negatives"], report["per_row_mean"], report["without"]) == (4, 20, 5.0, 0)
+        files.append(out.read_bytes())
+    assert files[0] == files[1] != files[2]
+    for line in lines(tmp_path / "0.jsonl"):
+        assert [(one["rank"], one["score"]) for one in line["negatives"]] == [(rank, None) for rank in range(1, 6)]
+        assert "positive_id" not in line
+        assert "query_id" not in line
+    # Each row is there whatever stands around it.
+    pairs.write_text("".join(pairs.read_text().splitlines(keepends=True)[2:]))
+    mine(pairs, "--negatives", "random", "--per-row", 5, "--out", tmp_path / "two.jsonl")
+    assert (tmp_path / "two.jsonl").read_bytes().splitlines() == files[0].splitlines()[2:]
+
+
+def test_a_table_is_printed_without_json(invoke, pairs, tmp_path, no_encoder):
+    result = invoke("mine", pairs, "--negatives", "bm25", "--out", tmp_path / "mined.jsonl")
+    assert result.exit_code == 0
+    assert "bm25 negatives" in result.stdout
+    assert "per_row_mean" in result.stdout
+
+
+def test_a_finished_file_is_left_as_it_is(mine, pairs, tmp_path, no_encoder):
+    out = tmp_path / "mined.jsonl"
+    first = mine(pairs, "--negatives", "bm25", "--out", out)
+    before = out.read_bytes(), out.stat().st_mtime_ns, manifest(out)
+    again = mine(pairs, "--negatives", "bm25", "--out", out)
+    assert (out.read_bytes(), out.stat().st_mtime_ns, manifest(out)) == before
+    assert again["resumed"] == again["rows"] == 4
+    assert {**again, "resumed": 0, "seconds": 0} == {**first, "seconds": 0}
+
+
+def test_the_manifest_tells_what_made_the_file(mine, invoke, pairs, tmp_path, no_encoder):
+    out = tmp_path / "mined.jsonl"
+    mine(pairs, "--negatives", "bm25", "--out", out, "--seed", 3)
+    held = manifest(out)
+    assert held["complete"] is True
+    assert held["counts"] == {"rows": 4, "negatives": 32, "without": 0}
+    identity = held["identity"]
+    assert (identity["kind"], identity["per_row"], identity["seed"], identity["ranks"]) == ("bm25", 8, 3, None)
+    info = json.loads(invoke("info", "default", "--json").stdout)
+    assert identity["index"]["encoder"] == info["encoder"]
+    assert len(identity["pairs"]) == 64
+
+
+def test_the_guard_stops_or_drops(mine, invoke, pairs, tmp_path, no_encoder):
+    benchmark, out = tmp_path / "benchmark.jsonl", tmp_path / "mined.jsonl"
+    benchmark.write_text(json.dumps({"question": "Why is the LIVER painful"}) + "\n")
+    arguments = [pairs, "--negatives", "random", "--out", out, "--guard", benchmark]
+    failed(invoke("mine", *arguments), 3, "1 training query matches", "--drop-contaminated")
+    assert not out.exists()
+    report = mine(*arguments, "--drop-contaminated")
+    assert (report["rows"], report["contaminated"]) == (3, 1)
+    assert all("liver" not in line["query"] for line in lines(out))
+
+
+# --- what is refused ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--negatives", "hard"], ["'hard'", "bm25, citation, random, retriever"]),
+        (["--negatives", "bm25", "--ranks", "1-5"], ["--ranks", "retriever"]),
+        (["--negatives", "random", "--margin", "0.1"], ["--margin", "retriever"]),
+        (["--negatives", "bm25", "--mode", "dense"], ["--mode", "retriever"]),
+        (["--negatives", "retriever", "--mode", "bm25"], ["'bm25'", "dense, hybrid"]),
+        (["--negatives", "retriever", "--ranks", "9-5"], ["'9-5'", "FIRST-LAST"]),
+        (["--negatives", "retriever", "--ranks", ""], ["FIRST-LAST"]),
+        (["--negatives", "bm25", "--drop-contaminated"], ["--guard"]),
+    ],
+)
+def test_wrong_usage(invoke, pairs, tmp_path, no_encoder, arguments, parts):
+    failed(invoke("mine", pairs, "--out", tmp_path / "mined.jsonl", *arguments), 2, *parts)
+    assert not (tmp_path / "mined.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--per-row", "0"], ["--margin", "1.5"], ["--margin", "-0.1"], ["--per-row", "x"]]
+)
+def test_options_out_of_range(invoke, pairs, tmp_path, arguments):
+    result = invoke("mine", pairs, "--negatives", "retriever", "--out", tmp_path / "mined.jsonl", *arguments)
+    assert result.exit_code == 2
+    assert arguments[0] in result.stderr
+
+
+def test_a_folder_is_no_file_to_write(invoke, pairs, tmp_path):
+    failed(invoke("mine", pairs, "--negatives", "bm25", "--out", tmp_path), 2, tmp_path, "is a folder")
+
+
+def test_bad_pairs(invoke, tmp_path, no_encoder):
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text('{"query": "Why?", "positive": "So."}\n{"query": "Why not?"}\n')
+    failed(invoke("mine", pairs, "--negatives", "bm25", "--out", tmp_path / "x.jsonl"), 3, pairs, "line 2")
+
+
+def test_what_is_not_there(invoke, pairs, tmp_path, no_encoder):
+    out = ["--negatives", "bm25", "--out", tmp_path / "mined.jsonl"]
+    failed(invoke("mine", tmp_path / "nothing.jsonl", *out), 4, "nothing.jsonl")
+    failed(invoke("mine", pairs, *out, "--name", "absent"), 4, "'absent'")
+    failed(invoke("mine", pairs, *out, "--guard", tmp_path / "absent.json"), 4, "absent.json")
+
+
+def test_a_file_of_another_run_is_not_touched(mine, invoke, pairs, tmp_path, no_encoder):
+    out = tmp_path / "mined.jsonl"
+    mine(pairs, "--negatives", "bm25", "--out", out)
+    before = out.read_bytes(), manifest(out)
+    for named, arguments in {
+        "seed": ["--negatives", "bm25", "--seed", 1],
+        "per_row": ["--negatives", "bm25", "--per-row", 3],
+        "kind": ["--negatives", "random"],
+    }.items():
+        failed(invoke("mine", pairs, *arguments, "--out", out), 5, out, f"other {named}:", "choose another --out")
+    pairs.write_text('{"query": "Why?", "positive": "So."}\n')
+    failed(invoke("mine", pairs, "--negatives", "bm25", "--out", out), 5, "other pairs:")
+    assert (out.read_bytes(), manifest(out)) == before
+
+
+def test_a_file_that_was_not_mined_is_not_touched(invoke, pairs, no_encoder):
+    before = pairs.read_bytes()
+    failed(invoke("mine", pairs, "--negatives", "bm25", "--out", pairs), 5, pairs, "choose another --out")
+    assert pairs.read_bytes() == before
+
+
+# --- interruption -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_a_run_that_is_stopped_goes_on_to_the_same_bytes(mine, demo_home, tmp_path, sent, code):
+    pairs, whole, parts = tmp_path / "pairs.jsonl", tmp_path / "whole.jsonl", tmp_path / "parts.jsonl"
+    rows = [{"query": f"Question {number % 700}?", "positive": f"Positive {number}."} for number in range(2000)]
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = [pairs, "--negatives", "random", "--per-row", 20, "--out"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "biorag", "mine", *map(str, arguments), str(parts)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "BIORAG_HOME": str(demo_home)},
+    )
+    while not parts.exists() or parts.stat().st_size < 100_000:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.002)
+    process.send_signal(sent)
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout) == (code, "")
+    assert "Traceback" not in stderr
+    assert manifest(parts)["complete"] is False
+
+    assert mine(*arguments, whole)["resumed"] == 0
+    report = mine(*arguments, parts)
+    assert 0 < report["resumed"] < report["rows"] == 2000
+    assert parts.read_bytes() == whole.read_bytes()
+    assert manifest(parts) == manifest(whole)
+
+
+# --- the retriever's own predictions ------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [None, "hybrid"])
+def test_the_retrievers_negatives_are_those_that_search_finds(mine, invoke, beir, tmp_path, mode):
+    out = tmp_path / "hard.jsonl"
+    asked = ["--mode", mode] if mode else []
+    report = mine(beir, "--negatives", "retriever", "--ranks", "2-20", "--per-row", 50, "--out", out, *asked)
+    written = lines(out)
+    assert report["rows"] == len(written) == report["input"]["rows"]
+    golds: dict[str, set[str]] = {}
+    for line in written:
+        golds.setdefault(line["query"], set()).add(line["positive_id"])
+    for line in written[::10]:
+        hits = searched(invoke, line["query"], "--mode", mode or "dense", "-k", 20)[1:]
+        left = [hit for hit in hits if hit["id"] not in golds[line["query"]]]
+        assert [(one["id"], one["rank"]) for one in line["negatives"]] == [(hit["id"], hit["rank"]) for hit in left]
+
+
+@pytest.mark.slow
+def test_the_margin_keeps_what_scores_less_than_the_positive(mine, invoke, beir, tmp_path):
+    out = tmp_path / "hard.jsonl"
+    report = mine(beir, "--negatives", "retriever", "--margin", "0.05", "--per-row", 50, "--out", out)
+    assert report["rows"] + report["without"] == report["input"]["rows"]
+    assert manifest(out)["identity"]["ranks"] == [1, 50]
+    assert manifest(out)["identity"]["margin"] == 0.05
+    for line in lines(out)[::10]:
+        scores = {hit["id"]: hit["score"] for hit in searched(invoke, line["query"], "--mode", "dense", "-k", 50)}
+        most = 0.95 * scores[line["positive_id"]]
+        assert all(one["score"] <= most + 1e-6 for one in line["negatives"])
+        kept = {one["id"] for one in line["negatives"]}
+        gold = {other["positive_id"] for other in lines(out) if normalised(other["query"]) == normalised(line["query"])}
+        assert kept == {id for id, score in scores.items() if score <= most} - gold
+
+
+@pytest.mark.slow
+def test_the_margin_needs_the_positives_in_the_index(mine, invoke, pairs, tmp_path):
+    arguments = [pairs, "--negatives", "retriever", "--margin", "0.05", "--out", tmp_path / "mined.jsonl"]
+    failed(invoke("mine", *arguments), 3, "4 positives are not in the index", "Why is the liver painful?")
+    assert not (tmp_path / "mined.jsonl").exists()
+    assert mine(*arguments[:3], *arguments[5:])["rows"] == 4

@@ -1,0 +1,165 @@
+"""`train cross-encoder`, and chains of rerankers wherever one is named."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from biorag.cli import app
+from biorag.types import Snippet
+from tests.conftest import WORDS, write_medrag
+from tests.fakes import ScriptedGenerator
+
+COUPLES = [(one, other) for one in WORDS for other in WORDS if one != other][::3]
+MINED = [
+    {"query": f"{one} and {other}?", "positive": f"{one} heals the {other}.", "negative_1": f"{other} hurts."}
+    for one, other in COUPLES
+]
+QUERY = MINED[3]["query"]
+FAST = ["--precision", "fp32", "--batch-size", 16, "--max-tokens", 32, "--evaluations", 1, "--validation", 0.2]
+
+
+@pytest.fixture(scope="module")
+def home(tiny_encoder, tmp_path_factory):
+    """A home with the rows' positives as index `small`, and the rows as `mined.jsonl`."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "mined.jsonl").write_text("".join(json.dumps({**row, "kind": "bm25"}) + "\n" for row in MINED))
+    corpus = write_medrag(home / "corpus.jsonl", [Snippet(f"d{n}", "", row["positive"]) for n, row in enumerate(MINED)])
+    done(invoke(home, "index", corpus, "--name", "small", "--encoder", tiny_encoder, "--json"))
+    return home
+
+
+def invoke(home, *arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "200", "BIORAG_HOME": str(home)})
+
+
+def done(result):
+    assert result.exit_code == 0, (result.output, result.exception)
+    return json.loads(result.stdout)
+
+
+def failed(result, code, *parts):
+    assert (result.exit_code, result.stdout) == (code, ""), (result.output, result.exception)
+    (said,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert [str(part) for part in parts if str(part) not in said] == [], said
+
+
+def hits(found):
+    return [(hit["id"], hit["score"]) for hit in found["hits"]]
+
+
+def test_a_process_trains_one_and_another_reranks_with_it(home, tiny_encoder, tmp_path):
+    out = tmp_path / "model"
+    command = [sys.executable, "-m", "biorag", "train", "cross-encoder", home / "mined.jsonl", "--base", tiny_encoder]
+    ended = subprocess.run(
+        list(map(str, [*command, *FAST, "--out", out, "--json"])),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "BIORAG_HOME": str(home), "OMP_NUM_THREADS": "1"},
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["pairs"] == 2 * found["rows"] and found["identity"]["negatives"] == "bm25"
+    assert found["steps"] == -(-found["pairs"] // 16)
+    searching = ["search", QUERY, "--name", "small", "-k", 12, "--k-init", 12, "--json"]
+    plain = done(invoke(home, *searching))
+    chained = done(invoke(home, *searching, "--reranker", f"encoder,cross:{out}@4"))
+    assert {id for id, _ in hits(chained)[:4]} == {id for id, _ in hits(plain)[:4]}
+    assert hits(chained)[4:] == hits(plain)[4:], "below its depth the stage before goes on"
+    assert [score for _, score in hits(chained)[:4]] != [score for _, score in hits(plain)[:4]]
+
+
+def test_the_two_weights_add_up(home, tiny_cross_encoder):
+    """score = log-odds + w₂·(MaxSim + w₁·first): two values of each weight give the parts of a third."""
+    chain = ["--reranker", f"encoder,cross:{tiny_cross_encoder}", "--name", "small", "-k", 10, "--k-init", 10]
+
+    def scores(first, second):
+        weights = ["--interpolation", first, "--cross-interpolation", second]
+        return dict(hits(done(invoke(home, "search", QUERY, *chain, *weights, "--json"))))
+
+    alone, once, with_first, at_last = scores(0, 0), scores(0, 1), scores(1, 1), scores(0.5, 3)
+    assert len(alone) == 10
+    for id, log_odds in alone.items():
+        maxsim, first = once[id] - log_odds, with_first[id] - once[id]
+        assert at_last[id] == pytest.approx(log_odds + 3 * (maxsim + 0.5 * first), abs=1e-4)
+
+
+def test_a_cross_encoder_over_bm25_needs_no_other_model(home, tiny_cross_encoder, monkeypatch):
+    monkeypatch.setattr("biorag.engine.load_encoder", None)
+    searching = ["search", QUERY, "--name", "small", "--mode", "bm25", "--json"]
+    found = done(invoke(home, *searching, "--reranker", f"cross:{tiny_cross_encoder}"))
+    assert len(found["hits"]) == 5 and found["timings_ms"]["rerank"] > 0
+
+
+def test_retrieval_is_measured_with_a_chain_as_searched(home, tiny_cross_encoder, tmp_path):
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": QUERY}))
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td3\t1\n")
+    chain = ["--name", "small", "--k-init", 12, "--reranker", f"encoder,cross:{tiny_cross_encoder}@6"]
+    weights = ["--cross-interpolation", 0.5, "--interpolation", 0]
+    run = tmp_path / "run.trec"
+    found = done(invoke(home, "bench", "retrieval", tmp_path, *chain, *weights, "--run-file", run, "--json"))
+    searched = done(invoke(home, "search", QUERY, *chain, *weights, "-k", 12, "--json"))
+    assert [line.split()[2] for line in run.read_text().splitlines()][:12] == [id for id, _ in hits(searched)]
+    assert (found["config"]["cross_interpolation"], found["config"]["reranker"]) == (0.5, chain[-1])
+
+
+def test_latency_is_measured_with_a_chain(home, tiny_cross_encoder):
+    chain = ["--name", "small", "--reranker", f"encoder,cross:{tiny_cross_encoder}"]
+    quick = ["--limit", 2, "--index-limit", 4, "--repetitions", 1, "--warm-up", 0, "--seconds", 1, "--batch-sizes", "1"]
+    found = done(invoke(home, "bench", "latency", *chain, *quick, "--llm", "none", "--json"))
+    assert found["stages"]["rerank"]["mean"] > 0
+
+
+def test_mirage_files_belong_to_the_weights_of_every_stage(home, tiny_cross_encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr("biorag.commands.bench.require_generator", lambda config, at_a_time: ScriptedGenerator())
+    monkeypatch.setattr("biorag.commands.bench.generator_hash", lambda spec: "0" * 64)
+    asked = ["bench", "mirage", "--benchmark", "demo", "--name", "small", "--limit", 1, "--task", "mmlu", "--json"]
+    chain = f"cross:{tiny_cross_encoder},encoder,cross:{tiny_cross_encoder}"
+    found = done(invoke(home, *asked, "--reranker", chain, "--out", tmp_path / "chain"))["manifest"]
+    sha256 = hashlib.sha256((tiny_cross_encoder / "model.safetensors").read_bytes()).hexdigest()
+    assert found["reranker"] == f"{sha256},{sha256}"
+    assert found["settings"]["cross_interpolation"] == 10.0
+    plain = done(invoke(home, *asked, "--out", tmp_path / "plain"))["manifest"]
+    assert plain["reranker"] is None and "cross_interpolation" not in plain["settings"]
+    failed(invoke(home, *asked, "--reranker", chain, "--out", tmp_path / "plain"), 5, "plain")
+
+
+def test_an_index_stores_the_token_vectors_of_a_chains_first_stage_that_has_them(
+    home, tiny_encoder, tiny_cross_encoder
+):
+    stored = ["index", home / "corpus.jsonl", "--encoder", tiny_encoder, "--store-tokens"]
+    chain = f"encoder,cross:{tiny_cross_encoder}"
+    done(invoke(home, *stored, "--name", "stored", "--reranker", chain, "--json"))
+    assert done(invoke(home, "info", "stored", "--json"))["tokens"]["reranker"] == "encoder"
+    found = [
+        hits(done(invoke(home, "search", QUERY, "--name", name, "--reranker", chain, "--json")))
+        for name in ("small", "stored")
+    ]
+    assert [id for id, _ in found[0]] == [id for id, _ in found[1]]
+    alone = invoke(home, *stored, "--name", "none", "--reranker", f"cross:{tiny_cross_encoder}")
+    failed(alone, 2, "--store-tokens", "has none: name 'encoder'")
+
+
+@pytest.mark.parametrize(
+    ("chain", "code", "said"),
+    [
+        ("encoder,cross:/no/such/model", 4, "/no/such/model"),
+        ("cross:starter", 4, "no trained head"),
+        ("encoder,", 2, "STAGE[,STAGE...]"),
+        ("encoder@5,cross:x@6", 2, "where stage 1 leaves it 5"),
+    ],
+)
+def test_a_chain_that_cannot_be_is_one_sentence(home, chain, code, said):
+    failed(invoke(home, "search", QUERY, "--name", "small", "--reranker", chain), code, said)
+
+
+def test_rows_of_another_kind_are_refused(home, tiny_encoder, tmp_path):
+    train = ["train", "cross-encoder", home / "mined.jsonl", "--base", tiny_encoder, "--out", tmp_path / "m"]
+    failed(invoke(home, *train, "--negatives", "random"), 3, "negatives mined as bm25")
+    failed(invoke(home, *train, "--negatives", "in-batch"), 2, "bm25, citation, random, retriever")

@@ -1,0 +1,221 @@
+"""`biorag tune` from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from biorag.cli import app
+from biorag.training.rows import is_held_out
+from tests.conftest import write_medrag
+
+QUESTIONS = {
+    "q0": ("Which drug thins the blood by vitamin K?", "s1"),
+    "q1": ("What acts through antithrombin?", "s2"),
+    "q2": ("Which drug lowers glucose in the liver?", "s3"),
+    "q3": ("What parasite causes malaria?", "s5"),
+    "q4": ("How is tuberculosis treated?", "s6"),
+    "q5": ("What calms the airways in asthma?", "s7"),
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, snippets, tiny_encoder) -> Path:
+    """A folder with a home, whose index `default` the tests only read, and a data set."""
+    place = tmp_path_factory.mktemp("tune")
+    corpus = write_medrag(place / "corpus.jsonl", snippets)
+    made = CliRunner().invoke(
+        app, ["index", str(corpus), "--encoder", str(tiny_encoder)], env={"BIORAG_HOME": str(place / "home")}
+    )
+    assert made.exit_code == 0, made.output
+    (place / "asked" / "qrels").mkdir(parents=True)
+    rows = [json.dumps({"_id": id, "text": text}) for id, (text, _) in QUESTIONS.items()]
+    (place / "asked" / "queries.jsonl").write_text("\n".join(rows))
+    judged = [f"{id}\t{snippet}\t1\n" for id, (_, snippet) in QUESTIONS.items()]
+    (place / "asked" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    return place
+
+
+@pytest.fixture
+def invoke(place, tmp_path, monkeypatch):
+    """Run a command in an empty folder, with the module's home."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: CliRunner().invoke(app, [*map(str, words)], env={"BIORAG_HOME": str(place / "home")})
+
+
+def done(result):
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def failed(result, code, *parts):
+    assert (result.exit_code, result.stdout) == (code, ""), result.output
+    (sentence,) = result.stderr.strip().splitlines()
+    assert sentence.startswith("error: ")
+    assert [part for part in parts if part not in sentence] == [], sentence
+
+
+def test_points_are_what_bench_retrieval_measures_and_the_best_is_written(invoke, place, tmp_path):
+    (tmp_path / "biorag.toml").write_text("k = 7 # mine\nlambda = 0.2\n")
+    data = place / "asked"
+    found = done(
+        invoke("tune", data, "--param", "lambda", "--no-rerank", "--values", "0,0.1", "--out", "out", "--json")
+    )
+    assert [point["value"] for point in found["points"]] == [0.0, 0.1, 0.2]
+    for point in found["points"]:
+        alone = done(invoke("bench", "retrieval", data, "--no-rerank", "--lambda", point["value"], "--json"))
+        assert point["datasets"]["asked"] == point["mean"] == pytest.approx(alone["metrics"]["nDCG@10"], abs=1e-6)
+    best = max(found["points"], key=lambda point: point["mean"])
+    assert found["best"]["mean"] == best["mean"]
+    assert (found["current"]["value"], found["written"]) == (0.2, "biorag.toml")
+    text = (tmp_path / "biorag.toml").read_text()
+    assert tomllib.loads(text) == {"k": 7, "lambda": found["best"]["value"]}
+    assert f"nDCG@10 {best['mean']:.4f} on asked (6 questions), index default, grid of 3 values" in text
+    assert json.loads((tmp_path / "out" / "report.json").read_bytes()) == found
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "points.json",
+        "curve.csv",
+        "curve.png",
+        "report.json",
+    }
+
+
+def test_points_at_hand_are_not_measured_again(invoke, place, tmp_path, monkeypatch):
+    words = ("tune", place / "asked", "--param", "k_init", "--out", "out", "--no-write", "--json")
+    first = done(invoke(*words, "--values", "2,5"))
+    assert not (tmp_path / "biorag.toml").exists()
+    monkeypatch.setattr("biorag.benchmarks.retrieval.measure", lambda *_: pytest.fail("measured again"))
+    assert done(invoke(*words, "--values", "5,2"))["points"] == first["points"]
+    other = done(invoke(*words, "--values", "5", "--measure", "success@3"))
+    assert other["measure"] == "success@3"
+    failed(invoke(*words, "--values", "2", "--mode", "bm25"), 5, "points.json", "settings", "--out")
+
+
+def test_golden_section_of_two_data_sets(invoke, place, tmp_path):
+    other = tmp_path / "other"
+    other.symlink_to(place / "asked" / "qrels")
+    failed(invoke("tune", place / "asked", other, "--param", "k_init", "--out", "o"), 4, "queries.jsonl")
+    other.unlink()
+    (other / "qrels").mkdir(parents=True)
+    (other / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "What slows the heart?"}))
+    (other / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\ts10\t1\n")
+    words = ("--param", "interpolation", "--method", "golden", "--points", "4", "--out", "o", "--json")
+    found = done(invoke("tune", place / "asked", other, *words))
+    assert found["method"] == "golden"
+    assert len(found["points"]) <= 5
+    for point in found["points"]:
+        assert point["mean"] == pytest.approx(sum(point["datasets"].values()) / 2)
+    assert "mean nDCG@10" in (tmp_path / "biorag.toml").read_text()
+
+
+def test_the_two_sides_are_the_questions(invoke, place, tmp_path):
+    words = (
+        "tune",
+        place / "asked",
+        "--param",
+        "k_init",
+        "--values",
+        "5",
+        "--no-write",
+        "--validation",
+        "0.5",
+        "--json",
+    )
+    sides = {side: done(invoke(*words, f"--{side}", "--out", side)) for side in ("training", "held-out")}
+    left_out = sum(is_held_out(text, 0.5, 0) for text, _ in QUESTIONS.values())
+    assert 0 < left_out < len(QUESTIONS)
+    assert sides["held-out"]["datasets"] == {"asked": left_out}
+    assert sides["training"]["datasets"] == {"asked": len(QUESTIONS) - left_out}
+    assert {name: side["side"] for name, side in sides.items()} == {name: name for name in sides}
+
+
+def test_dropped_questions_are_those_of_the_guard_that_are_not_held_out(invoke, place, tmp_path):
+    """Neither trained nor measured on: free to tune on."""
+    kept = [text for text, _ in QUESTIONS.values() if not is_held_out(text, 0.5, 0)]
+    out = next(text for text, _ in QUESTIONS.values() if is_held_out(text, 0.5, 0))
+    guarded = [{"question": text} for text in (kept[0], out)]
+    (tmp_path / "guard.jsonl").write_text("\n".join(map(json.dumps, guarded)))
+    words = ("--param", "k_init", "--values", "5", "--no-write", "--validation", "0.5", "--guard", "guard.jsonl")
+    found = done(invoke("tune", place / "asked", *words, "--dropped", "--out", "out", "--json"))
+    assert (found["side"], found["datasets"]) == ("dropped", {"asked": 1})
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--param", "mu"), ("unknown parameter 'mu'", "lambda")),
+        (("--param", "lambda", "--method", "newton"), ("unknown method", "golden, grid")),
+        (("--param", "lambda", "--measure", "F1"), ("unknown measure 'F1'", "nDCG@10")),
+        (("--param", "lambda", "--fusion", "rrf"), ("--param lambda", "--fusion linear")),
+        (("--param", "k_init", "--no-rerank"), ("--param k_init", "leave --no-rerank out")),
+        (("--param", "k_init", "--values", "0"), ("k_init=0",)),
+        (("--param", "k_init", "--values", "5", "--from", "1"), ("--values",)),
+        (("--param", "lambda", "--from", "0"), ("above 0",)),
+        (("--param", "k_init", "--training", "--held-out"), ("--held-out, --training and --dropped",)),
+        (("--param", "k_init", "--guard", "x.json"), ("--guard", "--training, --held-out or --dropped")),
+        (("--param", "k_init", "--dropped"), ("--dropped", "--guard FILE")),
+        (("--param", "k_init", "--validation", "0.5"), ("--validation", "--training, --held-out or --dropped")),
+        (("--param", "k_init", "--values", "5", "--points", "3"), ("--values", "leave --from, --to, --points")),
+        (("--param", "k_init", "--reranker", "encoder@7,cross:x"), ("change nothing", "@7: leave that out")),
+        (
+            ("--param", "k_init", "--reranker", "encoder,cross:x@15"),
+            ("k_init=5", "'cross:x@15' cannot rerank 15", "the stages before it 15 or more"),
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_said(invoke, place, words, parts):
+    failed(invoke("tune", place / "asked", "--out", "out", *words), 2, *parts)
+
+
+def test_a_variable_over_the_file_is_said(invoke, place, monkeypatch):
+    monkeypatch.setenv("BIORAG_LAMBDA", "0.5")
+    words = ("--param", "lambda", "--no-rerank", "--values", "0.1", "--out", "out")
+    result = invoke("tune", place / "asked", *words)
+    assert result.exit_code == 0, result.output
+    assert "BIORAG_LAMBDA is set, and takes precedence over biorag.toml" in " ".join(result.stderr.split())
+
+
+def test_as_a_program(place, tmp_path):
+    words = ["tune", place / "asked", "--param", "lambda", "--no-rerank", "--points", "2", "--out", "out", "--json"]
+    (tmp_path / "mine.toml").write_text("# mine\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "biorag", "--config", "mine.toml", *map(str, words)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "BIORAG_HOME": str(place / "home")},
+        check=True,
+    )
+    found = json.loads(ran.stdout)
+    assert found["written"] == "mine.toml"
+    assert (
+        (tmp_path / "mine.toml").read_text().startswith(f"# mine\nlambda = {found['best']['value']:g} # biorag tune ")
+    )
+
+
+def test_points_belong_to_the_weight_of_every_stage(invoke, place, tiny_cross_encoder):
+    chain = ("--reranker", f"encoder,cross:{tiny_cross_encoder}@5", "--no-write", "--out", "out", "--json")
+    words = ("tune", place / "asked", "--param", "k_init", "--values", "5", *chain)
+    done(invoke(*words, "--cross-interpolation", "1"))
+    failed(invoke(*words, "--cross-interpolation", "9"), 5, "points.json", "settings")
+
+
+def test_no_value_is_tried_that_the_file_cannot_hold(invoke, place, tmp_path):
+    (tmp_path / "biorag.toml").write_text('reranker = "encoder@9"\n')
+    words = ("tune", place / "asked", "--param", "k_init", "--reranker", "encoder", "--values", "5", "--out", "out")
+    failed(invoke(*words), 2, "'encoder@9' cannot rerank 9 candidates where k_init is 5", "k_init 9 or more")
+    assert done(invoke(*words, "--no-write", "--json"))["written"] is None
+
+
+def test_values_that_change_nothing_are_said(invoke, place):
+    words = ("--param", "lambda", "--no-rerank", "--measure", "R@100", "--values", "0.1", "--out", "out", "--no-write")
+    result = invoke("tune", place / "asked", *words)
+    assert result.exit_code == 0, result.output
+    assert "note: all values measure the same" in result.stderr

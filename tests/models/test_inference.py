@@ -1,0 +1,115 @@
+"""Batches of texts: their make-up, and results that do not depend on it."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biorag.models import inference as batching
+from biorag.models.bi_encoder import BiEncoder
+from biorag.models.finding import find_encoder
+from biorag.models.inference import by_length, prompt_of, run, token_vectors
+
+TEXTS = [f"{'fever ' * (number % 9)}gene {number}" for number in range(60)]
+
+
+@given(
+    st.lists(st.integers(0, 500), max_size=60),
+    st.integers(1, 2000),
+    st.integers(1, 8),
+)
+def test_batches_hold_every_place_once_longest_first_within_the_budget(lengths, budget, workers):
+    batches = by_length(lengths, budget, workers)
+    places = [place for batch in batches for place in batch]
+    assert sorted(places) == list(range(len(lengths)))
+    assert [lengths[place] for place in places] == sorted(lengths, reverse=True)
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * lengths[batch[0]] <= budget or lengths[batch[0]] == 0
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_every_worker_has_a_batch_where_there_are_texts_enough(workers):
+    assert len(by_length([100] * 20, 10_000, workers)) == workers
+
+
+@pytest.fixture(scope="module")
+def model(tiny_encoder):
+    return BiEncoder(find_encoder(str(tiny_encoder)), "cosine", "fp32").model
+
+
+def rows_of(features):
+    return [
+        (vector.numpy(force=True), tokens)
+        for vector, tokens in zip(features["sentence_embedding"], token_vectors(features), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_vectors_and_tokens_are_the_librarys_on_any_number_of_threads(model, monkeypatch, threads):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(batching, "CPU_CHARACTERS", 120)
+    expected = model.encode(TEXTS)
+    tokens = model.encode(TEXTS, output_value="token_embeddings")
+    for place, (vector, own) in enumerate(run(model, TEXTS, "document", rows_of)):
+        np.testing.assert_allclose(vector, expected[place], atol=1e-5)
+        np.testing.assert_allclose(own, tokens[place].numpy(force=True), atol=1e-5)
+
+
+def test_a_threads_own_setting_stays_in_it(model, monkeypatch):
+    monkeypatch.setattr(batching, "CPU_CHARACTERS", 120)
+    before = torch.get_num_threads()
+    names = set()
+
+    def rows(features):
+        names.add(threading.current_thread().name)
+        return rows_of(features)
+
+    run(model, TEXTS, "document", rows)
+    assert torch.get_num_threads() == before
+    assert len(names) <= max(1, before)
+
+
+@pytest.mark.parametrize(("text", "threads"), [("fever", 1), ("fever " * 400, 2)])
+def test_a_short_text_has_one_thread_and_a_long_one_all(model, text, threads):
+    if torch.get_num_threads() < 2:
+        pytest.skip("this machine gives PyTorch one thread")
+    seen = []
+
+    def rows(features):
+        seen.append(torch.get_num_threads())
+        return rows_of(features)
+
+    run(model, [text], "document", rows)
+    assert (seen[0] > 1) == (threads > 1)
+
+
+def test_an_error_in_one_batch_comes_out(model, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+
+    def rows(features):
+        raise MemoryError("no room")
+
+    with pytest.raises(MemoryError, match="no room"):
+        run(model, TEXTS, "document", rows)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "default", "query", "document"),
+    [
+        ({"query": "q: ", "document": "d: ", "passage": "p: "}, None, "q: ", "d: "),
+        ({"query": "q: ", "passage": "p: ", "corpus": "c: "}, None, "q: ", "p: "),
+        ({"query": "", "document": ""}, None, "", ""),
+        ({"other": "o: "}, "other", "o: ", "o: "),
+        ({}, None, None, None),
+    ],
+)
+def test_prompts_are_found_as_the_library_finds_them(model, monkeypatch, prompts, default, query, document):
+    monkeypatch.setattr(model, "prompts", prompts)
+    monkeypatch.setattr(model, "default_prompt_name", default)
+    assert (prompt_of(model, "query"), prompt_of(model, "document")) == (query, document)
+    for task, encode in (("query", model.encode_query), ("document", model.encode_document)):
+        found = [vector for vector, _ in run(model, ["fever"], task, rows_of)]
+        np.testing.assert_allclose(found, encode(["fever"]), atol=1e-5)

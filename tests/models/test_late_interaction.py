@@ -1,0 +1,341 @@
+"""Late interaction against slow loops, sentence-transformers and a checkpoint built by hand."""
+
+import json
+import math
+import shutil
+import string
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from biorag.errors import MissingError
+from biorag.indexes.manifest import TokenParameters
+from biorag.indexes.store import Store
+from biorag.models.bi_encoder import BiEncoder
+from biorag.models.finding import find_encoder
+from biorag.models.late_interaction import ColBERT, LateInteraction, StoredLateInteraction, mean_maxsim, pooled
+from biorag.settings.config import Config
+from biorag.types import Snippet
+from tests.fakes import scores_of
+
+QUERY = "aspirin for fever and pain?"
+TEXTS = [
+    "aspirin lowers fever.",
+    "heparin, liver; kidney",
+    "the gene protein of a virus in the lung (cell)",
+    "pain " * 200,  # longer than the model's window
+    "fever",
+]
+
+
+def slow_maxsim(query, document) -> float:
+    """MaxSim as ColBERT defines it, one multiplication at a time."""
+    total = 0.0
+    for q in query:
+        best = -math.inf
+        for d in document:
+            best = max(best, sum(float(a) * float(b) for a, b in zip(q, d, strict=True)))
+        total += best
+    return total
+
+
+@st.composite
+def bags(draw):
+    """A query's token vectors and those of some documents, which may have none."""
+    dim = draw(st.integers(1, 4))
+    values = st.floats(-4, 4, width=16)
+    query = draw(arrays(np.float32, (draw(st.integers(1, 4)), dim), elements=values))
+    lengths = draw(st.lists(st.integers(0, 4), max_size=5))
+    return query, [draw(arrays(np.float32, (length, dim), elements=values)) for length in lengths]
+
+
+@given(bags())
+def test_mean_maxsim_is_the_triple_loop_over_the_query_tokens(bag):
+    query, documents = bag
+    slow = [slow_maxsim(query, document) / len(query) if len(document) else 0.0 for document in documents]
+    scores = mean_maxsim(query, documents)
+    assert scores.dtype == np.float32
+    assert scores.shape == (len(documents),)
+    np.testing.assert_allclose(scores, slow, atol=1e-3, rtol=1e-4)
+
+
+def test_mean_maxsim_by_hand():
+    query = np.array([[1, 0], [0, 1]], dtype=np.float32)
+    documents = [
+        np.array([[1, 0]], dtype=np.float32),
+        np.zeros((0, 2), dtype=np.float32),
+        np.array([[0.5, 0.5], [0.0, 2.0]], dtype=np.float32),
+        np.array([[-1, -1]], dtype=np.float32),
+    ]
+    assert mean_maxsim(query, documents).tolist() == [0.5, 0.0, 1.25, -1.0]
+    assert mean_maxsim(query, []).tolist() == []
+    assert mean_maxsim(query, documents[1:2]).tolist() == [0.0]
+
+
+def test_mean_maxsim_takes_half_precision():
+    query = np.array([[1, 0.5]], dtype=np.float16)
+    assert mean_maxsim(query, [np.array([[0.5, 0.5]], dtype=np.float16)]).tolist() == [0.75]
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_encoder) -> BiEncoder:
+    return BiEncoder(find_encoder(str(tiny_encoder)), "cosine", "fp32")
+
+
+def by_hand(model, query: str, texts: list[str]) -> list[float]:
+    """Mean MaxSim of a bi-encoder's own token vectors, each of unit length."""
+
+    def tokens(text: str):
+        vectors = model.encode(text, output_value="token_embeddings").float().cpu().numpy()
+        return [vector / np.linalg.norm(vector) for vector in vectors]
+
+    return [slow_maxsim(tokens(query), tokens(text)) / len(tokens(query)) for text in texts]
+
+
+def test_over_encoder_compares_the_encoders_token_vectors(tiny):
+    reranker = LateInteraction(tiny)
+    scores = scores_of(reranker, QUERY, TEXTS)
+    assert scores.shape == (len(TEXTS),)
+    np.testing.assert_allclose(scores, by_hand(tiny.model, QUERY, TEXTS), atol=1e-4)
+    assert np.ptp(scores) > 0.01, "the texts are told apart"
+
+
+def test_a_text_against_itself_scores_one(tiny):
+    reranker = LateInteraction(tiny)
+    np.testing.assert_allclose(scores_of(reranker, "aspirin lowers fever", ["aspirin lowers fever"]), [1.0], atol=1e-5)
+
+
+def test_scores_do_not_depend_on_the_other_texts(tiny):
+    reranker = LateInteraction(tiny)
+    many = TEXTS * 10
+    together = scores_of(reranker, QUERY, many)
+    alone = [scores_of(reranker, QUERY, [text])[0] for text in TEXTS]
+    np.testing.assert_allclose(together, alone * 10, atol=1e-4)
+
+
+def test_no_texts_give_no_scores(tiny):
+    assert scores_of(LateInteraction(tiny), QUERY, []).shape == (0,)
+
+
+def test_the_bi_encoder_is_left_as_it_was(tiny):
+    before = tiny.encode_snippets(TEXTS)
+    scores_of(LateInteraction(tiny), QUERY, TEXTS)
+    np.testing.assert_array_equal(tiny.encode_snippets(TEXTS), before)
+
+
+@pytest.mark.slow
+def test_the_starters_token_vectors_by_hand_and_in_bf16():
+    texts = [
+        "Isoniazid depletes pyridoxine, and neuropathy follows.",
+        "Warfarin blocks vitamin K recycling and thins the blood.",
+    ]
+    query = "Which vitamin prevents neuropathy under isoniazid?"
+    files = find_encoder("starter")
+    encoder = BiEncoder(files, "cosine", "fp32")
+    scores = scores_of(LateInteraction(encoder), query, texts)
+    np.testing.assert_allclose(scores, by_hand(encoder.model, query, texts), atol=1e-4)
+    assert scores[0] > scores[1] + 0.1
+    rough = scores_of(LateInteraction(BiEncoder(files, "cosine", "bf16")), query, texts)
+    np.testing.assert_allclose(rough, scores, atol=0.02)
+
+
+# --- a checkpoint as Stanford's ColBERT writes it ---
+
+WIDTH = 8
+QUERY_LENGTH = 12
+DOCUMENT_LENGTH = 20
+POSITIONS = 128
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["masks unattended", "masks attended"])
+def stanford(request, tiny_encoder, tmp_path_factory):
+    """An `HF_ColBERT` directory: BERT's weights under `bert.`, the projection as `linear.weight`."""
+    from safetensors.torch import save_file
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = tmp_path_factory.mktemp("colbert")
+    bert = AutoModel.from_pretrained(tiny_encoder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(tiny_encoder)
+    torch.manual_seed(7)
+    projection = torch.randn(WIDTH, 32)
+    weights = {f"bert.{name}": value.contiguous() for name, value in bert.state_dict().items()}
+    save_file({**weights, "linear.weight": projection}, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    config = {**bert.config.to_dict(), "architectures": ["HF_ColBERT"]}
+    (folder / "config.json").write_text(json.dumps(config))
+    tokenizer.save_pretrained(folder)
+    metadata = {
+        "query_maxlen": QUERY_LENGTH,
+        "doc_maxlen": DOCUMENT_LENGTH,
+        "dim": WIDTH,
+        "mask_punctuation": True,
+        "attend_to_mask_tokens": request.param,
+        "query_token_id": "[unused0]",
+        "doc_token_id": "[unused1]",
+        "similarity": "cosine",
+    }
+    (folder / "artifact.metadata").write_text(json.dumps(metadata))
+    return folder, Reference(bert, tokenizer, projection, request.param)
+
+
+class Reference:
+    """ColBERT as its paper and code define it, written out with transformers alone."""
+
+    def __init__(self, bert, tokenizer, projection, attend: bool) -> None:
+        self.bert, self.tokenizer, self.projection, self.attend = bert, tokenizer, projection, attend
+
+    def _marked(self, text: str, marker: str, length: int) -> list[int]:
+        """`[CLS]`, the marker, the text's tokens and `[SEP]`, at most `length` in all."""
+        vocabulary = self.tokenizer.get_vocab()
+        words = self.tokenizer.encode(text, add_special_tokens=False)[: length - 3]
+        return [vocabulary["[CLS]"], vocabulary[marker], *words, vocabulary["[SEP]"]]
+
+    def _vectors(self, ids: list[int], attended: list[int]):
+        with torch.no_grad():
+            hidden = self.bert(torch.tensor([ids]), attention_mask=torch.tensor([attended])).last_hidden_state[0]
+        projected = [[float(row @ token) for row in self.projection] for token in hidden]
+        return [np.array(vector) / math.sqrt(sum(value**2 for value in vector)) for vector in projected]
+
+    def query(self, text: str):
+        """All of 32 (here 12) positions count: what the text leaves is filled with `[MASK]`."""
+        ids = self._marked(text, "[unused0]", POSITIONS)  # a longer query is read to its end
+        masks = QUERY_LENGTH - len(ids)
+        attended = [1] * len(ids) + [int(self.attend)] * masks
+        return self._vectors(ids + [self.tokenizer.mask_token_id] * masks, attended)
+
+    def document(self, text: str):
+        """Punctuation is read by BERT and left out of the comparison."""
+        ids = self._marked(text, "[unused1]", DOCUMENT_LENGTH)
+        pieces = self.tokenizer.convert_ids_to_tokens(ids)
+        vectors = self._vectors(ids, [1] * len(ids))
+        return [vector for vector, piece in zip(vectors, pieces, strict=True) if piece not in string.punctuation]
+
+    def scores(self, query: str, texts: list[str]) -> list[float]:
+        tokens = self.query(query)
+        return [slow_maxsim(tokens, self.document(text)) / len(tokens) for text in texts]
+
+
+@pytest.mark.parametrize("query", [QUERY, "fever", "aspirin " * 30])
+def test_a_stanford_checkpoint_scores_as_colbert_defines(stanford, query):
+    folder, reference = stanford
+    reranker = LateInteraction(ColBERT(find_encoder(str(folder)), "fp32"))
+    np.testing.assert_allclose(scores_of(reranker, query, TEXTS), reference.scores(query, TEXTS), atol=1e-4)
+
+
+def test_a_saved_multi_vector_encoder_scores_the_same(stanford, tmp_path):
+    from sentence_transformers import MultiVectorEncoder
+
+    folder, reference = stanford
+    MultiVectorEncoder(str(folder), device="cpu").save(str(tmp_path / "saved"))
+    reranker = LateInteraction(ColBERT(find_encoder(str(tmp_path / "saved")), "fp32"))
+    np.testing.assert_allclose(scores_of(reranker, QUERY, TEXTS), reference.scores(QUERY, TEXTS), atol=1e-4)
+
+
+def bare_transformer(encoder, folder):
+    """What `BertModel.save_pretrained` leaves: weights, configuration and tokenizer alone."""
+    shutil.copytree(encoder, folder)
+    for path in folder.iterdir():
+        if path.name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
+            path.unlink()
+    return folder
+
+
+def test_a_bare_transformer_is_refused(tiny_encoder, tmp_path):
+    folder = bare_transformer(tiny_encoder, tmp_path / "bare")
+    with pytest.raises(MissingError, match="no ColBERT checkpoint") as caught:
+        LateInteraction(ColBERT(find_encoder(str(folder)), "fp32"))
+    assert caught.value.exit_code == 4
+    assert str(folder) in str(caught.value)
+
+
+def test_a_bi_encoder_is_refused_since_its_projection_would_be_random(tiny_encoder):
+    """sentence-transformers would take it and put an untrained projection on top."""
+    with pytest.raises(MissingError, match="no ColBERT checkpoint"):
+        LateInteraction(ColBERT(find_encoder(str(tiny_encoder)), "fp32"))
+
+
+@pytest.mark.parametrize("damage", ["garbage", "no projection"])
+def test_a_broken_checkpoint_is_refused_in_one_sentence(stanford, tmp_path, damage):
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "broken"
+    shutil.copytree(stanford[0], folder)
+    weights = folder / "model.safetensors"
+    if damage == "garbage":
+        weights.write_bytes(b"no weights")
+    else:
+        kept = {name: value for name, value in load_file(weights).items() if name != "linear.weight"}
+        save_file(kept, str(weights), metadata={"format": "pt"})
+    with pytest.raises(MissingError) as caught:
+        LateInteraction(ColBERT(find_encoder(str(folder)), "fp32"))
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_config_that_is_no_json_is_refused(tiny_encoder, tmp_path):
+    folder = bare_transformer(tiny_encoder, tmp_path / "bare")
+    (folder / "config.json").write_text("{")
+    with pytest.raises(MissingError):
+        LateInteraction(ColBERT(find_encoder(str(folder)), "fp32"))
+
+
+# --- many queries at once, and token vectors that an index holds
+
+SNIPPETS = [Snippet(f"s{place}", "", text) for place, text in enumerate(TEXTS)]
+QUERIES = ["aspirin for fever", "the liver and the kidney of a virus", "gene"]
+CANDIDATES = [SNIPPETS[:3], SNIPPETS, []]
+
+
+def test_many_queries_score_as_one_by_one(tiny):
+    found = LateInteraction(tiny).score_all(QUERIES, CANDIDATES)
+    assert [len(scores) for scores in found] == [3, 5, 0]
+    for query, candidates, scores in zip(QUERIES, CANDIDATES, found, strict=True):
+        np.testing.assert_allclose(scores, by_hand(tiny.model, query, [s.contents for s in candidates]), atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def stored(tiny, tmp_path_factory):
+    """An index with the tiny encoder's token vectors."""
+    store = Store(Config(home=tmp_path_factory.mktemp("home"), name="tokens"))
+    parameters = TokenParameters("encoder", "", tiny.identity.sha256, 32, 1)
+    index = store.open(store.new_manifest(tiny.identity, 5.0, parameters), writable=True)
+    index.upsert(SNIPPETS, *tiny.encode_snippets_with_tokens(TEXTS))
+    yield index
+    index.close()
+
+
+def test_stored_token_vectors_score_as_those_encoded_anew(tiny, stored):
+    fresh = LateInteraction(tiny).score_all(QUERIES, CANDIDATES)
+    for held, anew in zip(StoredLateInteraction(tiny, stored).score_all(QUERIES, CANDIDATES), fresh, strict=True):
+        assert held.dtype == np.float32
+        np.testing.assert_allclose(held, anew, atol=1e-3)  # half precision
+
+
+def test_queries_just_encoded_are_not_encoded_again(tiny, monkeypatch):
+    vectors = tiny.encode_queries(QUERIES)
+    monkeypatch.setattr(tiny.model, "forward", lambda *_, **__: pytest.fail("encoded again"))
+    assert [tokens.shape[1] for tokens in tiny.query_tokens(QUERIES)] == [32, 32, 32]
+    np.testing.assert_array_equal(tiny.encode_queries(QUERIES), vectors)
+    monkeypatch.undo()
+    assert len(tiny.query_tokens(["fever"])) == 1
+
+
+def test_one_pass_gives_the_vectors_and_the_tokens(tiny):
+    vectors, tokens = tiny.encode_snippets_with_tokens(TEXTS)
+    np.testing.assert_allclose(vectors, tiny.encode_snippets(TEXTS), atol=1e-6)
+    for together, alone in zip(tokens, tiny.snippet_tokens(TEXTS), strict=True):
+        np.testing.assert_allclose(together, alone, atol=1e-6)
+        np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1.0, atol=1e-5)
+
+
+def test_pooling_keeps_a_share_of_the_tokens_and_their_length(tiny):
+    tokens = tiny.snippet_tokens(TEXTS)
+    assert all(same is own for same, own in zip(pooled(tokens, 1), tokens, strict=True))
+    for own, merged in zip(tokens, pooled(tokens, 3), strict=True):
+        assert 1 <= len(merged) <= max(2, math.ceil(len(own) / 3) + 1)
+        assert merged.shape[1] == own.shape[1]
+    query = tiny.query_tokens([QUERY])[0]
+    assert np.corrcoef(mean_maxsim(query, tokens), mean_maxsim(query, pooled(tokens, 2)))[0, 1] > 0.9

@@ -1,0 +1,331 @@
+"""What a model takes by its headers against real tensors and llama.cpp's own figures; limits; refusals; lines told."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from sentence_transformers import SentenceTransformer
+from typer.testing import CliRunner
+
+from biorag.cli import app
+from biorag.errors import ServiceError
+from biorag.generators.llama import LlamaGenerator, check_memory
+from biorag.models import memory
+from biorag.models.finding import find_encoder, find_gguf
+from biorag.models.hardware import operations
+from biorag.models.loading import load_model
+from tests.hostile.tiny_gguf import U32, Tensor, Typed, tiny_llama
+
+MIB = 2**20
+HUGE = 500 * 2**30
+LIMITS_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+
+
+def give(monkeypatch, size: int) -> None:
+    monkeypatch.setattr("biorag.models.memory.free_bytes", lambda device="cpu": size)
+
+
+def invoke(*words: object, **env: str):
+    return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "300", **env})
+
+
+def refused(result) -> str:
+    assert (result.exit_code, result.stdout) == (6, ""), (result.output, result.exception)
+    (sentence,) = [line for line in result.stderr.splitlines() if not line.startswith("WARNING")]
+    assert sentence.startswith("error: ")
+    return sentence
+
+
+# --- sizes ---
+
+
+@pytest.mark.parametrize(("precision", "width"), [("fp32", 4), ("bf16", 2)])
+def test_a_checkpoint_takes_what_its_loaded_tensors_do(tiny_encoder, precision, width):
+    files = find_encoder(str(tiny_encoder))
+    model = load_model(SentenceTransformer, files, precision)
+    assert memory.of_checkpoint(files, width) == memory.Need(
+        files.id, sum(weight.numel() * weight.element_size() for weight in model.parameters())
+    )
+
+
+def test_of_a_folder_the_files_that_are_loaded_count(tmp_path):
+    """Parts where there is no whole file; not other formats, heads of language models, adapters, runs' checkpoints."""
+    kind = "sentence_transformers.models.Dense"
+    modules = [{"type": kind, "path": place} for place in ("", "1_Pooling", "2_Dense", "parts")]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    for place in ("adapter", "2_Dense", "parts", "checkpoint-500"):
+        (tmp_path / place).mkdir()
+    ones = torch.ones(8, 4)
+    whole = {"a": ones, "lm_head.weight": ones + 1, "places": torch.ones(5, dtype=torch.int64)}
+    save_file(whole, tmp_path / "model.safetensors")
+    for name in ("consolidated", "model-00001-of-00002", "adapter/model", "2_Dense/model", "checkpoint-500/model"):
+        save_file({"b": ones.half()}, tmp_path / f"{name}.safetensors")
+    for part in (1, 2):
+        save_file({f"part{part}": ones}, tmp_path / "parts" / f"model-0000{part}-of-00002.safetensors")
+    files = find_encoder(str(tmp_path))
+    assert sorted(found.name for found in memory.parameters_of(files)) == ["a", "b", "part1", "part2", "places"]
+    assert memory.of_checkpoint(files, 2).weights == 4 * 32 * 2 + 5 * 8
+
+
+def test_a_gguf_takes_what_llama_cpp_says(caplog):
+    path = find_gguf("starter")
+    for window in (512, 2000, 100_000):
+        with caplog.at_level(logging.DEBUG, "biorag.generators.llama"):
+            LlamaGenerator(path, window, threads=1)
+        said = caplog.text
+        caplog.clear()
+        cache, compute = (
+            float(re.findall(rf"CPU {kind} buffer size\s*=\s*([\d.]+) MiB", said)[-1]) for kind in ("KV", "compute")
+        )
+        found = memory.of_gguf(path, window)
+        assert found.weights == pytest.approx(path.stat().st_size, rel=0.02)
+        assert (cache + compute) * MIB <= found.working <= 1.1 * (cache + compute) * MIB
+
+
+def test_sizes_of_a_gguf_that_are_not_said_follow_from_others(tmp_path):
+    """4 heads of 32 / 2 = 16 by default; keys and values by their own lengths; lists (one a layer) as no fewer."""
+    plain = tiny_llama()
+    buffers = memory.of_gguf(plain.write(tmp_path / "a.gguf"), 256).working - 2 * 2 * 16 * 256 * 2
+    for keys, cell in (
+        ({"llama__attention__head_count_kv": None}, 2 * 2 * 16),
+        ({"llama__attention__head_count_kv": Typed(U32, 1)}, 2 * 16),
+        ({"llama__attention__head_count_kv": Typed(U32, [1, 0, 1])}, 2 * 2 * 16),
+        ({"llama__attention__key_length": Typed(U32, 24), "llama__attention__value_length": Typed(U32, 8)}, 2 * 32),
+        ({"llama__block_count": Typed(U32, 3)}, 3 * 2 * 2 * 16),
+    ):
+        path = plain.keyed(**keys).write(tmp_path / "b.gguf")
+        assert memory.of_gguf(path, 200).working - cell * 256 * 2 == pytest.approx(buffers, rel=0.2), keys
+
+
+# --- what is free ---
+
+
+def cgroups(root: Path, version: int, path: str, groups: dict[str, tuple[object, int, int, int]]) -> None:
+    """Write control groups, each with limit, usage, and inactive and active cached files, and a process in one."""
+    (root / "proc" / "self").mkdir(parents=True)
+    (root / "proc" / "meminfo").write_text("MemTotal:  9000 kB\nMemAvailable:  8000 kB\n")
+    line = f"0::{path}\n" if version == 2 else f"5:devices:/\n4:memory:{path}\n0::/\n"
+    (root / "proc" / "self" / "cgroup").write_text(line)
+    names = ("memory.max", "memory.current") if version == 2 else LIMITS_V1
+    prefix = "" if version == 2 else "total_"
+    for group, (limit, used, inactive, active) in groups.items():
+        folder = root / "sys" / ("memory" if version == 1 else "") / group
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, value in zip(names, (limit, used), strict=True):
+            (folder / name).write_text(f"{value}\n")
+        statistics = (
+            f"anon 7\n{prefix}inactive_file {inactive}\n{prefix}active_file {active}\n{prefix}inactive_anon 9\n"
+        )
+        (folder / "memory.stat").write_text(statistics)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    ("path", "groups", "free"),
+    [
+        ("/", {}, 8_192_000),
+        ("/", {"": ("max", 1, 0, 0)}, 8_192_000),
+        ("/", {"": (2**63 - 4096, 1, 0, 0)}, 8_192_000),
+        ("/", {"": (5000, 4000, 300, 20)}, 1320),
+        ("/job/step", {"job": (5000, 4000, 0, 0), "job/step": (9000, 4000, 0, 0)}, 1000),
+        ("/job/step", {"job": ("max", 4000, 0, 0), "job/step": (900, 400, 10, 0)}, 510),
+        ("/not/seen/here", {"": (700, 100, 0, 0)}, 600),
+        ("/", {"": (700, 800, 0, 0)}, 0),
+    ],
+)
+def test_free_is_the_least_that_system_and_control_groups_leave(tmp_path, monkeypatch, version, path, groups, free):
+    cgroups(tmp_path, version, path, groups)
+    monkeypatch.setattr(memory, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(memory, "CGROUPS", tmp_path / "sys")
+    assert memory.free_bytes() == free
+
+
+def test_without_proc_the_machines_memory_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "PROC", tmp_path)
+    assert memory.free_bytes() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_gpus_free_memory_counts_where_the_model_runs_there(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (12_345, 99_999))
+    assert memory.free_bytes("cuda") == 12_345 != memory.free_bytes("cpu")
+
+
+def test_speeds_are_those_of_slow_references():
+    def fastest(work) -> float:
+        def once() -> float:
+            started = time.perf_counter()
+            work()
+            return time.perf_counter() - started
+
+        return min(once() for _ in range(5))
+
+    values, matrix = np.ones(2**24, np.float32), torch.ones(1024, 1024)
+    assert 0.02 < memory.read_speed(1) * fastest(values.max) / values.nbytes < 50
+    assert 0.02 < operations("cpu", torch.float32) * fastest(lambda: matrix @ matrix) / (2 * 1024**3) < 50
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.0123, "0.012 seconds"), (45, "45 seconds"), (7000, "117 minutes"), (7200, "2 hours"), (1e6, "278 hours")],
+)
+def test_times_in_words(seconds, words):
+    assert memory.duration(seconds) == words
+
+
+# --- told and refused ---
+
+
+def admitted(caplog, need: memory.Need, pace: str = "a token takes 1 hour") -> list[str]:
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "biorag.models.memory"):
+        memory.admit(need, "cpu", "less", lambda: pace)
+    return caplog.messages
+
+
+def test_large_models_are_told_of_and_small_ones_are_not(monkeypatch, caplog):
+    give(monkeypatch, 10 * 2**30)
+    assert admitted(caplog, memory.Need("small", 2**30 - 1)) == []
+    (line,) = admitted(caplog, memory.Need("L", 2**31, 2**29))
+    assert line == (
+        "L takes 2.5 GiB of memory (2.0 GiB of weights, the rest to work with) of 10.0 GiB free; a token takes 1 hour"
+    )
+    assert admitted(caplog, memory.Need("L", 2**31), "") == ["L takes 2.0 GiB of memory of 10.0 GiB free"]
+    assert len(admitted(caplog, memory.Need("all of it", 10 * 2**30))) == 1
+    with pytest.raises(ServiceError, match=r"^L takes 10\.1 GiB of memory and 10\.0 GiB are free: take less, or a "):
+        admitted(caplog, memory.Need("L", 10 * 2**30, 2**27))
+    give(monkeypatch, 1000)
+    assert len(admitted(caplog, memory.Need("half of what is free", 501))) == 1
+    assert admitted(caplog, memory.Need("less", 500)) == []
+
+
+def huge_checkpoint(folder: Path, source: Path) -> Path:
+    """Write an encoder of 256 MiB of weights, in a file without content."""
+    folder.mkdir()
+    for path in source.rglob("*.*"):
+        if path.is_file() and path.suffix != ".safetensors":
+            (folder / path.relative_to(source)).parent.mkdir(exist_ok=True)
+            (folder / path.relative_to(source)).write_bytes(path.read_bytes())
+    tensors, size = {}, 0
+    for name, side in {"word": 2**21, "type": 2, "position": 128}.items():
+        start, size = size, size + side * 32 * 4
+        tensors[f"embeddings.{name}"] = {"dtype": "F32", "shape": [side, 32], "data_offsets": [start, size]}
+    header = json.dumps(tensors).encode()
+    with (folder / "model.safetensors").open("wb") as stream:
+        stream.write(len(header).to_bytes(8, "little") + header)
+        stream.truncate(8 + len(header) + size)
+    return folder
+
+
+@pytest.fixture
+def nothing_loads(monkeypatch):
+    def load(*args, **kwargs):
+        raise AssertionError("a model is loaded that does not fit")
+
+    monkeypatch.setattr("sentence_transformers.SentenceTransformer.__init__", load)
+    monkeypatch.setattr("sentence_transformers.CrossEncoder.__init__", load)
+    monkeypatch.setattr("sentence_transformers.MultiVectorEncoder.__init__", load)
+    monkeypatch.setattr("transformers.AutoModelForSeq2SeqLM.from_pretrained", load)
+    monkeypatch.setattr("llama_cpp.Llama.__init__", load)
+
+
+@pytest.fixture
+def rows(tmp_path) -> Path:
+    row = {"query": "what lowers fever?", "positive": "aspirin", "negative": "warfarin", "negatives_kind": "bm25"}
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({**row, "query": f"{row['query']} {n}"}) + "\n" for n in range(20)))
+    return path
+
+
+def test_an_encoder_that_does_not_fit_is_refused(tmp_path, tiny_encoder, corpus_file, monkeypatch, nothing_loads):
+    folder = huge_checkpoint(tmp_path / "huge", tiny_encoder)
+    give(monkeypatch, 2**27)
+    for precision, size, lighter in (("fp32", "0.3", "BIORAG_PRECISION=bf16"), ("bf16", "0.1", "a smaller one")):
+        result = invoke("index", corpus_file, "--encoder", folder, "--precision", precision)
+        sentence = refused(result)
+        assert str(folder) in sentence and f"{size} GiB of memory and 0.1 GiB are free: take {lighter}" in sentence
+    assert not list((tmp_path / "home").rglob("points*"))
+
+
+@pytest.mark.parametrize("command", ["retriever", "reranker", "cross-encoder"])
+def test_training_that_does_not_fit_is_refused(tmp_path, tiny_encoder, rows, monkeypatch, nothing_loads, command):
+    give(monkeypatch, 100_000)
+    sentence = refused(invoke("train", command, rows, "--base", tiny_encoder, "--out", tmp_path / "m"))
+    assert f"training {tiny_encoder.resolve()} takes" in sentence and "for a batch" in sentence
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_generator_that_does_not_fit_is_refused_before_it_is_tried(tmp_path, monkeypatch, nothing_loads):
+    path = tiny_llama().write(tmp_path / "tiny.gguf")
+    give(monkeypatch, 1000)
+    monkeypatch.setattr("biorag.generators.preflight.try_out", lambda *_: pytest.fail("it is tried"))
+    corpus = tmp_path / "c.jsonl"
+    corpus.write_text(json.dumps({"id": "a", "title": "Fever", "content": "Aspirin lowers fever in most people."}))
+    sentence = refused(invoke("generate", "queries", corpus, "--llm", path, "--out", tmp_path / "q.jsonl"))
+    assert "tiny.gguf takes" in sentence and "--llm URL" in sentence
+
+
+def test_a_merge_that_does_not_fit_is_refused(tmp_path, tiny_encoder, monkeypatch):
+    give(monkeypatch, 10_000)
+    sentence = refused(invoke("merge", tiny_encoder, tiny_encoder, "--method", "linear", "--out", tmp_path / "m"))
+    assert "merging 2 experts takes" in sentence and "fewer experts" in sentence
+    assert not (tmp_path / "m" / "merge.json").exists()
+
+
+def huge_gguf(path: Path) -> Path:
+    """Write a Llama whose weights claim more than any machine has, in a file without content."""
+    name = "blk.0.ffn_up.weight"
+    last = tiny_llama().shaped(name, None).shaped(name, Tensor((32, HUGE // 4 // 32), data=b""))
+    path.write_bytes(last.bytes())
+    os.truncate(path, HUGE + MIB)
+    return path
+
+
+def test_a_real_process_refuses_500_gigabytes_at_once(tmp_path, corpus_file):
+    path = huge_gguf(tmp_path / "huge.gguf")
+    command = ["generate", "queries", str(corpus_file), "--llm", str(path), "--out", str(tmp_path / "q.jsonl")]
+    ended = subprocess.run([sys.executable, "-m", "biorag", *command], capture_output=True, text=True, timeout=240)
+    assert (ended.returncode, ended.stdout) == (6, ""), ended.stderr
+    assert re.fullmatch(
+        r"error: huge\.gguf takes 500\.\d GiB of memory and [\d.,]+ GiB are free: take .*, or a larger machine\n",
+        ended.stderr,
+    )
+
+
+def test_a_generator_is_told_of_where_memory_is_short(monkeypatch, caplog):
+    with caplog.at_level(logging.INFO, "biorag.models.memory"):
+        give(monkeypatch, 8 * 2**30)
+        check_memory(find_gguf("starter"), 8192)
+        assert caplog.messages == []
+        give(monkeypatch, 600 * MIB)
+        check_memory(find_gguf("starter"), 8192)
+    (line,) = caplog.messages
+    assert re.fullmatch(
+        r"SmolLM2\S+ takes 0\.4 GiB of memory \(0\.1 GiB of weights, the rest to work with\) of 0\.6 GiB free; "
+        r"each token written takes about [\d.e-]+ seconds or more",
+        line,
+    )
+
+
+def test_the_command_line_tells_and_keeps_quiet(corpus_file, tiny_encoder, monkeypatch):
+    quiet = invoke("index", corpus_file, "--encoder", tiny_encoder, "--name", "quiet")
+    assert (quiet.exit_code, "of memory" in quiet.stderr) == (0, False), quiet.output
+    give(monkeypatch, 150_000)
+    told = invoke("index", corpus_file, "--encoder", tiny_encoder, "--name", "told", "--json", "--precision", "fp32")
+    assert told.exit_code == 0, told.output
+    assert re.fullmatch(
+        r"INFO: \S+ takes 0\.0 GiB of memory of 0\.0 GiB free; 1,000 tokens of text take [\d.e-]+ seconds or more\n",
+        told.stderr,
+    )
+    assert json.loads(told.stdout)["added"] == 12

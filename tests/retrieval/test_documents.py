@@ -1,0 +1,128 @@
+"""Documents in blocks, and retracted ones: each document once, by its best block, and as many as are wanted."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+from test_pipeline import WORDS, MemoryIndex
+
+from biorag.answering.answerer import Answerer
+from biorag.retrieval.retriever import Retriever
+from biorag.types import Question, Snippet, block_id
+from tests.fakes import HashEncoder, OverlapReranker, ScriptedGenerator
+
+ENCODER = HashEncoder(dimension=16)
+QUERY = "heparin fever blood"
+
+
+def library() -> list[Snippet]:
+    """Twenty documents of one to eight blocks; every third is retracted."""
+    draw = random.Random(3)
+    snippets = []
+    for number in range(20):
+        count = draw.randint(1, 8)
+        for block in range(count):
+            text = " ".join(draw.choices(WORDS, k=draw.randint(4, 12)))
+            fields = {"retracted": number % 3 == 0}
+            whole = Snippet(f"d{number}", f"Title {number}", text, 500 + number, fields)
+            part = {"document": whole.id, "block": block, "blocks": count}
+            of_one = replace(whole, id=block_id(whole.id, block), metadata={**fields, **part})
+            snippets.append(whole if count == 1 else of_one)
+    return snippets
+
+
+LIBRARY = library()
+
+
+@pytest.fixture
+def index() -> MemoryIndex:
+    return MemoryIndex(LIBRARY, ENCODER.encode_snippets([snippet.contents for snippet in LIBRARY]))
+
+
+@pytest.fixture
+def settings(config):
+    return config.replace(rerank=False, mode="dense", k=5, k_init=5, depth=5)
+
+
+def best_documents(index: MemoryIndex, retracted: bool) -> list[tuple[str, str]]:
+    """Every document with its best block's text, best first, the slow way."""
+    vector = ENCODER.encode_queries([QUERY])[0]
+    scores = sorted(((index.dense(vector, id), id) for id in index.snippets), key=lambda pair: (-pair[0], pair[1]))
+    found: dict[str, str] = {}
+    for _, id in scores:
+        snippet = index.snippets[id]
+        if retracted or not snippet.metadata["retracted"]:
+            found.setdefault(f"d{snippet.pmid - 500}", snippet.content)
+    return list(found.items())
+
+
+@pytest.mark.parametrize("retracted", [True, False])
+@pytest.mark.parametrize("limit", [1, 5, 12, 20, 100])
+def test_a_document_comes_once_by_its_best_block(index, settings, limit, retracted):
+    (ranking,) = Retriever(index, ENCODER, None, settings).search_all([QUERY], limit, retracted=retracted)
+    expected = best_documents(index, retracted)[:limit]
+    assert [(hit.snippet.id, hit.snippet.content) for hit in ranking.hits] == expected
+    assert [hit.rank for hit in ranking.hits] == list(range(1, len(expected) + 1))
+
+
+@pytest.mark.parametrize("mode", ["bm25", "dense", "hybrid"])
+def test_reranking_sees_blocks_and_gives_documents(index, settings, mode):
+    config = settings.replace(mode=mode, k_init=30, interpolation=0)
+    ranking = Retriever(index, ENCODER, [OverlapReranker()], config).search(QUERY)
+    documents = [hit.snippet.id for hit in ranking.hits]
+    assert len(documents) == len(set(documents)) == 5
+    shares = [OverlapReranker().score(QUERY, [hit.snippet.contents])[0] for hit in ranking.hits]
+    assert [hit.score for hit in ranking.hits] == pytest.approx(shares)
+
+
+def test_snippets_without_these_fields_cost_no_second_search(settings):
+    plain = [Snippet(f"s{n}", "", " ".join(random.Random(n).choices(WORDS, k=6))) for n in range(30)]
+    index = MemoryIndex(plain, ENCODER.encode_snippets([snippet.contents for snippet in plain]))
+    (ranking,) = Retriever(index, ENCODER, None, settings).search_all([QUERY], retracted=False)
+    assert len(ranking.hits) == 5
+    assert [probe.limit for probe in index.probes] == [5]
+
+
+def test_what_another_process_deleted_meanwhile_is_no_hit(index, settings):
+    (first, second) = (hit.snippet.id for hit in Retriever(index, ENCODER, None, settings).search(QUERY).hits[:2])
+    gone = {id for id, snippet in index.snippets.items() if snippet.document == first}
+    found = Retriever(index, ENCODER, None, settings)
+    fetch = index.fetch
+    index.fetch = lambda ids: {id: snippet for id, snippet in fetch(ids).items() if id not in gone}
+    assert found.search(QUERY).hits[0].snippet.id == second
+
+
+@pytest.mark.parametrize("include", [False, True])
+def test_answers_leave_retracted_articles_out_unless_told(index, settings, include):
+    config = settings.replace(include_retracted=include, k=20)
+    answerer = Answerer(Retriever(index, ENCODER, None, config), None, config)
+    hits = answerer.answer(Question("q", QUERY)).hits
+    assert [hit.snippet.id for hit in hits] == [id for id, _ in best_documents(index, include)]
+    assert any(hit.snippet.retracted for hit in hits) == include
+
+
+def test_a_citation_of_a_retracted_article_is_marked(index, settings):
+    config = settings.replace(include_retracted=True, k=20)
+    reply = {"answer": "Heparin fever blood.", "citations": list(range(1, 21))}
+    generator = ScriptedGenerator([json.dumps(reply)])
+    answer = Answerer(Retriever(index, ENCODER, None, config), generator, config).answer(Question("q", QUERY))
+    marks = {citation.id: citation.retracted for citation in answer.citations}
+    assert set(marks.values()) == {True, False}
+    assert marks == {id: int(id[1:]) % 3 == 0 for id in marks}
+
+
+@pytest.mark.parametrize("fusion", ["linear", "rrf"])
+def test_queries_beside_it_do_not_change_what_a_query_finds(index, settings, fusion):
+    found = Retriever(index, ENCODER, None, settings.replace(mode="hybrid", fusion=fusion, k=4))
+    queries = [" ".join(random.Random(n).choices(WORDS, k=3)) for n in range(12)]
+
+    def hits(rankings):
+        return [[(hit.snippet.id, hit.snippet.content) for hit in ranking.hits] for ranking in rankings]
+
+    alone = hits(found.search(query) for query in queries)
+    index.probes.clear()
+    assert hits(found.search_all(queries)) == alone
+    assert len({probe.limit for probe in index.probes if not probe.among}) > 1, "some need a second search"

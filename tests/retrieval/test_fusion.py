@@ -1,0 +1,67 @@
+"""Fusion against slow loops."""
+
+from math import isclose
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biorag.retrieval.fusion import linear, ranked, reciprocal_rank
+from biorag.types import Scored
+
+IDS = st.sampled_from([f"s{number}" for number in range(12)] + ["S1", "é", ""])
+SCORES = st.dictionaries(IDS, st.floats(-100, 100))
+# Few distinct values, so that ties are common.
+TIED = st.dictionaries(IDS, st.sampled_from([0.0, 0.5, 1.0]))
+RANKINGS = st.lists(st.lists(IDS, unique=True).map(lambda ids: [Scored(id, -float(n)) for n, id in enumerate(ids)]))
+
+
+@given(SCORES, SCORES, st.floats(0, 10))
+def test_linear_is_dense_plus_lambda_times_bm25(dense, bm25, weight):
+    slow = {}
+    for id in set(dense) | set(bm25):
+        score = 0.0
+        if id in dense:
+            score += dense[id]
+        if id in bm25:
+            score += weight * bm25[id]
+        slow[id] = score
+    assert linear(dense, bm25, weight) == slow
+
+
+@given(RANKINGS, st.integers(1, 100))
+def test_reciprocal_rank_sums_one_over_k_plus_rank(rankings, k):
+    slow = {}
+    for id in {scored.id for ranking in rankings for scored in ranking}:
+        slow[id] = 0.0
+        for ranking in rankings:
+            ids = [scored.id for scored in ranking]
+            if id in ids:
+                slow[id] += 1 / (k + ids.index(id) + 1)
+    fused = reciprocal_rank(rankings, k)
+    assert fused.keys() == slow.keys()
+    assert all(isclose(fused[id], slow[id], rel_tol=1e-12) for id in slow)
+
+
+def test_reciprocal_rank_by_hand():
+    one, two = [Scored("a", 9.0), Scored("b", 8.0)], [Scored("b", 0.3), Scored("c", 0.2)]
+    assert reciprocal_rank([one, two], 60) == {"a": 1 / 61, "b": 1 / 62 + 1 / 61, "c": 1 / 62}
+
+
+@given(TIED)
+def test_ranked_is_by_score_then_id(scores):
+    slow = []
+    for score in sorted(set(scores.values()), reverse=True):
+        slow += [Scored(id, score) for id in sorted(scores) if scores[id] == score]
+    assert ranked(scores) == slow
+    assert ranked([Scored(*pair) for pair in reversed(scores.items())]) == slow, "whatever the order they come in"
+
+
+@given(TIED, st.integers(0, 20))
+def test_a_limit_cuts_the_full_ranking(scores, limit):
+    assert ranked(scores, limit) == ranked(scores)[:limit]
+
+
+def test_ties_of_fused_scores_go_by_id():
+    one, two = [Scored("z", 2.0), Scored("a", 1.0)], [Scored("a", 2.0), Scored("z", 1.0)]
+    assert [scored.id for scored in ranked(reciprocal_rank([one, two], 60))] == ["a", "z"]
+    assert ranked(linear({"z": 0.5, "a": 0.5, "m": 0.75}, {}, 1.0), 2) == [Scored("m", 0.75), Scored("a", 0.5)]

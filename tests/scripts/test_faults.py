@@ -1,0 +1,109 @@
+"""Faults on a real machine, in small what `scripts/faults` measures: a full disk, durable names, what is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks.faults.kills import compared
+from benchmarks.faults.runs import digest, held
+
+from benchmarks.faults import full_disk
+from biorag.errors import ServiceError
+from biorag.indexes.edge import EdgeIndex
+from biorag.indexes.manifest import Bm25Parameters, Manifest
+from biorag.indexes.points import point_id
+from biorag.types import EncoderIdentity, Probe, Snippet
+
+pytestmark = pytest.mark.faults
+
+VECTORS = np.random.default_rng(0).normal(size=(20, 16)).astype(np.float32)
+SNIPPETS = [Snippet(f"s{n}", f"Title {n}", f"liver word{n}") for n in range(20)]
+MANIFEST = Manifest(
+    name="test",
+    encoder=EncoderIdentity("random", "", "f" * 64, 16),
+    similarity="cosine",
+    quantized=False,
+    bm25=Bm25Parameters(0.9, 0.4, 8.0),
+    store={"kind": "edge"},
+    created="",
+    updated="",
+)
+
+
+def made(folder: Path) -> Path:
+    index = EdgeIndex(folder, MANIFEST, writable=True)
+    index.upsert(SNIPPETS, VECTORS)
+    index.optimize()
+    index.seal()
+    index.close()
+    return folder
+
+
+@pytest.fixture(params=["tmpfs", "ext4"])
+def small_disk(request, tmp_path):
+    """A small disk; on the tmpfs the engine's empty files take 100 MB, which ext4 keeps as holes."""
+    with ExitStack() as stack:
+        try:
+            place = stack.enter_context(full_disk.small_disk(tmp_path / "disk", request.param))
+        except (subprocess.CalledProcessError, FileNotFoundError) as error:
+            pytest.skip(f"a small disk needs the right to mount one ({error})")
+        yield place
+
+
+def test_on_a_full_disk_an_index_answers_and_a_writer_is_told(small_disk):
+    folder = made(small_disk / "test")
+    full_disk.fill(small_disk, 0)
+    assert shutil.disk_usage(small_disk).free == 0
+    for _ in range(2):
+        reader = EdgeIndex(folder, MANIFEST)
+        assert [hits[0].id for hits in reader.search([Probe(VECTORS[7], 1), Probe("word9", 1)])] == ["s7", "s9"]
+        assert reader.count() == 20
+        reader.close()
+    (small_disk / "filler").unlink()
+    writer = EdgeIndex(folder, MANIFEST, writable=True)
+    full_disk.fill(small_disk, 1_000_000)
+    with pytest.raises(ServiceError, match="is full: 1 MB are free and 34 MB are needed: free some space"):
+        writer.upsert([Snippet("new", "", "new")], VECTORS[:1])
+    with pytest.raises(ServiceError, match="is full"):
+        writer.optimize()
+    assert writer.count() == 20
+    writer.close()
+
+
+def test_every_folder_of_a_new_index_is_synced_after_a_batch(tmp_path, monkeypatch):
+    index = EdgeIndex(tmp_path / "test", MANIFEST, writable=True)
+    synced, fsync = set(), os.fsync
+
+    def seen(handle):
+        synced.add(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", seen)
+    index.upsert(SNIPPETS, VECTORS)
+    folders = {str(folder) for folder, _, _ in os.walk(tmp_path / "test")}
+    assert any("vector_storage-dense" in folder for folder in folders)
+    assert synced == folders
+    index.close()
+
+
+def test_the_measurement_counts_what_is_lost_changed_and_ahead(tmp_path):
+    ids = [snippet.id for snippet in SNIPPETS]
+    clean = held(made(tmp_path / "clean"))
+    assert set(clean) == {str(point_id(id)) for id in ids}
+    assert digest(clean) == digest(held(made(tmp_path / "again")))
+    index = EdgeIndex(tmp_path / "again", MANIFEST, writable=True)
+    nudged = VECTORS[:1].copy()
+    nudged[0, 0] = np.nextafter(nudged[0, 0], np.float32(9), dtype=np.float32) + np.float32(1e-5)
+    index.upsert(SNIPPETS[:1], nudged)
+    index.close()
+    changed = held(tmp_path / "again")
+    assert compared(changed, clean, ids[:10], 0) == {"lost": 1, "other": 1, "ahead": 0}
+    gone = {point: found for point, found in clean.items() if point != str(point_id("s3"))}
+    assert compared(gone, clean, ids[:10], 9) == {"lost": 1, "other": 0, "ahead": 9}
+    assert compared(gone, clean, ids[:3], 16) == {"lost": 0, "other": 0, "ahead": 16}

@@ -1,0 +1,88 @@
+"""The chain of rerankers as a setting writes it."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biorag.errors import UsageError
+from biorag.settings.config import Config, checked
+from biorag.settings.reranker_chain import Stage, parse_stages
+
+NAMES = st.text(st.characters(exclude_characters=",@"), min_size=1).filter(
+    lambda name: name == name.strip() and not name.startswith("cross:")
+)
+
+
+@st.composite
+def chains(draw):
+    """A chain with all depths written out, none deeper than the one before; and the deepest."""
+    depths = sorted(draw(st.lists(st.integers(1, 500), min_size=1, max_size=4)), reverse=True)
+    return tuple(Stage(draw(NAMES), draw(st.booleans()), depth) for depth in depths), depths[0]
+
+
+@given(chains(), st.integers(0, 100), st.sampled_from(["", " "]))
+def test_a_chain_written_out_is_read_back(chain, more, space):
+    stages, deepest = chain
+    text = f",{space}".join(f"{'cross:' * stage.cross}{stage.name}@{stage.depth}" for stage in stages)
+    assert parse_stages(text, deepest + more) == stages
+
+
+@given(st.text(), st.integers(1, 100))
+def test_any_text_is_a_chain_of_falling_depths_or_refused(text, k_init):
+    try:
+        stages = parse_stages(text, k_init)
+    except ValueError:
+        return
+    depths = [k_init, *(stage.depth for stage in stages)]
+    assert depths == sorted(depths, reverse=True) and min(depths) >= 1
+    assert all(stage.name for stage in stages)
+
+
+@pytest.mark.parametrize(
+    ("text", "k_init", "stages"),
+    [
+        ("encoder", 20, [Stage("encoder", False, 20)]),
+        ("cross:models/ce", 7, [Stage("models/ce", True, 7)]),
+        ("encoder,cross:org/name", 20, [Stage("encoder", False, 20), Stage("org/name", True, 10)]),
+        ("encoder,cross:a", 4, [Stage("encoder", False, 4), Stage("a", True, 4)]),
+        (
+            "encoder@50,org/colbert@30,cross:b",
+            100,
+            [("encoder", False, 50), ("org/colbert", False, 30), ("b", True, 10)],
+        ),
+        ("me@home/models", 20, [Stage("me@home/models", False, 20)]),
+    ],
+)
+def test_depths_that_are_left_out(text, k_init, stages):
+    assert parse_stages(text, k_init) == tuple(Stage(*stage) if isinstance(stage, tuple) else stage for stage in stages)
+    assert checked({"reranker": text, "k_init": k_init}).stages == parse_stages(text, k_init)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "STAGE[,STAGE...]"),
+        ("encoder,", "STAGE[,STAGE...]"),
+        ("cross:", "STAGE[,STAGE...]"),
+        ("cross:@5", "STAGE[,STAGE...]"),
+        ("encoder@0", "'encoder@0' reranks nothing"),
+        (
+            "encoder@21",
+            "'encoder@21' cannot rerank 21 candidates where k_init is 20: give it 20 at most, or k_init 21 or more",
+        ),
+        ("encoder,cross:a@30", "'cross:a@30' cannot rerank 30 candidates where stage 1 leaves it 20"),
+        ("encoder@5,cross:a@6", "stage 1 leaves it 5: give it 5 at most, or the stages before it 6 or more"),
+    ],
+)
+def test_a_chain_that_cannot_be_is_refused_with_what_to_write(text, said):
+    with pytest.raises(UsageError, match=re.escape(said)):
+        checked({"reranker": text})
+
+
+def test_a_smaller_k_init_is_held_against_the_chain():
+    config = Config(reranker="encoder@15,cross:a")
+    assert [stage.depth for stage in config.replace(k_init=15).stages] == [15, 10]
+    with pytest.raises(UsageError, match="k_init is 14"):
+        config.replace(k_init=14)

@@ -1,0 +1,82 @@
+"""BM25 negatives against the slow ranking of the whole corpus, over the slow index and over Qdrant Edge."""
+
+import numpy as np
+import pytest
+
+from biorag.indexes.edge import EdgeIndex
+from biorag.indexes.store import Store
+from biorag.retrieval.retriever import Retriever
+from biorag.settings.config import Config
+from biorag.training.negatives.bm25 import KEPT, TOP, Bm25Negatives
+from biorag.types import Snippet, TrainingRow
+from tests.training.negatives.small_corpus import ENCODER, corpus, gold_of, indexed, row, settings
+
+SNIPPETS = corpus(80)
+REFERENCE = indexed(SNIPPETS)
+QUERY = "heparin fever blood"
+
+
+@pytest.fixture(scope="module")
+def edge(tmp_path_factory):
+    store = Store(Config(home=tmp_path_factory.mktemp("home"), name="edge"))
+    store.folder.mkdir(parents=True)
+    index = EdgeIndex(store.folder, store.new_manifest(ENCODER.identity, REFERENCE.mean), writable=True)
+    index.upsert(SNIPPETS, np.stack([REFERENCE.vectors[snippet.id] for snippet in SNIPPETS]))
+    index.optimize()
+    yield index
+    index.close()
+
+
+@pytest.fixture(params=["slow", "edge"])
+def kind(request, tmp_path):
+    index = REFERENCE if request.param == "slow" else request.getfixturevalue("edge")
+    return Bm25Negatives(Retriever(index, None, None, settings(tmp_path, mode="bm25")))
+
+
+def ranking(query: str) -> list[tuple[str, int, float]]:
+    """Id, rank and score of every snippet that shares a word with the query, from the formula."""
+    scores = {id: REFERENCE.bm25(query, id) for id in REFERENCE.snippets}
+    order = sorted((id for id in scores if scores[id] > 0), key=lambda id: (-scores[id], id))
+    return [(id, rank, scores[id]) for rank, id in enumerate(order, 1)]
+
+
+def same(found, expected) -> None:
+    assert [(one.id, one.rank) for one in found] == [(id, rank) for id, rank, _ in expected]
+    np.testing.assert_allclose([one.score for one in found], [score for _, _, score in expected], atol=1e-5)
+    assert all(one.text == REFERENCE.snippets[one.id].contents for one in found)
+
+
+def window(kind, query, *positives: str):
+    rows = [TrainingRow(query, REFERENCE.snippets[id].contents, positive_id=id) for id in positives] or [row(query)]
+    return kind.window(rows[0], gold_of(*rows))
+
+
+def test_of_the_top_42_the_bottom_32_are_kept(kind):
+    whole = ranking(QUERY)
+    assert len(whole) > TOP
+    same(window(kind, QUERY), whole[10:42])
+
+
+@pytest.mark.parametrize("places", [[0], [0, 5], [20], [41], [0, 1, 2, 3, 4, 20, 30, 41], [50], list(range(12))])
+def test_gold_is_removed_before_the_bottom_is_taken(kind, places):
+    whole = ranking(QUERY)
+    gold = {whole[place][0] for place in places}
+    left = [one for one in whole[:TOP] if one[0] not in gold]
+    same(window(kind, QUERY, *gold), left[-KEPT:])
+
+
+def test_fewer_are_all_kept(kind):
+    assert window(kind, "nothing of this is there") == []
+    few = indexed(SNIPPETS[:9])
+    kind = Bm25Negatives(Retriever(few, None, None, Config(mode="bm25", rerank=False)))
+    assert [one.rank for one in window(kind, QUERY)] == list(
+        range(1, 1 + sum(few.bm25(QUERY, id) > 0 for id in few.snippets))
+    )
+
+
+def test_a_repeated_text_counts_once_and_keeps_its_best_rank(tmp_path):
+    snippets = [Snippet(f"s{n:02}", "", "fever " * (1 + n // 2)) for n in range(60)]
+    kind = Bm25Negatives(Retriever(indexed(snippets), None, None, settings(tmp_path, mode="bm25")))
+    found = kind.window(row("fever"), gold_of(row("fever")))
+    assert len({one.text for one in found}) == len(found) == TOP // 2
+    assert [one.rank % 2 for one in found] == [1] * len(found)

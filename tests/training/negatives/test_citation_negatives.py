@@ -1,0 +1,224 @@
+"""Citation negatives: BiCA's Algorithm 1 against a slow walk with the same draws, and what its candidates are."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biorag.citation_graph.building import add
+from biorag.citation_graph.graph import Graph
+from biorag.citation_graph.rows import edge_keys
+from biorag.training.negatives import citation
+from biorag.training.negatives.citation import BlockVectors, CitationNegatives, CitedPapers, Reach, walk
+from biorag.training.negatives.mining import Gold, Walk
+from biorag.training.rows import row_random
+from biorag.types import Snippet
+from tests.fakes import HashEncoder
+from tests.training.negatives.small_corpus import ENCODER, NO_GOLD, corpus, indexed, row
+
+HOW = Walk()
+
+
+def slow_walk(to_query, cosines, one_hop, how: Walk, draw: random.Random) -> list[int]:
+    """Algorithm 1, a path after the other, every list sorted anew."""
+    everything = range(len(to_query))
+    first_hop = [n for n in everything if one_hop[n]] or list(everything)
+    visited: list[int] = []
+    for start in sorted(first_hop, key=lambda n: (-to_query[n], n))[: how.paths]:
+        if start in visited:
+            continue
+        visited.append(start)
+        here = start
+        for _ in range(how.length - 1):
+            nearest = sorted((n for n in everything if n not in visited), key=lambda n: (-cosines[here][n], n))
+            nearest = nearest[: how.top]
+            if not nearest:
+                break
+            weights = [max(0.0, float(cosines[here][n])) for n in nearest]
+            if sum(weights) == 0:
+                here = nearest[int(draw.random() * len(nearest))]
+            else:
+                point, total = draw.random() * sum(weights), 0.0
+                for n, weight in zip(nearest, weights, strict=True):
+                    here, total = n, total + weight
+                    if point < total:
+                        break
+            visited.append(here)
+    rest = [n for n in everything if n not in visited]
+    return [*visited, rest[draw.randrange(len(rest))]] if rest else visited
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    size=st.integers(1, 30),
+    near=st.floats(0, 1),
+    how=st.builds(Walk, paths=st.integers(1, 5), length=st.integers(1, 5), top=st.integers(1, 7)),
+    coarse=st.booleans(),
+)
+def test_walks_visit_what_a_slow_walk_visits(seed, size, near, how, coarse):
+    draw = np.random.default_rng(seed)
+    vectors = draw.normal(size=(size + 1, 3))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = (vectors @ vectors.T).astype(np.float32)
+    cosines = np.round(cosines) if coarse else cosines  # with equal ones and zeros
+    one_hop = draw.random(size) < near
+    found = walk(cosines[0, 1:], cosines[1:, 1:], one_hop, how, random.Random(seed))
+    assert found == slow_walk(cosines[0, 1:], cosines[1:, 1:], one_hop, how, random.Random(seed))
+    assert len(found) == len(set(found)) <= how.paths * how.length + 1
+
+
+def test_draws_are_proportional_to_the_cosine():
+    to_query = np.array([1.0, 0, 0, 0, 0], np.float32)
+    cosines = np.eye(5, dtype=np.float32)
+    cosines[0, 1:] = [0.6, 0.2, -0.5, 0.0]
+    only = np.array([True, False, False, False, False])
+    how = Walk(paths=1, length=2, top=4)
+    second = [walk(to_query, cosines, only, how, random.Random(seed))[1] for seed in range(4000)]
+    # 3000 and 1000 expected; five standard deviations are 137.
+    assert set(second) == {1, 2}
+    assert abs(second.count(1) - 3000) < 137
+
+
+# --- over an index
+
+
+@pytest.fixture
+def graphed(tmp_path):
+    """Return a function that makes a graph of edges."""
+
+    def graphed(edges: list[tuple[int, int]]) -> Graph:
+        ends = np.array(edges, np.uint64).reshape(-1, 2)
+        add(tmp_path / "g", "test", edge_keys(ends[:, 0], ends[:, 1]))
+        return Graph(tmp_path / "g")
+
+    return graphed
+
+
+def papers(size: int = 40) -> list[Snippet]:
+    return [replace(snippet, pmid=100 + n) for n, snippet in enumerate(corpus(size))]
+
+
+def mined(snippets, graph, rows, how=HOW, seed=0):
+    index = indexed(snippets)
+    cited = CitedPapers(graph, index, rows, how.exclude_citing)
+    return cited, CitationNegatives(index, ENCODER, cited, rows, seed, how)
+
+
+EDGES = [(100, 100 + n) for n in range(1, 6)] + [(101, n) for n in range(110, 125)] + [(104, 100), (104, 500)]
+
+
+def test_negatives_are_those_of_the_slow_walk(graphed):
+    snippets = papers()
+    asked = row("heart and liver pain", snippets[0].contents, "s00")
+    _, kind = mined(snippets, graphed(EDGES), [asked])
+    candidates = [*range(1, 6), *range(10, 25)]
+    vectors = ENCODER.encode_snippets([snippets[n].contents for n in candidates])
+    to_query = vectors @ ENCODER.encode_queries([asked.query])[0]
+    one_hop = [n < 6 for n in candidates]
+    places = slow_walk(to_query, vectors @ vectors.T, one_hop, HOW, row_random(0, asked))
+    found = kind.window(asked, NO_GOLD)
+    assert [one.id for one in found] == [snippets[candidates[place]].id for place in places]
+    assert [one.text for one in found] == [snippets[candidates[place]].contents for place in places]
+    assert [one.score for one in found] == pytest.approx([to_query[place] for place in places])
+    assert [one.rank for one in found] == list(range(1, 11))
+    assert kind.window(asked, NO_GOLD) == found
+    assert mined(snippets, graphed(EDGES), [asked], seed=1)[1].window(asked, NO_GOLD) != found
+
+
+def test_gold_and_repeated_texts_are_no_candidates(graphed):
+    snippets = papers()
+    snippets[2] = replace(snippets[2], content=snippets[1].content.upper())
+    asked = row("heart", "any", "s00")
+    _, kind = mined(snippets, graphed([(100, n) for n in range(101, 107)]), [asked])
+    gold = Gold(frozenset({"s03"}), frozenset({snippets[4].contents}))
+    assert {one.id for one in kind.window(asked, gold)} == {"s01", "s05", "s06"}
+
+
+def test_where_all_that_is_cited_is_gold_paths_begin_two_hops_away(graphed):
+    snippets = papers()
+    asked = row("heart", "any", "s00")
+    _, kind = mined(snippets, graphed([(100, 101), (101, 102), (101, 103)]), [asked])
+    assert {one.id for one in kind.window(asked, Gold(frozenset({"s01"}), frozenset()))} == {"s02", "s03"}
+
+
+def test_papers_may_be_excluded(graphed):
+    snippets = papers()
+    asked = row("heart", snippets[0].contents, "s00")
+    graph = graphed([(100, n) for n in range(101, 109)] + [(103, 100), (105, 100)])
+    _, kind = mined(snippets, graph, [asked], Walk(length=9, exclude_citing=True))
+    assert {one.id for one in kind.window(asked, NO_GOLD)} == {f"s0{n}" for n in (1, 2, 4, 6, 7, 8)}
+    vectors = ENCODER.encode_snippets([snippet.contents for snippet in snippets[:9]])
+    alike = vectors[1:] @ vectors[0]
+    limit = float(np.median(alike))
+    _, kind = mined(snippets, graph, [asked], Walk(length=9, max_similarity=limit))
+    assert {one.id for one in kind.window(asked, NO_GOLD)} == {f"s0{n + 1}" for n in np.flatnonzero(alike <= limit)}
+    _, kind = mined(snippets, graph, [asked], Walk(max_similarity=0.0))
+    assert kind.window(asked, NO_GOLD) == []
+
+
+def test_a_paper_of_several_snippets_is_its_first(graphed):
+    fields = {"document": "d", "blocks": 11}
+    blocks = [Snippet(f"d#{n}", "", f"Fever {n}.", 7, {**fields, "block": n}) for n in (10, 2, 0, 1)]
+    snippets = [*blocks, Snippet("b", "", "Pain.", 8), Snippet("a", "", "Ache.", 8), Snippet("p", "", "Heart.", 9)]
+    asked = row("why?", "Heart.", "p")
+    _, kind = mined(snippets, graphed([(9, 7), (9, 8)]), [asked])
+    assert {(one.id, one.text) for one in kind.window(asked, NO_GOLD)} == {("d", "Fever 0."), ("a", "Ache.")}
+    by_block = row("why?", "Fever 2.", "d")
+    cited, _ = mined(snippets, graphed([(9, 7), (7, 8)]), [by_block])
+    assert cited.of(by_block) == (("a",), 1)
+
+
+def test_positives_are_found_by_id_or_text_and_counted(graphed):
+    snippets = [*papers(10), Snippet("none", "", "No PMID.")]
+    graph = graphed([(100, 101), (102, 999), (103, 998), (998, 104)])
+    rows = [
+        row("a", "whatever", "s00"),
+        row("b", snippets[0].contents.upper()),
+        row("c", "whatever", "absent"),
+        row("d", "not in the index"),
+        row("e", "No PMID.", "none"),
+        row("f", "whatever", "s05"),
+        row("g", "whatever", "s02"),
+        row("h", "whatever", "s03"),
+    ]
+    cited, kind = mined(snippets, graph, rows)
+    assert [cited.of(one).ids for one in rows] == [("s01",), ("s01",), (), (), (), (), (), ("s04",)]
+    assert cited.reach(rows) == Reach(positives=8, without_pmid=3, not_in_graph=1, without_neighbourhood=1)
+    assert [len(kind.window(one, NO_GOLD)) for one in rows] == [1, 1, 0, 0, 0, 0, 0, 1]
+
+
+def test_texts_are_encoded_in_blocks_that_do_not_depend_on_what_is_asked(monkeypatch):
+    monkeypatch.setattr(citation, "BLOCK", 4)
+    encoder = HashEncoder(dimension=16)
+    texts = [snippet.contents for snippet in papers(10)]
+    vectors = BlockVectors([*texts, texts[3]], encoder.encode_snippets)
+    found = [vectors.of(texts[n]) for n in (9, 1, 2)]
+    assert encoder.encoded == [*texts[8:], *texts[:4]]
+    assert np.allclose(found, ENCODER.encode_snippets([texts[n] for n in (9, 1, 2)]))
+    for n in (0, 3, 8):
+        vectors.of(texts[n])
+    assert len(encoder.encoded) == 6
+
+
+def test_what_the_index_has_is_not_encoded_again(graphed):
+    class CountingEncoder(HashEncoder):
+        calls = 0
+
+        def encode_queries(self, texts):
+            self.calls += 1
+            return super().encode_queries(texts)
+
+    snippets = papers()
+    graph = graphed([(100 + n, 110 + other) for n in range(10) for other in range(20)])
+    rows = [row(f"why pain {n}?", snippets[n].contents, f"s0{n}") for n in range(9)]
+    rows.append(row("why fever?", "Other words than the index has.", "s09"))
+    index, encoder = indexed(snippets), CountingEncoder(dimension=16)
+    kind = CitationNegatives(index, encoder, CitedPapers(graph, index, rows, False), rows, 0, Walk(max_similarity=0.9))
+    assert all(kind.window(asked, NO_GOLD) for asked in rows)
+    assert encoder.encoded == ["Other words than the index has."]
+    assert encoder.calls == 1

@@ -1,0 +1,281 @@
+"""What all kinds share: gold and repetitions are kept out, draws are uniform and a row's own, rows come in order."""
+
+import json
+import os
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biorag.errors import ServiceError
+from biorag.training.negatives.mining import (
+    Gold,
+    Plan,
+    as_negatives,
+    by_question,
+    drawn,
+    eligible,
+    golds,
+    mine,
+    ranking,
+    row_random,
+)
+from biorag.training.negatives.triplets import Counts, TripletFile
+from biorag.types import Negative, TrainingRow
+from tests.training.negatives.small_corpus import NO_GOLD, ScriptedRetriever, negative, row
+
+PLAN = Plan("scripted", per_row=2, seed=0)
+
+
+class Scripted:
+    """Offers the same candidates to every row; nothing for the queries named in `barren`."""
+
+    def __init__(self, texts, barren=()):
+        self.candidates = [negative(f"n{n}", text, n, 1 / n) for n, text in enumerate(texts, 1)]
+        self.barren = barren
+        self.asked = []
+
+    def window(self, row, gold):
+        self.asked.append(row)
+        return [] if row.query in self.barren else list(eligible(self.candidates, gold))
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+# --- gold ---
+
+
+def test_the_gold_of_a_question_is_all_its_positives_and_its_own_text():
+    rows = [
+        TrainingRow("Why fever?", "Because.", positive_id="s1"),
+        TrainingRow("why  FEVER?", "An infection.", positive_id="s2"),
+        TrainingRow("Why pain?", "A wound."),
+    ]
+    assert golds(rows) == {
+        "why fever": Gold(frozenset({"s1", "s2"}), frozenset({"because", "an infection", "why fever"})),
+        "why pain": Gold(frozenset(), frozenset({"a wound", "why pain"})),
+    }
+
+
+def test_gold_repetitions_and_blanks_are_no_negatives():
+    gold = Gold(frozenset({"s1"}), frozenset({"the positive", "the query"}))
+    candidates = [
+        negative("s1", "Gold by its id."),
+        negative("s2", "The  POSITIVE."),
+        negative("s3", "The query?"),
+        negative("s4", "Another text."),
+        negative("s5", "another  text."),
+        negative("s6", " – "),
+        negative("s7", "A third."),
+    ]
+    assert [found.id for found in eligible(candidates, gold)] == ["s4", "s7"]
+
+
+# --- drawing ---
+
+
+@given(st.integers(0, 12), st.integers(1, 12), st.integers())
+def test_a_draw_is_a_part_of_the_window_in_its_order(size, count, seed):
+    window = [negative(f"n{n}", f"text {n}", n) for n in range(1, size + 1)]
+    found = drawn(window, count, random.Random(seed))
+    assert len(found) == min(size, count)
+    ranks = [one.rank for one in found]
+    assert ranks == sorted(set(ranks))
+    assert set(found) <= set(window)
+
+
+def test_a_draw_is_uniform():
+    window = [negative(f"n{n}", f"text {n}", n) for n in range(6)]
+    counts = Counter(
+        one.id for number in range(3000) for one in drawn(window, 2, row_random(0, row(f"question {number}")))
+    )
+    # 1000 expected of each; five standard deviations of a hypergeometric draw are 130.
+    assert len(counts) == 6
+    assert all(abs(count - 1000) < 130 for count in counts.values())
+
+
+def test_a_rows_draws_depend_on_seed_query_and_positive_alone():
+    def state(seed, *texts):
+        return row_random(seed, row(*texts)).getstate()
+
+    assert state(0, "Why?", "Because.") == state(0, "why? ", "BECAUSE.")
+    others = [state(1, "Why?", "Because."), state(0, "How?", "Because."), state(0, "Why?", "So.")]
+    assert all(other != state(0, "Why?", "Because.") for other in others)
+
+
+def test_a_rows_draws_are_the_same_on_every_day():
+    assert row_random(7, row("Why?", "Because.")).sample(range(50), 8) == [31, 41, 33, 44, 15, 18, 8, 42]
+
+
+# --- ranking ---
+
+
+def test_a_query_is_searched_once_while_its_rows_come_together():
+    retriever = ScriptedRetriever([("s1", "One.", 0.9), ("s2", "Two.", 0.8), ("s3", "Three.", 0.7)])
+    hits = ranking(retriever, 2)
+    assert [list(as_negatives(hits(query))) for query in ("a", "a", "b", "a")] == [
+        [Negative("s1", "One.", 1, 0.9), Negative("s2", "Two.", 2, 0.8)]
+    ] * 4
+    assert retriever.asked == ["a", "b", "a"]
+
+
+def test_rows_of_a_query_are_brought_together_where_its_first_stands():
+    rows = [row("b", "1"), row("a", "2"), row("b", "3"), row("c", "4"), row("a", "5")]
+    assert [(one.query, one.positive) for one in by_question(rows)] == [
+        ("b", "1"),
+        ("b", "3"),
+        ("a", "2"),
+        ("a", "5"),
+        ("c", "4"),
+    ]
+
+
+# --- mining ---
+
+
+def test_rows_are_written_with_texts_ids_ranks_and_scores(tmp_path):
+    out = TripletFile(tmp_path / "out" / "mined.jsonl", {"kind": "scripted"})
+    rows = [
+        TrainingRow("Why β?", "Because of α.", ("an old negative",), query_id="q1", positive_id="s1"),
+        row("Why not?", "So."),
+        row("Why this?", "Three."),
+    ]
+    kind, told = Scripted(["One.", "so.", "Three."], barren=["Why not?"]), []
+    counts = mine(rows, kind, Plan("scripted", per_row=9, seed=0), out, told.append)
+    assert counts == Counts(rows=2, negatives=5, without=1, resumed=0)
+    assert sum(told) == 3
+    assert lines(out.path) == [
+        {
+            "query": "Why β?",
+            "positive": "Because of α.",
+            "negative_1": "One.",
+            "negative_2": "so.",
+            "negative_3": "Three.",
+            "kind": "scripted",
+            "query_id": "q1",
+            "positive_id": "s1",
+            "negatives": [
+                {"id": "n1", "rank": 1, "score": 1.0},
+                {"id": "n2", "rank": 2, "score": 0.5},
+                {"id": "n3", "rank": 3, "score": 0.333333},
+            ],
+        },
+        {
+            "query": "Why this?",
+            "positive": "Three.",
+            "negative_1": "One.",
+            "negative_2": "so.",
+            "kind": "scripted",
+            "negatives": [{"id": "n1", "rank": 1, "score": 1.0}, {"id": "n2", "rank": 2, "score": 0.5}],
+        },
+    ]
+    assert "β".encode() in out.path.read_bytes()
+    assert out.finished() == Counts(rows=2, negatives=5, without=1, resumed=2)
+
+
+@pytest.mark.parametrize("order", range(5))
+def test_a_rows_negatives_do_not_depend_on_the_order(tmp_path, order):
+    rows = [row(f"question {number % 7}", f"positive {number}") for number in range(20)]
+    kind = Scripted([f"text {n}" for n in range(30)])
+    mine(rows, kind, PLAN, straight := TripletFile(tmp_path / "straight.jsonl", {}), lambda _: None)
+    random.Random(order).shuffle(rows)
+    mine(rows, kind, PLAN, shuffled := TripletFile(tmp_path / "shuffled.jsonl", {}), lambda _: None)
+    assert sorted(straight.path.read_bytes().splitlines()) == sorted(shuffled.path.read_bytes().splitlines())
+
+
+def test_other_seeds_draw_others(tmp_path):
+    rows, files = [row(f"question {number}") for number in range(20)], []
+    for seed in (0, 1, 0):
+        out = TripletFile(tmp_path / f"{len(files)}.jsonl", {})
+        mine(rows, Scripted([f"text {n}" for n in range(30)]), Plan("scripted", 2, seed), out, lambda _: None)
+        files.append(out.path.read_bytes())
+    assert files[0] == files[2] != files[1]
+
+
+def test_the_positives_of_other_rows_of_a_question_are_no_negatives(tmp_path):
+    rows = [row("Why?", "One."), row("why? ", "Two."), row("How?", "Three.")]
+    out = TripletFile(tmp_path / "mined.jsonl", {})
+    mine(rows, Scripted(["One.", "Two.", "Three.", "Four."]), Plan("scripted", 9, 0), out, lambda _: None)
+    found = [[value for key, value in line.items() if key.startswith("negative_")] for line in lines(out.path)]
+    assert found == [["Three.", "Four."], ["Three.", "Four."], ["One.", "Two.", "Four."]]
+
+
+def test_the_rows_of_a_query_are_mined_one_after_the_other(tmp_path):
+    rows = [row("b?", "1"), row("a?", "2"), row("b?", "3")]
+    kind, out = Scripted(["text"]), TripletFile(tmp_path / "mined.jsonl", {})
+    mine(rows, kind, PLAN, out, lambda _: None)
+    assert kind.asked == [rows[0], rows[2], rows[1]]
+    assert [line["positive"] for line in lines(out.path)] == ["1", "3", "2"]
+
+
+# --- resuming ---
+
+ROWS = [row(f"question {number}?", f"positive {number} ä") for number in range(6)]
+BARREN = ["question 0?", "question 2?", "question 5?"]
+
+
+def mined(path, kind=None) -> tuple[Counts, Scripted]:
+    kind = kind or Scripted([f"text {n} é" for n in range(6)], BARREN)
+    return mine(ROWS, kind, PLAN, TripletFile(path, {"seed": 0}), lambda _: None), kind
+
+
+def test_a_file_cut_at_any_byte_of_its_last_two_lines_is_mined_to_the_same_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # what a killed process wrote is there without it
+    whole = tmp_path / "whole.jsonl"
+    counts, _ = mined(whole)
+    expected, manifest = whole.read_bytes(), (tmp_path / "whole.jsonl.manifest.json").read_bytes()
+    assert counts == Counts(rows=3, negatives=6, without=3)
+    ends = [place + 1 for place, byte in enumerate(expected) if byte == 10]
+    cut = tmp_path / "cut.jsonl"
+    for size in (0, 1, *range(ends[0] - 1, len(expected) + 1)):
+        cut.write_bytes(expected[:size])
+        TripletFile(cut, {"seed": 0}).save(complete=False)
+        again, kind = mined(cut)
+        kept = sum(end <= size for end in ends)
+        assert again == Counts(rows=3, negatives=6, without=3, resumed=kept)
+        assert cut.read_bytes() == expected
+        assert (tmp_path / "cut.jsonl.manifest.json").read_bytes() == manifest
+        # Rows up to the last whole line are not mined again: 1, 3 and 4 are those that have lines.
+        assert kind.asked == ROWS[[0, 2, 4, 5][kept] :]
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_each_line_is_written_before_the_next_row_begins(tmp_path):
+    class Stopping(Scripted):
+        def window(self, row, gold):
+            if row is ROWS[4]:
+                assert len(lines(path)) == 2
+                raise Killed
+            return super().window(row, gold)
+
+    path = tmp_path / "mined.jsonl"
+    with pytest.raises(Killed):
+        mined(path, Stopping(["text"], BARREN))
+    manifest = json.loads((tmp_path / "mined.jsonl.manifest.json").read_bytes())
+    assert manifest == {"complete": False, "identity": {"seed": 0}}
+    assert TripletFile(path, {"seed": 0}).finished() is None
+
+
+def test_one_process_writes_a_file_at_a_time(tmp_path):
+    out = tmp_path / "out.jsonl"
+
+    class Twice(Scripted):
+        def window(self, row, gold):
+            with pytest.raises(ServiceError, match=r"out\.jsonl is being written by another .*choose another --out"):
+                mined(out)
+            return super().window(row, gold)
+
+    counts, _ = mined(out, Twice(["text"], BARREN))
+    assert len(lines(out)) == counts.rows
+    assert mined(out)[0].resumed == counts.rows
+
+
+def test_nothing_is_offered_where_gold_is_all_there_is():
+    assert list(eligible([], NO_GOLD)) == []

@@ -1,0 +1,158 @@
+"""The retriever's negatives against a slow ranking by every vector; the margin by numbers that a hand can check."""
+
+import math
+
+import numpy as np
+import pytest
+
+from biorag.errors import BadInputError, UsageError
+from biorag.retrieval.retriever import Retriever
+from biorag.training.negatives.retriever import RetrieverNegatives, most, parse_ranks, require_positives
+from biorag.types import Snippet, TrainingRow
+from tests.training.negatives.small_corpus import (
+    ENCODER,
+    NO_GOLD,
+    ScriptedRetriever,
+    corpus,
+    gold_of,
+    indexed,
+    row,
+    settings,
+)
+
+SNIPPETS = corpus(80)
+INDEX = indexed(SNIPPETS)
+QUERY = "heparin fever blood"
+
+
+def ranking(mode: str) -> list[tuple[str, int, float]]:
+    """Id, rank and score of every snippet, from the vectors and the formula of BM25."""
+    vector = ENCODER.encode_queries([QUERY])[0]
+    weight = {"dense": 0.0, "hybrid": 0.1}[mode]
+    scores = {id: INDEX.dense(vector, id) + weight * INDEX.bm25(QUERY, id) for id in INDEX.snippets}
+    order = sorted(scores, key=lambda id: (-scores[id], id))
+    return [(id, rank, scores[id]) for rank, id in enumerate(order, 1)]
+
+
+def found_in(tmp_path, mode, ranks, margin=None, positive: str | None = None):
+    retriever = Retriever(INDEX, ENCODER, None, settings(tmp_path, mode=mode, lambda_=0.1, depth=80))
+    if positive is None:
+        return RetrieverNegatives(retriever, ranks, margin).window(row(QUERY), NO_GOLD)
+    one = TrainingRow(QUERY, INDEX.snippets[positive].contents, positive_id=positive)
+    return RetrieverNegatives(retriever, ranks, margin).window(one, gold_of(one))
+
+
+def same(found, expected) -> None:
+    assert [(one.id, one.rank) for one in found] == [(id, rank) for id, rank, _ in expected]
+    np.testing.assert_allclose([one.score for one in found], [score for _, _, score in expected], atol=1e-5)
+    assert all(one.text == INDEX.snippets[one.id].contents for one in found)
+
+
+@pytest.mark.parametrize("mode", ["dense", "hybrid"])
+@pytest.mark.parametrize("ranks", [(1, 50), (1, 1), (10, 20), (80, 80), (70, 100), (90, 100)])
+def test_the_ranks_are_those_of_the_full_ranking(tmp_path, mode, ranks):
+    same(found_in(tmp_path, mode, ranks), ranking(mode)[ranks[0] - 1 : ranks[1]])
+
+
+@pytest.mark.parametrize("mode", ["dense", "hybrid"])
+def test_gold_takes_its_rank_with_it(tmp_path, mode):
+    whole = ranking(mode)
+    same(found_in(tmp_path, mode, (3, 8), positive=whole[4][0]), [one for one in whole[2:8] if one != whole[4]])
+
+
+@pytest.mark.parametrize("mode", ["dense", "hybrid"])
+@pytest.mark.parametrize("margin", [0.0, 0.05, 0.3, 1.0])
+@pytest.mark.parametrize("place", [0, 6, 30])
+def test_the_margin_keeps_what_scores_clearly_less_than_the_positive(tmp_path, mode, margin, place):
+    whole = ranking(mode)
+    id, _, score = whole[place]
+    expected = [one for one in whole[4:60] if one[0] != id and one[2] <= (1 - margin) * score]
+    same(found_in(tmp_path, mode, (5, 60), margin, positive=id), expected)
+
+
+SCORES = [
+    ("s1", "One.", 1.00),
+    ("s2", "Two.", 0.96),
+    ("gold", "Gold.", 0.80),
+    ("s3", "Three.", 0.77),
+    ("s4", "Four.", 0.76),
+    ("s5", "Five.", 0.50),
+]
+
+
+@pytest.mark.parametrize(
+    ("margin", "positive", "kept"),
+    [
+        (None, ("Gold.", "gold"), ["s1", "s2", "s3", "s4", "s5"]),
+        (0.0, ("Gold.", "gold"), ["s3", "s4", "s5"]),
+        (0.05, ("Gold.", "gold"), ["s4", "s5"]),  # 0.95 · 0.80 = 0.76
+        (0.05, ("gold. ", ""), ["s4", "s5"]),  # known by its text
+        (0.05, ("Gold, an older version.", "gold"), ["s4", "s5"]),  # known by its id
+        (0.06, ("Gold.", "gold"), ["s5"]),
+        (0.5, ("Gold.", "gold"), []),
+        (0.05, ("Not ranked.", "s9"), []),  # all outrank it
+    ],
+)
+def test_the_margin_by_hand(margin, positive, kept):
+    one = row("why?", *positive)
+    kind = RetrieverNegatives(ScriptedRetriever(SCORES), (1, 6), margin)
+    assert [found.id for found in kind.window(one, gold_of(one))] == kept
+
+
+def test_a_positive_above_the_first_rank_still_sets_the_limit():
+    one = row("why?", "Gold.", "gold")
+    found = RetrieverNegatives(ScriptedRetriever(SCORES), (5, 6), 0.05).window(one, gold_of(one))
+    assert [(other.id, other.rank, other.score) for other in found] == [("s4", 5, 0.76), ("s5", 6, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("positive", "margin", "limit"),
+    [(0.8, 0.05, 0.76), (0.8, 0.0, 0.8), (0.8, 1.0, 0.0), (12.0, 0.25, 9.0), (-2.0, 0.5, -3.0), (0.0, 0.5, 0.0)],
+)
+def test_the_most_that_a_negative_may_score(positive, margin, limit):
+    assert most(positive, margin) == pytest.approx(limit)
+
+
+def test_nothing_may_score_where_the_positive_has_no_score():
+    assert most(None, 0.05) == -math.inf
+
+
+def test_the_rows_of_a_query_take_one_search():
+    retriever = ScriptedRetriever(SCORES)
+    kind = RetrieverNegatives(retriever, (1, 6), None)
+    for query in ("a", "a", "b"):
+        kind.window(row(query), NO_GOLD)
+    assert retriever.asked == ["a", "b"]
+
+
+# --- ranks ---
+
+
+@pytest.mark.parametrize(("text", "ranks"), [("1-50", (1, 50)), (" 7-7 ", (7, 7)), ("30-10000", (30, 10_000))])
+def test_ranks_are_first_and_last(text, ranks):
+    assert parse_ranks(text) == ranks
+
+
+@pytest.mark.parametrize("text", ["", "5", "0-5", "6-5", "1-10001", "1-", "-5", "1–5", "a-b", "1-5-9", "1.0-5", "-1-5"])
+def test_other_ranks_are_refused(text):
+    with pytest.raises(UsageError, match="FIRST-LAST"):
+        parse_ranks(text)
+
+
+# --- positives ---
+
+
+def test_positives_may_be_in_the_index_by_id_or_by_text():
+    text = SNIPPETS[3].contents
+    require_positives(INDEX, [row("a?", "An older text.", "s01"), row("b?", text.upper()), row("c?", text, "gone")])
+
+
+def test_a_positive_in_blocks_is_known_by_its_document_s_id():
+    blocks = [Snippet(f"d#{n}", "", f"Fever {n}.", None, {"document": "d", "block": n, "blocks": 2}) for n in range(2)]
+    require_positives(indexed(blocks), [row("a?", "The whole text.", "d")])
+
+
+def test_positives_that_are_not_in_the_index_are_counted_and_the_first_is_named():
+    rows = [row("a?", "Nowhere.", "s01"), row("b?", "Nowhere."), row("c?", SNIPPETS[0].contents), row("d?", "No.", "x")]
+    with pytest.raises(BadInputError, match=r"2 positives are not in the index, the first that of the query 'b\?'"):
+        require_positives(INDEX, rows)

@@ -1,0 +1,91 @@
+"""The consistency filter against a search for one row after the other."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from test_pipeline import MemoryIndex
+
+from biorag.errors import BadInputError, MissingError
+from biorag.retrieval.retriever import Retriever
+from biorag.settings.config import Config
+from biorag.training.synthesis.consistency import BATCH, Counts, keep_consistent
+from biorag.types import Snippet
+from tests.fakes import HashEncoder
+
+ENCODER = HashEncoder(dimension=32)
+WORDS = [f"word{n}" for n in range(60)]
+
+
+def indexed(snippets):
+    index = MemoryIndex(snippets, ENCODER.encode_snippets([snippet.contents for snippet in snippets]))
+    return index, Retriever(index, ENCODER, None, Config(home=Path("unused"), mode="dense", rerank=False))
+
+
+@pytest.fixture(scope="module")
+def snippets():
+    draw = random.Random(4)
+    return [Snippet(f"s{n}", "", " ".join(draw.choices(WORDS, k=12))) for n in range(60)]
+
+
+def written(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def filtered(tmp_path, rows, snippets, keep_top=3):
+    out = tmp_path / "kept.jsonl"
+    counts = keep_consistent(written(tmp_path / "rows.jsonl", rows), out, *indexed(snippets), keep_top, lambda _: None)
+    return counts, [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("keep_top", [1, 3, 8])
+def test_what_is_kept_is_what_searching_row_by_row_finds(tmp_path, snippets, keep_top):
+    draw = random.Random(9)
+    rows = []
+    for n in range(2 * BATCH + 5):
+        snippet = draw.choice(snippets)
+        query = " ".join([*draw.sample(snippet.content.split(), 3), *draw.choices(WORDS, k=3)])
+        rows.append({"query": query, "positive": snippet.contents, "positive_id": snippet.id, "extra": [n, "é"]})
+    _, retriever = indexed(snippets)
+    slow = []
+    for row in rows:
+        found = [hit.snippet.id for hit in retriever.search(row["query"], len(snippets)).hits]
+        if found.index(row["positive_id"]) < keep_top:
+            slow.append(row)
+    counts, kept = filtered(tmp_path, rows, snippets, keep_top)
+    assert kept == slow
+    assert counts == Counts(len(rows), len(slow), len(rows) - len(slow), 0, 0)
+    assert 0 < len(slow) < len(rows)
+
+
+def test_passages_are_known_by_id_text_or_document(tmp_path):
+    blocks = [
+        Snippet("doc#0", "T", "aspirin fever", metadata={"document": "doc", "block": 0}),
+        Snippet("doc#1", "T", "heparin clot", metadata={"document": "doc", "block": 1}),
+        Snippet("other", "", "insulin sugar"),
+        Snippet("twin", "", "warfarin vitamin"),
+    ]
+    rows = {
+        "by id": {"query": "insulin", "positive": "not its text", "positive_id": "other"},
+        "by text": {"query": "insulin", "positive": "Insulin, SUGAR."},
+        "by the document": {"query": "aspirin fever", "positive": "T. heparin clot", "positive_id": "doc#1"},
+        "by its document's id": {"query": "aspirin fever", "positive": "T. heparin clot", "positive_id": "doc"},
+        "same text, another id": {"query": "insulin", "positive": "insulin sugar", "positive_id": "twin"},
+        "below": {"query": "insulin", "positive": "aspirin fever", "positive_id": "doc#0"},
+        "text below": {"query": "insulin", "positive": "warfarin vitamin"},
+        "absent": {"query": "insulin", "positive": "insulin sugar", "positive_id": "gone"},
+        "empty": {"query": " ? ", "positive": "insulin sugar", "positive_id": "other"},
+    }
+    counts, kept = filtered(tmp_path, rows.values(), blocks, keep_top=1)
+    assert kept == list(rows.values())[:5]
+    assert counts == Counts(read=9, kept=5, below=2, absent=1, empty=1)
+
+
+def test_a_bad_line_is_named_and_nothing_is_written(tmp_path, snippets):
+    with pytest.raises(BadInputError, match=r"rows\.jsonl, line 2: no 'positive'"):
+        filtered(tmp_path, [{"query": "a", "positive": "b"}, {"query": "a"}], snippets)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
+    with pytest.raises(MissingError, match="is not there"):
+        keep_consistent(tmp_path / "no.jsonl", tmp_path / "out", *indexed(snippets), 3, lambda _: None)

@@ -1,0 +1,118 @@
+"""Negatives that a model writes: what it is shown of a row, and which of its texts become negatives."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from biorag.prompts.template import load_template
+from biorag.settings.config import Config
+from biorag.training.data import SYNTHETIC, check_negatives, columns, usable
+from biorag.training.rows import read_rows
+from biorag.training.synthesis.negatives import Counts, NegativeFile, Pair, fingerprint, request
+from biorag.training.synthesis.writers import Draws, PromptedWriter
+from biorag.types import Generation, TrainingRow
+from tests.fakes import ScriptedGenerator
+
+POSITIVE = "Aspirin lowers fever since it blocks cyclooxygenase, which makes prostaglandins."
+MINED = ("Paracetamol lowers fever too, by means that are not known.", "Heparin acts at once, and by infusion.")
+MINED_ROW = TrainingRow("How does aspirin lower fever?", POSITIVE, MINED, (3.0, 1.0, 0.5), "bm25", "q1", "p1")
+BARE_ROW = TrainingRow("What is heparin?", "Heparin is a glycosaminoglycan.")
+GOOD = [
+    "Aspirin is sold in every pharmacy, and fever is why most people buy it.",
+    "In a survey of 310 patients, aspirin against fever was taken twice a day.",
+]
+
+
+class Writer:
+    batch = 1
+
+    def __init__(self, texts):
+        self.texts = texts
+
+    def __call__(self, subjects):
+        return [[Generation(*one) for one in self.texts[subject.row.query]] for subject in subjects]
+
+
+def generated(tmp_path, texts, keep_mined=False, examples=""):
+    pairs = [Pair(MINED_ROW), Pair(BARE_ROW)]
+    file = NegativeFile(tmp_path / "n.jsonl", {"keep_mined": keep_mined}, examples)
+    counts = file.generate(pairs, Counts(2, 1), Writer(texts), lambda _: None)
+    assert file.finished() == replace(counts, resumed=2)
+    return counts, [json.loads(line) for line in file.path.read_text(encoding="utf-8").splitlines()]
+
+
+TEXTS = {
+    MINED_ROW.query: [
+        (f" {GOOD[0]}\n", False, False, 100, 20),
+        (GOOD[0].upper(), False, False, 100, 20),
+        ("", False),
+        (GOOD[1], True),
+        ("Aspirin is sold.", False),
+        (MINED[0], False),
+        (POSITIVE.replace("since", "as since"), False),
+        ("An example of the prompt, of eight words.", False),
+        (GOOD[1], False, True, 7, 3),
+    ],
+    BARE_ROW.query: [(GOOD[1], False)],
+}
+
+
+def test_rows_and_counts(tmp_path):
+    counts, lines = generated(tmp_path, TEXTS, examples="Example: An example of the prompt, of eight words. Be brief.")
+    tally = {"empty": 1, "cut": 1, "short": 1, "copied": 2, "near_copies": 1, "duplicates": 2}
+    tokens = {"prompt_tokens": 207, "completion_tokens": 43}
+    assert counts == Counts(2, 1, generated=10, rows=1, negatives=2, without=1, **tally, **tokens)
+    ids = {"query_id": "q1", "positive_id": "p1"}
+    texts = {"query": MINED_ROW.query, "positive": POSITIVE, "negative_1": GOOD[0], "negative_2": GOOD[1]}
+    assert lines == [{**texts, "kind": "synthetic", **ids}]
+
+
+def test_mined_negatives_follow_if_they_are_kept(tmp_path):
+    counts, lines = generated(tmp_path, {MINED_ROW.query: [("", False)], BARE_ROW.query: [("", False)]}, True)
+    assert (counts.rows, counts.negatives, counts.without) == (1, 0, 2)
+    assert (lines[0]["negative_1"], lines[0]["negative_2"]) == MINED
+    (tmp_path / "n.jsonl").unlink()
+    _, lines = generated(tmp_path, TEXTS, True)
+    assert [lines[0][f"negative_{n}"] for n in range(1, 6)][-2:] == list(MINED)
+    assert "scores" not in lines[0], "a teacher's scores are not of what was written"
+
+
+def test_they_are_trained_on_as_synthetic_ones(tmp_path):
+    generated(tmp_path, TEXTS)
+    rows, _ = read_rows([tmp_path / "n.jsonl"])
+    check_negatives(SYNTHETIC, Config())
+    assert columns(usable(rows, SYNTHETIC, 1), 1)["negative_1"] == [GOOD[0]]
+
+
+def test_a_model_is_shown_the_positive_and_mined_negatives_in_turn():
+    generator = ScriptedGenerator(replies=[json.dumps({"passage": f" text {n} "}) for n in range(5)] + ["no JSON"])
+    asked = request(load_template("negative"))
+    drafts = PromptedWriter(generator, asked, Draws(3, 48, 0.5, seed=3))([Pair(MINED_ROW), Pair(BARE_ROW)])
+    assert [[draft.text for draft in group] for group in drafts] == [
+        ["text 0", "text 1", "text 2"],
+        ["text 3", "text 4", ""],
+    ]
+    shown = [[text in prompt.user for text in (POSITIVE, *MINED)] for prompt in generator.prompts[:3]]
+    assert shown == [[True, True, False], [True, False, True], [True, True, False]]
+    assert all(MINED_ROW.query in prompt.user for prompt in generator.prompts[:3])
+    assert '<document n="2">' not in generator.prompts[3].user
+    assert generator.schemas[0]["properties"] == {"passage": {"type": "string"}}
+    assert len({sampling.seed for sampling in generator.samplings}) == 6
+
+
+def test_long_passages_are_cut_to_the_window_together():
+    generator = ScriptedGenerator(replies=["{}"], context_window=700)
+    long = TrainingRow("What is it?", "one " * 3000, ("two " * 3000,))
+    PromptedWriter(generator, request(load_template("negative")), Draws(1, 48, 0.5, 0))([Pair(long)])
+    (prompt,) = generator.prompts
+    assert 300 < generator.count_tokens(prompt) <= 700 - 48 - 64
+    assert abs(prompt.user.count("one ") - prompt.user.count("two ")) <= 1
+
+
+@pytest.mark.parametrize("change", [{"query": "x"}, {"positive": "x"}, {"negatives": MINED[:1]}])
+def test_a_pair_is_known_by_all_its_texts(change):
+    other = replace(MINED_ROW, **change)
+    assert Pair(other).id != Pair(MINED_ROW).id == Pair(replace(MINED_ROW, kind="random", scores=())).id
+    assert fingerprint([Pair(other)]) != fingerprint([Pair(MINED_ROW)])
+    assert fingerprint([Pair(replace(MINED_ROW, query_id="q2"))]) != fingerprint([Pair(MINED_ROW)])

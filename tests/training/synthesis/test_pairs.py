@@ -1,0 +1,194 @@
+"""Scenarios as a model lists them or a file has them, and the pairs that are written of them."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biorag.errors import BadInputError, MismatchError, MissingError
+from biorag.prompts.template import load_template
+from biorag.training.rows import normalised, read_rows
+from biorag.training.synthesis.pairs import Counts, PairFile, request
+from biorag.training.synthesis.scenarios import LISTED, Listed, Scenario, ScenarioFile, read_scenarios
+from biorag.training.synthesis.scenarios import request as list_request
+from biorag.training.synthesis.writers import Draws, PromptedWriter
+from biorag.types import Generation
+from tests.fakes import ScriptedGenerator
+
+DRUG = Scenario("Given a drug, find what it does.")
+GENE = Scenario("Given a gene, find its disease.")
+POSITIVE = "Aspirin lowers fever since it blocks an enzyme called cyclooxygenase."
+NEGATIVE = "Aspirin against fever is sold in every pharmacy of the country."
+LISTER = load_template("scenario", needed="count", known=("count",))
+PAIR = load_template("pair", needed="scenario", known=("scenario",))
+
+
+def pair(query="How does aspirin act? And more", positive=POSITIVE, negative=NEGATIVE):
+    return json.dumps({"query": query, "positive": positive, "hard_negative": negative})
+
+
+# --- pairs ---
+
+DRAFTS = {
+    DRUG.id: [
+        (pair(), False, False, 50, 60),
+        (pair("how does ASPIRIN act?", positive=f"{POSITIVE} It does."), False),
+        (pair("Why?"), False),
+        (pair(DRUG.id), False),
+        (pair("What of fever?", positive=NEGATIVE), False),
+        (pair("What of fever?", negative=f"Fever, {POSITIVE}"), False),
+        (pair("What of fever?", positive="An enzyme."), False),
+        (pair("What of fever?", negative=""), False),
+        (pair("What of fever?", negative="Fever is felt on the forehead by all who ha"), True),
+        (pair("What of it?", negative="The prompt has this passage of eight words."), False),
+        (pair("aspirin example?"), False),
+        ("no JSON", False),
+        ('{"query": "What of fe', True),
+        (json.dumps(["x"]), False),
+    ],
+    GENE.id: [
+        (pair("What of fever?"), False),  # the first pair's positive
+        (pair("cftr gene", "Mutations of CFTR cause cystic fibrosis, as was found."), False, True, 5, 6),
+        (
+            pair("What of fever?", "In 1989, as was found, mutations of CFTR.", "a b c d e f g h"),
+            False,
+        ),
+    ],
+}
+
+
+class Writer:
+    batch = 2
+
+    def __call__(self, subjects):
+        return [[Generation(*one) for one in DRAFTS[subject.id]] for subject in subjects]
+
+
+def test_rows_and_counts(tmp_path):
+    file = PairFile(tmp_path / "p.jsonl", {}, "Aspirin example: The prompt has this passage of eight words.")
+    counts = file.generate([DRUG, GENE], Counts(2, prompt_tokens=1000), Writer(), lambda _: None)
+    left_out = {"empty": 3, "short": 2, "cut": 2, "copied": 5, "near_copies": 0, "duplicates": 2}
+    assert counts == Counts(2, generated=17, rows=3, **left_out, prompt_tokens=1055, completion_tokens=66)
+    assert counts.generated == counts.rows + sum(left_out.values())
+    assert file.finished() == replace(counts, resumed=2)
+    lines = [json.loads(line) for line in file.path.read_text(encoding="utf-8").splitlines()]
+    assert lines[0] == {
+        "query": "How does aspirin act?",
+        "positive": POSITIVE,
+        "negative_1": NEGATIVE,
+        "kind": "synthetic",
+        "scenario": DRUG.id,
+    }
+    assert [line["scenario"] for line in lines] == [DRUG.id, GENE.id, GENE.id]
+    rows, cleaning = read_rows([file.path])
+    assert (cleaning.rows, {row.kind for row in rows}, len(rows[1].negatives)) == (3, {"synthetic"}, 1)
+
+
+def test_a_model_is_asked_for_three_texts_of_a_scenario():
+    generator = ScriptedGenerator(replies=[pair(), pair()])
+    drafts = PromptedWriter(generator, request(PAIR), Draws(2, 60, 0.5, seed=3))([DRUG])
+    assert [draft.text for draft in drafts[0]] == [pair(), pair()]
+    assert all(DRUG.id in prompt.user for prompt in generator.prompts)
+    assert list(generator.schemas[0]["properties"]) == ["query", "positive", "hard_negative"]
+    assert len({sampling.seed for sampling in generator.samplings}) == 2
+
+
+# --- scenarios ---
+
+
+def listing(*texts, more=()):
+    return json.dumps({"scenarios": list(texts)}), *more
+
+
+def lister(*replies):
+    generator = ScriptedGenerator(replies=[reply[0] for reply in replies])
+    return generator, PromptedWriter(generator, list_request(LISTER), Draws(1, 40, 0.7, seed=1))
+
+
+def test_lists_are_asked_for_until_there_are_enough(tmp_path):
+    first = [f"find paper number {n}" for n in range(7)]
+    replies = [
+        listing(*first, "Find PAPER: number 3", "too short", "find case reports of patients"),
+        ("no JSON",),
+        listing("find the\nlast one", "find one too many", 3),
+    ]
+    generator, writer = lister(*replies)
+    file = ScenarioFile(tmp_path / "s.txt", {"seed": 1}, "Example: find case reports of patients, or not.")
+    done = []
+    listed = file.listed(8, writer, done.append)
+    assert [scenario.id for scenario in listed.scenarios] == [*first, "find the last one"]
+    assert sum(done) == 8
+    assert len(generator.prompts) == 3
+    assert len({sampling.seed for sampling in generator.samplings}) == 3
+    field = generator.schemas[0]["properties"]["scenarios"]
+    assert field == {"type": "array", "items": {"type": "string"}, "minItems": LISTED, "maxItems": LISTED}
+    assert file.path.read_text() == "".join(f"{scenario.id}\n" for scenario in listed.scenarios)
+    idle, writer = lister()
+    assert file.listed(8, writer, done.append) == listed
+    assert idle.prompts == []
+    with pytest.raises(MismatchError, match="other seed"):
+        ScenarioFile(file.path, {"seed": 2}).listed(8, writer, done.append)
+    file.path.write_text("mine own scenario\n")
+    with pytest.raises(MismatchError, match="was changed"):
+        file.listed(8, writer, done.append)
+
+
+def test_no_more_lists_are_asked_for_than_needed(tmp_path):
+    texts = [f"find paper number {n}" for n in range(25)]
+    generator, writer = lister(listing(*texts[:10]), listing(*texts[10:20]), listing(*texts[20:]))
+    listed = ScenarioFile(tmp_path / "s.txt", {}).listed(25, replace(writer, at_a_time=4), lambda _: None)
+    assert sorted(scenario.id for scenario in listed.scenarios) == sorted(texts)
+    assert len(generator.prompts) == 3
+
+
+def test_a_model_that_repeats_itself_is_asked_three_times_as_often_and_no_more(tmp_path):
+    generator, writer = lister(*[listing("find the same again")] * 9)
+    file = ScenarioFile(tmp_path / "s.txt", {})
+    assert [s.id for s in file.listed(12, writer, lambda _: None).scenarios] == ["find the same again"]
+    assert len(generator.prompts) == 6
+    _, writer = lister(*[("no JSON",)] * 3)
+    with pytest.raises(BadInputError, match="listed no scenario: give --scenario-file"):
+        ScenarioFile(tmp_path / "t.txt", {}).listed(1, writer, lambda _: None)
+    assert not (tmp_path / "t.txt").exists()
+
+
+def test_tokens_of_listing_are_kept_with_the_list(tmp_path):
+    class Counting:
+        batch = 1
+
+        def __call__(self, rounds):
+            return [[Generation(listing(f"find this {rounds[0].id}")[0], False, False, 30, 12)]]
+
+    file = ScenarioFile(tmp_path / "s.txt", {})
+    listed = file.listed(2, Counting(), lambda _: None)
+    assert listed == Listed([Scenario("find this scenarios 0"), Scenario("find this scenarios 1")], 60, 24)
+    assert file.listed(2, Counting(), lambda _: None) == listed
+
+
+def test_what_is_no_file_of_scenarios_is_refused(tmp_path):
+    path = tmp_path / "s.txt"
+    with pytest.raises(MissingError, match=r"s\.txt is not there"):
+        read_scenarios(path)
+    path.write_bytes(b"find \xff this\n")
+    with pytest.raises(BadInputError, match=r"s\.txt is not UTF-8 \(byte 5\)"):
+        read_scenarios(path)
+    path.write_text("too short\n\n ?\n")
+    with pytest.raises(BadInputError, match=r"s\.txt has no scenario"):
+        read_scenarios(path)
+
+
+@given(st.lists(st.text(st.sampled_from("ab \t\r?é\u2028"), max_size=12)), st.integers(1, 5))
+def test_a_file_gives_its_distinct_lines_of_three_words(tmp_path_factory, lines, limit):
+    path = tmp_path_factory.mktemp("s") / "s.txt"
+    path.write_bytes("\n".join(lines).encode())
+    slow = {}
+    for line in "\n".join(lines).replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+        if len(normalised(line).split()) >= 3:
+            slow.setdefault(normalised(line), " ".join(line.split()))
+    if not slow:
+        with pytest.raises(BadInputError):
+            read_scenarios(path, limit)
+    else:
+        assert [scenario.id for scenario in read_scenarios(path, limit)] == list(slow.values())[:limit]

@@ -1,0 +1,50 @@
+"""What a generated passage must be, and the share of words that two texts have in common."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biorag.training.synthesis.passages import NEAR, jaccard, passage_fault
+
+POSITIVE = "Aspirin lowers fever: it blocks cyclooxygenase, an enzyme that makes prostaglandins from arachidonic acid."
+MINED = "Heparin."
+TWENTY = " ".join(f"word{n}" for n in range(20))
+
+
+@pytest.mark.parametrize(
+    ("passage", "capped", "fault"),
+    [
+        ("Fever is measured in the ear, and aspirin is sold in every pharmacy.", False, None),
+        (" ?! ", False, "empty"),
+        ("", True, "empty"),
+        ("Fever is measured in the ear, and aspirin is sold in every phar", True, "cut"),
+        ("Fever is measured in the ear today", False, "short"),
+        ("Fever is measured in the ear, today only", False, None),
+        ("aspirin LOWERS fever; it blocks cyclooxygenase - an enzyme", False, "copied"),
+        (f"We say: {POSITIVE} It is known.", False, "copied"),
+        ("Heparin acts at once, heparin is cheap, and all have it.", False, None),
+        ("spirin lowers fever it blocks cyclooxygenase an enzyme", False, None),
+        (" ".join(reversed(POSITIVE.split())), False, "near_copies"),
+        (f"{TWENTY} other", False, "copied"),
+        (TWENTY.replace("word7", "x y"), False, None),
+        (TWENTY.replace("word7", "word7 x"), False, "near_copies"),
+    ],
+)
+def test_faults_of_passages(passage, capped, fault):
+    assert passage_fault(passage, capped, [POSITIVE, MINED, TWENTY]) == fault
+
+
+WORDS = st.lists(st.sampled_from("abcdefgh"), max_size=12)
+
+
+@given(WORDS, WORDS)
+def test_jaccard_is_counted_word_by_word(one, other):
+    both = sum(word in one and word in other for word in "abcdefgh")
+    either = sum(word in one or word in other for word in "abcdefgh")
+    assert jaccard(" ".join(one), " ".join(other)) == (both / either if either else 0.0)
+
+
+def test_exactly_nine_tenths_is_no_near_copy():
+    nine = " ".join("abcdefghi")
+    assert jaccard(nine, f"{nine} j") == NEAR
+    assert passage_fault(f"j {' '.join('ihgfedcba')}", False, [nine]) is None

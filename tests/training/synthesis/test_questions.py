@@ -1,0 +1,255 @@
+"""Generated questions: which snippets are drawn, what of the texts is kept, and where a run goes on."""
+
+import hashlib
+import json
+from dataclasses import replace
+
+import pytest
+
+from biorag.errors import BadInputError, MismatchError, ServiceError, UsageError
+from biorag.prompts.template import load_template
+from biorag.training.rows import read_rows
+from biorag.training.synthesis.questions import Counts, QuestionFile, as_question, draw, request
+from biorag.training.synthesis.writers import Draws, PromptedWriter
+from biorag.types import Generation, Snippet
+from tests.fakes import ScriptedGenerator
+
+ASPIRIN = Snippet("a", "Does aspirin lower fever?", "Aspirin lowers fever. It relieves pain by blocking an enzyme.")
+HEPARIN = Snippet("h", "", "Heparin activates antithrombin, and acts at once, which is of use.")
+IDENTITY = {"seed": 0}
+
+
+class Writer:
+    """Writes what it is told of each snippet; keeps the batches."""
+
+    def __init__(self, texts, batch=1, fails_at=None):
+        self.texts, self.batch, self.fails_at = texts, batch, fails_at
+        self.batches = []
+
+    def __call__(self, snippets):
+        if len(self.batches) == self.fails_at:
+            raise KeyboardInterrupt
+        self.batches.append([snippet.id for snippet in snippets])
+        # As a sampler's, the texts depend on what else is in the batch.
+        together = "-".join(snippet.id for snippet in snippets) if self.batch > 1 else ""
+        return [[Generation(text.format(together), False) for text in self.texts[s.id]] for s in snippets]
+
+
+def generated(file, snippets, writer):
+    counts = file.generate(snippets, Counts(len(snippets), 0), writer, lambda _: None)
+    return counts.resumed, replace(counts, resumed=0)
+
+
+# --- the draw ---
+
+
+def test_snippets_are_drawn_by_the_hash_of_seed_and_id():
+    snippets = [Snippet(f"s{n}", "", "x" * 60) for n in range(50)]
+    key = {s.id: hashlib.blake2b(json.dumps([7, s.id]).encode(), digest_size=16).digest() for s in snippets}
+    slow = sorted(snippets, key=lambda s: key[s.id])
+    assert draw(snippets, 10, 7) == (slow[:10], 0)
+    assert draw(snippets[::-1], 20, 7)[0] == slow[:20]
+    assert draw(snippets, 10, 8)[0] != slow[:10]
+    assert draw(snippets, None, 7)[0] == snippets
+    assert draw(snippets, 99, 7)[0] == slow
+
+
+def test_snippets_of_little_text_are_passed_over_and_counted():
+    snippets = [Snippet("a", "", "x" * 39), Snippet("b", "", "x" * 40), Snippet("c", "t" * 20, "x" * 18)]
+    assert draw(snippets, None, 0) == (snippets[1:], 1)
+    assert draw(snippets, 5, 0)[1] == 1
+
+
+# --- what is kept ---
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("Does it?", "Does it?"),
+        (" Does\n it ? {'}", "Does it ?"),
+        ("Does it? Or not?", "Does it?"),
+        ("what is it", "what is it"),
+        ("", ""),
+    ],
+)
+def test_a_text_ends_at_its_first_question_mark(text, question):
+    assert as_question(text) == question
+
+
+def test_rows_and_counts(tmp_path):
+    texts = {
+        "a": [
+            ("How does aspirin lower fever? By what?", False),
+            ("does aspirin lower FEVER", False),  # the title
+            ("It relieves pain by blocking an enzyme?", False),  # a sentence
+            ("how does Aspirin, lower fever", False),  # the first again
+            ("??", False),
+            ("Why aspirin?", False),
+            ("Which enzyme does aspirin block, and", True),
+        ],
+        "h": [
+            ("Which enzyme does heparin block?", True),
+            ("How does aspirin lower fever?", False),
+            ("what activates antithrombin", False),
+            ("Is it of use? \ud800", False),
+        ],
+    }
+
+    class Scripted(Writer):
+        def __call__(self, snippets):
+            return [[Generation(*pair) for pair in texts[snippet.id]] for snippet in snippets]
+
+    file = QuestionFile(tmp_path / "new" / "q.jsonl", IDENTITY)
+    counts = generated(file, [ASPIRIN, HEPARIN], Scripted({}))[1]
+    assert counts == Counts(2, 0, generated=11, rows=4, empty=1, short=1, cut=1, copied=2, duplicates=2)
+    lines = [json.loads(line) for line in file.path.read_text(encoding="utf-8").splitlines()]
+    assert [line["query"] for line in lines] == [
+        "How does aspirin lower fever?",
+        "Which enzyme does heparin block?",
+        "what activates antithrombin",
+        "Is it of use?",
+    ]
+    assert lines[1] == {
+        "query": "Which enzyme does heparin block?",
+        "positive": HEPARIN.contents,
+        "kind": "generated",
+        "positive_id": "h",
+    }
+    rows, cleaning = read_rows([file.path])
+    assert (len(rows), cleaning.duplicates, rows[1].kind, rows[1].positive_id) == (4, 0, "generated", "h")
+    assert file.finished() == replace(counts, resumed=2)
+    assert sorted(path.name for path in file.path.parent.iterdir()) == ["q.jsonl", "q.jsonl.manifest.json"]
+
+
+# --- interruption ---
+
+SEVEN = [Snippet(f"s{n}", "", f"Snippet number {n} says something about a subject.") for n in range(7)]
+TEXTS = {s.id: [f"What does snippet {s.id} of {{}} say?", f"Why does {s.id} say it?"] for s in SEVEN}
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("fails_at", [0, 1, 2])
+@pytest.mark.parametrize("torn", [b"", b'{"id": "s', "line"])
+def test_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path, batch, fails_at, torn):
+    whole, parts = (QuestionFile(tmp_path / name, IDENTITY) for name in ("whole.jsonl", "parts.jsonl"))
+    generated(whole, SEVEN, Writer(TEXTS, batch))
+    with pytest.raises(KeyboardInterrupt):
+        generated(parts, SEVEN, Writer(TEXTS, batch, fails_at))
+    assert parts.finished() is None
+    assert not parts.path.exists()
+    done = fails_at * batch
+    if torn == "line":  # a batch of which one line came to the disk
+        torn = json.dumps({"id": SEVEN[done].id, "drafts": [["torn", False, 1, 2]] * 2}).encode() + b"\n"
+        done += done + batch > 6 or batch == 1  # then it is a whole one
+    with parts.drafts.path.open("ab") as stream:
+        stream.write(torn)
+    writer = Writer({**TEXTS}, batch)
+    resumed, counts = generated(parts, SEVEN, writer)
+    assert resumed == done
+    assert [id for ids in writer.batches for id in ids] == [s.id for s in SEVEN[done:]]
+    if done == fails_at * batch:  # else it stays
+        assert parts.path.read_bytes() == whole.path.read_bytes()
+        assert counts.rows == 14
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_run_killed_before_its_file_was_complete_writes_it_anew(tmp_path, monkeypatch):
+    file = QuestionFile(tmp_path / "q.jsonl", IDENTITY)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(QuestionFile, "complete", interrupted)
+        generated(file, SEVEN, Writer(TEXTS))
+    file.path.write_text("half of it")
+    assert file.finished() is None
+    idle = Writer({})
+    assert generated(file, SEVEN, idle)[0] == 7
+    assert idle.batches == []
+    assert len(file.path.read_text().splitlines()) == 14
+
+
+def test_a_run_killed_before_its_drafts_were_deleted_leaves_none(tmp_path, monkeypatch):
+    file = QuestionFile(tmp_path / "q.jsonl", IDENTITY)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("biorag.training.synthesis.drafts.Drafts.remove", interrupted)
+        generated(file, SEVEN, Writer(TEXTS))
+    assert file.drafts.path.exists()
+    assert file.finished().rows == 14
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["q.jsonl", "q.jsonl.manifest.json"]
+
+
+def test_one_process_writes_a_file_at_a_time(tmp_path):
+    file = QuestionFile(tmp_path / "q.jsonl", IDENTITY)
+
+    class Twice(Writer):
+        def __call__(self, snippets):
+            with pytest.raises(ServiceError, match=r"q\.jsonl\.drafts is being written by another .*choose another"):
+                generated(QuestionFile(file.path, IDENTITY), SEVEN, Writer(TEXTS))
+            return super().__call__(snippets)
+
+    assert generated(file, SEVEN, Twice(TEXTS, 4))[1].rows == 14
+    assert len(file.path.read_text().splitlines()) == 14
+
+
+def test_a_block_answers_as_its_document(tmp_path):
+    fields = {"document": "d", "block": 1, "blocks": 2}
+    block = Snippet("d#1", "", "Heparin activates antithrombin, and acts at once.", 5, fields)
+    file = QuestionFile(tmp_path / "q.jsonl", IDENTITY)
+    generated(file, [block], Writer({"d#1": ["What does heparin activate?"]}))
+    row = json.loads(file.path.read_text())
+    assert (row["positive_id"], row["positive"]) == ("d", block.contents)
+
+
+def test_drafts_and_files_of_other_settings_are_left_alone(tmp_path):
+    file, other = (QuestionFile(tmp_path / "q.jsonl", {"seed": seed}) for seed in (0, 1))
+    with pytest.raises(KeyboardInterrupt):
+        generated(file, SEVEN, Writer(TEXTS, fails_at=2))
+    with pytest.raises(MismatchError, match=r"q\.jsonl\.drafts was made with other seed: choose another --out"):
+        other.finished()
+    generated(file, SEVEN, Writer(TEXTS))
+    with pytest.raises(MismatchError, match="other seed"):
+        other.finished()
+    file.path.write_text("{}\n")
+    with pytest.raises(MismatchError, match="was changed"):
+        file.finished()
+
+
+@pytest.mark.parametrize("line", [b"{}", b"[]", b"\xff", b'{"id": "s1", "drafts": []}', b'{"id": "s0", "drafts": [3]}'])
+def test_a_draft_of_something_else_is_refused(tmp_path, line):
+    file = QuestionFile(tmp_path / "q.jsonl", IDENTITY)
+    file.drafts.path.write_bytes(line + b"\n")
+    with pytest.raises(BadInputError, match=r"q\.jsonl\.drafts, line 1: not what was written of 's0'"):
+        generated(file, SEVEN, Writer(TEXTS))
+
+
+# --- the prompt ---
+
+ASKED = request(load_template("question", needed="documents"))
+
+
+def test_each_question_is_asked_for_with_its_own_seed():
+    generator = ScriptedGenerator(replies=[json.dumps({"question": f" Is it {n}? "}) for n in range(3)] + ["no JSON"])
+    writer = PromptedWriter(generator, ASKED, Draws(2, 48, 0.5, seed=3))
+    drafts = writer([ASPIRIN, HEPARIN])
+    assert [[draft.text for draft in group] for group in drafts] == [["Is it 0?", "Is it 1?"], ["Is it 2?", ""]]
+    assert "Aspirin lowers fever." in generator.prompts[1].user
+    assert "Heparin activates" in generator.prompts[2].user
+    assert len({prompt.system for prompt in generator.prompts}) == 1, "what prompts share comes first"
+    seeds = [sampling.seed for sampling in generator.samplings]
+    assert len(set(seeds)) == 4
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    again = ScriptedGenerator()
+    PromptedWriter(again, ASKED, Draws(1, 48, 0.5, seed=3))([HEPARIN])
+    assert again.samplings[0] == (0.5, seeds[2]), "whatever stands around it"
+
+
+def test_a_long_snippet_is_cut_to_the_window():
+    generator = ScriptedGenerator(context_window=400)
+    snippet = Snippet("l", "", "word " * 5000)
+    PromptedWriter(generator, ASKED, Draws(1, 48, 0.5, 0))([snippet])
+    room = 400 - 48 - 64
+    assert room / 2 < generator.count_tokens(generator.prompts[0]) <= room
+    with pytest.raises(UsageError, match="window of 128 tokens"):
+        PromptedWriter(ScriptedGenerator(context_window=128), ASKED, Draws(1, 48, 0.5, 0))([snippet])

@@ -1,0 +1,144 @@
+"""Training a cross-encoder on tiny random models: pairs, what is saved, exact resume, refusals."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from biorag.errors import BadInputError, UsageError
+from biorag.models.cross_encoder import CrossEncoderReranker
+from biorag.models.finding import find_encoder
+from biorag.settings.config import Config
+from biorag.training import loop
+from biorag.training.cross_encoder import train_cross_encoder
+from biorag.training.data import Split, labelled_pairs, pairs_in
+from biorag.types import TrainingRow
+from tests.conftest import WORDS
+from tests.fakes import scores_of
+
+ROWS = [
+    TrainingRow(f"{one} {other}?", f"{one} heals the {other}.", (f"{other} hurts.", f"{one} kills."), kind="bm25")
+    for one in WORDS
+    for other in WORDS
+    if one != other
+]
+SPLIT = Split(ROWS[:40], ROWS[80:])
+QUIET = lambda _: None  # noqa: E731
+
+
+SETTINGS = Config(
+    precision="fp32",
+    train_batch_size=16,
+    train_max_tokens=48,
+    train_learning_rate=1e-3,
+    train_hard_negatives=2,
+    train_evaluations=4,
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_encoder, tmp_path_factory):
+    """One whole run of 8 steps, with its manifest and the progress it told."""
+    out, steps = tmp_path_factory.mktemp("trained") / "m", []
+    manifest = train_cross_encoder(find_encoder(str(tiny_encoder)), SPLIT, SETTINGS, out, {}, steps.append, "bm25")
+    return out, manifest, sum(steps)
+
+
+def test_pairs_are_a_positive_and_its_first_negatives():
+    rows = [TrainingRow("q", "p", ("n1", "n2", "n3")), TrainingRow("r", "s", ("n1",))]
+    assert labelled_pairs(rows, 2) == {
+        "query": ["q", "q", "q", "r", "r"],
+        "passage": ["p", "n1", "n2", "s", "n1"],
+        "label": [1.0, 0.0, 0.0, 1.0, 0.0],
+    }
+    assert pairs_in([*rows, TrainingRow("t", "u")], 2) == 5
+
+
+def test_training_tells_its_steps_and_raises_the_metric(trained):
+    out, manifest, steps = trained
+    assert manifest["pairs"] == 120 and manifest["rows"] == 40
+    assert manifest["steps"] == steps == loop.steps_of(120, SETTINGS) == 8
+    assert manifest["identity"]["kind"] == "cross-encoder" and manifest["best"]["value"] > 0.7
+    assert math.isfinite(manifest["final_loss"])
+    assert json.loads((out / "training.json").read_text()) == json.loads(json.dumps(manifest))
+    assert not (out / "checkpoints").exists()
+
+
+def test_what_is_saved_gives_the_same_scores_in_the_library_and_here(trained, tiny_encoder):
+    """The passage is longer than training was told to keep, so a cut at 48 tokens would show."""
+    from sentence_transformers import CrossEncoder
+
+    query, texts = ROWS[0].query, [ROWS[0].positive, "liver pain " * 30 + "gene", "heart " * 100]
+    model = CrossEncoder(str(trained[0]), device="cpu")
+    probabilities = model.predict([(query, text) for text in texts])
+    log_odds = scores_of(CrossEncoderReranker(find_encoder(str(trained[0])), "fp32"), query, texts)
+    np.testing.assert_allclose(1 / (1 + np.exp(-log_odds)), probabilities, atol=1e-5)
+    assert model.max_seq_length == 128
+
+
+def test_the_loss_is_the_logistic_one_with_positives_weighted(trained, tiny_cross_encoder):
+    """On the first batch of an untrained model, against the formula in loops."""
+    import torch
+    from sentence_transformers import CrossEncoder
+    from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
+
+    from biorag.training.cross_encoder import logistic_loss
+
+    model = CrossEncoder(str(tiny_cross_encoder), device="cpu")
+    model.eval()
+    pairs = labelled_pairs(ROWS[:3], 2)
+    loss = logistic_loss(model, pairs["label"])
+    assert isinstance(loss, BinaryCrossEntropyLoss)
+    found = loss([pairs["query"], pairs["passage"]], torch.tensor(pairs["label"])).item()
+    total = 0.0
+    for query, passage, label in zip(pairs["query"], pairs["passage"], pairs["label"], strict=True):
+        p = float(model.predict([(query, passage)])[0])
+        total -= 2.0 * math.log(p) if label else math.log(1 - p)
+    assert found == pytest.approx(total / 9, rel=1e-4)
+
+
+@pytest.mark.parametrize("stopped_after", [1, 5])
+def test_a_killed_run_goes_on_to_the_same_weights(trained, stopped_after, tiny_encoder, tmp_path):
+    """As `kill -9` leaves it: the process ends between two steps, the last checkpoint is what there is."""
+    files = find_encoder(str(tiny_encoder))
+
+    class Killed(BaseException):
+        pass
+
+    def die(steps: int, count=[0]) -> None:  # noqa: B006
+        count[0] += steps
+        if count[0] > stopped_after:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train_cross_encoder(files, SPLIT, SETTINGS, tmp_path / "cut", {}, die, "bm25")
+    resumed = train_cross_encoder(files, SPLIT, SETTINGS, tmp_path / "cut", {}, QUIET, "bm25")
+    assert resumed["resumed_from_step"] == stopped_after // 2 * 2  # 8 steps, 4 checkpoints
+    assert resumed["best"] == trained[1]["best"]
+    whole, cut = (load_file(folder / "model.safetensors") for folder in (trained[0], tmp_path / "cut"))
+    for name, value in whole.items():
+        np.testing.assert_allclose(cut[name], value, atol=1e-5, err_msg=name)
+
+
+def test_a_trained_cross_encoder_is_a_base_that_keeps_its_head(trained, tmp_path):
+    config = SETTINGS.replace(train_learning_rate=1e-9, train_epochs=0.1)
+    train_cross_encoder(find_encoder(str(trained[0])), SPLIT, config, tmp_path / "m", {}, QUIET, "bm25")
+    before, after = (load_file(folder / "model.safetensors") for folder in (trained[0], tmp_path / "m"))
+    np.testing.assert_allclose(after["classifier.weight"], before["classifier.weight"], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("negatives", "changes", "error", "said"),
+    [
+        ("in-batch", {}, UsageError, "bm25, citation, random, retriever"),
+        ("bm25", {"train_hard_negatives": 0}, UsageError, "--hard-negatives 1 or more"),
+        ("random", {}, BadInputError, "negatives mined as bm25"),
+    ],
+)
+def test_rows_and_settings_that_give_no_pairs_are_refused(negatives, changes, error, said, tiny_encoder, tmp_path):
+    files = find_encoder(str(tiny_encoder))
+    with pytest.raises(error, match=said):
+        train_cross_encoder(files, SPLIT, SETTINGS.replace(**changes), tmp_path / "m", {}, QUIET, negatives)
+    assert not (tmp_path / "m").exists()

@@ -1,0 +1,268 @@
+"""From rows to columns: which rows are used, negatives in turn, a teacher's scores beside them, what is hashed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biorag.errors import BadInputError, UsageError
+from biorag.settings.config import Config
+from biorag.training.data import IN_BATCH, NEGATIVES, Split, check_negatives, columns, described, usable
+from biorag.types import TrainingRow
+
+
+def row(number: int, negatives: int = 0, kind: str = "", scored: bool = False) -> TrainingRow:
+    """Row `number`, whose negative j is `n{number}.{j}`, and its score `number + j / 10`; the positive is j = 0."""
+    return TrainingRow(
+        f"q{number}",
+        f"p{number}",
+        tuple(f"n{number}.{place}" for place in range(1, negatives + 1)),
+        tuple(number + place / 10 for place in range(negatives + 1)) if scored else (),
+        kind=kind,
+    )
+
+
+# --- usable -------------------------------------------------------------------------------------------------
+
+PAIRS = [row(1), row(2)]
+MINED = [row(3, 1, "bm25"), row(4, 2, "bm25")]
+
+
+@pytest.mark.parametrize(
+    ("rows", "negatives", "count", "used"),
+    [
+        (PAIRS, IN_BATCH, 1, PAIRS),
+        (PAIRS, IN_BATCH, 0, PAIRS),
+        (MINED, IN_BATCH, 1, MINED),
+        (MINED, IN_BATCH, 0, MINED),
+        (PAIRS + MINED, IN_BATCH, 1, MINED),
+        (PAIRS + MINED, IN_BATCH, 0, PAIRS + MINED),
+        (PAIRS + MINED, "bm25", 1, MINED),
+        (MINED + PAIRS, "bm25", 4, MINED),
+        ([row(5, 1)], "bm25", 1, [row(5, 1)]),
+        ([row(5, 1), *MINED], "bm25", 1, [row(5, 1), *MINED]),
+        ([row(6, 1, "random"), row(7, 1, "bm25")], IN_BATCH, 1, [row(6, 1, "random"), row(7, 1, "bm25")]),
+    ],
+)
+def test_rows_that_can_be_trained_on(rows, negatives, count, used):
+    assert usable(rows, negatives, count) == used
+
+
+def test_what_is_not_used_is_counted():
+    assert described(PAIRS + MINED, usable(PAIRS + MINED, "bm25", 1)) == {"rows": 2, "without_negatives": 2}
+    assert described(PAIRS, PAIRS) == {"rows": 2, "without_negatives": 0}
+
+
+def test_usable_gives_a_list_of_its_own():
+    rows = list(PAIRS)
+    usable(rows, IN_BATCH, 1).clear()
+    assert rows == PAIRS
+
+
+@pytest.mark.parametrize("negatives", NEGATIVES)
+def test_no_row_is_an_error(negatives):
+    with pytest.raises(BadInputError, match="no training row is left"):
+        usable([], negatives, 1)
+
+
+@pytest.mark.parametrize("kind", ["bm25", "random", "retriever"])
+def test_mined_negatives_alone_need_some(kind):
+    with pytest.raises(BadInputError, match=f"no mined negatives: run 'biorag mine PAIRS --negatives {kind}'"):
+        usable(PAIRS, kind, 1)
+
+
+def test_synthetic_negatives_are_generated_and_not_mined():
+    with pytest.raises(BadInputError, match="no mined negatives: run 'biorag generate negatives PAIRS' and train"):
+        usable(PAIRS, "synthetic", 1)
+    rows = [row(1, 2, "synthetic")]
+    assert usable(rows, "synthetic", 1) == rows
+
+
+def test_an_unknown_kind_is_refused_with_those_known():
+    with pytest.raises(UsageError) as caught:
+        check_negatives("hard", Config())
+    assert "--negatives 'hard'" in str(caught.value)
+    assert all(kind in str(caught.value) for kind in NEGATIVES)
+
+
+@pytest.mark.parametrize("kind", NEGATIVES)
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({}, None),
+        ({"train_hard_negatives": 0}, "--hard-negatives 1"),
+        ({"train_mini_batch_size": 4}, "--mini-batch-size"),
+    ],
+)
+def test_settings_that_only_in_batch_negatives_allow(kind, settings, named):
+    if kind == IN_BATCH or named is None:
+        check_negatives(kind, Config(**settings))
+    else:
+        with pytest.raises(UsageError, match=named):
+            check_negatives(kind, Config(**settings))
+
+
+def test_negatives_of_other_kinds_are_named_in_order():
+    rows = [row(1, 1, "random"), row(2, 1, "bm25"), row(3, 1, "citation"), row(4)]
+    with pytest.raises(BadInputError, match=r"mined as citation, random: .*--negatives bm25"):
+        usable(rows, "bm25", 1)
+
+
+def test_the_kind_of_a_row_without_negatives_says_nothing():
+    assert usable([row(1, 0, "random"), row(2, 1, "bm25")], "bm25", 1) == [row(2, 1, "bm25")]
+
+
+# --- columns ------------------------------------------------------------------------------------------------
+
+
+def test_pairs_have_two_columns():
+    assert columns(PAIRS, 3) == {"query": ["q1", "q2"], "positive": ["p1", "p2"]}
+    assert list(columns(PAIRS, 3)) == ["query", "positive"]
+
+
+def test_the_first_negatives_are_taken():
+    assert columns([row(1, 5)], 2) == {
+        "query": ["q1"],
+        "positive": ["p1"],
+        "negative_1": ["n1.1"],
+        "negative_2": ["n1.2"],
+    }
+    assert columns([row(1, 5)], 0) == {"query": ["q1"], "positive": ["p1"]}
+
+
+def test_there_are_no_more_columns_than_some_row_has_negatives():
+    assert list(columns([row(1, 2), row(2, 3)], 64)) == [
+        "query",
+        "positive",
+        "negative_1",
+        "negative_2",
+        "negative_3",
+    ]
+
+
+def test_too_few_negatives_come_again_from_the_first():
+    found = columns([row(1, 2), row(2, 5), row(3, 1)], 5)
+    assert [found[f"negative_{place}"] for place in range(1, 6)] == [
+        ["n1.1", "n2.1", "n3.1"],
+        ["n1.2", "n2.2", "n3.1"],
+        ["n1.1", "n2.3", "n3.1"],
+        ["n1.2", "n2.4", "n3.1"],
+        ["n1.1", "n2.5", "n3.1"],
+    ]
+
+
+def test_labels_are_the_scores_of_the_columns_beside_them():
+    rows = [row(1, 2, scored=True), row(2, 3, scored=True), row(3, 1, scored=True)]
+    found = columns(rows, 3, distill=True)
+    assert list(found) == ["query", "positive", "negative_1", "negative_2", "negative_3", "label"]
+    assert found["label"] == [[1.0, 1.1, 1.2, 1.1], [2.0, 2.1, 2.2, 2.3], [3.0, 3.1, 3.1, 3.1]]
+    assert "label" not in columns(rows, 3)
+
+
+@given(
+    st.lists(st.integers(1, 6), min_size=1, max_size=6),
+    st.integers(1, 7),
+)
+def test_every_label_belongs_to_its_passage(numbers, count):
+    rows = [row(place, negatives, scored=True) for place, negatives in enumerate(numbers)]
+    found = columns(rows, count, distill=True)
+    width = min(count, max(numbers))
+    assert len(found) == 3 + width
+    for place, one in enumerate(rows):
+        score = dict(zip((one.positive, *one.negatives), one.scores, strict=True))
+        texts = [found["positive"][place], *(found[f"negative_{n}"][place] for n in range(1, width + 1))]
+        assert found["label"][place] == [score[text] for text in texts]
+        assert texts[1 : 1 + len(one.negatives)] == list(one.negatives)[:width]
+        assert set(texts[1:]) <= set(one.negatives)
+    assert len({len(column) for column in found.values()}) == 1
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [row(1, 1)],
+        [row(1, 1, scored=True), row(2, 1)],
+        [replace(row(1, 2, scored=True), scores=(1.0, 0.5))],
+        [replace(row(1), scores=(1.0,))],
+    ],
+)
+def test_distilling_needs_a_score_of_every_passage(rows):
+    with pytest.raises(BadInputError, match="--distill needs a list 'scores' in every row"):
+        columns(rows, 1, distill=True)
+
+
+def test_distilling_needs_more_than_the_positive():
+    with pytest.raises(UsageError, match="--hard-negatives"):
+        check_negatives("in-batch", Config(train_hard_negatives=0), distill=True)
+
+
+def test_no_rows_give_empty_columns():
+    assert columns([], 2) == {"query": [], "positive": []}
+
+
+# --- fingerprint --------------------------------------------------------------------------------------------
+
+FULL = TrainingRow("q", "p", ("n", "m"), (1.0, 0.5, 0.25), "bm25", "id1", "id2")
+OTHER = {
+    "query": "Q",
+    "positive": "P",
+    "negatives": ("m", "n"),
+    "scores": (1.0, 0.5, 0.26),
+    "kind": "random",
+    "query_id": "id3",
+    "positive_id": "",
+}
+
+
+def test_a_fingerprint_is_of_the_rows_as_lines_of_json():
+    split = Split([FULL, row(1)], [row(2, 1)])
+
+    def slow(rows):
+        lines = "".join(json.dumps(asdict(one), sort_keys=True) + "\n" for one in rows)
+        return hashlib.sha256(lines.encode()).hexdigest()
+
+    assert split.fingerprint() == {
+        "training_rows": 2,
+        "training_sha256": slow([FULL, row(1)]),
+        "validation_rows": 1,
+        "validation_sha256": slow([row(2, 1)]),
+    }
+
+
+def test_every_field_of_a_row_is_tried_below():
+    assert {field.name for field in fields(TrainingRow)} == OTHER.keys()
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_a_fingerprint_changes_with_any_field(name):
+    before, changed = Split([FULL], [FULL]).fingerprint(), replace(FULL, **{name: OTHER[name]})
+    training, validation = Split([changed], [FULL]).fingerprint(), Split([FULL], [changed]).fingerprint()
+    assert training["training_sha256"] != before["training_sha256"] == training["validation_sha256"]
+    assert validation["validation_sha256"] != before["validation_sha256"] == validation["training_sha256"]
+
+
+def test_a_fingerprint_changes_with_order_number_and_side():
+    prints = [
+        Split(training, validation).fingerprint()
+        for training, validation in (
+            ([row(1), row(2)], []),
+            ([row(2), row(1)], []),
+            ([row(1)], [row(2)]),
+            ([row(2)], [row(1)]),
+            ([], [row(1), row(2)]),
+            ([row(1)], []),
+            ([row(1), row(1)], []),
+            ([], []),
+        )
+    ]
+    assert len({json.dumps(found, sort_keys=True) for found in prints}) == len(prints)
+
+
+def test_texts_that_run_together_are_told_apart():
+    one, other = TrainingRow("a", "bc", ("d", "e")), TrainingRow("ab", "c", ("de",))
+    assert Split([one], []).fingerprint() != Split([other], []).fingerprint()

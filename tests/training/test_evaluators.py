@@ -1,0 +1,255 @@
+"""Validation while training: metrics against ir_measures on the model's own vectors and scores; what is drawn."""
+
+from __future__ import annotations
+
+import ir_measures
+import numpy as np
+import pytest
+from ir_measures import AP, RR, R, Success, nDCG
+
+from biorag.models.finding import find_encoder
+from biorag.models.late_interaction import ColBERT, LateInteraction
+from biorag.training import evaluators
+from biorag.training.colbert import Lengths, write_base
+from biorag.training.evaluators import METRIC, reranking_validation, retrieval_validation
+from biorag.types import TrainingRow
+from tests.conftest import WORDS
+from tests.fakes import scores_of
+
+PAIRS = [(one, other) for one in WORDS for other in WORDS if one != other]
+# Two or three positives of a question, two negatives of a row, one of which a question's rows share.
+ROWS = [
+    TrainingRow(
+        f"what is {one}?",
+        f"{one} heals the {other}.",
+        (f"the {other} hurts, {one}.", f"{one} is not known."),
+        kind="bm25",
+    )
+    for one, other in PAIRS[::4]
+]
+HELD_OUT = [row for row in ROWS if row.query.split()[2][0] in "aihf"]
+TRAINING = [row for row in ROWS if row not in HELD_OUT]
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_encoder):
+    """A tiny encoder whose vectors differ in length too, so that cosine and dot rank differently."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Dense
+
+    torch.manual_seed(3)
+    model = SentenceTransformer(str(tiny_encoder), device="cpu")
+    model.append(Dense(32, 8, bias=True, activation_function=torch.nn.Identity()))
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def colbert(tiny_encoder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("colbert") / "base"
+    write_base(find_encoder(str(tiny_encoder)), folder, Lengths(12, 40), ["fever", "liver pain"], 0)
+    return LateInteraction(ColBERT(find_encoder(str(folder)), "fp32"))
+
+
+def by_ir_measures(scores: dict[str, dict[str, float]], relevant: dict[str, set[str]], measures):
+    """Return the measures of texts ranked by score, by the field's own tool; texts get ids first."""
+    texts = sorted({text for ranked in scores.values() for text in ranked})
+    ids = {text: f"d{place:04}" for place, text in enumerate(texts)}
+    names = {query: f"q{place:04}" for place, query in enumerate(scores)}
+    judged = [ir_measures.Qrel(names[query], ids[text], 1) for query in scores for text in relevant[query]]
+    run = [
+        ir_measures.ScoredDoc(names[query], ids[text], float(score))
+        for query, ranked in scores.items()
+        for text, score in ranked.items()
+    ]
+    return ir_measures.calc_aggregate(measures, judged, run)
+
+
+def positives_of(rows):
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        found.setdefault(row.query, set()).add(row.positive)
+    return found
+
+
+# --- retrieval ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_retrieval_is_measured_as_ir_measures_measures_it(similarity, encoder):
+    found = retrieval_validation(HELD_OUT, TRAINING, similarity, "fp32", 0)(encoder)
+    relevant = positives_of(HELD_OUT)
+    passages = {row.positive for row in ROWS} | {text for row in HELD_OUT for text in row.negatives}
+    scores: dict[str, dict[str, float]] = {}
+    vectors = {text: encoder.encode(text).astype(float) for text in passages}
+    for query in relevant:
+        asked = encoder.encode(query).astype(float)
+        scores[query] = {text: float(np.dot(asked, vector)) for text, vector in vectors.items()}
+        if similarity == "cosine":
+            for text, vector in vectors.items():
+                scores[query][text] /= np.linalg.norm(asked) * np.linalg.norm(vector)
+    expected = by_ir_measures(scores, relevant, [nDCG @ 10, RR @ 10, Success @ 5, R @ 10])
+    assert found.keys() == {"ndcg@10", "mrr@10", "map@100", "accuracy@5", "recall@10"}
+    assert METRIC == "ndcg@10"
+    assert 0 < found["ndcg@10"] < 1
+    assert found["ndcg@10"] == pytest.approx(expected[nDCG @ 10], abs=1e-6)
+    assert found["mrr@10"] == pytest.approx(expected[RR @ 10], abs=1e-6)
+    assert found["accuracy@5"] == pytest.approx(expected[Success @ 5], abs=1e-6)
+    assert found["recall@10"] == pytest.approx(expected[R @ 10], abs=1e-6)
+
+
+def test_the_similarities_measure_differently(encoder):
+    cosine, dot = (retrieval_validation(HELD_OUT, TRAINING, name, "fp32", 0)(encoder) for name in ("cosine", "dot"))
+    assert cosine != dot
+
+
+def test_metrics_are_plain_numbers(encoder):
+    found = retrieval_validation(HELD_OUT, TRAINING, "cosine", "fp32", 0)(encoder)
+    assert {type(value) for value in found.values()} == {float}
+
+
+def searched(validation):
+    """Return what is searched, and for what, of a retrieval validation."""
+    inner = validation._inner
+    return set(inner.corpus), dict(zip(inner.queries, map(inner.relevant_docs.get, inner.queries_ids), strict=True))
+
+
+def test_all_positives_of_a_question_are_relevant_and_its_negatives_are_not():
+    corpus, relevant = searched(retrieval_validation(HELD_OUT, [], "cosine", "fp32", 0))
+    assert relevant == positives_of(HELD_OUT)
+    assert any(len(found) > 1 for found in relevant.values())
+    assert corpus == {row.positive for row in HELD_OUT} | {text for row in HELD_OUT for text in row.negatives}
+
+
+def test_a_text_is_searched_once():
+    twice = [*HELD_OUT, *(TrainingRow(row.query, row.positive) for row in HELD_OUT)]
+    inner = retrieval_validation(twice, [*HELD_OUT, *TRAINING], "cosine", "fp32", 0)._inner
+    assert (
+        len(inner.corpus)
+        == len(set(inner.corpus))
+        == len({row.positive for row in ROWS}) + len({text for row in HELD_OUT for text in row.negatives})
+    )
+
+
+@pytest.mark.parametrize("most", [30, 40, 1000])
+def test_other_passages_fill_up_to_a_cap(most, monkeypatch):
+    monkeypatch.setattr(evaluators, "PASSAGES", most)
+    own = {row.positive for row in HELD_OUT[:5]} | {text for row in HELD_OUT[:5] for text in row.negatives}
+    others = [TrainingRow(f"q{place}", f"passage {place}") for place in range(100)]
+    corpus, _ = searched(retrieval_validation(HELD_OUT[:5], others, "cosine", "fp32", 0))
+    assert own <= corpus
+    assert len(corpus) == min(most, len(own) + 100)
+    assert corpus - own <= {row.positive for row in others}
+
+
+def test_own_passages_are_searched_even_beyond_the_cap(monkeypatch):
+    monkeypatch.setattr(evaluators, "PASSAGES", 3)
+    corpus, _ = searched(retrieval_validation(HELD_OUT, TRAINING, "cosine", "fp32", 0))
+    assert corpus == {row.positive for row in HELD_OUT} | {text for row in HELD_OUT for text in row.negatives}
+
+
+def test_the_caps_are_of_200_questions_and_1000_passages():
+    rows = [TrainingRow(f"q{place}", f"p{place}") for place in range(1500)]
+    corpus, relevant = searched(retrieval_validation(rows[:300], rows[300:], "cosine", "fp32", 0))
+    assert (len(corpus), len(relevant)) == (1000, 200)
+
+
+def drawn(monkeypatch, rows, seed, questions=6):
+    monkeypatch.setattr(evaluators, "QUESTIONS", questions)
+    return searched(retrieval_validation(rows, TRAINING, "cosine", "fp32", seed))
+
+
+def test_questions_are_drawn_with_the_seed_and_keep_all_their_rows(monkeypatch):
+    rows = [TrainingRow(f"q{place}", f"p{place} {copy}") for place in range(40) for copy in range(3)]
+    first, again = (drawn(monkeypatch, rows, 0)[1] for _ in range(2))
+    assert len(first) == 6
+    assert first == again == {query: {f"p{query[1:]} {copy}" for copy in range(3)} for query in first}
+    assert drawn(monkeypatch, rows[::-1], 0)[1] == first, "whatever the order of the rows"
+    assert drawn(monkeypatch, rows, 1)[1] != first
+
+
+def test_other_passages_are_drawn_with_the_seed(monkeypatch):
+    monkeypatch.setattr(evaluators, "PASSAGES", 10)
+    others = [TrainingRow(f"q{place}", f"passage {place}") for place in range(100)]
+    first, again, other, reversed_ = (
+        searched(retrieval_validation(HELD_OUT[:1], rows, "cosine", "fp32", seed))[0]
+        for rows, seed in ((others, 0), (others, 0), (others, 1), (others[::-1], 0))
+    )
+    assert first == again == reversed_ != other
+
+
+# --- reranking ----------------------------------------------------------------------------------------------
+
+
+def test_reranking_is_measured_as_ir_measures_measures_it(colbert):
+    found = reranking_validation(HELD_OUT, "fp32", 0)(colbert._encoder._model)
+    relevant = positives_of(HELD_OUT)
+    scores = {}
+    for query, positives in relevant.items():
+        negatives = {text for row in HELD_OUT if row.query == query for text in row.negatives}
+        texts = sorted(positives | negatives)
+        scores[query] = dict(zip(texts, scores_of(colbert, query, texts), strict=True))
+    expected = by_ir_measures(scores, relevant, [nDCG @ 10, RR @ 10, AP])
+    assert found.keys() == {"ndcg@10", "mrr@10", "map"}
+    assert 0 < found["ndcg@10"] < 1
+    assert found["ndcg@10"] == pytest.approx(expected[nDCG @ 10], abs=1e-6)
+    assert found["mrr@10"] == pytest.approx(expected[RR @ 10], abs=1e-6)
+    assert found["map"] == pytest.approx(expected[AP], abs=1e-6)
+
+
+def samples_of(validation):
+    return {sample["query"]: sample for sample in validation._inner.samples}
+
+
+def test_a_question_is_one_list_of_its_positives_and_negatives():
+    samples = samples_of(reranking_validation(HELD_OUT, "fp32", 0))
+    assert samples.keys() == positives_of(HELD_OUT).keys()
+    for query, sample in samples.items():
+        mine = [row for row in HELD_OUT if row.query == query]
+        assert sample["positive"] == list(dict.fromkeys(row.positive for row in mine))
+        assert sample["negative"] == list(dict.fromkeys(text for row in mine for text in row.negatives))
+
+
+def test_questions_without_negatives_cannot_be_ordered():
+    bare = [TrainingRow("bare", "positive"), *HELD_OUT]
+    assert "bare" not in samples_of(reranking_validation(bare, "fp32", 0))
+    mixed = [TrainingRow("some", "one"), TrainingRow("some", "two", ("negative",))]
+    assert samples_of(reranking_validation(mixed, "fp32", 0))["some"] == {
+        "query": "some",
+        "positive": ["one", "two"],
+        "negative": ["negative"],
+    }
+
+
+def test_reranking_takes_as_many_questions(monkeypatch):
+    monkeypatch.setattr(evaluators, "QUESTIONS", 3)
+    first, again = (samples_of(reranking_validation(HELD_OUT, "fp32", seed)) for seed in (0, 0))
+    assert len(first) == 3
+    assert first == again
+    assert any(samples_of(reranking_validation(HELD_OUT, "fp32", seed)) != first for seed in range(1, 5))
+
+
+# --- neither ------------------------------------------------------------------------------------------------
+
+
+def test_without_held_out_rows_nothing_is_measured():
+    assert retrieval_validation([], TRAINING, "cosine", "fp32", 0) is None
+    assert reranking_validation([], "fp32", 0) is None
+    assert reranking_validation([TrainingRow("q", "p")], "fp32", 0) is None
+
+
+@pytest.mark.parametrize(("precision", "enabled"), [("fp32", False), ("bf16", True)])
+def test_it_is_measured_in_the_precision_of_the_training(precision, enabled, monkeypatch):
+    import torch
+
+    seen = []
+
+    def inner(model):
+        seen.append((model, torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")))
+        return {"cosine_ndcg@10": np.float64(0.5), "cosine_precision@1": 0.25}
+
+    monkeypatch.setattr(evaluators, "best_device", lambda: "cpu")
+    assert evaluators.Validation(inner, precision)("model") == {"ndcg@10": 0.5}
+    ((model, on, dtype),) = seen
+    assert (model, on) == ("model", enabled)
+    assert not enabled or dtype == torch.bfloat16

@@ -1,0 +1,377 @@
+"""The contamination guard: benchmark files of every shape, matches against all pairs, what real data holds."""
+
+import gzip
+import json
+import random
+import re
+import string
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from biorag.corpus.readers import read_snippets
+from biorag.corpus.sources import Source
+from biorag.errors import BadInputError, BioragError, MissingError, UsageError
+from biorag.training.contamination import (
+    PERMUTATIONS,
+    ContaminationError,
+    Guard,
+    Match,
+    bands,
+    guarded,
+    jaccard,
+    read_benchmark_questions,
+    shingles,
+)
+from biorag.training.rows import normalised
+from biorag.types import TrainingRow
+
+MIRAGE = {"bioasq": {"1": {"question": "Is it so?", "options": {}}, "2": {"question": "Is it not?"}}, "mmlu": {}}
+QUESTIONS = [
+    "Does imatinib cause fluid retention?",
+    "Which of the following is not a tumor suppressor gene?",
+    "Is celecoxib effective for treatment of amyotrophic lateral sclerosis?",
+    "What is the most common side effect of metformin in adults?",
+]
+
+
+def guard_of(tmp_path, questions=QUESTIONS, threshold: float = 0.8) -> Guard:
+    path = tmp_path / "benchmark.jsonl"
+    path.write_text("".join(json.dumps({"question": question}) + "\n" for question in questions), encoding="utf-8")
+    return Guard([path], threshold)
+
+
+def grams(text: str) -> set[str]:
+    padded = " " + normalised(text) + " "
+    return {a + b + c for a, b, c in zip(padded, padded[1:], padded[2:], strict=False)}
+
+
+def slow_matches(questions, queries, threshold: float) -> list[tuple[str, str, float]]:
+    """Every query against every question."""
+    distinct = list({normalised(question): question for question in reversed(questions)}.values())[::-1]
+    sets = [(question, grams(question)) for question in distinct]
+    found = []
+    for query in {normalised(query): query for query in reversed(queries)}.values():
+        own = grams(query)
+        scored = [(len(own & other) / len(own | other), question) for question, other in sets]
+        exact = [question for question in distinct if normalised(question) == normalised(query)]
+        best, question = (1.0, exact[0]) if exact else max(scored, key=lambda pair: pair[0])
+        if best >= threshold:
+            found.append((query, question, best))
+    return found
+
+
+# benchmark files
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (json.dumps(MIRAGE), ["Is it so?", "Is it not?"]),
+        (json.dumps(MIRAGE, indent=1), ["Is it so?", "Is it not?"]),
+        (json.dumps({"questions": [{"body": "Is it so?"}, {"body": "Why?", "id": "x"}]}), ["Is it so?", "Why?"]),
+        ('{"_id": "1", "text": "Is it so?"}\n{"_id": "2", "text": "Why?"}\n', ["Is it so?", "Why?"]),
+        ('{"_id": "1", "text": "Is it so?"}', ["Is it so?"]),
+        ('{"question": "Is it so?", "text": "no"}\n\n{"query": "Why?"}', ["Is it so?", "Why?"]),
+        ('{"question": "Is it so?"}', ["Is it so?"]),
+        ('{"question": " … "}\n{"question": "Why?"}', ["Why?"]),
+    ],
+)
+def test_every_shape_plain_and_gzip(tmp_path, content, expected):
+    path = tmp_path / "questions"
+    path.write_text(content, encoding="utf-8")
+    assert read_benchmark_questions(path) == expected
+    path.write_bytes(gzip.compress(content.encode()))
+    assert read_benchmark_questions(path) == expected
+
+
+@pytest.mark.parametrize("name", ["queries.jsonl", "queries.jsonl.gz"])
+def test_a_folder_in_beirs_layout(tmp_path, name):
+    line = b'{"_id": "1", "text": "Is it so?"}\n'
+    (tmp_path / name).write_bytes(gzip.compress(line) if name.endswith("gz") else line)
+    assert read_benchmark_questions(tmp_path) == ["Is it so?"]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "not JSON"),
+        (b"\xff", "not UTF-8"),
+        (b'{"question": "a"}\n{"question": ', "line 2: not JSON"),
+        (b'{"question": "a"}\n{"text": "b"}', "line 2: the question is not a text"),
+        (b'{"question": "a"}\n[]', "line 2: not a JSON object"),
+        (b'{"bioasq": {"1": {"query": "a"}}}', "'bioasq', '1': the question is not a text"),
+        (b'{"bioasq": {"\\ud800": 7}}', "the question is not a text"),
+        (b'{"questions": [{"question": "a"}]}', "question 1: the question is not a text"),
+        (b'{"question": "\\ud800"}', "the question is not a text"),
+        (b'{"data": [1]}', "the question is not a text; expected MIRAGE's benchmark.json"),
+        (b'["a"]', "is a JSON list: expected MIRAGE's"),
+        (b'{"bioasq": {}}', "has no question"),
+        (b"{}", "has no question"),
+        (b"[" * 100_000, "not UTF-8 JSON"),
+        (b'{"n": 1%s}' % (b"0" * 5000), "not UTF-8 JSON"),
+        (gzip.compress(b'{"question": "a"}' * 99)[:-9], "damaged or truncated gzip"),
+    ],
+)
+def test_other_files_are_refused_with_the_reason(tmp_path, content, reason):
+    path = tmp_path / "benchmark"
+    path.write_bytes(content)
+    with pytest.raises(BadInputError, match=re.escape(reason)) as caught:
+        read_benchmark_questions(path)
+    assert str(path) in str(caught.value).encode("utf-8").decode()
+
+
+def test_absent_files_are_missing(tmp_path):
+    for path in (tmp_path / "absent.json", tmp_path):
+        with pytest.raises(MissingError, match="is not there"):
+            read_benchmark_questions(path)
+
+
+@given(
+    data=st.binary(max_size=60)
+    | st.recursive(
+        st.none() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(st.sampled_from(["question", "questions", "body", "_id", "text", "\ud800"]), inner)
+        ),
+    )
+)
+def test_arbitrary_files_raise_none_but_our_errors(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("benchmark") / "file"
+    path.write_bytes(data if isinstance(data, bytes) else json.dumps(data).encode())
+    try:
+        assert all(map(normalised, read_benchmark_questions(path)))
+    except BioragError as error:
+        str(error).encode("utf-8")
+
+
+# matching
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "does imatinib cause FLUID-retention",  # case and punctuation
+        "Does imatinib cause fluid retension?",  # a typo
+        "Does imatinib ever cause fluid retention?",  # one word more
+        "Which of the following is not a tumour suppressor gene?",  # British spelling
+        "Is celecoxib effective for amyotrophic lateral sclerosis treatment?",  # other order
+        "What are the most common side effects of metformin in adults?",  # plural
+    ],
+)
+def test_trivial_rewordings_match(tmp_path, query):
+    (match,) = guard_of(tmp_path, threshold=0.75).matches([query])
+    assert match.query == query
+    assert (match.similarity == 1.0) == (normalised(query) == normalised(match.question))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "Does imatinib cause hepatitis?",
+        "Does aspirin cause fluid retention?",
+        "Is lithium effective for treatment of amyotrophic lateral sclerosis?",
+        "Which of the following is a proto-oncogene?",
+        "What is the most common cause of anemia in adults?",
+        "…",
+        "",
+    ],
+)
+def test_similar_questions_of_something_else_do_not(tmp_path, query):
+    assert guard_of(tmp_path).matches([query]) == []
+
+
+def test_it_compares_spelling_and_no_more(tmp_path):
+    """The limits that the module names: one short name in a long phrase, and other words."""
+    phrase = "Is {} effective for the treatment of Duchenne muscular dystrophy?"
+    guard = guard_of(tmp_path, [phrase.format("golodirsen")])
+    (match,) = guard.matches([phrase.format("eteplirsen"), "Does golodirsen help people with Duchenne's disease?"])
+    assert match.query == phrase.format("eteplirsen")
+    assert match.similarity == pytest.approx(0.823, abs=5e-4)
+
+
+def test_each_query_once_with_its_best_match_in_order(tmp_path):
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    one.write_text('{"question": "Is warfarin safe during pregnancy?"}\n{"question": "Is heparin safe?"}')
+    two.write_text('{"question": "is HEPARIN safe"}\n{"question": "Is warfarin safe in pregnancy?"}')
+    queries = [
+        "Is heparin safe??",
+        "Nothing like it",
+        "Is warfarin safe in pregnancies?",
+        "Is Heparin Safe",
+        "is heparin safe",
+    ]
+    first, second = Guard([one, two], 0.6).matches(queries)
+    assert first == Match("Is heparin safe??", "Is heparin safe?", str(one), 1.0)
+    assert second == Match(
+        queries[2],
+        "Is warfarin safe in pregnancy?",
+        str(two),
+        pytest.approx(jaccard(grams(queries[2]), grams("Is warfarin safe in pregnancy?"))),
+    )
+    assert Guard([], 0.8).matches(queries) == []
+
+
+@given(first=st.text(min_size=1).filter(normalised), second=st.text(min_size=1).filter(normalised))
+def test_shingles_and_jaccard_are_those_of_all_trigrams(first, second):
+    first, second = normalised(first), normalised(second)
+    assert shingles(first) == grams(first)
+    assert jaccard(shingles(first), shingles(second)) == len(grams(first) & grams(second)) / len(
+        grams(first) | grams(second)
+    )
+
+
+@pytest.mark.parametrize("threshold", [0.05, 0.3, 0.5, 0.7, 0.8, 0.9, 0.99, 1.0])
+def test_the_bands_find_pairs_at_the_threshold_and_the_next_sharper_ones_do_not(threshold):
+    def recall(count, rows):
+        return 1 - (1 - threshold**rows) ** count
+
+    count, rows = bands(threshold)
+    assert count * rows <= PERMUTATIONS
+    assert recall(count, rows) >= 0.998
+    sharper = PERMUTATIONS // (rows + 1)
+    assert sharper < 2 or recall(sharper, rows + 1) < 0.999
+    assert threshold != 0.8 or recall(count, rows) > 0.9999
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.8])
+def test_matches_are_those_of_all_pairs(tmp_path, threshold):
+    """Made-up questions of few words, so that many pairs lie on both sides of the threshold."""
+    draw = random.Random(7)
+    vocabulary = ["aspirin", "aspirins", "warfarin", "heparin", "fever", "fevers", "is", "does", "of", "cause", "in"]
+    texts = [" ".join(draw.choices(vocabulary, k=draw.randint(1, 9))) + "?" for _ in range(600)]
+    questions, queries = texts[:300], texts[300:]
+    expected = slow_matches(questions, queries, threshold)
+    found = guard_of(tmp_path, questions, threshold).matches(queries)
+    assert {(match.query, match.question, match.similarity) for match in found} == set(expected)
+    assert 20 < len(expected) < 290
+
+
+def test_a_threshold_out_of_range_and_a_missing_package(tmp_path, monkeypatch):
+    for threshold in (0.0, -1.0, 1.1, float("nan")):
+        with pytest.raises(UsageError, match="threshold"):
+            guard_of(tmp_path, threshold=threshold)
+    monkeypatch.setitem(sys.modules, "datasketch", None)
+    with pytest.raises(MissingError, match=r"pip install 'biorag\[train\]'"):
+        guard_of(tmp_path)
+
+
+def test_rows_are_dropped_or_the_run_stops(tmp_path):
+    guard = guard_of(tmp_path)
+    bad = [TrainingRow(question.lower(), positive) for question in QUESTIONS for positive in ("p1", "p2")]
+    good = [TrainingRow("Is lithium safe?", "p")]
+    kept, matches = guarded([*bad, *good], guard, drop=True)
+    assert kept == good
+    assert [match.question for match in matches] == QUESTIONS
+    assert guarded(good, guard, drop=False) == (good, [])
+    with pytest.raises(ContaminationError) as caught:
+        guarded([*bad, *good], guard, drop=False)
+    message = str(caught.value)
+    assert caught.value.matches == tuple(matches)
+    assert caught.value.exit_code == 3
+    assert message.startswith("4 training queries match a benchmark question: ")
+    assert '"does imatinib cause fluid retention?" ~ "Does imatinib cause fluid retention?" in ' in message
+    assert message.count(" ~ ") == 3
+    assert "--drop-contaminated removes them" in message
+
+
+def test_the_message_is_one_line_whatever_the_questions_are():
+    error = ContaminationError([Match("a\n b " + "x" * 500, "c", "file", 0.9)])
+    assert str(error).startswith('1 training query matches a benchmark question: "a b xxx')
+    assert "\n" not in str(error)
+    assert len(str(error)) < 300
+
+
+# real data
+
+
+@pytest.fixture(scope="module")
+def mirage(shared_data) -> Guard:
+    return Guard([shared_data / "mirage" / "benchmark.json"])
+
+
+def test_409_of_the_bioasq_questions_are_mirages_word_for_word(shared_data, mirage):
+    queries = read_benchmark_questions(shared_data / "bioasq")
+    matches = mirage.matches(queries)
+    matched = {normalised(match.query) for match in matches}
+    assert len(queries) == 1497
+    assert len(matches) == 406  # three are asked twice
+    assert sum(normalised(query) in matched for query in queries) == 409
+    assert {match.similarity for match in matches} == {1.0}
+
+
+def test_no_question_of_pubmedqa_matches_and_those_of_8b_do(shared_data, mirage):
+    assert mirage.matches(read_benchmark_questions(shared_data / "pubmedqa" / "queries.jsonl")) == []
+    golden = sorted((shared_data / "bioasq" / "golden").glob("*.json.gz"))
+    queries = [question for path in golden for question in read_benchmark_questions(path)]
+    assert (len(queries), len(mirage.matches(queries))) == (500, 152)
+
+
+def test_other_questions_come_no_nearer_than_057(shared_data):
+    """All pairs, by a product of matrices: rows of texts, columns of trigrams."""
+    columns: dict[str, int] = {}
+
+    def matrix(texts) -> csr_array:
+        cells = [
+            (row, columns.setdefault(gram, len(columns))) for row, text in enumerate(texts) for gram in grams(text)
+        ]
+        rows, places = np.array(cells).T
+        return csr_array((np.ones(len(cells), np.float32), (rows, places)), (len(texts), 50_000))
+
+    mirage = read_benchmark_questions(shared_data / "mirage" / "benchmark.json")
+    taken = set(map(normalised, mirage))
+    asked = [q for name in ("bioasq", "pubmedqa") for q in read_benchmark_questions(shared_data / name)]
+    questions, others = matrix(mirage), matrix([query for query in asked if normalised(query) not in taken])
+    shared = (others @ questions.T).toarray()
+    similarity = shared / (others.sum(axis=1)[:, None] + questions.sum(axis=1)[None, :] - shared)
+    assert len(similarity) == 1588
+    assert round(float(similarity.max()), 2) == 0.57
+
+
+def test_how_many_rewordings_match(shared_data):
+    """The shares in the module's docstring; each question is compared with its own rewording."""
+    draw = random.Random(0)
+    queries = [q for name in ("bioasq", "pubmedqa") for q in read_benchmark_questions(shared_data / name)]
+
+    def one_letter(question: str) -> str:
+        place = draw.choice([place for place, char in enumerate(question) if char.isalpha()])
+        letter = draw.choice([char for char in string.ascii_lowercase if char != question[place].lower()])
+        return question[:place] + letter + question[place + 1 :]
+
+    def one_word(question: str) -> str:
+        words = question.split()
+        more = draw.choice(["the", "really", "currently", "human", "clinically", "of", "patients"])
+        words.insert(draw.randrange(len(words) + 1), more)
+        return " ".join(words)
+
+    def share(reword) -> float:
+        return sum(jaccard(grams(query), grams(reword(query))) >= 0.8 for query in queries) / len(queries)
+
+    assert share(one_letter) == pytest.approx(0.93, abs=0.015)
+    assert share(one_word) == pytest.approx(0.82, abs=0.015)
+
+
+def test_titles_that_questions_were_made_from_are_near_duplicates(shared_data, mirage):
+    titles = [s.title for s in read_snippets(Source("snippets", shared_data / "pubmed" / "snippets.jsonl.gz"))]
+    assert {(match.query, match.question) for match in mirage.matches(titles)} >= {
+        ("[Subdural empyema as a complication of sinusitis.", "Is subdural empyema a complication of sinusitis?"),
+        ("Proteasome inhibitor bortezomib", "Is bortezomib a Proteasome inhibitor?"),
+    }
+
+
+def test_real_questions_one_typo_away_are_found_as_all_pairs_find_them(shared_data, mirage):
+    draw = random.Random(3)
+    questions = read_benchmark_questions(shared_data / "mirage" / "benchmark.json")
+    asked = [question for question in read_benchmark_questions(shared_data / "bioasq") if len(question) > 40]
+    reworded = []
+    for question in draw.sample(asked, 15):
+        place = draw.choice([place for place, char in enumerate(question) if char.isalpha()])
+        reworded.append(question[:place] + draw.choice("aeioust") + question[place + 1 :])
+    expected = slow_matches(questions, reworded, 0.8)
+    assert {(match.query, match.question, match.similarity) for match in mirage.matches(reworded)} == set(expected)
+    assert len(expected) > 5

@@ -1,0 +1,57 @@
+"""Instruction templates: what is put before a text, and what is no template."""
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from biorag.errors import BadInputError, BioragError
+from biorag.training.instructions import TASK, Instructions, read_instructions
+
+shared = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+prefixes = st.text(st.characters(codec="utf-8", exclude_categories=["C"], exclude_characters="{}"), max_size=20)
+
+
+def test_named_templates():
+    passage = "Represent this passage\npassage: "
+    assert read_instructions("bmretriever") == Instructions(f"{TASK}\nQuery: ", passage)
+    assert read_instructions("bmretriever", "Find it {query}") == Instructions("Find it {query}\nQuery: ", passage)
+    assert read_instructions("none", "Find it") == Instructions("", "")
+
+
+@shared
+@given(prefixes, prefixes, prefixes, prefixes)
+def test_a_file_gives_what_stands_before_its_places(tmp_path, before, after, passage, task):
+    path = tmp_path / "template.toml"
+    texts = {"query": f"{before}{{task}}{after}{{query}}", "passage": passage + "{passage}"}
+    lines = [f"{name} = {json.dumps(text, ensure_ascii=False)}\n" for name, text in texts.items()]
+    path.write_text("".join(lines), encoding="utf-8")
+    assert read_instructions(str(path), task) == Instructions(before + task + after, passage)
+
+
+@shared
+@given(st.binary(max_size=80) | st.text(st.characters(codec="utf-8"), max_size=80).map(str.encode))
+def test_whatever_a_file_holds_raises_nothing_but_our_errors(tmp_path, written):
+    path = tmp_path / "template.toml"
+    path.write_bytes(written)
+    with pytest.raises(BioragError):
+        read_instructions(str(path))
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        ('query = "{query}"', "has to set the texts query and passage"),
+        ('query = "{query}"\npassage = "{passage}"\nother = "x"', "and nothing else"),
+        ('query = 1\npassage = "{passage}"', "has to set the texts"),
+        ('query = "{query}?"\npassage = "{passage}"', r"has to end with \{query\}"),
+        ('query = "{query}"\npassage = "passage"', r"has to end with \{passage\}"),
+        ('query = "{query}{query}"\npassage = "{passage}"', r"has to end with \{query\}, once"),
+    ],
+)
+def test_what_is_no_template(tmp_path, written, reason):
+    path = tmp_path / "template.toml"
+    path.write_text(written)
+    with pytest.raises(BadInputError, match=reason):
+        read_instructions(str(path))

@@ -1,0 +1,176 @@
+"""Several processes that train one model: they share a batch, and the first one alone writes and prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from torch.utils.data import DataLoader
+from transformers import TrainerState
+from typer.testing import CliRunner
+
+from biorag.cli import app
+from biorag.settings.config import Config
+from biorag.training.loop import _Watcher, batch_size, steps_of
+from biorag.training.run_directory import MANIFEST, RunFolder
+from tests.conftest import WORDS
+
+COUPLES = [(one, other) for one in WORDS for other in WORDS if one != other][:36]
+MINED = [
+    {"query": f"{one} and {other}?", "positive": f"{one} heals the {other}.", "negative": f"{other} hurts {one}."}
+    for one, other in COUPLES
+]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+OPTIONS = ["--asymmetric", "--precision", "fp32", "--max-tokens", "32", "--validation", "0", "--evaluations", "2"]
+OPTIONS += ["--learning-rate", "0.001"]
+
+
+@pytest.fixture
+def arguments(tmp_path, tiny_encoder):
+    """Rows, and a base without dropout, which processes would draw differently."""
+    from shutil import copytree
+
+    base = copytree(tiny_encoder, tmp_path / "base")
+    said = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(
+        json.dumps(said | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
+    )
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps(row) + "\n" for row in MINED[:32]))
+    return ["train", "retriever", str(rows), "--base", str(base), *OPTIONS]
+
+
+def test_two_processes_train_as_one_does_with_twice_the_batch(arguments, tmp_path):
+    out = tmp_path / "two"
+    command = [*TORCHRUN, "-m", "biorag", *arguments, "--batch-size", "4", "--out", str(out), "--json"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert found.returncode == 0, found.stderr
+    said = json.loads(found.stdout)
+    assert (said["processes"], said["batch_size"], said["steps"]) == (2, 8, 4)
+    assert json.loads((out / MANIFEST).read_text()) == {key: value for key, value in said.items() if key != "out"}
+    assert found.stderr.count("trained") == 1, "what it takes is told once"
+    assert {path.name for path in out.iterdir()} >= {"modules.json", "curves.csv", "curves.png"}
+    assert not {path.name for path in out.iterdir()} & {"checkpoints", "lock"}
+
+    alone = ["--batch-size", "8", "--out", str(tmp_path / "one"), "--json"]
+    one = json.loads(CliRunner().invoke(app, [*arguments, *alone]).stdout)
+    assert (one["processes"], one["batch_size"], one["steps"]) == (1, 8, 4)
+    for name, (ours, theirs) in tensors(out, tmp_path / "one").items():
+        np.testing.assert_allclose(ours, theirs, atol=1e-6, err_msg=name)
+
+
+def test_two_processes_train_on_a_mixture_as_one_does(arguments, tmp_path):
+    """Sets with and without negatives go through a tower different numbers of times; each epoch draws others."""
+    for name, kept in (("mined", MINED[:16]), ("pairs", MINED[16:32])):
+        rows = [{key: row[key] for key in ("query", "positive", "negative")[: 2 + (name == "mined")]} for row in kept]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    mixture = tmp_path / "mix.toml"
+    mixture.write_text(
+        '[[sets]]\nrows = "mined.jsonl"\nweight = 0.5\n[[sets]]\nrows = "pairs.jsonl"\ntemperature = 0.1'
+    )
+    options = ["--instruct", "bmretriever", "--random-prompts", "10", "--epochs", "2", "--json"]
+    arguments = [*arguments[:2], str(mixture), *arguments[3:], *options]
+    command = [*TORCHRUN, "-m", "biorag", *arguments, "--batch-size", "2", "--out", str(tmp_path / "two")]
+    found = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert found.returncode == 0, found.stderr
+    out = ["--batch-size", "4", "--out", str(tmp_path / "one")]
+    one = json.loads(CliRunner().invoke(app, [*arguments, *out]).stdout)
+    assert json.loads(found.stdout)["steps"] == one["steps"] == 2 * (2 + 4)
+    for name, (ours, theirs) in tensors(tmp_path / "two", tmp_path / "one").items():
+        # Weights move by 0.005; AdamW makes rounding large where a token's gradient is next to nothing.
+        assert np.abs(ours - theirs).mean() < 2e-5, name
+
+
+def tensors(folder, other):
+    """Return the weights of both towers beside another folder's."""
+    files = [f"{tower}_0_Transformer/model.safetensors" for tower in ("query", "document")]
+    found = [(file, load_file(folder / file), load_file(other / file)) for file in files]
+    return {f"{file} {name}": (value, theirs[name]) for file, ours, theirs in found for name, value in ours.items()}
+
+
+@pytest.fixture
+def second(monkeypatch):
+    """Make this process the second of two."""
+    for name, value in {"LOCAL_RANK": 1, "RANK": 1, "WORLD_SIZE": 2}.items():
+        monkeypatch.setenv(name, str(value))
+
+
+def test_the_batch_is_the_sum_and_what_does_not_fill_one_is_left_out(second):
+    config = Config(train_batch_size=4, train_epochs=2)
+    assert (batch_size(config), steps_of(31, config), steps_of(32, config), steps_of(7, config)) == (8, 6, 8, 0)
+
+
+def test_only_the_first_writes(second, tmp_path, monkeypatch):
+    monkeypatch.setattr("biorag.training.distributed.wait", lambda: None)
+    folder = RunFolder(tmp_path / "m", {"kind": "retriever"})
+    folder.checkpoints.mkdir(parents=True)
+    with folder.locked():
+        folder.begin({})
+    assert folder.finish({})["complete"] is True
+    assert [path.name for path in folder.path.iterdir()] == ["checkpoints"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "part"),
+    [
+        (["--batch-size", "17"], 3, "2 processes take 34 rows at a step, and there are 32"),
+        (["--batch-size", "4", "--mini-batch-size", "2"], 2, "train --asymmetric in one process"),
+    ],
+)
+def test_what_processes_cannot_share_is_said(arguments, second, monkeypatch, tmp_path, options, code, part):
+    monkeypatch.setattr("biorag.training.distributed.wait", lambda: None)
+    result = CliRunner().invoke(app, [*arguments, *options, "--out", str(tmp_path / "m")])
+    assert result.exit_code == code, result.output
+    assert part in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_cross_encoder_trains_in_one_process(arguments, second, tmp_path):
+    result = CliRunner().invoke(app, ["train", "cross-encoder", *arguments[2:5], "--out", str(tmp_path / "m")])
+    assert result.exit_code == 2, result.output
+    assert "trains in one process" in result.stderr
+    assert not (tmp_path / "m").exists()
+
+
+def test_several_processes_go_on_within_an_epoch_with_its_own_batches():
+    """What accelerate makes of a sampler on going on is neither the sampler nor its share."""
+    from accelerate.data_loader import prepare_data_loader, skip_first_batches
+    from datasets import Dataset
+    from sentence_transformers.base.sampler import NoDuplicatesBatchSampler
+
+    rows = Dataset.from_dict({"query": [row["query"] for row in MINED]})
+    sampler = NoDuplicatesBatchSampler(rows, batch_size=4, drop_last=True, generator=torch.Generator())
+    shared = {"num_processes": 2, "process_index": 1, "split_batches": True, "put_on_device": False}
+    loader = prepare_data_loader(DataLoader(rows, batch_sampler=sampler, collate_fn=list), **shared)
+    first = list(loader)
+    sampler.set_epoch(1)
+    second = list(loader)
+    assert first != second
+
+    sampler.set_epoch(0)  # as it is made
+    watcher = _Watcher(Path(), None, lambda _: None)
+    watcher.on_epoch_begin(None, TrainerState(epoch=1 + 2 / 9), None, train_dataloader=loader)
+    rest = skip_first_batches(loader, 2)
+    rest.set_epoch(1)
+    assert list(rest) == second[2:]
+
+
+def test_a_set_that_fills_no_batch_of_all_processes_is_named(arguments, second, monkeypatch, tmp_path):
+    monkeypatch.setattr("biorag.training.distributed.wait", lambda: None)
+    (tmp_path / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in MINED[32:]))
+    mixture = tmp_path / "mix.toml"
+    mixture.write_text('[[sets]]\nrows = "rows.jsonl"\n[[sets]]\nrows = "few.jsonl"')
+    options = ["--batch-size", "4", "--out", str(tmp_path / "m")]
+    result = CliRunner().invoke(app, [*arguments[:2], str(mixture), *arguments[3:], *options])
+    assert result.exit_code == 3, result.output
+    assert "set 'few': 2 processes take 8 rows at a step, and there are 4" in result.stderr

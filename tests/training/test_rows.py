@@ -1,0 +1,458 @@
+"""Training rows: every form of a line, every fault with its place, folders, round trips, splits and caps."""
+
+import gzip
+import json
+import re
+import unicodedata
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biorag.corpus.datasets import QRELS_HEADER
+from biorag.corpus.readers import read_snippets
+from biorag.corpus.sentences import sentences
+from biorag.corpus.sources import Source
+from biorag.errors import BadInputError, BioragError, MissingError
+from biorag.training.rows import (
+    Cleaning,
+    cap_positives,
+    halves,
+    normalised,
+    read_rows,
+    read_title_abstract,
+    split,
+)
+from biorag.types import Snippet, TrainingRow
+from tests.conftest import write_medrag
+
+texts = st.text(st.characters(codec="utf-8"), max_size=12)
+words = texts.filter(normalised)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=5,
+)
+KEYS = ["query", "anchor", "positive", "negative", "negative_1", "negative_2", "negatives", "scores", "label", "kind"]
+
+
+@st.composite
+def training_rows(draw) -> TrainingRow:
+    positive = draw(words)
+    others = words.filter(lambda text: normalised(text) != normalised(positive))
+    negatives = tuple(draw(st.lists(others, max_size=12)))
+    finite = st.floats(allow_nan=False, allow_infinity=False)
+    count = 1 + len(negatives)
+    scores = draw(st.just([]) | st.lists(finite, min_size=count, max_size=count))
+    return TrainingRow(draw(words), positive, negatives, tuple(scores), draw(texts), draw(texts), draw(texts))
+
+
+def pair(row: TrainingRow) -> tuple[str, str]:
+    return normalised(row.query), normalised(row.positive)
+
+
+def lines(path, *records) -> list:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return [path]
+
+
+def beir(folder, qrels: str, split: str = "test", queries=(("q1", "What is aspirin?"), ("q2", "What is warfarin?"))):
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    (folder / "queries.jsonl").write_text("".join(json.dumps({"_id": id, "text": text}) + "\n" for id, text in queries))
+    (folder / "qrels" / f"{split}.tsv").write_text(QRELS_HEADER + qrels.replace(" ", "\t"))
+    return folder
+
+
+# normalised
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Is  TNF-alpha, (really) up?", "is tnf alpha really up"),
+        ("associated with ___.", "associated with"),
+        ("STRASSE straße", "strasse strasse"),
+        ("ﬁbrosis ① ½µ", "fibrosis 1 1 2μ"),
+        ("β-Catenin\u00a0→\n胰岛素", "β catenin 胰岛素"),
+        ("cafe\u0301", "café"),
+        (" …?! ", ""),
+    ],
+)
+def test_normalised(text, expected):
+    assert normalised(text) == expected
+
+
+@given(st.text())
+def test_normalised_is_words_with_one_space_between_and_stays_as_it_is(text):
+    found = normalised(text)
+    assert normalised(found) == found
+    assert found.split(" ") == ([""] if not found else found.split())
+    assert all(char == " " or char.isalnum() for char in found)
+
+
+@given(st.text(st.characters(max_codepoint=127)))
+def test_normalised_of_ascii_is_the_obvious_thing(text):
+    assert normalised(text) == " ".join(re.findall("[a-z0-9]+", text.lower()))
+
+
+# JSON Lines
+
+
+def test_every_key_of_a_line(tmp_path):
+    paths = lines(
+        tmp_path / "rows.jsonl",
+        {
+            "query": " Does it work? ",
+            "positive": "It does.",
+            "negatives": ["n-a", "n-b"],
+            "negative_10": "n10",
+            "negative_2": "n2",
+            "negative": "n",
+            "scores": [3, 0.5, 0, -1, 2, 1e-3],
+            "kind": "bm25",
+            "query_id": "q",
+            "positive_id": "p",
+            "other": {"deep": [1]},
+        },
+        {"anchor": "a", "positive": "b", "label": [1.5], "kind": None, "query_id": None, "negative_1": None},
+        {"query": "c", "anchor": "passed over", "positive": "b", "negatives": None, "scores": None},
+    )
+    rows, cleaning = read_rows(paths)
+    negatives = ("n", "n2", "n10", "n-a", "n-b")
+    assert rows == [
+        TrainingRow(" Does it work? ", "It does.", negatives, (3.0, 0.5, 0.0, -1.0, 2.0, 0.001), "bm25", "q", "p"),
+        TrainingRow("a", "b", scores=(1.5,)),
+        TrainingRow("c", "b"),
+    ]
+    assert cleaning == Cleaning(rows=3, questions=3, duplicates=0, empty=0, unknown=0)
+
+
+def test_a_mined_file_has_objects_beside_its_texts(tmp_path):
+    mined = {
+        "query": "q",
+        "positive": "p",
+        "negative_1": "x",
+        "negative_2": "y",
+        "kind": "retriever",
+        "query_id": "1",
+        "positive_id": "2",
+        "negatives": [{"id": "a", "rank": 3, "score": 0.5}, {"id": "b", "rank": 9, "score": None}],
+    }
+    rows, _ = read_rows(lines(tmp_path / "mined.jsonl", mined, {"query": "r", "positive": "p", "negatives": []}))
+    assert rows == [TrainingRow("q", "p", ("x", "y"), (), "retriever", "1", "2"), TrainingRow("r", "p")]
+
+
+def test_duplicates_across_files_and_empty_sides_are_counted_and_the_first_is_kept(tmp_path):
+    one = lines(
+        tmp_path / "one.jsonl",
+        {"query": "What is it?", "positive": "A thing."},
+        {"query": "what is IT", "positive": "Another."},
+        {"query": "  ", "positive": "x"},
+        {"query": "x", "positive": ""},
+        {"query": "x", "positive": "…"},
+    )
+    (tmp_path / "two.jsonl.gz").write_bytes(
+        gzip.compress(
+            b'\n{"query": "what is it", "positive": "a thing!", "negative": "n"}\n{"query":"z","positive":"z"}'
+        )
+    )
+    rows, cleaning = read_rows([*one, tmp_path / "two.jsonl.gz"])
+    assert rows == [
+        TrainingRow("What is it?", "A thing."),
+        TrainingRow("what is IT", "Another."),
+        TrainingRow("z", "z"),
+    ]
+    assert cleaning == Cleaning(rows=3, questions=2, duplicates=1, empty=3, unknown=0)
+
+
+GOOD = {"query": "q", "positive": "p"}
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"positive": "p"}', "no 'query' or 'anchor'"),
+        (b'{"query": "q"}', "no 'positive'"),
+        (b'{"query": 7, "positive": "p"}', "'query' is int, not a string"),
+        (b'{"query": "q", "positive": null}', "'positive' is NoneType, not a string"),
+        (b'{"query": "q", "positive": ["p"]}', "'positive' is list"),
+        (b'{"query": "q", "positive": "\\ud800"}', "unpaired surrogate"),
+        (b'{"query": "q", "positive": "p", "negative": " "}', "a negative is empty"),
+        (b'{"query": "q", "positive": "The p.", "negative_3": "the P"}', "the same text as the positive"),
+        (b'{"query": "q", "positive": "p", "negative": ["n"]}', "'negative' is list"),
+        (b'{"query": "q", "positive": "p", "negatives": "n"}', "'negatives' is neither"),
+        (b'{"query": "q", "positive": "p", "negatives": ["n", {}]}', "'negatives' is neither"),
+        (b'{"query": "q", "positive": "p", "kind": 1}', "'kind' is int"),
+        (b'{"query": "q", "positive": "p", "label": 0}', "'label' is not a list of finite numbers"),
+        (b'{"query": "q", "positive": "p", "scores": [true]}', "'scores' is not a list"),
+        (b'{"query": "q", "positive": "p", "scores": [NaN]}', "'scores' is not a list"),
+        (b'{"query": "q", "positive": "p", "scores": [1%s]}' % (b"0" * 400), "'scores' is not a list"),
+        (b'{"query": "q", "positive": "p", "scores": [1, 2]}', "2 numbers for 1 passages"),
+        (b'{"query": "q", "positive": "p", "scores": []}', "0 numbers for 1 passages"),
+        (b'{"query": "q", "positive": "p", "negative": "n", "scores": [1]}', "1 numbers for 2 passages"),
+        (b'{"query": "\xff"}', "not UTF-8 (byte 11)"),
+        (b'{"query": ', "not JSON"),
+        (b'["q", "p"]', "not a JSON object but list"),
+        (b'{"query": "q", "positive": "p", "n": 1%s}' % (b"0" * 5000), "not JSON"),
+        (b"[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_bad_line_is_named_with_its_reason_and_what_to_do(tmp_path, line, reason):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(json.dumps(GOOD).encode() + b"\n\n" + line + b"\n")
+    with pytest.raises(BadInputError, match=re.escape(reason)) as caught:
+        read_rows([path])
+    assert str(caught.value).startswith(f"{path}, line 3: ")
+    assert "mend the line or take it out" in str(caught.value)
+
+
+def test_files_that_are_absent_damaged_or_without_a_row(tmp_path):
+    with pytest.raises(MissingError, match=r"absent\.jsonl is not there"):
+        read_rows([tmp_path / "absent.jsonl"])
+    damaged = tmp_path / "damaged.jsonl.gz"
+    damaged.write_bytes(gzip.compress(json.dumps(GOOD).encode() * 99)[:-9])
+    with pytest.raises(BadInputError, match="damaged or truncated gzip"):
+        read_rows([damaged])
+    with pytest.raises(BadInputError, match=r"no training row in .*rows.jsonl: 1 had an empty side"):
+        read_rows(lines(tmp_path / "rows.jsonl", {"query": "", "positive": "p"}))
+    with pytest.raises(BadInputError, match="no training row in no file"):
+        read_rows([])
+
+
+@given(data=st.binary(max_size=60) | st.lists(json_values, max_size=3))
+def test_arbitrary_files_raise_none_but_our_errors(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    path.write_bytes(data if isinstance(data, bytes) else b"\n".join(json.dumps(value).encode() for value in data))
+    with pytest.raises(BioragError) as caught:  # no arbitrary file has both keys
+        read_rows([path])
+    str(caught.value).encode("utf-8")
+
+
+@given(record=st.dictionaries(st.sampled_from(KEYS), json_values | texts, max_size=6))
+def test_arbitrary_values_of_the_keys_raise_none_but_our_errors(tmp_path_factory, record):
+    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    path.write_text(json.dumps({"query": "q", "positive": "p"} | record), encoding="utf-8")
+    try:
+        (row,), _ = read_rows([path])
+    except BioragError as error:
+        str(error).encode("utf-8")
+    else:
+        assert row.query == record.get("query", "q")
+        assert len(row.scores) in (0, 1 + len(row.negatives))
+        assert len(json.dumps(row.negatives, ensure_ascii=False).encode("utf-8")) > 0
+
+
+def written(path, rows):
+    """Write rows as a user would, one object a line; what is empty is left out."""
+    with path.open("w", encoding="utf-8") as lines:
+        for row in rows:
+            record = {"query": row.query, "positive": row.positive}
+            record |= {f"negative_{number}": text for number, text in enumerate(row.negatives, 1)}
+            others = {name: getattr(row, name) for name in ("scores", "kind", "query_id", "positive_id")}
+            lines.write(json.dumps(record | {name: value for name, value in others.items() if value}) + "\n")
+
+
+@given(rows=st.lists(training_rows(), min_size=1, max_size=6, unique_by=pair))
+@settings(deadline=None)
+def test_what_is_written_is_read_again(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    written(path, rows)
+    found, cleaning = read_rows([path])
+    gold = {(normalised(row.query), normalised(row.positive)) for row in rows}
+    judged = [
+        (row, text) for row in rows for text in row.negatives if (normalised(row.query), normalised(text)) in gold
+    ]
+    if not judged:
+        assert found == rows
+    assert [(row.query, row.positive) for row in found] == [(row.query, row.positive) for row in rows]
+    assert cleaning == Cleaning(len(rows), len({normalised(row.query) for row in rows}), 0, 0, 0, len(judged))
+
+
+# BEIR folders
+
+
+def test_a_folder_with_its_corpus(tmp_path, snippets):
+    folder = beir(tmp_path / "set", "q1 s0 1\nq1 s1 0\nq2 s1 2\nq2 s9 1\nq2 gone 1\n")
+    write_medrag(folder / "corpus.jsonl", snippets)
+    rows, cleaning = read_rows([folder], fetch=lambda ids: pytest.fail("the corpus is there"))
+    assert rows == [
+        TrainingRow("What is aspirin?", snippets[0].contents, query_id="q1", positive_id="s0"),
+        TrainingRow("What is warfarin?", snippets[1].contents, query_id="q2", positive_id="s1"),
+        TrainingRow("What is warfarin?", snippets[9].contents, query_id="q2", positive_id="s9"),
+    ]
+    assert cleaning == Cleaning(rows=3, questions=2, duplicates=0, empty=0, unknown=1)
+
+
+def test_training_judgements_come_before_those_of_the_test_and_gzip_is_read(tmp_path, snippets):
+    folder = beir(beir(tmp_path / "set", "q1 s0 1\n"), "q2 s1 1\n", "train")
+    plain = write_medrag(tmp_path / "corpus.jsonl", snippets)
+    (folder / "corpus.jsonl.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    assert [row.query_id for row in read_rows([folder])[0]] == ["q2"]
+
+
+def test_a_folder_without_a_corpus_takes_an_index(tmp_path):
+    stored = {f"s{n}": Snippet(f"s{n}", "", f"text {n}") for n in range(2500)}
+    asked: list[int] = []
+
+    def fetch(ids):
+        asked.append(len(ids))
+        return {id: stored[id] for id in ids if id in stored}
+
+    folder = beir(tmp_path / "set", "".join(f"q1 s{n} 1\nq2 s{n} 1\n" for n in range(2501)))
+    rows, cleaning = read_rows([folder], fetch)
+    assert Counter(row.query_id for row in rows) == {"q1": 2500, "q2": 2500}
+    assert cleaning == Cleaning(rows=5000, questions=2, duplicates=0, empty=0, unknown=2)
+    assert asked == [1000, 1000, 501]
+    with pytest.raises(BadInputError, match="1 were of snippets that neither the corpus nor the index has"):
+        read_rows([beir(tmp_path / "gone", "q1 x 1\n")], fetch)
+
+
+def test_a_folder_with_neither_says_what_to_do(tmp_path):
+    with pytest.raises(MissingError, match=r"--name INDEX.*corpus\.jsonl"):
+        read_rows([beir(tmp_path / "set", "q1 s0 1\n")])
+    with pytest.raises(MissingError, match=r"queries\.jsonl"):
+        read_rows([tmp_path])
+
+
+def test_a_bad_line_of_the_corpus_is_named(tmp_path):
+    folder = beir(tmp_path / "set", "q1 s0 1\n")
+    (folder / "corpus.jsonl").write_text('{"_id": "s0", "text": "t"}\n{"_id": "s1"}\n')
+    with pytest.raises(
+        BadInputError, match=r"corpus\.jsonl, line 2: snippet 's1' has no text; mend the line"
+    ) as caught:
+        read_rows([folder])
+    assert "--on-bad-line" not in str(caught.value)
+
+
+# titles and abstracts
+
+
+def test_titles_are_queries(corpus_file, snippets):
+    rows, cleaning = read_title_abstract([Source("corpus", corpus_file), Source("again", corpus_file)])
+    titled = [snippet for snippet in snippets if snippet.title]
+    assert rows == [TrainingRow(s.title, s.content, positive_id=s.id) for s in titled]
+    assert cleaning == Cleaning(rows=11, questions=11, duplicates=11, empty=2, unknown=0)
+
+
+def test_untitled_texts_give_two_disjoint_passages(tmp_path):
+    text = "One short. This is the second sentence of the three. And here comes the third of them."
+    snippets = [Snippet("a", "", text), Snippet("b", "", "A single sentence.")]
+    rows, cleaning = read_title_abstract([Source("corpus", write_medrag(tmp_path / "c.jsonl", snippets))])
+    first, second = "One short. This is the second sentence of the three.", "And here comes the third of them."
+    assert rows == [TrainingRow(first, second, positive_id="a")]
+    assert (cleaning.rows, cleaning.empty) == (1, 1)
+
+
+@given(st.lists(st.sampled_from(["Aspirin lowers fever.", "Is it so?", "no end", "(See B)", "1.5 mg"]), max_size=9))
+def test_halves_are_the_text_cut_where_no_other_cut_is_nearer_the_middle(parts):
+    text = " ".join(parts)
+    first, second = halves(text)
+    found = sentences(text)
+    cuts = [(" ".join(found[:place]), " ".join(found[place:])) for place in range(1, len(found))]
+    assert (first, second) in (cuts or [("", text)])
+    assert all(abs(len(first) - len(second)) <= abs(len(one) - len(other)) + 2 for one, other in cuts)
+
+
+def test_a_corpus_without_titles_or_with_a_bad_line(tmp_path, snippets):
+    untitled = write_medrag(tmp_path / "untitled.jsonl", [replace(snippets[0], title="")])
+    with pytest.raises(BadInputError, match="no training row in the corpus: 1 had an empty side"):
+        read_title_abstract([Source("the corpus", untitled)])
+    untitled.write_text("{}")
+    with pytest.raises(BadInputError, match="the corpus, line 1: no 'id'; mend the line"):
+        read_title_abstract([Source("the corpus", untitled)])
+
+
+# splits
+
+questions = st.lists(st.builds(TrainingRow, query=words, positive=words), max_size=20)
+
+
+@given(rows=questions, fraction=st.floats(0, 1), seed=st.integers(0, 2**32), cut=st.integers(0, 20))
+def test_a_split_is_whole_by_question_and_the_same_whatever_else_is_there(rows, fraction, seed, cut):
+    training, validation = split(rows, fraction, seed)
+    held_out = {normalised(row.query) for row in validation}
+    assert held_out.isdisjoint(normalised(row.query) for row in training)
+    assert training == [row for row in rows if normalised(row.query) not in held_out]
+    assert validation == [row for row in rows if normalised(row.query) in held_out]
+    # Another order, fewer rows, another spelling: the same questions are held out.
+    part = [replace(row, query=unicodedata.normalize("NFKC", row.query) + " ?") for row in rows[cut:][::-1]]
+    assert {normalised(row.query) for row in split(part, fraction, seed)[1]} == held_out & {
+        normalised(row.query) for row in part
+    }
+
+
+@given(rows=questions, fractions=st.tuples(st.floats(0, 1), st.floats(0, 1)), seed=st.integers(0, 2**32))
+def test_a_larger_fraction_holds_out_those_of_a_smaller_one(rows, fractions, seed):
+    smaller, larger = (split(rows, fraction, seed)[1] for fraction in sorted(fractions))
+    assert [row for row in larger if row in smaller] == smaller
+
+
+def test_the_fraction_is_about_that_of_the_questions():
+    rows = [TrainingRow(f"question {n}", "p") for n in range(10_000)]
+    assert split(rows, 0.0, 1) == (rows, [])
+    assert split(rows, 1.0, 1) == ([], rows)
+    counts = [len(split(rows, 0.1, seed)[1]) for seed in range(20)]
+    assert all(880 < count < 1120 for count in counts)  # 4 standard deviations of 30
+    assert len(set(counts)) > 10
+
+
+# caps
+
+
+@given(
+    names=st.lists(st.sampled_from(["a", "A?", "b", "c"]), max_size=30),
+    limit=st.integers(1, 6),
+    seed=st.integers(0, 2**32),
+)
+def test_a_cap_keeps_the_order_and_as_many_as_it_may(names, limit, seed):
+    rows = [TrainingRow(name, f"positive {place}") for place, name in enumerate(names)]
+    capped = cap_positives(rows, limit, seed)
+    assert capped == [row for row in rows if row in capped]
+    total = Counter(normalised(name) for name in names)
+    assert Counter(normalised(row.query) for row in capped) == {name: min(limit, n) for name, n in total.items()}
+    assert [row for row in rows if row in cap_positives(rows, limit + 1, seed) and row in capped] == capped
+
+
+def test_a_cap_draws_evenly_over_seeds():
+    rows = [TrainingRow("q", f"positive {place}") for place in range(5)]
+    drawn = Counter(row.positive for seed in range(1000) for row in cap_positives(rows, 2, seed))
+    assert all(340 < drawn[row.positive] < 460 for row in rows)  # 4 standard deviations of 15
+
+
+# real data
+
+
+def test_the_shared_questions_with_the_shared_snippets(shared_data, tmp_path):
+    stored: dict[str, Snippet] = {}
+
+    def fetch(ids):
+        if not stored:
+            source = Source("snippets", shared_data / "pubmed" / "snippets.jsonl.gz")
+            stored.update((snippet.id, snippet) for snippet in read_snippets(source))
+        return {id: stored[id] for id in ids if id in stored}
+
+    rows, cleaning = read_rows([shared_data / "bioasq", shared_data / "pubmedqa"], fetch)
+    assert cleaning == Cleaning(rows=8659, questions=1990, duplicates=42, empty=0, unknown=0)
+    written(tmp_path / "rows.jsonl", rows)
+    assert read_rows([tmp_path / "rows.jsonl"]) == (rows, replace(cleaning, duplicates=0))
+
+
+def test_the_titles_of_the_shared_snippets(shared_data):
+    rows, cleaning = read_title_abstract([Source("snippets", shared_data / "pubmed" / "snippets.jsonl.gz")])
+    assert cleaning == Cleaning(rows=6619, questions=6609, duplicates=0, empty=7829, unknown=0)
+    assert all(row.query and row.positive_id for row in rows)
+
+
+def test_a_positive_of_the_same_question_is_no_negative(tmp_path):
+    lines = [
+        {"query": "Q one", "positive": "p1", "negative_1": "p2", "negative_2": "n", "scores": [3, 2, 1]},
+        {"query": "q ONE?", "positive": "P2.", "negative_1": "n"},
+        {"query": "q two", "positive": "p1", "negative_1": "p2"},
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    rows, cleaning = read_rows([tmp_path / "rows.jsonl"])
+    assert [row.negatives for row in rows] == [("n",), ("n",), ("p2",)]
+    assert rows[0].scores == (3, 1)
+    assert (cleaning.rows, cleaning.gold) == (3, 1)

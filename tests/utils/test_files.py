@@ -1,0 +1,193 @@
+"""Files are the old one or the new one, whole; their names are durable; there is room for them."""
+
+import errno
+import json
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from biorag.errors import ServiceError
+from biorag.utils.files import RESERVE, FolderTree, disk_bytes, require_room, sync_folder, write_json, write_text
+
+
+def only_file(folder) -> str:
+    """The one file in a folder: no temporary file is left."""
+    (path,) = folder.iterdir()
+    return path.read_text(encoding="utf-8")
+
+
+def test_text_is_written_as_it_is_in_a_new_folder(tmp_path):
+    write_text(tmp_path / "a" / "b" / "file.txt", "naïve\r\nβ\n")
+    assert (tmp_path / "a" / "b" / "file.txt").read_bytes() == "naïve\r\nβ\n".encode()
+    assert only_file(tmp_path / "a" / "b") == "naïve\nβ\n"
+
+
+def test_a_longer_file_is_replaced_whole(tmp_path):
+    write_text(tmp_path / "file.txt", "long " * 1000)
+    write_text(tmp_path / "file.txt", "new")
+    assert only_file(tmp_path) == "new"
+
+
+def test_several_threads_may_write_the_same_file(tmp_path):
+    texts = [str(n) * 100_000 for n in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: write_text(tmp_path / "file.txt", texts[n % 8]), range(40)))
+    assert only_file(tmp_path) in texts
+
+
+@pytest.mark.parametrize("values", [{"β": [1, 2.5, None, True]}, [], "naïve", 3, {"a": {"b": "\u2028"}}])
+def test_json_comes_back(tmp_path, values):
+    write_json(tmp_path / "file.json", values)
+    text = only_file(tmp_path)
+    assert json.loads(text) == values
+    assert text.endswith("\n")
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace", "encode"])
+@pytest.mark.parametrize("old", ["old text", None])
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, step, old):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    if old is not None:
+        (folder / "file.txt").write_text(old)
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    if step == "fsync":
+        monkeypatch.setattr(os, "fsync", full)
+    if step == "replace":
+        monkeypatch.setattr("pathlib.Path.replace", full)
+    with pytest.raises(UnicodeEncodeError if step == "encode" else OSError):
+        write_text(folder / "file.txt", "half \ud800" if step == "encode" else "half")
+    assert {path.name: path.read_text() for path in folder.iterdir()} == ({} if old is None else {"file.txt": old})
+
+
+def test_an_interrupt_leaves_the_old_file(tmp_path, monkeypatch):
+    write_text(tmp_path / "file.txt", "old")
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_text(tmp_path / "file.txt", "new")
+    assert only_file(tmp_path) == "old"
+
+
+def test_values_that_are_no_json_leave_the_old_file(tmp_path):
+    write_json(tmp_path / "file.json", {"old": 1})
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "file.json", {"new": object()})
+    assert json.loads(only_file(tmp_path)) == {"old": 1}
+
+
+def test_the_text_is_on_disk_before_the_name_points_to_it(tmp_path, monkeypatch):
+    steps = []
+    fsync = os.fsync
+
+    def seen(handle):
+        steps.append((os.fstat(handle).st_size, (tmp_path / "file.txt").read_text()))
+        fsync(handle)
+
+    write_text(tmp_path / "file.txt", "old")
+    monkeypatch.setattr(os, "fsync", seen)
+    write_text(tmp_path / "file.txt", "newer")
+    assert steps[0] == (5, "old")
+    assert only_file(tmp_path) == "newer"
+
+
+def test_others_may_read_the_file_as_any_other_new_file(tmp_path):
+    """An index on a shared disk is read by colleagues; a temporary file's private mode must not stay."""
+    (tmp_path / "plain.txt").write_text("plain")
+    write_text(tmp_path / "atomic.txt", "atomic")
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain.txt", "atomic.txt")]
+    assert modes[0] == modes[1]
+
+
+# --- durable names, and room
+
+
+@pytest.fixture
+def synced(monkeypatch) -> list[str]:
+    """The paths whose sync was asked for, in order."""
+    paths = []
+    fsync = os.fsync
+
+    def seen(handle):
+        paths.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", seen)
+    return paths
+
+
+def test_a_written_file_is_synced_then_its_name_and_those_of_new_folders_before(tmp_path, synced):
+    write_text(tmp_path / "a" / "b" / "file.txt", "text")
+    assert synced[:2] == [str(tmp_path / "a"), str(tmp_path)]
+    assert synced[2].startswith(str(tmp_path / "a" / "b" / ".file.txt"))
+    assert synced[3:] == [str(tmp_path / "a" / "b")]
+
+
+def test_a_tree_syncs_the_folders_whose_names_are_new(tmp_path, synced):
+    (tmp_path / "shard" / "one").mkdir(parents=True)
+    tree = FolderTree(tmp_path)
+    tree.sync()
+    assert sorted(synced) == [str(tmp_path), str(tmp_path / "shard"), str(tmp_path / "shard" / "one")]
+    synced.clear()
+    tree.sync()
+    assert synced == []
+    (tmp_path / "shard" / "one" / "file").write_text("1")
+    tree.sync()
+    (tmp_path / "shard" / "one" / "other").write_text("2")
+    (tmp_path / "shard" / "one" / "other").replace(tmp_path / "shard" / "one" / "file")  # another file, the same name
+    tree.sync()
+    (tmp_path / "shard" / "one" / "file").write_text("contents are their writer's matter")
+    tree.sync()
+    assert synced == [str(tmp_path / "shard" / "one")] * 2
+
+
+def test_a_file_system_without_a_sync_of_folders_is_no_error(tmp_path, monkeypatch):
+    def refused(number):
+        def fsync(handle):
+            raise OSError(number, os.strerror(number))
+
+        return fsync
+
+    monkeypatch.setattr(os, "fsync", refused(errno.EINVAL))
+    sync_folder(tmp_path)
+    monkeypatch.setattr(os, "fsync", refused(errno.EIO))
+    with pytest.raises(OSError, match="Input/output"):
+        sync_folder(tmp_path)
+
+
+def test_room_is_what_is_needed_and_the_reserve(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": RESERVE + 10_000_000})())
+    require_room(tmp_path, 10_000_000)
+    with pytest.raises(ServiceError) as caught:
+        require_room(tmp_path, 10_000_001)
+    assert str(caught.value).startswith(f"the disk of {tmp_path} is full: 44 MB are free and 44 MB are needed: free")
+    assert caught.value.exit_code == 6
+
+
+def test_holes_take_no_bytes_on_disk(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "full").write_bytes(os.urandom(100_000))
+    with (tmp_path / "sparse").open("wb") as stream:
+        stream.truncate(50_000_000)
+    assert 100_000 <= disk_bytes(tmp_path) < 1_000_000
+
+
+def test_a_private_file_stays_private_at_every_moment(tmp_path, monkeypatch):
+    path = tmp_path / "biorag.toml"
+    path.write_text("qdrant_api_key = 'secret'")
+    path.chmod(0o600)
+    modes = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda handle: modes.append(os.fstat(handle).st_mode) or fsync(handle))
+    write_text(path, "new")
+    assert {stat.S_IMODE(mode) for mode in modes if stat.S_ISREG(mode)} == {0o600}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600

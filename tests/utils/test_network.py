@@ -1,0 +1,209 @@
+"""URLs without credentials, and the guard that offline mode puts before Python's sockets."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from contextlib import closing
+
+import httpx
+import pytest
+
+from biorag.errors import OfflineError, UsageError
+from biorag.settings.config import load_config
+from biorag.utils.network import Server, host_of, login_apart, restrict, without_credentials
+
+# --- URLs ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "apart", "login"),
+    [
+        ("http://host:1/v1", "http://host:1/v1", None),
+        ("https://user:pa%40ss@host/v1", "https://host/v1", "user:pa@ss"),
+        ("http://user@host", "http://host", "user"),
+        ("http://a@b:c@host:8", "http://host:8", "a@b:c"),
+        ("http://:p@[::1]:6333/", "http://[::1]:6333/", ":p"),
+        ("http://host/path@1", "http://host/path@1", None),
+        ("http://u:p/w@host:80", "http://u:p/w@host:80", None),
+        ("http://u:p?w@host", "http://u:p?w@host", None),
+        ("http://u:p#w@host", "http://u:p#w@host", None),
+        ("http://u:p%2Fw@host:80", "http://host:80", "u:p/w"),
+        ("http://u:p@[::1", "http://[::1", "u:p"),
+    ],
+)
+def test_a_login_is_taken_out_of_a_url(url, apart, login):
+    assert login_apart(url) == (apart, login)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://user:pass@host:6333/x?api_key=k&b=c", "https://host:6333/x?…"),
+        ("--qdrant=https://user:pass@host", "--qdrant=https://host"),
+        ("user:pass@host:6333", "host:6333"),
+        ("http://host:1/v1", "http://host:1/v1"),
+    ],
+)
+def test_what_is_shown_of_a_url_has_no_credentials(text, shown):
+    assert without_credentials(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://Host.Example.:80", "host.example"),
+        ("http://[::1]:1", "::1"),
+        ("http://u:p@h/x", "h"),
+        ("http://", ""),
+        ("http://a:b", ""),
+        ("http://[::1", ""),
+    ],
+)
+def test_the_host_of_a_url(url, host):
+    assert host_of(url) == host
+
+
+def test_the_login_of_a_url_is_a_secret_setting_and_the_url_is_clean():
+    config = load_config({"qdrant": "http://u:qq@h:1", "llm": "http://v:ll@i/v1"}, None, {})
+    assert (config.qdrant, config.llm) == ("http://h:1", "http://i/v1")
+    assert config.server(config.qdrant, "qdrant").auth == ("u", "qq")
+    assert config.replace(k=3).server(config.llm, "llm").auth == ("v", "ll")
+    for shown in (repr(config), str(config.public()), str(config.model_dump(mode="json"))):
+        assert "qq" not in shown and "v:ll" not in shown
+    assert "qq" not in repr(config.server(config.qdrant, "qdrant"))
+
+
+def test_a_server_without_login_has_no_basic_authentication():
+    assert Server("http://h", 1, 0).auth is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("qdrant", "http://s3cret@h:1?api_key=s3cret"),
+        ("qdrant", "s3cret:s3cret@h:6333"),
+        ("qdrant", "http://h:s3cret@[::1"),
+        ("llm", "http://h/v1?key=s3cret"),
+        ("llm", "http://s3cret:s3cret@h:port"),
+        ("llm", "http://s3cret:s3cret/s3cret@h:80"),
+        ("llm", "http://user:12/s3cret@h"),
+        ("llm", "http://user:12//s3cret@h"),
+        ("qdrant", "http://s3cret:s3cret?s3cret@h"),
+        ("qdrant", "http://s3cret:s3cret#s3cret@h"),
+        ("qdrant", "s3cret:s3cret/s3cret@h:6333"),
+        ("qdrant_api_key", "s3cret\n"),
+        ("llm_api_key", "s3crét"),
+        ("llm_login", "s3cret\x00"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_named_without_its_secret(setting, value):
+    with pytest.raises(UsageError, match=setting) as caught:
+        load_config({setting: value}, None, {})
+    assert "s3cret" not in str(caught.value) and "s3cr" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mark", ["/", "?", "#"])
+def test_a_password_that_breaks_its_url_is_refused_saying_how_to_write_it(mark):
+    with pytest.raises(UsageError, match=r"llm=… \(set in an option\): .*write / in a password as %2F"):
+        load_config({"llm": f"http://user:12{mark}w@host:80"}, None, {})
+
+
+# --- the guard ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def listening():
+    """A loopback socket that takes connections; its port, and the addresses that came."""
+    came = []
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, address = server.accept()
+                except OSError:
+                    return
+                came.append(address)
+                connection.close()
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield server.getsockname()[1], came
+
+
+REFUSED = {
+    "connect": lambda port: socket.socket().connect(("127.0.0.1", port)),
+    "connect_ex": lambda port: socket.socket().connect_ex(("127.0.0.1", port)),
+    "create_connection": lambda port: socket.create_connection(("127.0.0.1", port)),
+    "a name": lambda port: socket.create_connection(("localhost", port)),
+    "IPv6": lambda port: socket.socket(socket.AF_INET6).connect(("::1", port)),
+    "sendto": lambda port: socket.socket(type=socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", port)),
+    "sendmsg": lambda port: socket.socket(type=socket.SOCK_DGRAM).sendmsg([b"x"], [], 0, ("127.0.0.1", port)),
+    "getaddrinfo": lambda port: socket.getaddrinfo("host.invalid", port),
+    "gethostbyname": lambda port: socket.gethostbyname("host.invalid"),
+    "getnameinfo": lambda port: socket.getnameinfo(("192.0.2.1", port), 0),
+    "bytes": lambda port: socket.getaddrinfo(b"host.invalid", port),
+    "httpx": lambda port: httpx.get(f"http://127.0.0.1:{port}"),
+}
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_offline_nothing_is_sent_nor_looked_up(listening, how):
+    port, came = listening
+    restrict(["http://other.invalid:6333"])
+    with pytest.raises(OfflineError, match=r"^offline: \S+ is not named on this command line.*--qdrant") as caught:
+        REFUSED[how](port)
+    assert caught.value.exit_code == 6
+    assert came == []
+
+
+@pytest.mark.parametrize("named", ["127.0.0.1", "localhost", "LOCALHOST"])
+def test_offline_a_named_host_is_reached_by_its_name_and_its_address(listening, named):
+    port, _ = listening
+    restrict([f"http://{named}:1"])
+    for host in (named, "127.0.0.1"):  # the address is known once the name was looked up
+        with closing(socket.create_connection((host, port), timeout=5)) as ours:
+            assert ours.recv(1) == b""
+
+
+def test_offline_what_does_not_leave_the_machine_is_let_through(tmp_path):
+    restrict([])
+    place = str(tmp_path / "socket")
+    with closing(socket.socket(socket.AF_UNIX)) as server, closing(socket.socket(socket.AF_UNIX)) as client:
+        server.bind(place)
+        server.listen()
+        client.connect(place)
+    ours, theirs = socket.socketpair()
+    ours.sendmsg([b"x"])
+    assert theirs.recv(1) == b"x"
+    with closing(socket.create_server(("127.0.0.1", 0))):
+        pass  # listening connects to nobody
+
+
+def test_the_guard_can_be_left(listening):
+    port, _ = listening
+    restrict([])
+    restrict(None)
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=5)) as ours:
+        assert ours.recv(1) == b""
+
+
+def test_left_the_guard_gives_the_environment_back(monkeypatch):
+    monkeypatch.setenv("BIORAG_OFFLINE", "0")
+    monkeypatch.delenv("TRANSFORMERS_OFFLINE", raising=False)
+    before = dict(os.environ)
+    restrict([])
+    restrict(["http://host:1"])
+    assert os.environ["BIORAG_OFFLINE"] == os.environ["TRANSFORMERS_OFFLINE"] == "1"
+    restrict(None)
+    assert dict(os.environ) == before
+
+
+def test_a_variable_that_was_set_since_stays(monkeypatch):
+    monkeypatch.setenv("BIORAG_OFFLINE", "1")
+    restrict([])
+    monkeypatch.delenv("BIORAG_OFFLINE")
+    restrict(None)
+    assert "BIORAG_OFFLINE" not in os.environ
