@@ -139,7 +139,7 @@ def find_sources(names: Sequence[str], spool: Path) -> list[Source]:
 
 def demo_file(name: str) -> Path:
     """Return the path of a file of the packaged demonstration corpus."""
-    return Path(str(resources.files("biorag") / "demo" / name))
+    return Path(str(resources.files("biorag") / "corpus" / "demo" / name))
 
 
 def _folder(folder: Path) -> list[Source]:
