@@ -68,6 +68,8 @@ class Commands(TyperGroup):
         except BioragError as error:
             if ctx.params.get("debug"):
                 typer.echo(showable(traceback.format_exc()), err=True)
+            for line in error.details:
+                typer.echo(showable(line), err=True)
             _say(str(error))
             raise typer.Exit(error.exit_code) from None
         except BrokenPipeError:

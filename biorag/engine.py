@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +20,17 @@ from biorag.utils.network import is_server
 from biorag.utils.versions import installed_versions
 
 if TYPE_CHECKING:
+    from biorag.answering.answerer import Answerer
     from biorag.models.bi_encoder import BiEncoder
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenIndex:
     """An index opened for questions; `encoder` is the retriever's, None where it needs none."""
 
+    settings: Config
     manifest: Manifest
     index: Index
     retriever: Retriever
@@ -39,9 +41,22 @@ class Opened:
         prompt = self.encoder.query_prompt if self.encoder else ""
         return {**self.manifest.fingerprint(), **({"query_prompt": prompt} if prompt else {})}
 
+    def load_encoder(self) -> BiEncoder:
+        """Return the index's encoder, loading it where searching needs none."""
+        if self.encoder:
+            return self.encoder
+        files = encoder_files(self.settings, self.manifest)
+        return load_encoder(files, self.manifest.similarity, self.settings.precision)
+
+    def answerer(self, generator: Generator | None) -> Answerer:
+        """Return what answers questions from this index; without a generator the answer is the evidence."""
+        from biorag.answering.answerer import Answerer
+
+        return Answerer(self.retriever, generator, self.settings)
+
 
 @contextmanager
-def opened(config: Config) -> Iterator[Opened]:
+def open_index(config: Config) -> Iterator[OpenIndex]:
     """Open the configured index with what searching it needs, and close it at the end.
 
     Raises
@@ -56,20 +71,17 @@ def opened(config: Config) -> Iterator[Opened]:
     check_settings(manifest, config)
     needed = needs_encoder(config)
     files = encoder_files(config, manifest) if config.encoder or needed else None
-    index = store.open(manifest)
-    try:
+    with closing(store.open(manifest)) as index:
         if not manifest.complete:
             logger.warning("index %r is incomplete: its last indexing run was interrupted", manifest.name)
         if index.count() == 0:
             raise MissingError(f"index {manifest.name!r} holds no snippet: run 'biorag index CORPUS' to the end")
         encoder = load_encoder(files, manifest.similarity, config.precision) if files and needed else None
-        yield Opened(manifest, index, make_retriever(config, index, manifest, encoder), encoder)
-    finally:
-        index.close()
+        yield OpenIndex(config, manifest, index, make_retriever(config, index, manifest, encoder), encoder)
 
 
 @contextmanager
-def index_alone(config: Config) -> Iterator[tuple[Manifest, Index]]:
+def open_stored(config: Config) -> Iterator[tuple[Manifest, Index]]:
     """Open the configured index for what it stores, without what searching it takes.
 
     Raises
@@ -79,11 +91,8 @@ def index_alone(config: Config) -> Iterator[tuple[Manifest, Index]]:
     """
     store = Store(config)
     manifest = store.require_manifest()
-    index = store.open(manifest)
-    try:
+    with closing(store.open(manifest)) as index:
         yield manifest, index
-    finally:
-        index.close()
 
 
 def needs_encoder(config: Config) -> bool:

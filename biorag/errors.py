@@ -4,9 +4,13 @@ from collections.abc import Iterable
 
 
 class BioragError(Exception):
-    """Base of every error a user may see; the message names the value at fault and the next step."""
+    """Base of every error a user may see; the message names the value at fault and the next step.
+
+    `details` are lines shown before the message, where one sentence cannot list all that is at fault.
+    """
 
     exit_code = 1
+    details: tuple[str, ...] = ()
 
 
 class UsageError(BioragError):

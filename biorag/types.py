@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
@@ -14,6 +15,13 @@ if TYPE_CHECKING:  # importing NumPy costs a third of the time that --help may t
 
 Vectors: TypeAlias = "NDArray[np.float32]"
 OnProgress: TypeAlias = Callable[[int], None]  # told how many more are done
+
+
+class Progress(Protocol):
+    """Shows how far a stage of the work is: `with progress("Indexing", 1000) as advance: advance(1)`."""
+
+    def __call__(self, description: str, total: int | None) -> AbstractContextManager[OnProgress]:
+        """Begin a stage of so many steps; None if their number is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.engine import Opened, load_generator, opened
+from biorag.engine import OpenIndex, load_generator, open_index
 from biorag.errors import UsageError
 from biorag.models.finding import check_generator
 from biorag.settings.config import Config
@@ -46,7 +46,7 @@ def search(
       biorag search "GDF15 in inflammation" --name pubmed --mode bm25 --no-rerank -k 10 --json
     """
     config = options.configured(ctx)
-    with opened(config) as ready:
+    with open_index(config) as ready:
         ranking = ready.retriever.search(query, where=options.conditions(where, exclude_pmid))
     if as_json:
         hits = [show.hit_json(hit) for hit in ranking.hits]
@@ -104,7 +104,7 @@ def ask(
     check_generator(config.llm)  # before the index and the encoder are loaded
     from biorag.answering.answerer import Answerer
 
-    with opened(config) as ready:
+    with open_index(config) as ready:
         generator = load_generator(config)
         answerer = Answerer(ready.retriever, generator, config)
         if as_json:
@@ -139,7 +139,7 @@ def parse_options(texts: list[str]) -> dict[str, str]:
     return found
 
 
-def models_used(config: Config, ready: Opened, generator: Generator | None) -> dict[str, Any]:
+def models_used(config: Config, ready: OpenIndex, generator: Generator | None) -> dict[str, Any]:
     """Return the names of the models of a run."""
     return {
         "encoder": ready.manifest.encoder.id,

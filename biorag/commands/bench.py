@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show, sides
-from biorag.engine import Opened, opened, require_generator
+from biorag.engine import OpenIndex, open_index, require_generator
 from biorag.errors import UsageError, unknown_name
 from biorag.models.finding import find_encoder, generator_hash
 from biorag.settings.config import ENCODER_TOKENS, Config
@@ -120,7 +120,7 @@ def retrieval(
     if run:
         measured, how = bench.score_run(data, run), {"run": str(run)}
     else:
-        with opened(config) as ready, show.progress("Questions", len(data.questions)) as advance:
+        with open_index(config) as ready, show.progress("Questions", len(data.questions)) as advance:
             measured = bench.measure(data, ready.retriever, options.conditions(where, None), advance)
         how = config.public()
     if run_file:
@@ -317,7 +317,7 @@ def mirage(
     chosen = questions.select(questions.load_benchmark(path), task or (), limit, config.seed)
     others = run.score_finished(chosen, compare) if compare else None
     total = sum(len(asked) for asked in chosen.values())
-    with nullcontext(None) if mode == NO_RETRIEVAL else opened(config) as ready:
+    with nullcontext(None) if mode == NO_RETRIEVAL else open_index(config) as ready:
         generator = require_generator(config, config.concurrency)
         how = {"method": answer, "exclude_source": exclude_source, "where": options.conditions(where, None)}
         plan = _plan(config, ready, generator, out, how)
@@ -344,7 +344,7 @@ def mirage(
 
 def _plan(
     config: Config,
-    ready: Opened | None,
+    ready: OpenIndex | None,
     generator: Generator,
     out: Path,
     how: Mapping[str, Any],
@@ -360,7 +360,7 @@ def _plan(
     return Plan(**how, layout=layout, identity=_identity(config, ready, generator, how), at_a_time=at_a_time)
 
 
-def _identity(config: Config, ready: Opened | None, generator: Generator, how: Mapping[str, Any]) -> dict[str, Any]:
+def _identity(config: Config, ready: OpenIndex | None, generator: Generator, how: Mapping[str, Any]) -> dict[str, Any]:
     """Return what determines the answers; a result folder belongs to one of these."""
     from biorag.prompts.template import templates_hash
     from biorag.utils.versions import installed_versions

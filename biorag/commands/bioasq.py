@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.engine import Opened, opened
+from biorag.engine import OpenIndex, open_index
 
 if TYPE_CHECKING:
     from biorag.benchmarks.bioasq.golden import Batch
@@ -63,7 +63,7 @@ def bioasq(
     config = options.configured(ctx, rerank=rerank, mode="bm25" if modes == {"bm25"} else "hybrid")
     questions = sum(len(batch.questions) for batch in batches)
     runs = []
-    with opened(config) as ready, show.progress("Questions", questions * len(systems)) as advance:
+    with open_index(config) as ready, show.progress("Questions", questions * len(systems)) as advance:
         covered = _coverage(batches, ready)
         retriever = ready.retriever.remembering()
         for each in systems:
@@ -88,7 +88,7 @@ def bioasq(
         _print(found)
 
 
-def _coverage(batches: Sequence[Batch], ready: Opened) -> list[dict[str, Any]]:
+def _coverage(batches: Sequence[Batch], ready: OpenIndex) -> list[dict[str, Any]]:
     """Return how many golden documents of each batch the index holds."""
     import numpy as np
 

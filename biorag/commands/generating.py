@@ -25,7 +25,7 @@ from biorag.commands.synthetic import (
     pairs,
     report_counts,
 )
-from biorag.engine import index_alone, opened
+from biorag.engine import open_index, open_stored
 from biorag.errors import UsageError, unknown_name
 from biorag.models.finding import find_encoder
 from biorag.settings.config import Config
@@ -150,7 +150,7 @@ def keep_consistent(
     if out.is_dir() or (out.exists() and rows.exists() and out.samefile(rows)):
         raise UsageError(f"{out} is a folder, or the file that is filtered: name another file to write")
     config = options.configured(ctx, mode=mode or MODES[0], rerank=False)
-    with opened(config) as ready, show.progress("Filtering", None) as advance:
+    with open_index(config) as ready, show.progress("Filtering", None) as advance:
         counts = consistency.keep_consistent(rows, out, ready.index, ready.retriever, keep_top, advance)
     share = round(counts.kept / counts.read, 4) if counts.read else 0.0
     seconds = round(time.perf_counter() - started, 3)
@@ -169,7 +169,7 @@ def snippets_of(
     if not corpus:
         from biorag.indexes.reading import stored_snippets
 
-        with index_alone(config) as (manifest, index):
+        with open_stored(config) as (manifest, index):
             yield {"index": manifest.fingerprint()}, stored_snippets(index)
         return
     if name is not None:

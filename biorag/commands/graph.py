@@ -71,13 +71,13 @@ def info(
     """
     from biorag.citation_graph.coverage import cover, measure
     from biorag.citation_graph.graph import open_graph
-    from biorag.engine import opened
+    from biorag.engine import open_index
 
     config = options.configured(ctx, mode="bm25", rerank=False)
     held = open_graph(config)
     values: dict[str, Any] = {"graph": config.graph, **asdict(measure(held))}
     if name is not None:
-        with opened(config) as ready, show.progress("Reading the index", ready.index.count()) as advance:
+        with open_index(config) as ready, show.progress("Reading the index", ready.index.count()) as advance:
             values["index"] = {"name": config.name, **asdict(cover(held, ready.index, advance))}
     manifest = held.manifest.to_json()
     values |= {key: manifest[key] for key in ("updated", "seconds", "versions", "sources")}
@@ -107,11 +107,11 @@ def fill(
       biorag graph fill --name pubmed --graph pubmed --eutils http://localhost:8000 --json
     """
     from biorag.citation_graph.eutils import ELink, KeptAnswers, fill_gaps
-    from biorag.engine import opened
+    from biorag.engine import open_index
 
     config = options.configured(ctx, mode="bm25", rerank=False)
     link = ELink(config.server(config.eutils, "eutils"))
-    with opened(config) as ready, show.progress("Asking the E-utilities", None) as advance:
+    with open_index(config) as ready, show.progress("Asking the E-utilities", None) as advance:
         filled = fill_gaps(config.graphs / config.graph, ready.index, link, KeptAnswers(config.citations), advance)
     _print(f"Graph {config.graph}", {"graph": config.graph, "index": config.name, **asdict(filled)}, as_json)
 

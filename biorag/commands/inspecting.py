@@ -235,7 +235,7 @@ def _question(config: Config) -> str:
     """Index the demonstration corpus in a scratch home and ask it a question."""
     from biorag.answering.answerer import Answerer
     from biorag.corpus.sources import DEMO, find_sources
-    from biorag.engine import encoder_files, load_generator, opened, snippet_encoders
+    from biorag.engine import encoder_files, load_generator, open_index, snippet_encoders
     from biorag.indexes.store import Store, similarity_of
     from biorag.indexes.surveying import survey
     from biorag.indexes.writing import write_index
@@ -249,7 +249,7 @@ def _question(config: Config) -> str:
         encoders = snippet_encoders(scratch, encoder_files(scratch, None), None, similarity_of(scratch, None), None)
         manifest = store.new_manifest(encoders.encoder.identity, found.avg_len, encoders.parameters)
         write_index(store, manifest, sources, found, lambda: encoders, lambda _: None)
-        with opened(scratch) as ready:
+        with open_index(scratch) as ready:
             answerer = Answerer(ready.retriever, load_generator(scratch), scratch)
             answer = answerer.answer(Question("doctor", "Why is pyridoxine given together with isoniazid?"))
     top = answer.hits[0].snippet.title if answer.hits else "nothing"

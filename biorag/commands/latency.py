@@ -13,12 +13,12 @@ import typer
 
 from biorag.commands import options, show
 from biorag.engine import (
-    Opened,
+    OpenIndex,
     SnippetEncoders,
     encoder_files,
     load_generator,
     load_rerankers,
-    opened,
+    open_index,
     snippet_encoders,
     token_files,
 )
@@ -175,7 +175,7 @@ def _measured(config: Config, wanted: _Wanted, terms: Terms) -> Report:
 
     described, before = machine.describe(), memory.resident_bytes()
     # Without its own models, so that the encoder is loaded once.
-    with opened(config.replace(mode="bm25", rerank=False)) as ready:
+    with open_index(config.replace(mode="bm25", rerank=False)) as ready:
         asked_texts = stages.checked(_questions(config, wanted, ready))
         if described.busy:
             logger.warning(BUSY, described.load, described.cores)
@@ -208,7 +208,7 @@ def _loaded(encoders: SnippetEncoders) -> dict[str, TokenEncoder]:
     return {stored.sha256: tokens} if tokens and stored else {}
 
 
-def _questions(config: Config, wanted: _Wanted, ready: Opened) -> Sequence[str]:
+def _questions(config: Config, wanted: _Wanted, ready: OpenIndex) -> Sequence[str]:
     from biorag.benchmarks.latency.stages import TITLES, titles
     from biorag.corpus.datasets import load_dataset
 
@@ -315,7 +315,7 @@ def _synthetic(subject: Subject, wanted: _Wanted) -> str:
     return SYNTHETIC.format(sources=sources, encoded=encoded, noise=NOISE)
 
 
-def _index_facts(config: Config, ready: Opened) -> dict[str, Any]:
+def _index_facts(config: Config, ready: OpenIndex) -> dict[str, Any]:
     """Return what the index is; its bytes on disk are not known of one on a server."""
     from biorag.indexes.store import QDRANT, Store
 

@@ -12,7 +12,7 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.graph import GraphName
-from biorag.engine import Opened, encoder_files, load_encoder, opened
+from biorag.engine import OpenIndex, encoder_files, load_encoder, open_index
 from biorag.errors import UsageError, unknown_name
 from biorag.settings.config import Config
 
@@ -120,7 +120,7 @@ def mine(
     plan = _plan(ctx, config)
     if out.is_dir():
         raise UsageError(f"{out} is a folder: name a file to write")
-    with opened(config) as ready:
+    with open_index(config) as ready:
         rows, cleaning = read_rows(pairs, ready.index.fetch)
         clean, matches = kept_out(rows, guard, drop_contaminated)
         papers = _papers(clean, plan, config, ready)
@@ -197,7 +197,7 @@ def _plan(ctx: typer.Context, config: Config) -> Plan:
     return Plan(kind, PER_ROW if per_row is None else per_row, config.seed, ranks, asked["margin"])
 
 
-def _papers(rows: Sequence[TrainingRow], plan: Plan, config: Config, ready: Opened) -> CitedPapers | None:
+def _papers(rows: Sequence[TrainingRow], plan: Plan, config: Config, ready: OpenIndex) -> CitedPapers | None:
     """Return the positives' neighbourhoods; None for a kind that needs none."""
     if plan.walk is None:
         return None
@@ -208,7 +208,7 @@ def _papers(rows: Sequence[TrainingRow], plan: Plan, config: Config, ready: Open
 
 
 def _mined(
-    rows: Sequence[TrainingRow], plan: Plan, config: Config, ready: Opened, papers: CitedPapers | None, out: Path
+    rows: Sequence[TrainingRow], plan: Plan, config: Config, ready: OpenIndex, papers: CitedPapers | None, out: Path
 ) -> Counts:
     """Mine what is not mined yet."""
     from biorag.training.negatives import mining
@@ -231,7 +231,7 @@ def _mined(
 
 
 def _identity(
-    rows: Sequence[TrainingRow], plan: Plan, config: Config, ready: Opened, papers: CitedPapers | None
+    rows: Sequence[TrainingRow], plan: Plan, config: Config, ready: OpenIndex, papers: CitedPapers | None
 ) -> dict[str, Any]:
     """Return what determines the mined file."""
     from biorag.training.negatives.triplets import fingerprint

@@ -16,7 +16,7 @@ import typer
 
 from biorag.commands import options, show, sides
 from biorag.commands.synthetic import PromptFile, Temperature, language_model
-from biorag.engine import Opened, encoder_files, opened
+from biorag.engine import OpenIndex, encoder_files, open_index
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError, unknown_name
 from biorag.models.finding import ModelFiles, weights_hash
 from biorag.settings.config import Config
@@ -100,7 +100,7 @@ def prompt(
     started = time.perf_counter()
     config = options.configured(ctx, mode="dense", rerank=False)
     chosen = Questions.drawn(dataset, config, ctx.params)
-    with opened(config) as ready:
+    with open_index(config) as ready:
         files = encoder_files(config, ready.manifest)
         target = files.path if is_the_users(files) else out / COPY
         if write:
@@ -183,7 +183,7 @@ class Questions:
         }
 
 
-def _tuned(out: Path, ready: Opened, chosen: Questions, config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
+def _tuned(out: Path, ready: OpenIndex, chosen: Questions, config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
     """Evolve the instruction, going on with an earlier run, and measure it; return the report."""
     from biorag.benchmarks.tuning.budget import metric_calls, most_replies
     from biorag.benchmarks.tuning.evolution import evolve, write_curve

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from biorag.commands import options, show
-from biorag.engine import generator_identity, index_alone, require_generator
+from biorag.engine import generator_identity, open_stored, require_generator
 from biorag.errors import UsageError
 from biorag.settings.config import Config
 from biorag.utils.network import is_server
@@ -232,6 +232,6 @@ def _pairs(config: Config, paths: Sequence[Path], name: str | None) -> list[Pair
     if name is None:
         rows, _ = read_rows(paths)
     else:
-        with index_alone(config) as (_, index):
+        with open_stored(config) as (_, index):
             rows, _ = read_rows(paths, index.fetch)
     return [Pair(row) for row in rows]

@@ -128,7 +128,7 @@ def _passages(config: Config, name: str | None) -> Iterator[Fetch | None]:
     if name is None:
         yield None
         return
-    from biorag.engine import index_alone
+    from biorag.engine import open_stored
 
-    with index_alone(config) as (_, index):
+    with open_stored(config) as (_, index):
         yield index.fetch

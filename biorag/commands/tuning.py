@@ -13,7 +13,7 @@ import typer
 
 from biorag.commands import options, show, sides
 from biorag.commands.bench import rerankers_hash, retrieval_settings
-from biorag.engine import opened
+from biorag.engine import open_index
 from biorag.errors import UsageError, unknown_name
 from biorag.settings.config import DEFAULT_FILE, PREFIX, Config, load_config
 
@@ -93,7 +93,7 @@ def tune(
     require_matplotlib()
     data = chosen_questions(ctx.params, config)
     conditions = options.conditions(where, None)
-    with opened(config) as ready:
+    with open_index(config) as ready:
         retriever, index = ready.retriever.remembering(), ready.fingerprint()
         questions = sum(len(each.questions) for each in data)
 
