@@ -1,6 +1,6 @@
 """The rows that several mined files share, so that kinds of negatives can be trained on the same questions.
 
-Usage: python -m benchmarks.citations.common_rows OUT_FOLDER FILE.jsonl FILE.jsonl ... [--least 2]
+Usage: python -m scripts.citations.common_rows OUT_FOLDER FILE.jsonl FILE.jsonl ... [--least 2]
 
 Writes OUT_FOLDER/FILE.jsonl for each file: its lines whose query and positive every file has with `--least` negatives
 or more, in the order of the first.

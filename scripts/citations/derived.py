@@ -8,7 +8,7 @@ give what a reference list has: papers about the same rare things, and papers th
 - The other papers that are gold for the same question of BEIR folders, in both directions. Questions that training may
   not see are left aside: those held out by the hash split, and those that match a benchmark that is guarded.
 
-Usage: python -m benchmarks.citations.derived SNIPPETS OUT.csv [--questions DIR ... --validation 0.2
+Usage: python -m scripts.citations.derived SNIPPETS OUT.csv [--questions DIR ... --validation 0.2
 --guard benchmark.json]
 """
 

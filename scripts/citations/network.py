@@ -4,7 +4,7 @@ A paper cites older ones, its references' number geometrically distributed. A re
 at place i · u², u uniform: the papers at place t then have in-degrees ∝ √(n / t), as under preferential attachment
 (Barabási & Albert 1999, mean field). Both are seeded.
 
-Usage: python -m benchmarks.citations.network FOLDER [--papers 1000000] [--references 20] [--gzip]
+Usage: python -m scripts.citations.network FOLDER [--papers 1000000] [--references 20] [--gzip]
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A disk that is full at twenty points of an indexing run: a clear error each time, and the old index answers.
 
 The disk is a small tmpfs, or a file system in a file, so this needs root. Run as
-`python -m benchmarks.faults.full_disk --data DATA [--file-system ext4]`.
+`python -m scripts.faults.full_disk --data DATA [--file-system ext4]`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults.runs import apart, copy_index, first_snippets, load_libraries, small_encoder, start, turn
+from scripts.faults.runs import apart, copy_index, first_snippets, load_libraries, small_encoder, start, turn
 
 SIZE = 512 << 20
 FIRST, ALL, BATCH = 500, 4000, 200

@@ -1,6 +1,6 @@
 """Interruptions of `biorag bench mirage` at random moments: the result files are those of an uninterrupted run.
 
-Run as `python -m benchmarks.faults.interruptions --interruptions 100 --out interruptions.json`; it uses the
+Run as `python -m scripts.faults.interruptions --interruptions 100 --out interruptions.json`; it uses the
 demonstration corpus and questions, and asks the starter generator for the likeliest option.
 """
 
@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults.runs import load_libraries, start, turn, write_report
+from scripts.faults.runs import load_libraries, start, turn, write_report
 
 LIMIT = "2"  # questions of each of the five tasks
 ENDS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL}

@@ -1,6 +1,6 @@
 """`kill -9` of `biorag index` at random moments: nothing acknowledged is lost, and the end is that of a clean run.
 
-python -m benchmarks.faults.kills --data DATA --kills 200 --out kills.json
+python -m scripts.faults.kills --data DATA --kills 200 --out kills.json
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults.runs import (
+from scripts.faults.runs import (
     apart,
     copy_index,
     digest,

@@ -2,7 +2,7 @@
 
 The home lies on a file system in a file. When the process is killed, that file is copied as it is: what was still
 in the page cache is not in it. The copy is mounted, and the index must open and hold all that was acknowledged.
-Needs root. Run as `python -m benchmarks.faults.power_cuts --data DATA --cuts 40`.
+Needs root. Run as `python -m scripts.faults.power_cuts --data DATA --cuts 40`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
 
-from benchmarks.faults.kills import Trial
-from benchmarks.faults.runs import apart, load_libraries, start, turn
+from scripts.faults.kills import Trial
+from scripts.faults.runs import apart, load_libraries, start, turn
 
 SIZE = 768 << 20
 

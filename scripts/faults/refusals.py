@@ -1,6 +1,6 @@
 """What must be refused: corrupted lines, a truncated corpus, an index that does not fit or has lost a file.
 
-Run as `python -m benchmarks.faults.refusals --data DATA`.
+Run as `python -m scripts.faults.refusals --data DATA`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults.runs import apart, copy_index, first_snippets, load_libraries, small_encoder, start, turn
+from scripts.faults.runs import apart, copy_index, first_snippets, load_libraries, small_encoder, start, turn
 
 LINES, SHARE = 10_000, 0.01
 NO_PART = ("lock", "rejects.jsonl")  # files beside an index that nothing depends on

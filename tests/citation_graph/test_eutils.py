@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from test_citation_graph import ListedIndex, csv, held, made, nothing
 
 from biorag.citation_graph import eutils
 from biorag.citation_graph.eutils import ELink, KeptAnswers, fill_gaps
@@ -11,6 +10,7 @@ from biorag.citation_graph.graph import Graph
 from biorag.errors import OfflineError, ServiceError
 from biorag.types import Snippet
 from biorag.utils.network import Server, restrict
+from tests.citation_graph.test_citation_graph import ListedIndex, csv, held, made, nothing
 from tests.entrez import CITED, LINK, Entrez
 
 

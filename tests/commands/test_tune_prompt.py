@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_cli_tune import QUESTIONS, done, failed
 from typer.testing import CliRunner
 
 from biorag.benchmarks.tuning.instruction import write_query_prompt
@@ -18,6 +17,7 @@ from biorag.cli import app
 from biorag.engine import load_encoder
 from biorag.models.finding import find_encoder
 from biorag.training.rows import is_held_out
+from tests.commands.test_tune import QUESTIONS, done, failed
 from tests.conftest import write_medrag
 from tests.loopback import Script
 

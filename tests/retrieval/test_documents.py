@@ -7,11 +7,11 @@ import random
 from dataclasses import replace
 
 import pytest
-from test_pipeline import WORDS, MemoryIndex
 
 from biorag.answering.answerer import Answerer
 from biorag.retrieval.retriever import Retriever
 from biorag.types import Question, Snippet, block_id
+from tests.answering.test_pipeline import WORDS, MemoryIndex
 from tests.fakes import HashEncoder, OverlapReranker, ScriptedGenerator
 
 ENCODER = HashEncoder(dimension=16)

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.faults.kills import compared
-from benchmarks.faults.runs import digest, held
 
-from benchmarks.faults import full_disk
 from biorag.errors import ServiceError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
 from biorag.indexes.points import point_id
 from biorag.types import EncoderIdentity, Probe, Snippet
+from scripts.faults import full_disk
+from scripts.faults.kills import compared
+from scripts.faults.runs import digest, held
 
 pytestmark = pytest.mark.faults
 

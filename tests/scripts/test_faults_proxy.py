@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import closing
 
 import pytest
-from benchmarks.faults.proxy import KINDS, FaultProxy, ask_through, index_through, repeating
 
 from biorag.types import Snippet
+from scripts.faults.proxy import KINDS, FaultProxy, ask_through, index_through, repeating
 from tests.conftest import write_medrag
 from tests.loopback import Script
 from tests.qdrant_standin import StandIn

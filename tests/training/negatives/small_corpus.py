@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 
-from test_pipeline import WORDS, MemoryIndex
-
 from biorag.retrieval.retriever import Ranking
 from biorag.settings.config import Config
 from biorag.training.negatives.mining import Gold, golds
 from biorag.types import Hit, Negative, Snippet, TrainingRow
+from tests.answering.test_pipeline import WORDS, MemoryIndex
 from tests.fakes import HashEncoder
 
 ENCODER = HashEncoder(dimension=16)

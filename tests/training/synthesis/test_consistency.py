@@ -5,13 +5,13 @@ import random
 from pathlib import Path
 
 import pytest
-from test_pipeline import MemoryIndex
 
 from biorag.errors import BadInputError, MissingError
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.config import Config
 from biorag.training.synthesis.consistency import BATCH, Counts, keep_consistent
 from biorag.types import Snippet
+from tests.answering.test_pipeline import MemoryIndex
 from tests.fakes import HashEncoder
 
 ENCODER = HashEncoder(dimension=32)
