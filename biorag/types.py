@@ -78,7 +78,7 @@ class Deletion(NamedTuple):
 Change: TypeAlias = Snippet | Deletion
 
 
-class Scored(NamedTuple):
+class ScoredDoc(NamedTuple):
     """A snippet id with its score for one query."""
 
     id: str
@@ -183,7 +183,7 @@ class EncoderIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class FieldFilter:
     """One condition on a payload field; `op` is one of `=`, `>=`, `<=`, `>`, `<` or `in`."""
 
     field: str
@@ -193,7 +193,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class IndexQuery:
     """One request: a dense vector, a text for BM25, or a query's token vectors (tokens, dim) for MaxSim.
 
     `where` must all hold; `among` restricts the search to these snippet ids and makes it exact.
@@ -201,7 +201,7 @@ class Probe:
 
     query: Vectors | str
     limit: int
-    where: tuple[Condition, ...] = ()
+    where: tuple[FieldFilter, ...] = ()
     among: frozenset[str] | None = None
 
 
@@ -285,7 +285,7 @@ class Index(Protocol):
     def count(self) -> int:
         """Return the number of snippets."""
 
-    def search(self, probes: Sequence[Probe]) -> list[list[Scored]]:
+    def search(self, probes: Sequence[IndexQuery]) -> list[list[ScoredDoc]]:
         """Answer each probe with its best ids, best first; equal scores in the order of their ids.
 
         Which of equal scores make it into the limit is the engine's choice.

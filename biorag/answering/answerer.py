@@ -13,7 +13,7 @@ from biorag.prompts.parse import cited_numbers, parse_reply, without_marks
 from biorag.prompts.template import Template, load_template, schema_for
 from biorag.retrieval.retriever import Ranking, Retriever
 from biorag.settings.config import Config
-from biorag.types import Answer, Condition, Generator, Prompt, Question
+from biorag.types import Answer, FieldFilter, Generator, Prompt, Question
 
 METHODS = ("generate", "score")
 ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format
@@ -44,7 +44,7 @@ class Answerer:
     def answer(
         self,
         question: Question,
-        where: tuple[Condition, ...] = (),
+        where: tuple[FieldFilter, ...] = (),
         method: str = "generate",
         on_text: OnText | None = None,
     ) -> Answer:
@@ -53,7 +53,7 @@ class Answerer:
         return self.answer_from(question, self.retrieve([question], [where])[0], method, on_text)
 
     def retrieve(
-        self, questions: Sequence[Question], wheres: Sequence[tuple[Condition, ...]]
+        self, questions: Sequence[Question], wheres: Sequence[tuple[FieldFilter, ...]]
     ) -> Sequence[Ranking | None]:
         """Return the evidence of each question, whose options the retriever never sees; None without a retriever."""
         if self._retriever is None:

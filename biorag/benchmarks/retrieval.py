@@ -17,7 +17,7 @@ from biorag.benchmarks.significance import Paired, differences, paired
 from biorag.corpus.datasets import Dataset, Qrels, trec_rows
 from biorag.errors import BadInputError, MissingError
 from biorag.retrieval.retriever import Retriever
-from biorag.types import Condition, Hit, OnProgress
+from biorag.types import FieldFilter, Hit, OnProgress
 
 DEPTH = 100
 BATCH = 32  # questions searched at once
@@ -81,7 +81,9 @@ def _summary(milliseconds: Sequence[float]) -> dict[str, float]:
     }
 
 
-def measure(dataset: Dataset, retriever: Retriever, where: tuple[Condition, ...], on_progress: OnProgress) -> Measured:
+def measure(
+    dataset: Dataset, retriever: Retriever, where: tuple[FieldFilter, ...], on_progress: OnProgress
+) -> Measured:
     """Retrieve the top 100 for each question and compute the measures and the milliseconds of each stage.
 
     Questions go in batches, and each one's time is its share of its batch's. One for which nothing is found

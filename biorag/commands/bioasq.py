@@ -65,7 +65,7 @@ def bioasq(
     runs = []
     with open_index(config) as ready, show.progress("Questions", questions * len(systems)) as advance:
         covered = _coverage(batches, ready)
-        retriever = ready.retriever.remembering()
+        retriever = ready.retriever.with_cache()
         for each in systems:
             runs.append(answer(each, batches, retriever.variant(**SYSTEMS[each]), whole_records, advance))
             if out:

@@ -9,7 +9,7 @@ import typer
 
 from biorag.retrieval.filters import exclude_pmids, parse_filter
 from biorag.settings.config import URLS, Config, load_config
-from biorag.types import Condition
+from biorag.types import FieldFilter
 from biorag.utils.network import is_server, restrict
 
 
@@ -128,7 +128,7 @@ def configured(ctx: typer.Context, **changes: Any) -> Config:
     return config
 
 
-def conditions(filters: list[str] | None, excluded: list[int] | None) -> tuple[Condition, ...]:
+def conditions(filters: list[str] | None, excluded: list[int] | None) -> tuple[FieldFilter, ...]:
     """Return the conditions of `--filter` and `--exclude-pmid` options."""
     parsed = tuple(condition for text in filters or () for condition in parse_filter(text))
     return parsed + exclude_pmids(tuple(excluded or ()))

@@ -94,7 +94,7 @@ def tune(
     data = chosen_questions(ctx.params, config)
     conditions = options.conditions(where, None)
     with open_index(config) as ready:
-        retriever, index = ready.retriever.remembering(), ready.fingerprint()
+        retriever, index = ready.retriever.with_cache(), ready.fingerprint()
         questions = sum(len(each.questions) for each in data)
 
         def measured(value: float) -> dict[str, Mapping[str, float]]:

@@ -42,7 +42,7 @@ from biorag.indexes.points import (
     upsert_parts,
     with_tokens,
 )
-from biorag.types import Condition, Probe, Scored, Snippet, Vectors
+from biorag.types import FieldFilter, IndexQuery, ScoredDoc, Snippet, Vectors
 from biorag.utils.files import FolderTree, require_room
 
 DISTANCES = {"cosine": qe.Distance.Cosine, "dot": qe.Distance.Dot}
@@ -90,7 +90,7 @@ class EdgeIndex:
         """Return the number of snippets."""
         return self._shard.count(qe.CountRequest(exact=True))
 
-    def search(self, probes: Sequence[Probe]) -> list[list[Scored]]:
+    def search(self, probes: Sequence[IndexQuery]) -> list[list[ScoredDoc]]:
         """Answer all probes in one batch; see `Index.search`."""
         with _engine_errors():
             results = self._shard.query_batch(qe.QueryBatchRequest([self._request(probe) for probe in probes]))
@@ -186,7 +186,7 @@ class EdgeIndex:
     def _size(self) -> int:
         return self.count()
 
-    def _request(self, probe: Probe) -> qe.QueryRequest:
+    def _request(self, probe: IndexQuery) -> qe.QueryRequest:
         if isinstance(probe.query, str):
             query = qe.Query.Nearest(qe.SparseVector(*self._bm25.query(probe.query)), using=SPARSE)
         else:
@@ -252,7 +252,7 @@ def _shard_config(manifest: Manifest) -> qe.EdgeConfig:
     )
 
 
-def _filter(probe: Probe) -> qe.Filter | None:
+def _filter(probe: IndexQuery) -> qe.Filter | None:
     must: list[qe.ConditionType] = [_condition(condition) for condition in probe.where if not condition.negated]
     must_not: list[qe.ConditionType] = [_condition(condition) for condition in probe.where if condition.negated]
     if probe.among is not None:
@@ -260,7 +260,7 @@ def _filter(probe: Probe) -> qe.Filter | None:
     return qe.Filter(must=must, must_not=must_not) if must or must_not else None
 
 
-def _condition(condition: Condition) -> qe.FieldCondition:
+def _condition(condition: FieldFilter) -> qe.FieldCondition:
     key, value = payload_key(condition.field), condition.value
     if isinstance(value, tuple):
         return qe.FieldCondition(key, match=qe.MatchAny(list(value)))

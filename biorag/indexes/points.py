@@ -10,7 +10,7 @@ from uuid import UUID, uuid5
 import numpy as np
 
 from biorag.indexes.manifest import TokenParameters
-from biorag.types import Probe, Scored, Snippet, Vectors
+from biorag.types import IndexQuery, ScoredDoc, Snippet, Vectors
 
 NAMESPACE = UUID("5f2c3a1e-9f0b-5c58-8d0e-6b1f4d7c2a90")
 DENSE, SPARSE, TOKENS = "dense", "bm25", "tokens"
@@ -61,7 +61,7 @@ def payload_key(field: str) -> str:
     return field if field in OWN_FIELDS else f"metadata.{field}"
 
 
-def field_of(probe: Probe) -> str:
+def field_of(probe: IndexQuery) -> str:
     """Return which of a point's vectors a probe asks for."""
     if isinstance(probe.query, str):
         return SPARSE
@@ -113,7 +113,7 @@ def search_width(snippets: int, limit: int) -> int:
     return max(HNSW_EF, 5 * limit, 2 * math.isqrt(snippets))
 
 
-def best_first(points: Iterable[Any]) -> list[Scored]:
+def best_first(points: Iterable[Any]) -> list[ScoredDoc]:
     """Return the engine's scored points with snippet ids, equal scores in the order of their ids."""
-    found = [Scored(point.payload["id"], float(point.score)) for point in points]
+    found = [ScoredDoc(point.payload["id"], float(point.score)) for point in points]
     return sorted(found, key=lambda scored: (-scored.score, scored.id))

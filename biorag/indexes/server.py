@@ -37,7 +37,7 @@ from biorag.indexes.points import (
     with_tokens,
 )
 from biorag.models.finding import first_line
-from biorag.types import Condition, Probe, Scored, Snippet, Vectors
+from biorag.types import FieldFilter, IndexQuery, ScoredDoc, Snippet, Vectors
 from biorag.utils.network import Server
 from biorag.utils.retries import Retries, Send, heed
 
@@ -136,7 +136,7 @@ class ServerIndex:
         with server_errors():
             return self._client.count(self._collection, exact=True).count
 
-    def search(self, probes: Sequence[Probe]) -> list[list[Scored]]:
+    def search(self, probes: Sequence[IndexQuery]) -> list[list[ScoredDoc]]:
         """Answer all probes in one request, or few for token vectors; see `Index.search`."""
         requests = [self._request(probe) for probe in probes]
         sizes = [0 if isinstance(probe.query, str) else probe.query.size for probe in probes]
@@ -230,7 +230,7 @@ class ServerIndex:
     def _size(self) -> int:
         return self.count()
 
-    def _request(self, probe: Probe) -> models.QueryRequest:
+    def _request(self, probe: IndexQuery) -> models.QueryRequest:
         quantization = models.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING)
         return models.QueryRequest(
             query=_sparse(*self._bm25.query(probe.query)) if isinstance(probe.query, str) else probe.query.tolist(),
@@ -285,7 +285,7 @@ def _point_ids(ids: Sequence[str]) -> list[int | str | UUID]:
     return [str(point_id(id)) for id in ids]
 
 
-def _filter(probe: Probe) -> models.Filter | None:
+def _filter(probe: IndexQuery) -> models.Filter | None:
     must: list[models.Condition] = [_condition(condition) for condition in probe.where if not condition.negated]
     must_not: list[models.Condition] = [_condition(condition) for condition in probe.where if condition.negated]
     if probe.among is not None:
@@ -293,7 +293,7 @@ def _filter(probe: Probe) -> models.Filter | None:
     return models.Filter(must=must, must_not=must_not) if must or must_not else None
 
 
-def _condition(condition: Condition) -> models.FieldCondition:
+def _condition(condition: FieldFilter) -> models.FieldCondition:
     key, value = payload_key(condition.field), condition.value
     if isinstance(value, tuple):
         return models.FieldCondition(key=key, match=models.MatchAny(any=list(value)))

@@ -10,7 +10,7 @@ import numpy as np
 from biorag.types import Encoder, Reranker, Snippet, Vectors
 
 
-class RememberedEncoder:
+class CachedEncoder:
     """An encoder whose question vectors are kept."""
 
     def __init__(self, encoder: Encoder) -> None:
@@ -30,7 +30,7 @@ class RememberedEncoder:
         return self._encoder.encode_snippets(texts)
 
 
-class RememberedReranker:
+class CachedReranker:
     """A reranker whose scores are kept by query and snippet id, so that only new pairs are scored."""
 
     def __init__(self, reranker: Reranker) -> None:

@@ -14,7 +14,7 @@ from biorag.errors import MismatchError, MissingError
 from biorag.models.finding import ModelFiles
 from biorag.models.inference import run, token_vectors
 from biorag.models.loading import load_model
-from biorag.types import Index, Probe, Snippet, TokenEncoder, Vectors
+from biorag.types import Index, IndexQuery, Snippet, TokenEncoder, Vectors
 
 # NumPy's BLAS: its threads spin for tens of milliseconds after a product, on the cores that the encoder wants next.
 BLAS = ThreadpoolController().select(user_api="blas")
@@ -54,7 +54,9 @@ class StoredLateInteraction:
         asked = [place for place, found in enumerate(candidates) if found]
         tokens = self._encoder.query_tokens(queries)
         probes = [
-            Probe(tokens[place], len(candidates[place]), among=frozenset(snippet.id for snippet in candidates[place]))
+            IndexQuery(
+                tokens[place], len(candidates[place]), among=frozenset(snippet.id for snippet in candidates[place])
+            )
             for place in asked
         ]
         for place, found in zip(asked, self._index.search(probes) if probes else (), strict=True):

@@ -6,7 +6,7 @@ import math
 import re
 
 from biorag.errors import UsageError
-from biorag.types import Condition
+from biorag.types import FieldFilter
 
 _TERM = re.compile(
     r"""\s*(?P<not>not\s+)?(?P<field>[A-Za-z_]\w*(?:\.\w+)*)\s*(?P<op>>=|<=|=|:|>|<)\s*
@@ -22,7 +22,7 @@ RESERVED = ("and", "not")
 _AND = re.compile(r"and\s+", re.IGNORECASE)
 
 
-def parse_filter(text: str) -> tuple[Condition, ...]:
+def parse_filter(text: str) -> tuple[FieldFilter, ...]:
     """Parse conditions joined by `and`; values with spaces stand in double quotes, a field alone must be true.
 
     Raises
@@ -30,7 +30,7 @@ def parse_filter(text: str) -> tuple[Condition, ...]:
     UsageError
         If the text does not follow the grammar, naming the place.
     """
-    conditions: list[Condition] = []
+    conditions: list[FieldFilter] = []
     rest = text
     while True:
         condition, rest = _flag(rest) or _comparison(rest, text)
@@ -43,15 +43,15 @@ def parse_filter(text: str) -> tuple[Condition, ...]:
         rest = rest[joint.end() :]
 
 
-def _flag(text: str) -> tuple[Condition, str] | None:
+def _flag(text: str) -> tuple[FieldFilter, str] | None:
     """Return a field that stands alone and what follows it; None if the text does not begin with one."""
     match = _FLAG.match(text)
     if not match or match["field"].lower() in RESERVED:
         return None
-    return Condition(match["field"], "=", True, bool(match["not"])), match["rest"] or ""
+    return FieldFilter(match["field"], "=", True, bool(match["not"])), match["rest"] or ""
 
 
-def _comparison(rest: str, text: str) -> tuple[Condition, str]:
+def _comparison(rest: str, text: str) -> tuple[FieldFilter, str]:
     """Return the comparison that `rest`, the end of the filter `text`, begins with, and what follows it."""
     match = _TERM.match(rest)
     if not match:
@@ -63,7 +63,7 @@ def _comparison(rest: str, text: str) -> tuple[Condition, str]:
     value = match["value"].strip('"') if match["field"] in TEXT_FIELDS else _value(match["value"])
     if op != "=" and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise UsageError(f"filter {text!r} compares {match['field']!r} with {value!r}, which is no number")
-    return Condition(match["field"], op, value, bool(match["not"])), match["rest"]
+    return FieldFilter(match["field"], op, value, bool(match["not"])), match["rest"]
 
 
 def _value(text: str) -> str | int | float | bool:
@@ -76,6 +76,6 @@ def _value(text: str) -> str | int | float | bool:
     return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
-def exclude_pmids(pmids: tuple[int, ...]) -> tuple[Condition, ...]:
+def exclude_pmids(pmids: tuple[int, ...]) -> tuple[FieldFilter, ...]:
     """Return the conditions that leave these PubMed records out; none for no records."""
-    return (Condition("pmid", "in", pmids, negated=True),) if pmids else ()
+    return (FieldFilter("pmid", "in", pmids, negated=True),) if pmids else ()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from biorag.types import Scored
+from biorag.types import ScoredDoc
 
 
-def ranked(scores: Mapping[str, float] | Iterable[Scored], limit: int | None = None) -> list[Scored]:
+def ranked(scores: Mapping[str, float] | Iterable[ScoredDoc], limit: int | None = None) -> list[ScoredDoc]:
     """Return scores best first; equal scores in the order of their ids, so that runs repeat exactly."""
     pairs = scores.items() if isinstance(scores, Mapping) else scores
-    return [Scored(*pair) for pair in sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:limit]]
+    return [ScoredDoc(*pair) for pair in sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:limit]]
 
 
 def linear(dense: Mapping[str, float], bm25: Mapping[str, float], lambda_: float) -> dict[str, float]:
@@ -22,7 +22,7 @@ def linear(dense: Mapping[str, float], bm25: Mapping[str, float], lambda_: float
     return {id: dense.get(id, 0.0) + lambda_ * bm25.get(id, 0.0) for id in {**dense, **bm25}}
 
 
-def reciprocal_rank(rankings: Sequence[Sequence[Scored]], k: int) -> dict[str, float]:
+def reciprocal_rank(rankings: Sequence[Sequence[ScoredDoc]], k: int) -> dict[str, float]:
     """Return `Σ 1 / (k + rank)` over the rankings that hold the id, rank from 1 (Cormack et al., 2009)."""
     fused: dict[str, float] = {}
     for ranking in rankings:

@@ -13,13 +13,13 @@ from biorag.retrieval.fusion import linear, min_max, ranked, reciprocal_rank
 from biorag.settings.config import Config
 from biorag.settings.reranker_chain import Stage
 from biorag.types import (
-    Condition,
     Encoder,
+    FieldFilter,
     Hit,
     Index,
-    Probe,
+    IndexQuery,
     Reranker,
-    Scored,
+    ScoredDoc,
     Snippet,
     Vectors,
 )
@@ -70,12 +70,12 @@ class Retriever:
         self._stages = tuple(zip(config.stages, self._rerankers, strict=True)) if rerankers else ()
         self._config = config
 
-    def remembering(self) -> Retriever:
+    def with_cache(self) -> Retriever:
         """Return this retriever with models that compute nothing twice; its memory grows with what is asked."""
-        from biorag.models.caching import RememberedEncoder, RememberedReranker  # NumPy costs --help too much
+        from biorag.models.caching import CachedEncoder, CachedReranker  # NumPy costs --help too much
 
-        encoder = RememberedEncoder(self._encoder) if self._encoder else None
-        return Retriever(self._index, encoder, [RememberedReranker(each) for each in self._rerankers], self._config)
+        encoder = CachedEncoder(self._encoder) if self._encoder else None
+        return Retriever(self._index, encoder, [CachedReranker(each) for each in self._rerankers], self._config)
 
     def variant(self, **changes: Any) -> Retriever:
         """Return a retriever over the same index and models, loading none, with some settings changed."""
@@ -86,7 +86,7 @@ class Retriever:
         """Return this retriever, models and settings, over another view of its index."""
         return Retriever(index, self._encoder, self._rerankers, self._config)
 
-    def search(self, query: str, limit: int | None = None, where: tuple[Condition, ...] = ()) -> Ranking:
+    def search(self, query: str, limit: int | None = None, where: tuple[FieldFilter, ...] = ()) -> Ranking:
         """Return the best `limit` (default `config.k`) hits; see `search_all`."""
         return self.search_all([query], limit, [where])[0]
 
@@ -94,7 +94,7 @@ class Retriever:
         self,
         queries: Sequence[str],
         limit: int | None = None,
-        wheres: Sequence[tuple[Condition, ...]] = (),
+        wheres: Sequence[tuple[FieldFilter, ...]] = (),
         retracted: bool = True,
     ) -> list[Ranking]:
         """Return the best `limit` (default `config.k`) hits of each query, every stage in one batch.
@@ -133,13 +133,13 @@ class Retriever:
         self,
         queries: Sequence[str],
         limit: int,
-        wheres: Sequence[tuple[Condition, ...]],
+        wheres: Sequence[tuple[FieldFilter, ...]],
         retracted: bool,
         watch: Stopwatch,
-    ) -> tuple[list[list[Scored]], dict[str, Snippet]]:
+    ) -> tuple[list[list[ScoredDoc]], dict[str, Snippet]]:
         """Return the first stage's candidates and their snippets: of `limit` documents, if so many can be found."""
         wanted = max(limit, self._config.k_init) if self._stages else limit
-        kept: list[list[Scored]] = [[] for _ in queries]
+        kept: list[list[ScoredDoc]] = [[] for _ in queries]
         snippets: dict[str, Snippet] = {}
         lacking = list(range(len(queries)))
         # Blocks of one document and retracted articles take places that others may have. A query that has enough is
@@ -161,17 +161,17 @@ class Retriever:
         return kept, snippets
 
     def _first_stage(
-        self, queries: Sequence[str], limit: int, wheres: Sequence[tuple[Condition, ...]], watch: Stopwatch
-    ) -> list[list[Scored]]:
+        self, queries: Sequence[str], limit: int, wheres: Sequence[tuple[FieldFilter, ...]], watch: Stopwatch
+    ) -> list[list[ScoredDoc]]:
         mode, depth = self._config.mode, max(self._config.depth, limit)
         with watch.stage("encode"):
             vectors = self._encode(queries) if mode != "bm25" else ()
         with watch.stage("first_stage"):
             asked = limit if mode != "hybrid" else depth
-            bm25 = [Probe(query, asked, where) for query, where in zip(queries, wheres, strict=True)]
+            bm25 = [IndexQuery(query, asked, where) for query, where in zip(queries, wheres, strict=True)]
             if mode == "bm25":
                 return self._index.search(bm25)
-            dense = [Probe(vector, asked, where) for vector, where in zip(vectors, wheres, strict=True)]
+            dense = [IndexQuery(vector, asked, where) for vector, where in zip(vectors, wheres, strict=True)]
             if mode == "dense":
                 return self._index.search(dense)
             found = self._index.search(dense + bm25)
@@ -183,26 +183,30 @@ class Retriever:
         return self._encoder.encode_queries(queries)
 
     def _fuse(
-        self, dense: list[Probe], bm25: list[Probe], near: list[list[Scored]], worded: list[list[Scored]]
+        self,
+        dense: list[IndexQuery],
+        bm25: list[IndexQuery],
+        near: list[list[ScoredDoc]],
+        worded: list[list[ScoredDoc]],
     ) -> list[dict[str, float]]:
         """Return each query's fused scores; `near` answers `dense`, and `worded` answers `bm25`."""
         if self._config.fusion == "rrf":
             return [reciprocal_rank(list(sides), self._config.rrf_k) for sides in zip(near, worded, strict=True)]
         dense_scores, bm25_scores = [dict(found) for found in near], [dict(found) for found in worded]
         # A candidate that one side alone found gets its true score from the other.
-        missing: list[tuple[dict[str, float], Probe]] = []
+        missing: list[tuple[dict[str, float], IndexQuery]] = []
         for probes, scores, others in ((dense, dense_scores, bm25_scores), (bm25, bm25_scores, dense_scores)):
             for probe, own, other in zip(probes, scores, others, strict=True):
                 if lacking := frozenset(other) - frozenset(own):
-                    missing.append((own, Probe(probe.query, len(lacking), among=lacking)))
+                    missing.append((own, IndexQuery(probe.query, len(lacking), among=lacking)))
         if missing:
             for (own, _), found in zip(missing, self._index.search([probe for _, probe in missing]), strict=True):
                 own.update(found)
         return [linear(*sides, self._config.lambda_) for sides in zip(dense_scores, bm25_scores, strict=True)]
 
     def _rerank(
-        self, queries: Sequence[str], candidates: list[list[Scored]], snippets: dict[str, Snippet]
-    ) -> list[list[Scored]]:
+        self, queries: Sequence[str], candidates: list[list[ScoredDoc]], snippets: dict[str, Snippet]
+    ) -> list[list[ScoredDoc]]:
         """Order each query's best candidates stage by stage, each adding the weighted score of the one before."""
         before = None
         for stage, reranker in self._stages:
@@ -211,7 +215,7 @@ class Retriever:
             weight = self._config.cross_interpolation if stage.cross else self._config.interpolation
             candidates = [
                 ranked(
-                    Scored(scored.id, float(score) + weight * earlier)
+                    ScoredDoc(scored.id, float(score) + weight * earlier)
                     for scored, score, earlier in zip(top, scores, self._comparable(top, before), strict=True)
                 )
                 + found[len(top) :]
@@ -220,7 +224,7 @@ class Retriever:
             before = stage
         return candidates
 
-    def _comparable(self, top: list[Scored], before: Stage | None) -> list[float]:
+    def _comparable(self, top: list[ScoredDoc], before: Stage | None) -> list[float]:
         """Return the scores of the stage before, None for the first, on the scale of a cosine or mean MaxSim."""
         scores = [scored.score for scored in top]
         config = self._config
@@ -237,7 +241,7 @@ def _score_in_turns(
     reranker: Reranker,
     depth: int,
     queries: Sequence[str],
-    tops: Sequence[Sequence[Scored]],
+    tops: Sequence[Sequence[ScoredDoc]],
     snippets: Mapping[str, Snippet],
 ) -> Iterator[Vectors]:
     """Yield the scores of each query's candidates, `depth` at most, of so many queries at a time as memory holds."""
@@ -254,15 +258,15 @@ def _check_query(query: str) -> None:
         raise UsageError("the query is empty: give some words to search for")
 
 
-def _by_document(found: list[Scored], snippets: dict[str, Snippet]) -> list[Scored]:
+def _by_document(found: list[ScoredDoc], snippets: dict[str, Snippet]) -> list[ScoredDoc]:
     """Return the first of each document's blocks."""
-    first: dict[str, Scored] = {}
+    first: dict[str, ScoredDoc] = {}
     for scored in found:
         first.setdefault(snippets[scored.id].document, scored)
     return list(first.values())
 
 
-def _hits(found: list[Scored], snippets: dict[str, Snippet]) -> tuple[Hit, ...]:
+def _hits(found: list[ScoredDoc], snippets: dict[str, Snippet]) -> tuple[Hit, ...]:
     return tuple(
         Hit(rank, replace(snippets[id], id=snippets[id].document), score) for rank, (id, score) in enumerate(found, 1)
     )

@@ -18,7 +18,7 @@ from biorag.prompts.template import load_template
 from biorag.retrieval.filters import exclude_pmids, parse_filter
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.config import Config
-from biorag.types import Hit, Question, Scored, Snippet
+from biorag.types import Hit, Question, ScoredDoc, Snippet
 from tests.fakes import HashEncoder, OverlapReranker, ScriptedGenerator
 
 # Words that Qdrant's tokenizer and stemmer keep apart, so that BM25 can be computed from the words themselves.
@@ -85,7 +85,7 @@ class MemoryIndex:
                     continue
             else:
                 score = self.dense(probe.query, id)
-            found.append(Scored(id, score))
+            found.append(ScoredDoc(id, score))
         return sorted(found, key=lambda scored: (-scored.score, scored.id))[: probe.limit]
 
     def fetch(self, ids):

@@ -17,7 +17,7 @@ from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
 from biorag.retrieval.retriever import Retriever
-from biorag.types import Encoded, Probe, Scores, Snippet
+from biorag.types import Encoded, IndexQuery, Scores, Snippet
 from biorag.utils.plots import Panel, write_plot
 from tests.fakes import HashEncoder, OverlapReranker, ScriptedGenerator
 
@@ -471,7 +471,7 @@ def test_all_snippets_are_encoded_anew_for_a_comparison_of_vectors(subject, snip
     by_id = {snippet.id: snippet for snippet in snippets}
     expected = HashEncoder().encode_snippets([by_id[id].contents for id in found.ids])
     np.testing.assert_array_equal(found.vectors, expected)
-    (top,) = found.index.search([Probe(expected[0], 1)])
+    (top,) = found.index.search([IndexQuery(expected[0], 1)])
     assert top[0].id == found.ids[0]
     found.index.close()
 
@@ -581,7 +581,7 @@ def test_a_fresh_process_writes_the_index(subject, corpus, tmp_path):
     assert set(written.ms) == {"write", "optimize"}
     assert 1_000_000 < written.peak < 300_000_000, "torch is not loaded"
     with closing(EdgeIndex(tmp_path / "grown", subject.manifest)) as index:
-        (found,) = index.search([Probe(vectors[7], 1)])
+        (found,) = index.search([IndexQuery(vectors[7], 1)])
     assert [scored.id for scored in found] == ["7"]
 
 

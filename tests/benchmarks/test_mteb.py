@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from biorag.benchmarks.mteb.local import Pair, read_corpus, read_linking, read_pairs
 from biorag.errors import BadInputError, BioragError, MissingError, UsageError
 from biorag.settings.config import Config
-from biorag.types import Probe, Scored, Snippet
+from biorag.types import IndexQuery, ScoredDoc, Snippet
 from tests.fakes import HashEncoder
 
 pytest.importorskip("mteb", reason="mteb is not installed: pip install 'biorag[mteb]'")
@@ -201,7 +201,7 @@ class WordIndex:
             among = self.snippets if probe.among is None else probe.among
             scores = {id: len(words & set(self.snippets[id].contents.lower().split())) for id in among}
             found = sorted((-score, id) for id, score in scores.items() if score)
-            return [Scored(id, -score) for score, id in found[: probe.limit]]
+            return [ScoredDoc(id, -score) for score, id in found[: probe.limit]]
 
         return [rank(probe) for probe in probes]
 
@@ -246,7 +246,7 @@ def test_candidates_are_searched_by_their_blocks():
 
 def test_candidates_narrow_what_a_probe_asks_for():
     index = Candidates(WordIndex([Snippet(id, "", "a") for id in "xyz"]), frozenset("xy"))
-    plain, narrowed = index.search([Probe("a", 9), Probe("a", 9, among=frozenset("yz"))])
+    plain, narrowed = index.search([IndexQuery("a", 9), IndexQuery("a", 9, among=frozenset("yz"))])
     assert ([found.id for found in plain], [found.id for found in narrowed]) == (["x", "y"], ["y"])
 
 

@@ -19,7 +19,7 @@ from biorag.prompts.template import load_template
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.config import Config
 from biorag.training.synthesis.writers import Draws, PromptedWriter
-from biorag.types import Generation, Question, Scored, Snippet
+from biorag.types import Generation, Question, ScoredDoc, Snippet
 from tests.fakes import HashEncoder, ScriptedGenerator
 
 CALLS = 60
@@ -51,7 +51,7 @@ class DenseIndex:
         return [self._ranked(probe.query)[: probe.limit] for probe in probes]
 
     def _ranked(self, query):
-        scored = [Scored(id, float(query @ vector)) for id, vector in self.vectors.items()]
+        scored = [ScoredDoc(id, float(query @ vector)) for id, vector in self.vectors.items()]
         return sorted(scored, key=lambda each: (-each.score, each.id))
 
     def fetch(self, ids):

@@ -36,7 +36,7 @@ from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.config import Config
-from biorag.types import Condition, Question
+from biorag.types import FieldFilter, Question
 from tests.fakes import HashEncoder, OverlapReranker
 
 # --- the measures, slowly -----------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def test_judgements_may_name_pmids(dataset, retriever):
 
 
 def test_a_filter_that_leaves_nothing_gives_zeros(dataset, retriever):
-    measured = measure(dataset, retriever, (Condition("year", "=", 1066),), lambda *_: None)
+    measured = measure(dataset, retriever, (FieldFilter("year", "=", 1066),), lambda *_: None)
     assert measured.metrics == dict.fromkeys(MEASURES, 0.0)
 
 

@@ -12,7 +12,7 @@ import pytest
 from biorag.errors import MismatchError, MissingError
 from biorag.indexes.checksums import BLOCK, BLOCKS, CHECKSUMS, check_files, shard_files, write_checksums
 from biorag.indexes.store import Store
-from biorag.types import EncoderIdentity, Probe, Snippet
+from biorag.types import EncoderIdentity, IndexQuery, Snippet
 
 IDENTITY = EncoderIdentity("hash-encoder", "", "f" * 64, 16)
 VECTORS = np.random.default_rng(0).normal(size=(30, 16)).astype(np.float32)
@@ -35,7 +35,7 @@ def store(config) -> Store:
 def found(store: Store) -> list[str]:
     index = store.open(store.require_manifest())
     try:
-        return [hit.id for hit in index.search([Probe(VECTORS[7], 2)])[0]]
+        return [hit.id for hit in index.search([IndexQuery(VECTORS[7], 2)])[0]]
     finally:
         index.close()
 

@@ -26,7 +26,7 @@ from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest, TokenParameters
 from biorag.indexes.server import ServerIndex, connect
 from biorag.retrieval.filters import exclude_pmids
-from biorag.types import Condition, EncoderIdentity, Probe, Scored, Snippet
+from biorag.types import EncoderIdentity, FieldFilter, IndexQuery, ScoredDoc, Snippet
 from biorag.utils.network import Server
 
 SERVER = os.environ.get("BIORAG_TEST_QDRANT_URL")
@@ -156,7 +156,7 @@ def reference_bm25(docs: dict[str, str], query: str, avg_len: float) -> dict[str
     return scores
 
 
-def assert_top(found: list[Scored], expected: dict[str, float], limit: int) -> None:
+def assert_top(found: list[ScoredDoc], expected: dict[str, float], limit: int) -> None:
     """The hits are the best of the reference with its scores; ids may differ only where scores tie."""
     best = sorted(expected.values(), reverse=True)[:limit]
     assert [scored.score for scored in found] == pytest.approx(best, rel=1e-4, abs=1e-4)
@@ -201,7 +201,7 @@ def test_what_is_stored_comes_back_whole(empty_index):
 
 def test_an_empty_index_answers(empty_index):
     assert empty_index.count() == 0
-    assert empty_index.search([Probe("liver", 5), Probe(random_vectors(1)[0], 5)]) == [[], []]
+    assert empty_index.search([IndexQuery("liver", 5), IndexQuery(random_vectors(1)[0], 5)]) == [[], []]
     assert empty_index.fetch(["a"]) == empty_index.digests(["a"]) == {}
     assert empty_index.fetch([]) == empty_index.digests([]) == {}
     assert empty_index.dense_vectors(["a"]) == empty_index.dense_vectors([]) == {}
@@ -237,7 +237,7 @@ def test_nothing_to_upsert_changes_nothing(index):
 
 
 def test_upserting_again_is_idempotent(index, snippets):
-    probes = [Probe("glucose liver", 12), Probe(random_vectors(1, seed=5)[0], 12)]
+    probes = [IndexQuery("glucose liver", 12), IndexQuery(random_vectors(1, seed=5)[0], 12)]
     before = index.search(probes)
     index.upsert(snippets, random_vectors(len(snippets)))
     index.optimize()
@@ -259,11 +259,11 @@ def test_a_deleted_snippet_is_gone_everywhere(index, snippets, optimized):
     assert (index.count(), sorted(index.ids())) == (10, sorted(snippet.id for snippet in kept))
     assert index.fetch(["s3", "s4", "s5"]) == {"s4": snippets[4]}
     assert index.digests(["s3", "s4"]) == {"s4": snippets[4].digest}
-    (near, named) = index.search([Probe(vectors[3], 12), Probe("metformin malaria", 12)])
+    (near, named) = index.search([IndexQuery(vectors[3], 12), IndexQuery("metformin malaria", 12)])
     assert {scored.id for scored in near} == {snippet.id for snippet in kept}
     assert named == []
     index.upsert([snippets[3]], vectors[3:4])
-    assert [scored.id for scored in index.search([Probe("metformin", 12)])[0]] == ["s3"]
+    assert [scored.id for scored in index.search([IndexQuery("metformin", 12)])[0]] == ["s3"]
 
 
 @pytest.mark.parametrize("optimized", [False, True])
@@ -280,12 +280,12 @@ def test_a_changed_snippet_is_replaced_everywhere(index, snippets, optimized):
     assert index.fetch(["s3"]) == {"s3": changed}
     assert index.digests(["s3"]) == {"s3": changed.digest}
     for query in ("metformin", "rosiglitazone", "glucose liver", "insulin"):
-        assert_top(index.search([Probe(query, 12)])[0], reference_bm25(docs, query, 12.0), 12)
-    assert index.search([Probe("metformin", 12)]) == [[]]
-    (found,) = index.search([Probe(vectors[3], 12)])
+        assert_top(index.search([IndexQuery(query, 12)])[0], reference_bm25(docs, query, 12.0), 12)
+    assert index.search([IndexQuery("metformin", 12)]) == [[]]
+    (found,) = index.search([IndexQuery(vectors[3], 12)])
     assert_top(found, reference_dense(docs, vectors, vectors[3], "cosine"), 12)
     assert found[0].id == "s3"
-    (old,) = index.search([Probe(vectors[3], 12, where=(Condition("year", "=", 2003),))])
+    (old,) = index.search([IndexQuery(vectors[3], 12, where=(FieldFilter("year", "=", 2003),))])
     assert old == []
 
 
@@ -295,7 +295,7 @@ def test_more_points_than_one_request_takes(make_index):
     index.upsert(given, vectors)
     assert index.count() == 300
     assert index.fetch([s.id for s in given]) == {s.id: s for s in given}
-    best = index.search([Probe(vector, 1) for vector in vectors[::17]])
+    best = index.search([IndexQuery(vector, 1) for vector in vectors[::17]])
     assert [hits[0].id for hits in best] == [s.id for s in given[::17]]
 
 
@@ -344,7 +344,7 @@ def test_dense_search_is_brute_force(make_index, similarity):
     index.upsert(given, vectors)
     index.optimize()
     for limit, query in product([1, 10, 100, 1000], random_vectors(5, seed=1)):
-        (found,) = index.search([Probe(query, limit)])
+        (found,) = index.search([IndexQuery(query, limit)])
         assert_top(found, reference_dense([s.id for s in given], vectors, query, similarity), limit)
         assert len(found) == min(limit, 100)
 
@@ -396,13 +396,13 @@ def test_bm25_search_is_the_formula(make_index, avg_len):
     index.optimize()
     docs = {s.id: s.contents for s in given}
     for limit, query in product([3, 100], BM25_QUERIES):
-        assert_top(index.search([Probe(query, limit)])[0], reference_bm25(docs, query, avg_len), limit)
+        assert_top(index.search([IndexQuery(query, limit)])[0], reference_bm25(docs, query, avg_len), limit)
 
 
 def test_bm25_finds_every_document_with_a_term_and_no_other(index, snippets):
     for query in ("glucose", "heart", "block", "months of treatment for the brain"):
         expected = reference_bm25({s.id: s.contents for s in snippets}, query, 12.0)
-        assert {scored.id for scored in index.search([Probe(query, 12)])[0]} == set(expected)
+        assert {scored.id for scored in index.search([IndexQuery(query, 12)])[0]} == set(expected)
 
 
 CLEAR_QUERIES = [
@@ -420,11 +420,11 @@ def test_bm25_agrees_with_rank_bm25_on_clear_queries(index, snippets):
     okapi = BM25Okapi([re.findall(r"\w+", s.contents.lower()) for s in snippets], k1=K, b=B)
     for query in CLEAR_QUERIES:
         best = int(np.argmax(okapi.get_scores(re.findall(r"\w+", query.lower()))))
-        assert index.search([Probe(query, 1)])[0][0].id == snippets[best].id
+        assert index.search([IndexQuery(query, 1)])[0][0].id == snippets[best].id
 
 
 def test_a_query_without_known_terms_finds_nothing(index):
-    assert index.search([Probe(query, 5) for query in ("", "  ", "the of and", "?!", "zzzz")]) == [[]] * 5
+    assert index.search([IndexQuery(query, 5) for query in ("", "  ", "the of and", "?!", "zzzz")]) == [[]] * 5
 
 
 # --- restrictions
@@ -432,11 +432,11 @@ def test_a_query_without_known_terms_finds_nothing(index):
 
 def test_probes_are_answered_in_order_each_as_if_alone(index):
     probes = [
-        Probe("glucose", 3),
-        Probe(random_vectors(1, seed=3)[0], 5),
-        Probe("zzzz", 3),
-        Probe("heart", 2, among=frozenset({"s10", "s3"})),
-        Probe(random_vectors(1, seed=4)[0], 4, where=(Condition("type", "=", "Trial"),)),
+        IndexQuery("glucose", 3),
+        IndexQuery(random_vectors(1, seed=3)[0], 5),
+        IndexQuery("zzzz", 3),
+        IndexQuery("heart", 2, among=frozenset({"s10", "s3"})),
+        IndexQuery(random_vectors(1, seed=4)[0], 4, where=(FieldFilter("type", "=", "Trial"),)),
     ]
     together = index.search(probes)
     assert together == [index.search([probe])[0] for probe in probes]
@@ -455,9 +455,9 @@ def test_among_restricts_and_gives_true_scores(make_index, similarity):
     sparse = reference_bm25(docs, "viral infection of the liver", 12.0)
     found_dense, found_sparse, none = index.search(
         [
-            Probe(query, 10, among=chosen),
-            Probe("viral infection of the liver", 10, among=chosen),
-            Probe(query, 10, among=frozenset()),
+            IndexQuery(query, 10, among=chosen),
+            IndexQuery("viral infection of the liver", 10, among=chosen),
+            IndexQuery(query, 10, among=frozenset()),
         ]
     )
     assert_top(found_dense, {id: score for id, score in dense.items() if id in chosen}, 10)
@@ -474,38 +474,38 @@ FIELDS = {
     "f5": {},
 }
 CONDITIONS = [
-    (Condition("year", "=", 2005), {"f1"}),
-    (Condition("year", ">=", 2010), {"f2", "f3"}),
-    (Condition("year", "<=", 2005), {"f0", "f1"}),
-    (Condition("year", ">", 2010), {"f3"}),
-    (Condition("year", "<", 2005), {"f0"}),
-    (Condition("year", "<", 2005.5), {"f0", "f1"}),
-    (Condition("year", "=", 2005.0), {"f1"}),
-    (Condition("year", "=", 1999), set()),
-    (Condition("impact", "=", 1.5), {"f0"}),
-    (Condition("impact", "=", -2.25), {"f3"}),
-    (Condition("impact", "=", 3.0), {"f1", "f2"}),
-    (Condition("impact", "=", 3), {"f1", "f2"}),
-    (Condition("impact", ">=", 1.5), {"f0", "f1", "f2"}),
-    (Condition("impact", "<", 0), {"f3"}),
-    (Condition("open", "=", True), {"f0", "f2"}),
-    (Condition("open", "=", False), {"f1", "f3"}),
-    (Condition("journal", "=", "The Lancet"), {"f0"}),
-    (Condition("journal", "=", "Gut"), {"f1"}),
-    (Condition("journal", "=", "Cœur"), {"f3"}),
-    (Condition("journal", "=", 7), {"f4"}),
-    (Condition("year", "=", "2015"), {"f4"}),
-    (Condition("mesh", "=", "Liver"), {"f0", "f1"}),
-    (Condition("nested.deep.n", "=", 5), {"f3"}),
-    (Condition("nested.deep.n", ">", 3), {"f2", "f3"}),
-    (Condition("no_such_field", "=", 1), set()),
-    (Condition("id", "=", "f3"), {"f3"}),
-    (Condition("title", "=", "Title f2"), {"f2"}),
-    (Condition("content", "=", "liver f1"), {"f1"}),
-    (Condition("pmid", "=", 104), {"f4"}),
-    (Condition("pmid", "<", 102), {"f0", "f1"}),
-    (Condition("pmid", "in", (100, 103, 999)), {"f0", "f3"}),
-    (Condition("year", "in", (2000, 2015)), {"f0", "f3"}),
+    (FieldFilter("year", "=", 2005), {"f1"}),
+    (FieldFilter("year", ">=", 2010), {"f2", "f3"}),
+    (FieldFilter("year", "<=", 2005), {"f0", "f1"}),
+    (FieldFilter("year", ">", 2010), {"f3"}),
+    (FieldFilter("year", "<", 2005), {"f0"}),
+    (FieldFilter("year", "<", 2005.5), {"f0", "f1"}),
+    (FieldFilter("year", "=", 2005.0), {"f1"}),
+    (FieldFilter("year", "=", 1999), set()),
+    (FieldFilter("impact", "=", 1.5), {"f0"}),
+    (FieldFilter("impact", "=", -2.25), {"f3"}),
+    (FieldFilter("impact", "=", 3.0), {"f1", "f2"}),
+    (FieldFilter("impact", "=", 3), {"f1", "f2"}),
+    (FieldFilter("impact", ">=", 1.5), {"f0", "f1", "f2"}),
+    (FieldFilter("impact", "<", 0), {"f3"}),
+    (FieldFilter("open", "=", True), {"f0", "f2"}),
+    (FieldFilter("open", "=", False), {"f1", "f3"}),
+    (FieldFilter("journal", "=", "The Lancet"), {"f0"}),
+    (FieldFilter("journal", "=", "Gut"), {"f1"}),
+    (FieldFilter("journal", "=", "Cœur"), {"f3"}),
+    (FieldFilter("journal", "=", 7), {"f4"}),
+    (FieldFilter("year", "=", "2015"), {"f4"}),
+    (FieldFilter("mesh", "=", "Liver"), {"f0", "f1"}),
+    (FieldFilter("nested.deep.n", "=", 5), {"f3"}),
+    (FieldFilter("nested.deep.n", ">", 3), {"f2", "f3"}),
+    (FieldFilter("no_such_field", "=", 1), set()),
+    (FieldFilter("id", "=", "f3"), {"f3"}),
+    (FieldFilter("title", "=", "Title f2"), {"f2"}),
+    (FieldFilter("content", "=", "liver f1"), {"f1"}),
+    (FieldFilter("pmid", "=", 104), {"f4"}),
+    (FieldFilter("pmid", "<", 102), {"f0", "f1"}),
+    (FieldFilter("pmid", "in", (100, 103, 999)), {"f0", "f3"}),
+    (FieldFilter("year", "in", (2000, 2015)), {"f0", "f3"}),
 ]
 
 
@@ -523,24 +523,32 @@ def fielded(make_index):
 def test_conditions_hold_for_dense_and_bm25_and_turned_round(fielded):
     wrong = []
     for condition, expected in CONDITIONS:
-        turned = Condition(condition.field, condition.op, condition.value, negated=True)
+        turned = FieldFilter(condition.field, condition.op, condition.value, negated=True)
         for query in (random_vectors(1)[0], "liver"):
-            held, not_held = fielded.search([Probe(query, 9, where=(condition,)), Probe(query, 9, where=(turned,))])
+            held, not_held = fielded.search(
+                [IndexQuery(query, 9, where=(condition,)), IndexQuery(query, 9, where=(turned,))]
+            )
             if {s.id for s in held} != expected or {s.id for s in not_held} != FIELDS.keys() - expected:
                 wrong.append((condition, sorted(s.id for s in held), sorted(s.id for s in not_held)))
     assert wrong == []
 
 
 def test_all_conditions_must_hold(fielded):
-    where = (Condition("year", ">=", 2000), Condition("impact", ">", 0), Condition("journal", "=", "Gut", negated=True))
+    where = (
+        FieldFilter("year", ">=", 2000),
+        FieldFilter("impact", ">", 0),
+        FieldFilter("journal", "=", "Gut", negated=True),
+    )
     for query in (random_vectors(1)[0], "liver"):
-        (found,) = fielded.search([Probe(query, 9, where=where, among=frozenset({"f1", "f2", "f3"}))])
+        (found,) = fielded.search([IndexQuery(query, 9, where=where, among=frozenset({"f1", "f2", "f3"}))])
         assert [s.id for s in found] == ["f2"]
 
 
 def test_excluded_pmids_are_left_out_and_scores_stay(fielded):
     query = random_vectors(1, seed=6)[0]
-    everything, some = fielded.search([Probe(query, 9), Probe(query, 9, where=exclude_pmids((101, 103, 555)))])
+    everything, some = fielded.search(
+        [IndexQuery(query, 9), IndexQuery(query, 9, where=exclude_pmids((101, 103, 555)))]
+    )
     assert some == [scored for scored in everything if scored.id not in ("f1", "f3")]
     assert "f5" in {scored.id for scored in some}  # no PMID at all
     assert exclude_pmids(()) == ()
@@ -555,13 +563,13 @@ def test_numbers_beyond_64_bits_are_compared_as_numbers(fielded):
         (">=", -(10**30), numbers),
         ("=", 10**30, set()),
     ):
-        (found,) = fielded.search([Probe("liver", 9, where=(Condition("year", op, value),))])
+        (found,) = fielded.search([IndexQuery("liver", 9, where=(FieldFilter("year", op, value),))])
         assert {scored.id for scored in found} == expected
 
 
 def test_limit_keeps_the_best(fielded):
     query = random_vectors(1, seed=8)[0]
-    everything, *best = fielded.search([Probe(query, limit) for limit in (6, 1, 3, 50)])
+    everything, *best = fielded.search([IndexQuery(query, limit) for limit in (6, 1, 3, 50)])
     assert len(everything) == 6
     assert best == [everything[:1], everything[:3], everything]
 
@@ -572,7 +580,7 @@ def test_equal_scores_come_in_the_order_of_ids(make_index):
     index.upsert([Snippet(f"t{n:02d}", "", "liver disease") for n in order], np.tile(random_vectors(1), (20, 1)))
     index.optimize()
     ids = [f"t{n:02d}" for n in range(20)]
-    dense, sparse = index.search([Probe(random_vectors(1, seed=2)[0], 20), Probe("liver", 20)])
+    dense, sparse = index.search([IndexQuery(random_vectors(1, seed=2)[0], 20), IndexQuery("liver", 20)])
     assert [scored.id for scored in dense] == ids
     assert [scored.id for scored in sparse] == ids
 
@@ -590,7 +598,7 @@ def test_a_query_of_token_vectors_gives_the_maxsim_of_each_candidate(make_index)
     index.optimize()
     query = rng.normal(size=(5, width)).astype(np.float32)
     among = frozenset(snippet.id for snippet in given[::10])
-    [found] = index.search([Probe(query, len(among), among=among)])
+    [found] = index.search([IndexQuery(query, len(among), among=among)])
     expected = {
         snippet.id: float((query @ rows.T).max(axis=1).sum()) if len(rows) else 0.0
         for snippet, rows in zip(given, tokens, strict=True)
@@ -601,5 +609,5 @@ def test_a_query_of_token_vectors_gives_the_maxsim_of_each_candidate(make_index)
         assert score == pytest.approx(expected[id], abs=0.02)  # half precision
     assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
     # The other two kinds of search do not see them.
-    dense, bm25 = index.search([Probe(random_vectors(1)[0], 3), Probe("heart", 3)])
+    dense, bm25 = index.search([IndexQuery(random_vectors(1)[0], 3), IndexQuery("heart", 3)])
     assert len(dense) == len(bm25) == 3

@@ -14,7 +14,7 @@ from biorag.errors import MissingError, ServiceError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
 from biorag.indexes.points import search_width
-from biorag.types import EncoderIdentity, Probe, Snippet
+from biorag.types import EncoderIdentity, IndexQuery, Snippet
 
 DIMENSION = 16
 
@@ -26,7 +26,7 @@ import numpy as np
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.manifest import Bm25Parameters
-from biorag.types import EncoderIdentity, Probe, Snippet
+from biorag.types import EncoderIdentity, IndexQuery, Snippet
 
 def manifest(dimension=16, quantized=False):
     return Manifest("test", EncoderIdentity("random", "", "f" * 64, dimension), "cosine", quantized,
@@ -110,9 +110,9 @@ def holds_exactly(index: EdgeIndex, numbers: range) -> None:
     assert index.count() == len(numbers)
     assert index.fetch([f"k{n}" for n in range(500)]) == {f"k{n}": snippet(n) for n in numbers}
     assert index.digests([f"k{n}" for n in range(500)]) == {f"k{n}": snippet(n).digest for n in numbers}
-    by_vector = index.search([Probe(vector(n), 1) for n in numbers])
+    by_vector = index.search([IndexQuery(vector(n), 1) for n in numbers])
     assert [(hits[0].id, round(hits[0].score, 4)) for hits in by_vector] == [(f"k{n}", 1.0) for n in numbers]
-    by_word = index.search([Probe(f"term{n}", 5) for n in numbers])
+    by_word = index.search([IndexQuery(f"term{n}", 5) for n in numbers])
     assert [[hit.id for hit in hits] for hits in by_word] == [[f"k{n}"] for n in numbers]
 
 
@@ -126,7 +126,7 @@ def test_reopening_gives_the_same(folder, optimized, writable):
     write(index, range(30))
     if optimized:
         index.optimize()
-    probes = [Probe(vector(99), 30), Probe("liver", 30), Probe("term7 liver", 3)]
+    probes = [IndexQuery(vector(99), 30), IndexQuery("liver", 30), IndexQuery("term7 liver", 3)]
     before = index.search(probes)
     index.close()
     again = EdgeIndex(folder, manifest(), writable)
@@ -177,7 +177,7 @@ def test_a_damaged_shard_is_a_service_error_and_frees_the_lock(written):
 def test_a_vector_of_another_dimension_is_a_service_error(written):
     index = EdgeIndex(written, manifest())
     with pytest.raises(ServiceError, match="dim"):
-        index.search([Probe(np.zeros(DIMENSION // 2, np.float32), 1)])
+        index.search([IndexQuery(np.zeros(DIMENSION // 2, np.float32), 1)])
     index.close()
 
 
@@ -221,14 +221,14 @@ def test_two_processes_read_at_once(written, child):
 index = EdgeIndex(folder, manifest())
 print("open", flush=True)
 for line in sys.stdin:
-    (hits,) = index.search([Probe(vector(int(line)), 3)])
+    (hits,) = index.search([IndexQuery(vector(int(line)), 3)])
     print(*(f"{hit.id}={hit.score:.5f}" for hit in hits), flush=True)
 """
     here = EdgeIndex(written, manifest())
     readers = [child(script, written), child(script, written)]
     assert [reader.stdout.readline() for reader in readers] == ["open\n", "open\n"]
     for n in (3, 17, 29):
-        (hits,) = here.search([Probe(vector(n), 3)])
+        (hits,) = here.search([IndexQuery(vector(n), 3)])
         expected = " ".join(f"{hit.id}={hit.score:.5f}" for hit in hits) + "\n"
         assert hits[0].id == f"k{n}"
         for reader in readers:
@@ -250,7 +250,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 index = EdgeIndex(folder, manifest())
 found = index.fetch([f"k{n}" for n in range(40)])
-best = index.search([Probe(vector(n), 1) for n in range(30)])
+best = index.search([IndexQuery(vector(n), 1) for n in range(30)])
 print(index.count(), found == {f"k{n}": snippet(n) for n in range(30)}, *(hits[0].id for hits in best), flush=True)
 """
     readers = [child(script, folder) for _ in range(4)]
@@ -280,11 +280,11 @@ def test_a_quantized_index_gives_the_same_best_with_exact_scores(folder):
     assert list(folder.rglob("quantized.data")), "nothing was quantized"
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     scores = (queries / np.linalg.norm(queries, axis=1, keepdims=True)) @ unit.T
-    found = index.search([Probe(query, 5) for query in queries])
+    found = index.search([IndexQuery(query, 5) for query in queries])
     assert [hits[0].id for hits in found] == [f"q{n}" for n in scores.argmax(axis=1)]
     for hits, row in zip(found, scores, strict=True):
         assert [hit.score for hit in hits] == pytest.approx([row[int(hit.id[1:])] for hit in hits], abs=1e-4)
-    among = index.search([Probe(queries[0], 5, among=frozenset({"q0", "q5", "q6"}))])[0]
+    among = index.search([IndexQuery(queries[0], 5, among=frozenset({"q0", "q5", "q6"}))])[0]
     assert {hit.id: hit.score for hit in among} == pytest.approx(
         {f"q{n}": float(scores[0, n]) for n in (0, 5, 6)}, abs=1e-4
     )

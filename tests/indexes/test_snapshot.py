@@ -23,7 +23,7 @@ from biorag.indexes import snapshot
 from biorag.indexes.lock import IndexLock
 from biorag.indexes.store import Store, index_names
 from biorag.settings.config import Config
-from biorag.types import EncoderIdentity, Probe, Snippet
+from biorag.types import EncoderIdentity, IndexQuery, Snippet
 
 VECTORS = np.random.default_rng(0).normal(size=(30, 16)).astype(np.float32)
 SNIPPETS = [Snippet(f"s{n}", f"Title {n}", f"liver word{n} naïve") for n in range(30)]
@@ -53,7 +53,9 @@ def answers(config: Config) -> tuple[list, dict[str, Snippet]]:
     store = Store(config)
     index = store.open(store.require_manifest())
     try:
-        return index.search([Probe(VECTORS[3], 5), Probe("liver word9", 5)]), index.fetch([s.id for s in SNIPPETS])
+        return index.search([IndexQuery(VECTORS[3], 5), IndexQuery("liver word9", 5)]), index.fetch(
+            [s.id for s in SNIPPETS]
+        )
     finally:
         index.close()
 

@@ -17,7 +17,7 @@ from biorag.indexes.manifest import Bm25Parameters, Manifest
 from biorag.indexes.server import ServerIndex, read_remote_manifest
 from biorag.indexes.store import Store, check_encoder, check_settings, index_names
 from biorag.models.finding import find_encoder
-from biorag.types import EncoderIdentity, Probe, Snippet
+from biorag.types import EncoderIdentity, IndexQuery, Snippet
 from biorag.utils.files import write_json
 
 URL, OTHER_URL = "http://qdrant.test:6333", "http://other.test:6333"
@@ -181,7 +181,7 @@ def test_an_index_at_a_server_is_found_again_without_its_url(config, servers):
     assert read_remote_manifest(servers[URL], "test") == replace(manifest, snippets=2, complete=True)
     again = Store(config)  # no --qdrant: the local manifest tells where
     assert again.manifest() == replace(manifest, snippets=2, complete=True)
-    found = again.open(again.require_manifest()).search([Probe(VECTORS[1], 1)])
+    found = again.open(again.require_manifest()).search([IndexQuery(VECTORS[1], 1)])
     assert [hit.id for hit in found[0]] == ["b"]
 
 

@@ -30,7 +30,7 @@ from biorag.indexes.store import Store
 from biorag.indexes.surveying import SAMPLE, RejectsFile, Survey, survey
 from biorag.indexes.updating import revision
 from biorag.indexes.writing import EncodeSnippets, IndexReport, _still_fits, write_index
-from biorag.types import Encoded, Probe, Snippet
+from biorag.types import Encoded, IndexQuery, Snippet
 from tests.fakes import HashEncoder
 
 pytestmark = pytest.mark.filterwarnings("ignore:Local mode performs exact")
@@ -107,7 +107,7 @@ def test_every_snippet_is_found_by_its_own_vector(config, corpus_file, snippets)
     run = Run(config, corpus_file)
     index = run.store.open(run.store.require_manifest())
     vectors = HashEncoder().encode_snippets([snippet.contents for snippet in snippets])
-    hits = index.search([Probe(vector, 1) for vector in vectors])
+    hits = index.search([IndexQuery(vector, 1) for vector in vectors])
     index.close()
     assert [(found[0].id, round(found[0].score, 4)) for found in hits] == [(s.id, 1.0) for s in snippets]
 
@@ -405,7 +405,7 @@ def test_a_resumed_index_searches_as_one_made_at_once(config, corpus_file):
     for name in ("test", "whole"):
         store = Store(config.replace(name=name))
         index = store.open(store.require_manifest())
-        found.append(index.search([Probe(vector, 12), Probe("glucose in the liver", 12)]))
+        found.append(index.search([IndexQuery(vector, 12), IndexQuery("glucose in the liver", 12)]))
         index.close()
     assert found[0] == found[1]
 

@@ -7,7 +7,7 @@ import pytest
 
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
-from biorag.models.caching import RememberedEncoder, RememberedReranker
+from biorag.models.caching import CachedEncoder, CachedReranker
 from biorag.retrieval.retriever import Retriever
 from tests.fakes import HashEncoder, OverlapReranker
 
@@ -33,7 +33,7 @@ class CountingEncoder(HashEncoder):
 
 def test_scores_are_the_rerankers_and_no_pair_is_scored_twice(snippets):
     plain, counting = OverlapReranker(), Counting()
-    remembered = RememberedReranker(counting)
+    remembered = CachedReranker(counting)
     for found in (
         [snippets[:3], [], snippets[2:5]],
         [snippets[5:1:-1], snippets[:2], []],
@@ -50,7 +50,7 @@ def test_scores_are_the_rerankers_and_no_pair_is_scored_twice(snippets):
 
 def test_vectors_are_the_encoders_and_no_question_is_encoded_twice():
     counting = CountingEncoder()
-    remembered = RememberedEncoder(counting)
+    remembered = CachedEncoder(counting)
     assert remembered.identity == counting.identity
     for _ in range(2):
         assert remembered.encode_queries(QUERIES).tolist() == HashEncoder().encode_queries(QUERIES).tolist()
@@ -75,7 +75,7 @@ def test_a_variant_is_the_retriever_of_the_changed_settings(retriever, config, c
     changed = config.replace(**changes)
     rerankers = [OverlapReranker()] if changed.rerank else None
     expected = Retriever(retriever._index, HashEncoder(), rerankers, changed)
-    remembering = retriever.remembering()
+    remembering = retriever.with_cache()
     remembering.search_all(QUERIES[:2])
     for found in (retriever.variant(**changes), remembering.variant(**changes)):
         assert [ranking.hits for ranking in found.search_all(QUERIES)] == [

@@ -8,51 +8,51 @@ from hypothesis import strategies as st
 
 from biorag.errors import UsageError
 from biorag.retrieval.filters import exclude_pmids, parse_filter
-from biorag.types import Condition
+from biorag.types import FieldFilter
 
 CASES = {
-    "year=2015": [Condition("year", "=", 2015)],
-    "year:2015": [Condition("year", "=", 2015)],
-    "year>=2015": [Condition("year", ">=", 2015)],
-    "year <= 2015": [Condition("year", "<=", 2015)],
-    "  year\t>\n2015  ": [Condition("year", ">", 2015)],
-    "year<-3": [Condition("year", "<", -3)],
-    "impact>2.5": [Condition("impact", ">", 2.5)],
-    "impact=1e3": [Condition("impact", "=", 1000.0)],
-    "impact=.5": [Condition("impact", "=", 0.5)],
-    "journal=Lancet": [Condition("journal", "=", "Lancet")],
-    'journal="The Lancet"': [Condition("journal", "=", "The Lancet")],
-    'journal = "Cœur et vaisseaux"': [Condition("journal", "=", "Cœur et vaisseaux")],
-    'year="2015"': [Condition("year", "=", "2015")],
-    'open="true"': [Condition("open", "=", "true")],
-    'journal=""': [Condition("journal", "=", "")],
-    'title="salt and pepper=spice"': [Condition("title", "=", "salt and pepper=spice")],
-    "open=true": [Condition("open", "=", True)],
-    "open=False": [Condition("open", "=", False)],
-    "not retracted=true": [Condition("retracted", "=", True, negated=True)],
-    "NOT year>=2015": [Condition("year", ">=", 2015, negated=True)],
-    "notes=x": [Condition("notes", "=", "x")],
-    "android=x": [Condition("android", "=", "x")],
-    "mesh.major=Liver": [Condition("mesh.major", "=", "Liver")],
-    "_x1=2": [Condition("_x1", "=", 2)],
-    "type=Review-Article": [Condition("type", "=", "Review-Article")],
+    "year=2015": [FieldFilter("year", "=", 2015)],
+    "year:2015": [FieldFilter("year", "=", 2015)],
+    "year>=2015": [FieldFilter("year", ">=", 2015)],
+    "year <= 2015": [FieldFilter("year", "<=", 2015)],
+    "  year\t>\n2015  ": [FieldFilter("year", ">", 2015)],
+    "year<-3": [FieldFilter("year", "<", -3)],
+    "impact>2.5": [FieldFilter("impact", ">", 2.5)],
+    "impact=1e3": [FieldFilter("impact", "=", 1000.0)],
+    "impact=.5": [FieldFilter("impact", "=", 0.5)],
+    "journal=Lancet": [FieldFilter("journal", "=", "Lancet")],
+    'journal="The Lancet"': [FieldFilter("journal", "=", "The Lancet")],
+    'journal = "Cœur et vaisseaux"': [FieldFilter("journal", "=", "Cœur et vaisseaux")],
+    'year="2015"': [FieldFilter("year", "=", "2015")],
+    'open="true"': [FieldFilter("open", "=", "true")],
+    'journal=""': [FieldFilter("journal", "=", "")],
+    'title="salt and pepper=spice"': [FieldFilter("title", "=", "salt and pepper=spice")],
+    "open=true": [FieldFilter("open", "=", True)],
+    "open=False": [FieldFilter("open", "=", False)],
+    "not retracted=true": [FieldFilter("retracted", "=", True, negated=True)],
+    "NOT year>=2015": [FieldFilter("year", ">=", 2015, negated=True)],
+    "notes=x": [FieldFilter("notes", "=", "x")],
+    "android=x": [FieldFilter("android", "=", "x")],
+    "mesh.major=Liver": [FieldFilter("mesh.major", "=", "Liver")],
+    "_x1=2": [FieldFilter("_x1", "=", 2)],
+    "type=Review-Article": [FieldFilter("type", "=", "Review-Article")],
     "year>=2015 and journal=Lancet and not retracted=true": [
-        Condition("year", ">=", 2015),
-        Condition("journal", "=", "Lancet"),
-        Condition("retracted", "=", True, negated=True),
+        FieldFilter("year", ">=", 2015),
+        FieldFilter("journal", "=", "Lancet"),
+        FieldFilter("retracted", "=", True, negated=True),
     ],
-    'journal="The Lancet" AND  year=1': [Condition("journal", "=", "The Lancet"), Condition("year", "=", 1)],
-    "retracted": [Condition("retracted", "=", True)],
-    " not  retracted ": [Condition("retracted", "=", True, negated=True)],
-    "notes": [Condition("notes", "=", True)],
-    "mesh.major and year=1": [Condition("mesh.major", "=", True), Condition("year", "=", 1)],
+    'journal="The Lancet" AND  year=1': [FieldFilter("journal", "=", "The Lancet"), FieldFilter("year", "=", 1)],
+    "retracted": [FieldFilter("retracted", "=", True)],
+    " not  retracted ": [FieldFilter("retracted", "=", True, negated=True)],
+    "notes": [FieldFilter("notes", "=", True)],
+    "mesh.major and year=1": [FieldFilter("mesh.major", "=", True), FieldFilter("year", "=", 1)],
     'year>=2015 and type:"Randomized Controlled Trial" and mesh:Asthma and not retracted': [
-        Condition("year", ">=", 2015),
-        Condition("type", "=", "Randomized Controlled Trial"),
-        Condition("mesh", "=", "Asthma"),
-        Condition("retracted", "=", True, negated=True),
+        FieldFilter("year", ">=", 2015),
+        FieldFilter("type", "=", "Randomized Controlled Trial"),
+        FieldFilter("mesh", "=", "Asthma"),
+        FieldFilter("retracted", "=", True, negated=True),
     ],
-    "year>=2000 and year<2010": [Condition("year", ">=", 2000), Condition("year", "<", 2010)],
+    "year>=2000 and year<2010": [FieldFilter("year", ">=", 2000), FieldFilter("year", "<", 2010)],
 }
 
 
@@ -171,7 +171,7 @@ def written(draw):
     value = draw(values)
     shown = f'"{value}"' if isinstance(value, str) else str(value)
     negated, space = draw(st.booleans()), draw(st.sampled_from(["", " "]))
-    return Condition(field, op, value, negated), f"{'not ' * negated}{field}{space}{op}{space}{shown}"
+    return FieldFilter(field, op, value, negated), f"{'not ' * negated}{field}{space}{op}{space}{shown}"
 
 
 @settings(derandomize=True, deadline=None, max_examples=200)
@@ -183,5 +183,5 @@ def test_written_conditions_come_back(terms, joint):
 
 
 def test_excluded_pmids():
-    assert exclude_pmids((3, 1)) == (Condition("pmid", "in", (3, 1), negated=True),)
+    assert exclude_pmids((3, 1)) == (FieldFilter("pmid", "in", (3, 1), negated=True),)
     assert exclude_pmids(()) == ()

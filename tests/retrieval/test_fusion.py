@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.retrieval.fusion import linear, ranked, reciprocal_rank
-from biorag.types import Scored
+from biorag.types import ScoredDoc
 
 IDS = st.sampled_from([f"s{number}" for number in range(12)] + ["S1", "é", ""])
 SCORES = st.dictionaries(IDS, st.floats(-100, 100))
 # Few distinct values, so that ties are common.
 TIED = st.dictionaries(IDS, st.sampled_from([0.0, 0.5, 1.0]))
-RANKINGS = st.lists(st.lists(IDS, unique=True).map(lambda ids: [Scored(id, -float(n)) for n, id in enumerate(ids)]))
+RANKINGS = st.lists(st.lists(IDS, unique=True).map(lambda ids: [ScoredDoc(id, -float(n)) for n, id in enumerate(ids)]))
 
 
 @given(SCORES, SCORES, st.floats(0, 10))
@@ -43,7 +43,7 @@ def test_reciprocal_rank_sums_one_over_k_plus_rank(rankings, k):
 
 
 def test_reciprocal_rank_by_hand():
-    one, two = [Scored("a", 9.0), Scored("b", 8.0)], [Scored("b", 0.3), Scored("c", 0.2)]
+    one, two = [ScoredDoc("a", 9.0), ScoredDoc("b", 8.0)], [ScoredDoc("b", 0.3), ScoredDoc("c", 0.2)]
     assert reciprocal_rank([one, two], 60) == {"a": 1 / 61, "b": 1 / 62 + 1 / 61, "c": 1 / 62}
 
 
@@ -51,9 +51,9 @@ def test_reciprocal_rank_by_hand():
 def test_ranked_is_by_score_then_id(scores):
     slow = []
     for score in sorted(set(scores.values()), reverse=True):
-        slow += [Scored(id, score) for id in sorted(scores) if scores[id] == score]
+        slow += [ScoredDoc(id, score) for id in sorted(scores) if scores[id] == score]
     assert ranked(scores) == slow
-    assert ranked([Scored(*pair) for pair in reversed(scores.items())]) == slow, "whatever the order they come in"
+    assert ranked([ScoredDoc(*pair) for pair in reversed(scores.items())]) == slow, "whatever the order they come in"
 
 
 @given(TIED, st.integers(0, 20))
@@ -62,6 +62,6 @@ def test_a_limit_cuts_the_full_ranking(scores, limit):
 
 
 def test_ties_of_fused_scores_go_by_id():
-    one, two = [Scored("z", 2.0), Scored("a", 1.0)], [Scored("a", 2.0), Scored("z", 1.0)]
+    one, two = [ScoredDoc("z", 2.0), ScoredDoc("a", 1.0)], [ScoredDoc("a", 2.0), ScoredDoc("z", 1.0)]
     assert [scored.id for scored in ranked(reciprocal_rank([one, two], 60))] == ["a", "z"]
-    assert ranked(linear({"z": 0.5, "a": 0.5, "m": 0.75}, {}, 1.0), 2) == [Scored("m", 0.75), Scored("a", 0.5)]
+    assert ranked(linear({"z": 0.5, "a": 0.5, "m": 0.75}, {}, 1.0), 2) == [ScoredDoc("m", 0.75), ScoredDoc("a", 0.5)]

@@ -15,7 +15,7 @@ from biorag.errors import ServiceError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
 from biorag.indexes.points import point_id
-from biorag.types import EncoderIdentity, Probe, Snippet
+from biorag.types import EncoderIdentity, IndexQuery, Snippet
 from scripts.faults import full_disk
 from scripts.faults.kills import compared
 from scripts.faults.runs import digest, held
@@ -62,7 +62,10 @@ def test_on_a_full_disk_an_index_answers_and_a_writer_is_told(small_disk):
     assert shutil.disk_usage(small_disk).free == 0
     for _ in range(2):
         reader = EdgeIndex(folder, MANIFEST)
-        assert [hits[0].id for hits in reader.search([Probe(VECTORS[7], 1), Probe("word9", 1)])] == ["s7", "s9"]
+        assert [hits[0].id for hits in reader.search([IndexQuery(VECTORS[7], 1), IndexQuery("word9", 1)])] == [
+            "s7",
+            "s9",
+        ]
         assert reader.count() == 20
         reader.close()
     (small_disk / "filler").unlink()

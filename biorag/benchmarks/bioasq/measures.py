@@ -20,7 +20,7 @@ MEASURES = ("MAP", "GMAP", "precision", "recall", "F1")
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredDoc:
     """One question's values; `average_precision` is NaN where nothing is relevant and so nothing is defined."""
 
     precision: float
@@ -29,7 +29,7 @@ class Scored:
     average_precision: float
 
 
-def score_documents(golden: Sequence[str], returned: Sequence[str]) -> Scored:
+def score_documents(golden: Sequence[str], returned: Sequence[str]) -> ScoredDoc:
     """Measure a ranking of at most ten documents.
 
     AP is `Σ_r P(r)·rel(r) / min(10, |golden|)`, as of BioASQ 8. Editions 3 to 7 divide by 10, the first two by
@@ -47,10 +47,10 @@ def score_documents(golden: Sequence[str], returned: Sequence[str]) -> Scored:
             found += 1
             precisions += found / rank
     precision, recall = _share(found, len(returned)), _share(found, len(golden))
-    return Scored(precision, recall, _f1(precision, recall), _share(precisions, min(MOST, len(golden))))
+    return ScoredDoc(precision, recall, _f1(precision, recall), _share(precisions, min(MOST, len(golden))))
 
 
-def score_snippets(golden: Sequence[Span], returned: Sequence[Span]) -> Scored:
+def score_snippets(golden: Sequence[Span], returned: Sequence[Span]) -> ScoredDoc:
     """Measure a ranking of at most ten snippets by the characters that they share with golden ones.
 
     Overlapping snippets are merged first, on both sides. Precision and recall are shares of all characters
@@ -69,7 +69,7 @@ def score_snippets(golden: Sequence[Span], returned: Sequence[Span]) -> Scored:
             precisions += _share(shared, size)
     precision, recall = _share(shared, size), _share(shared, sum(span.size for span in relevant))
     average = precisions / min(MOST, len(relevant)) if relevant else math.nan
-    return Scored(precision, recall, _f1(precision, recall), average)
+    return ScoredDoc(precision, recall, _f1(precision, recall), average)
 
 
 def merged(spans: Sequence[Span]) -> list[Span]:
@@ -86,7 +86,7 @@ def merged(spans: Sequence[Span]) -> list[Span]:
     return joined
 
 
-def summary(scores: Sequence[Scored]) -> dict[str, float]:
+def summary(scores: Sequence[ScoredDoc]) -> dict[str, float]:
     """Return the measures of a set of questions, at least one: `MEASURES`."""
     return {
         "MAP": float(np.mean([defined(score.average_precision) for score in scores])),

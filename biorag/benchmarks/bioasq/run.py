@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from biorag.benchmarks.bioasq.golden import Batch
-from biorag.benchmarks.bioasq.measures import MEASURES, Scored, score_documents, score_snippets, summary
+from biorag.benchmarks.bioasq.measures import MEASURES, ScoredDoc, score_documents, score_snippets, summary
 from biorag.benchmarks.bioasq.submission import Response, response
 from biorag.benchmarks.retrieval import BATCH, DEPTH
 from biorag.benchmarks.significance import paired
 from biorag.errors import unknown_name
 from biorag.retrieval.retriever import Retriever
-from biorag.types import Condition, Index, OnProgress, Probe, Vectors
+from biorag.types import FieldFilter, Index, IndexQuery, OnProgress, Vectors
 
 # Settings of each system, from the paper's parts to the whole.
 SYSTEMS: Mapping[str, Mapping[str, Any]] = {
@@ -74,8 +74,8 @@ def indexed_documents(batch: Batch, index: Index, probe: Vectors) -> set[str]:
     held: set[str] = set()
     # Several snippets may be of one record, so those found are asked for no more until nothing is left.
     while wanted:
-        condition = Condition("pmid", "in", tuple(sorted(wanted)))
-        (found,) = index.search([Probe(probe, len(wanted), (condition,))])
+        condition = FieldFilter("pmid", "in", tuple(sorted(wanted)))
+        (found,) = index.search([IndexQuery(probe, len(wanted), (condition,))])
         pmids = {snippet.pmid for snippet in index.fetch([scored.id for scored in found]).values()} & wanted
         if not pmids:
             break
@@ -97,7 +97,7 @@ def report(batches: Sequence[Batch], runs: Sequence[Run], seed: int) -> dict[str
     }
 
 
-def _documents(batches: Sequence[Batch], run: Run) -> list[list[Scored]]:
+def _documents(batches: Sequence[Batch], run: Run) -> list[list[ScoredDoc]]:
     return [
         [
             score_documents(question.documents, run.responses[batch.name][question.id].documents)
@@ -107,7 +107,7 @@ def _documents(batches: Sequence[Batch], run: Run) -> list[list[Scored]]:
     ]
 
 
-def _system(batches: Sequence[Batch], run: Run, documents: Sequence[Sequence[Scored]]) -> dict[str, Any]:
+def _system(batches: Sequence[Batch], run: Run, documents: Sequence[Sequence[ScoredDoc]]) -> dict[str, Any]:
     passages = [found for responses in run.responses.values() for each in responses.values() for found in each.passages]
     unknown = sum(passage.span is None for passage in passages)
     measured = [summary(scores) for scores in documents]
@@ -133,7 +133,7 @@ def _mean(summaries: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: float(np.mean([each[name] for each in summaries])) for name in MEASURES}
 
 
-def _compared(ours: Sequence[Sequence[Scored]], theirs: Sequence[Sequence[Scored]], seed: int) -> dict[str, Any]:
+def _compared(ours: Sequence[Sequence[ScoredDoc]], theirs: Sequence[Sequence[ScoredDoc]], seed: int) -> dict[str, Any]:
     """Compare the average precision of documents over the questions of all batches."""
     mine, others = ([score.average_precision for batch in side for score in batch] for side in (ours, theirs))
     return asdict(paired(mine, others, seed))

@@ -23,7 +23,7 @@ from biorag.benchmarks.latency.stages import WARM_UP, Subject, cost, scratch_ind
 from biorag.benchmarks.latency.synthetic import exact_top, recall
 from biorag.benchmarks.latency.timing import Effort, Timing, alternating, collect, in_turn, places
 from biorag.retrieval.retriever import Stopwatch
-from biorag.types import Encoder, Index, OnProgress, Probe, Snippet, Vectors
+from biorag.types import Encoder, Index, IndexQuery, OnProgress, Snippet, Vectors
 from biorag.utils.batched import batched
 
 logger = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ def _bm25(name: str, collection: Collection, questions: Sequence[str], effort: E
     timings = collect(
         alternating(
             {
-                "ours": lambda turn: collection.index.search([Probe(asked(turn), TOP)]),
+                "ours": lambda turn: collection.index.search([IndexQuery(asked(turn), TOP)]),
                 "theirs": lambda turn: peer.search(asked(turn), TOP),
             }
         ),
@@ -140,7 +140,7 @@ def _dense(collection: Collection, asked: Asked, effort: Effort, peer: QdrantLoc
     timings = collect(
         alternating(
             {
-                "ours": lambda turn: collection.index.search([Probe(vector(turn), TOP)]),
+                "ours": lambda turn: collection.index.search([IndexQuery(vector(turn), TOP)]),
                 "theirs": lambda turn: peer.search(vector(turn), TOP),
             }
         ),
@@ -164,7 +164,7 @@ def exact_ids(collection: Collection, queries: Vectors) -> list[list[str]]:
 
 def dense_recall(index: Index, queries: Vectors, exact: Sequence[Sequence[str]]) -> float:
     """Return the share of the exact ids that an index of ours finds."""
-    found = index.search([Probe(query, TOP) for query in queries])
+    found = index.search([IndexQuery(query, TOP) for query in queries])
     return round(recall([[scored.id for scored in listed] for listed in found], exact), 4)
 
 

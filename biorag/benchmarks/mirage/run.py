@@ -26,7 +26,7 @@ from biorag.benchmarks.mirage.scoring import (
 from biorag.errors import BadInputError, MissingError
 from biorag.retrieval.filters import exclude_pmids
 from biorag.retrieval.retriever import Ranking
-from biorag.types import Condition, OnProgress, Question
+from biorag.types import FieldFilter, OnProgress, Question
 from biorag.utils.files import write_json
 from biorag.utils.retries import heed
 
@@ -47,7 +47,7 @@ class Plan:
 
     method: str
     exclude_source: bool
-    where: tuple[Condition, ...]
+    where: tuple[FieldFilter, ...]
     layout: Layout
     identity: Mapping[str, Any]
     at_a_time: int = 1

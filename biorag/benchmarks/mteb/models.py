@@ -16,7 +16,7 @@ from mteb.types import PromptType
 
 from biorag.benchmarks.retrieval import BATCH, DEPTH, run_scores
 from biorag.retrieval.retriever import Ranking, Retriever
-from biorag.types import Encoder, Index, OnProgress, Probe, Scored, Snippet, Vectors
+from biorag.types import Encoder, Index, IndexQuery, OnProgress, ScoredDoc, Snippet, Vectors
 
 ENCODED = 1024  # texts encoded at once: the encoder makes its own batches of them, by length
 Batch = Mapping[str, Any]
@@ -144,7 +144,7 @@ class Candidates:
         self._index = index
         self._among = among
 
-    def search(self, probes: Sequence[Probe]) -> list[list[Scored]]:
+    def search(self, probes: Sequence[IndexQuery]) -> list[list[ScoredDoc]]:
         """Answer each probe from the candidates."""
         return self._index.search(
             [
