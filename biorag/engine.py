@@ -13,10 +13,13 @@ from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.indexes.manifest import Manifest, TokenParameters
 from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings
 from biorag.models.finding import ModelFiles, find_encoder, find_gguf, generator_key
+from biorag.registries import RERANKERS, reranker_of
+from biorag.retrieval.rerankers import RerankerParts
 from biorag.retrieval.retriever import Retriever
-from biorag.settings.config import ENCODER_TOKENS, NO_LLM, STARTER, Config
+from biorag.settings.config import NO_LLM, STARTER, Config
 from biorag.types import Encoded, Generator, Index, Reranker, TokenEncoder
 from biorag.utils.network import is_server
+from biorag.utils.registry import or_list
 from biorag.utils.versions import installed_versions
 
 if TYPE_CHECKING:
@@ -97,8 +100,7 @@ def open_stored(config: Config) -> Iterator[tuple[Manifest, Index]]:
 
 def needs_encoder(config: Config) -> bool:
     """Return whether searching as configured takes the bi-encoder."""
-    compared = any(stage.name == ENCODER_TOKENS and not stage.cross for stage in config.stages)
-    return config.mode != "bm25" or (config.rerank and compared)
+    return config.mode != "bm25" or (config.rerank and any(stage.kind.uses_encoder for stage in config.stages))
 
 
 def encoder_files(config: Config, manifest: Manifest | None) -> ModelFiles:
@@ -178,24 +180,29 @@ def token_files(config: Config, manifest: Manifest | None, encoder: ModelFiles) 
 
 
 def _token_stage(config: Config) -> str:
-    """Return the name of the first reranker that compares token vectors.
+    """Return, as a chain names it, the first reranker whose token vectors an index can store.
 
     Raises
     ------
     UsageError
         If there is none.
     """
-    found = next((stage.name for stage in config.stages if not stage.cross), None)
-    if found is None:
+    stage = next((stage for stage in config.stages if stage.kind.stored), None)
+    if stage is None:
+        stored = or_list(kind.syntax for kind in RERANKERS.values() if kind.stored)
         raise UsageError(
-            f"--store-tokens keeps a reranker's token vectors, and {config.reranker!r} has none: name 'encoder' or a "
-            "ColBERT checkpoint with --reranker"
+            f"--store-tokens keeps a reranker's token vectors, and {config.reranker!r} has none: name {stored} with "
+            "--reranker"
         )
-    return found
+    return stage.kind.prefix + stage.name
 
 
 def _token_model(name: str, revision: str | None, encoder: ModelFiles) -> ModelFiles:
-    return replace(encoder, id=ENCODER_TOKENS) if name == ENCODER_TOKENS else find_encoder(name, revision)
+    kind, model = reranker_of(name)
+    if kind.uses_encoder:
+        return replace(encoder, id=name)
+    files = find_encoder(model, revision)
+    return replace(files, id=kind.prefix + files.id)
 
 
 def splitter(config: Config, files: ModelFiles, manifest: Manifest | None) -> Splitter:
@@ -226,11 +233,9 @@ def snippet_encoders(
 
 
 def _token_encoder(files: ModelFiles, encoder: BiEncoder, precision: str) -> TokenEncoder:
-    if files.id == ENCODER_TOKENS:
-        return encoder
-    from biorag.models.late_interaction import ColBERT
-
-    return ColBERT(files, precision)
+    kind, _ = reranker_of(files.id)
+    model: TokenEncoder = encoder if kind.uses_encoder else kind.load_token_model()(files, precision)
+    return model
 
 
 def make_retriever(config: Config, index: Index, manifest: Manifest, encoder: BiEncoder | None) -> Retriever:
@@ -252,52 +257,8 @@ def load_rerankers(
     """
     if not config.rerank:
         return []
-    return [
-        _cross_encoder(stage.name, config.precision)
-        if stage.cross
-        else _late_interaction(stage.name, config.precision, encoder, index, manifest, loaded or {})
-        for stage in config.stages
-    ]
-
-
-def _cross_encoder(name: str, precision: str) -> Reranker:
-    files = find_encoder(name)
-    from biorag.models.cross_encoder import CrossEncoderReranker
-
-    return CrossEncoderReranker(files, precision)
-
-
-def _late_interaction(
-    name: str,
-    precision: str,
-    encoder: BiEncoder | None,
-    index: Index,
-    manifest: Manifest,
-    loaded: Mapping[str, TokenEncoder],
-) -> Reranker:
-    """Return the reranker; over the index's own token vectors where it stores those of the one asked for."""
-    from biorag.models.late_interaction import ColBERT, LateInteraction, StoredLateInteraction
-
-    tokens: TokenEncoder
-    if name == ENCODER_TOKENS:
-        assert encoder is not None, "the encoder's token vectors need the encoder"
-        tokens, sha256 = encoder, encoder.identity.sha256
-    else:
-        files = find_encoder(name)
-        tokens, sha256 = loaded.get(files.sha256) or ColBERT(files, precision), files.sha256
-    if manifest.tokens is None:
-        return LateInteraction(tokens)
-    if manifest.tokens.sha256 == sha256:
-        return StoredLateInteraction(tokens, index)
-    logger.warning(
-        "index %r stores token vectors of %r: the reranker %r encodes the candidates of each query anew "
-        "(--reranker %s does not)",
-        manifest.name,
-        manifest.tokens.reranker,
-        name,
-        manifest.tokens.reranker,
-    )
-    return LateInteraction(tokens)
+    parts = RerankerParts(config.precision, encoder, index, manifest, loaded or {})
+    return [stage.kind.load()(stage.name, parts) for stage in config.stages]
 
 
 def load_generator(config: Config, at_a_time: int = 1) -> Generator | None:

@@ -14,7 +14,7 @@ ROOT = Path(biorag.__file__).parent
 
 # A name covers the module and everything in it. A module imports from its own layer or a lower one.
 LAYERS = [
-    ["biorag", "biorag.types", "biorag.errors", "biorag.utils"],
+    ["biorag", "biorag.types", "biorag.errors", "biorag.registries", "biorag.utils"],
     ["biorag.settings"],
     ["biorag.corpus", "biorag.models", "biorag.prompts"],
     ["biorag.indexes", "biorag.generators", "biorag.citation_graph"],

@@ -14,7 +14,7 @@ from biorag.commands import options, show, sides
 from biorag.engine import OpenIndex, open_index, require_generator
 from biorag.errors import UsageError, unknown_name
 from biorag.models.finding import find_encoder, generator_hash
-from biorag.settings.config import ENCODER_TOKENS, Config
+from biorag.settings.config import Config
 from biorag.types import Generator
 from biorag.utils.network import is_server
 
@@ -383,16 +383,16 @@ def _identity(config: Config, ready: OpenIndex | None, generator: Generator, how
 
 
 def retrieval_settings(config: Config) -> dict[str, Any]:
-    """Return the settings that determine a ranking; the weight of a cross-encoder where there is one."""
+    """Return the settings that determine a ranking, with the weights of the rerankers that there are."""
     settings = config.public()
-    crossed = config.rerank and any(stage.cross for stage in config.stages)
-    return {key: settings[key] for key in (*RETRIEVAL_SETTINGS, *(["cross_interpolation"] if crossed else []))}
+    weights = [stage.kind.weight for stage in config.stages] if config.rerank else []
+    return {key: settings[key] for key in dict.fromkeys([*RETRIEVAL_SETTINGS, *weights])}
 
 
 def rerankers_hash(config: Config) -> str | None:
     """Return the hashes of the rerankers' own weights; the encoder's token vectors have the index's."""
     stages = config.stages if config.rerank else ()
-    own = [stage.name for stage in stages if stage.cross or stage.name != ENCODER_TOKENS]
+    own = [stage.name for stage in stages if not stage.kind.uses_encoder]
     return ",".join(find_encoder(name).sha256 for name in own) or None
 
 

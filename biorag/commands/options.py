@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from biorag.registries import FUSIONS, RERANKERS
 from biorag.retrieval.filters import exclude_pmids, parse_filter
 from biorag.settings.config import URLS, Config, load_config
 from biorag.types import FieldFilter
@@ -35,7 +36,7 @@ Encoder = Annotated[
 Mode = Annotated[str | None, option("mode", "--mode", help="First stage: bm25, dense or hybrid.", panel=RETRIEVAL)]
 Fusion = Annotated[
     str | None,
-    option("fusion", "--fusion", help="Hybrid: linear (dense + λ·BM25) or rrf.", panel=RETRIEVAL),
+    option("fusion", "--fusion", help=f"Hybrid: {FUSIONS.listed()}.", panel=RETRIEVAL),
 ]
 Lambda = Annotated[
     float | None,
@@ -49,8 +50,7 @@ Reranker = Annotated[
     option(
         "reranker",
         "--reranker",
-        help="STAGE[,STAGE...], in turn: 'encoder' (the bi-encoder's token vectors), a ColBERT checkpoint or cross:ID "
-        "(a cross-encoder), by directory or Hugging Face id, each with @N to rerank the best N alone.",
+        help=f"STAGE[,STAGE...], in turn: {RERANKERS.listed()}, each with @N to rerank the best N alone.",
         panel=RETRIEVAL,
     ),
 ]

@@ -13,21 +13,24 @@ def ranked(scores: Mapping[str, float] | Iterable[ScoredDoc], limit: int | None 
     return [ScoredDoc(*pair) for pair in sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:limit]]
 
 
-def linear(dense: Mapping[str, float], bm25: Mapping[str, float], lambda_: float) -> dict[str, float]:
+def linear(dense: Sequence[ScoredDoc], bm25: Sequence[ScoredDoc], lambda_: float) -> dict[str, float]:
     """Return `⟨q_nn,p_nn⟩ + λ⟨q_bm25,p_bm25⟩` for every id of either side.
 
     Both sides must hold true scores of all ids; an id absent from `bm25` shares no term with the query,
     so its true score is 0. Source: the BioASQ 8 hybrid first-stage system.
     """
-    return {id: dense.get(id, 0.0) + lambda_ * bm25.get(id, 0.0) for id in {**dense, **bm25}}
+    fused = dict(dense)
+    for id, score in bm25:
+        fused[id] = fused.get(id, 0.0) + lambda_ * score
+    return fused
 
 
-def reciprocal_rank(rankings: Sequence[Sequence[ScoredDoc]], k: int) -> dict[str, float]:
-    """Return `Σ 1 / (k + rank)` over the rankings that hold the id, rank from 1 (Cormack et al., 2009)."""
+def reciprocal_rank(dense: Sequence[ScoredDoc], bm25: Sequence[ScoredDoc], rrf_k: int) -> dict[str, float]:
+    """Return `Σ 1 / (k + rank)` over the sides that hold the id, rank from 1 (Cormack et al., 2009)."""
     fused: dict[str, float] = {}
-    for ranking in rankings:
-        for rank, scored in enumerate(ranking, 1):
-            fused[scored.id] = fused.get(scored.id, 0.0) + 1.0 / (k + rank)
+    for side in (dense, bm25):
+        for rank, scored in enumerate(side, 1):
+            fused[scored.id] = fused.get(scored.id, 0.0) + 1.0 / (rrf_k + rank)
     return fused
 
 

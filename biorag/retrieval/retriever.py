@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from biorag.errors import UsageError
-from biorag.retrieval.fusion import linear, min_max, ranked, reciprocal_rank
+from biorag.registries import FUSIONS
+from biorag.retrieval.fusion import min_max, ranked
 from biorag.settings.config import Config
 from biorag.settings.reranker_chain import Stage
 from biorag.types import (
@@ -190,19 +191,26 @@ class Retriever:
         worded: list[list[ScoredDoc]],
     ) -> list[dict[str, float]]:
         """Return each query's fused scores; `near` answers `dense`, and `worded` answers `bm25`."""
-        if self._config.fusion == "rrf":
-            return [reciprocal_rank(list(sides), self._config.rrf_k) for sides in zip(near, worded, strict=True)]
-        dense_scores, bm25_scores = [dict(found) for found in near], [dict(found) for found in worded]
-        # A candidate that one side alone found gets its true score from the other.
-        missing: list[tuple[dict[str, float], IndexQuery]] = []
-        for probes, scores, others in ((dense, dense_scores, bm25_scores), (bm25, bm25_scores, dense_scores)):
-            for probe, own, other in zip(probes, scores, others, strict=True):
-                if lacking := frozenset(other) - frozenset(own):
-                    missing.append((own, IndexQuery(probe.query, len(lacking), among=lacking)))
-        if missing:
-            for (own, _), found in zip(missing, self._index.search([probe for _, probe in missing]), strict=True):
-                own.update(found)
-        return [linear(*sides, self._config.lambda_) for sides in zip(dense_scores, bm25_scores, strict=True)]
+        kind = FUSIONS[self._config.fusion]
+        if kind.true_scores:
+            completed = self._completed([*dense, *bm25], [*near, *worded], [*worded, *near])
+            near, worded = completed[: len(near)], completed[len(near) :]
+        fuse = kind.load()
+        parameters = {name: getattr(self._config, name) for name in kind.parameters}
+        return [fuse(*sides, **parameters) for sides in zip(near, worded, strict=True)]
+
+    def _completed(
+        self, probes: list[IndexQuery], rankings: list[list[ScoredDoc]], others: list[list[ScoredDoc]]
+    ) -> list[list[ScoredDoc]]:
+        """Return each probe's ranking, followed by its true scores of what the other side alone found."""
+        lacking = [
+            frozenset(id for id, _ in other).difference(id for id, _ in own)
+            for own, other in zip(rankings, others, strict=True)
+        ]
+        asked = [place for place, ids in enumerate(lacking) if ids]
+        missing = [IndexQuery(probes[place].query, len(lacking[place]), among=lacking[place]) for place in asked]
+        scores = dict(zip(asked, self._index.search(missing) if missing else (), strict=True))
+        return [[*ranking, *scores.get(place, ())] for place, ranking in enumerate(rankings)]
 
     def _rerank(
         self, queries: Sequence[str], candidates: list[list[ScoredDoc]], snippets: dict[str, Snippet]
@@ -212,7 +220,7 @@ class Retriever:
         for stage, reranker in self._stages:
             tops = [found[: stage.depth] for found in candidates]
             late = _score_in_turns(reranker, stage.depth, queries, tops, snippets)
-            weight = self._config.cross_interpolation if stage.cross else self._config.interpolation
+            weight: float = getattr(self._config, stage.kind.weight)
             candidates = [
                 ranked(
                     ScoredDoc(scored.id, float(score) + weight * earlier)
@@ -229,12 +237,11 @@ class Retriever:
         scores = [scored.score for scored in top]
         config = self._config
         if before:
-            return min_max(scores) if before.cross else scores
+            return scores if before.kind.bounded else min_max(scores)
         if config.mode == "bm25":
             return [config.lambda_ * score for score in scores]
-        if config.similarity == "dot" or (config.mode == "hybrid" and config.fusion == "rrf"):
-            return min_max(scores)
-        return scores
+        bounded = config.mode != "hybrid" or FUSIONS[config.fusion].bounded
+        return scores if bounded and config.similarity != "dot" else min_max(scores)
 
 
 def _score_in_turns(

@@ -24,12 +24,12 @@ from pydantic import (
 )
 
 from biorag.errors import MissingError, UsageError
+from biorag.registries import FUSIONS, RERANKERS
 from biorag.settings.reranker_chain import Stage, parse_stages
 from biorag.utils.network import Server, host_of, is_server, login_apart, without_credentials
 
 STARTER = "starter"
 NO_LLM = "none"
-ENCODER_TOKENS = "encoder"
 EUTILS = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils"
 DEEPEST = 10_000  # candidates that can be reranked
 DEFAULT_FILE = Path("biorag.toml")
@@ -76,14 +76,14 @@ class Config(BaseModel):
     bm25_b: float = Field(0.4, ge=0, le=1, description="BM25 length normalisation of a new index")
 
     mode: Literal["bm25", "dense", "hybrid"] = "hybrid"
-    fusion: Literal["linear", "rrf"] = Field("linear", description="linear: dense + λ·BM25")
+    fusion: str = Field("linear", description=FUSIONS.listed())
     lambda_: float = Field(0.03, ge=0, alias="lambda", description="weight of BM25 in the linear fusion")
     rrf_k: int = Field(60, ge=1)
     depth: int = Field(100, ge=1, le=10_000, description="candidates each side gives to the fusion")
     rerank: bool = True
     reranker: str = Field(
-        ENCODER_TOKENS,
-        description="STAGE[,STAGE...]: 'encoder' (its token vectors), a ColBERT checkpoint or cross:ID, each [@depth]",
+        "encoder",
+        description=f"STAGE[,STAGE...]: {RERANKERS.names()}, each [@depth]",
     )
     interpolation: float = Field(
         0.5, ge=0, description="weight of the first-stage score added to the reranker's mean MaxSim"
@@ -162,6 +162,13 @@ class Config(BaseModel):
         text = value.get_secret_value() if value else ""
         if not text.isprintable() or not (text.isascii() or info.field_name in LOGINS):
             raise ValueError("it has characters that cannot be sent: is there a line break at its end?")
+        return value
+
+    @field_validator("fusion")
+    @classmethod
+    def _is_registered(cls, value: str) -> str:
+        if value not in FUSIONS:
+            raise ValueError(f"use {FUSIONS.names()}")
         return value
 
     @field_validator("reranker")

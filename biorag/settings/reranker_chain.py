@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-CROSS = "cross:"
+from biorag.registries import RERANKERS, RerankerKind, reranker_of
+
 LATER = 10  # candidates that a stage after the first reranks, unless its @DEPTH says otherwise
 _DEPTH = re.compile(r"(?P<name>.*)@(?P<depth>[0-9]+)", re.DOTALL)
 
@@ -14,11 +15,11 @@ _DEPTH = re.compile(r"(?P<name>.*)@(?P<depth>[0-9]+)", re.DOTALL)
 class Stage:
     """One reranker of a chain, and how many of the best candidates it orders.
 
-    `name` is "encoder", or a directory or Hugging Face id: of a cross-encoder if `cross`, else of a ColBERT checkpoint.
+    `name` is "encoder", or what the prefix of its kind stood before: a directory or Hugging Face id.
     """
 
     name: str
-    cross: bool
+    kind: RerankerKind
     depth: int
 
 
@@ -44,13 +45,12 @@ def parse_stages(text: str, k_init: int) -> tuple[Stage, ...]:
                 f"stage {part.strip()!r} cannot rerank {depth} candidates where {limit}: give it {most} at most, or "
                 f"{'the stages before it' if stages else 'k_init'} {depth} or more"
             )
-        cross = name.startswith(CROSS)
-        if not (name := name.removeprefix(CROSS)):
+        kind, name = reranker_of(name)
+        if not name:
             raise ValueError(
-                "write STAGE[,STAGE...], a stage being 'encoder', a ColBERT checkpoint or cross:ID, e.g. "
-                "encoder,cross:models/cross-encoder@10"
+                f"write STAGE[,STAGE...], a stage being {RERANKERS.names()}, e.g. encoder,cross:models/cross-encoder@10"
             )
-        stages.append(Stage(name, cross, depth))
+        stages.append(Stage(name, kind, depth))
     return tuple(stages)
 
 

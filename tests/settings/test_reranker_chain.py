@@ -7,25 +7,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.errors import UsageError
+from biorag.registries import RERANKERS
 from biorag.settings.config import Config, checked
 from biorag.settings.reranker_chain import Stage, parse_stages
 
+ENCODER, COLBERT, CROSS = RERANKERS["encoder"], RERANKERS["colbert"], RERANKERS["cross-encoder"]
 NAMES = st.text(st.characters(exclude_characters=",@"), min_size=1).filter(
-    lambda name: name == name.strip() and not name.startswith("cross:")
+    lambda name: name == name.strip() and not name.startswith("cross:") and name != "encoder"
 )
+STAGES = st.sampled_from([("encoder", ENCODER)]) | st.tuples(NAMES, st.sampled_from([COLBERT, CROSS]))
 
 
 @st.composite
 def chains(draw):
     """A chain with all depths written out, none deeper than the one before; and the deepest."""
     depths = sorted(draw(st.lists(st.integers(1, 500), min_size=1, max_size=4)), reverse=True)
-    return tuple(Stage(draw(NAMES), draw(st.booleans()), depth) for depth in depths), depths[0]
+    return tuple(Stage(*draw(STAGES), depth) for depth in depths), depths[0]
 
 
 @given(chains(), st.integers(0, 100), st.sampled_from(["", " "]))
 def test_a_chain_written_out_is_read_back(chain, more, space):
     stages, deepest = chain
-    text = f",{space}".join(f"{'cross:' * stage.cross}{stage.name}@{stage.depth}" for stage in stages)
+    text = f",{space}".join(f"{stage.kind.prefix}{stage.name}@{stage.depth}" for stage in stages)
     assert parse_stages(text, deepest + more) == stages
 
 
@@ -43,16 +46,16 @@ def test_any_text_is_a_chain_of_falling_depths_or_refused(text, k_init):
 @pytest.mark.parametrize(
     ("text", "k_init", "stages"),
     [
-        ("encoder", 20, [Stage("encoder", False, 20)]),
-        ("cross:models/ce", 7, [Stage("models/ce", True, 7)]),
-        ("encoder,cross:org/name", 20, [Stage("encoder", False, 20), Stage("org/name", True, 10)]),
-        ("encoder,cross:a", 4, [Stage("encoder", False, 4), Stage("a", True, 4)]),
+        ("encoder", 20, [Stage("encoder", ENCODER, 20)]),
+        ("cross:models/ce", 7, [Stage("models/ce", CROSS, 7)]),
+        ("encoder,cross:org/name", 20, [Stage("encoder", ENCODER, 20), Stage("org/name", CROSS, 10)]),
+        ("encoder,cross:a", 4, [Stage("encoder", ENCODER, 4), Stage("a", CROSS, 4)]),
         (
             "encoder@50,org/colbert@30,cross:b",
             100,
-            [("encoder", False, 50), ("org/colbert", False, 30), ("b", True, 10)],
+            [("encoder", ENCODER, 50), ("org/colbert", COLBERT, 30), ("b", CROSS, 10)],
         ),
-        ("me@home/models", 20, [Stage("me@home/models", False, 20)]),
+        ("me@home/models", 20, [Stage("me@home/models", COLBERT, 20)]),
     ],
 )
 def test_depths_that_are_left_out(text, k_init, stages):

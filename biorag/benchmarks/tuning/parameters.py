@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from biorag.errors import UsageError
+from biorag.registries import FUSIONS
 from biorag.settings.config import DEEPEST, Config
+from biorag.utils.registry import or_list
 
 DIGITS = 4  # significant ones of a value, so that a file can say it
 
@@ -76,10 +78,11 @@ class Parameter:
         return sorted({int(value) if self.whole else value for value in values})
 
 
-def _linear_hybrid(config: Config) -> str:
-    if config.mode != "hybrid" or config.fusion != "linear":
-        return "λ weighs BM25 in the linear fusion: give --mode hybrid --fusion linear"
-    return ""
+def _lambda(config: Config) -> str:
+    if config.mode == "hybrid" and "lambda_" in FUSIONS[config.fusion].parameters:
+        return ""
+    fusions = or_list(kind.name for kind in FUSIONS.values() if "lambda_" in kind.parameters)
+    return f"λ weighs BM25 in the {fusions} fusion: give --mode hybrid --fusion {fusions}"
 
 
 def _reranked(config: Config) -> str:
@@ -96,19 +99,21 @@ def _depth(config: Config) -> str:
 def _late(config: Config) -> str:
     if fault := _reranked(config):
         return fault
-    return "" if any(not stage.cross for stage in config.stages) else "it weighs late interaction: --reranker has none"
+    weighed = any(stage.kind.weight == "interpolation" for stage in config.stages)
+    return "" if weighed else "it weighs late interaction: --reranker has none"
 
 
 def _cross(config: Config) -> str:
     if fault := _reranked(config):
         return fault
-    return "" if any(stage.cross for stage in config.stages) else "it weighs a cross-encoder: give --reranker cross:ID"
+    weighed = any(stage.kind.weight == "cross_interpolation" for stage in config.stages)
+    return "" if weighed else "it weighs a cross-encoder: give --reranker cross:ID"
 
 
 PARAMETERS: Mapping[str, Parameter] = {
     each.name: each
     for each in (
-        Parameter("lambda", "lambda_", 0.003, 0.3, logarithmic=True, whole=False, needs=_linear_hybrid),
+        Parameter("lambda", "lambda_", 0.003, 0.3, logarithmic=True, whole=False, needs=_lambda),
         Parameter("k_init", "k_init", 5, 100, logarithmic=True, whole=True, needs=_depth),
         Parameter("interpolation", "interpolation", 0.0, 2.0, logarithmic=False, whole=False, needs=_late),
         Parameter(

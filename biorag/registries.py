@@ -1,0 +1,133 @@
+"""Where every kind of fusion, reranker, reader, store, generator, negatives and benchmark is registered.
+
+A new kind is one new file and one entry here. An entry names what does the work, which is imported when it is used,
+and says what others must know of the kind, so that they need not know its name. The entries stand together, below all
+packages, because settings and help texts ask them too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from biorag.utils.registry import Kind, Registry
+
+
+@dataclass(frozen=True, kw_only=True)
+class FusionKind(Kind):
+    """A way to join the two sides of hybrid retrieval, `(dense, bm25, **parameters) -> {id: score}`.
+
+    Both sides are lists of `ScoredDoc`, best first.
+
+    Attributes
+    ----------
+    parameters : the retrieval settings that it takes, by name
+    true_scores : whether each side must score what the other alone found; those scores follow the side's own ranking
+    bounded : whether a score is on the scale of its dense side; else the scores of a query are stretched to 0..1
+        before a reranker's are added to them
+    """
+
+    parameters: tuple[str, ...] = ()
+    true_scores: bool = False
+    bounded: bool = False
+
+
+FUSIONS = Registry(
+    "fusion",
+    [
+        FusionKind(
+            name="linear",
+            target="biorag.retrieval.fusion:linear",
+            summary="dense + λ·BM25",
+            parameters=("lambda_",),
+            true_scores=True,
+            bounded=True,
+        ),
+        FusionKind(
+            name="rrf",
+            target="biorag.retrieval.fusion:reciprocal_rank",
+            summary="reciprocal ranks",
+            parameters=("rrf_k",),
+        ),
+    ],
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RerankerKind(Kind):
+    """A kind of reranker: its target makes one, `(name, RerankerParts) -> Reranker`.
+
+    A stage of a chain is of the kind whose `word` it is, else of the one whose `prefix` it begins with.
+
+    Attributes
+    ----------
+    id : what stands for the stage's name in help texts
+    weight : the retrieval setting that weighs the score of the stage before
+    bounded : whether scores are on the scale of a cosine; else the scores of a query are stretched to 0..1 before a
+        later stage's are added to them
+    token_model : "module:name" of what gives the token vectors that an index can store, `(ModelFiles, precision) ->
+        TokenEncoder`; empty where there are none, or where they are the bi-encoder's
+    uses_encoder : whether it works with the bi-encoder's token vectors, and so has no weights of its own
+    """
+
+    weight: str
+    word: str = ""
+    prefix: str = ""
+    id: str = "ID"
+    bounded: bool = False
+    token_model: str = ""
+    uses_encoder: bool = False
+
+    @property
+    def syntax(self) -> str:
+        """How a stage of the kind is written."""
+        return f"'{self.word}'" if self.word else self.prefix + self.id
+
+    @property
+    def stored(self) -> bool:
+        """Whether an index can store the token vectors that it compares."""
+        return self.uses_encoder or bool(self.token_model)
+
+    def load_token_model(self) -> Any:
+        """Import what gives the token vectors."""
+        return self.imported(self.token_model)
+
+
+RERANKERS = Registry(
+    "reranker",
+    [
+        RerankerKind(
+            name="encoder",
+            target="biorag.retrieval.rerankers:encoder_tokens",
+            summary="the bi-encoder's token vectors",
+            weight="interpolation",
+            word="encoder",
+            bounded=True,
+            uses_encoder=True,
+        ),
+        RerankerKind(
+            name="colbert",
+            target="biorag.retrieval.rerankers:colbert",
+            summary="by directory or Hugging Face id",
+            id="a ColBERT checkpoint",
+            weight="interpolation",
+            bounded=True,
+            token_model="biorag.models.late_interaction:ColBERT",
+        ),
+        RerankerKind(
+            name="cross-encoder",
+            target="biorag.retrieval.rerankers:cross_encoder",
+            summary="a cross-encoder",
+            weight="cross_interpolation",
+            prefix="cross:",
+        ),
+    ],
+)
+
+
+def reranker_of(stage: str) -> tuple[RerankerKind, str]:
+    """Return the kind of a stage of a chain, and the stage's name without its prefix."""
+    kinds = sorted(RERANKERS.values(), key=lambda kind: len(kind.prefix), reverse=True)
+    named = next((kind for kind in kinds if kind.word and kind.word == stage), None)
+    kind = named or next(kind for kind in kinds if not kind.word and stage.startswith(kind.prefix))
+    return kind, stage.removeprefix(kind.prefix)

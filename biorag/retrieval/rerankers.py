@@ -1,0 +1,78 @@
+"""The kinds of rerankers, made from what is open."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from biorag.indexes.manifest import Manifest
+from biorag.models.finding import find_encoder
+from biorag.types import Encoder, Index, Reranker, TokenEncoder
+
+logger = logging.getLogger(__name__)
+
+
+class SearchEncoder(Encoder, TokenEncoder, Protocol):
+    """The bi-encoder, which gives its token vectors too."""
+
+
+@dataclass(frozen=True, slots=True)
+class RerankerParts:
+    """What a reranker is made from besides its name.
+
+    Attributes
+    ----------
+    encoder : the bi-encoder; None where no reranker of the chain uses it
+    loaded : token models at hand, by the SHA-256 of their weights
+    """
+
+    precision: str
+    encoder: SearchEncoder | None
+    index: Index
+    manifest: Manifest
+    loaded: Mapping[str, TokenEncoder] = field(default_factory=dict)
+
+
+def encoder_tokens(name: str, parts: RerankerParts) -> Reranker:
+    """Return late interaction over the bi-encoder's token vectors."""
+    assert parts.encoder is not None, "the encoder's token vectors need the encoder"
+    return _late_interaction(name, parts.encoder, parts.encoder.identity.sha256, parts)
+
+
+def colbert(name: str, parts: RerankerParts) -> Reranker:
+    """Return late interaction over the token vectors of a ColBERT checkpoint."""
+    from biorag.models.late_interaction import ColBERT
+
+    files = find_encoder(name)
+    tokens = parts.loaded.get(files.sha256) or ColBERT(files, parts.precision)
+    return _late_interaction(name, tokens, files.sha256, parts)
+
+
+def cross_encoder(name: str, parts: RerankerParts) -> Reranker:
+    """Return a cross-encoder."""
+    files = find_encoder(name)
+    from biorag.models.cross_encoder import CrossEncoderReranker
+
+    return CrossEncoderReranker(files, parts.precision)
+
+
+def _late_interaction(name: str, tokens: TokenEncoder, sha256: str, parts: RerankerParts) -> Reranker:
+    """Return the reranker; over the index's own token vectors where it stores those of this model."""
+    from biorag.models.late_interaction import LateInteraction, StoredLateInteraction
+
+    stored = parts.manifest.tokens
+    if stored is None:
+        return LateInteraction(tokens)
+    if stored.sha256 == sha256:
+        return StoredLateInteraction(tokens, parts.index)
+    logger.warning(
+        "index %r stores token vectors of %r: the reranker %r encodes the candidates of each query anew "
+        "(--reranker %s does not)",
+        parts.manifest.name,
+        stored.reranker,
+        name,
+        stored.reranker,
+    )
+    return LateInteraction(tokens)

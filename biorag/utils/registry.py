@@ -1,0 +1,119 @@
+"""A registry: names of kinds, what imports each when it is used, and what their users must know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Generic, TypeVar
+
+from biorag.errors import MissingError, UsageError, unknown_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One entry of a registry; what its users need to know besides stands in the fields of a subclass.
+
+    Attributes
+    ----------
+    target : "package.module:name" of what does the work, imported by `load`
+    summary : a few words for help texts
+    extra : the extra of biorag that installs the packages it needs; None where they are always installed
+    """
+
+    name: str
+    target: str
+    summary: str
+    extra: str | None = None
+
+    @property
+    def syntax(self) -> str:
+        """How users write it, for help texts and messages."""
+        return self.name
+
+    def load(self) -> Any:
+        """Import the target; see `imported`."""
+        return self.imported(self.target)
+
+    def imported(self, target: str) -> Any:
+        """Import "package.module:name".
+
+        Raises
+        ------
+        MissingError
+            If a package that it needs is not installed.
+        """
+        module, _, name = target.partition(":")
+        try:
+            return getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            if self.extra is None:
+                raise
+            raise MissingError(
+                f"{self.name!r} needs the package {error.name!r}: run pip install 'biorag[{self.extra}]'"
+            ) from error
+
+
+K = TypeVar("K", bound=Kind)
+
+
+class Registry(Mapping[str, K], Generic[K]):
+    """The kinds of one thing by name, in the order in which they were registered.
+
+    Parameters
+    ----------
+    what : what they are kinds of, as messages and help texts call it
+    """
+
+    def __init__(self, what: str, kinds: Iterable[K] = ()) -> None:
+        self.what = what
+        self._kinds: dict[str, K] = {}
+        for kind in kinds:
+            self.register(kind)
+
+    def register(self, kind: K) -> None:
+        """Add a kind, which help texts, checks, sweeps and tuning know from then on.
+
+        Raises
+        ------
+        UsageError
+            If there is one of that name.
+        """
+        if kind.name in self._kinds:
+            raise UsageError(f"the {self.what} {kind.name!r} is registered twice: choose another name")
+        self._kinds[kind.name] = kind
+
+    def named(self, name: str) -> K:
+        """Return the kind that a user asked for.
+
+        Raises
+        ------
+        UsageError
+            Naming those there are.
+        """
+        if name not in self._kinds:
+            raise unknown_name(self.what, name, self._kinds)
+        return self._kinds[name]
+
+    def listed(self) -> str:
+        """Return how each is written and what it is, for help texts: `linear (dense + λ·BM25) or rrf (…)`."""
+        return or_list(f"{kind.syntax} ({kind.summary})" for kind in self._kinds.values())
+
+    def names(self) -> str:
+        """Return how each is written, for messages: `linear or rrf`."""
+        return or_list(kind.syntax for kind in self._kinds.values())
+
+    def __getitem__(self, name: str) -> K:
+        return self._kinds[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kinds)
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+
+def or_list(items: Iterable[str]) -> str:
+    """Return "a, b or c"."""
+    *others, last = items
+    return f"{', '.join(others)} or {last}" if others else last
