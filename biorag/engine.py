@@ -16,7 +16,9 @@ from biorag.models.finding import ModelFiles, find_encoder, find_gguf, generator
 from biorag.registries import RERANKERS, reranker_of
 from biorag.retrieval.rerankers import RerankerParts
 from biorag.retrieval.retriever import Retriever
-from biorag.settings.config import NO_LLM, STARTER, Config
+from biorag.settings.generation import NO_LLM
+from biorag.settings.section import STARTER
+from biorag.settings.settings import Settings
 from biorag.types import Encoded, Generator, Index, Reranker, TokenEncoder
 from biorag.utils.network import is_server
 from biorag.utils.registry import or_list
@@ -33,7 +35,7 @@ logger = logging.getLogger(__name__)
 class OpenIndex:
     """An index opened for questions; `encoder` is the retriever's, None where it needs none."""
 
-    settings: Config
+    settings: Settings
     manifest: Manifest
     index: Index
     retriever: Retriever
@@ -49,7 +51,7 @@ class OpenIndex:
         if self.encoder:
             return self.encoder
         files = encoder_files(self.settings, self.manifest)
-        return load_encoder(files, self.manifest.similarity, self.settings.precision)
+        return load_encoder(files, self.manifest.similarity, self.settings.retrieval.precision)
 
     def answerer(self, generator: Generator | None) -> Answerer:
         """Return what answers questions from this index; without a generator the answer is the evidence."""
@@ -59,7 +61,7 @@ class OpenIndex:
 
 
 @contextmanager
-def open_index(config: Config) -> Iterator[OpenIndex]:
+def open_index(settings: Settings) -> Iterator[OpenIndex]:
     """Open the configured index with what searching it needs, and close it at the end.
 
     Raises
@@ -69,22 +71,22 @@ def open_index(config: Config) -> Iterator[OpenIndex]:
     MismatchError
         If the index was made with another encoder or similarity.
     """
-    store = Store(config)
+    store = Store(settings)
     manifest = store.require_manifest()
-    check_settings(manifest, config)
-    needed = needs_encoder(config)
-    files = encoder_files(config, manifest) if config.encoder or needed else None
+    check_settings(manifest, settings)
+    needed = needs_encoder(settings)
+    files = encoder_files(settings, manifest) if settings.index.encoder or needed else None
     with closing(store.open(manifest)) as index:
         if not manifest.complete:
             logger.warning("index %r is incomplete: its last indexing run was interrupted", manifest.name)
         if index.count() == 0:
             raise MissingError(f"index {manifest.name!r} holds no snippet: run 'biorag index CORPUS' to the end")
-        encoder = load_encoder(files, manifest.similarity, config.precision) if files and needed else None
-        yield OpenIndex(config, manifest, index, make_retriever(config, index, manifest, encoder), encoder)
+        encoder = load_encoder(files, manifest.similarity, settings.retrieval.precision) if files and needed else None
+        yield OpenIndex(settings, manifest, index, make_retriever(settings, index, manifest, encoder), encoder)
 
 
 @contextmanager
-def open_stored(config: Config) -> Iterator[tuple[Manifest, Index]]:
+def open_stored(settings: Settings) -> Iterator[tuple[Manifest, Index]]:
     """Open the configured index for what it stores, without what searching it takes.
 
     Raises
@@ -92,18 +94,20 @@ def open_stored(config: Config) -> Iterator[tuple[Manifest, Index]]:
     MissingError
         If it is not there.
     """
-    store = Store(config)
+    store = Store(settings)
     manifest = store.require_manifest()
     with closing(store.open(manifest)) as index:
         yield manifest, index
 
 
-def needs_encoder(config: Config) -> bool:
+def needs_encoder(settings: Settings) -> bool:
     """Return whether searching as configured takes the bi-encoder."""
-    return config.mode != "bm25" or (config.rerank and any(stage.kind.uses_encoder for stage in config.stages))
+    return settings.retrieval.mode != "bm25" or (
+        settings.retrieval.rerank and any(stage.kind.uses_encoder for stage in settings.retrieval.stages)
+    )
 
 
-def encoder_files(config: Config, manifest: Manifest | None) -> ModelFiles:
+def encoder_files(settings: Settings, manifest: Manifest | None) -> ModelFiles:
     """Return the files of the encoder to use: the one asked for, else the index's own, else the starter.
 
     Raises
@@ -111,8 +115,10 @@ def encoder_files(config: Config, manifest: Manifest | None) -> ModelFiles:
     MismatchError
         If the index was made with another encoder.
     """
-    spec = config.encoder or (manifest.encoder.id if manifest else STARTER)
-    revision = config.revision or (manifest.encoder.revision if manifest and not config.encoder else None)
+    spec = settings.index.encoder or (manifest.encoder.id if manifest else STARTER)
+    revision = settings.index.revision or (
+        manifest.encoder.revision if manifest and not settings.index.encoder else None
+    )
     files = find_encoder(spec, revision or None)
     if manifest:
         check_encoder(manifest, files.sha256, files.id)
@@ -147,7 +153,7 @@ class SnippetEncoders:
         return Encoded(vectors, pooled(tokens, self.parameters.pooling))
 
 
-def token_files(config: Config, manifest: Manifest | None, encoder: ModelFiles) -> ModelFiles | None:
+def token_files(settings: Settings, manifest: Manifest | None, encoder: ModelFiles) -> ModelFiles | None:
     """Return the files of the model whose token vectors an index stores, or a new one is to store; None for none.
 
     The bi-encoder's own go by the name "encoder".
@@ -160,9 +166,9 @@ def token_files(config: Config, manifest: Manifest | None, encoder: ModelFiles) 
         If the index stores none, others than are asked for, or those of weights that have changed.
     """
     held = manifest.tokens if manifest else None
-    if config.store_tokens:
-        asked = _token_model(_token_stage(config), None, encoder)
-        if manifest and (held is None or (held.sha256, held.pooling) != (asked.sha256, config.token_pooling)):
+    if settings.index.store_tokens:
+        asked = _token_model(_token_stage(settings), None, encoder)
+        if manifest and (held is None or (held.sha256, held.pooling) != (asked.sha256, settings.index.token_pooling)):
             kept = f"token vectors of {held.reranker!r}, --token-pooling {held.pooling}" if held else "no token vectors"
             raise MismatchError(
                 f"index {manifest.name!r} was made with {kept}: leave --store-tokens out, or index under another --name"
@@ -179,7 +185,7 @@ def token_files(config: Config, manifest: Manifest | None, encoder: ModelFiles) 
     return files
 
 
-def _token_stage(config: Config) -> str:
+def _token_stage(settings: Settings) -> str:
     """Return, as a chain names it, the first reranker whose token vectors an index can store.
 
     Raises
@@ -187,12 +193,12 @@ def _token_stage(config: Config) -> str:
     UsageError
         If there is none.
     """
-    stage = next((stage for stage in config.stages if stage.kind.stored), None)
+    stage = next((stage for stage in settings.retrieval.stages if stage.kind.stored), None)
     if stage is None:
         stored = or_list(kind.syntax for kind in RERANKERS.values() if kind.stored)
         raise UsageError(
-            f"--store-tokens keeps a reranker's token vectors, and {config.reranker!r} has none: name {stored} with "
-            "--reranker"
+            f"--store-tokens keeps a reranker's token vectors, and {settings.retrieval.reranker!r} has none: name "
+            f"{stored} with --reranker"
         )
     return stage.kind.prefix + stage.name
 
@@ -205,9 +211,9 @@ def _token_model(name: str, revision: str | None, encoder: ModelFiles) -> ModelF
     return replace(files, id=kind.prefix + files.id)
 
 
-def splitter(config: Config, files: ModelFiles, manifest: Manifest | None) -> Splitter:
+def splitter(settings: Settings, files: ModelFiles, manifest: Manifest | None) -> Splitter:
     """Return what splits long documents, counting by the encoder's tokenizer."""
-    blocks = blocks_of(config, manifest)
+    blocks = blocks_of(settings, manifest)
     if blocks is None:
         return WHOLE
     from biorag.models.tokens import token_starts
@@ -216,18 +222,18 @@ def splitter(config: Config, files: ModelFiles, manifest: Manifest | None) -> Sp
 
 
 def snippet_encoders(
-    config: Config, files: ModelFiles, token_model: ModelFiles | None, similarity: str, manifest: Manifest | None
+    settings: Settings, files: ModelFiles, token_model: ModelFiles | None, similarity: str, manifest: Manifest | None
 ) -> SnippetEncoders:
     """Load what indexing takes; `token_model` as `token_files` gives it."""
-    encoder = load_encoder(files, similarity, config.precision)
+    encoder = load_encoder(files, similarity, settings.retrieval.precision)
     if token_model is None:
         return SnippetEncoders(encoder, None, None)
-    tokens = _token_encoder(token_model, encoder, config.precision)
+    tokens = _token_encoder(token_model, encoder, settings.retrieval.precision)
     held = manifest.tokens if manifest else None
     if held is None:
         dimension = tokens.query_tokens(["dimension"])[0].shape[1]
         held = TokenParameters(
-            token_model.id, token_model.revision, token_model.sha256, dimension, config.token_pooling
+            token_model.id, token_model.revision, token_model.sha256, dimension, settings.index.token_pooling
         )
     return SnippetEncoders(encoder, tokens, held)
 
@@ -238,77 +244,77 @@ def _token_encoder(files: ModelFiles, encoder: BiEncoder, precision: str) -> Tok
     return model
 
 
-def make_retriever(config: Config, index: Index, manifest: Manifest, encoder: BiEncoder | None) -> Retriever:
+def make_retriever(settings: Settings, index: Index, manifest: Manifest, encoder: BiEncoder | None) -> Retriever:
     """Return what searches an open index, with the configured rerankers and the similarity that the index is of."""
-    effective = config.replace(similarity=manifest.similarity)
-    return Retriever(index, encoder, load_rerankers(config, encoder, index, manifest), effective)
+    effective = settings.replace(similarity=manifest.similarity)
+    return Retriever(index, encoder, load_rerankers(settings, encoder, index, manifest), effective)
 
 
 def load_rerankers(
-    config: Config,
+    settings: Settings,
     encoder: BiEncoder | None,
     index: Index,
     manifest: Manifest,
     loaded: Mapping[str, TokenEncoder] | None = None,
 ) -> list[Reranker]:
-    """Return the rerankers of `config.stages`, none where reranking is off.
+    """Return the rerankers of `settings.retrieval.stages`, none where reranking is off.
 
     `loaded` are ColBERT checkpoints at hand, by their SHA-256.
     """
-    if not config.rerank:
+    if not settings.retrieval.rerank:
         return []
-    parts = RerankerParts(config.precision, encoder, index, manifest, loaded or {})
-    return [stage.kind.load()(stage.name, parts) for stage in config.stages]
+    parts = RerankerParts(settings.retrieval.precision, encoder, index, manifest, loaded or {})
+    return [stage.kind.load()(stage.name, parts) for stage in settings.retrieval.stages]
 
 
-def load_generator(config: Config, at_a_time: int = 1) -> Generator | None:
+def load_generator(settings: Settings, at_a_time: int = 1) -> Generator | None:
     """Load or reach the generator, with its replies kept if they are to be; None for `--llm none`.
 
     `at_a_time` is how many replies a server is asked for at a time.
     """
-    if config.llm == NO_LLM:
+    if settings.generation.llm == NO_LLM:
         return None
-    generator = _generator(config, at_a_time)
-    if not config.cache:
+    generator = _generator(settings, at_a_time)
+    if not settings.generation.cache:
         return generator
     from biorag.generators.cache import CachedGenerator
 
-    return CachedGenerator(generator, config.replies, generator_identity(config, generator))
+    return CachedGenerator(generator, settings.replies, generator_identity(settings, generator))
 
 
-def generator_identity(config: Config, generator: Generator) -> dict[str, Any]:
+def generator_identity(settings: Settings, generator: Generator) -> dict[str, Any]:
     """Return all that determines a generator's replies besides what it is asked."""
     from biorag.generators.cache import code_hash
 
     return {
         "name": generator.name,
-        **generator_key(config.llm),
+        **generator_key(settings.generation.llm),
         "context_window": generator.context_window,
         "versions": {package: installed_versions().get(package) for package in ("biorag", "llama-cpp-python")},
         "code": code_hash(),
     }
 
 
-def _generator(config: Config, at_a_time: int) -> Generator:
-    if is_server(config.llm):
+def _generator(settings: Settings, at_a_time: int) -> Generator:
+    if is_server(settings.generation.llm):
         from biorag.generators.server import ServerGenerator
 
-        server = config.server(config.llm, "llm", at_a_time)
-        return ServerGenerator(server, config.llm_model, config.context_window)
-    path = find_gguf(config.llm)
+        server = settings.services.server(settings.generation.llm, "llm", at_a_time)
+        return ServerGenerator(server, settings.generation.llm_model, settings.generation.context_window)
+    path = find_gguf(settings.generation.llm)
     from biorag.generators.llama import LlamaGenerator, check_memory
 
-    check_memory(path, config.context_window, config.threads)
-    if config.llm == STARTER:
+    check_memory(path, settings.generation.context_window, settings.generation.threads)
+    if settings.generation.llm == STARTER:
         logger.warning("answers come from the 135M starter generator, which is no medical model: see --llm")
     else:
         from biorag.generators.preflight import try_out
 
-        try_out(path, config.trials)
-    return LlamaGenerator(path, config.context_window, config.threads)
+        try_out(path, settings.trials)
+    return LlamaGenerator(path, settings.generation.context_window, settings.generation.threads)
 
 
-def require_generator(config: Config, at_a_time: int = 1) -> Generator:
+def require_generator(settings: Settings, at_a_time: int = 1) -> Generator:
     """Load the generator where one is needed.
 
     Raises
@@ -316,7 +322,7 @@ def require_generator(config: Config, at_a_time: int = 1) -> Generator:
     UsageError
         For `--llm none`.
     """
-    generator = load_generator(config, at_a_time)
+    generator = load_generator(settings, at_a_time)
     if generator is None:
         raise UsageError("this command needs a generator: give --llm something other than 'none'")
     return generator

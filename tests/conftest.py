@@ -10,7 +10,7 @@ from string import ascii_lowercase
 
 import pytest
 
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import Snippet
 from biorag.utils.network import restrict
 
@@ -42,8 +42,8 @@ def impatient(monkeypatch):
 
 
 @pytest.fixture
-def config(tmp_path) -> Config:
-    return Config(home=tmp_path / "home", name="test")
+def settings(tmp_path) -> Settings:
+    return Settings.of(home=tmp_path / "home", name="test")
 
 
 @pytest.fixture(scope="session")

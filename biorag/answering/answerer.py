@@ -12,7 +12,7 @@ from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.prompts.parse import cited_numbers, parse_reply, without_marks
 from biorag.prompts.template import Template, load_template, schema_for
 from biorag.retrieval.retriever import Ranking, Retriever
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import Answer, FieldFilter, Generator, Prompt, Question
 
 METHODS = ("generate", "score")
@@ -36,10 +36,10 @@ class Answerer:
     Without a generator the answer is the evidence.
     """
 
-    def __init__(self, retriever: Retriever | None, generator: Generator | None, config: Config) -> None:
+    def __init__(self, retriever: Retriever | None, generator: Generator | None, settings: Settings) -> None:
         self._retriever = retriever
         self._generator = generator
-        self._config = config
+        self._settings = settings
 
     def answer(
         self,
@@ -59,7 +59,7 @@ class Answerer:
         if self._retriever is None:
             return [None] * len(questions)
         texts = [question.text for question in questions]
-        return self._retriever.search_all(texts, wheres=wheres, retracted=self._config.include_retracted)
+        return self._retriever.search_all(texts, wheres=wheres, retracted=self._settings.retrieval.include_retracted)
 
     def answer_from(
         self,
@@ -108,11 +108,13 @@ class Answerer:
         """Return the answer, and whether its reply was kept from before; so does `_score`."""
         question = answer.question
         name = "open" if not question.options else "choice" if answer.hits else "closed_book"
-        template = load_template(name, self._config.prompt)
-        prompt, supplied, notes = self._fitted(generator, template, answer, self._config.max_tokens)
-        generation = generator.generate(prompt, schema_for(question, supplied), self._config.max_tokens, on_text)
+        template = load_template(name, self._settings.generation.prompt)
+        prompt, supplied, notes = self._fitted(generator, template, answer, self._settings.generation.max_tokens)
+        generation = generator.generate(
+            prompt, schema_for(question, supplied), self._settings.generation.max_tokens, on_text
+        )
         if generation.capped:
-            notes += (f"the model's text was cut at {self._config.max_tokens} tokens (--max-tokens)",)
+            notes += (f"the model's text was cut at {self._settings.generation.max_tokens} tokens (--max-tokens)",)
         reply = parse_reply(generation.text)
         choice = reply.choice(tuple(question.options)) if question.options else None
         reasoning = reply.text("step_by_step_thinking")
@@ -141,7 +143,9 @@ class Answerer:
         if not question.options:
             raise UsageError("an open question has no options to score: use --answer generate")
         name = "score" if answer.hits else "closed_book_score"
-        prompt, supplied, notes = self._fitted(generator, load_template(name, self._config.prompt), answer, 0)
+        prompt, supplied, notes = self._fitted(
+            generator, load_template(name, self._settings.generation.prompt), answer, 0
+        )
         scores, cached = generator.score(prompt, tuple(question.options))
         choice = max(scores, key=lambda letter: (scores[letter], -ord(letter)), default=None)
         logprobs = {letter: round(score, 4) for letter, score in scores.items()}

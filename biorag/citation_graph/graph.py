@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from biorag.citation_graph.rows import distinct
 from biorag.errors import MismatchError, MissingError
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -121,7 +121,7 @@ def among(values: Papers, held: Papers) -> NDArray[np.bool_]:
     return found
 
 
-def open_graph(config: Config) -> Graph:
+def open_graph(settings: Settings) -> Graph:
     """Open the configured graph.
 
     Raises
@@ -129,13 +129,13 @@ def open_graph(config: Config) -> Graph:
     MissingError
         Naming the graphs there are.
     """
-    folder = config.graphs / config.graph
+    folder = settings.graphs / settings.graph
     if not (folder / MANIFEST).is_file():
-        names = sorted(path.parent.name for path in config.graphs.glob(f"*/{MANIFEST}"))
+        names = sorted(path.parent.name for path in settings.graphs.glob(f"*/{MANIFEST}"))
         known = f"there are {', '.join(names)}" if names else "there is none yet"
         raise MissingError(
-            f"citation graph {config.graph!r} is not there ({known}): make it with 'biorag graph build SOURCE --graph "
-            f"{config.graph}'"
+            f"citation graph {settings.graph!r} is not there ({known}): make it with 'biorag graph build SOURCE "
+            f"--graph {settings.graph}'"
         )
     return Graph(folder)
 

@@ -11,7 +11,7 @@ from biorag.commands import options, show
 from biorag.engine import OpenIndex, load_generator, open_index
 from biorag.errors import UsageError
 from biorag.models.finding import check_generator
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import Generator, Question
 from biorag.utils.text import is_whole
 
@@ -45,12 +45,14 @@ def search(
 
       biorag search "GDF15 in inflammation" --name pubmed --mode bm25 --no-rerank -k 10 --json
     """
-    config = options.configured(ctx)
-    with open_index(config) as ready:
+    settings = options.configured(ctx)
+    with open_index(settings) as ready:
         ranking = ready.retriever.search(query, where=options.conditions(where, exclude_pmid))
     if as_json:
         hits = [show.hit_json(hit) for hit in ranking.hits]
-        show.print_json({"query": query, "mode": config.mode, "hits": hits, "timings_ms": ranking.timings_ms})
+        show.print_json(
+            {"query": query, "mode": settings.retrieval.mode, "hits": hits, "timings_ms": ranking.timings_ms}
+        )
     elif ranking.hits:
         show.evidence_table(query, ranking.hits)
     else:
@@ -98,18 +100,18 @@ def ask(
 
       biorag ask "..." --llm http://localhost:8080 --json
     """
-    config = options.configured(ctx)
+    settings = options.configured(ctx)
     asked = Question("ask", question, parse_options(option or []))
     conditions = options.conditions(where, exclude_pmid)
-    check_generator(config.llm)  # before the index and the encoder are loaded
+    check_generator(settings.generation.llm)  # before the index and the encoder are loaded
     from biorag.answering.answerer import Answerer
 
-    with open_index(config) as ready:
-        generator = load_generator(config)
-        answerer = Answerer(ready.retriever, generator, config)
+    with open_index(settings) as ready:
+        generator = load_generator(settings)
+        answerer = Answerer(ready.retriever, generator, settings)
         if as_json:
             answer = answerer.answer(asked, conditions)
-            show.print_json(show.answer_json(answer, models_used(config, ready, generator)))
+            show.print_json(show.answer_json(answer, models_used(settings, ready, generator)))
         else:
             show.answer(answerer.answer(asked, conditions, on_text=_streaming()))
 
@@ -139,11 +141,11 @@ def parse_options(texts: list[str]) -> dict[str, str]:
     return found
 
 
-def models_used(config: Config, ready: OpenIndex, generator: Generator | None) -> dict[str, Any]:
+def models_used(settings: Settings, ready: OpenIndex, generator: Generator | None) -> dict[str, Any]:
     """Return the names of the models of a run."""
     return {
         "encoder": ready.manifest.encoder.id,
-        "reranker": config.reranker if config.rerank else None,
+        "reranker": settings.retrieval.reranker if settings.retrieval.rerank else None,
         "generator": generator.name if generator else None,
     }
 

@@ -14,7 +14,7 @@ from biorag.commands import options, show, sides
 from biorag.engine import OpenIndex, open_index, require_generator
 from biorag.errors import UsageError, unknown_name
 from biorag.models.finding import find_encoder, generator_hash
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import Generator
 from biorag.utils.network import is_server
 
@@ -43,21 +43,6 @@ OF_AN_INDEX = (
     "encoder",
     "qdrant",
     "run_file",
-)
-GENERATION_SETTINGS = ("max_tokens", "context_window")
-RETRIEVAL_SETTINGS = (
-    "precision",
-    "mode",
-    "fusion",
-    "lambda",
-    "rrf_k",
-    "depth",
-    "rerank",
-    "reranker",
-    "interpolation",
-    "k_init",
-    "k",
-    "include_retracted",
 )
 
 
@@ -112,25 +97,25 @@ def retrieval(
     from biorag.benchmarks import retrieval as bench
 
     _check_retrieval(ctx)
-    config = options.configured(ctx)
+    settings = options.configured(ctx)
     data = _judged(dataset, qrels)
     if held_out:
-        data = sides.held_out(data, config, guard or ())
+        data = sides.held_out(data, settings, guard or ())
     other = bench.score_run(data, compare) if compare else None
     if run:
         measured, how = bench.score_run(data, run), {"run": str(run)}
     else:
-        with open_index(config) as ready, show.progress("Questions", len(data.questions)) as advance:
+        with open_index(settings) as ready, show.progress("Questions", len(data.questions)) as advance:
             measured = bench.measure(data, ready.retriever, options.conditions(where, None), advance)
-        how = config.public()
+        how = settings.public()
     if run_file:
         bench.write_run(run_file, measured.run)
     if per_question:
         bench.write_per_question(per_question, measured)
     report = _retrieval_report(measured, how)
     if other:
-        found = bench.compare(measured, other, config.seed)
-        report["comparison"] = {"run": str(compare), "seed": config.seed, **_comparison_json(measured, other, found)}
+        found = bench.compare(measured, other, settings.seed)
+        report["comparison"] = {"run": str(compare), "seed": settings.seed, **_comparison_json(measured, other, found)}
     if as_json:
         show.print_json(report)
     else:
@@ -312,29 +297,29 @@ def mirage(
 
     if answer not in METHODS:
         raise unknown_name("way to answer", answer, METHODS)
-    config = options.configured(ctx, mode=None if mode == NO_RETRIEVAL else mode)
+    settings = options.configured(ctx, mode=None if mode == NO_RETRIEVAL else mode)
     path = demo_file("benchmark.json") if str(benchmark) == DEMO and not benchmark.exists() else benchmark
-    chosen = questions.select(questions.load_benchmark(path), task or (), limit, config.seed)
+    chosen = questions.select(questions.load_benchmark(path), task or (), limit, settings.seed)
     others = run.score_finished(chosen, compare) if compare else None
     total = sum(len(asked) for asked in chosen.values())
-    with nullcontext(None) if mode == NO_RETRIEVAL else open_index(config) as ready:
-        generator = require_generator(config, config.concurrency)
+    with nullcontext(None) if mode == NO_RETRIEVAL else open_index(settings) as ready:
+        generator = require_generator(settings, settings.generation.concurrency)
         how = {"method": answer, "exclude_source": exclude_source, "where": options.conditions(where, None)}
-        plan = _plan(config, ready, generator, out, how)
-        answerer = Answerer(ready.retriever if ready else None, generator, config)
+        plan = _plan(settings, ready, generator, out, how)
+        answerer = Answerer(ready.retriever if ready else None, generator, settings)
         with show.progress("Questions", total) as advance:
             work = run.answer_all(chosen, answerer, plan, advance)
-    settings = {
-        **config.public(),
-        "mode": mode or config.mode,
+    determined_by = {
+        **settings.public(),
+        "mode": mode or settings.retrieval.mode,
         "answer": answer,
         "exclude_source": exclude_source,
     }
     manifest = {**plan.identity, "layout": _layout_json(plan.layout), **work}
     scorings = run.score_all(chosen, plan.layout)
-    report = run.report(scorings, settings, manifest)
+    report = run.report(scorings, determined_by, manifest)
     if others:
-        report["comparison"] = asdict(run.compare(scorings, others, config.seed))
+        report["comparison"] = asdict(run.compare(scorings, others, settings.seed))
     run.write_report(out, report)
     if as_json:
         show.print_json(report)
@@ -343,7 +328,7 @@ def mirage(
 
 
 def _plan(
-    config: Config,
+    settings: Settings,
     ready: OpenIndex | None,
     generator: Generator,
     out: Path,
@@ -353,45 +338,39 @@ def _plan(
     from biorag.benchmarks.mirage.results import Layout
     from biorag.benchmarks.mirage.run import Plan
 
-    retriever = config.mode + (f"+{config.reranker}" if config.rerank else "")
+    retriever = settings.retrieval.mode + (f"+{settings.retrieval.reranker}" if settings.retrieval.rerank else "")
     corpus = ready.manifest.name if ready else ""
-    layout = Layout(out, generator.name, config.k, corpus, retriever if ready else None)
-    at_a_time = config.concurrency if is_server(config.llm) else 1
-    return Plan(**how, layout=layout, identity=_identity(config, ready, generator, how), at_a_time=at_a_time)
+    layout = Layout(out, generator.name, settings.retrieval.k, corpus, retriever if ready else None)
+    at_a_time = settings.generation.concurrency if is_server(settings.generation.llm) else 1
+    return Plan(**how, layout=layout, identity=_identity(settings, ready, generator, how), at_a_time=at_a_time)
 
 
-def _identity(config: Config, ready: OpenIndex | None, generator: Generator, how: Mapping[str, Any]) -> dict[str, Any]:
+def _identity(
+    settings: Settings, ready: OpenIndex | None, generator: Generator, how: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return what determines the answers; a result folder belongs to one of these."""
     from biorag.prompts.template import templates_hash
     from biorag.utils.versions import installed_versions
 
-    settings = config.public()
     return {
         "settings": {
-            **{key: settings[key] for key in GENERATION_SETTINGS},
-            **(retrieval_settings(config) if ready else {}),
+            **settings.generation.identity(),
+            **(settings.retrieval.identity() if ready else {}),
         },
         "answer": how["method"],
         "exclude_source": how["exclude_source"],
         "filter": [asdict(condition) for condition in how["where"]],
-        "prompts": templates_hash(config.prompt),
-        "generator": {"name": generator.name, "sha256": generator_hash(config.llm)},
-        "reranker": rerankers_hash(config) if ready else None,
+        "prompts": templates_hash(settings.generation.prompt),
+        "generator": {"name": generator.name, "sha256": generator_hash(settings.generation.llm)},
+        "reranker": rerankers_hash(settings) if ready else None,
         "index": ready.fingerprint() if ready else None,
         "versions": installed_versions(),
     }
 
 
-def retrieval_settings(config: Config) -> dict[str, Any]:
-    """Return the settings that determine a ranking, with the weights of the rerankers that there are."""
-    settings = config.public()
-    weights = [stage.kind.weight for stage in config.stages] if config.rerank else []
-    return {key: settings[key] for key in dict.fromkeys([*RETRIEVAL_SETTINGS, *weights])}
-
-
-def rerankers_hash(config: Config) -> str | None:
+def rerankers_hash(settings: Settings) -> str | None:
     """Return the hashes of the rerankers' own weights; the encoder's token vectors have the index's."""
-    stages = config.stages if config.rerank else ()
+    stages = settings.retrieval.stages if settings.retrieval.rerank else ()
     own = [stage.name for stage in stages if not stage.kind.uses_encoder]
     return ",".join(find_encoder(name).sha256 for name in own) or None
 

@@ -60,10 +60,10 @@ def bioasq(
     batches = read_batches(golden)
     rerank = any(SYSTEMS[each]["rerank"] for each in systems)
     modes = {SYSTEMS[each]["mode"] for each in systems}
-    config = options.configured(ctx, rerank=rerank, mode="bm25" if modes == {"bm25"} else "hybrid")
+    settings = options.configured(ctx, rerank=rerank, mode="bm25" if modes == {"bm25"} else "hybrid")
     questions = sum(len(batch.questions) for batch in batches)
     runs = []
-    with open_index(config) as ready, show.progress("Questions", questions * len(systems)) as advance:
+    with open_index(settings) as ready, show.progress("Questions", questions * len(systems)) as advance:
         covered = _coverage(batches, ready)
         retriever = ready.retriever.with_cache()
         for each in systems:
@@ -72,13 +72,13 @@ def bioasq(
                 for batch in batches:
                     write_submission(out / each / f"{batch.name}.json", batch, runs[-1].responses[batch.name])
         index = ready.fingerprint()
-    settings = {key: value for key, value in config.public().items() if key not in ("mode", "rerank")}
+    determining = {key: value for key, value in settings.public().items() if key not in ("mode", "rerank")}
     found = {
         "index": index,
         "questions": questions,
         "coverage": covered,
-        "config": settings,
-        **report(batches, runs, config.seed),
+        "config": determining,
+        **report(batches, runs, settings.seed),
     }
     if out:
         write_json(out / "report.json", found)

@@ -28,7 +28,7 @@ from biorag.commands.synthetic import (
 from biorag.engine import open_index, open_stored
 from biorag.errors import UsageError, unknown_name
 from biorag.models.finding import find_encoder
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
     from biorag.training.synthesis.questions import Counts
@@ -108,12 +108,12 @@ def queries(
     started = time.perf_counter()
     if model is not None and any(given is not None for given in (llm, llm_model, template)):
         raise UsageError("--model takes the place of --llm, --llm-model and --prompt: leave it out, or them")
-    config = options.configured(ctx)
+    settings = options.configured(ctx)
     default = LLM_TEMPERATURE if model is None else SEQ2SEQ_TEMPERATURE
-    draws = Draws(per_snippet, question_tokens, default if temperature is None else temperature, config.seed)
+    draws = Draws(per_snippet, question_tokens, default if temperature is None else temperature, settings.seed)
     check_draws(out, draws, "--per-snippet")
-    with snippets_of(config, corpus or (), name) as (source, snippets):
-        writer, wrote = _writer(config, model, template, draws)
+    with snippets_of(settings, corpus or (), name) as (source, snippets):
+        writer, wrote = _writer(settings, model, template, draws)
         identity = {**asdict(draws), "limit": limit, "source": source, **wrote}
         counts = _generated(out, identity, snippets, limit, writer)
     report_counts("Generated questions", out, counts, started, as_json)
@@ -149,8 +149,8 @@ def keep_consistent(
         raise unknown_name("--mode", mode, MODES)
     if out.is_dir() or (out.exists() and rows.exists() and out.samefile(rows)):
         raise UsageError(f"{out} is a folder, or the file that is filtered: name another file to write")
-    config = options.configured(ctx, mode=mode or MODES[0], rerank=False)
-    with open_index(config) as ready, show.progress("Filtering", None) as advance:
+    settings = options.configured(ctx, mode=mode or MODES[0], rerank=False)
+    with open_index(settings) as ready, show.progress("Filtering", None) as advance:
         counts = consistency.keep_consistent(rows, out, ready.index, ready.retriever, keep_top, advance)
     share = round(counts.kept / counts.read, 4) if counts.read else 0.0
     seconds = round(time.perf_counter() - started, 3)
@@ -163,13 +163,13 @@ def keep_consistent(
 
 @contextmanager
 def snippets_of(
-    config: Config, corpus: Sequence[str], name: str | None
+    settings: Settings, corpus: Sequence[str], name: str | None
 ) -> Iterator[tuple[dict[str, Any], Iterator[Snippet]]]:
     """Return what determines the snippets, and the snippets, of a corpus or else of the index."""
     if not corpus:
         from biorag.indexes.reading import stored_snippets
 
-        with open_stored(config) as (manifest, index):
+        with open_stored(settings) as (manifest, index):
             yield {"index": manifest.fingerprint()}, stored_snippets(index)
         return
     if name is not None:
@@ -185,7 +185,7 @@ def snippets_of(
 
 
 def _writer(
-    config: Config, model: str | None, template: Path | None, draws: Draws
+    settings: Settings, model: str | None, template: Path | None, draws: Draws
 ) -> tuple[Writer[Snippet], dict[str, Any]]:
     """Load what writes the questions; and return what determines what it writes."""
     from biorag.training.synthesis.writers import Seq2SeqWriter
@@ -196,7 +196,7 @@ def _writer(
         from biorag.training.synthesis.questions import request
 
         prompt = load_template("question", template, needed="documents")
-        asked = language_model(config)
+        asked = language_model(settings)
         wrote: dict[str, Any] = {"generator": asked.identity, "prompt": prompt.sha256}
         return asked.writer(request(prompt), draws), wrote
     if not model.startswith(SEQ2SEQ):
@@ -205,11 +205,11 @@ def _writer(
 
     files = find_encoder(model.removeprefix(SEQ2SEQ))
     wrote = {
-        "generator": {"name": files.id, "sha256": files.sha256, "precision": config.precision},
+        "generator": {"name": files.id, "sha256": files.sha256, "precision": settings.retrieval.precision},
         "batch": SEQ2SEQ_BATCH,
         "versions": installed_versions(),
     }
-    return Seq2SeqWriter(Seq2SeqGenerator(files, config.precision), draws, SEQ2SEQ_BATCH), wrote
+    return Seq2SeqWriter(Seq2SeqGenerator(files, settings.retrieval.precision), draws, SEQ2SEQ_BATCH), wrote
 
 
 def _generated(

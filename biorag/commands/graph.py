@@ -45,10 +45,10 @@ def build(
 
     if on_bad_line not in BAD_LINE:
         raise unknown_name("--on-bad-line", on_bad_line, BAD_LINE)
-    config = options.configured(ctx)
+    settings = options.configured(ctx)
     found = find_citations([str(source) for source in sources])
     with show.progress("Reading citations", None) as advance:
-        built = building.build(config.graphs / config.graph, found, on_bad_line == "skip", advance)
+        built = building.build(settings.graphs / settings.graph, found, on_bad_line == "skip", advance)
     _print(f"Graph {built.graph}", asdict(built), as_json)
 
 
@@ -73,15 +73,15 @@ def info(
     from biorag.citation_graph.graph import open_graph
     from biorag.engine import open_index
 
-    config = options.configured(ctx, mode="bm25", rerank=False)
-    held = open_graph(config)
-    values: dict[str, Any] = {"graph": config.graph, **asdict(measure(held))}
+    settings = options.configured(ctx, mode="bm25", rerank=False)
+    held = open_graph(settings)
+    values: dict[str, Any] = {"graph": settings.graph, **asdict(measure(held))}
     if name is not None:
-        with open_index(config) as ready, show.progress("Reading the index", ready.index.count()) as advance:
-            values["index"] = {"name": config.name, **asdict(cover(held, ready.index, advance))}
+        with open_index(settings) as ready, show.progress("Reading the index", ready.index.count()) as advance:
+            values["index"] = {"name": settings.index.name, **asdict(cover(held, ready.index, advance))}
     manifest = held.manifest.to_json()
     values |= {key: manifest[key] for key in ("updated", "seconds", "versions", "sources")}
-    _print(f"Graph {config.graph}", values, as_json)
+    _print(f"Graph {settings.graph}", values, as_json)
 
 
 @app.command()
@@ -109,11 +109,15 @@ def fill(
     from biorag.citation_graph.eutils import ELink, KeptAnswers, fill_gaps
     from biorag.engine import open_index
 
-    config = options.configured(ctx, mode="bm25", rerank=False)
-    link = ELink(config.server(config.eutils, "eutils"))
-    with open_index(config) as ready, show.progress("Asking the E-utilities", None) as advance:
-        filled = fill_gaps(config.graphs / config.graph, ready.index, link, KeptAnswers(config.citations), advance)
-    _print(f"Graph {config.graph}", {"graph": config.graph, "index": config.name, **asdict(filled)}, as_json)
+    settings = options.configured(ctx, mode="bm25", rerank=False)
+    link = ELink(settings.services.server(settings.services.eutils, "eutils"))
+    with open_index(settings) as ready, show.progress("Asking the E-utilities", None) as advance:
+        filled = fill_gaps(
+            settings.graphs / settings.graph, ready.index, link, KeptAnswers(settings.citations), advance
+        )
+    _print(
+        f"Graph {settings.graph}", {"graph": settings.graph, "index": settings.index.name, **asdict(filled)}, as_json
+    )
 
 
 def _print(title: str, values: Mapping[str, Any], as_json: bool) -> None:

@@ -91,30 +91,30 @@ def index(
 
     if on_bad_line not in BAD_LINE:
         raise unknown_name("--on-bad-line", on_bad_line, BAD_LINE)
-    config = options.configured(ctx)
-    store = Store(config)
+    settings = options.configured(ctx)
+    store = Store(settings)
     manifest = store.manifest()
     if manifest:
-        check_settings(manifest, config)
-    files = encoder_files(config, manifest)
-    token_model = token_files(config, manifest, files)
+        check_settings(manifest, settings)
+    files = encoder_files(settings, manifest)
+    token_model = token_files(settings, manifest, files)
     if (reranker or token_pooling) and token_model is None:
         raise UsageError("--reranker and --token-pooling say what --store-tokens stores: give that too")
-    if manifest is None and config.similarity is None:
-        store = Store(config := config.replace(similarity=files.similarity()))
+    if manifest is None and settings.index.similarity is None:
+        store = Store(settings := settings.replace(similarity=files.similarity()))
     with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
         sources = find_sources(corpus, Path(spool) / "standard-input")
         place = Path(spool) / "rejects.jsonl" if estimate_only else rejects or store.folder / "rejects.jsonl"
         rejected = RejectsFile(place) if on_bad_line == "skip" else None
-        split = splitter(config, files, manifest)
+        split = splitter(settings, files, manifest)
         with show.progress("Checking", None) as advance:
             found = survey(sources, rejected, advance, split, manifest.sources if manifest else ())
-        held = similarity_of(config, manifest)
-        encoders = cache(partial(snippet_encoders, config, files, token_model, held, manifest))
+        held = similarity_of(settings, manifest)
+        encoders = cache(partial(snippet_encoders, settings, files, token_model, held, manifest))
         if manifest is None:
             manifest = store.new_manifest(encoders().encoder.identity, found.avg_len, encoders().parameters)
         if estimate_only:
-            _print_estimate(estimate(manifest, found, encoders(), config.batch_size), as_json)
+            _print_estimate(estimate(manifest, found, encoders(), settings.index.batch_size), as_json)
             _tell(rejected, "not read")
             return
         passed = (lambda _: None) if rejected else None

@@ -16,7 +16,9 @@ import typer
 from biorag.commands import options, show
 from biorag.errors import BioragError
 from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR
-from biorag.settings.config import STARTER, Config, usable_cores
+from biorag.settings.section import STARTER
+from biorag.settings.settings import PLACES, Settings
+from biorag.utils.cores import usable_cores
 from biorag.utils.files import disk_bytes, sha256_of
 
 
@@ -24,7 +26,7 @@ def info(
     ctx: typer.Context,
     name: Annotated[str | None, typer.Argument(help="Name of an index; without it all are listed.")] = None,
     qdrant: options.Qdrant = None,
-    settings: Annotated[bool, typer.Option("--settings", help="List all settings and their values.")] = False,
+    list_settings: Annotated[bool, typer.Option("--settings", help="List all settings and their values.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Show what an index holds and what it was made with, or list the indexes, or the settings.
@@ -37,34 +39,31 @@ def info(
 
       biorag info --settings
     """
-    config = options.configured(ctx)
-    if settings:
-        _show_settings(config, as_json)
+    settings = options.configured(ctx)
+    if list_settings:
+        _show_settings(settings, as_json)
     elif name is None:
-        _show_indexes(config, as_json)
+        _show_indexes(settings, as_json)
     else:
-        _show_index(config, as_json)
+        _show_index(settings, as_json)
 
 
-def _show_settings(config: Config, as_json: bool) -> None:
-    values = config.model_dump(mode="json", by_alias=True)
+def _show_settings(settings: Settings, as_json: bool) -> None:
+    values = settings.flat_json()
     if as_json:
         show.print_json(values)
         return
-    rows = [
-        (field.alias or key, str(values[field.alias or key]), field.description or "")
-        for key, field in Config.model_fields.items()
-    ]
+    rows = [(name, str(values[name]), place.field.description or "") for name, place in PLACES.items()]
     show.table("Settings (biorag.toml, or BIORAG_NAME in the environment)", ["setting", "value", "meaning"], rows)
 
 
-def _show_indexes(config: Config, as_json: bool) -> None:
+def _show_indexes(settings: Settings, as_json: bool) -> None:
     from biorag.indexes.manifest import read_manifest
     from biorag.indexes.store import index_names
 
-    found = [read_manifest(config.indexes / name / "manifest.json") for name in index_names(config)]
+    found = [read_manifest(settings.indexes / name / "manifest.json") for name in index_names(settings)]
     if as_json:
-        show.print_json({"home": str(config.home), "indexes": [manifest.to_json() for manifest in found]})
+        show.print_json({"home": str(settings.home), "indexes": [manifest.to_json() for manifest in found]})
     elif found:
         columns = ["name", "snippets", "encoder", "similarity", "store", "updated", "complete"]
         rows = [
@@ -79,15 +78,15 @@ def _show_indexes(config: Config, as_json: bool) -> None:
             )
             for m in found
         ]
-        show.table(f"Indexes in {config.indexes}", columns, rows)
+        show.table(f"Indexes in {settings.indexes}", columns, rows)
     else:
-        show.err.print(f"There is no index in {config.indexes} yet: try 'biorag index demo'.")
+        show.err.print(f"There is no index in {settings.indexes} yet: try 'biorag index demo'.")
 
 
-def _show_index(config: Config, as_json: bool) -> None:
+def _show_index(settings: Settings, as_json: bool) -> None:
     from biorag.indexes.store import Store
 
-    store = Store(config)
+    store = Store(settings)
     manifest = store.require_manifest()
     index = store.open(manifest)
     try:
@@ -175,17 +174,21 @@ def doctor(ctx: typer.Context, as_json: options.Json = False) -> None:
 
       biorag doctor --json
     """
-    config = options.configured(ctx)
-    looks: list[tuple[str, Callable[[Config], str]]] = [
+    settings = options.configured(ctx)
+    looks: list[tuple[str, Callable[[Settings], str]]] = [
         ("python and machine", lambda _: _machine()),
         ("packages", lambda _: _packages()),
         ("home", _home),
-        *([("starter encoder", lambda _: _starter(STARTER_ENCODER.path()))] if not config.encoder else []),
-        *([("starter generator", lambda _: _starter(STARTER_GENERATOR.path()))] if config.llm == STARTER else []),
+        *([("starter encoder", lambda _: _starter(STARTER_ENCODER.path()))] if not settings.index.encoder else []),
+        *(
+            [("starter generator", lambda _: _starter(STARTER_GENERATOR.path()))]
+            if settings.generation.llm == STARTER
+            else []
+        ),
         ("indexes", _indexes),
         ("a question, end to end", _question),
     ]
-    checks = [_look(name, look, config) for name, look in looks]
+    checks = [_look(name, look, settings) for name, look in looks]
     if as_json:
         show.print_json({"ok": all(check.ok for check in checks), "checks": [asdict(check) for check in checks]})
     else:
@@ -195,9 +198,9 @@ def doctor(ctx: typer.Context, as_json: options.Json = False) -> None:
         raise typer.Exit(4)
 
 
-def _look(name: str, look: Callable[[Config], str], config: Config) -> Check:
+def _look(name: str, look: Callable[[Settings], str], settings: Settings) -> Check:
     try:
-        return Check(name, True, look(config))
+        return Check(name, True, look(settings))
     except (BioragError, OSError) as error:
         return Check(name, False, str(error))
 
@@ -213,25 +216,25 @@ def _packages() -> str:
     return ", ".join(f"{package} {number}" for package, number in installed_versions().items())
 
 
-def _home(config: Config) -> str:
-    config.home.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=config.home):
-        return f"{config.home} can be written"
+def _home(settings: Settings) -> str:
+    settings.home.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=settings.home):
+        return f"{settings.home} can be written"
 
 
 def _starter(path: Path) -> str:
     return f"{path} (sha256 {sha256_of(path)[:12]}, as published)"
 
 
-def _indexes(config: Config) -> str:
+def _indexes(settings: Settings) -> str:
     from biorag.indexes.store import Store, index_names
 
-    names = index_names(config)
-    manifests = [Store(config.replace(name=name)).require_manifest() for name in names]
+    names = index_names(settings)
+    manifests = [Store(settings.replace(name=name)).require_manifest() for name in names]
     return ", ".join(f"{m.name} ({m.snippets} snippets)" for m in manifests) or "none yet: try 'biorag index demo'"
 
 
-def _question(config: Config) -> str:
+def _question(settings: Settings) -> str:
     """Index the demonstration corpus in a scratch home and ask it a question."""
     from biorag.answering.answerer import Answerer
     from biorag.corpus.sources import DEMO, find_sources
@@ -243,7 +246,7 @@ def _question(config: Config) -> str:
 
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="biorag-doctor-") as home:
-        scratch = config.replace(home=Path(home), name="doctor", qdrant=None, max_tokens=32)
+        scratch = settings.replace(home=Path(home), name="doctor", qdrant=None, max_tokens=32)
         store, sources = Store(scratch), find_sources([DEMO], Path(home) / "spool")
         found = survey(sources, None, lambda _: None)
         encoders = snippet_encoders(scratch, encoder_files(scratch, None), None, similarity_of(scratch, None), None)

@@ -23,7 +23,8 @@ from biorag.engine import (
     token_files,
 )
 from biorag.errors import UsageError
-from biorag.settings.config import NO_LLM, Config
+from biorag.settings.generation import NO_LLM
+from biorag.settings.settings import Settings
 from biorag.utils.files import disk_bytes
 from biorag.utils.network import is_server
 
@@ -120,9 +121,9 @@ def latency(
     require_peers(wanted.baselines)
     if out:
         _check_folder(out)
-    config = options.configured(ctx, quantize=None, cache=False)
+    settings = options.configured(ctx, quantize=None, cache=False)
     effort = Effort(repetitions, warm_up, seconds)
-    report = _measured(config, wanted, Terms(wanted.baselines, effort, peer_limit))
+    report = _measured(settings, wanted, Terms(wanted.baselines, effort, peer_limit))
     if out:
         write_report(out, report)
     if as_json:
@@ -166,7 +167,7 @@ def _numbers(option: str, text: str) -> list[int]:
     return list(dict.fromkeys(map(int, parts)))
 
 
-def _measured(config: Config, wanted: _Wanted, terms: Terms) -> Report:
+def _measured(settings: Settings, wanted: _Wanted, terms: Terms) -> Report:
     """Open the index and measure everything that is wanted; the memory before other packages are loaded."""
     from biorag.benchmarks.latency import machine, memory, stages
     from biorag.benchmarks.latency.baselines import Asked
@@ -175,25 +176,25 @@ def _measured(config: Config, wanted: _Wanted, terms: Terms) -> Report:
 
     described, before = machine.describe(), memory.resident_bytes()
     # Without its own models, so that the encoder is loaded once.
-    with open_index(config.replace(mode="bm25", rerank=False)) as ready:
-        asked_texts = stages.checked(_questions(config, wanted, ready))
+    with open_index(settings.replace(mode="bm25", rerank=False)) as ready:
+        asked_texts = stages.checked(_questions(settings, wanted, ready))
         if described.busy:
             logger.warning(BUSY, described.load, described.cores)
-        files = encoder_files(config, ready.manifest)
-        stored = token_files(config.replace(store_tokens=False), ready.manifest, files)
-        encoders = snippet_encoders(config, files, stored, ready.manifest.similarity, ready.manifest)
-        subject = stages.Subject(config, ready.manifest, ready.index, encoders.encoder, encoders, asked_texts)
+        files = encoder_files(settings, ready.manifest)
+        stored = token_files(settings.replace(store_tokens=False), ready.manifest, files)
+        encoders = snippet_encoders(settings, files, stored, ready.manifest.similarity, ready.manifest)
+        subject = stages.Subject(settings, ready.manifest, ready.index, encoders.encoder, encoders, asked_texts)
         facts = {"before_bytes": before, "opened_bytes": memory.resident_bytes()}
-        sample = stages.sampled(ready.index, wanted.index_limit, config.seed)
-        rerankers = load_rerankers(config, encoders.encoder, ready.index, ready.manifest, _loaded(encoders))
-        effective = config.replace(similarity=ready.manifest.similarity)
+        sample = stages.sampled(ready.index, wanted.index_limit, settings.seed)
+        rerankers = load_rerankers(settings, encoders.encoder, ready.index, ready.manifest, _loaded(encoders))
+        effective = settings.replace(similarity=ready.manifest.similarity)
         retriever = Retriever(ready.index, subject.encoder, rerankers, effective)
         found = _stages(subject, retriever, sample, wanted.batch_sizes, terms.effort)
         facts["peak_bytes"] = memory.peak_bytes()
         asked = Asked(asked_texts, subject.encoder.encode_queries(asked_texts))
         return Report(
             machine=described,
-            index=_index_facts(config, ready),
+            index=_index_facts(settings, ready),
             settings=_settings(subject, wanted, terms.effort, len(sample)),
             stages=found,
             memory=facts,
@@ -208,13 +209,13 @@ def _loaded(encoders: SnippetEncoders) -> dict[str, TokenEncoder]:
     return {stored.sha256: tokens} if tokens and stored else {}
 
 
-def _questions(config: Config, wanted: _Wanted, ready: OpenIndex) -> Sequence[str]:
+def _questions(settings: Settings, wanted: _Wanted, ready: OpenIndex) -> Sequence[str]:
     from biorag.benchmarks.latency.stages import TITLES, titles
     from biorag.corpus.datasets import load_dataset
 
     if wanted.folder:
         return [question.text for question in load_dataset(wanted.folder).questions][: wanted.limit]
-    return titles(ready.index, wanted.limit or TITLES, config.seed)
+    return titles(ready.index, wanted.limit or TITLES, settings.seed)
 
 
 def _stages(
@@ -223,7 +224,7 @@ def _stages(
     from biorag.benchmarks.latency import stages
     from biorag.benchmarks.latency.report import Stages
 
-    config, questions = subject.config, subject.questions
+    settings, questions = subject.settings, subject.questions
     known = stages.Known(subject.encoder.identity, questions, subject.encoder.encode_queries(questions))
     with (
         show.progress("Indexing", len(sample)) as done,
@@ -235,7 +236,7 @@ def _stages(
         done(1)
         first = {}
         for mode in stages.MODES:
-            searching = config.replace(mode=mode, rerank=False)
+            searching = settings.replace(mode=mode, rerank=False)
             first[mode] = stages.first_stage(subject.index, known, searching, questions, sizes, effort)
             done(1)
         single = stages.one_by_one(retriever, questions, effort)
@@ -248,11 +249,16 @@ def _stages(
 def _generation(subject: Subject, retriever: Retriever, effort: Effort) -> tuple[Any, Any]:
     from biorag.benchmarks.latency.stages import generation
 
-    generator = load_generator(subject.config)
+    generator = load_generator(subject.settings)
     if generator is None:
         return None, None
     return generation(
-        retriever, generator, subject.config, subject.questions, effort, not is_server(subject.config.llm)
+        retriever,
+        generator,
+        subject.settings,
+        subject.questions,
+        effort,
+        not is_server(subject.settings.generation.llm),
     )
 
 
@@ -298,10 +304,10 @@ def _growth(subject: Subject, asked: Asked, wanted: _Wanted, terms: Terms) -> It
     if not wanted.sizes:
         return
     show.err.print(_synthetic(subject, wanted), soft_wrap=True)
-    sources = sampled(subject.index, SOURCES, subject.config.seed)
+    sources = sampled(subject.index, SOURCES, subject.settings.seed)
     encoded = min(ENCODED, wanted.sizes[-1])
     with show.progress("Growth: encoding", encoded) as done:
-        corpus = Corpus(sources, subject.encoder, subject.config.seed, encoded, done)
+        corpus = Corpus(sources, subject.encoder, subject.settings.seed, encoded, done)
     with show.progress("Growth", growth.written(wanted.sizes, wanted.quantize)) as done:
         for size in wanted.sizes:
             yield from growth.grow(subject, corpus, asked, size, terms, wanted.quantize, done)
@@ -315,7 +321,7 @@ def _synthetic(subject: Subject, wanted: _Wanted) -> str:
     return SYNTHETIC.format(sources=sources, encoded=encoded, noise=NOISE)
 
 
-def _index_facts(config: Config, ready: OpenIndex) -> dict[str, Any]:
+def _index_facts(settings: Settings, ready: OpenIndex) -> dict[str, Any]:
     """Return what the index is; its bytes on disk are not known of one on a server."""
     from biorag.indexes.store import QDRANT, Store
 
@@ -325,16 +331,16 @@ def _index_facts(config: Config, ready: OpenIndex) -> dict[str, Any]:
         **manifest.fingerprint(),
         "snippets": count,
         "store": dict(manifest.store),
-        "bytes_per_snippet": round(disk_bytes(Store(config).folder) / count, 1) if local else None,
+        "bytes_per_snippet": round(disk_bytes(Store(settings).folder) / count, 1) if local else None,
     }
 
 
 def _settings(subject: Subject, wanted: _Wanted, effort: Effort, index_snippets: int) -> dict[str, Any]:
     from biorag.benchmarks.latency.machine import threads
 
-    config = subject.config
+    settings = subject.settings
     return {
-        **config.public(),
+        **settings.public(),
         "repetitions": effort.repetitions,
         "warm_up": effort.warm_up,
         "seconds": effort.seconds,
@@ -342,8 +348,8 @@ def _settings(subject: Subject, wanted: _Wanted, effort: Effort, index_snippets:
         "questions_from": wanted.folder.resolve().name if wanted.folder else "titles of the index's snippets",
         "index_snippets": index_snippets,
         "growth": _synthetic(subject, wanted) if wanted.sizes else None,
-        "batch_size": config.batch_size,
-        "threads": {**threads(), "generator": config.threads},
+        "batch_size": settings.index.batch_size,
+        "threads": {**threads(), "generator": settings.generation.threads},
     }
 
 

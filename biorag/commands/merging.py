@@ -18,7 +18,7 @@ from biorag.commands.tuning import chosen_questions, side_of
 from biorag.engine import load_encoder
 from biorag.errors import UsageError, unknown_name
 from biorag.models.finding import find_encoder
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.utils.network import command_line
 
 if TYPE_CHECKING:
@@ -87,11 +87,11 @@ def merge(
     from biorag.training.merging.encoder import MergeFolder, open_experts
 
     started = time.perf_counter()
-    config = options.configured(ctx)
+    settings = options.configured(ctx)
     recipe = _recipe(ctx.params)
     files = [find_encoder(each) for each in expert]
     experts = open_experts(files, find_encoder(base) if base else None)
-    development = _development(ctx.params, config)
+    development = _development(ctx.params, settings)
     identity = development.identity if development else {}
     folder = MergeFolder(out, {**asdict(recipe), **experts.hashes, **identity})
     report = folder.finished()
@@ -150,7 +150,7 @@ class Development:
 
     datasets: Sequence[Dataset]
     corpus: Corpus
-    config: Config
+    settings: Settings
     by: str
     free: bool
     identity: Mapping[str, Any]
@@ -174,13 +174,13 @@ class Development:
     def _measured(self, folder: Path, experts: Experts, recipe: Recipe) -> Mapping[str, Mapping[str, float]]:
         experts.write(folder, recipe, lambda _: None)
         files = find_encoder(str(folder))
-        encoder = load_encoder(files, files.similarity() or "cosine", self.config.precision)
+        encoder = load_encoder(files, files.similarity() or "cosine", self.settings.retrieval.precision)
         weights = ", ".join(f"{weight:g}" for weight in recipe.weights)
         with show.progress(f"Passages, weights {weights}", len(self.corpus.texts)) as advance:
             return self.corpus.measures(self.datasets, encoder, advance)
 
 
-def _development(given: Mapping[str, Any], config: Config) -> Development | None:
+def _development(given: Mapping[str, Any], settings: Settings) -> Development | None:
     """Read what weights are to be chosen on; None if no search is asked for.
 
     Raises
@@ -204,8 +204,8 @@ def _development(given: Mapping[str, Any], config: Config) -> Development | None
     require_matplotlib()
     if given["by"] not in MEASURES:
         raise unknown_name("measure", given["by"], MEASURES)
-    datasets = chosen_questions({**given, "dataset": given["search"]}, config)
-    with snippets_of(config, given["corpus"] or (), given["name"]) as (source, snippets):
+    datasets = chosen_questions({**given, "dataset": given["search"]}, settings)
+    with snippets_of(settings, given["corpus"] or (), given["name"]) as (source, snippets):
         corpus = Corpus.of(snippets)
     corpus.check(datasets)
     identity = {
@@ -216,11 +216,11 @@ def _development(given: Mapping[str, Any], config: Config) -> Development | None
         "questions": {each.name: len(each.questions) for each in datasets},
         "corpus": source,
         "snippets": len(corpus.texts),
-        "precision": config.precision,
+        "precision": settings.retrieval.precision,
         "versions": installed_versions(),
     }
     free = given["method"] == LINEAR and given["base"] is not None
-    return Development(datasets, corpus, config, given["by"], free, identity)
+    return Development(datasets, corpus, settings, given["by"], free, identity)
 
 
 def _with(recipe: Recipe, candidate: Candidate) -> Recipe:

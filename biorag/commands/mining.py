@@ -14,7 +14,7 @@ from biorag.commands import options, show
 from biorag.commands.graph import GraphName
 from biorag.engine import OpenIndex, encoder_files, load_encoder, open_index
 from biorag.errors import UsageError, unknown_name
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
     from biorag.training.contamination import Match
@@ -33,7 +33,6 @@ MODES = ("dense", "hybrid")
 RANKS = "1-50"
 PER_ROW = 8
 PATHS = "Citation walks"
-SEARCH_SETTINGS = ("mode", "fusion", "lambda", "rrf_k", "depth", "precision")
 
 
 def mine(
@@ -116,15 +115,15 @@ def mine(
     from biorag.training.rows import read_rows
 
     started = time.perf_counter()
-    config = _configured(ctx, negatives)
-    plan = _plan(ctx, config)
+    settings = _configured(ctx, negatives)
+    plan = _plan(ctx, settings)
     if out.is_dir():
         raise UsageError(f"{out} is a folder: name a file to write")
-    with open_index(config) as ready:
+    with open_index(settings) as ready:
         rows, cleaning = read_rows(pairs, ready.index.fetch)
         clean, matches = kept_out(rows, guard, drop_contaminated)
-        papers = _papers(clean, plan, config, ready)
-        counts = _mined(clean, plan, config, ready, papers, out)
+        papers = _papers(clean, plan, settings, ready)
+        counts = _mined(clean, plan, settings, ready, papers, out)
     report = {
         "out": str(out),
         "kind": plan.kind,
@@ -162,7 +161,7 @@ def kept_out(
         raise
 
 
-def _configured(ctx: typer.Context, kind: str) -> Config:
+def _configured(ctx: typer.Context, kind: str) -> Settings:
     """Return the configuration of the first stage that a kind needs; none of them reranks."""
     from biorag.training.negatives.kinds import KINDS
 
@@ -182,7 +181,7 @@ def _configured(ctx: typer.Context, kind: str) -> Config:
     return options.configured(ctx, mode="bm25", rerank=False)
 
 
-def _plan(ctx: typer.Context, config: Config) -> Plan:
+def _plan(ctx: typer.Context, settings: Settings) -> Plan:
     from biorag.training.negatives.mining import Plan, Walk
     from biorag.training.negatives.retriever import parse_ranks
 
@@ -191,24 +190,24 @@ def _plan(ctx: typer.Context, config: Config) -> Plan:
     if kind == CITATION:
         names = {"paths": "paths", "length": "path_length", "top": "top", "max_similarity": "max_similarity"}
         given = {field: asked[option] for field, option in names.items() if asked[option] is not None}
-        return Plan(kind, per_row, config.seed, walk=Walk(exclude_citing=asked["exclude_citing"], **given))
+        return Plan(kind, per_row, settings.seed, walk=Walk(exclude_citing=asked["exclude_citing"], **given))
     text = RANKS if asked["ranks"] is None else asked["ranks"]
     ranks = parse_ranks(text) if kind == RETRIEVER else None
-    return Plan(kind, PER_ROW if per_row is None else per_row, config.seed, ranks, asked["margin"])
+    return Plan(kind, PER_ROW if per_row is None else per_row, settings.seed, ranks, asked["margin"])
 
 
-def _papers(rows: Sequence[TrainingRow], plan: Plan, config: Config, ready: OpenIndex) -> CitedPapers | None:
+def _papers(rows: Sequence[TrainingRow], plan: Plan, settings: Settings, ready: OpenIndex) -> CitedPapers | None:
     """Return the positives' neighbourhoods; None for a kind that needs none."""
     if plan.walk is None:
         return None
     from biorag.citation_graph.graph import open_graph
     from biorag.training.negatives.citation import CitedPapers
 
-    return CitedPapers(open_graph(config), ready.index, rows, plan.walk.exclude_citing)
+    return CitedPapers(open_graph(settings), ready.index, rows, plan.walk.exclude_citing)
 
 
 def _mined(
-    rows: Sequence[TrainingRow], plan: Plan, config: Config, ready: OpenIndex, papers: CitedPapers | None, out: Path
+    rows: Sequence[TrainingRow], plan: Plan, settings: Settings, ready: OpenIndex, papers: CitedPapers | None, out: Path
 ) -> Counts:
     """Mine what is not mined yet."""
     from biorag.training.negatives import mining
@@ -216,14 +215,16 @@ def _mined(
     from biorag.training.negatives.retriever import require_positives
     from biorag.training.negatives.triplets import TripletFile
 
-    file = TripletFile(out, _identity(rows, plan, config, ready, papers))
+    file = TripletFile(out, _identity(rows, plan, settings, ready, papers))
     if counts := file.finished():
         return counts
     if plan.margin is not None:
         require_positives(ready.index, rows)
 
     def encoder() -> Encoder:
-        return load_encoder(encoder_files(config, ready.manifest), ready.manifest.similarity, config.precision)
+        return load_encoder(
+            encoder_files(settings, ready.manifest), ready.manifest.similarity, settings.retrieval.precision
+        )
 
     kind = KINDS[plan.kind](plan, Collaborators(ready.index, ready.retriever, rows, encoder, papers))
     with show.progress("Mining", len(rows)) as advance:
@@ -231,16 +232,15 @@ def _mined(
 
 
 def _identity(
-    rows: Sequence[TrainingRow], plan: Plan, config: Config, ready: OpenIndex, papers: CitedPapers | None
+    rows: Sequence[TrainingRow], plan: Plan, settings: Settings, ready: OpenIndex, papers: CitedPapers | None
 ) -> dict[str, Any]:
     """Return what determines the mined file."""
     from biorag.training.negatives.triplets import fingerprint
     from biorag.utils.versions import installed_versions
 
-    settings = config.public()
     return {
         **asdict(plan),
-        **{key: settings[key] for key in SEARCH_SETTINGS},
+        **settings.retrieval.first_stage(),
         "index": ready.fingerprint(),
         "graph": papers and papers.graph.manifest.sha256,
         "pairs": fingerprint(rows),

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.bench import rerankers_hash, retrieval_settings
+from biorag.commands.bench import rerankers_hash
 from biorag.engine import SnippetEncoders, encoder_files, load_encoder, make_retriever
 from biorag.errors import MismatchError, MissingError, UsageError, unknown_name
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.store import Store, check_settings, similarity_of
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.utils.versions import installed_versions
 
 if TYPE_CHECKING:
@@ -97,16 +97,16 @@ def mteb(
       biorag bench mteb --recommendation data/relish --system reranker --reranker cross:models/ce --out runs/mteb
     """
     _require_mteb()
-    config = _configured(ctx, system)
+    settings = _configured(ctx, system)
     from biorag.benchmarks.mteb.run import measured, report
     from biorag.benchmarks.mteb.tasks import KINDS
     from biorag.utils.files import write_json
 
     chosen = _chosen(task or (), group, language or (), {kind: ctx.params[kind] or () for kind in KINDS})
-    manifest = Store(config).require_manifest() if name else None
+    manifest = Store(settings).require_manifest() if name else None
     with show.progress("Texts", None) as advance:
-        model, identity = _model(config, manifest, system, out, advance)
-        rows = [measured(each, model, out, config.offline) for each in chosen]
+        model, identity = _model(settings, manifest, system, out, advance)
+        rows = [measured(each, model, out, settings.services.offline) for each in chosen]
     found = report(rows, identity)
     write_json(out / "report.json", found)
     if as_json:
@@ -122,7 +122,7 @@ def _require_mteb() -> None:
         raise MissingError("this needs mteb: run pip install 'biorag[mteb]'") from None
 
 
-def _configured(ctx: typer.Context, system: str) -> Config:
+def _configured(ctx: typer.Context, system: str) -> Settings:
     """Return the configuration of a system.
 
     Raises
@@ -167,53 +167,53 @@ def _chosen(
 
 
 def _model(
-    config: Config, manifest: Manifest | None, system: str, out: Path, on_progress: OnProgress
+    settings: Settings, manifest: Manifest | None, system: str, out: Path, on_progress: OnProgress
 ) -> tuple[EncoderModel, dict[str, Any]]:
     """Return the model that mteb evaluates, and what determines its results."""
     from biorag.benchmarks.mteb.models import EncoderModel, PipelineModel, model_meta
 
-    files = encoder_files(config, manifest)
-    if manifest is None and config.similarity is None:
-        config = config.replace(similarity=files.similarity())
-    similarity = similarity_of(config, manifest)
+    files = encoder_files(settings, manifest)
+    if manifest is None and settings.index.similarity is None:
+        settings = settings.replace(similarity=files.similarity())
+    similarity = similarity_of(settings, manifest)
     identity: dict[str, Any] = {
         "system": system,
         "encoder": {"id": files.id, "sha256": files.sha256},
         "similarity": similarity,
-        "precision": config.precision,
+        "precision": settings.retrieval.precision,
         "versions": installed_versions(),
     }
     if system != "encoder":
         identity |= {
-            "settings": retrieval_settings(config),
-            "reranker": rerankers_hash(config),
+            "settings": settings.retrieval.identity(),
+            "reranker": rerankers_hash(settings),
             "index": manifest.fingerprint() if manifest else None,
         }
-    encoder = load_encoder(files, similarity, config.precision)
+    encoder = load_encoder(files, similarity, settings.retrieval.precision)
     identity["query_prompt"] = encoder.query_prompt
     meta = model_meta(files.id, identity)
     if system == "encoder":
         return EncoderModel(encoder, meta, on_progress), identity
     opener = (
-        _stored(config, manifest, encoder)
+        _stored(settings, manifest, encoder)
         if manifest
-        else _indexed(config, encoder, out / "indexes" / str(meta.revision), on_progress)
+        else _indexed(settings, encoder, out / "indexes" / str(meta.revision), on_progress)
     )
     return PipelineModel(encoder, meta, on_progress, opener), identity
 
 
 @contextmanager
-def _searchable(config: Config, store: Store, manifest: Manifest, encoder: BiEncoder) -> Iterator[Searchable]:
+def _searchable(settings: Settings, store: Store, manifest: Manifest, encoder: BiEncoder) -> Iterator[Searchable]:
     from biorag.benchmarks.mteb.models import Searchable
 
     index = store.open(manifest)
     try:
-        yield Searchable(index, make_retriever(config, index, manifest, encoder))
+        yield Searchable(index, make_retriever(settings, index, manifest, encoder))
     finally:
         index.close()
 
 
-def _stored(config: Config, manifest: Manifest, encoder: BiEncoder) -> OpenCorpus:
+def _stored(settings: Settings, manifest: Manifest, encoder: BiEncoder) -> OpenCorpus:
     """Return what searches the index of a name for any task whose corpus it holds.
 
     Raises
@@ -221,14 +221,14 @@ def _stored(config: Config, manifest: Manifest, encoder: BiEncoder) -> OpenCorpu
     MismatchError
         From the opener, if the index lacks documents of the corpus or has others.
     """
-    check_settings(manifest, config)
+    check_settings(manifest, settings)
 
     @contextmanager
     def open_corpus(key: str, corpus: Sequence[Snippet]) -> Iterator[Searchable]:
         from biorag.benchmarks.mteb.models import document_of
 
         ids = {snippet.id for snippet in corpus}
-        with _searchable(config, Store(config), manifest, encoder) as found:
+        with _searchable(settings, Store(settings), manifest, encoder) as found:
             held = {document_of(id, ids) for id in found.index.ids()}
             if held != ids:
                 raise MismatchError(
@@ -240,15 +240,15 @@ def _stored(config: Config, manifest: Manifest, encoder: BiEncoder) -> OpenCorpu
     return open_corpus
 
 
-def _indexed(config: Config, encoder: BiEncoder, folder: Path, on_progress: OnProgress) -> OpenCorpus:
+def _indexed(settings: Settings, encoder: BiEncoder, folder: Path, on_progress: OnProgress) -> OpenCorpus:
     """Return what indexes a corpus under `folder` and searches it; the index goes when the task is done."""
 
     @contextmanager
     def open_corpus(key: str, corpus: Sequence[Snippet]) -> Iterator[Searchable]:
         home = folder / key
-        store = Store(config.replace(home=home, name="corpus", qdrant=None))
+        store = Store(settings.replace(home=home, name="corpus", qdrant=None))
         manifest = _write_index(store, corpus, encoder, on_progress)
-        with _searchable(store.config, store, manifest, encoder) as found:
+        with _searchable(store.settings, store, manifest, encoder) as found:
             yield found
         shutil.rmtree(home)
 
@@ -262,14 +262,14 @@ def _write_index(store: Store, corpus: Sequence[Snippet], encoder: BiEncoder, on
     from biorag.indexes.writing import write_index
     from biorag.utils.files import make_folder
 
-    make_folder(store.config.home)
-    path = store.config.home / "corpus.jsonl"
+    make_folder(store.settings.home)
+    path = store.settings.home / "corpus.jsonl"
     with path.open("w", encoding="utf-8") as stream:
         for snippet in corpus:
             row = {"_id": snippet.id, "title": snippet.title, "text": snippet.content}
             stream.write(json.dumps(row) + "\n")
     sources = [Source(path.name, path)]
-    rejected = RejectsFile(store.config.home / "rejects.jsonl")
+    rejected = RejectsFile(store.settings.home / "rejects.jsonl")
     found = survey(sources, rejected, lambda _: None)
     if rejected.count:
         logger.warning(

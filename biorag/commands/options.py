@@ -1,4 +1,4 @@
-"""Options that several commands share; their defaults come from `biorag.settings.config`."""
+"""Options that several commands share; their defaults come from `biorag.settings`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import typer
 
 from biorag.registries import FUSIONS, RERANKERS
 from biorag.retrieval.filters import exclude_pmids, parse_filter
-from biorag.settings.config import URLS, Config, load_config
+from biorag.settings.settings import PLACES, URLS, Settings
+from biorag.settings.sources import load_settings
 from biorag.types import FieldFilter
 from biorag.utils.network import is_server, restrict
 
 
 def option(setting: str, *flags: str, help: str, panel: str | None = None) -> Any:
     """Return the option of one setting, its help showing the default that the configuration has."""
-    default = Config.model_fields[setting].default
+    default = PLACES[setting.removesuffix("_")].field.default
     shown = default if isinstance(default, str) else str(default).lower() if isinstance(default, bool) else str(default)
     return typer.Option(*flags, help=help, show_default=False if default is None else shown, rich_help_panel=panel)
 
@@ -115,17 +116,17 @@ Cache = Annotated[
 Seed = Annotated[int | None, option("seed", "--seed", help="Seed of whatever is drawn.")]
 
 
-def configured(ctx: typer.Context, **changes: Any) -> Config:
+def configured(ctx: typer.Context, **changes: Any) -> Settings:
     """Return the configuration of a command: its options over variables, file and defaults.
 
     An option whose parameter has a setting's name sets it, so commands need not pass them on one by one;
     `changes` take the place of some. From here on offline mode holds, if it is set.
     """
-    flags = {name: value for name, value in ctx.params.items() if name in Config.model_fields}
-    config = load_config({"offline": ctx.obj["offline"], **flags, **changes}, ctx.obj["config"])
+    flags = {name: value for name, value in ctx.params.items() if name.removesuffix("_") in PLACES}
+    settings = load_settings({"offline": ctx.obj["offline"], **flags, **changes}, ctx.obj["config"])
     named = [flags[name] for name in URLS if is_server(flags.get(name) or "")]
-    restrict(named if config.offline else None)
-    return config
+    restrict(named if settings.services.offline else None)
+    return settings
 
 
 def conditions(filters: list[str] | None, excluded: list[int] | None) -> tuple[FieldFilter, ...]:

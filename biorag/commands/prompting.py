@@ -19,7 +19,7 @@ from biorag.commands.synthetic import PromptFile, Temperature, language_model
 from biorag.engine import OpenIndex, encoder_files, open_index
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError, unknown_name
 from biorag.models.finding import ModelFiles, weights_hash
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
     from biorag.benchmarks.tuning.evolution import Evolution
@@ -98,17 +98,17 @@ def prompt(
     require_gepa()
     require_matplotlib()
     started = time.perf_counter()
-    config = options.configured(ctx, mode="dense", rerank=False)
-    chosen = Questions.drawn(dataset, config, ctx.params)
-    with open_index(config) as ready:
-        files = encoder_files(config, ready.manifest)
+    settings = options.configured(ctx, mode="dense", rerank=False)
+    chosen = Questions.drawn(dataset, settings, ctx.params)
+    with open_index(settings) as ready:
+        files = encoder_files(settings, ready.manifest)
         target = files.path if is_the_users(files) else out / COPY
         if write:
             check_keeps_prompts(files.path)
             _check_replaced(target, files)
         assert ready.encoder is not None, "dense retrieval loads the encoder"
         current = ready.encoder.query_prompt
-        report = _tuned(out, ready, chosen, config, ctx.params)
+        report = _tuned(out, ready, chosen, settings, ctx.params)
     # What an earlier run wrote goes, too, where the prompt before it is now the best.
     held = {current, *report["prompt"].values()}
     changed = write and (len(held) > 1 or (target != files.path and target.exists()))
@@ -138,7 +138,7 @@ class Questions:
     held_out: Sequence[Question]
 
     @classmethod
-    def drawn(cls, folder: Path, config: Config, given: Mapping[str, Any]) -> Questions:
+    def drawn(cls, folder: Path, settings: Settings, given: Mapping[str, Any]) -> Questions:
         """Draw questions with the seed.
 
         Raises
@@ -154,9 +154,9 @@ class Questions:
         sides.check_dropped(given)
         data = load_dataset(folder)
         side = sides.dropped if given["dropped"] else sides.training
-        development = side(data, config, guards).questions
-        held_out = sides.held_out(data, config, () if given["dropped"] else guards).questions
-        drawn = Random(config.seed).sample(list(development), min(given["questions"], len(development)))
+        development = side(data, settings, guards).questions
+        held_out = sides.held_out(data, settings, () if given["dropped"] else guards).questions
+        drawn = Random(settings.seed).sample(list(development), min(given["questions"], len(development)))
         half = len(drawn) // 2
         if not half:
             raise BadInputError(
@@ -183,7 +183,9 @@ class Questions:
         }
 
 
-def _tuned(out: Path, ready: OpenIndex, chosen: Questions, config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
+def _tuned(
+    out: Path, ready: OpenIndex, chosen: Questions, settings: Settings, given: Mapping[str, Any]
+) -> dict[str, Any]:
     """Evolve the instruction, going on with an earlier run, and measure it; return the report."""
     from biorag.benchmarks.tuning.budget import metric_calls, most_replies
     from biorag.benchmarks.tuning.evolution import evolve, write_curve
@@ -195,7 +197,7 @@ def _tuned(out: Path, ready: OpenIndex, chosen: Questions, config: Config, given
     prompt = _prompt_before(out, ready.encoder.query_prompt)
     own, form = parted(prompt)
     begin = given["seed_prompt"] or own or TASK
-    asked = Asked.of(config, given)
+    asked = Asked.of(settings, given)
     manifest = ready.manifest.fingerprint()
     identity = {"prompt": prompt, "seed_prompt": begin, "index": manifest, **chosen.identity, **asked.identity}
     file = TrialFile(out / TRIALS, identity)
@@ -209,8 +211,8 @@ def _tuned(out: Path, ready: OpenIndex, chosen: Questions, config: Config, given
     out.mkdir(parents=True, exist_ok=True)
     with file.appending() as stream, show.progress("Metric calls", calls) as advance:
         trials = Trials(stream, file.read(), search, asked.write, advance)
-        evolution = evolve(begin, chosen.feedback, chosen.validation, trials, calls, config.seed)
-        measured = _measured(evolution, own, chosen, trials, config.seed)
+        evolution = evolve(begin, chosen.feedback, chosen.validation, trials, calls, settings.seed)
+        measured = _measured(evolution, own, chosen, trials, settings.seed)
     write_curve(out, evolution)
     kept = measured["winner"] if measured["held_out"]["difference"] >= 0 else own
     return {
@@ -251,7 +253,7 @@ class Asked:
     identity: Mapping[str, Any]
 
     @classmethod
-    def of(cls, config: Config, given: Mapping[str, Any]) -> Asked:
+    def of(cls, settings: Settings, given: Mapping[str, Any]) -> Asked:
         """Load the template and the model."""
         from biorag.benchmarks.tuning.evolution import request
         from biorag.prompts.template import load_template
@@ -259,13 +261,13 @@ class Asked:
         from biorag.utils.versions import installed_versions
 
         template = load_template("reflection", given["template"], "examples", ("instruction", "examples"))
-        draws = Draws(1, given["instruction_tokens"], given["temperature"], config.seed)
-        model = language_model(config)
+        draws = Draws(1, given["instruction_tokens"], given["temperature"], settings.seed)
+        model = language_model(settings)
         identity = {
             **asdict(draws),
             "generator": model.identity,
             "template": template.sha256,
-            "precision": config.precision,
+            "precision": settings.retrieval.precision,
             "versions": installed_versions(),
         }
         return cls(model.generator.name, model.writer(request(template), draws), identity)

@@ -11,7 +11,7 @@ import typer
 
 from biorag.commands import options
 from biorag.errors import BadInputError, UsageError
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
     from biorag.corpus.datasets import Dataset
@@ -53,35 +53,35 @@ def check_dropped(given: Mapping[str, Any]) -> None:
         raise UsageError("--dropped takes the questions that --guard FILE dropped: give the benchmark")
 
 
-def held_out(data: Dataset, config: Config, guards: Sequence[Path]) -> Dataset:
+def held_out(data: Dataset, settings: Settings, guards: Sequence[Path]) -> Dataset:
     """Return the questions that training did not see: held out, or dropped as a benchmark's."""
-    return _only(data, _unseen(data, config, guards), f"is held out by --validation {config.train_validation}")
+    return _only(data, _unseen(data, settings, guards), f"is held out by --validation {settings.training.validation}")
 
 
-def training(data: Dataset, config: Config, guards: Sequence[Path]) -> Dataset:
+def training(data: Dataset, settings: Settings, guards: Sequence[Path]) -> Dataset:
     """Return the questions that training saw."""
-    seen = {each.id for each in data.questions} - _unseen(data, config, guards)
-    return _only(data, seen, f"is left for training by --validation {config.train_validation}")
+    seen = {each.id for each in data.questions} - _unseen(data, settings, guards)
+    return _only(data, seen, f"is left for training by --validation {settings.training.validation}")
 
 
-def dropped(data: Dataset, config: Config, guards: Sequence[Path]) -> Dataset:
+def dropped(data: Dataset, settings: Settings, guards: Sequence[Path]) -> Dataset:
     """Return the questions that the guard kept from training, without those held out."""
-    return _only(data, _unseen(data, config, guards) - _held_out(data, config), "was dropped by --guard")
+    return _only(data, _unseen(data, settings, guards) - _held_out(data, settings), "was dropped by --guard")
 
 
-def _unseen(data: Dataset, config: Config, guards: Sequence[Path]) -> set[str]:
+def _unseen(data: Dataset, settings: Settings, guards: Sequence[Path]) -> set[str]:
     """Return the ids of the questions that training did not see."""
     from biorag.training.contamination import Guard
 
     matches = Guard(guards).matches(each.text for each in data.questions) if guards else ()
     texts = {match.query for match in matches}
-    return _held_out(data, config) | {each.id for each in data.questions if each.text in texts}
+    return _held_out(data, settings) | {each.id for each in data.questions if each.text in texts}
 
 
-def _held_out(data: Dataset, config: Config) -> set[str]:
+def _held_out(data: Dataset, settings: Settings) -> set[str]:
     from biorag.training.rows import is_held_out
 
-    return {each.id for each in data.questions if is_held_out(each.text, config.train_validation, config.seed)}
+    return {each.id for each in data.questions if is_held_out(each.text, settings.training.validation, settings.seed)}
 
 
 def _only(data: Dataset, ids: set[str], what: str) -> Dataset:

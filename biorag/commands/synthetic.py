@@ -13,7 +13,7 @@ import typer
 from biorag.commands import options, show
 from biorag.engine import generator_identity, open_stored, require_generator
 from biorag.errors import UsageError
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.utils.network import is_server
 
 if TYPE_CHECKING:
@@ -83,12 +83,12 @@ def negatives(
     from biorag.training.synthesis.writers import Draws
 
     started = time.perf_counter()
-    config = options.configured(ctx)
-    draws = Draws(per_row, passage_tokens, temperature, config.seed)
+    settings = options.configured(ctx)
+    draws = Draws(per_row, passage_tokens, temperature, settings.seed)
     check_draws(out, draws, "--per-row")
-    read = _pairs(config, rows, name)
+    read = _pairs(settings, rows, name)
     prompt = load_template("negative", template)
-    model = language_model(config)
+    model = language_model(settings)
     identity = {
         **asdict(draws),
         "keep_mined": keep_mined,
@@ -152,18 +152,18 @@ def pairs(
     from biorag.training.synthesis.writers import Draws
 
     started = time.perf_counter()
-    config = options.configured(ctx)
-    draws = Draws(per_scenario, passage_tokens, temperature, config.seed)
+    settings = options.configured(ctx)
+    draws = Draws(per_scenario, passage_tokens, temperature, settings.seed)
     check_draws(out, draws, "--per-scenario")
     prompt = load_template("pair", template, "scenario", ("scenario",))
     given = None if scenario_file is None else scenarios.read_scenarios(scenario_file, count)
     wanted: str | int = scenarios.fingerprint(given) if given else count or SCENARIOS
-    model = language_model(config)
+    model = language_model(settings)
     identity = {**asdict(draws), "scenarios": wanted, "generator": model.identity, "prompt": prompt.sha256}
     file = written.PairFile(out, identity, prompt.system)
     counts = file.finished()
     if counts is None:
-        source = scenarios.Listed(given) if given else _listed(out, count or SCENARIOS, model, config.seed)
+        source = scenarios.Listed(given) if given else _listed(out, count or SCENARIOS, model, settings.seed)
         tokens = {"prompt_tokens": source.prompt_tokens, "completion_tokens": source.completion_tokens}
         with show.progress("Writing pairs", len(source.scenarios)) as advance:
             writer = model.writer(written.request(prompt), draws)
@@ -186,11 +186,11 @@ class LanguageModel:
         return PromptedWriter(self.generator, request, draws, self.at_a_time)
 
 
-def language_model(config: Config) -> LanguageModel:
+def language_model(settings: Settings) -> LanguageModel:
     """Load the configured generator, or reach its server."""
-    at_a_time = config.concurrency if is_server(config.llm) else 1
-    generator = require_generator(config, at_a_time)
-    return LanguageModel(generator, at_a_time, generator_identity(config, generator))
+    at_a_time = settings.generation.concurrency if is_server(settings.generation.llm) else 1
+    generator = require_generator(settings, at_a_time)
+    return LanguageModel(generator, at_a_time, generator_identity(settings, generator))
 
 
 def check_draws(out: Path, draws: Draws, option: str) -> None:
@@ -224,7 +224,7 @@ def _listed(out: Path, count: int, model: LanguageModel, seed: int) -> Listed:
         return file.listed(count, writer, advance)
 
 
-def _pairs(config: Config, paths: Sequence[Path], name: str | None) -> list[Pair]:
+def _pairs(settings: Settings, paths: Sequence[Path], name: str | None) -> list[Pair]:
     """Return the rows to write negatives of; with a name the index may have their passages."""
     from biorag.training.rows import read_rows
     from biorag.training.synthesis.negatives import Pair
@@ -232,6 +232,6 @@ def _pairs(config: Config, paths: Sequence[Path], name: str | None) -> list[Pair
     if name is None:
         rows, _ = read_rows(paths)
     else:
-        with open_stored(config) as (_, index):
+        with open_stored(settings) as (_, index):
             rows, _ = read_rows(paths, index.fetch)
     return [Pair(row) for row in rows]

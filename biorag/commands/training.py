@@ -13,7 +13,7 @@ from biorag.commands import options, show
 from biorag.commands.training_rows import PAIRS, data_of, is_mixture, mixture_of
 from biorag.errors import UsageError
 from biorag.models.finding import ModelFiles, find_base, find_encoder
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import OnProgress
 
 if TYPE_CHECKING:
@@ -207,37 +207,37 @@ def retriever(
 
       biorag train retriever pairs.jsonl --asymmetric --out models/towers
     """
-    config = options.configured(ctx)
+    settings = options.configured(ctx)
     from biorag.training.data import sampled_split
     from biorag.training.instructions import TASK, generic_tasks, read_instructions
 
     for option, value in (("--task", task), ("--random-prompts", random_prompts)):
         if value is not None and instruct is None:
             raise UsageError(f"{option} stands in an instruction: give --instruct bmretriever or a file too")
-    drawn = generic_tasks(random_prompts, config.seed) if random_prompts else ()
+    drawn = generic_tasks(random_prompts, settings.seed) if random_prompts else ()
     files = find_base(base)
     if is_mixture(train):
         if pairs != PAIRS[0]:
             raise UsageError(f"a mixture is of questions: leave --pairs {pairs} out")
         split, facts, instructions = mixture_of(
-            config, train, name, guard, drop_contaminated, max_positives, (instruct, task, drawn)
+            settings, train, name, guard, drop_contaminated, max_positives, (instruct, task, drawn)
         )
     else:
         instructions = None if instruct is None else read_instructions(instruct, task or TASK, drawn)
-        split, facts = data_of(config, train, pairs, name, guard, drop_contaminated, max_positives)
+        split, facts = data_of(settings, train, pairs, name, guard, drop_contaminated, max_positives)
     if sample_negatives:
-        split = sampled_split(split, config.train_hard_negatives, config.seed)
+        split = sampled_split(split, settings.training.hard_negatives, settings.seed)
     from biorag.training.distributed import share
     from biorag.training.loop import steps_of
     from biorag.training.memory import columns_of
     from biorag.training.retriever import Form, train_retriever
 
-    passes = split.passes(config.seed)
+    passes = split.passes(settings.seed)
     rows = share([row for part in passes for row in part])
-    _tell(files, columns_of(rows, config), config, lora, asymmetric)
+    _tell(files, columns_of(rows, settings), settings, lora, asymmetric)
     form = Form(attention, instructions, lora, asymmetric)
-    with _steps(steps_of([len(rows) for rows in passes], config)) as advance:
-        manifest = train_retriever(files, split, config, out, facts, advance, negatives, form)
+    with _steps(steps_of([len(rows) for rows in passes], settings)) as advance:
+        manifest = train_retriever(files, split, settings, out, facts, advance, negatives, form)
     _print(out, manifest, as_json)
 
 
@@ -283,17 +283,17 @@ def reranker(
 
       biorag train reranker triplets.jsonl --base colbert-ir/colbertv2.0 --epochs 2 --out models/colbert
     """
-    config = options.configured(ctx)
+    settings = options.configured(ctx)
     files = find_encoder(base)
-    split, facts = data_of(config, train, PAIRS[0], name, guard, drop_contaminated, max_positives)
+    split, facts = data_of(settings, train, PAIRS[0], name, guard, drop_contaminated, max_positives)
     from biorag.training.distributed import share
     from biorag.training.loop import steps_of
     from biorag.training.memory import columns_of
     from biorag.training.reranker import train_reranker
 
-    _tell(files, columns_of(share(split.training), config, config.train_query_tokens), config)
-    with _steps(steps_of(len(split.training), config)) as advance:
-        manifest = train_reranker(files, split, config, out, facts, advance, negatives, distill)
+    _tell(files, columns_of(share(split.training), settings, settings.training.query_tokens), settings)
+    with _steps(steps_of(len(split.training), settings)) as advance:
+        manifest = train_reranker(files, split, settings, out, facts, advance, negatives, distill)
     _print(out, manifest, as_json)
 
 
@@ -340,28 +340,28 @@ def cross_encoder(
 
       biorag train cross-encoder triplets.jsonl --negatives retriever --hard-negatives 4 --out models/cross-encoder
     """
-    config = options.configured(ctx)
+    settings = options.configured(ctx)
     files = find_encoder(base)
-    split, facts = data_of(config, train, PAIRS[0], name, guard, drop_contaminated, max_positives)
+    split, facts = data_of(settings, train, PAIRS[0], name, guard, drop_contaminated, max_positives)
     from biorag.training.cross_encoder import train_cross_encoder
     from biorag.training.data import pairs_in
     from biorag.training.loop import steps_of
     from biorag.training.memory import pairs_of
 
-    _tell(files, pairs_of(split.training, config), config)
-    steps = steps_of(pairs_in(split.training, config.train_hard_negatives), config)
+    _tell(files, pairs_of(split.training, settings), settings)
+    steps = steps_of(pairs_in(split.training, settings.training.hard_negatives), settings)
     with _steps(steps) as advance:
-        manifest = train_cross_encoder(files, split, config, out, facts, advance, negatives)
+        manifest = train_cross_encoder(files, split, settings, out, facts, advance, negatives)
     _print(out, manifest, as_json)
 
 
-def _tell(files: ModelFiles, work: Work, config: Config, lora: bool = False, asymmetric: bool = False) -> None:
+def _tell(files: ModelFiles, work: Work, settings: Settings, lora: bool = False, asymmetric: bool = False) -> None:
     """Tell what training takes, and refuse it where memory does not do; of several processes the first one does."""
     from biorag.training.distributed import is_first
     from biorag.training.memory import estimate
 
     if is_first():
-        show.err.print(estimate(files, work, config, lora, asymmetric).sentence())
+        show.err.print(estimate(files, work, settings, lora, asymmetric).sentence())
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biorag.errors import UsageError, unknown_name
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
     from biorag.training.data import Split
@@ -22,7 +22,7 @@ PAIRS = ("questions", "title-abstract")
 
 
 def data_of(
-    config: Config,
+    settings: Settings,
     train: Sequence[Path],
     pairs: str,
     name: str | None,
@@ -44,11 +44,11 @@ def data_of(
             sources = find_sources([str(path) for path in train], Path(spool) / "standard-input")
             rows, cleaning = read_title_abstract(sources)
     else:
-        with _passages(config, name) as fetch:
+        with _passages(settings, name) as fetch:
             rows, cleaning = read_rows(train, fetch)
     data = {"files": [str(path) for path in train], "pairs": pairs, **asdict(cleaning)}
     rows, guard = _guarded(rows, guards, drop)
-    return _split(config, rows, max_positives), {"data": data, **guard}
+    return _split(settings, rows, max_positives), {"data": data, **guard}
 
 
 def is_mixture(train: Sequence[Path]) -> bool:
@@ -66,7 +66,7 @@ def is_mixture(train: Sequence[Path]) -> bool:
 
 
 def mixture_of(
-    config: Config,
+    settings: Settings,
     train: Sequence[Path],
     name: str | None,
     guards: Sequence[Path] | None,
@@ -84,14 +84,14 @@ def mixture_of(
 
     mixture = load_mixture(train[0])
     kept, instructions = instructions_of(mixture, *said)
-    with _passages(config, name) as fetch:
+    with _passages(settings, name) as fetch:
         read = [read_rows(each.rows, fetch) for each in mixture.sets]
     clean, guard = _guarded([row for rows, _ in read for row in rows], guards, drop)
     left = set(clean)
     sets, facts = [], []
     for each, (rows, cleaning), own in zip(mixture.sets, read, instructions, strict=True):
         guarded = [row for row in rows if row in left]
-        part = _split(config, guarded, max_positives)
+        part = _split(settings, guarded, max_positives)
         sets.append(TrainingSet(each.name, part.training, part.validation, each.weight, each.temperature, own))
         files, dropped = [str(path) for path in each.rows], len(rows) - len(guarded)
         facts.append({"name": each.name, "files": files, **asdict(cleaning), "dropped": dropped})
@@ -111,24 +111,24 @@ def _guarded(
     return kept, {"guard": {"benchmarks": files, "dropped": [asdict(match) for match in matches]}}
 
 
-def _split(config: Config, rows: Sequence[TrainingRow], max_positives: int | None) -> Split:
+def _split(settings: Settings, rows: Sequence[TrainingRow], max_positives: int | None) -> Split:
     """Return the rows with some questions held out, and of the others at most so many rows."""
     from biorag.training.data import Split
     from biorag.training.rows import cap_positives, split
 
-    training, validation = split(rows, config.train_validation, config.seed)
+    training, validation = split(rows, settings.training.validation, settings.seed)
     if max_positives:
-        training = cap_positives(training, max_positives, config.seed)
+        training = cap_positives(training, max_positives, settings.seed)
     return Split(training, validation)
 
 
 @contextmanager
-def _passages(config: Config, name: str | None) -> Iterator[Fetch | None]:
+def _passages(settings: Settings, name: str | None) -> Iterator[Fetch | None]:
     """Open the named index for its passages alone."""
     if name is None:
         yield None
         return
     from biorag.engine import open_stored
 
-    with open_stored(config) as (_, index):
+    with open_stored(settings) as (_, index):
         yield index.fetch

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show, sides
-from biorag.commands.bench import rerankers_hash, retrieval_settings
+from biorag.commands.bench import rerankers_hash
 from biorag.engine import open_index
 from biorag.errors import UsageError, unknown_name
-from biorag.settings.config import DEFAULT_FILE, PREFIX, Config, load_config
+from biorag.settings.settings import Settings
+from biorag.settings.sources import DEFAULT_FILE, PREFIX, load_settings
 
 if TYPE_CHECKING:
     from biorag.benchmarks.tuning.parameters import Parameter
@@ -88,12 +89,12 @@ def tune(
     from biorag.utils.files import write_json
     from biorag.utils.plots import require_matplotlib
 
-    config = options.configured(ctx)
-    plan = _plan(ctx.params, config, ctx.obj["config"])
+    settings = options.configured(ctx)
+    plan = _plan(ctx.params, settings, ctx.obj["config"])
     require_matplotlib()
-    data = chosen_questions(ctx.params, config)
+    data = chosen_questions(ctx.params, settings)
     conditions = options.conditions(where, None)
-    with open_index(config) as ready:
+    with open_index(settings) as ready:
         retriever, index = ready.retriever.with_cache(), ready.fingerprint()
         questions = sum(len(each.questions) for each in data)
 
@@ -102,7 +103,7 @@ def tune(
             with show.progress(f"Questions, {plan.parameter.name} = {value:g}", questions) as advance:
                 return {each.name: measure(each, variant, conditions, advance).metrics for each in data}
 
-        identity = {**_identity(plan.parameter, config, data), "filter": [asdict(each) for each in conditions]}
+        identity = {**_identity(plan.parameter, settings, data), "filter": [asdict(each) for each in conditions]}
         study = Study(out, {**identity, "index": index}, measured)
         best = plan.best(study)
     write_curve(out, plan.parameter, list(study.points.values()), by)
@@ -110,7 +111,7 @@ def tune(
         **_report(plan, best, study),
         "datasets": {each.name: len(each.questions) for each in data},
         "side": side_of(ctx.params),
-        "config": config.public(),
+        "config": settings.public(),
         "index": index,
     }
     report["written"] = _written(ctx.obj["config"], plan.parameter, report) if write else None
@@ -121,7 +122,7 @@ def tune(
         _print(plan, report)
 
 
-def _plan(given: Mapping[str, Any], config: Config, file: Path | None) -> Plan:
+def _plan(given: Mapping[str, Any], settings: Settings, file: Path | None) -> Plan:
     """Return which values are to be measured.
 
     Raises
@@ -142,7 +143,7 @@ def _plan(given: Mapping[str, Any], config: Config, file: Path | None) -> Plan:
         if value not in known:
             raise unknown_name(kind, value, known)
     parameter = PARAMETERS[given["param"]]
-    if fault := parameter.needs(config):
+    if fault := parameter.needs(settings):
         raise UsageError(f"--param {parameter.name} would change nothing: {fault}")
     ranged = any(given[name] is not None for name in ("low", "high", "points"))
     if given["values"] and (given["method"] != GRID or ranged):
@@ -150,15 +151,15 @@ def _plan(given: Mapping[str, Any], config: Config, file: Path | None) -> Plan:
     points = given["points"] or POINTS
     parameter = parameter.within(given["low"], given["high"])
     values = parameter.parse(given["values"]) if given["values"] else parameter.grid(points)
-    current = getattr(config, parameter.setting)
+    current = getattr(settings, parameter.setting)
     for value in (*values, current):
-        config.replace(**{parameter.setting: value})  # says what is allowed
+        settings.replace(**{parameter.setting: value})  # says what is allowed
         if given["write"]:
-            load_config({parameter.setting: value}, file)  # the file may name another chain of rerankers
+            load_settings({parameter.setting: value}, file)  # the file may name another chain of rerankers
     return Plan(parameter, given["by"], current, tuple(values), points if given["method"] != GRID else None)
 
 
-def chosen_questions(given: Mapping[str, Any], config: Config) -> list[Dataset]:
+def chosen_questions(given: Mapping[str, Any], settings: Settings) -> list[Dataset]:
     """Return the data sets, or the side of them that is asked for."""
     from biorag.corpus.datasets import load_dataset
 
@@ -174,7 +175,7 @@ def chosen_questions(given: Mapping[str, Any], config: Config) -> list[Dataset]:
         raise UsageError(f"two folders are named {twice[0]}, which curves go by: rename one")
     if side == ALL:
         return data
-    return [SIDES[side](each, config, given["guard"] or ()) for each in data]
+    return [SIDES[side](each, settings, given["guard"] or ()) for each in data]
 
 
 def side_of(given: Mapping[str, Any]) -> str:
@@ -186,16 +187,16 @@ def _sides(given: Mapping[str, Any]) -> list[str]:
     return [side for side in SIDES if given[side.replace("-", "_")]]
 
 
-def _identity(parameter: Parameter, config: Config, data: Sequence[Dataset]) -> dict[str, Any]:
+def _identity(parameter: Parameter, settings: Settings, data: Sequence[Dataset]) -> dict[str, Any]:
     """Return what determines the measures besides the parameter's value."""
     from biorag.benchmarks.tuning.study import dataset_hash
     from biorag.utils.versions import installed_versions
 
-    settings = retrieval_settings(config).items()
+    determining = settings.retrieval.identity().items()
     return {
         "parameter": parameter.name,
-        "settings": {key: value for key, value in settings if key not in (parameter.name, "k")},
-        "reranker": rerankers_hash(config),
+        "settings": {key: value for key, value in determining if key not in (parameter.name, "k")},
+        "reranker": rerankers_hash(settings),
         "datasets": {each.name: dataset_hash(each) for each in data},
         "versions": installed_versions(),
     }

@@ -15,8 +15,8 @@ from biorag.errors import MissingError
 from biorag.models import memory
 from biorag.models.formats import gguf
 from biorag.prompts.grammar import FREE_TEXT_GRAMMAR, close_text, free_text_openings, rest_grammar
-from biorag.settings.config import usable_cores
 from biorag.types import GREEDY, Generation, Prompt, Sampling, Scores
+from biorag.utils.cores import usable_cores
 
 # Where it aborts, llama.cpp would start a debugger to print its stack.
 os.environ.setdefault("GGML_NO_BACKTRACE", "1")

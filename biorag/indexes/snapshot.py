@@ -24,7 +24,7 @@ from biorag.indexes.checksums import CHECKSUMS, ENGINE, SHARD, check_files, shar
 from biorag.indexes.lock import LOCK, IndexLock
 from biorag.indexes.manifest import MANIFEST, Manifest, read_manifest
 from biorag.indexes.store import QDRANT, Store
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import OnProgress
 from biorag.utils.files import FolderTree, make_folder, replacing, sha256_of, sync_folder, write_json
 from biorag.utils.versions import installed_versions
@@ -70,8 +70,8 @@ def save(store: Store, file: Path, on_progress: OnProgress) -> Saved:
     """
     if store.require_manifest().store["kind"] == QDRANT:
         raise UsageError(
-            f"index {store.config.name!r} lies on a server, which takes snapshots itself: "
-            f"POST /collections/{store.config.name}/snapshots"
+            f"index {store.settings.index.name!r} lies on a server, which takes snapshots itself: "
+            f"POST /collections/{store.settings.index.name}/snapshots"
         )
     lock = IndexLock(store.folder, exclusive=False)
     try:
@@ -136,7 +136,7 @@ def _add(archive: tarfile.TarFile, name: str, source: BinaryIO, size: int) -> No
     archive.addfile(member, source)
 
 
-def load(config: Config, name: str | None, file: Path, on_progress: OnProgress) -> Saved:
+def load(settings: Settings, name: str | None, file: Path, on_progress: OnProgress) -> Saved:
     """Put the index of a snapshot in place, under `name` if it is given; `on_progress` counts its files.
 
     All of it is written beside the indexes and verified there before it takes its name, so that a load which is
@@ -158,15 +158,15 @@ def load(config: Config, name: str | None, file: Path, on_progress: OnProgress) 
     with gzip.open(file) as packed, _damage_named(file):
         members = _members(packed)
         saved_as, parts = _contents(next(members, None), packed)
-        config = config.replace(name=name or saved_as)
-        target, place = Store(config).folder, config.home / "loading" / config.name
+        settings = settings.replace(name=name or saved_as)
+        target, place = Store(settings).folder, settings.home / "loading" / settings.index.name
         if target.exists():
             raise UsageError(f"{target} is there already: give another --name, or delete that folder first")
         lock = IndexLock(place, exclusive=True, what="snapshot")
         try:
             _clear(place)
             _unpack(place, members, packed, parts, on_progress)
-            manifest = _verified(place, config.name)
+            manifest = _verified(place, settings.index.name)
             FolderTree(place).sync()
             make_folder(target.parent)
             place.rename(target)

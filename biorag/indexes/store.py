@@ -10,7 +10,7 @@ from typing import Any
 from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.indexes.lock import IndexLock
 from biorag.indexes.manifest import MANIFEST, BlockParameters, Bm25Parameters, Manifest, TokenParameters, read_manifest
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import EncoderIdentity, Index
 from biorag.utils.files import make_folder, require_room, write_json
 from biorag.utils.versions import installed_versions
@@ -22,12 +22,12 @@ EDGE, QDRANT = "edge", "qdrant"
 class Store:
     """The place of one index: its folder under the home, and the server that holds its points, if one does."""
 
-    config: Config
+    settings: Settings
 
     @property
     def folder(self) -> Path:
         """Where the manifest, the lock and an embedded shard lie."""
-        return self.config.indexes / self.config.name
+        return self.settings.indexes / self.settings.index.name
 
     @property
     def _path(self) -> Path:
@@ -46,16 +46,18 @@ class Store:
             If the server does not answer.
         """
         local = read_manifest(self._path) if self._path.is_file() else None
-        url = self.config.qdrant
+        url = self.settings.services.qdrant
         if local and url and local.store.get("url") != url:
             place = local.store.get("url", "the embedded store")
-            raise MismatchError(f"index {self.config.name!r} lies in {place}, not at {url}: choose another --name")
+            raise MismatchError(
+                f"index {self.settings.index.name!r} lies in {place}, not at {url}: choose another --name"
+            )
         url = url or (local.store.get("url") if local else None)
         if not url:
             return local
         from biorag.indexes.server import read_remote_manifest
 
-        remote = read_remote_manifest(self._client(url), self.config.name)
+        remote = read_remote_manifest(self._client(url), self.settings.index.name)
         return replace(remote, store={"kind": QDRANT, "url": url}) if remote else None
 
     def require_manifest(self) -> Manifest:
@@ -68,29 +70,30 @@ class Store:
         """
         manifest = self.manifest()
         if manifest is None:
-            names = index_names(self.config)
+            names = index_names(self.settings)
             known = f"there are {', '.join(names)}" if names else "there is none yet"
+            name = self.settings.index.name
             raise MissingError(
-                f"index {self.config.name!r} is not there ({known}): make it with 'biorag index CORPUS --name "
-                f"{self.config.name}', or try the packaged corpus: 'biorag index demo --name {self.config.name}'"
+                f"index {name!r} is not there ({known}): make it with 'biorag index CORPUS --name {name}', or try the "
+                f"packaged corpus: 'biorag index demo --name {name}'"
             )
         return manifest
 
     def new_manifest(self, encoder: EncoderIdentity, avg_len: float, tokens: TokenParameters | None = None) -> Manifest:
         """Return the manifest of an index yet to be made, from the configuration."""
-        config, now = self.config, timestamp()
+        settings, now = self.settings, timestamp()
         return Manifest(
-            name=config.name,
+            name=settings.index.name,
             encoder=encoder,
-            similarity=similarity_of(config, None),
-            quantized=config.quantize,
-            bm25=Bm25Parameters(config.bm25_k, config.bm25_b, round(avg_len, 2)),
-            store={"kind": QDRANT, "url": config.qdrant} if config.qdrant else {"kind": EDGE},
+            similarity=similarity_of(settings, None),
+            quantized=settings.index.quantize,
+            bm25=Bm25Parameters(settings.index.bm25_k, settings.index.bm25_b, round(avg_len, 2)),
+            store={"kind": QDRANT, "url": settings.services.qdrant} if settings.services.qdrant else {"kind": EDGE},
             created=now,
             updated=now,
             versions=installed_versions(),
             tokens=tokens,
-            blocks=blocks_of(config, None),
+            blocks=blocks_of(settings, None),
         )
 
     def open(self, manifest: Manifest, writable: bool = False) -> Index:
@@ -121,12 +124,12 @@ class Store:
     def _client(self, url: str) -> Any:
         from biorag.indexes.server import connect
 
-        return connect(self.config.server(url, "qdrant"))
+        return connect(self.settings.services.server(url, "qdrant"))
 
 
-def index_names(config: Config) -> list[str]:
+def index_names(settings: Settings) -> list[str]:
     """Return the names of the indexes under the home."""
-    return sorted(path.parent.name for path in config.indexes.glob(f"*/{MANIFEST}"))
+    return sorted(path.parent.name for path in settings.indexes.glob(f"*/{MANIFEST}"))
 
 
 def check_encoder(manifest: Manifest, sha256: str, name: str) -> None:
@@ -144,7 +147,7 @@ def check_encoder(manifest: Manifest, sha256: str, name: str) -> None:
         )
 
 
-def check_settings(manifest: Manifest, config: Config) -> None:
+def check_settings(manifest: Manifest, settings: Settings) -> None:
     """Hold settings that are fixed when an index is made against those asked for now.
 
     Raises
@@ -152,16 +155,18 @@ def check_settings(manifest: Manifest, config: Config) -> None:
     MismatchError
         If the similarity or the blocks differ, or int8 copies are asked of an index that has none.
     """
-    if config.quantize and not manifest.quantized:
+    if settings.index.quantize and not manifest.quantized:
         raise MismatchError(
             f"index {manifest.name!r} was made without --quantize: leave it out, or index under another --name"
         )
-    if config.similarity and config.similarity != manifest.similarity:
+    if settings.index.similarity and settings.index.similarity != manifest.similarity:
         raise MismatchError(
-            f"index {manifest.name!r} was made for {manifest.similarity} similarity, not {config.similarity}: "
+            f"index {manifest.name!r} was made for {manifest.similarity} similarity, not {settings.index.similarity}: "
             "leave --similarity out, or index under another --name"
         )
-    if (config.block_tokens or config.block_overlap is not None) and blocks_of(config, None) != manifest.blocks:
+    if (settings.index.block_tokens or settings.index.block_overlap is not None) and blocks_of(
+        settings, None
+    ) != manifest.blocks:
         held = manifest.blocks
         made = f"--block-tokens {held.tokens} --block-overlap {held.overlap}" if held else "whole snippets"
         raise MismatchError(
@@ -170,12 +175,12 @@ def check_settings(manifest: Manifest, config: Config) -> None:
         )
 
 
-def similarity_of(config: Config, manifest: Manifest | None) -> str:
+def similarity_of(settings: Settings, manifest: Manifest | None) -> str:
     """Return the similarity to encode for: the index's own, else the one asked for, else cosine."""
-    return manifest.similarity if manifest else config.similarity or "cosine"
+    return manifest.similarity if manifest else settings.index.similarity or "cosine"
 
 
-def blocks_of(config: Config, manifest: Manifest | None) -> BlockParameters | None:
+def blocks_of(settings: Settings, manifest: Manifest | None) -> BlockParameters | None:
     """Return how documents are split: as the index was made, else as asked, a fifth of a block shared unless told.
 
     Raises
@@ -185,7 +190,7 @@ def blocks_of(config: Config, manifest: Manifest | None) -> BlockParameters | No
     """
     if manifest:
         return manifest.blocks
-    tokens, overlap = config.block_tokens, config.block_overlap
+    tokens, overlap = settings.index.block_tokens, settings.index.block_overlap
     if overlap is not None and overlap > tokens // 2:
         raise UsageError(f"--block-overlap {overlap}: give at most half of --block-tokens, which is {tokens}")
     return BlockParameters(tokens, tokens // 5 if overlap is None else overlap) if tokens else None

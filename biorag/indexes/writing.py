@@ -71,7 +71,7 @@ def write_index(
         store.save(replace(manifest, complete=False, updated=timestamp(), checksums=None))
         torn = frozenset(read_progress(store.folder).batch)
         updater = Updater(index, load_encoder, split, torn, partial(write_progress, store.folder))
-        for batch in batched(_winners(sources, found, rejects, split), store.config.batch_size):
+        for batch in batched(_winners(sources, found, rejects, split), store.settings.index.batch_size):
             updater.write(batch)
             on_progress(len(batch))
         write_progress(store.folder, Progress(updater.done, tuple(sorted(updater.torn))))

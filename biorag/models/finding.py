@@ -13,7 +13,8 @@ from typing import Any
 from biorag.errors import MismatchError, MissingError
 from biorag.models.formats import gguf
 from biorag.models.formats.directory import ROUTER, check_folder
-from biorag.settings.config import NO_LLM, STARTER
+from biorag.settings.generation import NO_LLM
+from biorag.settings.section import STARTER
 from biorag.utils.files import sha256_of
 from biorag.utils.network import is_server
 

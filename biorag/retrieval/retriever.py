@@ -11,8 +11,8 @@ from typing import Any
 from biorag.errors import UsageError
 from biorag.registries import FUSIONS
 from biorag.retrieval.fusion import min_max, ranked
-from biorag.settings.config import Config
 from biorag.settings.reranker_chain import Stage
+from biorag.settings.settings import Settings
 from biorag.types import (
     Encoder,
     FieldFilter,
@@ -58,37 +58,37 @@ class Retriever:
     """First-stage retrieval of `k_init` snippets by BM25, dense vectors or both, then reranking.
 
     Of a document that was split into blocks the best one stands for it, under the document's id.
-    `encoder` may be None where `config.mode` is "bm25"; `rerankers` are those of `config.stages`, and None or empty
+    `encoder` may be None where the mode is "bm25"; `rerankers` are those of the configured stages, and None or empty
     switches reranking off.
     """
 
     def __init__(
-        self, index: Index, encoder: Encoder | None, rerankers: Sequence[Reranker] | None, config: Config
+        self, index: Index, encoder: Encoder | None, rerankers: Sequence[Reranker] | None, settings: Settings
     ) -> None:
         self._index = index
         self._encoder = encoder
         self._rerankers = tuple(rerankers or ())
-        self._stages = tuple(zip(config.stages, self._rerankers, strict=True)) if rerankers else ()
-        self._config = config
+        self._stages = tuple(zip(settings.retrieval.stages, self._rerankers, strict=True)) if rerankers else ()
+        self._settings = settings
 
     def with_cache(self) -> Retriever:
         """Return this retriever with models that compute nothing twice; its memory grows with what is asked."""
         from biorag.models.caching import CachedEncoder, CachedReranker  # NumPy costs --help too much
 
         encoder = CachedEncoder(self._encoder) if self._encoder else None
-        return Retriever(self._index, encoder, [CachedReranker(each) for each in self._rerankers], self._config)
+        return Retriever(self._index, encoder, [CachedReranker(each) for each in self._rerankers], self._settings)
 
     def variant(self, **changes: Any) -> Retriever:
         """Return a retriever over the same index and models, loading none, with some settings changed."""
-        config = self._config.replace(**changes)
-        return Retriever(self._index, self._encoder, self._rerankers if config.rerank else None, config)
+        settings = self._settings.replace(**changes)
+        return Retriever(self._index, self._encoder, self._rerankers if settings.retrieval.rerank else None, settings)
 
     def over(self, index: Index) -> Retriever:
         """Return this retriever, models and settings, over another view of its index."""
-        return Retriever(index, self._encoder, self._rerankers, self._config)
+        return Retriever(index, self._encoder, self._rerankers, self._settings)
 
     def search(self, query: str, limit: int | None = None, where: tuple[FieldFilter, ...] = ()) -> Ranking:
-        """Return the best `limit` (default `config.k`) hits; see `search_all`."""
+        """Return the best `limit` (default `settings.retrieval.k`) hits; see `search_all`."""
         return self.search_all([query], limit, [where])[0]
 
     def search_all(
@@ -98,7 +98,7 @@ class Retriever:
         wheres: Sequence[tuple[FieldFilter, ...]] = (),
         retracted: bool = True,
     ) -> list[Ranking]:
-        """Return the best `limit` (default `config.k`) hits of each query, every stage in one batch.
+        """Return the best `limit` (default `settings.retrieval.k`) hits of each query, every stage in one batch.
 
         Below the depth of a stage the order of the one before goes on, on its own scale of scores. The times are
         each query's share of the batch's.
@@ -117,7 +117,7 @@ class Retriever:
             return []
         for query in queries:
             _check_query(query)
-        limit = limit or self._config.k
+        limit = limit or self._settings.retrieval.k
         watch = Stopwatch()
         candidates, snippets = self._candidates(queries, limit, wheres or [()] * len(queries), retracted, watch)
         if self._stages and any(candidates):
@@ -139,7 +139,7 @@ class Retriever:
         watch: Stopwatch,
     ) -> tuple[list[list[ScoredDoc]], dict[str, Snippet]]:
         """Return the first stage's candidates and their snippets: of `limit` documents, if so many can be found."""
-        wanted = max(limit, self._config.k_init) if self._stages else limit
+        wanted = max(limit, self._settings.retrieval.k_init) if self._stages else limit
         kept: list[list[ScoredDoc]] = [[] for _ in queries]
         snippets: dict[str, Snippet] = {}
         lacking = list(range(len(queries)))
@@ -164,7 +164,7 @@ class Retriever:
     def _first_stage(
         self, queries: Sequence[str], limit: int, wheres: Sequence[tuple[FieldFilter, ...]], watch: Stopwatch
     ) -> list[list[ScoredDoc]]:
-        mode, depth = self._config.mode, max(self._config.depth, limit)
+        mode, depth = self._settings.retrieval.mode, max(self._settings.retrieval.depth, limit)
         with watch.stage("encode"):
             vectors = self._encode(queries) if mode != "bm25" else ()
         with watch.stage("first_stage"):
@@ -191,12 +191,12 @@ class Retriever:
         worded: list[list[ScoredDoc]],
     ) -> list[dict[str, float]]:
         """Return each query's fused scores; `near` answers `dense`, and `worded` answers `bm25`."""
-        kind = FUSIONS[self._config.fusion]
+        kind = FUSIONS[self._settings.retrieval.fusion]
         if kind.true_scores:
             completed = self._completed([*dense, *bm25], [*near, *worded], [*worded, *near])
             near, worded = completed[: len(near)], completed[len(near) :]
         fuse = kind.load()
-        parameters = {name: getattr(self._config, name) for name in kind.parameters}
+        parameters = {name: getattr(self._settings.retrieval, name) for name in kind.parameters}
         return [fuse(*sides, **parameters) for sides in zip(near, worded, strict=True)]
 
     def _completed(
@@ -220,7 +220,7 @@ class Retriever:
         for stage, reranker in self._stages:
             tops = [found[: stage.depth] for found in candidates]
             late = _score_in_turns(reranker, stage.depth, queries, tops, snippets)
-            weight: float = getattr(self._config, stage.kind.weight)
+            weight: float = getattr(self._settings.retrieval, stage.kind.weight)
             candidates = [
                 ranked(
                     ScoredDoc(scored.id, float(score) + weight * earlier)
@@ -235,13 +235,13 @@ class Retriever:
     def _comparable(self, top: list[ScoredDoc], before: Stage | None) -> list[float]:
         """Return the scores of the stage before, None for the first, on the scale of a cosine or mean MaxSim."""
         scores = [scored.score for scored in top]
-        config = self._config
+        settings = self._settings
         if before:
             return scores if before.kind.bounded else min_max(scores)
-        if config.mode == "bm25":
-            return [config.lambda_ * score for score in scores]
-        bounded = config.mode != "hybrid" or FUSIONS[config.fusion].bounded
-        return scores if bounded and config.similarity != "dot" else min_max(scores)
+        if settings.retrieval.mode == "bm25":
+            return [settings.retrieval.lambda_ * score for score in scores]
+        bounded = settings.retrieval.mode != "hybrid" or FUSIONS[settings.retrieval.fusion].bounded
+        return scores if bounded and settings.index.similarity != "dot" else min_max(scores)
 
 
 def _score_in_turns(

@@ -16,7 +16,7 @@ from biorag.errors import UsageError
 from biorag.models.finding import ModelFiles
 from biorag.models.inference import prompt_of
 from biorag.models.loading import load_model
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.training import distributed
 from biorag.training.asymmetric import require_one
 from biorag.training.data import Split, check_mined, described, labelled_pairs, usable
@@ -32,7 +32,7 @@ class _Trainer(NoModelCard, CrossEncoderTrainer):  # type: ignore[misc]
 def train_cross_encoder(
     files: ModelFiles,
     split: Split,
-    config: Config,
+    settings: Settings,
     out: Path,
     facts: Mapping[str, Any],
     on_progress: OnProgress,
@@ -46,7 +46,7 @@ def train_cross_encoder(
     ----------
     files : the base: a transformer or bi-encoder, which gets a new head, or a cross-encoder
     split : training rows, and rows of held-out questions with mined negatives to choose the best checkpoint by
-    config : precision, seed and the `train_` settings; a batch is of pairs
+    settings : precision, seed and the `train_` settings; a batch is of pairs
     facts : kept in the manifest
     negatives : the kind of the mined negatives
 
@@ -56,19 +56,19 @@ def train_cross_encoder(
     """
     if distributed.count() > 1:  # compared with one's, the gradients of several are other ones
         raise UsageError("train cross-encoder trains in one process: start it without torchrun or accelerate launch")
-    check_mined(negatives, config)
+    check_mined(negatives, settings)
     require_one(files)
-    rows = usable(split.training, negatives, config.train_hard_negatives)
-    pairs = labelled_pairs(rows, config.train_hard_negatives)
+    rows = usable(split.training, negatives, settings.training.hard_negatives)
+    pairs = labelled_pairs(rows, settings.training.hard_negatives)
     facts = {**facts, "base": files.id, **described(split.training, rows), "pairs": len(pairs["label"])}
-    folder = folder_of(out, "cross-encoder", files, split, config, negatives=negatives)
+    folder = folder_of(out, "cross-encoder", files, split, settings, negatives=negatives)
     if done := folder.finished():
         return done
     with folder.locked():
-        torch.manual_seed(config.seed)  # of the new head
+        torch.manual_seed(settings.seed)  # of the new head
         model = load_model(CrossEncoder, files, "fp32", num_labels=1)
         longest = model.max_seq_length
-        model.max_seq_length = min(config.train_max_tokens, longest or config.train_max_tokens)
+        model.max_seq_length = min(settings.training.max_tokens, longest or settings.training.max_tokens)
         job = Job(
             trainer=_Trainer,
             arguments=CrossEncoderTrainingArguments,
@@ -76,12 +76,12 @@ def train_cross_encoder(
             loss=logistic_loss(model, pairs["label"]),
             columns=pairs,
             evaluator=reranking_validation(
-                split.validation, config.precision, config.seed, CrossEncoderRerankingEvaluator
+                split.validation, settings.retrieval.precision, settings.seed, CrossEncoderRerankingEvaluator
             ),
             metric=METRIC,
             arguments_of_stage={"batch_sampler": "batch_sampler", "prompts": prompt_of(model, None)},
         )
-        figures = run(job, folder, config, facts, on_progress)
+        figures = run(job, folder, settings, facts, on_progress)
         model.max_seq_length = longest  # training cuts pairs for speed; reranking need not
         model.save(str(out), create_model_card=False)
         return folder.finish(figures)

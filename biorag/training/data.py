@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from biorag.errors import BadInputError, UsageError, unknown_name
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.training.instructions import Instructions
 from biorag.training.rows import row_random
 from biorag.types import TrainingRow
@@ -108,7 +108,7 @@ def _sha256(rows: Sequence[TrainingRow]) -> str:
     return digest.hexdigest()
 
 
-def check_negatives(negatives: str, config: Config, distill: bool = False) -> None:
+def check_negatives(negatives: str, settings: Settings, distill: bool = False) -> None:
     """Refuse a kind of negatives that is unknown, or settings that do not go with it.
 
     Raises
@@ -118,13 +118,13 @@ def check_negatives(negatives: str, config: Config, distill: bool = False) -> No
     """
     if negatives not in NEGATIVES:
         raise unknown_name("--negatives", negatives, NEGATIVES)
-    if distill and not config.train_hard_negatives:
+    if distill and not settings.training.hard_negatives:
         raise UsageError("--distill learns a teacher's scores of negatives: give --hard-negatives 1 or more")
     if negatives != IN_BATCH:
-        check_mined(negatives, config)
+        check_mined(negatives, settings)
 
 
-def check_mined(negatives: str, config: Config) -> None:
+def check_mined(negatives: str, settings: Settings) -> None:
     """Refuse a kind of negatives that is not mined, or settings that do not go with mined ones alone.
 
     Raises
@@ -134,9 +134,9 @@ def check_mined(negatives: str, config: Config) -> None:
     """
     if negatives not in MINED:
         raise unknown_name("--negatives", negatives, MINED)
-    if not config.train_hard_negatives:
+    if not settings.training.hard_negatives:
         raise UsageError(f"--negatives {negatives} trains on mined negatives alone: give --hard-negatives 1 or more")
-    if config.train_mini_batch_size:
+    if settings.training.mini_batch_size:
         raise UsageError(
             "--mini-batch-size (train_mini_batch_size) caches the gradients of in-batch negatives: leave it out here"
         )

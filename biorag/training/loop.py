@@ -21,7 +21,7 @@ from biorag.errors import BadInputError, MissingError, ServiceError
 from biorag.models.finding import ModelFiles
 from biorag.models.inference import prompt_of
 from biorag.models.loading import best_device, uses_bf16
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.training import distributed
 from biorag.training.curves import curve, points, write_curves
 from biorag.training.data import Split
@@ -75,22 +75,22 @@ class NoModelCard:
         """Add none."""
 
 
-def steps_of(rows: int | Sequence[int], config: Config) -> int:
+def steps_of(rows: int | Sequence[int], settings: Settings) -> int:
     """Return the number of optimizer steps of a run, of the rows of each pass where there are some.
 
     Several processes leave out what does not fill a last batch.
     """
     passes = [rows] if isinstance(rows, int) else rows
     rounded = math.ceil if distributed.count() == 1 else math.floor
-    return math.ceil(config.train_epochs * sum(rounded(each / batch_size(config)) for each in passes))
+    return math.ceil(settings.training.epochs * sum(rounded(each / batch_size(settings)) for each in passes))
 
 
-def batch_size(config: Config) -> int:
+def batch_size(settings: Settings) -> int:
     """Return the rows of one optimizer step, those of all processes."""
-    return config.train_batch_size * distributed.count()
+    return settings.training.batch_size * distributed.count()
 
 
-def require_batch(rows: int | Sequence[int], config: Config) -> None:
+def require_batch(rows: int | Sequence[int], settings: Settings) -> None:
     """Refuse rows, or those of each pass, that fill no batch of several processes: none would be trained on.
 
     Raises
@@ -98,15 +98,15 @@ def require_batch(rows: int | Sequence[int], config: Config) -> None:
     BadInputError
         Saying what would fill one.
     """
-    if not steps_of(rows, config):
+    if not steps_of(rows, settings):
         most = rows if isinstance(rows, int) else max(rows)
         raise BadInputError(
-            f"{distributed.count()} processes take {batch_size(config)} rows at a step, and there are {most}: lower "
+            f"{distributed.count()} processes take {batch_size(settings)} rows at a step, and there are {most}: lower "
             "--batch-size, or start fewer processes"
         )
 
 
-def run(job: Job, folder: RunFolder, config: Config, facts: Mapping[str, Any], on_progress: OnProgress) -> Any:
+def run(job: Job, folder: RunFolder, settings: Settings, facts: Mapping[str, Any], on_progress: OnProgress) -> Any:
     """Train to the end, from the last whole checkpoint if there is one, and return the manifest's figures.
 
     The same data, settings and seed on the same machine give the same weights, interrupted or not.
@@ -117,14 +117,14 @@ def run(job: Job, folder: RunFolder, config: Config, facts: Mapping[str, Any], o
         If memory runs out, or the loss is no number any more.
     As `require_batch` does.
     """
-    require_batch(job.rows, config)
+    require_batch(job.rows, settings)
     folder.begin({**facts, "command": command_line()})
     resume = folder.last_checkpoint()
-    trainer = _trainer(job, folder.path, config, resumes=resume is not None)
+    trainer = _trainer(job, folder.path, settings, resumes=resume is not None)
     trainer.remove_callback(PrinterCallback)
     watcher = _Watcher(folder.path, f"eval_{job.metric}" if job.evaluator else None, on_progress)
     trainer.add_callback(watcher)
-    with _device_errors(config):
+    with _device_errors(settings):
         trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     state = trainer.state
     losses = points(curve(state.log_history), "loss")
@@ -132,34 +132,34 @@ def run(job: Job, folder: RunFolder, config: Config, facts: Mapping[str, Any], o
         **facts,
         "command": command_line(),
         "processes": distributed.count(),
-        "batch_size": batch_size(config),
+        "batch_size": batch_size(settings),
         "steps": state.global_step,
         "resumed_from_step": watcher.first_step,
         "final_loss": losses[-1][1] if losses else None,
         "best": {"metric": job.metric, "value": state.best_metric, "step": state.best_global_step},
         "seconds": round(watcher.seconds(), 3),
-        "hardware": hardware(config),
+        "hardware": hardware(settings),
         "versions": installed_versions(),
     }
 
 
-def _trainer(job: Job, out: Path, config: Config, resumes: bool) -> Any:
+def _trainer(job: Job, out: Path, settings: Settings, resumes: bool) -> Any:
     dataset_class = _datasets()
-    logged, saved = _intervals(job.rows, config)
+    logged, saved = _intervals(job.rows, settings)
     evaluated = job.evaluator is not None
     args = job.arguments(
         output_dir=str(out / CHECKPOINTS),
-        num_train_epochs=config.train_epochs,
-        per_device_train_batch_size=batch_size(config),  # of the loader, whose batches the processes share
-        learning_rate=config.train_learning_rate,
-        **_sharing(config),
-        warmup_steps=config.train_warmup,  # below 1: a share of all steps
+        num_train_epochs=settings.training.epochs,
+        per_device_train_batch_size=batch_size(settings),  # of the loader, whose batches the processes share
+        learning_rate=settings.training.learning_rate,
+        **_sharing(settings),
+        warmup_steps=settings.training.warmup,  # below 1: a share of all steps
         weight_decay=WEIGHT_DECAY,
         max_grad_norm=MAX_GRAD_NORM,
-        bf16=uses_bf16(config.precision),
+        bf16=uses_bf16(settings.retrieval.precision),
         use_cpu=best_device() == "cpu",
-        seed=config.seed,
-        data_seed=config.seed,
+        seed=settings.seed,
+        data_seed=settings.seed,
         logging_steps=logged,
         logging_nan_inf_filter=False,  # else a loss that is no number is shown as the mean of those before
         save_strategy="steps",
@@ -179,7 +179,7 @@ def _trainer(job: Job, out: Path, config: Config, resumes: bool) -> Any:
             "batch_sampler": "no_duplicates",
             **job.arguments_of_stage,
         },
-        **({"gradient_checkpointing": True} if config.train_gradient_checkpointing else {}),
+        **({"gradient_checkpointing": True} if settings.training.gradient_checkpointing else {}),
     )
     args._n_gpu = min(args.n_gpu, 1)  # with several GPUs the library would multiply the batch behind our back
     made = dataset_class.from_dict
@@ -190,7 +190,7 @@ def _trainer(job: Job, out: Path, config: Config, resumes: bool) -> Any:
     return trainer
 
 
-def _sharing(config: Config) -> dict[str, Any]:
+def _sharing(settings: Settings) -> dict[str, Any]:
     """Return what several processes need to take equal shares of each batch, without a text twice among them.
 
     A weight's gradient is averaged when it is ready, and the first step says which weights get one, by how many passes.
@@ -198,7 +198,7 @@ def _sharing(config: Config) -> dict[str, Any]:
     """
     if distributed.count() == 1:
         return {}
-    static = not config.train_mini_batch_size
+    static = not settings.training.mini_batch_size
     return {
         "accelerator_config": {"split_batches": True},
         "dataloader_drop_last": True,
@@ -220,11 +220,11 @@ def prompts_of(model: Any, columns: Iterable[str], instructions: Instructions | 
     return {name: prompt for name, prompt in found.items() if prompt}
 
 
-def _intervals(rows: int | Sequence[int], config: Config) -> tuple[int, int]:
+def _intervals(rows: int | Sequence[int], settings: Settings) -> tuple[int, int]:
     """Return the steps between log entries, and between checkpoints: a multiple, so that resuming loses none."""
-    steps = steps_of(rows, config)
+    steps = steps_of(rows, settings)
     logged = max(1, steps // LOGGED)
-    return logged, logged * math.ceil(steps / config.train_evaluations / logged)
+    return logged, logged * math.ceil(steps / settings.training.evaluations / logged)
 
 
 def _datasets() -> Any:
@@ -284,7 +284,7 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
 
 
 @contextmanager
-def _device_errors(config: Config) -> Iterator[None]:
+def _device_errors(settings: Settings) -> Iterator[None]:
     """Turn what a full memory raises, of several kinds, into one sentence with what to do."""
     try:
         yield
@@ -293,18 +293,18 @@ def _device_errors(config: Config) -> Iterator[None]:
         if not full:
             raise
         raise ServiceError(
-            f"memory ran out with --batch-size {config.train_batch_size}: lower it, set --gradient-checkpointing, "
+            f"memory ran out with --batch-size {settings.training.batch_size}: lower it, set --gradient-checkpointing, "
             "lower --max-tokens, or with in-batch negatives set --mini-batch-size (the same batch with less memory)"
         ) from error
 
 
-def hardware(config: Config) -> dict[str, Any]:
+def hardware(settings: Settings) -> dict[str, Any]:
     """Return what the run ran on."""
     device = best_device()
     return {
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
         "devices": torch.cuda.device_count() if device == "cuda" else 1,
-        "precision": "bf16" if uses_bf16(config.precision) else "fp32",
+        "precision": "bf16" if uses_bf16(settings.retrieval.precision) else "fp32",
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "machine": platform.machine(),
@@ -312,14 +312,14 @@ def hardware(config: Config) -> dict[str, Any]:
     }
 
 
-def folder_of(out: Path, kind: str, files: ModelFiles, split: Split, config: Config, **how: Any) -> RunFolder:
+def folder_of(out: Path, kind: str, files: ModelFiles, split: Split, settings: Settings, **how: Any) -> RunFolder:
     """Return the folder of a run; `how` are the choices besides the settings that determine its result."""
     identity = {
         "kind": kind,
         "base_sha256": files.sha256,
         **how,
         **({"processes": distributed.count()} if distributed.count() > 1 else {}),
-        "settings": config.training(),
+        "settings": settings.training_identity(),
         "data": split.fingerprint(),
     }
     return RunFolder(out, identity)

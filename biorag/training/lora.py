@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 
 from biorag.errors import MissingError
 from biorag.models.loading import has_towers
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 
 
 class Adapter:
@@ -25,25 +25,25 @@ class Adapter:
         If peft is not installed.
     """
 
-    def __init__(self, model: SentenceTransformer, config: Config) -> None:
+    def __init__(self, model: SentenceTransformer, settings: Settings) -> None:
         try:
             from peft import LoraConfig, get_peft_model
         except ImportError:
             raise MissingError("--lora needs peft: run pip install 'biorag[decoders]'") from None
-        settings = LoraConfig(
-            r=config.train_lora_rank,
-            lora_alpha=config.train_lora_alpha,
+        matrices = LoraConfig(
+            r=settings.training.lora_rank,
+            lora_alpha=settings.training.lora_alpha,
             target_modules="all-linear",
             task_type="FEATURE_EXTRACTION",
         )
         self._adapted: dict[str, Any] = {}  # by the place of their folder
         for place, backbone in _backbones(model).items():
-            torch.manual_seed(config.seed)  # of the matrices drawn at random
-            if config.train_gradient_checkpointing:
+            torch.manual_seed(settings.seed)  # of the matrices drawn at random
+            if settings.training.gradient_checkpointing:
                 backbone.enable_input_require_grads()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by a name that goes out of use
-                self._adapted[place] = get_peft_model(backbone, settings)  # its layers take their places
+                self._adapted[place] = get_peft_model(backbone, matrices)  # its layers take their places
 
     def save(self, folder: Path, base: str) -> None:
         """Write the adapter, as peft loads it onto the base of that name."""

@@ -16,7 +16,7 @@ from biorag.models.finding import ModelFiles
 from biorag.models.hardware import operations
 from biorag.models.loading import best_device, uses_bf16
 from biorag.models.memory import Parameter, duration, gib, matrices, parameters_of
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import TrainingRow
 
 WEIGHT_BYTES = 4  # float32
@@ -69,32 +69,34 @@ class Estimate:
         )
 
 
-def columns_of(rows: Sequence[TrainingRow], config: Config, query_tokens: int = 0) -> Work:
+def columns_of(rows: Sequence[TrainingRow], settings: Settings, query_tokens: int = 0) -> Work:
     """Return the work of a bi-encoder or a late-interaction reranker, which pads queries to `query_tokens`."""
-    count = min(config.train_hard_negatives, max((len(row.negatives) for row in rows), default=0))
+    count = min(settings.training.hard_negatives, max((len(row.negatives) for row in rows), default=0))
     columns = [
-        [max(query_tokens, _tokens(config, row.query)) for row in rows],
-        [_tokens(config, row.positive) for row in rows],
-        *([_tokens(config, text) for row in rows for text in row.negatives[place:][:1]] for place in range(count)),
+        [max(query_tokens, _tokens(settings, row.query)) for row in rows],
+        [_tokens(settings, row.positive) for row in rows],
+        *([_tokens(settings, text) for row in rows for text in row.negatives[place:][:1]] for place in range(count)),
     ]
-    size = min(config.train_mini_batch_size or config.train_batch_size, config.train_batch_size)
+    size = min(settings.training.mini_batch_size or settings.training.batch_size, settings.training.batch_size)
     batch = tuple(Texts(size, max(column, default=0)) for column in columns)
-    if config.train_mini_batch_size:
+    if settings.training.mini_batch_size:
         batch = (max(batch, key=lambda texts: texts.tokens),)
     return Work(sum(map(sum, columns)), batch)
 
 
-def pairs_of(rows: Sequence[TrainingRow], config: Config) -> Work:
+def pairs_of(rows: Sequence[TrainingRow], settings: Settings) -> Work:
     """Return the work of a cross-encoder, which reads a query with each of its passages."""
     pairs = [
-        _tokens(config, row.query + passage)
+        _tokens(settings, row.query + passage)
         for row in rows
-        for passage in (row.positive, *row.negatives[: config.train_hard_negatives])
+        for passage in (row.positive, *row.negatives[: settings.training.hard_negatives])
     ]
-    return Work(sum(pairs), (Texts(config.train_batch_size, max(pairs, default=0)),))
+    return Work(sum(pairs), (Texts(settings.training.batch_size, max(pairs, default=0)),))
 
 
-def estimate(files: ModelFiles, work: Work, config: Config, lora: bool = False, asymmetric: bool = False) -> Estimate:
+def estimate(
+    files: ModelFiles, work: Work, settings: Settings, lora: bool = False, asymmetric: bool = False
+) -> Estimate:
     """Return what training takes: the memory of its batches about, the time at least; evaluations and saving apart.
 
     An `asymmetric` encoder is two of the base, unless the base has two towers; a text goes through one.
@@ -109,12 +111,12 @@ def estimate(files: ModelFiles, work: Work, config: Config, lora: bool = False, 
     every = parameters_of(files)
     layers = matrices(every)
     parameters = copies * sum(math.prod(found.shape) for found in every)
-    trained = copies * sum(config.train_lora_rank * sum(found.shape) for found in layers) if lora else parameters
+    trained = copies * sum(settings.training.lora_rank * sum(found.shape) for found in layers) if lora else parameters
     multiplied = sum(math.prod(found.shape) for found in layers) // towers
     passes = sum(PASSES.values()) - (PASSES["gradients"] if lora else 0)
-    passes += PASSES["forward"] if config.train_gradient_checkpointing or config.train_mini_batch_size else 0
+    passes += PASSES["forward"] if settings.training.gradient_checkpointing or settings.training.mini_batch_size else 0
     needed = WEIGHT_BYTES * (parameters + (trained if lora else 0)) + TRAINED_BYTES * trained
-    batch = batch_bytes(files, every, work.batch, config)
+    batch = batch_bytes(files, every, work.batch, settings)
     if needed + batch > (free := memory.free_bytes(best_device())):
         base = "a smaller base" if lora else "--lora, or a smaller base"
         lighter = base if needed > free else f"a smaller --batch-size or --max-tokens, --gradient-checkpointing, {base}"
@@ -122,12 +124,12 @@ def estimate(files: ModelFiles, work: Work, config: Config, lora: bool = False, 
             f"training {files.id} takes {gib(needed)} of memory and about {gib(batch)} for a batch, and {gib(free)} "
             f"are free: take {lighter}, or a larger machine"
         )
-    kind = torch.bfloat16 if uses_bf16(config.precision) else torch.float32
-    seconds = passes * multiplied * work.tokens * config.train_epochs / operations(best_device(), kind)
+    kind = torch.bfloat16 if uses_bf16(settings.retrieval.precision) else torch.float32
+    seconds = passes * multiplied * work.tokens * settings.training.epochs / operations(best_device(), kind)
     return Estimate(parameters, trained, needed, batch, seconds)
 
 
-def batch_bytes(files: ModelFiles, every: Sequence[Parameter], batch: Sequence[Texts], config: Config) -> int:
+def batch_bytes(files: ModelFiles, every: Sequence[Parameter], batch: Sequence[Texts], settings: Settings) -> int:
     """Return about what is kept of a batch for the backward pass.
 
     By token that is `KEPT` times what goes into the linear layers and comes out, as for the layer of 34·h bytes in
@@ -138,10 +140,10 @@ def batch_bytes(files: ModelFiles, every: Sequence[Parameter], batch: Sequence[T
     towers = 2 if files.has_towers else 1
     blocks = {found[1] for parameter in layers if (found := LAYER.search(parameter.name))}
     tokens = sum(texts.rows * texts.tokens for texts in batch)
-    width = KEPT_BYTES["bf16" if uses_bf16(config.precision) else "fp32"]
+    width = KEPT_BYTES["bf16" if uses_bf16(settings.retrieval.precision) else "fp32"]
     kept = KEPT * tokens * sum(sum(parameter.shape) for parameter in layers) / towers * width
     kept += KEPT_SCORES * WEIGHT_BYTES * len(blocks) * _heads(files) * sum(rows * side**2 for rows, side in batch)
-    if config.train_gradient_checkpointing and len(blocks) > RECOMPUTED:
+    if settings.training.gradient_checkpointing and len(blocks) > RECOMPUTED:
         hidden = max((min(found.shape) for found in every if "emb" in found.name), default=0)
         kept = kept * RECOMPUTED / len(blocks) + len(blocks) * hidden * tokens * WEIGHT_BYTES
     return int(kept)
@@ -149,11 +151,11 @@ def batch_bytes(files: ModelFiles, every: Sequence[Parameter], batch: Sequence[T
 
 def _heads(files: ModelFiles) -> int:
     """Return the heads whose scores are kept: those of dropout on a CPU, where it is not fused with attention."""
-    settings = replace(files, path=files.reads_passages()).settings("config.json")
-    if best_device() != "cpu" or not any(settings.get(name) for name in DROPOUTS):
+    architecture = replace(files, path=files.reads_passages()).settings("config.json")
+    if best_device() != "cpu" or not any(architecture.get(name) for name in DROPOUTS):
         return 0
-    return next((int(settings[name]) for name in HEADS if name in settings), 0)
+    return next((int(architecture[name]) for name in HEADS if name in architecture), 0)
 
 
-def _tokens(config: Config, text: str) -> int:
-    return min(config.train_max_tokens, 1 + len(text) // CHARACTERS)
+def _tokens(settings: Settings, text: str) -> int:
+    return min(settings.training.max_tokens, 1 + len(text) // CHARACTERS)

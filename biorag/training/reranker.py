@@ -20,7 +20,7 @@ from sentence_transformers.multi_vector_encoder.losses import (
 from biorag.models.finding import ModelFiles
 from biorag.models.late_interaction import read_long_queries
 from biorag.models.loading import load_model
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.training import distributed
 from biorag.training.asymmetric import require_one
 from biorag.training.colbert import Lengths, save_model, write_base
@@ -43,7 +43,7 @@ class _Trainer(NoModelCard, MultiVectorEncoderTrainer):  # type: ignore[misc]
 def train_reranker(
     files: ModelFiles,
     split: Split,
-    config: Config,
+    settings: Settings,
     out: Path,
     facts: Mapping[str, Any],
     on_progress: OnProgress,
@@ -56,7 +56,7 @@ def train_reranker(
     ----------
     files : the base: a BERT, MiniLM or ModernBERT, a bi-encoder, or a ColBERT checkpoint
     split : training rows, and rows of held-out questions with mined negatives to choose the best checkpoint by
-    config : precision, seed and the `train_` settings
+    settings : precision, seed and the `train_` settings
     facts : kept in the manifest
     negatives : "in-batch" (the other rows' passages and a row's own mined negatives), or the kind of the mined
         negatives, which are then the only ones
@@ -66,19 +66,19 @@ def train_reranker(
     ------
     As `train_retriever` does; BadInputError too if rows lack the scores to distill from.
     """
-    check_negatives(negatives, config, distill)
+    check_negatives(negatives, settings, distill)
     require_one(files)
-    rows = usable(split.training, negatives, config.train_hard_negatives)
+    rows = usable(split.training, negatives, settings.training.hard_negatives)
     facts = {**facts, "base": files.id, **described(split.training, rows)}
-    folder = folder_of(out, "reranker", files, split, config, negatives=negatives, distill=distill)
+    folder = folder_of(out, "reranker", files, split, settings, negatives=negatives, distill=distill)
     if done := folder.finished():
         return done
     with folder.locked():
-        texts = columns(rows, config.train_hard_negatives, distill)
-        lengths = Lengths(config.train_query_tokens, max(config.train_max_tokens, PASSAGE_TOKENS))
+        texts = columns(rows, settings.training.hard_negatives, distill)
+        lengths = Lengths(settings.training.query_tokens, max(settings.training.max_tokens, PASSAGE_TOKENS))
         folder.begin(facts)
         if distributed.is_first():
-            write_base(files, folder.base, lengths, texts["positive"], config.seed)
+            write_base(files, folder.base, lengths, texts["positive"], settings.seed)
         distributed.wait()
         model = load_model(MultiVectorEncoder, ModelFiles(files.id, "", folder.base, files.sha256), "fp32")
         read_long_queries(model)
@@ -86,21 +86,21 @@ def train_reranker(
             trainer=_Trainer,
             arguments=MultiVectorEncoderTrainingArguments,
             model=model,
-            loss=_loss(model, negatives, distill, config),
+            loss=_loss(model, negatives, distill, settings),
             columns=texts,
-            evaluator=reranking_validation(split.validation, config.precision, config.seed),
+            evaluator=reranking_validation(split.validation, settings.retrieval.precision, settings.seed),
             metric=METRIC,
-            arguments_of_stage={"max_length": {"document": config.train_max_tokens}},
+            arguments_of_stage={"max_length": {"document": settings.training.max_tokens}},
         )
-        figures = run(job, folder, config, facts, on_progress)
+        figures = run(job, folder, settings, facts, on_progress)
         if distributed.is_first():
             save_model(out, model, lengths)
             figures["difference_from_colbert_ai"] = largest_difference(out, rows[0].query, texts["positive"][:SAMPLE])
         return folder.finish(figures)
 
 
-def _loss(model: MultiVectorEncoder, negatives: str, distill: bool, config: Config) -> Any:
-    mini, gathered = config.train_mini_batch_size, distributed.count() > 1
+def _loss(model: MultiVectorEncoder, negatives: str, distill: bool, settings: Settings) -> Any:
+    mini, gathered = settings.training.mini_batch_size, distributed.count() > 1
     if distill:
         return MultiVectorDistillKLDivLoss(model, mini_batch_size=mini)
     if negatives != IN_BATCH:
@@ -111,5 +111,5 @@ def _loss(model: MultiVectorEncoder, negatives: str, distill: bool, config: Conf
         )
     # Passages are encoded as many at a time as queries, the long ones by themselves: less padding.
     return MultiVectorMultipleNegativesRankingLoss(
-        model, scale=SCALE, mini_batch_size=config.train_batch_size, gather_across_devices=gathered
+        model, scale=SCALE, mini_batch_size=settings.training.batch_size, gather_across_devices=gathered
     )

@@ -21,7 +21,7 @@ from biorag.models.finding import ADAPTER, ModelFiles
 from biorag.models.formats.directory import MODULE_LIST
 from biorag.models.late_interaction import is_late_interaction
 from biorag.models.loading import has_towers, input_modules, load_model
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.training import distributed
 from biorag.training.asymmetric import tower_of, with_towers, without_unit_length
 from biorag.training.data import IN_BATCH, Split, TrainingSet, check_negatives, columns, described, mixed, usable
@@ -86,7 +86,7 @@ def _lora_trainer(adapter: Adapter, base: str) -> type[_Trainer]:
 def train_retriever(
     files: ModelFiles,
     split: Split,
-    config: Config,
+    settings: Settings,
     out: Path,
     facts: Mapping[str, Any],
     on_progress: OnProgress,
@@ -100,7 +100,7 @@ def train_retriever(
     files : the base, a sentence-transformers directory, a bare transformer (which gets mean pooling, a decoder
         its last token's vector), or a GGUF file
     split : training rows, and rows of held-out questions to choose the best checkpoint by; or those of a mixture
-    config : similarity, precision, seed and the `train_` settings
+    settings : similarity, precision, seed and the `train_` settings
     facts : kept in the manifest
     negatives : "in-batch" (the other rows' passages and a row's own mined negatives), or the kind of the mined
         negatives, which are then the only ones
@@ -119,29 +119,29 @@ def train_retriever(
     ServiceError
         If memory runs out.
     """
-    similarity = config.similarity or "cosine"
-    check_negatives(negatives, config)
-    used = _usable(split, negatives, config)
+    similarity = settings.index.similarity or "cosine"
+    check_negatives(negatives, settings)
+    used = _usable(split, negatives, settings)
     facts = {**facts, "base": files.id, **described(split.training, used.training)}
     form = form or Form()
     how = {"negatives": negatives, "similarity": similarity, **form.identity()}
-    folder = folder_of(out, "retriever", files, split, config, **how)
+    folder = folder_of(out, "retriever", files, split, settings, **how)
     if done := folder.finished():
         return done
     with folder.locked():
         model = _model(_base(files, folder, facts), similarity, form)
-        adapter = Adapter(model, config) if form.lora else None
+        adapter = Adapter(model, settings) if form.lora else None
         longest = {module: module.max_seq_length for module in input_modules(model)}
         for module, length in longest.items():
-            module.max_seq_length = min(config.train_max_tokens, length or config.train_max_tokens)
+            module.max_seq_length = min(settings.training.max_tokens, length or settings.training.max_tokens)
         job = Job(
             trainer=_lora_trainer(adapter, files.id) if adapter else _Trainer,
             arguments=SentenceTransformerTrainingArguments,
             model=model,
             metric=METRIC,
-            **(_of_sets if split.sets else _of_rows)(model, used, similarity, negatives, config, form.instructions),
+            **(_of_sets if split.sets else _of_rows)(model, used, similarity, negatives, settings, form.instructions),
         )
-        figures = run(job, folder, config, facts, on_progress)
+        figures = run(job, folder, settings, facts, on_progress)
         for module, length in longest.items():
             module.max_seq_length = length  # training cuts passages for speed; searching need not
         if distributed.is_first():
@@ -152,9 +152,9 @@ def train_retriever(
         return folder.finish(figures)
 
 
-def _usable(split: Split, negatives: str, config: Config) -> Split:
+def _usable(split: Split, negatives: str, settings: Settings) -> Split:
     """Return a split with the training rows that can be trained on, of each set."""
-    count = config.train_hard_negatives
+    count = settings.training.hard_negatives
     if not split.sets:
         return replace(split, training=usable(split.training, negatives, count))
     sets = []
@@ -178,20 +178,22 @@ def _of_rows(
     split: Split,
     similarity: str,
     negatives: str,
-    config: Config,
+    settings: Settings,
     instructions: Instructions | None,
 ) -> dict[str, Any]:
     """Return a job's loss, columns, prompts and evaluator."""
-    texts = columns(split.training, config.train_hard_negatives)
+    texts = columns(split.training, settings.training.hard_negatives)
     return {
-        "loss": _loss(model, similarity, negatives, config, SCALES[similarity]),
+        "loss": _loss(model, similarity, negatives, settings, SCALES[similarity]),
         "columns": texts,
-        "evaluator": retrieval_validation(split.validation, split.training, similarity, config.precision, config.seed),
+        "evaluator": retrieval_validation(
+            split.validation, split.training, similarity, settings.retrieval.precision, settings.seed
+        ),
         "arguments_of_stage": {
             "prompts": prompts_of(model, texts, instructions),
             "router_mapping": tower_of(model, texts),
         },
-        "collator": _random_prompts(model, {"": instructions}, config),
+        "collator": _random_prompts(model, {"": instructions}, settings),
     }
 
 
@@ -200,7 +202,7 @@ def _of_sets(
     split: Split,
     similarity: str,
     negatives: str,
-    config: Config,
+    settings: Settings,
     instructions: Instructions | None,
 ) -> dict[str, Any]:
     """Return a job's losses, columns and prompts by the places of a mixture's sets, and an evaluator of all.
@@ -209,20 +211,20 @@ def _of_sets(
     """
     for each in split.sets:
         with _naming(each):
-            require_batch([len(rows) for rows in each.passes(config.seed)], config)
+            require_batch([len(rows) for rows in each.passes(settings.seed)], settings)
     sets = {str(place): each for place, each in enumerate(split.sets)}
     told = {place: each.instructions or instructions for place, each in sets.items()}
-    texts = {place: columns(each.training, config.train_hard_negatives) for place, each in sets.items()}
+    texts = {place: columns(each.training, settings.training.hard_negatives) for place, each in sets.items()}
     evaluators = [
         retrieval_validation(
-            each.validation, each.training, similarity, config.precision, config.seed, each.instructions
+            each.validation, each.training, similarity, settings.retrieval.precision, settings.seed, each.instructions
         )
         for each in split.sets
     ]
     held_out = [each for each in evaluators if each]
     return {
         "loss": {
-            place: _loss(model, similarity, negatives, config, _scale(each.temperature, similarity))
+            place: _loss(model, similarity, negatives, settings, _scale(each.temperature, similarity))
             for place, each in sets.items()
         },
         "columns": texts,
@@ -232,13 +234,13 @@ def _of_sets(
             "router_mapping": {place: tower_of(model, texts[place]) for place in sets},
             "batch_sampler": partial(WeightedBatchSampler, weights={place: sets[place].weight for place in sets}),
         },
-        "passes": [len(rows) for rows in split.passes(config.seed)],
-        "collator": _random_prompts(model, told, config),
+        "passes": [len(rows) for rows in split.passes(settings.seed)],
+        "collator": _random_prompts(model, told, settings),
     }
 
 
 def _random_prompts(
-    model: SentenceTransformer, instructions: Mapping[str, Instructions | None], config: Config
+    model: SentenceTransformer, instructions: Mapping[str, Instructions | None], settings: Settings
 ) -> partial[RandomPrompts] | None:
     """Return what makes a collator draw prompts, if there are any to draw from.
 
@@ -249,7 +251,7 @@ def _random_prompts(
         return None
     if any(isinstance(module, Pooling) and not module.include_prompt for module in model.modules()):
         raise UsageError("--random-prompts: the base's pooling leaves prompts out: take another base, or none of them")
-    return partial(RandomPrompts, prompts=drawn, seed=config.seed)
+    return partial(RandomPrompts, prompts=drawn, seed=settings.seed)
 
 
 def _base(files: ModelFiles, folder: RunFolder, facts: Mapping[str, Any]) -> ModelFiles:
@@ -291,11 +293,11 @@ def _scale(temperature: float | None, similarity: str) -> float:
     return SCALES[similarity] if temperature is None else 1 / temperature
 
 
-def _loss(model: SentenceTransformer, similarity: str, negatives: str, config: Config, scale: float) -> Any:
+def _loss(model: SentenceTransformer, similarity: str, negatives: str, settings: Settings, scale: float) -> Any:
     if negatives != IN_BATCH:
         return OwnNegativesLoss(model, OWN_SCORES[similarity], scale)
     compared, gathered = SIMILARITIES[similarity], distributed.count() > 1
-    if size := config.train_mini_batch_size:
+    if size := settings.training.mini_batch_size:
         if gathered and has_towers(model):
             raise UsageError(
                 "--mini-batch-size goes through one tower at a time, and processes average both at once: leave it out, "

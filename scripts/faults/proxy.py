@@ -38,7 +38,7 @@ from biorag.indexes.server import connect
 from biorag.indexes.store import Store
 from biorag.indexes.surveying import survey
 from biorag.indexes.writing import write_index
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import Encoded, EncoderIdentity, Prompt, Snippet
 from biorag.utils.network import Server
 
@@ -207,8 +207,8 @@ def index_through(proxy: FaultProxy, corpus: Path, **settings: Any) -> dict[str,
     """Index a corpus through the proxy, hold every point against its snippet, and return the counts."""
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="biorag-faults-") as home:
-        config = Config(home=Path(home), qdrant=proxy.url, **settings)
-        store, sources = Store(config), find_sources([str(corpus)], Path(home) / "spool")
+        settings = Settings.of(home=Path(home), qdrant=proxy.url, **settings)
+        store, sources = Store(settings), find_sources([str(corpus)], Path(home) / "spool")
         found = survey(sources, None, lambda _: None)
         manifest = store.new_manifest(EncoderIdentity("drawn", "", "f" * 64, DIMENSION), found.avg_len)
         report = write_index(store, manifest, sources, found, lambda: encode, lambda _: None)
@@ -220,7 +220,7 @@ def index_through(proxy: FaultProxy, corpus: Path, **settings: Any) -> dict[str,
         "requests": proxy.requests,
         "faults": dict(sorted(proxy.faults.items())),
         "seconds": round(time.perf_counter() - started, 1),
-        **held(f"http://{proxy.target}", config.name, wanted),
+        **held(f"http://{proxy.target}", settings.index.name, wanted),
     }
 
 

@@ -17,7 +17,7 @@ from biorag.generators.cache import CachedGenerator
 from biorag.prompts.template import load_template
 from biorag.retrieval.filters import exclude_pmids, parse_filter
 from biorag.retrieval.retriever import Retriever
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import Hit, Question, ScoredDoc, Snippet
 from tests.fakes import HashEncoder, OverlapReranker, ScriptedGenerator
 
@@ -152,7 +152,7 @@ def edge(tmp_path_factory, reference):
     from biorag.indexes.edge import EdgeIndex
     from biorag.indexes.store import Store
 
-    store = Store(Config(home=tmp_path_factory.mktemp("home"), name="edge", bm25_k=BM25_K, bm25_b=BM25_B))
+    store = Store(Settings.of(home=tmp_path_factory.mktemp("home"), name="edge", bm25_k=BM25_K, bm25_b=BM25_B))
     manifest = store.new_manifest(ENCODER.identity, reference.mean)
     store.folder.mkdir(parents=True)
     index = EdgeIndex(store.folder, manifest, writable=True)
@@ -171,8 +171,8 @@ def index(request, reference):
 
 
 @pytest.fixture
-def settings(config) -> Config:
-    return config.replace(rerank=False, depth=8, k=10, k_init=10, lambda_=0.1)
+def settings(settings) -> Settings:
+    return settings.replace(rerank=False, depth=8, k=10, k_init=10, lambda_=0.1)
 
 
 def pairs(ranking) -> list[tuple[str, float]]:
@@ -287,10 +287,10 @@ def test_a_blank_query_is_refused(index, settings, query, mode):
 
 @pytest.mark.parametrize("mode", ["bm25", "dense", "hybrid"])
 def test_filters_and_excluded_pmids_hold_for_every_hit(index, reference, settings, mode):
-    config = settings.replace(mode=mode)
-    best = Retriever(index, ENCODER, None, config).search(QUERY).hits[0].snippet
+    settings = settings.replace(mode=mode)
+    best = Retriever(index, ENCODER, None, settings).search(QUERY).hits[0].snippet
     where = parse_filter("year>=2010 and not type=Trial") + exclude_pmids((best.pmid, 119))
-    found = Retriever(index, ENCODER, None, config).search(QUERY, where=where)
+    found = Retriever(index, ENCODER, None, settings).search(QUERY, where=where)
     allowed = {
         id
         for id, snippet in reference.snippets.items()
@@ -327,14 +327,14 @@ def test_nothing_left_by_a_filter_is_no_error(index, settings):
 @pytest.mark.parametrize("weight", [0.0, 0.5, 5.0])
 @pytest.mark.parametrize(("k_init", "k"), [(20, 5), (5, 5), (4, 12), (1, 3)])
 def test_reranking_orders_the_first_k_init_and_leaves_the_tail(index, reference, settings, weight, k_init, k):
-    config = settings.replace(depth=30, k_init=k_init, k=k, interpolation=weight)
-    first = pairs(Retriever(index, ENCODER, None, config).search(QUERY, limit=max(k, k_init)))
+    settings = settings.replace(depth=30, k_init=k_init, k=k, interpolation=weight)
+    first = pairs(Retriever(index, ENCODER, None, settings).search(QUERY, limit=max(k, k_init)))
     reranked = {}
     for id, score in first[:k_init]:
         shared = set(words(QUERY)) & set(words(reference.snippets[id].contents))
         reranked[id] = len(shared) / 3 + weight * score
     same(
-        pairs(Retriever(index, ENCODER, [OverlapReranker()], config).search(QUERY)),
+        pairs(Retriever(index, ENCODER, [OverlapReranker()], settings).search(QUERY)),
         (top(reranked, k_init) + first[k_init:])[:k],
     )
 
@@ -383,16 +383,16 @@ def slow_chain(first, stages, score, text_of, weights):
     ],
 )
 def test_a_chain_adds_the_weighted_score_of_the_stage_before(index, reference, settings, chain, stages):
-    config = settings.replace(depth=30, k=25, k_init=20, reranker=chain, interpolation=0.5, cross_interpolation=3.0)
-    first = pairs(Retriever(index, ENCODER, None, config).search(QUERY))
-    found = pairs(Retriever(index, ENCODER, [kind() for kind, _, _ in stages], config).search(QUERY))
+    settings = settings.replace(depth=30, k=25, k_init=20, reranker=chain, interpolation=0.5, cross_interpolation=3.0)
+    first = pairs(Retriever(index, ENCODER, None, settings).search(QUERY))
+    found = pairs(Retriever(index, ENCODER, [kind() for kind, _, _ in stages], settings).search(QUERY))
     text_of = lambda id: reference.snippets[id].contents  # noqa: E731
     same(found, slow_chain(first, stages, CHAIN, text_of, {False: 0.5, True: 3.0}))
 
 
 def test_many_queries_are_reranked_in_turns_with_the_scores_of_one_at_a_time(index, settings, monkeypatch):
-    config = settings.replace(reranker="encoder,cross:x")
-    retriever = Retriever(index, ENCODER, [OverlapReranker(), LengthReranker()], config)
+    settings = settings.replace(reranker="encoder,cross:x")
+    retriever = Retriever(index, ENCODER, [OverlapReranker(), LengthReranker()], settings)
     queries = [QUERY, "fever in the liver", "kidney and heart"]
     alone = [pairs(retriever.search(query)) for query in queries]
     monkeypatch.setattr("biorag.retrieval.retriever.CANDIDATES", 25)
@@ -438,9 +438,9 @@ def library() -> MemoryIndex:
 
 
 @pytest.fixture
-def plain(config) -> Config:
+def plain(settings) -> Settings:
     """Settings under which the hits are d3, d2, d1 in this order; see the first test below."""
-    return config.replace(rerank=False, mode="bm25", k=3, max_tokens=50)
+    return settings.replace(rerank=False, mode="bm25", k=3, max_tokens=50)
 
 
 @pytest.fixture
@@ -491,7 +491,7 @@ def test_the_generator_is_given_the_choice_prompt_with_the_hits_in_order(answere
     assert generator.schemas[0]["properties"]["answer_choice"] == {"enum": ["A", "B", "C"]}
 
 
-def test_the_options_are_never_seen_by_the_retriever(library, config):
+def test_the_options_are_never_seen_by_the_retriever(library, settings):
     class RecordingEncoder(HashEncoder):
         def encode_queries(self, texts):
             self.encoded.extend(texts)
@@ -499,7 +499,7 @@ def test_the_options_are_never_seen_by_the_retriever(library, config):
 
     encoder, reranker = RecordingEncoder(dimension=16), RecordingReranker()
     for method in ("generate", "score"):
-        answerer = Answerer(Retriever(library, encoder, [reranker], config), ScriptedGenerator(), config)
+        answerer = Answerer(Retriever(library, encoder, [reranker], settings), ScriptedGenerator(), settings)
         answerer.answer(CHOICE, method=method)
     assert set(encoder.encoded) == {ASKED}
     assert {query for query, _ in reranker.asked} == {ASKED}
@@ -584,9 +584,9 @@ def test_without_a_generator_the_answer_is_the_evidence(answerer):
         assert "--llm none" in answer.notes[0]
 
 
-def test_without_a_retriever_the_model_answers_alone(config):
+def test_without_a_retriever_the_model_answers_alone(settings):
     generator = ScriptedGenerator([reply(step_by_step_thinking="B6.", answer_choice="B")])
-    answer = Answerer(None, generator, config).answer(CHOICE)
+    answer = Answerer(None, generator, settings).answer(CHOICE)
     assert generator.prompts == [load_template("closed_book").render(CHOICE, [])]
     assert list(generator.schemas[0]["properties"]) == ["step_by_step_thinking", "answer_choice"]
     assert (answer.choice, answer.parsed, answer.hits, answer.supplied, answer.notes) == ("B", True, (), 0, ())

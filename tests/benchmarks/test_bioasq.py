@@ -299,9 +299,9 @@ def test_a_submission_is_read_back_as_it_was_written(tmp_path):
 
 
 @pytest.fixture
-def index(config, snippets):
+def index(settings, snippets):
     encoder = HashEncoder()
-    store = Store(config)
+    store = Store(settings)
     index = EdgeIndex(store.folder, store.new_manifest(encoder.identity, 10.0), writable=True)
     # Further passages of one record, which come first for any vector whose parts are alike.
     again = [Snippet(f"again{n}", "", " ".join(f"word{i}" for i in range(200)), 1002) for n in range(5)]
@@ -334,8 +334,8 @@ def test_coverage_passes_over_what_no_pmid_can_be(index):
     assert indexed_documents(batch, index, np.ones(64, np.float32)) == {"1001"}
 
 
-def test_the_report_against_means_by_hand(index, config):
-    retriever = Retriever(index, HashEncoder(), [OverlapReranker()], config)
+def test_the_report_against_means_by_hand(index, settings):
+    retriever = Retriever(index, HashEncoder(), [OverlapReranker()], settings)
     done = []
     runs = [answer(name, BATCHES, retriever.variant(**SYSTEMS[name]), False, done.append) for name in SYSTEMS]
     assert sum(done) == 3 * len(SYSTEMS)

@@ -253,7 +253,7 @@ def test_unknown_and_missing_peers_are_refused(monkeypatch):
 
 
 @pytest.fixture
-def subject(tmp_path, config, snippets):
+def subject(tmp_path, settings, snippets):
     """The conftest's snippets in an Edge index, their titles as questions."""
     encoder, length = HashEncoder(), LengthCounter()
     avg_len = sum(length(snippet.contents) for snippet in snippets) / len(snippets)
@@ -264,7 +264,7 @@ def subject(tmp_path, config, snippets):
     index.upsert(snippets, encoder.encode_snippets([snippet.contents for snippet in snippets]))
     questions = [snippet.title or "hypertension" for snippet in snippets]
     yield stages.Subject(
-        config, manifest, index, encoder, lambda texts: Encoded(encoder.encode_snippets(texts), []), questions
+        settings, manifest, index, encoder, lambda texts: Encoded(encoder.encode_snippets(texts), []), questions
     )
     index.close()
 
@@ -333,7 +333,7 @@ def test_batches_of_the_sizes_asked_for_are_encoded(subject):
 def test_the_first_stage_is_timed_without_encoding(subject, mode):
     asked = asked_of(subject)
     known = stages.Known(subject.encoder.identity, *asdict_of(asked))
-    searching = subject.config.replace(mode=mode, rerank=False)
+    searching = subject.settings.replace(mode=mode, rerank=False)
     found = stages.first_stage(subject.index, known, searching, subject.questions, [1, 20], EFFORT)
     assert {size: timed.n for size, timed in found.items()} == {1: 4, 20: 4}
     assert all(timed.p50 > 0 for timed in found.values())
@@ -350,7 +350,7 @@ def test_known_vectors_are_given_in_the_order_asked():
 
 
 def test_one_by_one_has_every_stage(subject):
-    retriever = Retriever(subject.index, subject.encoder, [OverlapReranker()], subject.config)
+    retriever = Retriever(subject.index, subject.encoder, [OverlapReranker()], subject.settings)
     found = stages.one_by_one(retriever, subject.questions, EFFORT)
     assert set(found) == {"encode", "first_stage", "fetch", "rerank", "total"}
     assert found["total"].mean == pytest.approx(sum(found[s].mean for s in found if s != "total"), abs=0.01)
@@ -374,8 +374,8 @@ class SlowGenerator(ScriptedGenerator):
 
 
 def test_a_local_generators_speeds(subject):
-    retriever, generator = Retriever(subject.index, subject.encoder, None, subject.config), SlowGenerator()
-    found, whole = stages.generation(retriever, generator, subject.config, subject.questions, EFFORT, local=True)
+    retriever, generator = Retriever(subject.index, subject.encoder, None, subject.settings), SlowGenerator()
+    found, whole = stages.generation(retriever, generator, subject.settings, subject.questions, EFFORT, local=True)
     assert found.questions == found.generate.n == whole.n == 4
     assert 120 < found.generate.p50 < whole.p50 + 1
     assert found.prompt_tokens_per_s == pytest.approx(1000, rel=0.2)
@@ -386,8 +386,10 @@ def test_a_local_generators_speeds(subject):
 
 
 def test_of_a_server_the_seconds_are_all_that_is_said(subject):
-    retriever = Retriever(subject.index, subject.encoder, None, subject.config)
-    found, _ = stages.generation(retriever, ScriptedGenerator(), subject.config, subject.questions, EFFORT, local=False)
+    retriever = Retriever(subject.index, subject.encoder, None, subject.settings)
+    found, _ = stages.generation(
+        retriever, ScriptedGenerator(), subject.settings, subject.questions, EFFORT, local=False
+    )
     assert (found.prompt_tokens_per_s, found.output_tokens_per_s) == (None, None)
 
 
@@ -493,7 +495,7 @@ def failing(subject) -> stages.Subject:
     def encode(texts):
         return Encoded(encoder.encode_snippets(texts), [])
 
-    return replace(subject, encoder=encoder, encode=encode, config=subject.config.replace(batch_size=1))
+    return replace(subject, encoder=encoder, encode=encode, settings=subject.settings.replace(batch_size=1))
 
 
 @pytest.mark.parametrize(
@@ -567,7 +569,7 @@ def test_a_fresh_process_opens_the_index(subject, snippets, tmp_path):
     index = stages.scratch_index(tmp_path / "grown", subject.manifest)
     index.upsert(snippets, subject.encoder.encode_snippets([snippet.contents for snippet in snippets]))
     index.close()
-    found = growth.memory_of_opening(tmp_path / "grown", subject.manifest, subject.config, asked_of(subject))
+    found = growth.memory_of_opening(tmp_path / "grown", subject.manifest, subject.settings, asked_of(subject))
     if found.before is not None:
         assert found.before < found.opened <= found.peak + 1_000_000
         assert found.before < 200_000_000, "torch is not loaded"
@@ -575,7 +577,7 @@ def test_a_fresh_process_opens_the_index(subject, snippets, tmp_path):
 
 def test_a_fresh_process_writes_the_index(subject, corpus, tmp_path):
     vectors, done = growth._stored_vectors(tmp_path / growth.VECTORS, corpus, 50), []
-    making = growth.Making(tmp_path / "grown", tmp_path / growth.VECTORS, subject.manifest, subject.config)
+    making = growth.Making(tmp_path / "grown", tmp_path / growth.VECTORS, subject.manifest, subject.settings)
     written = growth.write_apart(making, corpus, 50, done.append)
     assert sum(done) == 50
     assert set(written.ms) == {"write", "optimize"}
@@ -586,7 +588,7 @@ def test_a_fresh_process_writes_the_index(subject, corpus, tmp_path):
 
 
 def test_a_writer_that_dies_is_an_error_and_no_wait(subject, corpus, tmp_path):
-    making = growth.Making(tmp_path / "grown", tmp_path / "no vectors", subject.manifest, subject.config)
+    making = growth.Making(tmp_path / "grown", tmp_path / "no vectors", subject.manifest, subject.settings)
     with pytest.raises(FileNotFoundError):
         growth.write_apart(making, corpus, 50, lambda _: None)
 

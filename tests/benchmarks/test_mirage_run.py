@@ -42,10 +42,10 @@ BENCHMARK = {
 
 @pytest.fixture(scope="module")
 def small_index(tmp_path_factory, snippets):
-    from biorag.settings.config import Config
+    from biorag.settings.settings import Settings
 
     encoder = HashEncoder()
-    store = Store(Config(home=tmp_path_factory.mktemp("mirage"), name="test"))
+    store = Store(Settings.of(home=tmp_path_factory.mktemp("mirage"), name="test"))
     index = EdgeIndex(store.folder, store.new_manifest(encoder.identity, 10.0), writable=True)
     index.upsert(snippets, encoder.encode_snippets([snippet.contents for snippet in snippets]))
     yield index
@@ -53,9 +53,9 @@ def small_index(tmp_path_factory, snippets):
 
 
 @pytest.fixture
-def answerer_of(small_index, config):
+def answerer_of(small_index, settings):
     """An answerer over the twelve snippets with the given generator."""
-    settings = config.replace(k=3, k_init=6)
+    settings = settings.replace(k=3, k_init=6)
 
     def build(generator, closed_book=False):
         retriever = None if closed_book else Retriever(small_index, HashEncoder(), [OverlapReranker()], settings)
@@ -167,7 +167,7 @@ def test_every_question_gets_its_file_and_its_evidence(tmp_path, answerer_of):
     ]
 
 
-def test_the_retriever_never_sees_the_options(tmp_path, small_index, config):
+def test_the_retriever_never_sees_the_options(tmp_path, small_index, settings):
     queries = []
 
     class Listening(Retriever):
@@ -175,7 +175,7 @@ def test_the_retriever_never_sees_the_options(tmp_path, small_index, config):
             queries.extend(asked)
             return super().search_all(asked, limit, wheres, retracted)
 
-    answerer = Answerer(Listening(small_index, HashEncoder(), None, config), ScriptedGenerator(), config)
+    answerer = Answerer(Listening(small_index, HashEncoder(), None, settings), ScriptedGenerator(), settings)
     answer_all(BENCHMARK, answerer, plan_in(tmp_path), nothing)
     assert queries == [question.text for asked in BENCHMARK.values() for question in asked]
 
@@ -309,7 +309,7 @@ def test_identities_are_compared_as_json(tmp_path, answerer_of):
 
 
 def test_the_same_questions_are_retrieved_together_however_often_a_run_is_interrupted(
-    tmp_path, small_index, config, monkeypatch
+    tmp_path, small_index, settings, monkeypatch
 ):
     monkeypatch.setattr(run, "CHUNK", 2)
     batches = []
@@ -321,7 +321,7 @@ def test_the_same_questions_are_retrieved_together_however_often_a_run_is_interr
 
     texts = [f"Which drug has number {n}?" for n in range(5)]
     benchmark = {"medqa": [Question(f"q{n}", text, OPTIONS, "A") for n, text in enumerate(texts)]}
-    answerer = Answerer(Listening(small_index, HashEncoder(), None, config), Interrupted(), config)
+    answerer = Answerer(Listening(small_index, HashEncoder(), None, settings), Interrupted(), settings)
     answer_all(benchmark, answerer, plan_in(tmp_path), nothing)
     assert batches == [texts[:2], texts[2:4], texts[4:]]
     before = files_under(tmp_path)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from biorag.benchmarks.mteb.local import Pair, read_corpus, read_linking, read_pairs
 from biorag.errors import BadInputError, BioragError, MissingError, UsageError
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import IndexQuery, ScoredDoc, Snippet
 from tests.fakes import HashEncoder
 
@@ -212,7 +212,7 @@ def pipeline(snippets, **settings):
     @contextmanager
     def open_corpus(key, corpus):
         keys.append((key, [snippet.id for snippet in corpus]))
-        yield Searchable(index, Retriever(index, None, None, Config(mode="bm25", rerank=False, **settings)))
+        yield Searchable(index, Retriever(index, None, None, Settings.of(mode="bm25", rerank=False, **settings)))
 
     keys = []
     return PipelineModel(HashEncoder(), META, lambda count: None, open_corpus), keys

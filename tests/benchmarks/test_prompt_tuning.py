@@ -17,7 +17,7 @@ from biorag.corpus.datasets import Dataset
 from biorag.errors import BadInputError, ServiceError
 from biorag.prompts.template import load_template
 from biorag.retrieval.retriever import Retriever
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.training.synthesis.writers import Draws, PromptedWriter
 from biorag.types import Generation, Question, ScoredDoc, Snippet
 from tests.fakes import HashEncoder, ScriptedGenerator
@@ -73,8 +73,8 @@ class Bench:
             for n, (q, s, other) in enumerate(zip(self.questions, snippets, following, strict=True))
         }
         self.dataset = Dataset("asked", self.questions, qrels)
-        config = Config(home=folder, mode="dense", rerank=False)
-        retriever = Retriever(self.index, self.encoder, None, config)
+        settings = Settings.of(home=folder, mode="dense", rerank=False)
+        retriever = Retriever(self.index, self.encoder, None, settings)
         self.search = Searcher(retriever, self.index, self.encoder, Form(), self.dataset)
         self.file = TrialFile(folder / "trials.jsonl", {"of": "a test"})
         self.generator = ScriptedGenerator()

@@ -35,7 +35,7 @@ from biorag.errors import BadInputError, MissingError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
 from biorag.retrieval.retriever import Retriever
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import FieldFilter, Question
 from tests.fakes import HashEncoder, OverlapReranker
 
@@ -177,11 +177,11 @@ def write_dataset(folder, queries=QUERIES, qrels=QRELS):
 @pytest.fixture(scope="module")
 def retriever(tmp_path_factory, snippets):
     encoder = HashEncoder()
-    config = Config(home=tmp_path_factory.mktemp("retrieval"), name="test", k_init=5)
-    store = Store(config)
+    settings = Settings.of(home=tmp_path_factory.mktemp("retrieval"), name="test", k_init=5)
+    store = Store(settings)
     index = EdgeIndex(store.folder, store.new_manifest(encoder.identity, 10.0), writable=True)
     index.upsert(snippets, encoder.encode_snippets([snippet.contents for snippet in snippets]))
-    yield Retriever(index, encoder, [OverlapReranker()], config)
+    yield Retriever(index, encoder, [OverlapReranker()], settings)
     index.close()
 
 

@@ -15,7 +15,7 @@ from biorag.benchmarks.tuning.search import Plan, best_of, golden_section
 from biorag.benchmarks.tuning.study import Study, dataset_hash, write_curve
 from biorag.corpus.datasets import Dataset
 from biorag.errors import BioragError, MismatchError, UsageError
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import Question
 
 
@@ -28,7 +28,7 @@ def test_grids_are_spaced_by_ratio_or_by_difference():
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_every_value_of_a_range_is_allowed_and_holds_the_default(name):
-    parameter, default = PARAMETERS[name], Config()
+    parameter, default = PARAMETERS[name], Settings.of()
     assert parameter.low < getattr(default, parameter.setting) < parameter.high
     for value in parameter.grid(9):
         assert getattr(default.replace(**{parameter.setting: value}), parameter.setting) == value
@@ -76,7 +76,7 @@ def test_a_list_is_read_or_refused(text):
     ],
 )
 def test_what_a_parameter_needs(name, changes, needed):
-    assert bool(PARAMETERS[name].needs(Config(**changes))) == needed
+    assert bool(PARAMETERS[name].needs(Settings.of(**changes))) == needed
 
 
 # --- the search for a peak -----------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from biorag.citation_graph.rows import LARGEST, edge_keys
 from biorag.citation_graph.sources import find_citations
 from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError
 from biorag.indexes.lock import IndexLock
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import Snippet
 
 Edges = list[tuple[int, int]]
@@ -209,12 +209,12 @@ def test_damaged_arrays(tmp_path):
 
 
 def test_a_graph_that_is_not_there(tmp_path):
-    config = Config(home=tmp_path, graph="absent")
+    settings = Settings.of(home=tmp_path, graph="absent")
     with pytest.raises(MissingError, match=r"'absent' is not there .there is none yet.: make it with 'biorag graph"):
-        open_graph(config)
-    made(config.graphs / "one", csv(tmp_path / "a.csv", [(1, 2)]))
+        open_graph(settings)
+    made(settings.graphs / "one", csv(tmp_path / "a.csv", [(1, 2)]))
     with pytest.raises(MissingError, match="there are one"):
-        open_graph(config)
+        open_graph(settings)
 
 
 def test_sizes_and_degrees(tmp_path):

@@ -136,14 +136,14 @@ def test_a_generator_is_measured_where_one_is_named(home):
 @pytest.mark.parametrize(
     ("weights", "stored", "loaded"), [("same", True, False), ("other", True, True), ("same", False, True)]
 )
-def test_a_reranker_that_was_loaded_to_index_with_is_not_loaded_again(config, monkeypatch, weights, stored, loaded):
+def test_a_reranker_that_was_loaded_to_index_with_is_not_loaded_again(settings, monkeypatch, weights, stored, loaded):
     index, tokens, anew = object(), object(), object()
     monkeypatch.setattr(engine, "find_encoder", lambda spec: ModelFiles(spec, "", Path(spec), weights))
     monkeypatch.setattr("biorag.models.late_interaction.ColBERT", lambda files, precision: anew)
     parameters = TokenParameters("/models/colbert", "", "same", 8, 1)
     encoders = SnippetEncoders(None, *((tokens, parameters) if stored else (None, None)))
     manifest = SimpleNamespace(name="small", tokens=encoders.parameters)
-    settings = config.replace(reranker="colbert")
+    settings = settings.replace(reranker="colbert")
     (found,) = engine.load_rerankers(settings, None, index, manifest, latency._loaded(encoders))
     assert found._encoder is (anew if loaded else tokens)
     assert isinstance(found, StoredLateInteraction) == (not loaded)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from biorag.cli import app
 from biorag.corpus.sources import demo_file
 from biorag.engine import open_index
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.training.rows import normalised, read_rows
 from tests.loopback import Script, completion
 from tests.tiny_t5 import write_tiny_t5
@@ -202,7 +202,7 @@ def test_the_filter_keeps_what_search_finds(generate, invoke, demo_home, tmp_pat
     path, out = tmp_path / "rows.jsonl", tmp_path / "kept.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     report = generate("filter", path, "--keep-top", 1, "--out", out)
-    with open_index(Config(home=demo_home, mode="dense", rerank=False)) as ready:
+    with open_index(Settings.of(home=demo_home, mode="dense", rerank=False)) as ready:
         best = [ready.retriever.search(row["query"], 1).hits[0].snippet.id for row in rows]
     expected = [row for row, id in zip(rows, best, strict=True) if row["positive_id"] == id]
     assert lines(out) == expected

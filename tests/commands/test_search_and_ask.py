@@ -125,8 +125,8 @@ def closed_port():
 def scripted(monkeypatch):
     """Put a scripted generator in the real one's place, for `ask` and for `bench mirage`."""
     generator = ScriptedGenerator()
-    monkeypatch.setattr("biorag.commands.answering.load_generator", lambda config: generator)
-    monkeypatch.setattr("biorag.commands.bench.require_generator", lambda config, at_a_time: generator)
+    monkeypatch.setattr("biorag.commands.answering.load_generator", lambda settings: generator)
+    monkeypatch.setattr("biorag.commands.bench.require_generator", lambda settings, at_a_time: generator)
     monkeypatch.setattr("biorag.commands.bench.generator_hash", lambda spec: "0" * 64)
     return generator
 
@@ -628,7 +628,7 @@ def test_doctor_finds_everything_well(run):
 
 
 def test_doctor_names_what_fails_and_goes_on(run, tmp_path, monkeypatch):
-    def broken(config):
+    def broken(settings):
         raise MissingError("no question today")
 
     monkeypatch.setattr("biorag.commands.inspecting._question", broken)

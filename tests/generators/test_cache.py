@@ -16,7 +16,7 @@ from biorag.engine import generator_identity, load_generator
 from biorag.generators.cache import CODE, CachedGenerator, code_hash
 from biorag.models.finding import STARTER_GENERATOR
 from biorag.prompts.template import schema_for
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import Generation, Prompt, Question, Sampling
 from tests.fakes import ScriptedGenerator
 from tests.loopback import Script
@@ -218,7 +218,7 @@ def test_replies_of_another_server_model_or_window_are_not_used(tmp_path):
     first, second = Script(), Script()
     for script in (first, second):
         script.rule = lambda body: json.dumps({"step_by_step_thinking": "x", "answer_choice": "A"})
-    config = Config(home=tmp_path, llm=first.url, llm_model="m")
+    settings = Settings.of(home=tmp_path, llm=first.url, llm_model="m")
     try:
         for changed, asked in [
             ({}, True),
@@ -231,12 +231,12 @@ def test_replies_of_another_server_model_or_window_are_not_used(tmp_path):
             ({}, False),
         ]:
             before = len(first.asked) + len(second.asked)
-            generation = load_generator(config.replace(**changed)).generate(PROMPT, SCHEMA, 9)
+            generation = load_generator(settings.replace(**changed)).generate(PROMPT, SCHEMA, 9)
             assert (len(first.asked) + len(second.asked) - before, generation.cached) == (int(asked), not asked)
     finally:
         first.close()
         second.close()
-    assert len(entries(config.replies)) == 4
+    assert len(entries(settings.replies)) == 4
 
 
 def test_a_gguf_file_is_known_by_its_place_size_and_time_and_is_not_read(tmp_path, monkeypatch):
@@ -245,7 +245,7 @@ def test_a_gguf_file_is_known_by_its_place_size_and_time_and_is_not_read(tmp_pat
     file = tmp_path / "model.gguf"
 
     def identity(spec=file):
-        return generator_identity(Config(llm=str(spec)), ScriptedGenerator())
+        return generator_identity(Settings.of(llm=str(spec)), ScriptedGenerator())
 
     file.write_bytes(b"a")
     (tmp_path / "link.gguf").symlink_to(file)
@@ -263,7 +263,7 @@ def test_a_gguf_file_is_known_by_its_place_size_and_time_and_is_not_read(tmp_pat
 
 def test_the_starter_is_known_by_its_hash(monkeypatch):
     monkeypatch.setattr("biorag.models.finding.find_gguf", Path)
-    found = generator_identity(Config(llm="starter"), ScriptedGenerator())
+    found = generator_identity(Settings.of(llm="starter"), ScriptedGenerator())
     assert found["sha256"] == STARTER_GENERATOR.sha256
     assert "path" not in found
 
@@ -274,7 +274,7 @@ def test_other_code_of_generators_or_prompts_is_another_generator(tmp_path, monk
         shutil.copytree(package / folder, tmp_path / folder)
     assert (tmp_path / "generators" / "llama.py").is_file()
     original = code_hash()
-    assert generator_identity(Config(llm="http://localhost:1"), ScriptedGenerator())["code"] == original
+    assert generator_identity(Settings.of(llm="http://localhost:1"), ScriptedGenerator())["code"] == original
     monkeypatch.setattr("biorag.generators.cache.resources.files", lambda _: tmp_path)
     found = [code_hash.__wrapped__()]
     for file in ("generators/llama.py", "generators/server.py", "prompts/grammar.py"):

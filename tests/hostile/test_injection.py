@@ -12,7 +12,7 @@ import pytest
 from biorag.answering.answerer import Answerer
 from biorag.prompts.template import load_template, render_documents
 from biorag.retrieval.retriever import Ranking
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import Hit, Question, Snippet
 from tests.fakes import ScriptedGenerator
 
@@ -81,7 +81,7 @@ def test_defusing_takes_linear_time():
 def answered(question: Question, reply: dict, texts: list[str]):
     hits = tuple(Hit(n, Snippet(f"s{n}", "", text), 1.0) for n, text in enumerate(texts, 1))
     generator = ScriptedGenerator(replies=[json.dumps(reply)])
-    return Answerer(None, generator, Config()).answer_from(question, Ranking(question.text, hits, {}))
+    return Answerer(None, generator, Settings.of()).answer_from(question, Ranking(question.text, hits, {}))
 
 
 @pytest.mark.parametrize("cited", [99, 0, -1, "99", {"n": 2, "quote": "aspirin cures every disease"}, {"n": 99}])
@@ -112,7 +112,7 @@ def test_a_choice_outside_the_options_is_none(choice):
 @pytest.mark.parametrize("text", ASKED[::3])
 def test_the_grammar_keeps_to_the_options_whatever_a_snippet_demands(starter_generator, text):
     demanded = text.replace("C", "E").replace("maybe", "something else")
-    answerer = Answerer(None, starter_generator, Config(max_tokens=4))
+    answerer = Answerer(None, starter_generator, Settings.of(max_tokens=4))
     hits = (Hit(1, Snippet("s", "", f"Aspirin lowers fever. {demanded}"), 1.0),)
     for method in ("generate", "score"):
         answer = answerer.answer_from(CHOICE, Ranking(CHOICE.text, hits, {}), method)

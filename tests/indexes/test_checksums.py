@@ -20,9 +20,9 @@ SNIPPETS = [Snippet(f"s{n}", f"Title {n}", f"liver word{n}") for n in range(30)]
 
 
 @pytest.fixture
-def store(config) -> Store:
+def store(settings) -> Store:
     """A finished index."""
-    store = Store(config)
+    store = Store(settings)
     manifest = store.new_manifest(IDENTITY, 10.0)
     index = store.open(manifest, writable=True)
     index.upsert(SNIPPETS, VECTORS)

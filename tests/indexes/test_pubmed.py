@@ -21,7 +21,7 @@ from biorag.indexes.progress import Progress, read_progress, write_progress
 from biorag.indexes.store import Store
 from biorag.indexes.surveying import RejectsFile, survey
 from biorag.indexes.writing import IndexReport, write_index
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import Encoded
 from tests.fakes import HashEncoder
 from tests.pubmed_records import article, deletions, file_of
@@ -29,13 +29,13 @@ from tests.pubmed_records import article, deletions, file_of
 BLOCKS = Splitter(6, 1, lambda text: [match.start() for match in re.finditer(r"\S+", text)])
 
 
-def bring(config: Config, *paths: Path, split: Splitter = WHOLE, encoder: HashEncoder | None = None) -> IndexReport:
+def bring(settings: Settings, *paths: Path, split: Splitter = WHOLE, encoder: HashEncoder | None = None) -> IndexReport:
     """One `biorag index` of these paths."""
     encoder = encoder or HashEncoder()
-    store = Store(config)
-    sources = find_sources([str(path) for path in paths], config.home / "spool")
+    store = Store(settings)
+    sources = find_sources([str(path) for path in paths], settings.home / "spool")
     manifest = store.manifest()
-    rejects = RejectsFile(config.home / "rejects.jsonl")
+    rejects = RejectsFile(settings.home / "rejects.jsonl")
     found = survey(sources, rejects, lambda count: None, split, manifest.sources if manifest else ())
     manifest = manifest or store.new_manifest(encoder.identity, found.avg_len)
     load = lambda: lambda texts: Encoded(encoder.encode_snippets(texts), [])  # noqa: E731
@@ -45,9 +45,9 @@ def bring(config: Config, *paths: Path, split: Splitter = WHOLE, encoder: HashEn
     return report
 
 
-def held(config: Config) -> dict[str, str]:
+def held(settings: Settings) -> dict[str, str]:
     """The text of everything in the index, by id."""
-    store = Store(config)
+    store = Store(settings)
     index = store.open(store.require_manifest())
     try:
         found = index.fetch(list(index.ids()))
@@ -88,12 +88,12 @@ AT_THE_END = {"1": "Title 1. Text of 1.", "2": "Title 2. New text.", "3": "Back.
 AT_THE_END |= {"6": "Title 6. Text of 6.", "7": "Seven."}
 
 
-def test_later_files_replace_and_delete_one_by_one(config, files):
-    assert counts(bring(config, files[0])) == {"added": 6, "snippets": 6}
-    assert counts(bring(config, files[1])) == {"added": 1, "updated": 1, "deleted": 1, "snippets": 6}
-    assert counts(bring(config, files[2])) == {"added": 1, "deleted": 1, "snippets": 6}
-    assert held(config) == AT_THE_END
-    records = Store(config).require_manifest().sources
+def test_later_files_replace_and_delete_one_by_one(settings, files):
+    assert counts(bring(settings, files[0])) == {"added": 6, "snippets": 6}
+    assert counts(bring(settings, files[1])) == {"added": 1, "updated": 1, "deleted": 1, "snippets": 6}
+    assert counts(bring(settings, files[2])) == {"added": 1, "deleted": 1, "snippets": 6}
+    assert held(settings) == AT_THE_END
+    records = Store(settings).require_manifest().sources
     assert [(Path(record.name).name, record.snippets, record.deletions) for record in records] == [
         ("pubmed25n0001.xml", 6, 0),
         ("pubmed25n0002.xml", 2, 1),
@@ -101,50 +101,50 @@ def test_later_files_replace_and_delete_one_by_one(config, files):
     ]
 
 
-def test_or_in_one_run_or_as_a_folder(config, files):
-    report = bring(config, files[0].parent)
+def test_or_in_one_run_or_as_a_folder(settings, files):
+    report = bring(settings, files[0].parent)
     assert counts(report) == {"added": 6, "duplicates": 4, "snippets": 6}
-    assert held(config) == AT_THE_END
+    assert held(settings) == AT_THE_END
 
 
-def test_a_file_that_went_in_before_changes_nothing(config, files):
-    bring(config, *files)
+def test_a_file_that_went_in_before_changes_nothing(settings, files):
+    bring(settings, *files)
     for again in (files, files[:1], files[1:2], reversed(files)):
         encoder = HashEncoder()
-        report = bring(config, *again, encoder=encoder)
+        report = bring(settings, *again, encoder=encoder)
         assert (report.added, report.updated, report.deleted, report.snippets) == (0, 0, 0, 6)
         assert encoder.encoded == []
-        assert held(config) == AT_THE_END
-    assert counts(bring(config, files[0])) == {"unchanged": 6, "snippets": 6}
-    assert len(Store(config).require_manifest().sources) == 3
+        assert held(settings) == AT_THE_END
+    assert counts(bring(settings, files[0])) == {"unchanged": 6, "snippets": 6}
+    assert len(Store(settings).require_manifest().sources) == 3
 
 
-def test_an_older_record_leaves_a_newer_one_alone(config, tmp_path):
+def test_an_older_record_leaves_a_newer_one_alone(settings, tmp_path):
     def one(name: str, revised: str, version: int) -> Path:
         return written(tmp_path, name, article(1, f"{version} {revised}.", "", revised, version))
 
-    bring(config, one("a.xml", "2024-05-05", 2))
-    assert counts(bring(config, one("b.xml", "2024-05-04", 2))) == {"unchanged": 1, "snippets": 1}
-    assert counts(bring(config, one("c.xml", "2025-01-01", 1))) == {"unchanged": 1, "snippets": 1}
-    assert held(config) == {"1": "2 2024-05-05."}
+    bring(settings, one("a.xml", "2024-05-05", 2))
+    assert counts(bring(settings, one("b.xml", "2024-05-04", 2))) == {"unchanged": 1, "snippets": 1}
+    assert counts(bring(settings, one("c.xml", "2025-01-01", 1))) == {"unchanged": 1, "snippets": 1}
+    assert held(settings) == {"1": "2 2024-05-05."}
     same = written(tmp_path, "d.xml", article(1, "Mended.", "", "2024-05-05", 2))
-    assert counts(bring(config, same)) == {"updated": 1, "snippets": 1}
-    assert held(config) == {"1": "Mended."}
-    assert counts(bring(config, one("e.xml", "2024-05-06", 2))) == {"updated": 1, "snippets": 1}
+    assert counts(bring(settings, same)) == {"updated": 1, "snippets": 1}
+    assert held(settings) == {"1": "Mended."}
+    assert counts(bring(settings, one("e.xml", "2024-05-06", 2))) == {"updated": 1, "snippets": 1}
 
 
-def test_deletions_alone_make_no_index(config, tmp_path):
+def test_deletions_alone_make_no_index(settings, tmp_path):
     with pytest.raises(BadInputError, match="holds no snippet"):
-        bring(config, written(tmp_path, "a.xml", deletions(1)))
-    bring(config, written(tmp_path, "b.xml", article(1, "One."), article(2, "Two.")))
-    assert counts(bring(config, tmp_path / "a.xml")) == {"deleted": 1, "snippets": 1}
+        bring(settings, written(tmp_path, "a.xml", deletions(1)))
+    bring(settings, written(tmp_path, "b.xml", article(1, "One."), article(2, "Two.")))
+    assert counts(bring(settings, tmp_path / "a.xml")) == {"deleted": 1, "snippets": 1}
 
 
-def test_nothing_is_left_to_be_estimated(config, files):
-    bring(config, *files)
-    store = Store(config)
+def test_nothing_is_left_to_be_estimated(settings, files):
+    bring(settings, *files)
+    store = Store(settings)
     manifest = store.require_manifest()
-    found = survey(find_sources([str(files[0])], config.home), None, lambda count: None, WHOLE, manifest.sources)
+    found = survey(find_sources([str(files[0])], settings.home), None, lambda count: None, WHOLE, manifest.sources)
     with pytest.raises(BadInputError, match="nothing is new in this corpus: index 'test' has taken it in before"):
         estimate(manifest, found, lambda texts: Encoded(HashEncoder().encode_snippets(texts), []), 10)
 
@@ -156,64 +156,64 @@ def numbered(count: int, text: str = "word") -> str:
     return " ".join(f"{text}{place}" for place in range(count))
 
 
-def test_blocks_come_go_and_are_told_apart(config, tmp_path):
+def test_blocks_come_go_and_are_told_apart(settings, tmp_path):
     def day(number: int, words: int, text: str = "word") -> IndexReport:
         part = article(1, "T.", numbered(words, text), f"2024-01-{number:02}")
-        return bring(config, written(tmp_path, f"{number}.xml", part), split=BLOCKS)
+        return bring(settings, written(tmp_path, f"{number}.xml", part), split=BLOCKS)
 
     assert counts(day(1, 15)) == {"added": 1, "snippets": 3}
-    assert list(held(config)) == ["1#0", "1#1", "1#2"]
+    assert list(held(settings)) == ["1#0", "1#1", "1#2"]
     assert counts(day(2, 10)) == {"updated": 1, "snippets": 2}
     assert counts(day(3, 3)) == {"updated": 1, "snippets": 1}
-    assert held(config) == {"1": "T. word0 word1 word2"}
+    assert held(settings) == {"1": "T. word0 word1 word2"}
     assert counts(day(4, 7, "other")) == {"updated": 1, "snippets": 2}
-    assert list(held(config)) == ["1#0", "1#1"]
+    assert list(held(settings)) == ["1#0", "1#1"]
     gone = written(tmp_path, "5.xml", deletions(1), article(2, "Two."))
-    assert counts(bring(config, gone, split=BLOCKS)) == {"added": 1, "deleted": 1, "snippets": 1}
+    assert counts(bring(settings, gone, split=BLOCKS)) == {"added": 1, "deleted": 1, "snippets": 1}
 
 
-def test_torn_blocks_without_their_first_are_removed_whatever_comes_next(config, tmp_path):
-    bring(config, written(tmp_path, "1.xml", article(1, "T.", numbered(15)), article(2, "Two.")), split=BLOCKS)
-    store = Store(config)
+def test_torn_blocks_without_their_first_are_removed_whatever_comes_next(settings, tmp_path):
+    bring(settings, written(tmp_path, "1.xml", article(1, "T.", numbered(15)), article(2, "Two.")), split=BLOCKS)
+    store = Store(settings)
     index = store.open(store.require_manifest(), writable=True)
     index.delete(["1#0"])  # the state of a parallel upload that was cut
     store.save(replace(store.require_manifest(), complete=False, checksums=None))
     index.close()
     write_progress(store.folder, Progress(0, ("1#0", "1#1", "1#2", "9#1")))
-    gone = bring(config, written(tmp_path, "2.xml", deletions(1)), split=BLOCKS)
+    gone = bring(settings, written(tmp_path, "2.xml", deletions(1)), split=BLOCKS)
     assert counts(gone) == {"snippets": 1}
-    assert list(held(config)) == ["2"]
+    assert list(held(settings)) == ["2"]
 
 
-def test_a_torn_batch_is_remembered_until_it_is_written_again(config, tmp_path):
+def test_a_torn_batch_is_remembered_until_it_is_written_again(settings, tmp_path):
     first = written(tmp_path, "1.jsonl.xml", article(1, "One."), article(2, "Two."))
-    bring(config, first)
-    store, encoder = Store(config), HashEncoder()
+    bring(settings, first)
+    store, encoder = Store(settings), HashEncoder()
     write_progress(store.folder, Progress(0, ("a", "b")))
     lines = [json.dumps({"id": name, "content": f"Text {name}."}) + chr(10) for name in "abc"]
     (tmp_path / "other.jsonl").write_text(lines[2])
-    bring(config, tmp_path / "other.jsonl")
+    bring(settings, tmp_path / "other.jsonl")
     assert read_progress(store.folder).batch == ("a", "b")
     (tmp_path / "all.jsonl").write_text("".join(lines))
-    bring(config, tmp_path / "all.jsonl", encoder=encoder)
+    bring(settings, tmp_path / "all.jsonl", encoder=encoder)
     assert not (store.folder / "progress.json").exists()
 
 
-def test_an_estimate_counts_what_is_left(config, tmp_path):
+def test_an_estimate_counts_what_is_left(settings, tmp_path):
     path = written(tmp_path, "1.xml", deletions(5), deletions(5), article(1, "T.", numbered(15)), deletions(5))
-    found = survey(find_sources([str(path)], config.home), None, lambda count: None, BLOCKS)
+    found = survey(find_sources([str(path)], settings.home), None, lambda count: None, BLOCKS)
     assert (found.blocks, len(found.superseded)) == (3, 2)
 
 
-def test_ids_like_blocks_are_others_in_an_index_without_blocks(config, tmp_path):
+def test_ids_like_blocks_are_others_in_an_index_without_blocks(settings, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"id": "a", "content": "A."}\n{"id": "a#0", "content": "B."}\n')
-    bring(config, tmp_path / "a.jsonl")
-    assert counts(bring(config, tmp_path / "a.jsonl")) == {"unchanged": 2, "snippets": 2}
+    bring(settings, tmp_path / "a.jsonl")
+    assert counts(bring(settings, tmp_path / "a.jsonl")) == {"unchanged": 2, "snippets": 2}
 
 
-def test_bm25_s_mean_length_is_that_of_the_blocks(config, tmp_path):
-    bring(config, written(tmp_path, "a.xml", article(1, "Title.", numbered(10))), split=BLOCKS)
-    assert Store(config).require_manifest().bm25.avg_len == 6.5  # 1 + 6 and 1 + 5 words, one shared
+def test_bm25_s_mean_length_is_that_of_the_blocks(settings, tmp_path):
+    bring(settings, written(tmp_path, "a.xml", article(1, "Title.", numbered(10))), split=BLOCKS)
+    assert Store(settings).require_manifest().bm25.avg_len == 6.5  # 1 + 6 and 1 + 5 words, one shared
 
 
 # --- any order of files, runs and faults, against a slow reference
@@ -320,14 +320,14 @@ def faulty(at: int, after: bool):
 )
 def test_an_index_is_what_its_files_say_however_they_came(tmp_path_factory, runs, batch, fault, after):
     folder = tmp_path_factory.mktemp("runs")
-    config = Config(home=folder / "home", name="test", batch_size=batch)
+    settings = Settings.of(home=folder / "home", name="test", batch_size=batch)
     runs = [[[ANCHOR, *facts] for facts in files] for files in runs]
     for files in runs:
         paths = [written(folder, f"{place}.xml", *(fact.xml for fact in facts)) for place, facts in enumerate(files)]
         with faulty(fault, after):
             try:
-                bring(config, *paths, split=BLOCKS)
+                bring(settings, *paths, split=BLOCKS)
             except FaultError:
-                assert not Store(config).require_manifest().complete
-        bring(config, *paths, split=BLOCKS)
-    assert held(config) == dict(sorted(reference(runs).items()))
+                assert not Store(settings).require_manifest().complete
+        bring(settings, *paths, split=BLOCKS)
+    assert held(settings) == dict(sorted(reference(runs).items()))

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from biorag.cli import app
 from biorag.indexes.store import Store
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import EncoderIdentity
 from tests.conftest import write_medrag
 from tests.qdrant_standin import StandIn
@@ -142,8 +142,8 @@ def test_a_server_that_is_down_for_a_while_loses_nothing(server, run, corpus_fil
 
 def test_an_interruption_while_waiting_for_the_server_ends_the_run_at_once(server, monkeypatch, snippets):
     monkeypatch.setattr("biorag.utils.retries.BACKOFF", 60.0)
-    config = Config(name="wire", qdrant=server.url, qdrant_api_key="secret-key")
-    store = Store(config)
+    settings = Settings.of(name="wire", qdrant=server.url, qdrant_api_key="secret-key")
+    store = Store(settings)
     index = store.open(store.new_manifest(EncoderIdentity("drawn", "", "f" * 64, 2), 10.0), writable=True)
     server.refuse = lambda method, path: 503
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -161,7 +161,7 @@ def test_a_foreign_collection_is_left_alone(server, run, corpus_file, tiny_encod
 
 def test_a_second_writer_of_the_same_home_is_refused(server, run, indexed, corpus_file, tiny_encoder):
     home = Path(os.environ["BIORAG_HOME"])
-    store = Store(Config(home=home, name="wire", qdrant=server.url, qdrant_api_key="secret-key"))
+    store = Store(Settings.of(home=home, name="wire", qdrant=server.url, qdrant_api_key="secret-key"))
     writer = store.open(store.require_manifest(), writable=True)
     result = run("index", corpus_file, "--name", "wire", "--encoder", tiny_encoder)
     writer.close()

@@ -22,7 +22,7 @@ from biorag.errors import BadInputError, BioragError, MismatchError, MissingErro
 from biorag.indexes import snapshot
 from biorag.indexes.lock import IndexLock
 from biorag.indexes.store import Store, index_names
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import EncoderIdentity, IndexQuery, Snippet
 
 VECTORS = np.random.default_rng(0).normal(size=(30, 16)).astype(np.float32)
@@ -37,7 +37,7 @@ def quiet(count: int) -> None:
 def made(tmp_path_factory) -> tuple[Store, Path]:
     """A finished index and its snapshot."""
     home = tmp_path_factory.mktemp("snapshots")
-    store = Store(Config(home=home, name="pubmed"))
+    store = Store(Settings.of(home=home, name="pubmed"))
     manifest = store.new_manifest(EncoderIdentity("hash-encoder", "", "f" * 64, 16), 10.0)
     index = store.open(manifest, writable=True)
     index.upsert(SNIPPETS, VECTORS)
@@ -49,8 +49,8 @@ def made(tmp_path_factory) -> tuple[Store, Path]:
     return store, home / "pubmed.tar.gz"
 
 
-def answers(config: Config) -> tuple[list, dict[str, Snippet]]:
-    store = Store(config)
+def answers(settings: Settings) -> tuple[list, dict[str, Snippet]]:
+    store = Store(settings)
     index = store.open(store.require_manifest())
     try:
         return index.search([IndexQuery(VECTORS[3], 5), IndexQuery("liver word9", 5)]), index.fetch(
@@ -71,13 +71,13 @@ def nothing_is_left(home: Path) -> bool:
 def test_what_was_saved_comes_back(made, tmp_path, name):
     store, file = made
     counted = []
-    loaded = snapshot.load(Config(home=tmp_path), name, file, counted.append)
-    config = Config(home=tmp_path, name=name or "pubmed")
-    assert (loaded.name, loaded.snippets, loaded.files) == (config.name, 30, sum(counted))
-    assert answers(config) == answers(store.config)
-    assert Store(config).require_manifest() == replace(store.require_manifest(), name=config.name)
+    loaded = snapshot.load(Settings.of(home=tmp_path), name, file, counted.append)
+    settings = Settings.of(home=tmp_path, name=name or "pubmed")
+    assert (loaded.name, loaded.snippets, loaded.files) == (settings.index.name, 30, sum(counted))
+    assert answers(settings) == answers(store.settings)
+    assert Store(settings).require_manifest() == replace(store.require_manifest(), name=settings.index.name)
     assert not list(tmp_path.glob("loading/*"))
-    index = Store(config).open(Store(config).require_manifest(), writable=True)  # and it can be written
+    index = Store(settings).open(Store(settings).require_manifest(), writable=True)  # and it can be written
     index.upsert([Snippet("new", "", "new")], VECTORS[:1])
     assert index.count() == 31
     index.close()
@@ -100,7 +100,7 @@ def test_any_tar_reads_it(made):
 
 def test_holes_stay_holes(made, tmp_path):
     _, file = made
-    snapshot.load(Config(home=tmp_path), None, file, quiet)
+    snapshot.load(Settings.of(home=tmp_path), None, file, quiet)
     files = [path.stat() for path in (tmp_path / "indexes" / "pubmed").rglob("*") if path.is_file()]
     assert sum(found.st_size for found in files) > 50e6
     assert sum(found.st_blocks * 512 for found in files) < 5e6
@@ -118,8 +118,8 @@ def test_a_reader_beside_it_does_not_matter_and_a_writer_is_named(made, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["s.tar.gz"]
 
 
-def test_an_unfinished_index_and_one_on_a_server_are_not_saved(config, tmp_path):
-    store = Store(config)
+def test_an_unfinished_index_and_one_on_a_server_are_not_saved(settings, tmp_path):
+    store = Store(settings)
     with pytest.raises(MissingError):
         snapshot.save(store, tmp_path / "s", quiet)
     manifest = store.new_manifest(EncoderIdentity("hash-encoder", "", "f" * 64, 16), 10.0)
@@ -131,9 +131,9 @@ def test_an_unfinished_index_and_one_on_a_server_are_not_saved(config, tmp_path)
 
 def test_a_damaged_index_is_not_saved(made, tmp_path):
     _, file = made
-    config = Config(home=tmp_path)
-    snapshot.load(config, None, file, quiet)
-    copy = Store(config.replace(name="pubmed"))
+    settings = Settings.of(home=tmp_path)
+    snapshot.load(settings, None, file, quiet)
+    copy = Store(settings.replace(name="pubmed"))
     (copy.folder / "shard" / "edge_config.json").write_text("{}")
     with pytest.raises(MismatchError, match="is damaged"):
         snapshot.save(copy, tmp_path / "s.tar.gz", quiet)
@@ -142,8 +142,8 @@ def test_a_damaged_index_is_not_saved(made, tmp_path):
 @pytest.mark.parametrize("versions", [None, {}, {"qdrant-edge-py": "0.0.1"}])
 def test_an_index_of_another_engine_is_not_saved_before_it_is_indexed_again(made, tmp_path, versions):
     _, file = made
-    store = Store(Config(home=tmp_path, name="pubmed"))
-    snapshot.load(store.config, None, file, quiet)
+    store = Store(Settings.of(home=tmp_path, name="pubmed"))
+    snapshot.load(store.settings, None, file, quiet)
     store.save(replace(store.require_manifest(), versions=versions))
     with pytest.raises(MismatchError, match=r"was written by qdrant-edge-py \S+, and .* run 'biorag index'"):
         snapshot.save(store, tmp_path / "s.tar.gz", quiet)
@@ -155,7 +155,7 @@ def test_nothing_is_replaced(made, tmp_path):
     target = tmp_path / "indexes" / "pubmed"
     target.mkdir(parents=True)
     with pytest.raises(UsageError, match="is there already: give another --name, or delete that folder first"):
-        snapshot.load(Config(home=tmp_path), None, file, quiet)
+        snapshot.load(Settings.of(home=tmp_path), None, file, quiet)
     assert list(target.iterdir()) == []
 
 
@@ -163,14 +163,14 @@ def test_two_loads_under_one_name_do_not_meet(made, tmp_path):
     _, file = made
     lock = IndexLock(tmp_path / "loading" / "pubmed", exclusive=True)
     with pytest.raises(ServiceError, match=f"snapshot 'pubmed' is being written by process {os.getpid()}"):
-        snapshot.load(Config(home=tmp_path), None, file, quiet)
+        snapshot.load(Settings.of(home=tmp_path), None, file, quiet)
     lock.release()
 
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.indexes import snapshot
 left = int(sys.argv[3])
 def kill(count):
@@ -178,7 +178,7 @@ def kill(count):
     left -= 1
     if left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
-snapshot.load(Config(home=Path(sys.argv[1])), None, Path(sys.argv[2]), kill)
+snapshot.load(Settings.of(home=Path(sys.argv[1])), None, Path(sys.argv[2]), kill)
 """
 
 
@@ -188,11 +188,11 @@ def test_a_load_that_is_killed_leaves_no_index_and_the_next_one_succeeds(made, t
     store, file = made
     ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(file), str(after)])
     assert ended.returncode == -signal.SIGKILL
-    config = Config(home=tmp_path, name="pubmed")
-    assert index_names(config) == []
+    settings = Settings.of(home=tmp_path, name="pubmed")
+    assert index_names(settings) == []
     assert list(tmp_path.glob("loading/pubmed/*"))
-    snapshot.load(config, "pubmed", file, quiet)
-    assert answers(config) == answers(store.config)
+    snapshot.load(settings, "pubmed", file, quiet)
+    assert answers(settings) == answers(store.settings)
     assert not list(tmp_path.glob("loading/*"))
 
 
@@ -236,7 +236,7 @@ def test_names_that_lead_elsewhere_are_refused(made, tmp_path, name):
     members = small(parts(made[1]))
     crafted = relisted(members, lambda c: c["files"].update({name: {"bytes": 1, "sha256": "0" * 64}}))
     with pytest.raises(BadInputError, match="is no file of an index"):
-        snapshot.load(Config(home=tmp_path / "home"), None, packed(tmp_path / "s", crafted), quiet)
+        snapshot.load(Settings.of(home=tmp_path / "home"), None, packed(tmp_path / "s", crafted), quiet)
     assert not (tmp_path / "home").exists() or nothing_is_left(tmp_path / "home")
 
 
@@ -248,7 +248,7 @@ def test_links_devices_and_folders_are_refused(made, tmp_path, kind):
     trick.type, trick.linkname = kind, "/etc/passwd"
     with pytest.raises(BadInputError, match="is no plain file"):
         crafted = packed(tmp_path / "s", [members[0], (trick, b""), *members[2:]])
-        snapshot.load(Config(home=tmp_path / "home"), None, crafted, quiet)
+        snapshot.load(Settings.of(home=tmp_path / "home"), None, crafted, quiet)
     assert nothing_is_left(tmp_path / "home")
 
 
@@ -262,7 +262,7 @@ def test_a_header_with_a_negative_size_or_a_long_name_without_end_is_refused(mad
         crafted = tmp_path / f"s{size}"
         crafted.write_bytes(gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + bytes(5 << 20)))
         with pytest.raises(BadInputError, match=says):
-            snapshot.load(Config(home=tmp_path / "home"), None, crafted, quiet)
+            snapshot.load(Settings.of(home=tmp_path / "home"), None, crafted, quiet)
 
 
 def one_more(members):
@@ -321,7 +321,7 @@ def bad_list(members):
 def test_what_does_not_fit_its_list_is_refused(made, tmp_path, change, says):
     crafted = packed(tmp_path / "s", change(small(parts(made[1]))))
     with pytest.raises(BadInputError) as caught:
-        snapshot.load(Config(home=tmp_path / "home"), None, crafted, quiet)
+        snapshot.load(Settings.of(home=tmp_path / "home"), None, crafted, quiet)
     assert str(caught.value).startswith(f"{tmp_path / 's'} is no whole snapshot (")
     assert says in str(caught.value)
     assert not (tmp_path / "home").exists() or nothing_is_left(tmp_path / "home")
@@ -329,7 +329,7 @@ def test_what_does_not_fit_its_list_is_refused(made, tmp_path, change, says):
 
 def test_a_part_whose_index_does_not_hold_together_is_refused(made, tmp_path):
     with pytest.raises(BioragError, match="has lost"):  # a list that fits, of half an index
-        snapshot.load(Config(home=tmp_path / "h"), None, packed(tmp_path / "s", small(parts(made[1]))), quiet)
+        snapshot.load(Settings.of(home=tmp_path / "h"), None, packed(tmp_path / "s", small(parts(made[1]))), quiet)
     assert nothing_is_left(tmp_path / "h")
 
 
@@ -339,9 +339,9 @@ def test_a_part_whose_index_does_not_hold_together_is_refused(made, tmp_path):
 def test_what_is_no_snapshot_is_named(tmp_path, text):
     (tmp_path / "s").write_bytes(text)
     with pytest.raises(BadInputError, match=r"s is no whole snapshot \(.+\): copy it again"):
-        snapshot.load(Config(home=tmp_path / "home"), None, tmp_path / "s", quiet)
+        snapshot.load(Settings.of(home=tmp_path / "home"), None, tmp_path / "s", quiet)
     with pytest.raises(MissingError):
-        snapshot.load(Config(home=tmp_path / "home"), None, tmp_path / "not there", quiet)
+        snapshot.load(Settings.of(home=tmp_path / "home"), None, tmp_path / "not there", quiet)
 
 
 @pytest.mark.faults
@@ -356,11 +356,11 @@ def test_a_snapshot_with_a_byte_changed_or_an_end_missing_is_refused_or_the_same
     else:
         del whole[place:]
     (tmp_path / "s").write_bytes(whole)
-    config = Config(home=tmp_path / "home", name="pubmed")
+    settings = Settings.of(home=tmp_path / "home", name="pubmed")
     try:
-        snapshot.load(config, "pubmed", tmp_path / "s", quiet)
+        snapshot.load(settings, "pubmed", tmp_path / "s", quiet)
     except BadInputError:
         assert nothing_is_left(tmp_path / "home")
         return
-    assert answers(config) == answers(store.config)  # in gzip's own header, or after the end
+    assert answers(settings) == answers(store.settings)  # in gzip's own header, or after the end
     subprocess.run(["rm", "-r", str(tmp_path / "home")], check=True)

@@ -28,10 +28,10 @@ VECTORS = np.eye(2, 16, dtype=np.float32)
 pytestmark = pytest.mark.filterwarnings("ignore:Local mode performs exact")
 
 
-def kept(config, name: str = "test", **changes) -> Manifest:
+def kept(settings, name: str = "test", **changes) -> Manifest:
     """Save a manifest under the home as a finished run would."""
-    manifest = replace(Store(config.replace(name=name)).new_manifest(IDENTITY, 10.0), complete=True, **changes)
-    write_json(config.indexes / name / "manifest.json", manifest.to_json())
+    manifest = replace(Store(settings.replace(name=name)).new_manifest(IDENTITY, 10.0), complete=True, **changes)
+    write_json(settings.indexes / name / "manifest.json", manifest.to_json())
     return manifest
 
 
@@ -50,57 +50,57 @@ def servers(monkeypatch) -> dict[str, QdrantClient]:
 # --- the manifest
 
 
-def test_a_new_manifest_is_the_configuration(config):
-    asked = config.replace(similarity="dot", quantize=True, bm25_k=1.2, bm25_b=0.75)
+def test_a_new_manifest_is_the_configuration(settings):
+    asked = settings.replace(similarity="dot", quantize=True, bm25_k=1.2, bm25_b=0.75)
     manifest = Store(asked).new_manifest(IDENTITY, 101.23456)
     assert (manifest.name, manifest.encoder, manifest.similarity) == ("test", IDENTITY, "dot")
     assert (manifest.quantized, manifest.complete, manifest.snippets, manifest.sources) == (True, False, 0, ())
     assert manifest.bm25 == Bm25Parameters(1.2, 0.75, 101.23, "english")
     assert manifest.store == {"kind": "edge"}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", manifest.created)
-    assert Store(config).new_manifest(IDENTITY, 1.0).similarity == "cosine"
-    assert Store(config.replace(qdrant=URL)).new_manifest(IDENTITY, 1.0).store == {"kind": "qdrant", "url": URL}
+    assert Store(settings).new_manifest(IDENTITY, 1.0).similarity == "cosine"
+    assert Store(settings.replace(qdrant=URL)).new_manifest(IDENTITY, 1.0).store == {"kind": "qdrant", "url": URL}
 
 
-def test_save_and_manifest_are_inverse(config):
-    store = Store(config)
+def test_save_and_manifest_are_inverse(settings):
+    store = Store(settings)
     assert store.manifest() is None
     manifest = store.new_manifest(IDENTITY, 10.0)
     store.save(manifest)
     assert store.manifest() == store.require_manifest() == manifest
-    assert store.folder == config.home / "indexes" / "test"
+    assert store.folder == settings.home / "indexes" / "test"
 
 
-def test_a_missing_index_is_named_with_the_next_step(config):
+def test_a_missing_index_is_named_with_the_next_step(settings):
     with pytest.raises(MissingError) as caught:
-        Store(config).require_manifest()
+        Store(settings).require_manifest()
     message = str(caught.value)
     assert message.startswith("index 'test' is not there (there is none yet): make it with ")
     assert "biorag index CORPUS --name test" in message
     assert caught.value.exit_code == 4
 
 
-def test_a_missing_index_names_those_there_are(config):
+def test_a_missing_index_names_those_there_are(settings):
     for name in ("pubmed", "bioasq"):
-        kept(config, name)
-    (config.indexes / "half-made").mkdir()
+        kept(settings, name)
+    (settings.indexes / "half-made").mkdir()
     with pytest.raises(MissingError, match=r"index 'test' is not there \(there are bioasq, pubmed\)"):
-        Store(config).require_manifest()
-    assert index_names(config) == ["bioasq", "pubmed"]
+        Store(settings).require_manifest()
+    assert index_names(settings) == ["bioasq", "pubmed"]
 
 
-def test_a_damaged_manifest_is_not_taken_for_a_missing_index(config):
-    kept(config)
-    (config.indexes / "test" / "manifest.json").write_text("{")
+def test_a_damaged_manifest_is_not_taken_for_a_missing_index(settings):
+    kept(settings)
+    (settings.indexes / "test" / "manifest.json").write_text("{")
     with pytest.raises(MismatchError, match=r"manifest\.json is damaged"):
-        Store(config).require_manifest()
+        Store(settings).require_manifest()
 
 
 # --- does it fit
 
 
-def test_other_weights_are_refused_naming_both(config):
-    manifest = kept(config)
+def test_other_weights_are_refused_naming_both(settings):
+    manifest = kept(settings)
     check_encoder(manifest, "f" * 64, "hash-encoder by another name")
     with pytest.raises(MismatchError) as caught:
         check_encoder(manifest, "e" * 64, "other-encoder")
@@ -118,84 +118,84 @@ def weights(said: str) -> bytes:
     return len(header).to_bytes(8, "little") + header
 
 
-def test_an_encoder_directory_with_other_weights_is_refused(config, tmp_path):
+def test_an_encoder_directory_with_other_weights_is_refused(settings, tmp_path):
     for name in ("right", "wrong"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.safetensors").write_bytes(weights(name))
     right, wrong = find_encoder(str(tmp_path / "right")), find_encoder(str(tmp_path / "wrong"))
-    manifest = kept(config, encoder=EncoderIdentity(right.id, "", right.sha256, 16))
-    assert encoder_files(config.replace(encoder=str(tmp_path / "right")), manifest) == right
-    assert encoder_files(config, manifest).sha256 == right.sha256
+    manifest = kept(settings, encoder=EncoderIdentity(right.id, "", right.sha256, 16))
+    assert encoder_files(settings.replace(encoder=str(tmp_path / "right")), manifest) == right
+    assert encoder_files(settings, manifest).sha256 == right.sha256
     with pytest.raises(MismatchError, match=re.escape(f"not {wrong.id!r} ({wrong.sha256[:12]})")):
-        encoder_files(config.replace(encoder=str(tmp_path / "wrong")), manifest)
+        encoder_files(settings.replace(encoder=str(tmp_path / "wrong")), manifest)
     (tmp_path / "right" / "model.safetensors").write_bytes(weights("trained on"))
     with pytest.raises(MismatchError):  # the directory's name is the same, the weights are not
-        encoder_files(config, manifest)
+        encoder_files(settings, manifest)
 
 
 @pytest.mark.parametrize(("made", "asked"), [("cosine", "dot"), ("dot", "cosine")])
-def test_another_similarity_is_refused(config, made, asked):
-    manifest = kept(config, similarity=made)
-    check_settings(manifest, config)
-    check_settings(manifest, config.replace(similarity=made))
+def test_another_similarity_is_refused(settings, made, asked):
+    manifest = kept(settings, similarity=made)
+    check_settings(manifest, settings)
+    check_settings(manifest, settings.replace(similarity=made))
     with pytest.raises(MismatchError, match=rf"made for {made} similarity, not {asked}: leave --similarity") as caught:
-        check_settings(manifest, config.replace(similarity=asked))
+        check_settings(manifest, settings.replace(similarity=asked))
     assert caught.value.exit_code == 5
 
 
 # --- where it lies
 
 
-def test_an_embedded_index_is_refused_at_a_server(config):
-    kept(config)
+def test_an_embedded_index_is_refused_at_a_server(settings):
+    kept(settings)
     with pytest.raises(MismatchError, match=rf"'test' lies in the embedded store, not at {URL}") as caught:
-        Store(config.replace(qdrant=URL)).manifest()
+        Store(settings.replace(qdrant=URL)).manifest()
     assert caught.value.exit_code == 5
 
 
-def test_an_index_at_one_server_is_refused_at_another(config):
-    kept(config, store={"kind": "qdrant", "url": OTHER_URL})
+def test_an_index_at_one_server_is_refused_at_another(settings):
+    kept(settings, store={"kind": "qdrant", "url": OTHER_URL})
     with pytest.raises(MismatchError, match=rf"'test' lies in {OTHER_URL}, not at {URL}: choose another --name"):
-        Store(config.replace(qdrant=URL)).manifest()
+        Store(settings.replace(qdrant=URL)).manifest()
 
 
-def test_open_makes_the_store_the_manifest_names(config, servers):
-    embedded = Store(config)
+def test_open_makes_the_store_the_manifest_names(settings, servers):
+    embedded = Store(settings)
     index = embedded.open(embedded.new_manifest(IDENTITY, 10.0), writable=True)
     assert isinstance(index, EdgeIndex)
     index.close()
-    remote = Store(config.replace(qdrant=URL, name="remote"))
+    remote = Store(settings.replace(qdrant=URL, name="remote"))
     assert isinstance(remote.open(remote.new_manifest(IDENTITY, 10.0), writable=True), ServerIndex)
     assert list(servers) == [URL]
     assert (embedded.folder / "shard").is_dir()
     assert not (remote.folder / "shard").exists()
 
 
-def test_an_index_at_a_server_is_found_again_without_its_url(config, servers):
-    store = Store(config.replace(qdrant=URL))
+def test_an_index_at_a_server_is_found_again_without_its_url(settings, servers):
+    store = Store(settings.replace(qdrant=URL))
     assert store.manifest() is None
     manifest = store.new_manifest(IDENTITY, 10.0)
     index = store.open(manifest, writable=True)
     index.upsert(SNIPPETS, VECTORS)
     store.save(replace(manifest, snippets=2, complete=True))
     assert read_remote_manifest(servers[URL], "test") == replace(manifest, snippets=2, complete=True)
-    again = Store(config)  # no --qdrant: the local manifest tells where
+    again = Store(settings)  # no --qdrant: the local manifest tells where
     assert again.manifest() == replace(manifest, snippets=2, complete=True)
     found = again.open(again.require_manifest()).search([IndexQuery(VECTORS[1], 1)])
     assert [hit.id for hit in found[0]] == ["b"]
 
 
-def test_an_index_made_from_another_machine_is_found_at_its_server(config, servers):
-    store = Store(config.replace(qdrant=URL))
+def test_an_index_made_from_another_machine_is_found_at_its_server(settings, servers):
+    store = Store(settings.replace(qdrant=URL))
     manifest = store.new_manifest(IDENTITY, 10.0)
     store.open(manifest, writable=True).upsert(SNIPPETS, VECTORS)
     server.write_remote_manifest(servers[URL], "test", replace(manifest, store={"kind": "qdrant", "url": OTHER_URL}))
-    assert not (config.indexes / "test" / "manifest.json").exists()
+    assert not (settings.indexes / "test" / "manifest.json").exists()
     assert store.manifest() == manifest  # it lies where it was asked for, under whatever name that machine has
 
 
-def test_a_collection_that_biorag_did_not_make_is_refused(config, servers):
-    store = Store(config.replace(qdrant=URL))
+def test_a_collection_that_biorag_did_not_make_is_refused(settings, servers):
+    store = Store(settings.replace(qdrant=URL))
     store.open(store.new_manifest(IDENTITY, 10.0), writable=True)
     servers[URL].delete_collection("test")
     servers[URL].create_collection("test", vectors_config={})
@@ -204,17 +204,17 @@ def test_a_collection_that_biorag_did_not_make_is_refused(config, servers):
     assert caught.value.exit_code == 5
 
 
-def test_an_index_gone_from_its_server_is_missing(config, servers):
-    kept(config, store={"kind": "qdrant", "url": URL})
+def test_an_index_gone_from_its_server_is_missing(settings, servers):
+    kept(settings, store={"kind": "qdrant", "url": URL})
     with pytest.raises(MissingError) as caught:
-        Store(config).require_manifest()
+        Store(settings).require_manifest()
     assert "'test'" in str(caught.value)
     with pytest.raises(MissingError, match="collection 'test' is not on the server: run 'biorag index' first"):
-        Store(config).open(Store(config.replace(qdrant=URL)).new_manifest(IDENTITY, 10.0))
+        Store(settings).open(Store(settings.replace(qdrant=URL)).new_manifest(IDENTITY, 10.0))
 
 
-def test_a_server_that_does_not_answer_is_a_service_error(config):
-    store = Store(config.replace(qdrant="http://127.0.0.1:9", timeout=1))
+def test_a_server_that_does_not_answer_is_a_service_error(settings):
+    store = Store(settings.replace(qdrant="http://127.0.0.1:9", timeout=1))
     with pytest.raises(
         ServiceError, match=r"the Qdrant server at http://127.0.0.1:9 failed: .*, 6 times: check --qdrant"
     ) as caught:
@@ -231,7 +231,7 @@ def test_a_server_that_does_not_answer_is_a_service_error(config):
         (200, b"{}", "check --qdrant"),
     ],
 )
-def test_a_server_that_answers_otherwise_is_a_service_error(config, status, body, says):
+def test_a_server_that_answers_otherwise_is_a_service_error(settings, status, body, says):
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(status)
@@ -246,6 +246,6 @@ def test_a_server_that_answers_otherwise_is_a_service_error(config, status, body
         threading.Thread(target=stub.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         try:
             with pytest.raises(ServiceError, match=f"^[^\n]*{re.escape(says)}[^\n]*$"):
-                Store(config.replace(qdrant=f"http://127.0.0.1:{stub.server_port}", timeout=5)).manifest()
+                Store(settings.replace(qdrant=f"http://127.0.0.1:{stub.server_port}", timeout=5)).manifest()
         finally:
             stub.shutdown()

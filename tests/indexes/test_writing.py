@@ -49,12 +49,12 @@ def corpus(path: Path, snippets: list[Snippet]) -> Path:
 class Run:
     """One `biorag index`: what it reported, what it encoded, whether it loaded the encoder for it."""
 
-    def __init__(self, config, *paths: Path, skip: bool = False, encoder: HashEncoder | None = None) -> None:
+    def __init__(self, settings, *paths: Path, skip: bool = False, encoder: HashEncoder | None = None) -> None:
         self.encoder = encoder or HashEncoder()
         self.loads = 0
         self.checked = self.written = 0
-        self.store = Store(config)
-        sources = find_sources([str(path) for path in paths], config.home / "spool")
+        self.store = Store(settings)
+        sources = find_sources([str(path) for path in paths], settings.home / "spool")
         self.rejects = RejectsFile(self.store.folder / "rejects.jsonl") if skip else None
         self.survey = survey(sources, self.rejects, self._checked)
         manifest = self.store.manifest() or self.store.new_manifest(self.encoder.identity, self.survey.avg_len)
@@ -78,9 +78,9 @@ def counts(report: IndexReport) -> dict[str, int]:
     return {name: value for name in names if (value := getattr(report, name))}
 
 
-def held(config, ids) -> dict[str, Snippet]:
+def held(settings, ids) -> dict[str, Snippet]:
     """What the index of this configuration holds, read afresh."""
-    store = Store(config)
+    store = Store(settings)
     index = store.open(store.require_manifest())
     try:
         found = index.fetch(list(ids))
@@ -93,18 +93,18 @@ def held(config, ids) -> dict[str, Snippet]:
 # --- what is encoded and written
 
 
-def test_the_first_run_adds_everything(config, corpus_file, snippets):
-    run = Run(config, corpus_file)
+def test_the_first_run_adds_everything(settings, corpus_file, snippets):
+    run = Run(settings, corpus_file)
     assert run.report.name == "test"
     assert counts(run.report) == {"added": 12, "snippets": 12}
     assert run.encoder.encoded == [snippet.contents for snippet in snippets]
     assert (run.checked, run.written) == (12, 12)
     ids = [snippet.id for snippet in snippets]
-    assert held(config, [*ids, "unknown"]) == dict(zip(ids, snippets, strict=True))
+    assert held(settings, [*ids, "unknown"]) == dict(zip(ids, snippets, strict=True))
 
 
-def test_every_snippet_is_found_by_its_own_vector(config, corpus_file, snippets):
-    run = Run(config, corpus_file)
+def test_every_snippet_is_found_by_its_own_vector(settings, corpus_file, snippets):
+    run = Run(settings, corpus_file)
     index = run.store.open(run.store.require_manifest())
     vectors = HashEncoder().encode_snippets([snippet.contents for snippet in snippets])
     hits = index.search([IndexQuery(vector, 1) for vector in vectors])
@@ -112,15 +112,15 @@ def test_every_snippet_is_found_by_its_own_vector(config, corpus_file, snippets)
     assert [(found[0].id, round(found[0].score, 4)) for found in hits] == [(s.id, 1.0) for s in snippets]
 
 
-def test_a_second_run_encodes_nothing_and_does_not_load_the_encoder(config, corpus_file):
-    Run(config, corpus_file)
-    again = Run(config, corpus_file)
+def test_a_second_run_encodes_nothing_and_does_not_load_the_encoder(settings, corpus_file):
+    Run(settings, corpus_file)
+    again = Run(settings, corpus_file)
     assert counts(again.report) == {"unchanged": 12, "snippets": 12}
     assert (again.loads, again.encoder.encoded, again.written) == (0, [], 12)
 
 
-def test_the_same_snippets_from_another_format_are_unchanged(config, corpus_file, snippets, tmp_path):
-    Run(config, corpus_file)
+def test_the_same_snippets_from_another_format_are_unchanged(settings, corpus_file, snippets, tmp_path):
+    Run(settings, corpus_file)
     lines = [
         {"_id": s.id, "title": s.title, "text": s.content, "metadata": {"pmid": str(s.pmid), **s.metadata}}
         for s in snippets
@@ -128,13 +128,13 @@ def test_the_same_snippets_from_another_format_are_unchanged(config, corpus_file
     (tmp_path / "beir").mkdir()
     path = tmp_path / "beir" / "corpus.jsonl.gz"
     path.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
-    again = Run(config, path.parent)
+    again = Run(settings, path.parent)
     assert counts(again.report) == {"unchanged": 12, "snippets": 12}
     assert again.loads == 0
 
 
-def test_changed_and_new_snippets_and_they_alone_are_encoded(config, corpus_file, snippets, tmp_path):
-    Run(config, corpus_file)
+def test_changed_and_new_snippets_and_they_alone_are_encoded(settings, corpus_file, snippets, tmp_path):
+    Run(settings, corpus_file)
     changed = {
         "s2": replace(snippets[2], content="Heparin is given by injection."),
         "s4": replace(snippets[4], title="Insulin!"),
@@ -143,49 +143,49 @@ def test_changed_and_new_snippets_and_they_alone_are_encoded(config, corpus_file
     }
     new = [Snippet("n1", "New", "Naïve β cells."), Snippet("n2", "", "Another.", None, {"ok": True})]
     now = [changed.get(snippet.id, snippet) for snippet in snippets] + new
-    run = Run(config, corpus(tmp_path / "now.jsonl", now))
+    run = Run(settings, corpus(tmp_path / "now.jsonl", now))
     assert counts(run.report) == {"added": 2, "updated": 4, "unchanged": 8, "snippets": 14}
     assert run.encoder.encoded == [snippet.contents for snippet in [*changed.values(), *new]]
     assert run.loads == 1
-    assert held(config, [snippet.id for snippet in now]) == {snippet.id: snippet for snippet in now}
+    assert held(settings, [snippet.id for snippet in now]) == {snippet.id: snippet for snippet in now}
 
 
-def test_what_left_the_corpus_stays_in_the_index(config, corpus_file, snippets, tmp_path):
-    Run(config, corpus_file)
-    run = Run(config, corpus(tmp_path / "some.jsonl", snippets[:3]))
+def test_what_left_the_corpus_stays_in_the_index(settings, corpus_file, snippets, tmp_path):
+    Run(settings, corpus_file)
+    run = Run(settings, corpus(tmp_path / "some.jsonl", snippets[:3]))
     assert counts(run.report) == {"unchanged": 3, "snippets": 12}
 
 
 @pytest.mark.parametrize("batch_size", [1, 5, 100])
-def test_the_size_of_batches_changes_nothing(config, corpus_file, snippets, batch_size):
-    run = Run(config.replace(batch_size=batch_size), corpus_file)
+def test_the_size_of_batches_changes_nothing(settings, corpus_file, snippets, batch_size):
+    run = Run(settings.replace(batch_size=batch_size), corpus_file)
     assert counts(run.report) == {"added": 12, "snippets": 12}
     assert run.encoder.encoded == [snippet.contents for snippet in snippets]
-    assert held(config, [s.id for s in snippets]) == {s.id: s for s in snippets}
+    assert held(settings, [s.id for s in snippets]) == {s.id: s for s in snippets}
 
 
-def test_an_index_on_a_server_is_brought_up_to_date_likewise(config, corpus_file, snippets, tmp_path, monkeypatch):
+def test_an_index_on_a_server_is_brought_up_to_date_likewise(settings, corpus_file, snippets, tmp_path, monkeypatch):
     class Kept(QdrantClient):
         def close(self, *args, **kwargs):
             """A real server keeps its points when a client goes."""
 
     client = Kept(":memory:")
     monkeypatch.setattr(server, "connect", lambda reached: client)
-    remote = config.replace(qdrant="http://qdrant.test:6333")
+    remote = settings.replace(qdrant="http://qdrant.test:6333")
     assert counts(Run(remote, corpus_file).report) == {"added": 12, "snippets": 12}
     again = Run(remote, corpus_file)
     assert (counts(again.report), again.loads) == ({"unchanged": 12, "snippets": 12}, 0)
     changed = replace(snippets[0], content="Changed.")
     third = Run(remote, corpus(tmp_path / "now.jsonl", [changed, *snippets[1:]]))
     assert counts(third.report) == {"updated": 1, "unchanged": 11, "snippets": 12}
-    assert held(config, [s.id for s in snippets]) == {s.id: s for s in [changed, *snippets[1:]]}
+    assert held(settings, [s.id for s in snippets]) == {s.id: s for s in [changed, *snippets[1:]]}
     assert Store(remote).require_manifest().snippets == 12
 
 
 # --- duplicates
 
 
-def test_of_a_duplicate_id_the_later_one_wins_and_is_reported(config, tmp_path, caplog):
+def test_of_a_duplicate_id_the_later_one_wins_and_is_reported(settings, tmp_path, caplog):
     first = [
         Snippet("a", "", "old text of a"),
         Snippet("b", "", "the same text of b"),
@@ -195,22 +195,22 @@ def test_of_a_duplicate_id_the_later_one_wins_and_is_reported(config, tmp_path, 
     second = [Snippet("b", "", "the same text of b"), Snippet("a", "", "new text of a")]
     paths = corpus(tmp_path / "1.jsonl", first), corpus(tmp_path / "2.jsonl", second)
     with caplog.at_level(logging.WARNING, logger="biorag"):
-        run = Run(config.replace(batch_size=2), *paths)
+        run = Run(settings.replace(batch_size=2), *paths)
     assert counts(run.report) == {"added": 3, "duplicates": 3, "snippets": 3}
     assert sorted(run.encoder.encoded) == ["new text of a", "only c", "the same text of b"]
-    assert held(config, "abc") == {"a": second[1], "b": second[0], "c": first[2]}
+    assert held(settings, "abc") == {"a": second[1], "b": second[0], "c": first[2]}
     warnings = [record.getMessage() for record in caplog.records]
     assert warnings == ["id 'a' comes again with other text; the later one wins"] * 2
     assert run.written == 3
 
-    again = Run(config.replace(batch_size=2), *paths)
+    again = Run(settings.replace(batch_size=2), *paths)
     assert counts(again.report) == {"unchanged": 3, "duplicates": 3, "snippets": 3}
     assert (again.loads, again.encoder.encoded) == (0, [])
-    assert held(config, "abc")["a"] == second[1]
+    assert held(settings, "abc")["a"] == second[1]
 
 
-def test_the_same_file_twice_is_one(config, corpus_file, caplog):
-    run = Run(config, corpus_file, corpus_file)
+def test_the_same_file_twice_is_one(settings, corpus_file, caplog):
+    run = Run(settings, corpus_file, corpus_file)
     assert counts(run.report) == {"added": 12, "duplicates": 12, "snippets": 12}
     assert caplog.records == []
 
@@ -229,35 +229,35 @@ def mixed(tmp_path, snippets) -> Path:
     return path
 
 
-def test_a_bad_line_stops_before_anything_is_indexed(config, mixed):
+def test_a_bad_line_stops_before_anything_is_indexed(settings, mixed):
     with pytest.raises(BadInputError, match=rf"^{re.escape(str(mixed))}, line 3: not JSON") as caught:
-        Run(config, mixed)
+        Run(settings, mixed)
     assert caught.value.exit_code == 3
-    assert not config.home.exists()
+    assert not settings.home.exists()
 
 
-def test_a_bad_line_leaves_an_index_as_it_was(config, corpus_file, mixed, snippets):
-    Run(config, corpus_file)
-    before = Store(config).manifest()
+def test_a_bad_line_leaves_an_index_as_it_was(settings, corpus_file, mixed, snippets):
+    Run(settings, corpus_file)
+    before = Store(settings).manifest()
     with pytest.raises(BadInputError):
-        Run(config, corpus_file, mixed)
-    assert Store(config).manifest() == before
+        Run(settings, corpus_file, mixed)
+    assert Store(settings).manifest() == before
     assert before.complete
 
 
-def test_a_truncated_file_stops_before_anything_is_indexed(config, tmp_path, snippets):
+def test_a_truncated_file_stops_before_anything_is_indexed(settings, tmp_path, snippets):
     path = tmp_path / "cut.jsonl.gz"
     path.write_bytes(gzip.compress(b"".join(map(row, snippets)))[:-20])
     with pytest.raises(BadInputError, match=r"cut\.jsonl\.gz, line \d+: damaged or truncated gzip"):
-        Run(config, path)
-    assert Store(config).manifest() is None
+        Run(settings, path)
+    assert Store(settings).manifest() is None
 
 
-def test_skipped_lines_are_counted_and_written_with_reasons(config, mixed, snippets):
-    run = Run(config, mixed, skip=True)
+def test_skipped_lines_are_counted_and_written_with_reasons(settings, mixed, snippets):
+    run = Run(settings, mixed, skip=True)
     assert counts(run.report) == {"added": 12, "rejected": 3, "snippets": 12}
-    assert held(config, [s.id for s in snippets]) == {s.id: s for s in snippets}
-    lines = (config.indexes / "test" / "rejects.jsonl").read_text(encoding="utf-8").splitlines()
+    assert held(settings, [s.id for s in snippets]) == {s.id: s for s in snippets}
+    lines = (settings.indexes / "test" / "rejects.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in lines] == [
         {"file": str(mixed), "line": 3, "reason": "not JSON (Expecting value at character 0)", "text": "not JSON"},
         {"file": str(mixed), "line": 5, "reason": "snippet 'x' has no text", "text": '{"id": "x"}'},
@@ -270,24 +270,24 @@ def test_skipped_lines_are_counted_and_written_with_reasons(config, mixed, snipp
     ]
 
 
-def test_the_rejects_file_is_of_the_last_run(config, mixed, corpus_file):
-    first = Run(config, mixed, skip=True)
-    again = Run(config, mixed, skip=True)
+def test_the_rejects_file_is_of_the_last_run(settings, mixed, corpus_file):
+    first = Run(settings, mixed, skip=True)
+    again = Run(settings, mixed, skip=True)
     assert counts(again.report) == {"unchanged": 12, "rejected": 3, "snippets": 12}
     assert len(first.rejects.path.read_text().splitlines()) == 3
-    clean = Run(config, corpus_file, skip=True)
+    clean = Run(settings, corpus_file, skip=True)
     assert clean.report.rejected == 0
     assert not clean.rejects.path.exists()
 
 
-def test_a_corpus_without_a_snippet_is_bad_input(config, tmp_path):
+def test_a_corpus_without_a_snippet_is_bad_input(settings, tmp_path):
     (tmp_path / "empty.jsonl").write_bytes(b"\n\n")
     (tmp_path / "bad.jsonl").write_bytes(b"".join(BAD))
     for names, skip in ((["empty.jsonl"], False), (["bad.jsonl", "empty.jsonl"], True)):
         with pytest.raises(BadInputError, match="holds no snippet") as caught:
-            Run(config, *(tmp_path / name for name in names), skip=skip)
+            Run(settings, *(tmp_path / name for name in names), skip=skip)
         assert all(str(tmp_path / name) in str(caught.value) for name in names)
-    assert Store(config).manifest() is None
+    assert Store(settings).manifest() is None
 
 
 # --- interrupted runs
@@ -302,17 +302,17 @@ class Breaks(HashEncoder):
         return super().encode_snippets(texts)
 
 
-def test_after_a_failure_the_next_run_encodes_only_what_is_missing(config, corpus_file, snippets):
-    config = config.replace(batch_size=4)
+def test_after_a_failure_the_next_run_encodes_only_what_is_missing(settings, corpus_file, snippets):
+    settings = settings.replace(batch_size=4)
     with pytest.raises(RuntimeError, match="out of memory"):
-        Run(config, corpus_file, encoder=Breaks())
-    assert Store(config).require_manifest().complete is False
-    assert held(config, [s.id for s in snippets]) == {s.id: s for s in snippets[:8]}
-    run = Run(config, corpus_file)
+        Run(settings, corpus_file, encoder=Breaks())
+    assert Store(settings).require_manifest().complete is False
+    assert held(settings, [s.id for s in snippets]) == {s.id: s for s in snippets[:8]}
+    run = Run(settings, corpus_file)
     assert counts(run.report) == {"added": 4, "unchanged": 8, "snippets": 12}
     assert run.encoder.encoded == [snippet.contents for snippet in snippets[8:]]
-    assert Store(config).require_manifest().complete is True
-    assert held(config, [s.id for s in snippets]) == {s.id: s for s in snippets}
+    assert Store(settings).require_manifest().complete is True
+    assert held(settings, [s.id for s in snippets]) == {s.id: s for s in snippets}
 
 
 KILLED = """
@@ -320,7 +320,7 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from tests.indexes.test_writing import HashEncoder, Run
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 
 class Dies(HashEncoder):
     def encode_snippets(self, texts):
@@ -328,25 +328,25 @@ class Dies(HashEncoder):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().encode_snippets(texts)
 
-Run(Config(home=Path(sys.argv[2]), name="test", batch_size=4), Path(sys.argv[3]), encoder=Dies())
+Run(Settings.of(home=Path(sys.argv[2]), name="test", batch_size=4), Path(sys.argv[3]), encoder=Dies())
 """
 
 
-def test_a_killed_run_goes_on_where_it_stopped(config, corpus_file, snippets):
-    arguments = [str(Path(__file__).parents[2]), str(config.home), str(corpus_file)]
+def test_a_killed_run_goes_on_where_it_stopped(settings, corpus_file, snippets):
+    arguments = [str(Path(__file__).parents[2]), str(settings.home), str(corpus_file)]
     process = subprocess.run([sys.executable, "-c", KILLED, *arguments], timeout=60, check=False)
     assert process.returncode == -signal.SIGKILL
-    assert Store(config).require_manifest().complete is False
-    run = Run(config.replace(batch_size=4), corpus_file)
+    assert Store(settings).require_manifest().complete is False
+    run = Run(settings.replace(batch_size=4), corpus_file)
     assert counts(run.report) == {"added": 4, "unchanged": 8, "snippets": 12}
     assert run.encoder.encoded == [snippet.contents for snippet in snippets[8:]]
-    assert held(config, [s.id for s in snippets]) == {s.id: s for s in snippets}
+    assert held(settings, [s.id for s in snippets]) == {s.id: s for s in snippets}
 
 
 @pytest.mark.faults
-def test_a_torn_batch_is_encoded_together_again_and_counted_as_what_it_was(config, corpus_file, snippets, monkeypatch):
+def test_a_torn_batch_is_encoded_together_again_and_counted_as_it_was(settings, corpus_file, snippets, monkeypatch):
     """A text's vector differs in its last bits with the texts beside it; an interrupted run must not show that."""
-    config, upsert = config.replace(batch_size=4), EdgeIndex.upsert
+    settings, upsert = settings.replace(batch_size=4), EdgeIndex.upsert
 
     def half(index, batch, vectors, tokens=()):
         if batch[0].id == "s4":
@@ -357,25 +357,25 @@ def test_a_torn_batch_is_encoded_together_again_and_counted_as_what_it_was(confi
     with monkeypatch.context() as patch:
         patch.setattr(EdgeIndex, "upsert", half)
         with pytest.raises(KeyboardInterrupt):
-            Run(config, corpus_file)
-    assert read_progress(Store(config).folder) == Progress(4, ("s4", "s5", "s6", "s7"))
-    assert set(held(config, [s.id for s in snippets])) == {f"s{n}" for n in range(6)}
-    run = Run(config, corpus_file)
+            Run(settings, corpus_file)
+    assert read_progress(Store(settings).folder) == Progress(4, ("s4", "s5", "s6", "s7"))
+    assert set(held(settings, [s.id for s in snippets])) == {f"s{n}" for n in range(6)}
+    run = Run(settings, corpus_file)
     assert run.encoder.encoded == [snippet.contents for snippet in snippets[4:]]
     assert counts(run.report) == {"added": 6, "unchanged": 6, "snippets": 12}
-    assert read_progress(Store(config).folder) == Progress()
-    assert Run(config, corpus_file).loads == 0
+    assert read_progress(Store(settings).folder) == Progress()
+    assert Run(settings, corpus_file).loads == 0
 
 
-def test_a_run_records_what_is_durable_before_it_counts_it(config, corpus_file, monkeypatch):
+def test_a_run_records_what_is_durable_before_it_counts_it(settings, corpus_file, monkeypatch):
     recorded, written = [], EdgeIndex.upsert
 
     def watched(index, batch, vectors, tokens=()):
-        recorded.append((read_progress(Store(config).folder), index.count()))
+        recorded.append((read_progress(Store(settings).folder), index.count()))
         written(index, batch, vectors, tokens)
 
     monkeypatch.setattr(EdgeIndex, "upsert", watched)
-    Run(config.replace(batch_size=5), corpus_file)
+    Run(settings.replace(batch_size=5), corpus_file)
     assert [(progress.done, len(progress.batch), count) for progress, count in recorded] == [
         (0, 5, 0),
         (5, 5, 5),
@@ -383,74 +383,74 @@ def test_a_run_records_what_is_durable_before_it_counts_it(config, corpus_file, 
     ]
 
 
-def test_no_room_stops_a_run_before_anything_is_written_and_it_goes_on(config, corpus_file, tmp_path, monkeypatch):
-    Run(config, corpus_file)
-    before = (config.indexes / "test" / "manifest.json").read_bytes()
+def test_no_room_stops_a_run_before_anything_is_written_and_it_goes_on(settings, corpus_file, tmp_path, monkeypatch):
+    Run(settings, corpus_file)
+    before = (settings.indexes / "test" / "manifest.json").read_bytes()
     other = corpus(tmp_path / "new.jsonl", [Snippet("new", "", "new")])
     with monkeypatch.context() as patch:
         patch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000})())
         with pytest.raises(ServiceError, match="is full: 0 MB are free and 34 MB are needed: free some space"):
-            Run(config, other)
-    assert (config.indexes / "test" / "manifest.json").read_bytes() == before
-    assert counts(Run(config, other).report) == {"added": 1, "snippets": 13}
+            Run(settings, other)
+    assert (settings.indexes / "test" / "manifest.json").read_bytes() == before
+    assert counts(Run(settings, other).report) == {"added": 1, "snippets": 13}
 
 
-def test_a_resumed_index_searches_as_one_made_at_once(config, corpus_file):
+def test_a_resumed_index_searches_as_one_made_at_once(settings, corpus_file):
     with pytest.raises(RuntimeError):
-        Run(config.replace(batch_size=4), corpus_file, encoder=Breaks())
-    Run(config.replace(batch_size=4), corpus_file)
-    Run(config.replace(name="whole"), corpus_file)
+        Run(settings.replace(batch_size=4), corpus_file, encoder=Breaks())
+    Run(settings.replace(batch_size=4), corpus_file)
+    Run(settings.replace(name="whole"), corpus_file)
     vector = HashEncoder().encode_queries(["glucose in the liver"])[0]
     found = []
     for name in ("test", "whole"):
-        store = Store(config.replace(name=name))
+        store = Store(settings.replace(name=name))
         index = store.open(store.require_manifest())
         found.append(index.search([IndexQuery(vector, 12), IndexQuery("glucose in the liver", 12)]))
         index.close()
     assert found[0] == found[1]
 
 
-def test_an_index_in_use_is_left_alone(config, corpus_file, snippets, tmp_path):
-    Run(config, corpus_file)
-    before = (config.indexes / "test" / "manifest.json").read_bytes()
-    store = Store(config)
+def test_an_index_in_use_is_left_alone(settings, corpus_file, snippets, tmp_path):
+    Run(settings, corpus_file)
+    before = (settings.indexes / "test" / "manifest.json").read_bytes()
+    store = Store(settings)
     reader = store.open(store.require_manifest())
     other = corpus(tmp_path / "new.jsonl", [Snippet("new", "", "new")])
     with pytest.raises(ServiceError, match="index 'test' is being read by another biorag process"):
-        Run(config, other)
-    assert (config.indexes / "test" / "manifest.json").read_bytes() == before
+        Run(settings, other)
+    assert (settings.indexes / "test" / "manifest.json").read_bytes() == before
     assert reader.count() == 12
     reader.close()
-    assert counts(Run(config, other).report) == {"added": 1, "snippets": 13}
+    assert counts(Run(settings, other).report) == {"added": 1, "snippets": 13}
 
 
 # --- the manifest
 
 
-def test_the_manifest_after_a_run(config, corpus_file, snippets):
+def test_the_manifest_after_a_run(settings, corpus_file, snippets):
     encoder = HashEncoder()
-    run = Run(config.replace(similarity="dot", bm25_k=1.5), corpus_file, encoder=encoder)
-    manifest = Store(config).require_manifest()
+    run = Run(settings.replace(similarity="dot", bm25_k=1.5), corpus_file, encoder=encoder)
+    manifest = Store(settings).require_manifest()
     data = corpus_file.read_bytes()
     assert manifest.sources == (SourceRecord(str(corpus_file), hashlib.sha256(data).hexdigest(), len(data), 12),)
     assert (manifest.snippets, manifest.complete, manifest.name) == (12, True, "test")
     assert (manifest.encoder, manifest.similarity, manifest.quantized) == (encoder.identity, "dot", False)
     mean = sum(len(terms(snippet.contents)) for snippet in snippets) / 12
-    assert (manifest.bm25.k, manifest.bm25.b) == (1.5, config.bm25_b)
+    assert (manifest.bm25.k, manifest.bm25.b) == (1.5, settings.index.bm25_b)
     assert manifest.bm25.avg_len == pytest.approx(mean, abs=0.005)
     assert manifest.seconds == run.report.seconds > 0
     assert manifest.created <= manifest.updated
     assert manifest.versions["qdrant-edge-py"] == version("qdrant-edge-py")
 
 
-def test_the_manifest_after_more_runs(config, corpus_file, snippets, tmp_path):
-    first = Run(config, corpus_file)
-    made = Store(config).require_manifest()
+def test_the_manifest_after_more_runs(settings, corpus_file, snippets, tmp_path):
+    first = Run(settings, corpus_file)
+    made = Store(settings).require_manifest()
     other = corpus(tmp_path / "other.jsonl", [Snippet("n1", "", "one"), Snippet("n2", "", "two words")])
-    second = Run(config, other)
+    second = Run(settings, other)
     corpus(corpus_file, snippets[:5])
-    third = Run(config, corpus_file)
-    manifest = Store(config).require_manifest()
+    third = Run(settings, corpus_file)
+    manifest = Store(settings).require_manifest()
     assert [(source.name, source.snippets) for source in manifest.sources] == [
         (str(corpus_file), 12),
         (str(other), 2),
@@ -466,26 +466,26 @@ def test_the_manifest_after_more_runs(config, corpus_file, snippets, tmp_path):
     assert manifest.seconds == pytest.approx(sum(spent), abs=0.003)
 
 
-def test_the_manifest_is_marked_incomplete_while_writing(config, corpus_file):
+def test_the_manifest_is_marked_incomplete_while_writing(settings, corpus_file):
     seen = []
 
     class Looks(HashEncoder):
         def encode_snippets(self, texts):
-            seen.append(Store(config).require_manifest().complete)
+            seen.append(Store(settings).require_manifest().complete)
             return super().encode_snippets(texts)
 
-    Run(config.replace(batch_size=6), corpus_file, encoder=Looks())
+    Run(settings.replace(batch_size=6), corpus_file, encoder=Looks())
     assert seen == [False, False]
 
 
-def test_the_index_is_open_for_nobody_else_while_writing(config, corpus_file):
+def test_the_index_is_open_for_nobody_else_while_writing(settings, corpus_file):
     class Looks(HashEncoder):
         def encode_snippets(self, texts):
             with pytest.raises(ServiceError, match="is being written by process"):
-                EdgeIndex(config.indexes / "test", Store(config).require_manifest())
+                EdgeIndex(settings.indexes / "test", Store(settings).require_manifest())
             return super().encode_snippets(texts)
 
-    assert counts(Run(config, corpus_file, encoder=Looks()).report) == {"added": 12, "snippets": 12}
+    assert counts(Run(settings, corpus_file, encoder=Looks()).report) == {"added": 12, "snippets": 12}
 
 
 # --- the survey, against a dictionary
@@ -568,15 +568,15 @@ def test_the_sample_is_drawn_from_all_of_a_corpus_and_again_the_same(tmp_path):
 @settings(derandomize=True, deadline=None, max_examples=5)
 @given(first=st.lists(rows, min_size=1, max_size=10), second=st.lists(rows, min_size=1, max_size=10))
 def test_two_runs_leave_the_last_of_every_id(tmp_path_factory, first, second):
-    from biorag.settings.config import Config
+    from biorag.settings.settings import Settings
 
     folder = tmp_path_factory.mktemp("runs")
-    config = Config(home=folder / "home", name="test", batch_size=3)
+    settings = Settings.of(home=folder / "home", name="test", batch_size=3)
     before = {snippet.id: snippet for snippet in first}
     now = {snippet.id: snippet for snippet in second}
-    Run(config, corpus(folder / "1.jsonl", first))
-    run = Run(config, corpus(folder / "2.jsonl", second))
-    assert held(config, before | now) == before | now
+    Run(settings, corpus(folder / "1.jsonl", first))
+    run = Run(settings, corpus(folder / "2.jsonl", second))
+    assert held(settings, before | now) == before | now
     assert counts(run.report) == {
         name: count
         for name, count in {
@@ -596,8 +596,8 @@ def test_fields_of_a_corpus_named_as_pubmeds_are_only_fields(fields):
     assert revision(Snippet("5", "", "Text.", 5, fields)) == (0, "")
 
 
-def test_an_index_made_meanwhile_with_other_settings_is_not_mixed(config):
-    planned = Store(config).new_manifest(HashEncoder().identity, 10.0)
+def test_an_index_made_meanwhile_with_other_settings_is_not_mixed(settings):
+    planned = Store(settings).new_manifest(HashEncoder().identity, 10.0)
     assert _still_fits(planned, planned) == planned
     with pytest.raises(MismatchError, match="was made meanwhile, with other settings"):
         _still_fits(replace(planned, bm25=replace(planned.bm25, avg_len=20.0)), planned)

@@ -58,12 +58,12 @@ def test_vectors_are_the_encoders_and_no_question_is_encoded_twice():
 
 
 @pytest.fixture
-def retriever(config, snippets):
+def retriever(settings, snippets):
     encoder = HashEncoder()
-    store = Store(config)
+    store = Store(settings)
     index = EdgeIndex(store.folder, store.new_manifest(encoder.identity, 10.0), writable=True)
     index.upsert(snippets, encoder.encode_snippets([snippet.contents for snippet in snippets]))
-    yield Retriever(index, encoder, [OverlapReranker()], config)
+    yield Retriever(index, encoder, [OverlapReranker()], settings)
     index.close()
 
 
@@ -71,9 +71,9 @@ def retriever(config, snippets):
     "changes",
     [{"lambda_": 0.2}, {"interpolation": 2.0}, {"k_init": 3}, {"rerank": False}, {"mode": "bm25"}, {"mode": "dense"}],
 )
-def test_a_variant_is_the_retriever_of_the_changed_settings(retriever, config, changes):
-    changed = config.replace(**changes)
-    rerankers = [OverlapReranker()] if changed.rerank else None
+def test_a_variant_is_the_retriever_of_the_changed_settings(retriever, settings, changes):
+    changed = settings.replace(**changes)
+    rerankers = [OverlapReranker()] if changed.retrieval.rerank else None
     expected = Retriever(retriever._index, HashEncoder(), rerankers, changed)
     remembering = retriever.with_cache()
     remembering.search_all(QUERIES[:2])

@@ -18,7 +18,7 @@ from biorag.indexes.store import Store
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import find_encoder
 from biorag.models.late_interaction import ColBERT, LateInteraction, StoredLateInteraction, mean_maxsim, pooled
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import Snippet
 from tests.fakes import scores_of
 
@@ -299,7 +299,7 @@ def test_many_queries_score_as_one_by_one(tiny):
 @pytest.fixture(scope="module")
 def stored(tiny, tmp_path_factory):
     """An index with the tiny encoder's token vectors."""
-    store = Store(Config(home=tmp_path_factory.mktemp("home"), name="tokens"))
+    store = Store(Settings.of(home=tmp_path_factory.mktemp("home"), name="tokens"))
     parameters = TokenParameters("encoder", "", tiny.identity.sha256, 32, 1)
     index = store.open(store.new_manifest(tiny.identity, 5.0, parameters), writable=True)
     index.upsert(SNIPPETS, *tiny.encode_snippets_with_tokens(TEXTS))

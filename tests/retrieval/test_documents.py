@@ -43,8 +43,8 @@ def index() -> MemoryIndex:
 
 
 @pytest.fixture
-def settings(config):
-    return config.replace(rerank=False, mode="dense", k=5, k_init=5, depth=5)
+def settings(settings):
+    return settings.replace(rerank=False, mode="dense", k=5, k_init=5, depth=5)
 
 
 def best_documents(index: MemoryIndex, retracted: bool) -> list[tuple[str, str]]:
@@ -70,8 +70,8 @@ def test_a_document_comes_once_by_its_best_block(index, settings, limit, retract
 
 @pytest.mark.parametrize("mode", ["bm25", "dense", "hybrid"])
 def test_reranking_sees_blocks_and_gives_documents(index, settings, mode):
-    config = settings.replace(mode=mode, k_init=30, interpolation=0)
-    ranking = Retriever(index, ENCODER, [OverlapReranker()], config).search(QUERY)
+    settings = settings.replace(mode=mode, k_init=30, interpolation=0)
+    ranking = Retriever(index, ENCODER, [OverlapReranker()], settings).search(QUERY)
     documents = [hit.snippet.id for hit in ranking.hits]
     assert len(documents) == len(set(documents)) == 5
     shares = [OverlapReranker().score(QUERY, [hit.snippet.contents])[0] for hit in ranking.hits]
@@ -97,18 +97,18 @@ def test_what_another_process_deleted_meanwhile_is_no_hit(index, settings):
 
 @pytest.mark.parametrize("include", [False, True])
 def test_answers_leave_retracted_articles_out_unless_told(index, settings, include):
-    config = settings.replace(include_retracted=include, k=20)
-    answerer = Answerer(Retriever(index, ENCODER, None, config), None, config)
+    settings = settings.replace(include_retracted=include, k=20)
+    answerer = Answerer(Retriever(index, ENCODER, None, settings), None, settings)
     hits = answerer.answer(Question("q", QUERY)).hits
     assert [hit.snippet.id for hit in hits] == [id for id, _ in best_documents(index, include)]
     assert any(hit.snippet.retracted for hit in hits) == include
 
 
 def test_a_citation_of_a_retracted_article_is_marked(index, settings):
-    config = settings.replace(include_retracted=True, k=20)
+    settings = settings.replace(include_retracted=True, k=20)
     reply = {"answer": "Heparin fever blood.", "citations": list(range(1, 21))}
     generator = ScriptedGenerator([json.dumps(reply)])
-    answer = Answerer(Retriever(index, ENCODER, None, config), generator, config).answer(Question("q", QUERY))
+    answer = Answerer(Retriever(index, ENCODER, None, settings), generator, settings).answer(Question("q", QUERY))
     marks = {citation.id: citation.retracted for citation in answer.citations}
     assert set(marks.values()) == {True, False}
     assert marks == {id: int(id[1:]) % 3 == 0 for id in marks}

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from biorag.errors import UsageError
 from biorag.registries import RERANKERS
-from biorag.settings.config import Config, checked
 from biorag.settings.reranker_chain import Stage, parse_stages
+from biorag.settings.settings import Settings, checked
 
 ENCODER, COLBERT, CROSS = RERANKERS["encoder"], RERANKERS["colbert"], RERANKERS["cross-encoder"]
 NAMES = st.text(st.characters(exclude_characters=",@"), min_size=1).filter(
@@ -60,7 +60,7 @@ def test_any_text_is_a_chain_of_falling_depths_or_refused(text, k_init):
 )
 def test_depths_that_are_left_out(text, k_init, stages):
     assert parse_stages(text, k_init) == tuple(Stage(*stage) if isinstance(stage, tuple) else stage for stage in stages)
-    assert checked({"reranker": text, "k_init": k_init}).stages == parse_stages(text, k_init)
+    assert checked({"reranker": text, "k_init": k_init}).retrieval.stages == parse_stages(text, k_init)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_chain_that_cannot_be_is_refused_with_what_to_write(text, said):
 
 
 def test_a_smaller_k_init_is_held_against_the_chain():
-    config = Config(reranker="encoder@15,cross:a")
-    assert [stage.depth for stage in config.replace(k_init=15).stages] == [15, 10]
+    settings = Settings.of(reranker="encoder@15,cross:a")
+    assert [stage.depth for stage in settings.replace(k_init=15).retrieval.stages] == [15, 10]
     with pytest.raises(UsageError, match="k_init is 14"):
-        config.replace(k_init=14)
+        settings.replace(k_init=14)

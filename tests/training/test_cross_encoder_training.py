@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from biorag.errors import BadInputError, UsageError
 from biorag.models.cross_encoder import CrossEncoderReranker
 from biorag.models.finding import find_encoder
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.training import loop
 from biorag.training.cross_encoder import train_cross_encoder
 from biorag.training.data import Split, labelled_pairs, pairs_in
@@ -28,7 +28,7 @@ SPLIT = Split(ROWS[:40], ROWS[80:])
 QUIET = lambda _: None  # noqa: E731
 
 
-SETTINGS = Config(
+SETTINGS = Settings.of(
     precision="fp32",
     train_batch_size=16,
     train_max_tokens=48,
@@ -123,8 +123,8 @@ def test_a_killed_run_goes_on_to_the_same_weights(trained, stopped_after, tiny_e
 
 
 def test_a_trained_cross_encoder_is_a_base_that_keeps_its_head(trained, tmp_path):
-    config = SETTINGS.replace(train_learning_rate=1e-9, train_epochs=0.1)
-    train_cross_encoder(find_encoder(str(trained[0])), SPLIT, config, tmp_path / "m", {}, QUIET, "bm25")
+    settings = SETTINGS.replace(train_learning_rate=1e-9, train_epochs=0.1)
+    train_cross_encoder(find_encoder(str(trained[0])), SPLIT, settings, tmp_path / "m", {}, QUIET, "bm25")
     before, after = (load_file(folder / "model.safetensors") for folder in (trained[0], tmp_path / "m"))
     np.testing.assert_allclose(after["classifier.weight"], before["classifier.weight"], atol=1e-6)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from biorag.models.finding import find_encoder
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.training import reranker, retriever
 from biorag.training.colbert import Lengths, write_base
 from biorag.training.data import Split
@@ -343,8 +343,8 @@ def first_batch(monkeypatch, stage, base, folder):
 
     monkeypatch.setitem(retriever.OWN_SCORES, "cosine", watched)
     monkeypatch.setattr(reranker, "maxsim_scores", watched)
-    config = Config(precision="fp32", train_max_tokens=32, train_query_tokens=12, train_batch_size=8)
-    train(find_encoder(str(base)), Split(ROWS, []), config, folder, {}, lambda _: None, "bm25")
+    settings = Settings.of(precision="fp32", train_max_tokens=32, train_query_tokens=12, train_batch_size=8)
+    train(find_encoder(str(base)), Split(ROWS, []), settings, folder, {}, lambda _: None, "bm25")
     model, columns = seen[0]
     return [[model.tokenizer.decode(row) for row in column.tolist()] for column in columns], model
 

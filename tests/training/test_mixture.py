@@ -16,7 +16,7 @@ from sentence_transformers import SentenceTransformer
 
 from biorag.errors import BadInputError, BioragError, MismatchError, MissingError, UsageError
 from biorag.models.finding import find_encoder
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.training import retriever
 from biorag.training.data import TrainingSet, mixed, passes, sampled, sampled_split
 from biorag.training.evaluators import METRIC, SetsValidation, retrieval_validation
@@ -39,12 +39,14 @@ SETS = [
     TrainingSet("two", ROWS[20:42], ROWS[66:70], weight=0.5, instructions=SECOND),
     TrainingSet("own", [TrainingRow(row.query, row.positive) for row in ROWS[42:50]], []),
 ]
-CONFIG = Config(precision="fp32", train_batch_size=8, train_epochs=2, train_learning_rate=1e-3, train_evaluations=4)
+CONFIG = Settings.of(
+    precision="fp32", train_batch_size=8, train_epochs=2, train_learning_rate=1e-3, train_evaluations=4
+)
 STEPS = 2 * (3 + 2 + 2 + 1)  # 20 rows, 10 of the 20, 11 of the 22, 8
 QUIET = lambda _: None  # noqa: E731
 
 
-def seen_by(monkeypatch, encoder, split, form, out, config=CONFIG):
+def seen_by(monkeypatch, encoder, split, form, out, settings=CONFIG):
     """Train, and return for each step its set's place and the token ids of its queries and positives."""
     steps = []
     compute = retriever._Trainer.compute_loss
@@ -57,7 +59,7 @@ def seen_by(monkeypatch, encoder, split, form, out, config=CONFIG):
 
     with monkeypatch.context() as patched:
         patched.setattr(retriever._Trainer, "compute_loss", recorded)
-        found = train_retriever(find_encoder(str(encoder)), split, config, out, {}, QUIET, form=form)
+        found = train_retriever(find_encoder(str(encoder)), split, settings, out, {}, QUIET, form=form)
     return steps, found
 
 
@@ -109,7 +111,7 @@ def test_batches_are_of_one_set_with_its_rows_and_instructions(whole, tiny_encod
     }
     drawn = [Counter(), Counter()]
     for number, (place, queries, positives) in enumerate(steps):
-        assert len(set(queries)) == len(queries) <= CONFIG.train_batch_size
+        assert len(set(queries)) == len(queries) <= CONFIG.training.batch_size
         for query, positive in zip(queries, positives, strict=True):
             drawn[number >= STEPS // 2][place, expected[place, query, positive].query] += 1
     for epoch in drawn:

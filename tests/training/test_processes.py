@@ -17,7 +17,7 @@ from transformers import TrainerState
 from typer.testing import CliRunner
 
 from biorag.cli import app
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.training.loop import _Watcher, batch_size, steps_of
 from biorag.training.run_directory import MANIFEST, RunFolder
 from tests.conftest import WORDS
@@ -106,8 +106,8 @@ def second(monkeypatch):
 
 
 def test_the_batch_is_the_sum_and_what_does_not_fill_one_is_left_out(second):
-    config = Config(train_batch_size=4, train_epochs=2)
-    assert (batch_size(config), steps_of(31, config), steps_of(32, config), steps_of(7, config)) == (8, 6, 8, 0)
+    settings = Settings.of(train_batch_size=4, train_epochs=2)
+    assert (batch_size(settings), steps_of(31, settings), steps_of(32, settings), steps_of(7, settings)) == (8, 6, 8, 0)
 
 
 def test_only_the_first_writes(second, tmp_path, monkeypatch):

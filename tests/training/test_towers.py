@@ -20,7 +20,7 @@ from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import find_encoder
 from biorag.models.late_interaction import LateInteraction
 from biorag.models.tokens import token_starts
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.training.memory import columns_of, estimate
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
@@ -146,10 +146,10 @@ def test_a_decoders_towers_learn_through_lora(rows, tiny_decoder, tmp_path):
 
 
 def test_the_estimate_counts_both_towers(tiny_encoder, towers):
-    config = Config(train_max_tokens=8)
-    asked = columns_of([TrainingRow("a" * 11, "b" * 400)] * 10, config)
+    settings = Settings.of(train_max_tokens=8)
+    asked = columns_of([TrainingRow("a" * 11, "b" * 400)] * 10, settings)
     one, two, held = (
-        estimate(find_encoder(str(base)), asked, config, False, asymmetric)
+        estimate(find_encoder(str(base)), asked, settings, False, asymmetric)
         for base, asymmetric in ((tiny_encoder, False), (tiny_encoder, True), (towers, True))
     )
     assert (two.parameters, two.bytes) == (2 * one.parameters, 2 * one.bytes) == (held.parameters, held.bytes)

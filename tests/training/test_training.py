@@ -16,7 +16,7 @@ from biorag.errors import BadInputError, MismatchError, MissingError, ServiceErr
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import find_encoder
 from biorag.models.late_interaction import ColBERT, LateInteraction
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.training import loop
 from biorag.training.colbert import DOCUMENT_MARKER, QUERY_MARKER, Lengths, write_base
 from biorag.training.data import Split
@@ -39,8 +39,8 @@ QUIET = lambda _: None  # noqa: E731
 
 
 @pytest.fixture
-def settings() -> Config:
-    return Config(
+def settings() -> Settings:
+    return Settings.of(
         precision="fp32",
         train_batch_size=8,
         train_max_tokens=32,
@@ -96,8 +96,8 @@ def test_the_trained_retriever_is_an_encoder(tiny_encoder, settings, tmp_path):
 
 
 def test_a_dot_retriever_has_vectors_of_many_lengths(tiny_encoder, settings, tmp_path):
-    config = settings.replace(similarity="dot")
-    train_retriever(find_encoder(str(tiny_encoder)), SPLIT, config, tmp_path / "m", {}, QUIET)
+    settings = settings.replace(similarity="dot")
+    train_retriever(find_encoder(str(tiny_encoder)), SPLIT, settings, tmp_path / "m", {}, QUIET)
     vectors = BiEncoder(find_encoder(str(tmp_path / "m")), "dot", "fp32").encode_snippets(
         [row.positive for row in ROWS]
     )
@@ -194,15 +194,15 @@ def test_without_held_out_questions_the_last_weights_are_kept(train, tiny_encode
 
 def test_cached_gradients_give_the_same_loss(train, tiny_encoder, settings, tmp_path):
     files = find_encoder(str(tiny_encoder))
-    config = settings.replace(train_learning_rate=1e-12)  # so that only the loss is compared, not the dropout's path
-    plain = train(files, SPLIT, config, tmp_path / "plain", {}, QUIET)
-    cached = train(files, SPLIT, config.replace(train_mini_batch_size=2), tmp_path / "cached", {}, QUIET)
+    settings = settings.replace(train_learning_rate=1e-12)  # so that only the loss is compared, not the dropout's path
+    plain = train(files, SPLIT, settings, tmp_path / "plain", {}, QUIET)
+    cached = train(files, SPLIT, settings.replace(train_mini_batch_size=2), tmp_path / "cached", {}, QUIET)
     assert cached["final_loss"] == pytest.approx(plain["final_loss"], rel=0.2)
 
 
 def test_gradient_checkpointing_trains_too(train, tiny_modernbert, settings, tmp_path):
-    config = settings.replace(train_gradient_checkpointing=True)
-    manifest = train(find_encoder(str(tiny_modernbert)), SPLIT, config, tmp_path / "m", {}, QUIET)
+    settings = settings.replace(train_gradient_checkpointing=True)
+    manifest = train(find_encoder(str(tiny_modernbert)), SPLIT, settings, tmp_path / "m", {}, QUIET)
     assert manifest["complete"]
 
 
@@ -236,8 +236,8 @@ def test_sentence_transformers_alone_gives_the_same_maxsim(tiny_modernbert, sett
 
 def test_a_colbert_checkpoint_can_be_the_base(tiny_encoder, settings, tmp_path):
     train_reranker(find_encoder(str(tiny_encoder)), SPLIT, settings, tmp_path / "first", {}, QUIET)
-    config = settings.replace(train_learning_rate=1e-12)
-    train_reranker(find_encoder(str(tmp_path / "first")), SPLIT, config, tmp_path / "second", {}, QUIET)
+    settings = settings.replace(train_learning_rate=1e-12)
+    train_reranker(find_encoder(str(tmp_path / "first")), SPLIT, settings, tmp_path / "second", {}, QUIET)
     first, second = weights(tmp_path / "first"), weights(tmp_path / "second")
     assert first.keys() == second.keys() and "linear.weight" in first
     for name, value in first.items():
@@ -257,9 +257,9 @@ def test_distilling_orders_passages_as_the_teacher(tiny_encoder, settings, tmp_p
     taught = [
         TrainingRow(row.query, row.positive, row.negatives, scores=(1.0, 0.0, 5.0)) for row in [*ROWS[:80], *ROWS[80:]]
     ]
-    config = settings.replace(train_hard_negatives=2, train_epochs=4, train_learning_rate=3e-3)
+    settings = settings.replace(train_hard_negatives=2, train_epochs=4, train_learning_rate=3e-3)
     train_reranker(
-        find_encoder(str(tiny_encoder)), Split(taught[:80], []), config, tmp_path / "m", {}, QUIET, distill=True
+        find_encoder(str(tiny_encoder)), Split(taught[:80], []), settings, tmp_path / "m", {}, QUIET, distill=True
     )
     model = LateInteraction(ColBERT(find_encoder(str(tmp_path / "m")), "fp32"))
     scores = np.array([scores_of(model, row.query, [row.positive, *row.negatives]) for row in taught[:80]])
@@ -371,8 +371,8 @@ def test_a_retriever_is_searched_at_the_length_of_its_base(tiny_encoder, setting
 
 
 def test_a_reranker_reads_what_its_base_has_positions_for(tiny_encoder, settings, tmp_path):
-    config = settings.replace(train_max_tokens=1024, train_query_tokens=500)
-    train_reranker(find_encoder(str(tiny_encoder)), SPLIT, config, tmp_path / "m", {}, QUIET)
+    settings = settings.replace(train_max_tokens=1024, train_query_tokens=500)
+    train_reranker(find_encoder(str(tiny_encoder)), SPLIT, settings, tmp_path / "m", {}, QUIET)
     metadata = json.loads((tmp_path / "m" / "artifact.metadata").read_text())
     assert (metadata["query_maxlen"], metadata["doc_maxlen"]) == (128, 128)
 

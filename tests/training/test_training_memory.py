@@ -16,7 +16,7 @@ from biorag.models.finding import find_base
 from biorag.models.hardware import operations
 from biorag.models.loading import load_model
 from biorag.models.memory import parameters_of
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.training.memory import Texts, Work, batch_bytes, columns_of, estimate, pairs_of
 from biorag.types import TrainingRow
 
@@ -24,33 +24,35 @@ ROWS = [TrainingRow("a" * 11, "b" * 400, ("c" * 30, "d" * 3)), TrainingRow("a" *
 
 
 def test_every_weight_is_counted(tiny_decoder):
-    config, rows = Config(train_max_tokens=8), [TrainingRow("a" * 11, "b" * 400)] * 10
+    settings, rows = Settings.of(train_max_tokens=8), [TrainingRow("a" * 11, "b" * 400)] * 10
     backbone = AutoModel.from_pretrained(tiny_decoder)
     weights = sum(weight.numel() for weight in backbone.parameters())
     linear = [layer for layer in backbone.modules() if isinstance(layer, torch.nn.Linear)]
     matrices = sum(16 * (layer.in_features + layer.out_features) for layer in linear)
-    work, files = columns_of(rows, config), find_base(str(tiny_decoder))
-    full, lora = (estimate(files, work, config, asked) for asked in (False, True))
+    work, files = columns_of(rows, settings), find_base(str(tiny_decoder))
+    full, lora = (estimate(files, work, settings, asked) for asked in (False, True))
     assert (full.parameters, full.trained, full.bytes) == (weights, weights, 16 * weights)
     assert (lora.parameters, lora.trained, lora.bytes) == (weights, matrices, 4 * weights + 16 * matrices)
     expected = 6 * sum(layer.weight.numel() for layer in linear) * 10 * (3 + 8)
     assert expected / operations("cpu", torch.float32) / 100 < full.seconds
     assert full.seconds < expected / operations("cpu", torch.float32) * 100
-    assert full.batch_bytes == batch_bytes(files, parameters_of(files), (Texts(32, 3), Texts(32, 8)), config)
+    assert full.batch_bytes == batch_bytes(files, parameters_of(files), (Texts(32, 3), Texts(32, 8)), settings)
 
 
 def test_the_work_of_rows():
     """Tokens are 1 + characters / 4, cut; 2 negatives of the first row, 1 of the second."""
-    config = Config(train_max_tokens=50, train_hard_negatives=3, train_batch_size=4)
+    settings = Settings.of(train_max_tokens=50, train_hard_negatives=3, train_batch_size=4)
     tokens = (3 + 6) + (50 + 1) + (8 + 2) + 1
-    assert columns_of(ROWS, config) == Work(tokens, (Texts(4, 6), Texts(4, 50), Texts(4, 8), Texts(4, 1)))
-    assert columns_of(ROWS, config.replace(train_hard_negatives=0)).batch == (Texts(4, 6), Texts(4, 50))
-    assert columns_of(ROWS, config, 32) == Work(tokens - 9 + 64, (Texts(4, 32), Texts(4, 50), Texts(4, 8), Texts(4, 1)))
-    assert columns_of(ROWS, config.replace(train_mini_batch_size=2)).batch == (Texts(2, 50),)
-    assert columns_of(ROWS, config.replace(train_mini_batch_size=9)).batch == (Texts(4, 50),)
+    assert columns_of(ROWS, settings) == Work(tokens, (Texts(4, 6), Texts(4, 50), Texts(4, 8), Texts(4, 1)))
+    assert columns_of(ROWS, settings.replace(train_hard_negatives=0)).batch == (Texts(4, 6), Texts(4, 50))
+    assert columns_of(ROWS, settings, 32) == Work(
+        tokens - 9 + 64, (Texts(4, 32), Texts(4, 50), Texts(4, 8), Texts(4, 1))
+    )
+    assert columns_of(ROWS, settings.replace(train_mini_batch_size=2)).batch == (Texts(2, 50),)
+    assert columns_of(ROWS, settings.replace(train_mini_batch_size=9)).batch == (Texts(4, 50),)
     pairs = (50 + 11 + 4) + (7 + 8)
-    assert pairs_of(ROWS, config) == Work(pairs, (Texts(4, 50),))
-    assert columns_of([], config).batch == (Texts(4, 0), Texts(4, 0))
+    assert pairs_of(ROWS, settings) == Work(pairs, (Texts(4, 50),))
+    assert columns_of([], settings).batch == (Texts(4, 0), Texts(4, 0))
 
 
 def kept(backbone: torch.nn.Module, rows: int, tokens: int) -> int:
@@ -76,28 +78,29 @@ def kept(backbone: torch.nn.Module, rows: int, tokens: int) -> int:
 def test_a_batch_takes_about_what_is_kept_for_the_backward_pass(base, rows, tokens, request):
     files = find_base(str(request.getfixturevalue(base)))
     backbone = load_model(SentenceTransformer, files, "fp32")[0].auto_model
-    told = batch_bytes(files, parameters_of(files), (Texts(rows, tokens),), Config(precision="fp32"))
+    told = batch_bytes(files, parameters_of(files), (Texts(rows, tokens),), Settings.of(precision="fp32"))
     assert 1 / 1.6 < told / kept(backbone, rows, tokens) < 1.6
 
 
 def test_gradient_checkpointing_keeps_each_layers_input_and_a_few_layers(tiny_decoder):
     files = find_base("starter-llm")
-    every, config = parameters_of(files), Config(precision="fp32")
+    every, settings = parameters_of(files), Settings.of(precision="fp32")
     batch = (Texts(4, 128),)
-    whole = batch_bytes(files, every, batch, config)
-    light = batch_bytes(files, every, batch, config.replace(train_gradient_checkpointing=True))
+    whole = batch_bytes(files, every, batch, settings)
+    light = batch_bytes(files, every, batch, settings.replace(train_gradient_checkpointing=True))
     assert light == int(whole * 3 / 30 + 30 * 576 * 4 * 128 * 4)
     tiny = find_base(str(tiny_decoder))
     few = [
-        batch_bytes(tiny, parameters_of(tiny), batch, config.replace(train_gradient_checkpointing=on)) for on in (0, 1)
+        batch_bytes(tiny, parameters_of(tiny), batch, settings.replace(train_gradient_checkpointing=on))
+        for on in (0, 1)
     ]
     assert few[0] == few[1], "no more layers than are held at a time"
 
 
 def test_what_is_too_large_is_refused_with_what_would_help(tiny_decoder, monkeypatch):
-    files, config = find_base(str(tiny_decoder)), Config(precision="fp32")
-    work = columns_of(ROWS, config)
-    found = estimate(files, work, config)
+    files, settings = find_base(str(tiny_decoder)), Settings.of(precision="fp32")
+    work = columns_of(ROWS, settings)
+    found = estimate(files, work, settings)
     for free, lora, parts in (
         (found.bytes + found.batch_bytes - 1, False, "take a smaller --batch-size or --max-tokens, --gradient-chec"),
         (found.bytes - 1, False, "take --lora, or a smaller base"),
@@ -105,9 +108,9 @@ def test_what_is_too_large_is_refused_with_what_would_help(tiny_decoder, monkeyp
     ):
         monkeypatch.setattr("biorag.models.memory.free_bytes", lambda device, free=free: free)
         with pytest.raises(ServiceError, match=f"^training .* GiB are free: {parts}"):
-            estimate(files, work, config, lora)
+            estimate(files, work, settings, lora)
     monkeypatch.setattr("biorag.models.memory.free_bytes", lambda device: found.bytes + found.batch_bytes)
-    assert estimate(files, work, config).batch_bytes == found.batch_bytes
+    assert estimate(files, work, settings).batch_bytes == found.batch_bytes
 
 
 @pytest.mark.parametrize("command", ["reranker", "cross-encoder"])

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from biorag.errors import OfflineError, UsageError
-from biorag.settings.config import load_config
+from biorag.settings.sources import load_settings
 from biorag.utils.network import Server, host_of, login_apart, restrict, without_credentials
 
 # --- URLs ---------------------------------------------------------------------------------------------------
@@ -66,13 +66,13 @@ def test_the_host_of_a_url(url, host):
 
 
 def test_the_login_of_a_url_is_a_secret_setting_and_the_url_is_clean():
-    config = load_config({"qdrant": "http://u:qq@h:1", "llm": "http://v:ll@i/v1"}, None, {})
-    assert (config.qdrant, config.llm) == ("http://h:1", "http://i/v1")
-    assert config.server(config.qdrant, "qdrant").auth == ("u", "qq")
-    assert config.replace(k=3).server(config.llm, "llm").auth == ("v", "ll")
-    for shown in (repr(config), str(config.public()), str(config.model_dump(mode="json"))):
+    settings = load_settings({"qdrant": "http://u:qq@h:1", "llm": "http://v:ll@i/v1"}, None, {})
+    assert (settings.services.qdrant, settings.generation.llm) == ("http://h:1", "http://i/v1")
+    assert settings.services.server(settings.services.qdrant, "qdrant").auth == ("u", "qq")
+    assert settings.replace(k=3).services.server(settings.generation.llm, "llm").auth == ("v", "ll")
+    for shown in (repr(settings), str(settings.public()), str(settings.model_dump(mode="json"))):
         assert "qq" not in shown and "v:ll" not in shown
-    assert "qq" not in repr(config.server(config.qdrant, "qdrant"))
+    assert "qq" not in repr(settings.services.server(settings.services.qdrant, "qdrant"))
 
 
 def test_a_server_without_login_has_no_basic_authentication():
@@ -100,7 +100,7 @@ def test_a_server_without_login_has_no_basic_authentication():
 )
 def test_a_setting_that_cannot_be_used_is_named_without_its_secret(setting, value):
     with pytest.raises(UsageError, match=setting) as caught:
-        load_config({setting: value}, None, {})
+        load_settings({setting: value}, None, {})
     assert "s3cret" not in str(caught.value) and "s3cr" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -108,7 +108,7 @@ def test_a_setting_that_cannot_be_used_is_named_without_its_secret(setting, valu
 @pytest.mark.parametrize("mark", ["/", "?", "#"])
 def test_a_password_that_breaks_its_url_is_refused_saying_how_to_write_it(mark):
     with pytest.raises(UsageError, match=r"llm=… \(set in an option\): .*write / in a password as %2F"):
-        load_config({"llm": f"http://user:12{mark}w@host:80"}, None, {})
+        load_settings({"llm": f"http://user:12{mark}w@host:80"}, None, {})
 
 
 # --- the guard ----------------------------------------------------------------------------------------------

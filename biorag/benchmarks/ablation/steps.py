@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError, UsageError
-from biorag.settings.config import PREFIX, SECRETS
+from biorag.settings.settings import SECRETS
+from biorag.settings.sources import PREFIX
 from biorag.types import OnProgress
 from biorag.utils.files import write_json
 

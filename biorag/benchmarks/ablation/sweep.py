@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from biorag.errors import BadInputError, MissingError, UsageError
-from biorag.settings.config import STARTER, checked
+from biorag.settings.section import STARTER
+from biorag.settings.settings import checked
 from biorag.utils.files import write_text
 
 Negatives = Literal["in-batch", "bm25", "random"]

@@ -248,7 +248,7 @@ def encoded_collection(subject: Subject, folder: Path, on_progress: OnProgress) 
     ids, parts = list(subject.index.ids()), []
     with ExitStack() as stack:
         index = stack.enter_context(closing(scratch_index(folder, subject.manifest, tokens=None)))
-        for batch in batched(stored(subject.index, ids), subject.config.batch_size):
+        for batch in batched(stored(subject.index, ids), subject.settings.index.batch_size):
             parts.append(subject.encoder.encode_snippets([snippet.contents for snippet in batch]))
             index.upsert(batch, parts[-1])
             on_progress(len(batch))

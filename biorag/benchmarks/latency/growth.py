@@ -31,7 +31,7 @@ from biorag.benchmarks.latency.timing import Timing
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Manifest
 from biorag.retrieval.retriever import Retriever, Stopwatch
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import EncoderIdentity, OnProgress, Vectors
 from biorag.utils.batched import batched
 from biorag.utils.files import disk_bytes
@@ -86,7 +86,7 @@ def grow(
         vectors = _stored_vectors(folder / VECTORS, corpus, size)
         for quantized in (False, True) if quantize else (False,):
             manifest = replace(subject.manifest, quantized=quantized, tokens=None)
-            making = Making(folder / f"index-{quantized}", folder / VECTORS, manifest, subject.config)
+            making = Making(folder / f"index-{quantized}", folder / VECTORS, manifest, subject.settings)
             written = write_apart(making, corpus, size, on_progress)
             yield _grown(making, written, corpus, vectors, asked, terms)
             terms = replace(terms, names=())
@@ -99,7 +99,7 @@ class Making:
     folder: Path
     vectors: Path
     manifest: Manifest
-    config: Config
+    settings: Settings
 
 
 class Written(NamedTuple):
@@ -112,12 +112,12 @@ class Written(NamedTuple):
 def _grown(making: Making, written: Written, corpus: Corpus, vectors: Vectors, asked: Asked, terms: Terms) -> Grown:
     size, ms = len(vectors), written.ms
     taken = disk_bytes(making.folder)
-    memory = memory_of_opening(making.folder, making.manifest, making.config, asked)
+    memory = memory_of_opening(making.folder, making.manifest, making.settings, asked)
     known = Known(making.manifest.encoder, asked.questions, asked.vectors)
     with closing(EdgeIndex(making.folder, making.manifest)) as index:
         collection = Collection([str(row) for row in range(size)], lambda: corpus.snippets(size), index, vectors)
         search = {
-            mode: first_stage(index, known, _searching(making.config, mode), asked.questions, [1], terms.effort)[1]
+            mode: first_stage(index, known, _searching(making.settings, mode), asked.questions, [1], terms.effort)[1]
             for mode in MODES
         }
         judged = asked.vectors[:JUDGED]
@@ -177,32 +177,32 @@ def _write(making: Making, corpus: Corpus, size: int, on_progress: OnProgress) -
         return Written(watch.ms, peak_bytes())
 
 
-def memory_of_opening(folder: Path, manifest: Manifest, config: Config, asked: Asked) -> Memory:
+def memory_of_opening(folder: Path, manifest: Manifest, settings: Settings, asked: Asked) -> Memory:
     """Open an index in a fresh process, ask every question in every mode, and return the memory that took."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(_opened, folder, manifest, config, asked).result()
+        return pool.submit(_opened, folder, manifest, settings, asked).result()
 
 
-def _opened(folder: Path, manifest: Manifest, config: Config, asked: Asked) -> Memory:
+def _opened(folder: Path, manifest: Manifest, settings: Settings, asked: Asked) -> Memory:
     reset_peak()
     before = resident_bytes()
     with closing(EdgeIndex(folder, manifest)) as index:
         opened = resident_bytes()
-        search_all(index, manifest.encoder, config, asked)
+        search_all(index, manifest.encoder, settings, asked)
         return Memory(before, opened, resident_bytes(), peak_bytes())
 
 
-def search_all(index: EdgeIndex, identity: EncoderIdentity, config: Config, asked: Asked) -> None:
+def search_all(index: EdgeIndex, identity: EncoderIdentity, settings: Settings, asked: Asked) -> None:
     """Ask every question in every mode, one at a time."""
     known = Known(identity, asked.questions, asked.vectors)
     for mode in MODES:
-        retriever = Retriever(index, known, None, _searching(config, mode))
+        retriever = Retriever(index, known, None, _searching(settings, mode))
         for question in asked.questions:
-            retriever.search(question, config.k_init)
+            retriever.search(question, settings.retrieval.k_init)
 
 
-def _searching(config: Config, mode: str) -> Config:
-    return config.replace(mode=mode, rerank=False)
+def _searching(settings: Settings, mode: str) -> Settings:
+    return settings.replace(mode=mode, rerank=False)
 
 
 def written(sizes: Sequence[int], quantize: bool) -> int:

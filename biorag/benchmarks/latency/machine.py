@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 from biorag.benchmarks.latency.memory import PROC, kilobytes
-from biorag.settings.config import usable_cores
+from biorag.utils.cores import usable_cores
 from biorag.utils.versions import installed_versions
 
 # Those that decide which matrix kernels run: fused products, 512-bit vectors, int8 and bfloat16 units.

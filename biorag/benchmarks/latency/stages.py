@@ -20,7 +20,7 @@ from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.updating import EncodeSnippets
 from biorag.retrieval.retriever import Retriever, Stopwatch
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.types import (
     GREEDY,
     Encoder,
@@ -50,7 +50,7 @@ CHOICES = ("yes", "no")  # scored to have a prompt evaluated
 class Subject:
     """What is measured: an opened index, what encodes for it, and the questions that are asked of it."""
 
-    config: Config
+    settings: Settings
     manifest: Manifest
     index: Index
     encoder: Encoder
@@ -151,7 +151,7 @@ def indexing(
     bm25, watch = Bm25Encoder(subject.manifest.bm25), Stopwatch()
     subject.encode([snippet.contents for snippet in snippets[:WARM_UP]])
     with closing(scratch_index(folder, subject.manifest)) as index:
-        for batch in batched(snippets, subject.config.batch_size):
+        for batch in batched(snippets, subject.settings.index.batch_size):
             texts = [snippet.contents for snippet in batch]
             with watch.stage("encode"):
                 vectors, tokens = subject.encode(texts)
@@ -186,18 +186,18 @@ def encoding(encoder: Encoder, questions: Sequence[str], sizes: Sequence[int], e
 
 
 def first_stage(
-    index: Index, known: Known, config: Config, questions: Sequence[str], sizes: Sequence[int], effort: Effort
+    index: Index, known: Known, settings: Settings, questions: Sequence[str], sizes: Sequence[int], effort: Effort
 ) -> dict[int, Timing]:
-    """Return what the first stage of `config.mode` takes for a batch of encoded questions, for each size of batch.
+    """Return what the configured first stage takes for a batch of encoded questions, for each size of batch.
 
-    It is the retriever's own, down to `config.k_init` snippets; encoding and fetching are left out.
+    It is the retriever's own, down to `k_init` snippets; encoding and fetching are left out.
     """
-    retriever = Retriever(index, known, None, config)
+    retriever = Retriever(index, known, None, settings)
 
     def sample(size: int) -> Callable[[int], Mapping[str, float]]:
         def search(turn: int) -> dict[str, float]:
             batch = [questions[place] for place in places(len(questions), size, turn)]
-            share = retriever.search_all(batch, config.k_init)[0].timings_ms["first_stage"]
+            share = retriever.search_all(batch, settings.retrieval.k_init)[0].timings_ms["first_stage"]
             return {"first_stage": share * size}
 
         return search
@@ -250,7 +250,12 @@ class Watched:
 
 
 def generation(
-    retriever: Retriever, generator: Generator, config: Config, questions: Sequence[str], effort: Effort, local: bool
+    retriever: Retriever,
+    generator: Generator,
+    settings: Settings,
+    questions: Sequence[str],
+    effort: Effort,
+    local: bool,
 ) -> tuple[Generated, Timing]:
     """Answer at most `GENERATED` questions; return what the generator takes, and what the whole answer takes.
 
@@ -259,7 +264,7 @@ def generation(
     followed the first piece shown, over the seconds since then.
     """
     watched = Watched(generator)
-    answerer = Answerer(retriever, watched, config)
+    answerer = Answerer(retriever, watched, settings)
     asked = replace(effort, repetitions=min(effort.repetitions, GENERATED, len(questions) - 1), warm_up=1)
     found = collect(lambda turn: answerer.answer(Question(str(turn), questions[turn])).timings_ms, asked)
     if "generate" not in found:

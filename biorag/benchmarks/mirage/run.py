@@ -218,14 +218,14 @@ def _score(task: str, question: Question, layout: Layout) -> Scoring:
 
 
 def report(
-    scorings: Mapping[str, Sequence[Scoring]], config: Mapping[str, Any], manifest: Mapping[str, Any]
+    scorings: Mapping[str, Sequence[Scoring]], settings: Mapping[str, Any], manifest: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the report of a run as JSON values."""
     scores = {task: task_score(scored) for task, scored in scorings.items() if scored}
     return {
         "tasks": {task: asdict(score) for task, score in scores.items()},
         "average": average(scores),
-        "config": dict(config),
+        "config": dict(settings),
         "manifest": dict(manifest),
     }
 

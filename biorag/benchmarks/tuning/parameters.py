@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from biorag.errors import UsageError
 from biorag.registries import FUSIONS
-from biorag.settings.config import DEEPEST, Config
+from biorag.settings.retrieval import DEEPEST
+from biorag.settings.settings import Settings
 from biorag.utils.registry import or_list
 
 DIGITS = 4  # significant ones of a value, so that a file can say it
@@ -27,7 +28,7 @@ class Parameter:
     high: float
     logarithmic: bool
     whole: bool
-    needs: Callable[[Config], str]
+    needs: Callable[[Settings], str]
 
     def within(self, low: float | None, high: float | None) -> Parameter:
         """Return the parameter with another range.
@@ -78,35 +79,35 @@ class Parameter:
         return sorted({int(value) if self.whole else value for value in values})
 
 
-def _lambda(config: Config) -> str:
-    if config.mode == "hybrid" and "lambda_" in FUSIONS[config.fusion].parameters:
+def _lambda(settings: Settings) -> str:
+    if settings.retrieval.mode == "hybrid" and "lambda_" in FUSIONS[settings.retrieval.fusion].parameters:
         return ""
     fusions = or_list(kind.name for kind in FUSIONS.values() if "lambda_" in kind.parameters)
     return f"λ weighs BM25 in the {fusions} fusion: give --mode hybrid --fusion {fusions}"
 
 
-def _reranked(config: Config) -> str:
-    return "" if config.rerank else "it acts in reranking alone: leave --no-rerank out"
+def _reranked(settings: Settings) -> str:
+    return "" if settings.retrieval.rerank else "it acts in reranking alone: leave --no-rerank out"
 
 
-def _depth(config: Config) -> str:
-    if fault := _reranked(config):
+def _depth(settings: Settings) -> str:
+    if fault := _reranked(settings):
         return fault
-    named = config.replace(k_init=DEEPEST).stages[0].depth
+    named = settings.replace(k_init=DEEPEST).retrieval.stages[0].depth
     return "" if named == DEEPEST else f"the first reranker's depth is @{named}: leave that out"
 
 
-def _late(config: Config) -> str:
-    if fault := _reranked(config):
+def _late(settings: Settings) -> str:
+    if fault := _reranked(settings):
         return fault
-    weighed = any(stage.kind.weight == "interpolation" for stage in config.stages)
+    weighed = any(stage.kind.weight == "interpolation" for stage in settings.retrieval.stages)
     return "" if weighed else "it weighs late interaction: --reranker has none"
 
 
-def _cross(config: Config) -> str:
-    if fault := _reranked(config):
+def _cross(settings: Settings) -> str:
+    if fault := _reranked(settings):
         return fault
-    weighed = any(stage.kind.weight == "cross_interpolation" for stage in config.stages)
+    weighed = any(stage.kind.weight == "cross_interpolation" for stage in settings.retrieval.stages)
     return "" if weighed else "it weighs a cross-encoder: give --reranker cross:ID"
 
 

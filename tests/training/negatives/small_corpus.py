@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from biorag.retrieval.retriever import Ranking
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.training.negatives.mining import Gold, golds
 from biorag.types import Hit, Negative, Snippet, TrainingRow
 from tests.answering.test_pipeline import WORDS, MemoryIndex
@@ -36,8 +36,8 @@ def indexed(snippets: list[Snippet]) -> SlowIndex:
     return SlowIndex(snippets, ENCODER.encode_snippets([snippet.contents for snippet in snippets]))
 
 
-def settings(tmp_path, **changes) -> Config:
-    return Config(home=tmp_path, name="test", rerank=False).replace(**changes)
+def settings(tmp_path, **changes) -> Settings:
+    return Settings.of(home=tmp_path, name="test", rerank=False).replace(**changes)
 
 
 def row(query: str, positive: str = "a positive", positive_id: str = "") -> TrainingRow:

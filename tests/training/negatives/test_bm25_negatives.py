@@ -6,7 +6,7 @@ import pytest
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
 from biorag.retrieval.retriever import Retriever
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.training.negatives.bm25 import KEPT, TOP, Bm25Negatives
 from biorag.types import Snippet, TrainingRow
 from tests.training.negatives.small_corpus import ENCODER, corpus, gold_of, indexed, row, settings
@@ -18,7 +18,7 @@ QUERY = "heparin fever blood"
 
 @pytest.fixture(scope="module")
 def edge(tmp_path_factory):
-    store = Store(Config(home=tmp_path_factory.mktemp("home"), name="edge"))
+    store = Store(Settings.of(home=tmp_path_factory.mktemp("home"), name="edge"))
     store.folder.mkdir(parents=True)
     index = EdgeIndex(store.folder, store.new_manifest(ENCODER.identity, REFERENCE.mean), writable=True)
     index.upsert(SNIPPETS, np.stack([REFERENCE.vectors[snippet.id] for snippet in SNIPPETS]))
@@ -68,7 +68,7 @@ def test_gold_is_removed_before_the_bottom_is_taken(kind, places):
 def test_fewer_are_all_kept(kind):
     assert window(kind, "nothing of this is there") == []
     few = indexed(SNIPPETS[:9])
-    kind = Bm25Negatives(Retriever(few, None, None, Config(mode="bm25", rerank=False)))
+    kind = Bm25Negatives(Retriever(few, None, None, Settings.of(mode="bm25", rerank=False)))
     assert [one.rank for one in window(kind, QUERY)] == list(
         range(1, 1 + sum(few.bm25(QUERY, id) > 0 for id in few.snippets))
     )

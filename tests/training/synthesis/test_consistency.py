@@ -8,7 +8,7 @@ import pytest
 
 from biorag.errors import BadInputError, MissingError
 from biorag.retrieval.retriever import Retriever
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.training.synthesis.consistency import BATCH, Counts, keep_consistent
 from biorag.types import Snippet
 from tests.answering.test_pipeline import MemoryIndex
@@ -20,7 +20,7 @@ WORDS = [f"word{n}" for n in range(60)]
 
 def indexed(snippets):
     index = MemoryIndex(snippets, ENCODER.encode_snippets([snippet.contents for snippet in snippets]))
-    return index, Retriever(index, ENCODER, None, Config(home=Path("unused"), mode="dense", rerank=False))
+    return index, Retriever(index, ENCODER, None, Settings.of(home=Path("unused"), mode="dense", rerank=False))
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from biorag.prompts.template import load_template
-from biorag.settings.config import Config
+from biorag.settings.settings import Settings
 from biorag.training.data import SYNTHETIC, check_negatives, columns, usable
 from biorag.training.rows import read_rows
 from biorag.training.synthesis.negatives import Counts, NegativeFile, Pair, fingerprint, request
@@ -81,7 +81,7 @@ def test_mined_negatives_follow_if_they_are_kept(tmp_path):
 def test_they_are_trained_on_as_synthetic_ones(tmp_path):
     generated(tmp_path, TEXTS)
     rows, _ = read_rows([tmp_path / "n.jsonl"])
-    check_negatives(SYNTHETIC, Config())
+    check_negatives(SYNTHETIC, Settings.of())
     assert columns(usable(rows, SYNTHETIC, 1), 1)["negative_1"] == [GOOD[0]]
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from biorag.errors import MissingError, UsageError
-from biorag.settings.config import Config, load_config, setting_names
+from biorag.settings.settings import PLACES, Settings
+from biorag.settings.sources import load_settings
 
 # setting (field name), spelling in files and variables, TOML text and value, variable text and value, flag
 SOURCES = [
@@ -44,9 +45,9 @@ def test_a_flag_wins_over_a_variable_over_the_file_over_the_default(
     environ = {f"BIORAG_{key.upper()}": variable}
 
     def value(flags, file, environ):
-        return getattr(load_config(flags, file, environ), field)
+        return load_settings(flags, file, environ).flat()[key]
 
-    assert value({}, None, {}) == Config.model_fields[field].get_default()
+    assert value({}, None, {}) == Settings().flat()[key]
     assert value({}, file, {}) == in_file
     assert value({}, file, environ) == in_environment
     assert value({field: flag}, file, environ) == flag
@@ -56,26 +57,26 @@ def test_a_flag_wins_over_a_variable_over_the_file_over_the_default(
 
 def test_biorag_toml_of_the_working_directory_is_read(elsewhere):
     written(elsewhere, "k = 7\n", "biorag.toml")
-    assert load_config({}, None, {}).k == 7
+    assert load_settings({}, None, {}).retrieval.k == 7
 
 
 def test_a_named_file_replaces_the_one_of_the_working_directory(elsewhere):
     written(elsewhere, "k = 7\nk_init = 70\n", "biorag.toml")
-    config = load_config({}, written(elsewhere, "k = 8\n"), {})
-    assert (config.k, config.k_init) == (8, 20)
+    settings = load_settings({}, written(elsewhere, "k = 8\n"), {})
+    assert (settings.retrieval.k, settings.retrieval.k_init) == (8, 20)
 
 
 def test_the_process_environment_is_the_default_one(monkeypatch, tmp_path):
     monkeypatch.setenv("BIORAG_HOME", str(tmp_path / "elsewhere"))
-    assert load_config({}).indexes == tmp_path / "elsewhere" / "indexes"
+    assert load_settings({}).indexes == tmp_path / "elsewhere" / "indexes"
 
 
 def test_an_empty_variable_counts_as_not_set():
-    assert load_config({}, None, {"BIORAG_K": ""}).k == 5
+    assert load_settings({}, None, {"BIORAG_K": ""}).retrieval.k == 5
 
 
 def test_a_false_flag_is_a_given_flag(elsewhere):
-    assert load_config({"rerank": False}, written(elsewhere, "rerank = true\n"), {}).rerank is False
+    assert load_settings({"rerank": False}, written(elsewhere, "rerank = true\n"), {}).retrieval.rerank is False
 
 
 @pytest.mark.parametrize(
@@ -87,19 +88,21 @@ def test_a_false_flag_is_a_given_flag(elsewhere):
     ],
 )
 def test_the_qdrant_key_comes_from_either_variable_and_ours_wins(environ, key):
-    assert load_config({}, None, environ).qdrant_api_key.get_secret_value() == key
+    assert load_settings({}, None, environ).services.qdrant_api_key.get_secret_value() == key
 
 
 def test_the_qdrant_key_variable_wins_over_the_file(elsewhere):
     file = written(elsewhere, 'qdrant_api_key = "filed"\n')
-    assert load_config({}, file, {}).qdrant_api_key.get_secret_value() == "filed"
-    assert load_config({}, file, {"QDRANT_API_KEY": "variable"}).qdrant_api_key.get_secret_value() == "variable"
+    assert load_settings({}, file, {}).services.qdrant_api_key.get_secret_value() == "filed"
+    assert (
+        load_settings({}, file, {"QDRANT_API_KEY": "variable"}).services.qdrant_api_key.get_secret_value() == "variable"
+    )
 
 
 def test_an_unknown_setting_is_named_with_its_file(elsewhere):
     file = written(elsewhere, "k_innit = 30\n")
     with pytest.raises(UsageError) as caught:
-        load_config({}, file, {})
+        load_settings({}, file, {})
     assert caught.value.exit_code == 2
     assert "'k_innit'" in str(caught.value)
     assert str(file) in str(caught.value)
@@ -124,7 +127,7 @@ OUT_OF_RANGE = [
 def test_a_bad_value_in_a_file_names_setting_source_and_value(elsewhere, key, value, said):
     file = written(elsewhere, f"{key} = {json.dumps(value)}\n")
     with pytest.raises(UsageError) as caught:
-        load_config({}, file, {})
+        load_settings({}, file, {})
     message = str(caught.value)
     assert caught.value.exit_code == 2
     assert message.startswith(said)
@@ -135,7 +138,7 @@ def test_a_bad_value_in_a_file_names_setting_source_and_value(elsewhere, key, va
 @pytest.mark.parametrize(("key", "value", "said"), OUT_OF_RANGE)
 def test_a_bad_value_in_a_variable_names_setting_source_and_value(key, value, said):
     with pytest.raises(UsageError) as caught:
-        load_config({}, None, {f"BIORAG_{key.upper()}": str(value)})
+        load_settings({}, None, {f"BIORAG_{key.upper()}": str(value)})
     message = str(caught.value)
     assert message.startswith(f"{key}={str(value)!r}")
     assert "the environment" in message
@@ -145,7 +148,7 @@ def test_a_bad_value_in_a_variable_names_setting_source_and_value(key, value, sa
 def test_a_bad_flag_names_the_option_as_the_source(elsewhere, flags, said):
     file = written(elsewhere, "k = 3\n")
     with pytest.raises(UsageError) as caught:
-        load_config(flags, file, {})
+        load_settings(flags, file, {})
     message = str(caught.value)
     assert message.startswith(said)
     assert "an option" in message
@@ -155,16 +158,16 @@ def test_a_bad_flag_names_the_option_as_the_source(elsewhere, flags, said):
 def test_the_bad_source_is_named_and_not_the_one_it_overrides(elsewhere):
     file = written(elsewhere, "k = 3\n")
     with pytest.raises(UsageError, match="the environment"):
-        load_config({}, file, {"BIORAG_K": "0"})
+        load_settings({}, file, {"BIORAG_K": "0"})
 
 
 def test_a_good_flag_hides_a_bad_value_below_it(elsewhere):
-    assert load_config({"k": 4}, written(elsewhere, "k = 0\n"), {}).k == 4
+    assert load_settings({"k": 4}, written(elsewhere, "k = 0\n"), {}).retrieval.k == 4
 
 
 def test_a_named_file_that_is_not_there(elsewhere):
     with pytest.raises(MissingError) as caught:
-        load_config({}, elsewhere / "absent.toml", {})
+        load_settings({}, elsewhere / "absent.toml", {})
     assert caught.value.exit_code == 4
     assert str(elsewhere / "absent.toml") in str(caught.value)
 
@@ -174,55 +177,55 @@ def test_a_file_that_is_no_toml(elsewhere, content):
     path = elsewhere / "broken.toml"
     path.write_bytes(content)
     with pytest.raises(UsageError) as caught:
-        load_config({}, path, {})
+        load_settings({}, path, {})
     assert caught.value.exit_code == 2
     assert str(path) in str(caught.value)
     assert "TOML" in str(caught.value)
 
 
 def test_lambda_is_spelled_lambda_in_files_variables_reports_and_replace(elsewhere):
-    assert "lambda" in setting_names()
-    assert "lambda_" not in setting_names()
-    config = load_config({}, written(elsewhere, "lambda = 0.5\n"), {})
-    assert config.lambda_ == 0.5
-    assert config.public()["lambda"] == 0.5
-    assert config.replace(**{"lambda": 0.75}).lambda_ == 0.75
-    assert config.replace(lambda_=0.25).lambda_ == 0.25
-    assert config.replace(k=9).lambda_ == 0.5, "an unrelated change keeps it"
+    assert "lambda" in PLACES
+    assert "lambda_" not in PLACES
+    settings = load_settings({}, written(elsewhere, "lambda = 0.5\n"), {})
+    assert settings.retrieval.lambda_ == 0.5
+    assert settings.public()["lambda"] == 0.5
+    assert settings.replace(**{"lambda": 0.75}).retrieval.lambda_ == 0.75
+    assert settings.replace(lambda_=0.25).retrieval.lambda_ == 0.25
+    assert settings.replace(k=9).retrieval.lambda_ == 0.5, "an unrelated change keeps it"
 
 
 def test_replace_changes_one_setting_and_checks_it():
-    config = Config(name="a", k=3)
-    assert config.replace(k_init=100) == Config(name="a", k=3, k_init=100)
-    assert config.k_init == 20
+    settings = Settings.of(name="a", k=3)
+    assert settings.replace(k_init=100) == Settings.of(name="a", k=3, k_init=100)
+    assert settings.retrieval.k_init == 20
     with pytest.raises(UsageError, match=r"k_init=0"):
-        config.replace(k_init=0)
+        settings.replace(k_init=0)
     with pytest.raises(UsageError, match=r"unknown setting 'depht'"):
-        config.replace(depht=5)
+        settings.replace(depht=5)
 
 
 def test_replace_keeps_secrets_and_machine_settings(tmp_path):
-    config = Config(home=tmp_path, llm_api_key="hidden", threads=2).replace(k=1)
-    assert config.llm_api_key.get_secret_value() == "hidden"
-    assert (config.home, config.threads) == (tmp_path, 2)
+    settings = Settings.of(home=tmp_path, llm_api_key="hidden", threads=2).replace(k=1)
+    assert settings.services.llm_api_key.get_secret_value() == "hidden"
+    assert (settings.home, settings.generation.threads) == (tmp_path, 2)
 
 
 def test_secrets_are_in_no_report_and_no_repr(tmp_path):
-    config = Config(home=tmp_path, qdrant_api_key="s3cret-qdrant", llm_api_key="s3cret-llm")
-    for shown in (json.dumps(config.public()), repr(config), str(config), repr(config.model_dump())):
+    settings = Settings.of(home=tmp_path, qdrant_api_key="s3cret-qdrant", llm_api_key="s3cret-llm")
+    for shown in (json.dumps(settings.public()), repr(settings), str(settings), repr(settings.flat())):
         assert "s3cret" not in shown
-    assert not {"qdrant_api_key", "llm_api_key", "home"} & config.public().keys()
+    assert not {"qdrant_api_key", "llm_api_key", "home"} & settings.public().keys()
 
 
 @pytest.mark.parametrize("key", ["qdrant_api_key", "llm_api_key"])
 def test_a_secret_of_a_wrong_type_is_not_repeated(elsewhere, key):
     with pytest.raises(UsageError, match=key) as caught:
-        load_config({}, written(elsewhere, f"{key} = 5550123\n"), {})
+        load_settings({}, written(elsewhere, f"{key} = 5550123\n"), {})
     assert "5550123" not in str(caught.value)
 
 
 def test_public_holds_what_determines_results_as_json_values():
-    public = Config(name="a", k_init=100, mode="dense", prompt=Path("p.txt")).public()
+    public = Settings.of(name="a", k_init=100, mode="dense", prompt=Path("p.txt")).public()
     assert json.loads(json.dumps(public)) == public
     expected = {"name": "a", "k_init": 100, "k": 5, "mode": "dense", "prompt": "p.txt", "lambda": 0.03, "seed": 0}
     assert expected.items() <= public.items()
@@ -230,4 +233,4 @@ def test_public_holds_what_determines_results_as_json_values():
 
 def test_a_configuration_cannot_be_changed_in_place():
     with pytest.raises(ValueError, match="frozen"):
-        Config().k = 9
+        Settings.of().k = 9

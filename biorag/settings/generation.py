@@ -1,0 +1,53 @@
+"""What writes answers, and how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from biorag.settings.section import GENERATION, STARTER, Effect, Flag, Section
+from biorag.settings.servers import check_plain
+
+NO_LLM = "none"
+
+
+class GenerationSettings(Section):
+    """The generator, its prompt and its limits."""
+
+    llm: Annotated[str, Flag("--llm", panel=GENERATION), Effect.NAMES] = Field(
+        default=STARTER,
+        description="'starter', 'none' (evidence only), a GGUF path, hf:OWNER/REPO/FILE, or the URL of an "
+        "OpenAI-compatible server (key: BIORAG_LLM_API_KEY).",
+    )
+    llm_model: Annotated[str | None, Flag("--llm-model", panel=GENERATION), Effect.NAMES] = Field(
+        default=None, description="Model asked of a server; none: its first."
+    )
+    max_tokens: Annotated[int, Flag("--max-tokens", panel=GENERATION)] = Field(
+        default=256, ge=1, le=32_768, description="Cap on the model's text, in tokens."
+    )
+    context_window: int = Field(default=8192, ge=256, description="Tokens of context used, if the model has as many.")
+    prompt: Annotated[Path | None, Flag("--prompt", panel=GENERATION), Effect.NAMES] = Field(
+        default=None, description="Prompt template in place of the built-in one."
+    )
+    threads: Annotated[int | None, Effect.NONE] = Field(
+        default=None, ge=1, description="CPU threads of the generator; none: all cores."
+    )
+    concurrency: Annotated[int, Flag("--concurrency", panel=GENERATION), Effect.NONE] = Field(
+        default=4,
+        ge=1,
+        le=64,
+        description="Questions that a server is asked at a time; a model in this process answers one.",
+    )
+    cache: Annotated[bool, Flag("--cache/--no-cache", panel=GENERATION), Effect.NONE] = Field(
+        default=True,
+        description="Keep the model's replies in cache/replies under BIORAG_HOME, and use those kept there.",
+    )
+
+    _plain = field_validator("llm")(check_plain)
+
+    @field_validator("prompt")
+    @classmethod
+    def _expanded(cls, value: Path | None) -> Path | None:
+        return value.expanduser() if value else value

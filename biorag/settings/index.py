@@ -1,0 +1,53 @@
+"""What an index is, and how it is made."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from biorag.settings.section import Effect, Flag, Section
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+
+
+class IndexSettings(Section):
+    """The index, its encoder, and what is fixed when it is made."""
+
+    name: Annotated[str, Flag("--name", "-n"), Effect.NAMES] = Field(
+        default="default", pattern=NAME, description="Name of the index."
+    )
+    encoder: Annotated[str | None, Flag("--encoder"), Effect.NAMES] = Field(
+        default=None,
+        description="Bi-encoder: 'starter', a directory, or a Hugging Face id; none: the index's own, for a new index "
+        "'starter'.",
+    )
+    revision: Annotated[str | None, Flag("--revision"), Effect.NAMES] = Field(
+        default=None, description="Revision of a Hugging Face encoder."
+    )
+    similarity: Annotated[Literal["cosine", "dot"] | None, Flag("--similarity")] = Field(
+        default=None, description="cosine or dot; none: the index's own, for a new index as the encoder was trained."
+    )
+    quantize: Annotated[bool, Flag("--quantize", shows_default=False)] = Field(
+        default=False, description="Search int8 copies of the dense vectors, rescore exactly."
+    )
+    store_tokens: Annotated[bool, Flag("--store-tokens")] = Field(
+        default=False, description="Keep the reranker's token vectors in a new index: reranking encodes only the query."
+    )
+    token_pooling: Annotated[int, Flag("--token-pooling")] = Field(
+        default=1, ge=1, le=32, description="Merge this many stored token vectors into one, by similarity."
+    )
+    batch_size: Annotated[int, Flag("--batch-size", shows_default=False), Effect.NONE] = Field(
+        default=1024, ge=1, le=65_536, description="Snippets written and made durable at once."
+    )
+    block_tokens: Annotated[int, Flag("--block-tokens")] = Field(
+        default=0,
+        ge=0,
+        le=100_000,
+        description="Split longer snippets into blocks of so many tokens; 0: as the index does, a new one not at all.",
+    )
+    block_overlap: Annotated[int | None, Flag("--block-overlap")] = Field(
+        default=None, ge=0, description="Tokens that two blocks share; none: a fifth."
+    )
+    bm25_k: float = Field(default=0.9, ge=0, description="BM25 term-frequency saturation of a new index.")
+    bm25_b: float = Field(default=0.4, ge=0, le=1, description="BM25 length normalisation of a new index.")

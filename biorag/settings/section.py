@@ -1,0 +1,76 @@
+"""What the sections share: how a field says its flag, its variables, and what it has to do with results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, SecretStr
+from pydantic.fields import FieldInfo
+
+STARTER = "starter"  # an encoder and a generator that packages bring
+RETRIEVAL, GENERATION, DATA, RUN = "Retrieval", "Generation", "Data", "Run"  # panels of the commands' help
+
+M = TypeVar("M")
+
+
+class Flag:
+    """The option of a setting, whose help is the field's description.
+
+    Parameters
+    ----------
+    names : as Typer takes them: `--k`, `-k`, `--rerank/--no-rerank`
+    panel : the panel of the help that shows it
+    shows_default : whether help shows the default
+    models : what a setting of training applies to, if not to all of `TRAINED`
+    """
+
+    def __init__(
+        self, *names: str, panel: str | None = None, shows_default: bool = True, models: tuple[str, ...] = ()
+    ) -> None:
+        self.names, self.panel, self.shows_default, self.models = names, panel, shows_default, models
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """The environment variable by which a service's own tools take a setting; ours takes precedence."""
+
+    name: str
+
+
+class Effect(Enum):
+    """What a setting has to do with results, where its value does not determine them."""
+
+    NAMES = auto()  # it names what determines them (a model, an index, a file), which identities hold by its hash
+    NONE = auto()  # it is a matter of this machine, of speed, or a secret
+
+
+Secret = SecretStr | None
+
+
+def marked(field: FieldInfo, kind: type[M]) -> M | None:
+    """Return the mark of a kind that a field carries."""
+    return next((mark for mark in field.metadata if isinstance(mark, kind)), None)
+
+
+class Section(BaseModel):
+    """Settings that belong together; immutable. A field's alias is its name in files, reports and variables."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_alias=True, validate_by_name=True)
+
+    def flat(self) -> dict[str, Any]:
+        """Return every setting of this section by its name."""
+        return {info.alias or name: getattr(self, name) for name, info in type(self).model_fields.items()}
+
+    def public(self) -> dict[str, Any]:
+        """Return the settings that determine results or name what does, as JSON values for reports."""
+        return self._without(Effect.NONE)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the settings whose values determine results, as JSON values for the identity of a run."""
+        return self._without(Effect.NONE, Effect.NAMES)
+
+    def _without(self, *effects: Effect) -> dict[str, Any]:
+        left_out = {name for name, info in type(self).model_fields.items() if marked(info, Effect) in effects}
+        return self.model_dump(mode="json", by_alias=True, exclude=left_out)

@@ -1,0 +1,180 @@
+"""All settings of a run: five sections, and what belongs to none of them.
+
+Files, variables, flags and reports know no sections: there a setting goes by one flat name (`k_init`, `train_epochs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from platformdirs import user_data_path
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic.fields import FieldInfo
+
+from biorag.errors import UsageError
+from biorag.settings.generation import GenerationSettings
+from biorag.settings.index import NAME, IndexSettings
+from biorag.settings.retrieval import RetrievalSettings
+from biorag.settings.section import Effect, Flag, Section
+from biorag.settings.services import ServiceSettings
+from biorag.settings.training import TrainingSettings
+from biorag.utils.network import is_server, login_apart, without_credentials
+
+URLS = ("qdrant", "llm", "eutils")
+
+
+class Settings(Section):
+    """All settings of one run; immutable. A variation is `settings.replace(k_init=100)`."""
+
+    home: Annotated[Path, Effect.NONE] = Field(
+        default_factory=lambda: user_data_path("biorag"), description="Where indexes, graphs and kept replies live."
+    )
+    graph: Annotated[str, Flag("--graph"), Effect.NONE] = Field(
+        default="default", pattern=NAME, description="Name of the citation graph."
+    )
+    services: ServiceSettings = ServiceSettings()
+    index: IndexSettings = IndexSettings()
+    retrieval: RetrievalSettings = RetrievalSettings()
+    generation: GenerationSettings = GenerationSettings()
+    seed: Annotated[int, Flag("--seed")] = Field(default=0, description="Seed of whatever is drawn.")
+    training: TrainingSettings = TrainingSettings()
+
+    @classmethod
+    def of(cls, **values: Any) -> Settings:
+        """Return the settings of values by their flat names; `lambda` may be written `lambda_`.
+
+        Raises
+        ------
+        UsageError
+            Naming a setting that is unknown or has a value that is not allowed.
+        """
+        return checked(_spelled(values))
+
+    @field_validator("home")
+    @classmethod
+    def _expanded(cls, value: Path) -> Path:
+        return value.expanduser()
+
+    @property
+    def indexes(self) -> Path:
+        """The folder that holds one folder per index."""
+        return self.home / "indexes"
+
+    @property
+    def graphs(self) -> Path:
+        """The folder that holds one folder per citation graph."""
+        return self.home / "graphs"
+
+    @property
+    def replies(self) -> Path:
+        """The folder of replies kept by `cache`; deleting it clears them."""
+        return self.home / "cache" / "replies"
+
+    @property
+    def citations(self) -> Path:
+        """The file of what the E-utilities answered; deleting it makes 'biorag graph fill' ask again."""
+        return self.home / "cache" / "citations.jsonl"
+
+    @property
+    def trials(self) -> Path:
+        """The folder that records which GGUF files were tried out and went well."""
+        return self.home / "cache" / "trials"
+
+    def replace(self, **changes: Any) -> Settings:
+        """Return a checked copy with some settings changed, by their flat names as in `of`."""
+        return checked({**self.flat(), **_spelled(changes)})
+
+    def flat(self) -> dict[str, Any]:
+        """Return every setting by its flat name."""
+        values: dict[str, Any] = {}
+        for name, value in super().flat().items():
+            values |= value.flat() if isinstance(value, Section) else {name: value}
+        return values
+
+    def flat_json(self) -> dict[str, Any]:
+        """Return every setting by its flat name, as JSON values; a secret as asterisks."""
+        values: dict[str, Any] = {}
+        for name, value in self.model_dump(mode="json", by_alias=True).items():
+            values |= value if name in SECTIONS else {name: value}
+        return values
+
+    def public(self) -> dict[str, Any]:
+        """Return the settings that determine results of a search or an answer, without secrets and machine paths."""
+        searched = (self.services, self.index, self.retrieval, self.generation)
+        return {name: value for section in searched for name, value in section.public().items()} | {"seed": self.seed}
+
+    def training_identity(self) -> dict[str, Any]:
+        """Return the settings that determine what training gives, for its manifest."""
+        return {**self.training.identity(), "precision": self.retrieval.precision, "seed": self.seed}
+
+
+class Place(NamedTuple):
+    """Where a setting stands: in a section, or in `Settings` itself (None)."""
+
+    section: str | None
+    field: FieldInfo
+
+
+def _places() -> Iterator[tuple[str, Place]]:
+    for name, info in Settings.model_fields.items():
+        if name not in SECTIONS:
+            yield name, Place(None, info)
+            continue
+        for inner, field in SECTIONS[name].model_fields.items():
+            yield field.alias or inner, Place(name, field)
+
+
+SECTIONS: Mapping[str, type[Section]] = {
+    name: info.annotation
+    for name, info in Settings.model_fields.items()
+    if isinstance(info.annotation, type) and issubclass(info.annotation, Section)
+}
+PLACES: Mapping[str, Place] = dict(_places())
+SECRETS = frozenset(name for name, place in PLACES.items() if place.field.annotation == SecretStr | None)
+
+
+def checked(values: Mapping[str, Any], sources: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings of these values, by their flat names.
+
+    Raises
+    ------
+    UsageError
+        Naming the setting, where it was set (`sources`), its value and what is allowed.
+    """
+    sources, nested = sources or {}, dict[str, Any]()
+    for name, value in _logins_apart(values).items():
+        if name not in PLACES:
+            raise UsageError(
+                f"unknown setting {name!r}{_set_in(sources.get(name))}: 'biorag info --settings' lists them all"
+            )
+        section = PLACES[name].section
+        (nested.setdefault(section, {}) if section else nested)[name] = value
+    try:
+        return Settings.model_validate(nested)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name, value = str(first["loc"][-1]), first["input"]
+        hidden = name in SECRETS or (name in URLS and "@" in str(value))
+        shown = "…" if hidden else repr(without_credentials(str(value)) if name in URLS else value)
+        raise UsageError(f"{name}={shown}{_set_in(sources.get(name))}: {first['msg']}") from None
+
+
+def _set_in(source: str | None) -> str:
+    return f" (set in {source})" if source else ""
+
+
+def _logins_apart(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Take logins out of URLs, which manifests, reports and messages show."""
+    found = dict(values)
+    for setting in URLS:
+        if isinstance(url := found.get(setting), str) and is_server(url):
+            found[setting], login = login_apart(url)
+            found |= {f"{setting}_login": login} if login is not None else {}
+    return found
+
+
+def _spelled(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by their flat names: `lambda`, which Python reserves, is written `lambda_` there."""
+    return {name.removesuffix("_"): value for name, value in values.items()}
