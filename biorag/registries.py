@@ -131,3 +131,72 @@ def reranker_of(stage: str) -> tuple[RerankerKind, str]:
     named = next((kind for kind in kinds if kind.word and kind.word == stage), None)
     kind = named or next(kind for kind in kinds if not kind.word and stage.startswith(kind.prefix))
     return kind, stage.removeprefix(kind.prefix)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderKind(Kind):
+    """A format of corpus files: its target is a `Reader` (biorag.corpus.readers).
+
+    Attributes
+    ----------
+    suffixes : how the names of such files end
+    beginnings : what such a file begins with, where its name says nothing; a kind without any takes the rest
+    incremental : whether files are a sequence, of which each changes what the ones before it said: one that went into
+        an index before changes nothing
+    """
+
+    suffixes: tuple[str, ...]
+    beginnings: tuple[bytes, ...] = ()
+    incremental: bool = False
+
+
+READERS = Registry(
+    "corpus format",
+    [
+        ReaderKind(
+            name="MedRAG or BEIR JSONL",
+            target="biorag.corpus.readers:JsonLines",
+            summary="a snippet a line",
+            suffixes=(".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz"),
+        ),
+        ReaderKind(
+            name="PubMed XML",
+            target="biorag.corpus.pubmed:PubmedXml",
+            summary="baseline and update files",
+            suffixes=(".xml", ".xml.gz"),
+            beginnings=(b"<",),
+            incremental=True,
+        ),
+    ],
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CitationsKind(Kind):
+    """A format of files of citations: its target yields their edges, `(source, skip) -> Iterator[Edges]`."""
+
+    suffixes: tuple[str, ...]
+
+
+CITATIONS = Registry(
+    "format of citations",
+    [
+        CitationsKind(
+            name="PubMed XML",
+            target="biorag.citation_graph.sources:read_xml",
+            summary="the lists of references",
+            suffixes=READERS["PubMed XML"].suffixes,
+        ),
+        CitationsKind(
+            name="CSV",
+            target="biorag.citation_graph.sources:read_csv",
+            summary="the Open Citation Collection's",
+            suffixes=(".csv", ".csv.gz"),
+        ),
+    ],
+)
+
+
+def suffixes(registry: Registry[ReaderKind] | Registry[CitationsKind]) -> tuple[str, ...]:
+    """Return how the names of files of all formats end."""
+    return tuple(suffix for kind in registry.values() for suffix in kind.suffixes)

@@ -10,11 +10,10 @@ import numpy as np
 
 from biorag.citation_graph.rows import LARGEST, Keys, edge_keys, parse_row, parse_rows
 from biorag.corpus.pubmed import ARTICLE, read_records, read_references
-from biorag.corpus.sources import XML_SUFFIXES, DamagedSourceError, Source, read_chunks
+from biorag.corpus.sources import DamagedSourceError, Source, read_chunks
 from biorag.errors import BadInputError, MissingError
+from biorag.registries import CITATIONS, suffixes
 
-CSV_SUFFIXES = (".csv", ".csv.gz")
-SUFFIXES = (*XML_SUFFIXES, *CSV_SUFFIXES)
 HEADER = b"citing,referenced"
 BLOCK = 4 << 20  # bytes of CSV parsed at once
 RECORDS = 10_000  # of XML
@@ -38,20 +37,21 @@ def find_citations(names: Sequence[str]) -> list[Source]:
         If a file has another suffix, or a folder holds no file with one of them.
     """
     sources = []
+    known = suffixes(CITATIONS)
     for name in names:
         path = Path(name)
         if path.is_dir():
-            found = sorted(file for file in path.rglob("*") if file.is_file() and file.name.endswith(SUFFIXES))
+            found = sorted(file for file in path.rglob("*") if file.is_file() and file.name.endswith(known))
             if not found:
-                raise BadInputError(f"folder {name} holds no citations: expected names ending in {', '.join(SUFFIXES)}")
+                raise BadInputError(f"folder {name} holds no citations: expected names ending in {', '.join(known)}")
             sources += [Source(str(file), file) for file in found]
         elif not path.is_file():
             raise MissingError(
                 f"{name!r} is not there: name PubMed XML, the Open Citation Collection's CSV, or folders"
             )
-        elif not name.endswith(SUFFIXES):
+        elif not name.endswith(known):
             raise BadInputError(
-                f"{name} is neither PubMed XML nor CSV: expected a name ending in {', '.join(SUFFIXES)}"
+                f"{name} is neither {' nor '.join(CITATIONS)}: expected a name ending in {', '.join(known)}"
             )
         else:
             sources.append(Source(name, path))
@@ -61,18 +61,24 @@ def find_citations(names: Sequence[str]) -> list[Source]:
 def read_edges(source: Source, skip: bool = False) -> Iterator[Edges]:
     """Yield the edges of a file in its order, self-citations and repetitions among them.
 
-    A paper of the XML cites what its reference list and its `CommentsCorrections` of type `Cites` name. A paper that
-    is to be deleted is passed over. With `skip`, what cannot be read is counted; else it is an error.
+    With `skip`, what cannot be read is counted; else it is an error.
 
     Raises
     ------
     DamagedSourceError
         Naming file and line, as `read_lines` and `read_records` do; or at a CSV without its header.
     """
-    return (_xml if source.path.name.endswith(XML_SUFFIXES) else _csv)(source, skip)
+    kind = next(kind for kind in CITATIONS.values() if source.path.name.endswith(kind.suffixes))
+    edges: Iterator[Edges] = kind.load()(source, skip)
+    return edges
 
 
-def _xml(source: Source, skip: bool) -> Iterator[Edges]:
+def read_xml(source: Source, skip: bool) -> Iterator[Edges]:
+    """Yield the edges of PubMed XML; see `read_edges`.
+
+    A paper cites what its reference list and its `CommentsCorrections` of type `Cites` name. One that is to be deleted
+    is skipped.
+    """
     batch: list[Keys] = []
     rejected = 0
     for line, record in read_records(source):
@@ -95,7 +101,8 @@ def _xml(source: Source, skip: bool) -> Iterator[Edges]:
     yield Edges(np.concatenate([np.empty(0, np.uint64), *batch]), rejected)
 
 
-def _csv(source: Source, skip: bool) -> Iterator[Edges]:
+def read_csv(source: Source, skip: bool) -> Iterator[Edges]:
+    """Yield the edges of a CSV of two columns, citing and referenced; see `read_edges`."""
     line = 1
     for block in _blocks(source):
         if line == 1:

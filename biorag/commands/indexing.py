@@ -15,6 +15,7 @@ from biorag.commands import options, show
 from biorag.engine import encoder_files, snippet_encoders, splitter, token_files
 from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.indexes.store import Store, check_settings, similarity_of
+from biorag.registries import READERS
 
 if TYPE_CHECKING:
     from biorag.indexes.estimating import Estimate
@@ -27,9 +28,7 @@ def index(
     ctx: typer.Context,
     corpus: Annotated[
         list[str],
-        typer.Argument(
-            help="Files or folders of MedRAG or BEIR JSONL or PubMed XML (.gz too), 'demo', or - for standard input."
-        ),
+        typer.Argument(help=f"Files or folders of {READERS.names()} (.gz too), 'demo', or - for standard input."),
     ],
     name: options.Name = None,
     encoder: options.Encoder = None,

@@ -18,6 +18,7 @@ from biorag.types import Deletion, Snippet
 
 SETS, ARTICLE, BOOK, DELETIONS = "PubmedArticleSet", "PubmedArticle", "PubmedBookArticle", "DeleteCitation"
 MAX_RECORD = MAX_LINE
+SHOWN = 2000  # characters of a bad record in the rejects file
 NOT_AVAILABLE = "[Not Available]."  # NLM's title where there is none in English
 NO_LABELS = ("", "UNLABELLED", "UNASSIGNED")
 RETRACTED = "Retracted Publication"
@@ -70,6 +71,25 @@ def read_records(source: Source) -> Iterator[tuple[int, Any]]:
         raise DamagedSourceError(
             source.name, error.lineno or line, f"not well-formed XML ({reason}): fetch the file again"
         ) from None
+
+
+class PubmedXml:
+    """PubMed's XML as a format of corpus files; see `biorag.corpus.readers.Reader`."""
+
+    @staticmethod
+    def records(source: Source) -> Iterator[tuple[int, Any]]:
+        """Yield the records with their lines."""
+        return read_records(source)
+
+    @staticmethod
+    def parse(record: Any) -> Snippet | Deletion:
+        """Return the snippet of an article, or a deletion."""
+        return parse_record(record)
+
+    @staticmethod
+    def shown(record: Any) -> str:
+        """Return the beginning of a record's XML."""
+        return source_text(record)[:SHOWN]
 
 
 def _parser() -> Any:

@@ -1,12 +1,12 @@
-"""From files to snippets: MedRAG and BEIR lines, told apart by their keys, and PubMed XML; one bad record at a time."""
+"""From files to snippets, one bad record at a time; and the lines of MedRAG and BEIR, told apart by their keys."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from biorag.corpus.sources import DamagedSourceError, Source, is_xml, read_lines
+from biorag.corpus.sources import DamagedSourceError, Source, read_lines, reader_of
 from biorag.errors import BadInputError
 from biorag.types import Change, Deletion, Snippet
 from biorag.utils.text import has_control, is_whole
@@ -16,6 +16,7 @@ MAX_DEPTH = 64
 MAX_DIGITS = 4000  # Python itself refuses to read more
 LONGEST_ID = 1024
 LONGEST_TEXT = 2**20
+SHOWN = 2000  # bytes or characters of a bad record in the rejects file
 
 
 class Reject(NamedTuple):
@@ -29,6 +30,38 @@ class Reject(NamedTuple):
 
 
 OnReject = Callable[[Reject], None]
+
+
+class Reader(Protocol):
+    """One format of corpus files; a record is whatever its own `parse` takes."""
+
+    def records(self, source: Source) -> Iterator[tuple[int, Any]]:
+        """Yield each record with its line, counted from 1; raise `DamagedSourceError` where the file is damaged."""
+
+    def parse(self, record: Any) -> Change:
+        """Return the change that a record makes; raise `ValueError`, saying why, at a bad one."""
+
+    def shown(self, record: Any) -> str:
+        """Return the beginning of a record's source, at most 2,000 bytes or characters, for the rejects file."""
+
+
+class JsonLines:
+    """Snippets as JSON objects, one a line, in MedRAG's form or BEIR's."""
+
+    @staticmethod
+    def records(source: Source) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines with their numbers."""
+        return read_lines(source)
+
+    @staticmethod
+    def parse(record: bytes) -> Snippet:
+        """Return the snippet of a line."""
+        return parse_snippet(record)
+
+    @staticmethod
+    def shown(record: bytes) -> str:
+        """Return the beginning of a line."""
+        return record[:SHOWN].decode("utf-8", "replace")
 
 
 def read_snippets(source: Source, on_reject: OnReject | None = None) -> Iterator[Snippet]:
@@ -50,36 +83,18 @@ def read_changes(
         Naming file, line and reason.
     """
     try:
-        for number, record, parse in _records(source):
+        reader: Reader = reader_of(source).load()
+        for number, record in reader.records(source):
             try:
-                change = parse(record)
+                change = reader.parse(record)
                 check(change)
                 yield change
             except ValueError as error:
-                _reject(Reject(source.name, number, str(error), _shown(record)), on_reject)
+                _reject(Reject(source.name, number, str(error), reader.shown(record)), on_reject)
     except DamagedSourceError as error:
         if on_reject is None:
             raise
         on_reject(Reject(source.name, error.line, error.reason, "", damaged=True))
-
-
-def _records(source: Source) -> Iterator[tuple[int, Any, Callable[[Any], Change]]]:
-    """Yield each record's line, the record (a line, or an XML element) and what makes a change of it."""
-    if not is_xml(source):
-        yield from ((number, line, parse_snippet) for number, line in read_lines(source))
-        return
-    from biorag.corpus.pubmed import parse_record, read_records
-
-    yield from ((number, element, parse_record) for number, element in read_records(source))
-
-
-def _shown(record: Any) -> str:
-    """Return the first 2,000 bytes or characters of a record, for the rejects file."""
-    if isinstance(record, bytes):
-        return record[:2000].decode("utf-8", "replace")
-    from biorag.corpus.pubmed import source_text
-
-    return source_text(record)[:2000]
 
 
 def _reject(reject: Reject, on_reject: OnReject | None) -> None:

@@ -16,13 +16,11 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from biorag.errors import BadInputError, MissingError
+from biorag.registries import READERS, ReaderKind, suffixes
 from biorag.utils.files import sha256_of
 
 DEMO = "demo"
 STDIN = "-"
-XML_SUFFIXES = (".xml", ".xml.gz")
-JSON_SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
-SUFFIXES = (*JSON_SUFFIXES, *XML_SUFFIXES)
 BEIR_CORPUS = ("corpus.jsonl", "corpus.jsonl.gz")
 BEIR_QUERIES = ("queries.jsonl", "queries.jsonl.gz")
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
@@ -144,7 +142,8 @@ def demo_file(name: str) -> Path:
 
 def _folder(folder: Path) -> list[Source]:
     """Return a folder's corpus files, sub-folders too; beside a BEIR `corpus.jsonl` no other file counts."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name.endswith(SUFFIXES))
+    known = suffixes(READERS)
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name.endswith(known))
     beir = {path.parent for path in files if path.name in BEIR_CORPUS}
     chosen = [
         path
@@ -152,7 +151,7 @@ def _folder(folder: Path) -> list[Source]:
         if path.name in BEIR_CORPUS or (path.parent not in beir and path.name not in BEIR_QUERIES)
     ]
     if not chosen:
-        raise BadInputError(f"folder {folder} holds no corpus file: expected names ending in {', '.join(SUFFIXES)}")
+        raise BadInputError(f"folder {folder} holds no corpus file: expected names ending in {', '.join(known)}")
     return [Source(str(path), path) for path in chosen]
 
 
@@ -188,17 +187,20 @@ def read_lines(source: Source) -> Iterator[tuple[int, bytes]]:
                 yield number, line.rstrip(b"\r\n")
 
 
-def is_xml(source: Source) -> bool:
-    """Return whether a file is to be read as XML, by its name, or its first character if that says nothing.
+def reader_of(source: Source) -> ReaderKind:
+    """Return the format of a file, by its name, or by how it begins if that says nothing.
 
     Raises
     ------
     DamagedSourceError
         If it cannot be read.
     """
-    if source.path.name.endswith(SUFFIXES):
-        return source.path.name.endswith(XML_SUFFIXES)
-    return next(read_chunks(source), b"").lstrip().startswith(b"<")
+    for kind in READERS.values():
+        if source.path.name.endswith(kind.suffixes):
+            return kind
+    beginning = next(read_chunks(source), b"").lstrip()
+    sniffed = (kind for kind in READERS.values() if beginning.startswith(kind.beginnings))
+    return next(sniffed, next(kind for kind in READERS.values() if not kind.beginnings))
 
 
 def read_chunks(source: Source) -> Iterator[bytes]:

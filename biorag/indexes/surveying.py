@@ -15,7 +15,7 @@ import numpy as np
 
 from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.corpus.readers import Reject, read_changes
-from biorag.corpus.sources import Source, is_xml
+from biorag.corpus.sources import Source, reader_of
 from biorag.errors import BadInputError
 from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.manifest import SourceRecord
@@ -117,8 +117,9 @@ def survey(
 ) -> Survey:
     """Read the whole corpus once, so that nothing bad is indexed and the statistics are known.
 
-    Memory: 16 bytes a change, and a sample. Bad lines raise, or go to `rejects` if it is given. PubMed files that
-    stand in `taken`, what the index was made from, are not read again: later files may have changed what they said.
+    Memory: 16 bytes a change, and a sample. Bad lines raise, or go to `rejects` if it is given. Files of an
+    incremental format that stand in `taken`, what the index was made from, are not read again: later ones may have
+    changed what they said.
 
     Raises
     ------
@@ -132,7 +133,7 @@ def survey(
     for source in sources:
         record = SourceRecord(source.name, source.sha256(), source.bytes, 0)
         known = before.get(record.sha256)
-        if known and is_xml(source):
+        if known and reader_of(source).incremental:
             skipped[source] = known
             # What is wrong with it is said again.
             deque(read_changes(source, rejects, split.check) if known.rejected else (), maxlen=0)
