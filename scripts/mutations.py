@@ -8,7 +8,8 @@ name by hand the code that has taken over (`now`), or what replaced it (`gone`).
     python scripts/mutations.py ROOT --draw FILE [--seed 7] [--count 30]   draw from the checkout ROOT into FILE
     python scripts/mutations.py ROOT --list                                where each mutation lies in ROOT
     python scripts/mutations.py ROOT --apply N                             change the checkout ROOT
-    python scripts/mutations.py ROOT --run OUT.jsonl [--only N,N] [--tests PATH ...] [--limit SECONDS]
+    python scripts/mutations.py ROOT --run OUT.jsonl [--only N,N] [--tests PATH ...]
+        [--limit SECONDS] [--marks EXPRESSION]
 
 `--run` copies the checkout for each mutation and runs the tests of the mutated module until one fails: those that
 import it, then those of the commands that use it, or those of `--tests`. Each result is a JSON line of OUT: `caught`
@@ -464,10 +465,10 @@ def tests_of(root: Path, path: Path, area: str) -> list[str]:
     return [str(file.relative_to(root)) for file in dict.fromkeys([*direct, *named])]
 
 
-def pytest(root: Path, tests: Sequence[str], limit: float) -> tuple[int | None, str]:
+def pytest(root: Path, tests: Sequence[str], limit: float, marks: str) -> tuple[int | None, str]:
     """Run tests in a checkout until one fails; return the exit code, None past the limit, and the output."""
     environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=line", *tests]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=line", "-m", marks, *tests]
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
             command, cwd=root, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
@@ -482,7 +483,9 @@ def pytest(root: Path, tests: Sequence[str], limit: float) -> tuple[int | None, 
         return code, output.read()
 
 
-def judged(root: Path, mutation: Mutation, tests: Sequence[str], limit: float) -> dict[str, Any]:
+def judged(
+    root: Path, mutation: Mutation, tests: Sequence[str], limit: float = 300.0, marks: str = ""
+) -> dict[str, Any]:
     """Return what becomes of one mutation of a checkout."""
     if mutation.gone:
         return {"status": "gone", "by": mutation.gone}
@@ -496,18 +499,18 @@ def judged(root: Path, mutation: Mutation, tests: Sequence[str], limit: float) -
         shutil.copytree(root, mutated, ignore=shutil.ignore_patterns(*LEFT_OUT))
         mutate(mutated / path.relative_to(root), mutant)
         started = time.monotonic()
-        code, output = pytest(mutated, chosen, limit)
+        code, output = pytest(mutated, chosen, limit, marks)
         result = {"at": at, "tests": chosen, "seconds": round(time.monotonic() - started, 1)}
         if code in (0, None):
             return {"status": "timeout" if code is None else "survived", **result}
-        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+        failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
         by = failed[1] if failed else output[-500:]
         shutil.copytree(root, clean, ignore=shutil.ignore_patterns(*LEFT_OUT))
-        passes = failed is not None and pytest(clean, [failed[1]], limit)[0] == 0
+        passes = failed is not None and pytest(clean, [failed[1]], limit, marks)[0] == 0
         return {"status": "caught" if passes else "unfounded", "by": by, **result}
 
 
-def run(root: Path, drawn: Sequence[Mutation], out: Path, tests: Sequence[str], limit: float) -> None:
+def run(root: Path, drawn: Sequence[Mutation], out: Path, tests: Sequence[str], limit: float, marks: str) -> None:
     """Judge each mutation that is not in the file yet, and append the results."""
     lines = out.read_text(encoding="utf-8").splitlines() if out.is_file() else []
     done = {json.loads(line)["number"] for line in lines}
@@ -515,7 +518,7 @@ def run(root: Path, drawn: Sequence[Mutation], out: Path, tests: Sequence[str], 
         if mutation.number in done:
             continue
         facts = {"number": mutation.number, "area": mutation.area, "function": mutation.function}
-        line = json.dumps(facts | judged(root, mutation, tests, limit), ensure_ascii=False)
+        line = json.dumps(facts | judged(root, mutation, tests, limit, marks), ensure_ascii=False)
         with out.open("a", encoding="utf-8") as stream:
             stream.write(line + "\n")
         sys.stdout.write(line + "\n")
@@ -542,6 +545,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="numbers of mutations, separated by commas; default all")
     parser.add_argument("--tests", nargs="*", default=[], help="test files instead of the mutated module's")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds for the tests of one mutation")
+    parser.add_argument("--marks", default="", help="as pytest's -m, such as 'not slow'")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--draw", type=Path, metavar="FILE")
     what.add_argument("--list", action="store_true")
@@ -557,7 +561,7 @@ def main() -> None:
     if options.list:
         sys.stdout.writelines(listing(root, drawn))
     elif options.run:
-        run(root, drawn, options.run, options.tests, options.limit)
+        run(root, drawn, options.run, options.tests, options.limit, options.marks)
     else:
         site = locate(root, next(mutation for mutation in drawn if mutation.number == options.apply))
         if not site:
