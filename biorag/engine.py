@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.errors import MismatchError, MissingError, UsageError
+from biorag.generators.source import generator_source
 from biorag.indexes.manifest import Manifest, TokenParameters
 from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings
-from biorag.models.finding import ModelFiles, find_encoder, find_gguf, generator_key
+from biorag.models.finding import ModelFiles, find_encoder
 from biorag.registries import RERANKERS, reranker_of
 from biorag.retrieval.rerankers import RerankerParts
 from biorag.retrieval.retriever import Retriever
-from biorag.settings.generation import NO_LLM
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
 from biorag.types import Encoded, Generator, Index, Reranker, TokenEncoder
-from biorag.utils.network import is_server
 from biorag.utils.registry import or_list
 from biorag.utils.versions import installed_versions
 
@@ -272,10 +271,8 @@ def load_generator(settings: Settings, at_a_time: int = 1) -> Generator | None:
 
     `at_a_time` is how many replies a server is asked for at a time.
     """
-    if settings.generation.llm == NO_LLM:
-        return None
-    generator = _generator(settings, at_a_time)
-    if not settings.generation.cache:
+    generator = generator_source(settings.generation.llm).open(settings, at_a_time)
+    if generator is None or not settings.generation.cache:
         return generator
     from biorag.generators.cache import CachedGenerator
 
@@ -288,30 +285,11 @@ def generator_identity(settings: Settings, generator: Generator) -> dict[str, An
 
     return {
         "name": generator.name,
-        **generator_key(settings.generation.llm),
+        **generator_source(settings.generation.llm).identity(),
         "context_window": generator.context_window,
         "versions": {package: installed_versions().get(package) for package in ("biorag", "llama-cpp-python")},
         "code": code_hash(),
     }
-
-
-def _generator(settings: Settings, at_a_time: int) -> Generator:
-    if is_server(settings.generation.llm):
-        from biorag.generators.server import ServerGenerator
-
-        server = settings.services.server(settings.generation.llm, "llm", at_a_time)
-        return ServerGenerator(server, settings.generation.llm_model, settings.generation.context_window)
-    path = find_gguf(settings.generation.llm)
-    from biorag.generators.llama import LlamaGenerator, check_memory
-
-    check_memory(path, settings.generation.context_window, settings.generation.threads)
-    if settings.generation.llm == STARTER:
-        logger.warning("answers come from the 135M starter generator, which is no medical model: see --llm")
-    else:
-        from biorag.generators.preflight import try_out
-
-        try_out(path, settings.trials)
-    return LlamaGenerator(path, settings.generation.context_window, settings.generation.threads)
 
 
 def require_generator(settings: Settings, at_a_time: int = 1) -> Generator:

@@ -67,7 +67,8 @@ class RerankerKind(Kind):
         later stage's are added to them
     token_model : "module:name" of what gives the token vectors that an index can store, `(ModelFiles, precision) ->
         TokenEncoder`; empty where there are none, or where they are the bi-encoder's
-    uses_encoder : whether it works with the bi-encoder's token vectors, and so has no weights of its own
+    uses_encoder : whether it works with the bi-encoder's token vectors
+    weights : "module:name" of what hashes its own weights, `(name) -> SHA-256`; empty where it has none
     """
 
     weight: str
@@ -77,6 +78,7 @@ class RerankerKind(Kind):
     bounded: bool = False
     token_model: str = ""
     uses_encoder: bool = False
+    weights: str = ""
 
     @property
     def syntax(self) -> str:
@@ -87,6 +89,10 @@ class RerankerKind(Kind):
     def stored(self) -> bool:
         """Whether an index can store the token vectors that it compares."""
         return self.uses_encoder or bool(self.token_model)
+
+    def weights_hash(self, name: str) -> str | None:
+        """Return the hash of the reranker's own weights, None where it has none."""
+        return str(self.imported(self.weights)(name)) if self.weights else None
 
     def load_token_model(self) -> Any:
         """Import what gives the token vectors."""
@@ -113,6 +119,7 @@ RERANKERS = Registry(
             weight="interpolation",
             bounded=True,
             token_model="biorag.models.late_interaction:ColBERT",
+            weights="biorag.models.finding:encoder_hash",
         ),
         RerankerKind(
             name="cross-encoder",
@@ -120,6 +127,7 @@ RERANKERS = Registry(
             summary="a cross-encoder",
             weight="cross_interpolation",
             prefix="cross:",
+            weights="biorag.models.finding:encoder_hash",
         ),
     ],
 )
@@ -200,3 +208,69 @@ CITATIONS = Registry(
 def suffixes(registry: Registry[ReaderKind] | Registry[CitationsKind]) -> tuple[str, ...]:
     """Return how the names of files of all formats end."""
     return tuple(suffix for kind in registry.values() for suffix in kind.suffixes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratorKind(Kind):
+    """A kind of generator: its target is a `GeneratorSource` (biorag.generators.source).
+
+    `--llm` names the kind whose `words` it is among, or one of whose `prefixes` it begins with; a kind with neither
+    takes the rest.
+
+    Attributes
+    ----------
+    remote : whether it runs elsewhere, so that it may be asked for several replies at a time
+    """
+
+    written: str
+    words: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+    remote: bool = False
+
+    @property
+    def syntax(self) -> str:
+        """How users write it."""
+        return self.written
+
+    def claims(self, spec: str) -> bool:
+        """Return whether a name is one of this kind's own."""
+        return spec in self.words or spec.startswith(self.prefixes)
+
+    def at_a_time(self, concurrency: int) -> int:
+        """Return how many replies it is asked for at a time, where the settings allow so many."""
+        return concurrency if self.remote else 1
+
+
+GENERATORS = Registry(
+    "generator",
+    [
+        GeneratorKind(
+            name="llama",
+            target="biorag.generators.gguf:GgufSource",
+            summary="a model in this process",
+            written="'starter', a GGUF path, hf:OWNER/REPO/FILE",
+            extra="llama",
+        ),
+        GeneratorKind(
+            name="server",
+            target="biorag.generators.server:ServerSource",
+            summary="its key: BIORAG_LLM_API_KEY",
+            written="the URL of an OpenAI-compatible server",
+            prefixes=("http://", "https://"),
+            remote=True,
+        ),
+        GeneratorKind(
+            name="none",
+            target="biorag.generators.source:NoGenerator",
+            summary="evidence only",
+            written="'none'",
+            words=("none",),
+        ),
+    ],
+)
+
+
+def generator_of(spec: str) -> GeneratorKind:
+    """Return the kind of the generator that `--llm` names."""
+    rest = next(kind for kind in GENERATORS.values() if not (kind.words or kind.prefixes))
+    return next((kind for kind in GENERATORS.values() if kind.claims(spec)), rest)

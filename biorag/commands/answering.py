@@ -10,7 +10,7 @@ import typer
 from biorag.commands import options, show
 from biorag.engine import OpenIndex, load_generator, open_index
 from biorag.errors import UsageError
-from biorag.models.finding import check_generator
+from biorag.generators.source import generator_source
 from biorag.settings.settings import Settings
 from biorag.types import Generator, Question
 from biorag.utils.text import is_whole
@@ -103,7 +103,7 @@ def ask(
     settings = options.configured(ctx)
     asked = Question("ask", question, parse_options(option or []))
     conditions = options.conditions(where, exclude_pmid)
-    check_generator(settings.generation.llm)  # before the index and the encoder are loaded
+    generator_source(settings.generation.llm).check()  # before the index and the encoder are loaded
     from biorag.answering.answerer import Answerer
 
     with open_index(settings) as ready:

@@ -13,10 +13,10 @@ import typer
 from biorag.commands import options, show, sides
 from biorag.engine import OpenIndex, open_index, require_generator
 from biorag.errors import UsageError, unknown_name
-from biorag.models.finding import find_encoder, generator_hash
+from biorag.generators.source import generator_source
+from biorag.registries import generator_of
 from biorag.settings.settings import Settings
 from biorag.types import Generator
-from biorag.utils.network import is_server
 
 if TYPE_CHECKING:
     from biorag.benchmarks.mirage.results import Layout
@@ -341,7 +341,7 @@ def _plan(
     retriever = settings.retrieval.mode + (f"+{settings.retrieval.reranker}" if settings.retrieval.rerank else "")
     corpus = ready.manifest.name if ready else ""
     layout = Layout(out, generator.name, settings.retrieval.k, corpus, retriever if ready else None)
-    at_a_time = settings.generation.concurrency if is_server(settings.generation.llm) else 1
+    at_a_time = generator_of(settings.generation.llm).at_a_time(settings.generation.concurrency)
     return Plan(**how, layout=layout, identity=_identity(settings, ready, generator, how), at_a_time=at_a_time)
 
 
@@ -361,7 +361,7 @@ def _identity(
         "exclude_source": how["exclude_source"],
         "filter": [asdict(condition) for condition in how["where"]],
         "prompts": templates_hash(settings.generation.prompt),
-        "generator": {"name": generator.name, "sha256": generator_hash(settings.generation.llm)},
+        "generator": {"name": generator.name, "sha256": generator_source(settings.generation.llm).sha256()},
         "reranker": rerankers_hash(settings) if ready else None,
         "index": ready.fingerprint() if ready else None,
         "versions": installed_versions(),
@@ -371,8 +371,7 @@ def _identity(
 def rerankers_hash(settings: Settings) -> str | None:
     """Return the hashes of the rerankers' own weights; the encoder's token vectors have the index's."""
     stages = settings.retrieval.stages if settings.retrieval.rerank else ()
-    own = [stage.name for stage in stages if not stage.kind.uses_encoder]
-    return ",".join(find_encoder(name).sha256 for name in own) or None
+    return ",".join(filter(None, (stage.kind.weights_hash(stage.name) for stage in stages))) or None
 
 
 def _layout_json(layout: Layout) -> dict[str, Any]:

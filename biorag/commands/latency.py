@@ -23,10 +23,9 @@ from biorag.engine import (
     token_files,
 )
 from biorag.errors import UsageError
-from biorag.settings.generation import NO_LLM
+from biorag.registries import generator_of
 from biorag.settings.settings import Settings
 from biorag.utils.files import disk_bytes
-from biorag.utils.network import is_server
 
 if TYPE_CHECKING:
     from biorag.benchmarks.latency.baselines import Asked, Compared, Terms
@@ -87,7 +86,7 @@ def latency(
     llm: Annotated[
         str,
         typer.Option(help="Generator to measure, as for 'ask'; none: retrieval alone.", rich_help_panel="Generation"),
-    ] = NO_LLM,
+    ] = "none",
     llm_model: options.LlmModel = None,
     max_tokens: options.MaxTokens = None,
     encoder: options.Encoder = None,
@@ -258,7 +257,7 @@ def _generation(subject: Subject, retriever: Retriever, effort: Effort) -> tuple
         subject.settings,
         subject.questions,
         effort,
-        not is_server(subject.settings.generation.llm),
+        not generator_of(subject.settings.generation.llm).remote,
     )
 
 

@@ -13,8 +13,8 @@ import typer
 from biorag.commands import options, show
 from biorag.engine import generator_identity, open_stored, require_generator
 from biorag.errors import UsageError
+from biorag.registries import generator_of
 from biorag.settings.settings import Settings
-from biorag.utils.network import is_server
 
 if TYPE_CHECKING:
     from biorag.training.synthesis.drafts import Counts
@@ -188,7 +188,7 @@ class LanguageModel:
 
 def language_model(settings: Settings) -> LanguageModel:
     """Load the configured generator, or reach its server."""
-    at_a_time = settings.generation.concurrency if is_server(settings.generation.llm) else 1
+    at_a_time = generator_of(settings.generation.llm).at_a_time(settings.generation.concurrency)
     generator = require_generator(settings, at_a_time)
     return LanguageModel(generator, at_a_time, generator_identity(settings, generator))
 

@@ -11,6 +11,7 @@ import httpx
 
 from biorag.errors import ServiceError, UsageError
 from biorag.prompts.grammar import free_text_openings, growing_text
+from biorag.settings.settings import Settings
 from biorag.types import GREEDY, Generation, Prompt, Sampling, Scores
 from biorag.utils.network import Server, without_credentials
 from biorag.utils.retries import Retries, may_pass
@@ -19,6 +20,29 @@ REFUSED = frozenset({400, 404, 415, 422, 501})
 BYTES_PER_TOKEN = 3.0
 ENVELOPE_TOKENS = 32
 REST_TOKENS = 128
+
+
+class ServerSource:
+    """The base URL of a server, whose weights are not seen; see `GeneratorSource`."""
+
+    def __init__(self, spec: str) -> None:
+        self._url = spec
+
+    def check(self) -> None:
+        """Do nothing: a server is asked when it is reached."""
+
+    def sha256(self) -> str:
+        """Return no hash."""
+        return ""
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return the URL."""
+        return {"server": self._url}
+
+    def open(self, settings: Settings, at_a_time: int) -> ServerGenerator:
+        """Reach the server."""
+        server = settings.services.server(self._url, "llm", at_a_time)
+        return ServerGenerator(server, settings.generation.llm_model, settings.generation.context_window)
 
 
 class ServerGenerator:

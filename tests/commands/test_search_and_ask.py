@@ -127,7 +127,7 @@ def scripted(monkeypatch):
     generator = ScriptedGenerator()
     monkeypatch.setattr("biorag.commands.answering.load_generator", lambda settings: generator)
     monkeypatch.setattr("biorag.commands.bench.require_generator", lambda settings, at_a_time: generator)
-    monkeypatch.setattr("biorag.commands.bench.generator_hash", lambda spec: "0" * 64)
+    monkeypatch.setattr("biorag.generators.gguf.GgufSource.sha256", lambda source: "0" * 64)
     return generator
 
 

@@ -262,7 +262,7 @@ def test_a_gguf_file_is_known_by_its_place_size_and_time_and_is_not_read(tmp_pat
 
 
 def test_the_starter_is_known_by_its_hash(monkeypatch):
-    monkeypatch.setattr("biorag.models.finding.find_gguf", Path)
+    monkeypatch.setattr("biorag.generators.gguf.find_gguf", Path)
     found = generator_identity(Settings.of(llm="starter"), ScriptedGenerator())
     assert found["sha256"] == STARTER_GENERATOR.sha256
     assert "path" not in found

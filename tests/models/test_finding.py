@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from biorag.errors import MismatchError, MissingError
+from biorag.generators.source import generator_source
 from biorag.models.finding import (
     STARTER_ENCODER,
     STARTER_GENERATOR,
     StarterModel,
     find_encoder,
     find_gguf,
-    generator_hash,
     sha256_of,
     weights_hash,
 )
@@ -57,7 +57,7 @@ def test_the_starter_encoder_is_found_with_the_official_weights():
 def test_the_starter_generator_is_found_with_the_published_weights():
     path = find_gguf("starter")
     expected = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-    assert sha256(path.read_bytes()) == expected == generator_hash("starter")
+    assert sha256(path.read_bytes()) == expected == generator_source("starter").sha256()
 
 
 def test_a_package_with_the_published_file_is_taken_without_importing_it(package):
@@ -162,7 +162,7 @@ def test_a_gguf_path_is_returned_as_it_is(tmp_path):
     file = tmp_path / "model.gguf"
     file.write_bytes(WEIGHTS)
     assert find_gguf(str(file)) == file
-    assert generator_hash(str(file)) == sha256(WEIGHTS)
+    assert generator_source(str(file)).sha256() == sha256(WEIGHTS)
 
 
 @pytest.mark.parametrize(
@@ -183,17 +183,17 @@ def test_a_hash_is_computed_once_for_as_long_as_the_file_stays_as_it_is(tmp_path
     monkeypatch.setattr("biorag.models.finding.sha256_of", lambda path: hashed.append(path) or sha256_of(path))
     file = tmp_path / "model.gguf"
     file.write_bytes(WEIGHTS)
-    assert generator_hash(str(file)) == generator_hash(str(file)) == sha256(WEIGHTS)
+    assert generator_source(str(file)).sha256() == generator_source(str(file)).sha256() == sha256(WEIGHTS)
     assert len(hashed) == 1
     changed = file.stat().st_mtime_ns + 1
     file.write_bytes(WEIGHTS[::-1])
     os.utime(file, ns=(changed, changed))
-    assert generator_hash(str(file)) == sha256(WEIGHTS[::-1])
+    assert generator_source(str(file)).sha256() == sha256(WEIGHTS[::-1])
     file.write_bytes(WEIGHTS * 2)
     os.utime(file, ns=(changed, changed))
-    assert generator_hash(str(file)) == sha256(WEIGHTS * 2)
+    assert generator_source(str(file)).sha256() == sha256(WEIGHTS * 2)
 
 
 @pytest.mark.parametrize("url", ["http://localhost:8080", "https://example.org/v1"])
 def test_a_servers_weights_have_no_hash(url):
-    assert generator_hash(url) == ""
+    assert generator_source(url).sha256() == ""
