@@ -16,18 +16,19 @@ from typer.core import TyperGroup
 
 from biorag.commands import (
     ablation,
-    answering,
+    ask,
     bench,
     bioasq,
     generating,
     graph,
-    indexing,
+    index,
     inspecting,
     latency,
     merging,
     mining,
     mteb,
     prompting,
+    search,
     show,
     snapshot,
     training,
@@ -98,9 +99,9 @@ Start with:  [bold]biorag index demo[/bold]  then  [bold]biorag ask "Why is pyri
 
 Nothing here is medical advice.""",
 )
-app.command("index")(indexing.index)
-app.command("search")(answering.search)
-app.command("ask")(answering.ask)
+app.command("index")(index.index)
+app.command("search")(search.search)
+app.command("ask")(ask.ask)
 app.add_typer(training.app, name="train")
 bench.app.command("latency")(latency.latency)
 bench.app.command("bioasq")(bioasq.bioasq)

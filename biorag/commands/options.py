@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from biorag.commands.groups import Flags
 from biorag.registries import FUSIONS, RERANKERS
 from biorag.retrieval.filters import exclude_pmids, parse_filter
+from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import PLACES, URLS, Settings
 from biorag.settings.sources import load_settings
 from biorag.types import FieldFilter
@@ -23,6 +26,10 @@ def option(setting: str, *flags: str, help: str, panel: str | None = None) -> An
 
 
 RETRIEVAL, GENERATION = "Retrieval", "Generation"
+
+INDEX = Flags("name", "encoder", "qdrant")  # which index, and what a query is encoded with
+RANKING = Flags(RetrievalSettings, but=("precision", "include_retracted"))
+GENERATOR = Flags("llm", "llm_model", "max_tokens", "prompt", "cache")
 
 Name = Annotated[str | None, option("name", "--name", "-n", help="Name of the index.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
@@ -114,6 +121,30 @@ Cache = Annotated[
     ),
 ]
 Seed = Annotated[int | None, option("seed", "--seed", help="Seed of whatever is drawn.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Conditions on the snippets that are searched."""
+
+    where: Where = None
+
+    @property
+    def conditions(self) -> tuple[FieldFilter, ...]:
+        """Return what snippets must fulfil, all of it."""
+        return conditions(self.where, None)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFilters(Filters):
+    """Conditions on the snippets that are searched, and PubMed records that are left out."""
+
+    exclude_pmid: ExcludePmid = None
+
+    @property
+    def conditions(self) -> tuple[FieldFilter, ...]:
+        """Return what snippets must fulfil, all of it."""
+        return conditions(self.where, self.exclude_pmid)
 
 
 def configured(ctx: typer.Context, **changes: Any) -> Settings:

@@ -31,6 +31,11 @@ class Flag:
     ) -> None:
         self.names, self.panel, self.shows_default, self.models = names, panel, shows_default, models
 
+    @property
+    def longest(self) -> str:
+        """The option as messages name it."""
+        return max((name.partition("/")[0] for name in self.names), key=len)
+
 
 @dataclass(frozen=True, slots=True)
 class Variable:

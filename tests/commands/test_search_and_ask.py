@@ -125,7 +125,7 @@ def closed_port():
 def scripted(monkeypatch):
     """Put a scripted generator in the real one's place, for `ask` and for `bench mirage`."""
     generator = ScriptedGenerator()
-    monkeypatch.setattr("biorag.commands.answering.load_generator", lambda settings: generator)
+    monkeypatch.setattr("biorag.commands.ask.load_generator", lambda settings: generator)
     monkeypatch.setattr("biorag.commands.bench.require_generator", lambda settings, at_a_time: generator)
     monkeypatch.setattr("biorag.generators.gguf.GgufSource.sha256", lambda source: "0" * 64)
     return generator
@@ -162,7 +162,7 @@ def test_a_second_run_loads_no_encoder(run, corpus_file, tiny_encoder, monkeypat
     def never(*_):
         raise AssertionError("the encoder was loaded though nothing changed")
 
-    monkeypatch.setattr("biorag.commands.indexing.snippet_encoders", never)
+    monkeypatch.setattr("biorag.commands.index.snippet_encoders", never)
     assert done(run("index", corpus_file, "--json"))["unchanged"] == 12
 
 
@@ -851,7 +851,7 @@ def test_bench_mirage_needs_a_generator(run, small_home, tmp_path):
     [
         (["search", "x", "--mode", "best"], ["mode='best'", "'bm25', 'dense' or 'hybrid'"]),
         (["search", "x", "--mode", "none"], ["mode='none'"]),
-        (["search", "x", "--fusion", "sum"], ["fusion='sum'", "'linear' or 'rrf'"]),
+        (["search", "x", "--fusion", "sum"], ["fusion='sum'", "linear or rrf"]),
         (["search", "x", "-k", "0"], ["k=0", "greater than or equal to 1"]),
         (["search", "x", "--k-init", "-1"], ["k_init=-1"]),
         (["search", "x", "--lambda", "-0.1"], ["lambda=-0.1"]),

@@ -1,4 +1,4 @@
-"""`biorag search` and `biorag ask`."""
+"""`biorag ask`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.groups import Flags, expanded
 from biorag.engine import OpenIndex, load_generator, open_index
 from biorag.errors import UsageError
 from biorag.generators.source import generator_source
@@ -16,76 +17,15 @@ from biorag.types import Generator, Question
 from biorag.utils.text import is_whole
 
 
-def search(
-    ctx: typer.Context,
-    query: Annotated[str, typer.Argument(help="What to look for.")],
-    name: options.Name = None,
-    mode: options.Mode = None,
-    fusion: options.Fusion = None,
-    lambda_: options.Lambda = None,
-    rerank: options.Rerank = None,
-    reranker: options.Reranker = None,
-    interpolation: options.Interpolation = None,
-    cross_interpolation: options.CrossInterpolation = None,
-    k_init: options.KInit = None,
-    k: options.K = None,
-    where: options.Where = None,
-    exclude_pmid: options.ExcludePmid = None,
-    encoder: options.Encoder = None,
-    qdrant: options.Qdrant = None,
-    as_json: options.Json = False,
-) -> None:
-    """Find the snippets that speak to a query.
-
-    Examples:
-
-      biorag search "isoniazid neuropathy"
-
-      biorag search "inhaled steroids" --filter 'year>=2015 and type:"Randomized Controlled Trial" and not retracted'
-
-      biorag search "GDF15 in inflammation" --name pubmed --mode bm25 --no-rerank -k 10 --json
-    """
-    settings = options.configured(ctx)
-    with open_index(settings) as ready:
-        ranking = ready.retriever.search(query, where=options.conditions(where, exclude_pmid))
-    if as_json:
-        hits = [show.hit_json(hit) for hit in ranking.hits]
-        show.print_json(
-            {"query": query, "mode": settings.retrieval.mode, "hits": hits, "timings_ms": ranking.timings_ms}
-        )
-    elif ranking.hits:
-        show.evidence_table(query, ranking.hits)
-    else:
-        show.err.print("Nothing was found: try other words, --mode hybrid, or a wider --filter.")
-
-
+@expanded
 def ask(
-    ctx: typer.Context,
     question: Annotated[str, typer.Argument(help="The question.")],
+    settings: Annotated[Settings, options.INDEX, options.RANKING, Flags("include_retracted"), options.GENERATOR],
+    filters: options.RecordFilters,
     option: Annotated[
         list[str] | None,
         typer.Option("--option", "-o", help="An option of a multiple-choice question: A=text. Repeatable."),
     ] = None,
-    name: options.Name = None,
-    llm: options.Llm = None,
-    llm_model: options.LlmModel = None,
-    max_tokens: options.MaxTokens = None,
-    prompt: options.PromptFile = None,
-    cache: options.Cache = None,
-    mode: options.Mode = None,
-    fusion: options.Fusion = None,
-    lambda_: options.Lambda = None,
-    rerank: options.Rerank = None,
-    reranker: options.Reranker = None,
-    interpolation: options.Interpolation = None,
-    cross_interpolation: options.CrossInterpolation = None,
-    k_init: options.KInit = None,
-    k: options.K = None,
-    where: options.Where = None,
-    exclude_pmid: options.ExcludePmid = None,
-    include_retracted: options.IncludeRetracted = None,
-    encoder: options.Encoder = None,
-    qdrant: options.Qdrant = None,
     as_json: options.Json = False,
 ) -> None:
     """Answer a question from the evidence, with citations that were checked.
@@ -100,9 +40,7 @@ def ask(
 
       biorag ask "..." --llm http://localhost:8080 --json
     """
-    settings = options.configured(ctx)
     asked = Question("ask", question, parse_options(option or []))
-    conditions = options.conditions(where, exclude_pmid)
     generator_source(settings.generation.llm).check()  # before the index and the encoder are loaded
     from biorag.answering.answerer import Answerer
 
@@ -110,10 +48,10 @@ def ask(
         generator = load_generator(settings)
         answerer = Answerer(ready.retriever, generator, settings)
         if as_json:
-            answer = answerer.answer(asked, conditions)
+            answer = answerer.answer(asked, filters.conditions)
             show.print_json(show.answer_json(answer, models_used(settings, ready, generator)))
         else:
-            show.answer(answerer.answer(asked, conditions, on_text=_streaming()))
+            show.answer(answerer.answer(asked, filters.conditions, on_text=_streaming()))
 
 
 def parse_options(texts: list[str]) -> dict[str, str]:

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.groups import Flags, Given, expanded
 from biorag.engine import encoder_files, snippet_encoders, splitter, token_files
 from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.indexes.store import Store, check_settings, similarity_of
 from biorag.registries import READERS
+from biorag.settings.index import IndexSettings
+from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
     from biorag.indexes.estimating import Estimate
@@ -24,41 +27,19 @@ if TYPE_CHECKING:
 BAD_LINE = ("stop", "skip")
 
 
+@expanded
 def index(
-    ctx: typer.Context,
     corpus: Annotated[
         list[str],
         typer.Argument(help=f"Files or folders of {READERS.names()} (.gz too), 'demo', or - for standard input."),
     ],
-    name: options.Name = None,
-    encoder: options.Encoder = None,
-    revision: Annotated[str | None, typer.Option(help="Revision of a Hugging Face encoder.")] = None,
-    similarity: Annotated[
-        str | None, typer.Option(help="cosine or dot, for a new index; else as the encoder was trained.")
-    ] = None,
-    quantize: Annotated[bool | None, typer.Option("--quantize", help="Search int8 copies, rescore exactly.")] = None,
-    qdrant: options.Qdrant = None,
-    store_tokens: Annotated[
-        bool | None,
-        options.option("store_tokens", "--store-tokens", help="Keep token vectors: reranking encodes only the query."),
-    ] = None,
-    reranker: Annotated[
-        str | None,
-        options.option("reranker", "--reranker", help="Whose token vectors: 'encoder' or a ColBERT checkpoint."),
-    ] = None,
-    token_pooling: Annotated[
-        int | None, options.option("token_pooling", "--token-pooling", help="Merge this many token vectors into one.")
-    ] = None,
-    block_tokens: Annotated[
-        int | None,
-        options.option("block_tokens", "--block-tokens", help="Split longer snippets into blocks of so many tokens."),
-    ] = None,
-    block_overlap: Annotated[
-        int | None,
-        options.option("block_overlap", "--block-overlap", help="Tokens that two blocks share; else a fifth."),
-    ] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Snippets written and made durable at once.")] = None,
-    precision: Annotated[str | None, typer.Option(help="auto, fp32 or bf16.")] = None,
+    settings: Annotated[
+        Settings,
+        Flags(IndexSettings, "qdrant"),
+        Flags("reranker", panel=None),
+        Flags("precision", shows_default=False),
+    ],
+    given: Given,
     on_bad_line: Annotated[str, typer.Option(help="stop, or skip: go on and write a rejects file.")] = "stop",
     rejects: Annotated[Path | None, typer.Option(help="Rejects file; else rejects.jsonl in the index.")] = None,
     estimate_only: Annotated[
@@ -90,14 +71,13 @@ def index(
 
     if on_bad_line not in BAD_LINE:
         raise unknown_name("--on-bad-line", on_bad_line, BAD_LINE)
-    settings = options.configured(ctx)
     store = Store(settings)
     manifest = store.manifest()
     if manifest:
         check_settings(manifest, settings)
     files = encoder_files(settings, manifest)
     token_model = token_files(settings, manifest, files)
-    if (reranker or token_pooling) and token_model is None:
+    if given.first("reranker", "token_pooling") and token_model is None:
         raise UsageError("--reranker and --token-pooling say what --store-tokens stores: give that too")
     if manifest is None and settings.index.similarity is None:
         store = Store(settings := settings.replace(similarity=files.similarity()))

@@ -1,0 +1,204 @@
+"""Groups of options: a command names the settings and the groups that it takes, and gets them made and checked.
+
+    @groups.expanded
+    def search(query: ..., settings: Annotated[Settings, Flags(RetrievalSettings, "name")], filters: Filters) -> None:
+
+Typer reads a function's signature. The one that it is given here has, in the place of `settings`, an option for each
+setting named by `Flags`, and in the place of a dataclass an option for each of its fields.
+"""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import wraps
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import typer
+
+from biorag.settings.section import Flag, Section, marked
+from biorag.settings.settings import PLACES, SECTIONS, URLS, Place, Settings
+from biorag.settings.sources import load_settings
+from biorag.utils.network import is_server, restrict
+
+CONTEXT = "ctx"
+
+
+class Flags:
+    """Which settings a command takes as options.
+
+    Parameters
+    ----------
+    of : sections, all of whose settings that have a flag are taken, and single settings by their flat names
+    but : settings of these sections that are not taken
+    model : what is trained, where settings of training are taken; see `Flag.models`
+    panel : in place of the panel that the settings name
+    shows_default : in place of what the settings say
+    defaults : in place of the configured values, where an option is not given
+    """
+
+    def __init__(
+        self,
+        *of: type[Section] | str,
+        but: Iterable[str] = (),
+        model: str | None = None,
+        panel: str | None = "",
+        shows_default: bool | None = None,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._of, self._but, self._model = of, frozenset(but), model
+        self._panel, self._shows_default, self._defaults = panel, shows_default, defaults or {}
+
+    def parameters(self) -> Iterator[tuple[str, inspect.Parameter]]:
+        """Yield the parameter of each option, after the name of its setting."""
+        for name, place in self._places():
+            flag = marked(place.field, Flag)
+            assert flag, f"{name} has no flag"
+            if self._model in (flag.models or (self._model,)):
+                default = self._defaults.get(name)
+                kind = _type_of_option(place.field.annotation)
+                annotation: Any = Annotated[
+                    kind if default is not None else kind | None, self._option(name, flag, place)
+                ]
+                yield name, _parameter(_identifier(name), annotation, default)
+
+    def _places(self) -> Iterator[tuple[str, Place]]:
+        for part in self._of:
+            if isinstance(part, str):
+                yield part, PLACES[part]
+                continue
+            for name, place in PLACES.items():
+                taken = place.section and SECTIONS[place.section] is part and marked(place.field, Flag)
+                if taken and name not in self._but:
+                    yield name, place
+
+    def _option(self, name: str, flag: Flag, place: Place) -> Any:
+        default = place.field.default
+        shown: str | bool = str(default).lower() if isinstance(default, bool) else str(default)
+        shows = flag.shows_default if self._shows_default is None else self._shows_default
+        if name in self._defaults:
+            shown = True
+        elif default is None or not shows:
+            shown = False
+        panel = flag.panel if self._panel == "" else self._panel
+        return typer.Option(*flag.names, help=place.field.description, show_default=shown, rich_help_panel=panel)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The settings that were given as options on this command line, and the option of each."""
+
+    options: Mapping[str, str]
+
+    def first(self, *settings: str) -> str | None:
+        """Return the option of the first of these settings that was given."""
+        return next((option for setting, option in self.options.items() if setting in settings), None)
+
+
+def expanded(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command for Typer: with the options of its groups, which the function gets made and checked.
+
+    Once its settings are made, offline mode holds, if it is set.
+    """
+    own = inspect.signature(command, eval_str=True).parameters
+    parts = {name: _part(parameter) for name, parameter in own.items()}
+    settings = next((part for part in parts.values() if isinstance(part, _SettingsPart)), None)
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        given = settings.given(values) if settings else {}
+        command(**{name: part.made(values, given) for name, part in parts.items()})
+
+    options = {name: option for part in parts.values() for name, option in part.options.items()}
+    context = _parameter(CONTEXT, typer.Context, inspect.Parameter.empty)
+    run.__dict__["__signature__"] = inspect.Signature(list({CONTEXT: context, **options}.values()))
+    run.__annotations__ = {CONTEXT: typer.Context, **{name: option.annotation for name, option in options.items()}}
+    return run
+
+
+class _Part:
+    """A parameter of a command as it stands: the options that it comes to, and its argument made of their values."""
+
+    def __init__(self, name: str, options: Mapping[str, inspect.Parameter]) -> None:
+        self.name, self.options = name, options
+
+    def made(self, values: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+        """Return the argument; `given` are the settings given as options."""
+        return values[self.name]
+
+
+class _SettingsPart(_Part):
+    def __init__(self, name: str, flags: Iterable[Flags]) -> None:
+        found = [option for part in flags for option in part.parameters()]
+        self._names = {setting: option.name for setting, option in found}
+        super().__init__(name, {option.name: option for _, option in found})
+
+    def given(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings that were given as options, by their flat names."""
+        return {setting: values[name] for setting, name in self._names.items() if values[name] is not None}
+
+    def made(self, values: Mapping[str, Any], given: Mapping[str, Any]) -> Settings:
+        context = values[CONTEXT].obj
+        settings = load_settings({"offline": context["offline"], **given}, context["config"])
+        named = [given[name] for name in URLS if is_server(given.get(name, ""))]
+        restrict(named if settings.services.offline else None)
+        return settings
+
+
+class _GroupPart(_Part):
+    def __init__(self, name: str, kind: type[Any]) -> None:
+        annotations = get_type_hints(kind, include_extras=True)
+        self._kind = kind
+        options = {
+            field.name: _parameter(
+                field.name,
+                annotations[field.name],
+                inspect.Parameter.empty if field.default is MISSING else field.default,
+            )
+            for field in fields(kind)
+        }
+        super().__init__(name, options)
+
+    def made(self, values: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+        return self._kind(**{name: values[name] for name in self.options})
+
+
+class _GivenPart(_Part):
+    def made(self, values: Mapping[str, Any], given: Mapping[str, Any]) -> Given:
+        options = {}
+        for setting in given:
+            flag = marked(PLACES[setting].field, Flag)
+            assert flag, f"{setting} was given by its flag"
+            options[setting] = flag.longest
+        return Given(options)
+
+
+def _part(parameter: inspect.Parameter) -> _Part:
+    name, annotation = parameter.name, parameter.annotation
+    marks = getattr(annotation, "__metadata__", ())
+    kind = get_args(annotation)[0] if marks else annotation
+    if kind is Settings:
+        return _SettingsPart(name, marks)
+    if kind is Given:
+        return _GivenPart(name, {})
+    if isinstance(kind, type) and is_dataclass(kind):
+        return _GroupPart(name, kind)
+    return _Part(name, {name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)})
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _identifier(setting: str) -> str:
+    return f"{setting}_" if keyword.iskeyword(setting) else setting
+
+
+def _type_of_option(annotation: Any) -> Any:
+    """Return what Typer parses: of choices their text, which the settings check, saying where a value was set."""
+    if get_origin(annotation) in (Union, UnionType):
+        annotation = next(part for part in get_args(annotation) if part is not type(None))
+    return str if get_origin(annotation) is Literal else annotation

@@ -1,0 +1,42 @@
+"""`biorag search`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from biorag.commands import options, show
+from biorag.commands.groups import expanded
+from biorag.engine import open_index
+from biorag.settings.settings import Settings
+
+
+@expanded
+def search(
+    query: Annotated[str, typer.Argument(help="What to look for.")],
+    settings: Annotated[Settings, options.INDEX, options.RANKING],
+    filters: options.RecordFilters,
+    as_json: options.Json = False,
+) -> None:
+    """Find the snippets that are relevant to a query.
+
+    Examples:
+
+      biorag search "isoniazid neuropathy"
+
+      biorag search "inhaled steroids" --filter 'year>=2015 and type:"Randomized Controlled Trial" and not retracted'
+
+      biorag search "GDF15 in inflammation" --name pubmed --mode bm25 --no-rerank -k 10 --json
+    """
+    with open_index(settings) as ready:
+        ranking = ready.retriever.search(query, where=filters.conditions)
+    if as_json:
+        hits = [show.hit_json(hit) for hit in ranking.hits]
+        show.print_json(
+            {"query": query, "mode": settings.retrieval.mode, "hits": hits, "timings_ms": ranking.timings_ms}
+        )
+    elif ranking.hits:
+        show.evidence_table(query, ranking.hits)
+    else:
+        show.err.print("Nothing was found: try other words, --mode hybrid, or a wider --filter.")
