@@ -109,13 +109,15 @@ CORE = {
     ),
     "merging": Area("arithmetic:linear ties trim _weighted", "*merge*"),
     "resuming": Area(
-        "ResumableFile.held_counts ResumableFile.whole_lines ResumableFile.appending changed_keys "
-        "TripletFile.resume TripletFile._after RunFolder.finished RunFolder.last_checkpoint",
+        "ResumableFile.finished ResumableRun.finished RunDirectory.check_nothing_else ResumableFile.whole_lines ResumableFile.appending changed_keys "
+        "TripletFile.resume TripletFile._after TrainingRun.changed TrainingRun.last_checkpoint",
         "*mine *mining *triplets *train *mirage_run",
     ),
     "checksums": Area("write_checksums check_files _checksum shard_files", "*checksums edge snapshot cli"),
     "files": Area("replacing make_folder sync_folder FolderTree.sync try_lock require_room", "*files *faults store"),
-    "locks": Area("IndexLock.__init__ IndexLock.release IndexLock._holder IndexLock._write", "*lock store"),
+    "locks": Area(
+        "DirectoryLock.__init__ DirectoryLock.release DirectoryLock._holder DirectoryLock._write", "*locks store"
+    ),
     "manifests": Area("Manifest.from_json manifest:_record check_encoder check_settings", "*manifest store cli"),
     "kept replies": Area(
         "CachedGenerator.generate CachedGenerator.score CachedGenerator._entry cache:_write", "*cache *search_and_ask"

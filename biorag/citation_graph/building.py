@@ -25,10 +25,10 @@ from biorag.citation_graph.merge import FileRun, GraphRun, Run, merge, write_run
 from biorag.citation_graph.rows import Keys, distinct, ends_of
 from biorag.citation_graph.sources import read_edges
 from biorag.corpus.sources import Source
-from biorag.indexes.lock import IndexLock
 from biorag.indexes.store import timestamp
 from biorag.types import OnProgress
 from biorag.utils.files import disk_bytes, make_folder, require_room, sync_folder, write_json
+from biorag.utils.locks import DirectoryLock
 from biorag.utils.versions import installed_versions
 
 RUN = 4 << 20  # edges sorted at once
@@ -117,7 +117,7 @@ def add(folder: Path, name: str, keys: Keys) -> GraphManifest:
 def _writing(folder: Path) -> Iterator[Pending]:
     """Hold the folder's lock, and make the place of what is not in the graph yet."""
     make_folder(folder)
-    with IndexLock(folder, exclusive=True, what="graph"):
+    with DirectoryLock(folder, exclusive=True, what="graph"):
         make_folder(folder / PENDING)
         yield Pending(folder / PENDING)
 

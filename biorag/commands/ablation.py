@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.errors import MismatchError
 
 SHOWN = ("success@5", "nDCG@10")  # what fits a terminal; the written tables have all
 
@@ -33,16 +32,14 @@ def ablate(
       biorag ablate sweep.toml --out runs/ablation --jobs 4 --json
     """
     from biorag.benchmarks.ablation import report
-    from biorag.benchmarks.ablation.plan import Plan
-    from biorag.benchmarks.ablation.steps import Workshop, unique
+    from biorag.benchmarks.ablation.plan import AblationPlan
+    from biorag.benchmarks.ablation.steps import SweepRun, Workshop, unique
     from biorag.benchmarks.ablation.sweep import BASELINES, cells, load_sweep, write_settings
 
     asked = load_sweep(sweep)
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / "steps").is_dir())):
-        raise MismatchError(f"{out} holds something else than a sweep: choose another --out")
-    (out / "steps").mkdir(parents=True, exist_ok=True)
+    SweepRun(out, {}).claim()
     seed = int(asked.settings.get("seed", 0))
-    plan = Plan(asked)
+    plan = AblationPlan(asked)
     measurements = [plan.measurement(cell) for cell in (*BASELINES, *cells(asked))]
     workshop = Workshop(out, write_settings(asked, out), jobs)
     wanted = [step for measurement in measurements for step in measurement.steps]

@@ -20,7 +20,7 @@ from biorag.types import Generator
 
 if TYPE_CHECKING:
     from biorag.benchmarks.mirage.results import Layout
-    from biorag.benchmarks.mirage.run import Plan
+    from biorag.benchmarks.mirage.run import MirageRun
     from biorag.benchmarks.retrieval import Comparison, Measured
     from biorag.corpus.datasets import Dataset
 
@@ -333,16 +333,16 @@ def _plan(
     generator: Generator,
     out: Path,
     how: Mapping[str, Any],
-) -> Plan:
-    """Return how the questions are answered and what that depends on; `how` are the fields of `Plan`."""
+) -> MirageRun:
+    """Return how the questions are answered and what that depends on; `how` are the fields of `MirageRun`."""
     from biorag.benchmarks.mirage.results import Layout
-    from biorag.benchmarks.mirage.run import Plan
+    from biorag.benchmarks.mirage.run import MirageRun
 
     retriever = settings.retrieval.mode + (f"+{settings.retrieval.reranker}" if settings.retrieval.rerank else "")
     corpus = ready.manifest.name if ready else ""
     layout = Layout(out, generator.name, settings.retrieval.k, corpus, retriever if ready else None)
     at_a_time = generator_of(settings.generation.llm).at_a_time(settings.generation.concurrency)
-    return Plan(**how, layout=layout, identity=_identity(settings, ready, generator, how), at_a_time=at_a_time)
+    return MirageRun(**how, layout=layout, identity=_identity(settings, ready, generator, how), at_a_time=at_a_time)
 
 
 def _identity(

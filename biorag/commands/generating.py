@@ -31,7 +31,7 @@ from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from biorag.training.synthesis.questions import Counts
+    from biorag.training.synthesis.questions import QuestionCounts
     from biorag.training.synthesis.writers import Draws, Writer
     from biorag.types import Snippet
 
@@ -214,13 +214,13 @@ def _writer(
 
 def _generated(
     out: Path, identity: dict[str, Any], snippets: Iterator[Snippet], limit: int | None, writer: Writer[Snippet]
-) -> Counts:
+) -> QuestionCounts:
     """Generate what is not generated yet."""
-    from biorag.training.synthesis.questions import Counts, QuestionFile, draw
+    from biorag.training.synthesis.questions import QuestionCounts, QuestionFile, draw
 
     file = QuestionFile(out, identity)
     if counts := file.finished():
         return counts
     chosen, too_short = draw(snippets, limit, identity["seed"])
     with show.progress("Writing questions", len(chosen)) as advance:
-        return file.generate(chosen, Counts(len(chosen), too_short), writer, advance)
+        return file.generate(chosen, QuestionCounts(len(chosen), too_short), writer, advance)

@@ -84,7 +84,7 @@ def merge(
 
       biorag merge runs/a runs/b --method linear --search data/bioasq --name pubmed --held-out --out runs/merged
     """
-    from biorag.training.merging.encoder import MergeFolder, open_experts
+    from biorag.training.merging.encoder import MergeRun, open_experts
 
     started = time.perf_counter()
     settings = options.configured(ctx)
@@ -93,16 +93,16 @@ def merge(
     experts = open_experts(files, find_encoder(base) if base else None)
     development = _development(ctx.params, settings)
     identity = development.identity if development else {}
-    folder = MergeFolder(out, {**asdict(recipe), **experts.hashes, **identity})
-    report = folder.finished()
+    run = MergeRun(out, {**asdict(recipe), **experts.hashes, **identity})
+    report = run.finished()
     if report is None:
         experts.check_memory(recipe)
-        with folder.locked():
-            folder.save(False, {})
+        with run.locked():
+            run.begin({})
             best, found = development.chosen(out, experts, recipe) if development else (recipe, None)
             with show.progress("Merging", experts.tensors) as advance:
                 experts.write(out, best, advance)
-            report = folder.save(True, _facts(experts, best, found, started))
+            report = run.finish(_facts(experts, best, found, started))
     if as_json:
         show.print_json({"out": str(out), **report})
     else:

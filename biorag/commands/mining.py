@@ -19,8 +19,8 @@ from biorag.settings.settings import Settings
 if TYPE_CHECKING:
     from biorag.training.contamination import Match
     from biorag.training.negatives.citation import CitedPapers
-    from biorag.training.negatives.mining import Plan
-    from biorag.training.negatives.triplets import Counts
+    from biorag.training.negatives.mining import MiningPlan
+    from biorag.training.negatives.triplets import MiningReport
     from biorag.types import Encoder, TrainingRow
 
 RETRIEVER, CITATION = "retriever", "citation"
@@ -181,8 +181,8 @@ def _configured(ctx: typer.Context, kind: str) -> Settings:
     return options.configured(ctx, mode="bm25", rerank=False)
 
 
-def _plan(ctx: typer.Context, settings: Settings) -> Plan:
-    from biorag.training.negatives.mining import Plan, Walk
+def _plan(ctx: typer.Context, settings: Settings) -> MiningPlan:
+    from biorag.training.negatives.mining import MiningPlan, Walk
     from biorag.training.negatives.retriever import parse_ranks
 
     asked = ctx.params
@@ -190,13 +190,13 @@ def _plan(ctx: typer.Context, settings: Settings) -> Plan:
     if kind == CITATION:
         names = {"paths": "paths", "length": "path_length", "top": "top", "max_similarity": "max_similarity"}
         given = {field: asked[option] for field, option in names.items() if asked[option] is not None}
-        return Plan(kind, per_row, settings.seed, walk=Walk(exclude_citing=asked["exclude_citing"], **given))
+        return MiningPlan(kind, per_row, settings.seed, walk=Walk(exclude_citing=asked["exclude_citing"], **given))
     text = RANKS if asked["ranks"] is None else asked["ranks"]
     ranks = parse_ranks(text) if kind == RETRIEVER else None
-    return Plan(kind, PER_ROW if per_row is None else per_row, settings.seed, ranks, asked["margin"])
+    return MiningPlan(kind, PER_ROW if per_row is None else per_row, settings.seed, ranks, asked["margin"])
 
 
-def _papers(rows: Sequence[TrainingRow], plan: Plan, settings: Settings, ready: OpenIndex) -> CitedPapers | None:
+def _papers(rows: Sequence[TrainingRow], plan: MiningPlan, settings: Settings, ready: OpenIndex) -> CitedPapers | None:
     """Return the positives' neighbourhoods; None for a kind that needs none."""
     if plan.walk is None:
         return None
@@ -207,8 +207,13 @@ def _papers(rows: Sequence[TrainingRow], plan: Plan, settings: Settings, ready: 
 
 
 def _mined(
-    rows: Sequence[TrainingRow], plan: Plan, settings: Settings, ready: OpenIndex, papers: CitedPapers | None, out: Path
-) -> Counts:
+    rows: Sequence[TrainingRow],
+    plan: MiningPlan,
+    settings: Settings,
+    ready: OpenIndex,
+    papers: CitedPapers | None,
+    out: Path,
+) -> MiningReport:
     """Mine what is not mined yet."""
     from biorag.training.negatives import mining
     from biorag.training.negatives.kinds import KINDS, Collaborators
@@ -232,7 +237,7 @@ def _mined(
 
 
 def _identity(
-    rows: Sequence[TrainingRow], plan: Plan, settings: Settings, ready: OpenIndex, papers: CitedPapers | None
+    rows: Sequence[TrainingRow], plan: MiningPlan, settings: Settings, ready: OpenIndex, papers: CitedPapers | None
 ) -> dict[str, Any]:
     """Return what determines the mined file."""
     from biorag.training.negatives.triplets import fingerprint

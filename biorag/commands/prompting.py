@@ -201,7 +201,7 @@ def _tuned(
     manifest = ready.manifest.fingerprint()
     identity = {"prompt": prompt, "seed_prompt": begin, "index": manifest, **chosen.identity, **asked.identity}
     file = TrialFile(out / TRIALS, identity)
-    file.held_counts()
+    file.finished()
     calls = given["calls"] or metric_calls(given["budget"], len(chosen.validation))
     show.err.print(
         f"about {calls:,} metric calls, a question searched each, and at most "

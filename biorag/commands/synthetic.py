@@ -17,7 +17,7 @@ from biorag.registries import generator_of
 from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from biorag.training.synthesis.drafts import Counts
+    from biorag.training.synthesis.drafts import GeneratedRowCounts
     from biorag.training.synthesis.negatives import Pair
     from biorag.training.synthesis.scenarios import Listed
     from biorag.training.synthesis.writers import Draws, PromptedWriter, Request, Subject
@@ -102,7 +102,7 @@ def negatives(
         unmined = sum(not pair.row.negatives for pair in read)
         with show.progress("Writing negatives", len(read)) as advance:
             writer = model.writer(written.request(prompt), draws)
-            counts = file.generate(read, written.Counts(len(read), unmined), writer, advance)
+            counts = file.generate(read, written.NegativeCounts(len(read), unmined), writer, advance)
     report_counts("Generated negatives", out, counts, started, as_json)
 
 
@@ -167,7 +167,9 @@ def pairs(
         tokens = {"prompt_tokens": source.prompt_tokens, "completion_tokens": source.completion_tokens}
         with show.progress("Writing pairs", len(source.scenarios)) as advance:
             writer = model.writer(written.request(prompt), draws)
-            counts = file.generate(source.scenarios, written.Counts(len(source.scenarios), **tokens), writer, advance)
+            counts = file.generate(
+                source.scenarios, written.PairCounts(len(source.scenarios), **tokens), writer, advance
+            )
     report_counts("Generated pairs", out, counts, started, as_json)
 
 
@@ -201,7 +203,7 @@ def check_draws(out: Path, draws: Draws, option: str) -> None:
         raise UsageError(f"--temperature 0 writes the same every time: give {option} 1")
 
 
-def report_counts(title: str, out: Path, counts: Counts, started: float, as_json: bool) -> None:
+def report_counts(title: str, out: Path, counts: GeneratedRowCounts, started: float, as_json: bool) -> None:
     """Print what a run came to, and its seconds since `started`."""
     values = {"out": str(out), **asdict(counts), "seconds": round(time.perf_counter() - started, 3)}
     if as_json:

@@ -20,7 +20,7 @@ from biorag.settings.sources import DEFAULT_FILE, PREFIX, load_settings
 
 if TYPE_CHECKING:
     from biorag.benchmarks.tuning.parameters import Parameter
-    from biorag.benchmarks.tuning.search import Plan
+    from biorag.benchmarks.tuning.search import TuningPlan
     from biorag.benchmarks.tuning.study import Study
     from biorag.corpus.datasets import Dataset
 
@@ -105,7 +105,8 @@ def tune(
 
         identity = {**_identity(plan.parameter, settings, data), "filter": [asdict(each) for each in conditions]}
         study = Study(out, {**identity, "index": index}, measured)
-        best = plan.best(study)
+        with study.run.locked():
+            best = plan.best(study)
     write_curve(out, plan.parameter, list(study.points.values()), by)
     report = {
         **_report(plan, best, study),
@@ -122,7 +123,7 @@ def tune(
         _print(plan, report)
 
 
-def _plan(given: Mapping[str, Any], settings: Settings, file: Path | None) -> Plan:
+def _plan(given: Mapping[str, Any], settings: Settings, file: Path | None) -> TuningPlan:
     """Return which values are to be measured.
 
     Raises
@@ -133,7 +134,7 @@ def _plan(given: Mapping[str, Any], settings: Settings, file: Path | None) -> Pl
     """
     from biorag.benchmarks.retrieval import MEASURES
     from biorag.benchmarks.tuning.parameters import PARAMETERS
-    from biorag.benchmarks.tuning.search import GRID, METHODS, Plan
+    from biorag.benchmarks.tuning.search import GRID, METHODS, TuningPlan
 
     for kind, value, known in (
         ("parameter", given["param"], PARAMETERS),
@@ -156,7 +157,7 @@ def _plan(given: Mapping[str, Any], settings: Settings, file: Path | None) -> Pl
         settings.replace(**{parameter.setting: value})  # says what is allowed
         if given["write"]:
             load_settings({parameter.setting: value}, file)  # the file may name another chain of rerankers
-    return Plan(parameter, given["by"], current, tuple(values), points if given["method"] != GRID else None)
+    return TuningPlan(parameter, given["by"], current, tuple(values), points if given["method"] != GRID else None)
 
 
 def chosen_questions(given: Mapping[str, Any], settings: Settings) -> list[Dataset]:
@@ -202,7 +203,7 @@ def _identity(parameter: Parameter, settings: Settings, data: Sequence[Dataset])
     }
 
 
-def _report(plan: Plan, best: float, study: Study[float]) -> dict[str, Any]:
+def _report(plan: TuningPlan, best: float, study: Study[float]) -> dict[str, Any]:
     means = {value: study.points[value].mean(plan.measure) for value in sorted(study.points)}
     return {
         "param": plan.parameter.name,
@@ -242,7 +243,7 @@ def _written(named: Path | None, parameter: Parameter, report: Mapping[str, Any]
     return str(path)
 
 
-def _print(plan: Plan, report: Mapping[str, Any]) -> None:
+def _print(plan: TuningPlan, report: Mapping[str, Any]) -> None:
     names = list(report["datasets"])
     several = ["mean"] if len(names) > 1 else []
     current, best = report["current"]["value"], report["best"]["value"]

@@ -22,7 +22,6 @@ import qdrant_edge as qe
 from biorag.errors import BioragError, MissingError, ServiceError
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.checksums import SHARD, check_files, remove_scratch, shard_files, write_checksums
-from biorag.indexes.lock import IndexLock
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.points import (
     DENSE,
@@ -44,6 +43,7 @@ from biorag.indexes.points import (
 )
 from biorag.types import FieldFilter, IndexQuery, ScoredDoc, Snippet, Vectors
 from biorag.utils.files import FolderTree, require_room
+from biorag.utils.locks import DirectoryLock
 
 DISTANCES = {"cosine": qe.Distance.Cosine, "dot": qe.Distance.Dot}
 SEGMENT_DATA = "segments"
@@ -71,7 +71,7 @@ class EdgeIndex:
         self._folder = folder
         self._tree = FolderTree(folder)
         self._config = _shard_config(manifest)
-        self._lock = IndexLock(folder, exclusive=writable)
+        self._lock = DirectoryLock(folder, exclusive=writable)
         shard = folder / SHARD
         try:
             with _engine_errors():

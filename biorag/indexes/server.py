@@ -16,7 +16,6 @@ from qdrant_client.http.exceptions import ApiException, ResponseHandlingExceptio
 
 from biorag.errors import MismatchError, MissingError, ServiceError
 from biorag.indexes.bm25 import Bm25Encoder
-from biorag.indexes.lock import IndexLock
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.points import (
     DENSE,
@@ -38,6 +37,7 @@ from biorag.indexes.points import (
 )
 from biorag.models.finding import first_line
 from biorag.types import FieldFilter, IndexQuery, ScoredDoc, Snippet, Vectors
+from biorag.utils.locks import DirectoryLock
 from biorag.utils.network import Server
 from biorag.utils.retries import Retries, Send, heed
 
@@ -111,7 +111,7 @@ class ServerIndex:
     """
 
     def __init__(
-        self, client: QdrantClient, manifest: Manifest, writable: bool = False, lock: IndexLock | None = None
+        self, client: QdrantClient, manifest: Manifest, writable: bool = False, lock: DirectoryLock | None = None
     ) -> None:
         self._client = client
         self._lock = lock

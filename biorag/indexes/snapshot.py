@@ -21,12 +21,12 @@ from typing import BinaryIO, NamedTuple
 
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError
 from biorag.indexes.checksums import CHECKSUMS, ENGINE, SHARD, check_files, shard_files
-from biorag.indexes.lock import LOCK, IndexLock
 from biorag.indexes.manifest import MANIFEST, Manifest, read_manifest
 from biorag.indexes.store import QDRANT, Store
 from biorag.settings.settings import Settings
 from biorag.types import OnProgress
 from biorag.utils.files import FolderTree, make_folder, replacing, sha256_of, sync_folder, write_json
+from biorag.utils.locks import LOCK, DirectoryLock
 from biorag.utils.versions import installed_versions
 
 CONTENTS = "snapshot.json"
@@ -73,7 +73,7 @@ def save(store: Store, file: Path, on_progress: OnProgress) -> Saved:
             f"index {store.settings.index.name!r} lies on a server, which takes snapshots itself: "
             f"POST /collections/{store.settings.index.name}/snapshots"
         )
-    lock = IndexLock(store.folder, exclusive=False)
+    lock = DirectoryLock(store.folder, exclusive=False)
     try:
         manifest = store.require_manifest()
         if manifest.checksums is None:
@@ -162,7 +162,7 @@ def load(settings: Settings, name: str | None, file: Path, on_progress: OnProgre
         target, place = Store(settings).folder, settings.home / "loading" / settings.index.name
         if target.exists():
             raise UsageError(f"{target} is there already: give another --name, or delete that folder first")
-        lock = IndexLock(place, exclusive=True, what="snapshot")
+        lock = DirectoryLock(place, exclusive=True, what="snapshot")
         try:
             _clear(place)
             _unpack(place, members, packed, parts, on_progress)

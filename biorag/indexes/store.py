@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from biorag.errors import MismatchError, MissingError, UsageError
-from biorag.indexes.lock import IndexLock
 from biorag.indexes.manifest import MANIFEST, BlockParameters, Bm25Parameters, Manifest, TokenParameters, read_manifest
 from biorag.settings.settings import Settings
 from biorag.types import EncoderIdentity, Index
 from biorag.utils.files import make_folder, require_room, write_json
+from biorag.utils.locks import DirectoryLock
 from biorag.utils.versions import installed_versions
 
 EDGE, QDRANT = "edge", "qdrant"
@@ -101,7 +101,7 @@ class Store:
         if manifest.store["kind"] == QDRANT:
             from biorag.indexes.server import ServerIndex
 
-            lock = IndexLock(self.folder, exclusive=True) if writable else None
+            lock = DirectoryLock(self.folder, exclusive=True) if writable else None
             return ServerIndex(self._client(manifest.store["url"]), manifest, writable, lock)
         from biorag.indexes.edge import EdgeIndex
 

@@ -26,7 +26,7 @@ from biorag.training import distributed
 from biorag.training.curves import curve, points, write_curves
 from biorag.training.data import Split
 from biorag.training.instructions import Instructions
-from biorag.training.run_directory import CHECKPOINTS, RunFolder
+from biorag.training.run_directory import CHECKPOINTS, TrainingRun
 from biorag.types import OnProgress
 from biorag.utils.files import write_text
 from biorag.utils.network import command_line
@@ -106,7 +106,7 @@ def require_batch(rows: int | Sequence[int], settings: Settings) -> None:
         )
 
 
-def run(job: Job, folder: RunFolder, settings: Settings, facts: Mapping[str, Any], on_progress: OnProgress) -> Any:
+def run(job: Job, folder: TrainingRun, settings: Settings, facts: Mapping[str, Any], on_progress: OnProgress) -> Any:
     """Train to the end, from the last whole checkpoint if there is one, and return the manifest's figures.
 
     The same data, settings and seed on the same machine give the same weights, interrupted or not.
@@ -312,7 +312,7 @@ def hardware(settings: Settings) -> dict[str, Any]:
     }
 
 
-def folder_of(out: Path, kind: str, files: ModelFiles, split: Split, settings: Settings, **how: Any) -> RunFolder:
+def folder_of(out: Path, kind: str, files: ModelFiles, split: Split, settings: Settings, **how: Any) -> TrainingRun:
     """Return the folder of a run; `how` are the choices besides the settings that determine its result."""
     identity = {
         "kind": kind,
@@ -322,4 +322,4 @@ def folder_of(out: Path, kind: str, files: ModelFiles, split: Split, settings: S
         "settings": settings.training_identity(),
         "data": split.fingerprint(),
     }
-    return RunFolder(out, identity)
+    return TrainingRun(out, identity)

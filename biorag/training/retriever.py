@@ -31,7 +31,7 @@ from biorag.training.instructions import Instructions, read_instructions
 from biorag.training.loop import Job, NoModelCard, folder_of, prompts_of, require_batch, run
 from biorag.training.lora import Adapter
 from biorag.training.losses import OWN_SCORES, SIMILARITIES, OwnNegativesLoss
-from biorag.training.run_directory import RunFolder
+from biorag.training.run_directory import TrainingRun
 from biorag.training.sampling import RandomPrompts, WeightedBatchSampler
 from biorag.types import OnProgress
 
@@ -254,7 +254,7 @@ def _random_prompts(
     return partial(RandomPrompts, prompts=drawn, seed=settings.seed)
 
 
-def _base(files: ModelFiles, folder: RunFolder, facts: Mapping[str, Any]) -> ModelFiles:
+def _base(files: ModelFiles, folder: TrainingRun, facts: Mapping[str, Any]) -> ModelFiles:
     """Return the base as a directory; a GGUF file's weights are written into the run's folder for that."""
     if files.path.is_dir():
         return files

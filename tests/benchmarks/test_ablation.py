@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from biorag.benchmarks.ablation import plan, report, steps
-from biorag.benchmarks.ablation.plan import Measurement, Plan
+from biorag.benchmarks.ablation.plan import AblationPlan, Measurement
 from biorag.benchmarks.ablation.steps import Step, Workshop, unique
 from biorag.benchmarks.ablation.sweep import BASELINES, Cell, cells, load_sweep, write_settings
 from biorag.benchmarks.significance import bootstrap_interval, paired
@@ -203,7 +203,7 @@ SMALL = {"negatives": ["in-batch", "bm25"], "similarity": ["cosine"], "k_init": 
 
 
 def measurements_of(sweep) -> list[Measurement]:
-    made = Plan(sweep)
+    made = AblationPlan(sweep)
     return [made.measurement(cell) for cell in (*BASELINES, *cells(sweep))]
 
 

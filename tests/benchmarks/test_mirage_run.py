@@ -15,7 +15,7 @@ import pytest
 from biorag.answering.answerer import Answerer
 from biorag.benchmarks.mirage import run
 from biorag.benchmarks.mirage.results import Layout, read_result, write_result
-from biorag.benchmarks.mirage.run import Plan, answer_all, report, score_all, write_report
+from biorag.benchmarks.mirage.run import MirageRun, answer_all, report, score_all, write_report
 from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError
 from biorag.generators.cache import CachedGenerator
 from biorag.indexes.edge import EdgeIndex
@@ -69,7 +69,7 @@ def layout_in(out: Path, retriever: str | None = "hybrid+encoder") -> Layout:
 
 
 def plan_in(out: Path, method="generate", exclude_source=False, identity=IDENTITY, retriever="hybrid+encoder"):
-    return Plan(method, exclude_source, (), layout_in(out, retriever), identity)
+    return MirageRun(method, exclude_source, (), layout_in(out, retriever), identity)
 
 
 def files_under(folder: Path) -> dict[str, bytes]:
@@ -286,7 +286,7 @@ def test_a_result_file_that_is_no_utf8_is_damaged(tmp_path):
 def test_results_of_another_configuration_are_not_mixed(tmp_path, answerer_of, change, named):
     answer_all(BENCHMARK, answerer_of(ScriptedGenerator()), plan_in(tmp_path), nothing)
     before, generator = files_under(tmp_path), ScriptedGenerator()
-    with pytest.raises(MismatchError, match=f"a run with another {named}: choose another --out") as caught:
+    with pytest.raises(MismatchError, match=f"was made with other {named}: choose another --out") as caught:
         answer_all(BENCHMARK, answerer_of(generator), plan_in(tmp_path, identity={**IDENTITY, **change}), nothing)
     assert caught.value.exit_code == 5
     assert (generator.prompts, files_under(tmp_path)) == ([], before)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biorag.benchmarks.tuning.parameters import PARAMETERS
-from biorag.benchmarks.tuning.search import Plan, best_of, golden_section
+from biorag.benchmarks.tuning.search import TuningPlan, best_of, golden_section
 from biorag.benchmarks.tuning.study import Study, dataset_hash, write_curve
 from biorag.corpus.datasets import Dataset
 from biorag.errors import BioragError, MismatchError, UsageError
@@ -140,7 +140,7 @@ def test_a_study_goes_on_where_it_was_stopped(tmp_path):
             raise KeyboardInterrupt
         return metrics_of(value)
 
-    plan = Plan(PARAMETERS["k_init"], "nDCG@10", 20, (5, 10, 20, 50), None)
+    plan = TuningPlan(PARAMETERS["k_init"], "nDCG@10", 20, (5, 10, 20, 50), None)
     assert plan.method == "grid"
     with pytest.raises(KeyboardInterrupt):
         plan.best(Study(tmp_path, {"index": 1}, measure))
@@ -151,7 +151,7 @@ def test_a_study_goes_on_where_it_was_stopped(tmp_path):
         value: metrics_of(value) for value in (5, 10, 20, 50)
     }
     assert study.points[5].mean("nDCG@10") == pytest.approx((0.85 + 0.5) / 2)
-    golden = Plan(PARAMETERS["k_init"], "MAP@10", 20, (), 8)
+    golden = TuningPlan(PARAMETERS["k_init"], "MAP@10", 20, (), 8)
     assert (golden.method, golden.best(study)) == ("golden", max(study.points))
     assert max(study.points) > 50
 
@@ -163,11 +163,11 @@ def test_an_identity_is_the_same_after_it_was_written(tmp_path):
 
 def test_points_of_another_study_are_not_taken(tmp_path):
     Study(tmp_path, {"index": 1, "settings": 2}, metrics_of).at(5)
-    with pytest.raises(MismatchError, match="another settings: choose another --out"):
+    with pytest.raises(MismatchError, match="other settings: choose another --out"):
         Study(tmp_path, {"index": 1, "settings": 3}, metrics_of)
     for content in ("[]", "{", '{"identity": {}, "points": [3]}'):
         (tmp_path / "points.json").write_text(content)
-        with pytest.raises(MismatchError, match="no points of a tuning run"):
+        with pytest.raises(MismatchError, match=r"points\.json is damaged"):
             Study(tmp_path, {}, metrics_of)
 
 

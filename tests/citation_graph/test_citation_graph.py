@@ -20,9 +20,9 @@ from biorag.citation_graph.graph import MANIFEST, TARGETS, Graph, open_graph
 from biorag.citation_graph.rows import LARGEST, edge_keys
 from biorag.citation_graph.sources import find_citations
 from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError
-from biorag.indexes.lock import IndexLock
 from biorag.settings.settings import Settings
 from biorag.types import Snippet
+from biorag.utils.locks import DirectoryLock
 
 Edges = list[tuple[int, int]]
 
@@ -176,7 +176,7 @@ def test_an_open_graph_outlives_a_build(tmp_path):
 
 
 def test_one_build_at_a_time(tmp_path):
-    lock = IndexLock(tmp_path / "g", exclusive=True, what="graph")
+    lock = DirectoryLock(tmp_path / "g", exclusive=True, what="graph")
     with pytest.raises(ServiceError, match="graph 'g' is being written by process"):
         made(tmp_path / "g", csv(tmp_path / "a.csv", [(1, 2)]))
     lock.release()

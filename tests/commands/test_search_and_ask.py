@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from biorag.cli import app, main
 from biorag.errors import MissingError
-from biorag.indexes.lock import IndexLock
 from biorag.types import Snippet
+from biorag.utils.locks import DirectoryLock
 from tests.conftest import write_medrag
 from tests.fakes import ScriptedGenerator
 from tests.loopback import Script
@@ -1077,7 +1077,7 @@ def test_a_qdrant_server_that_does_not_answer(run, closed_port, command):
 
 def test_an_index_that_is_being_written_is_busy(run, corpus_file, tiny_encoder, tmp_path):
     done(run("index", corpus_file, "--encoder", tiny_encoder, "--json"))
-    lock = IndexLock(tmp_path / "home" / "indexes" / "default", exclusive=True)
+    lock = DirectoryLock(tmp_path / "home" / "indexes" / "default", exclusive=True)
     try:
         failed(run("index", corpus_file, "--json"), 6, "index 'default' is being written by process", "try again")
         failed(run("search", "x", "--mode", "bm25", "--no-rerank"), 6, "is being written by process")
@@ -1088,7 +1088,7 @@ def test_an_index_that_is_being_written_is_busy(run, corpus_file, tiny_encoder, 
 
 def test_an_index_that_is_being_read_can_be_read_but_not_written(run, corpus_file, tiny_encoder, tmp_path):
     done(run("index", corpus_file, "--encoder", tiny_encoder, "--json"))
-    lock = IndexLock(tmp_path / "home" / "indexes" / "default", exclusive=False)
+    lock = DirectoryLock(tmp_path / "home" / "indexes" / "default", exclusive=False)
     try:
         assert ids(done(run("search", "heparin", "--mode", "bm25", "--no-rerank", "--json"))) == ["s2"]
         failed(run("index", corpus_file, "--json"), 6, "is being read by another biorag process")

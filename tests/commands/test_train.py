@@ -502,7 +502,7 @@ def test_a_run_that_did_nothing_yet_makes_way(train, mined, tmp_path, monkeypatc
         patched.setattr(f"biorag.training.{stage}._Trainer.train", raising(KeyboardInterrupt))
         failed(train(stage, mined, *out), 130)
     with monkeypatch.context() as patched:
-        patched.setattr(run_directory.RunFolder, "finish", raising(KeyboardInterrupt))
+        patched.setattr(run_directory.TrainingRun, "finish", raising(KeyboardInterrupt))
         failed(train(stage, mined, "--seed", 1, *out), 130)
     failed(train(stage, mined, *out), 5, "seed")
     found = done(train(stage, mined, "--seed", 1, *out, "--json"))
@@ -514,7 +514,7 @@ def test_a_run_killed_after_its_last_step_goes_on(train, mined, tmp_path, monkey
     whole = done(train(stage, mined, "--out", tmp_path / "whole", "--json"))
     arguments = [mined, "--out", tmp_path / "cut"]
     with monkeypatch.context() as patched:
-        patched.setattr(run_directory.RunFolder, "finish", raising(KeyboardInterrupt))
+        patched.setattr(run_directory.TrainingRun, "finish", raising(KeyboardInterrupt))
         failed(train(stage, *arguments), 130)
     resumed = done(train(stage, *arguments, "--json"))
     assert resumed["resumed_from_step"] == resumed["steps"] == whole["steps"]

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from biorag.errors import BadInputError, BioragError, MismatchError, MissingError, ServiceError, UsageError
 from biorag.indexes import snapshot
-from biorag.indexes.lock import IndexLock
 from biorag.indexes.store import Store, index_names
 from biorag.settings.settings import Settings
 from biorag.types import EncoderIdentity, IndexQuery, Snippet
+from biorag.utils.locks import DirectoryLock
 
 VECTORS = np.random.default_rng(0).normal(size=(30, 16)).astype(np.float32)
 SNIPPETS = [Snippet(f"s{n}", f"Title {n}", f"liver word{n} naïve") for n in range(30)]
@@ -108,10 +108,10 @@ def test_holes_stay_holes(made, tmp_path):
 
 def test_a_reader_beside_it_does_not_matter_and_a_writer_is_named(made, tmp_path):
     store, _ = made
-    reader = IndexLock(store.folder, exclusive=False)
+    reader = DirectoryLock(store.folder, exclusive=False)
     snapshot.save(store, tmp_path / "s.tar.gz", quiet)
     reader.release()
-    writer = IndexLock(store.folder, exclusive=True)
+    writer = DirectoryLock(store.folder, exclusive=True)
     with pytest.raises(ServiceError, match=f"is being written by process {os.getpid()}"):
         snapshot.save(store, tmp_path / "t.tar.gz", quiet)
     writer.release()
@@ -161,7 +161,7 @@ def test_nothing_is_replaced(made, tmp_path):
 
 def test_two_loads_under_one_name_do_not_meet(made, tmp_path):
     _, file = made
-    lock = IndexLock(tmp_path / "loading" / "pubmed", exclusive=True)
+    lock = DirectoryLock(tmp_path / "loading" / "pubmed", exclusive=True)
     with pytest.raises(ServiceError, match=f"snapshot 'pubmed' is being written by process {os.getpid()}"):
         snapshot.load(Settings.of(home=tmp_path), None, file, quiet)
     lock.release()

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from biorag.cli import app
 from biorag.settings.settings import Settings
 from biorag.training.loop import _Watcher, batch_size, steps_of
-from biorag.training.run_directory import MANIFEST, RunFolder
+from biorag.training.run_directory import TrainingRun
 from tests.conftest import WORDS
 
 COUPLES = [(one, other) for one in WORDS for other in WORDS if one != other][:36]
@@ -55,7 +55,9 @@ def test_two_processes_train_as_one_does_with_twice_the_batch(arguments, tmp_pat
     assert found.returncode == 0, found.stderr
     said = json.loads(found.stdout)
     assert (said["processes"], said["batch_size"], said["steps"]) == (2, 8, 4)
-    assert json.loads((out / MANIFEST).read_text()) == {key: value for key, value in said.items() if key != "out"}
+    assert json.loads((out / TrainingRun.manifest_name).read_text()) == {
+        key: value for key, value in said.items() if key != "out"
+    }
     assert found.stderr.count("trained") == 1, "what it takes is told once"
     assert {path.name for path in out.iterdir()} >= {"modules.json", "curves.csv", "curves.png"}
     assert not {path.name for path in out.iterdir()} & {"checkpoints", "lock"}
@@ -112,7 +114,7 @@ def test_the_batch_is_the_sum_and_what_does_not_fill_one_is_left_out(second):
 
 def test_only_the_first_writes(second, tmp_path, monkeypatch):
     monkeypatch.setattr("biorag.training.distributed.wait", lambda: None)
-    folder = RunFolder(tmp_path / "m", {"kind": "retriever"})
+    folder = TrainingRun(tmp_path / "m", {"kind": "retriever"})
     folder.checkpoints.mkdir(parents=True)
     with folder.locked():
         folder.begin({})

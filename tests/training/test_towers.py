@@ -115,7 +115,7 @@ def test_a_second_stage_goes_on_with_the_towers_whatever_the_loss(rows, towers, 
 
 def test_the_training_is_the_same_after_an_interruption(rows, towers, tiny_encoder, tmp_path, monkeypatch):
     with monkeypatch.context() as cut:
-        cut.setattr("biorag.training.run_directory.RunFolder.finish", lambda *_: sys.exit(130))
+        cut.setattr("biorag.training.run_directory.TrainingRun.finish", lambda *_: sys.exit(130))
         arguments = ["--base", tiny_encoder, *FAST, "--asymmetric", "--out", tmp_path / "m"]
         assert invoke("train", "retriever", rows, *arguments).exit_code == 130
     shutil.rmtree(max((tmp_path / "m").glob("checkpoints/checkpoint-*"), key=lambda path: int(path.name.split("-")[1])))

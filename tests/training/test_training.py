@@ -23,7 +23,7 @@ from biorag.training.data import Split
 from biorag.training.parity import ColbertAI
 from biorag.training.reranker import train_reranker
 from biorag.training.retriever import train_retriever
-from biorag.training.run_directory import RunFolder
+from biorag.training.run_directory import TrainingRun
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
 from tests.fakes import scores_of
@@ -152,7 +152,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(
 
 
 def test_a_half_written_checkpoint_is_passed_over(tiny_encoder, settings, tmp_path):
-    folder = RunFolder(tmp_path, {})
+    folder = TrainingRun(tmp_path, {})
     for step, state in ((2, '{"global_step": 2}'), (10, '{"global_st'), (8, None)):
         path = folder.checkpoints / f"checkpoint-{step}"
         path.mkdir(parents=True)
@@ -353,7 +353,7 @@ def test_two_runs_in_one_folder(train, tiny_encoder, settings, tmp_path):
 
 
 def test_a_run_that_moved_keeps_its_best_checkpoint(tmp_path):
-    folder = RunFolder(tmp_path, {})
+    folder = TrainingRun(tmp_path, {})
     for step in (2, 4):
         (folder.checkpoints / f"checkpoint-{step}").mkdir(parents=True)
         state = {"global_step": step, "best_model_checkpoint": "/elsewhere/checkpoints/checkpoint-2"}

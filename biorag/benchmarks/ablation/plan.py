@@ -32,7 +32,7 @@ class Measurement:
         return (*self.retrieval.values(), *([self.mirage] if self.mirage else []))
 
 
-class Plan:
+class AblationPlan:
     """The steps of a sweep; cells that share a retriever or a reranker share its steps."""
 
     def __init__(self, sweep: Sweep) -> None:

@@ -21,7 +21,8 @@ from biorag.errors import BadInputError, MismatchError, MissingError, ServiceErr
 from biorag.settings.settings import SECRETS
 from biorag.settings.sources import PREFIX
 from biorag.types import OnProgress
-from biorag.utils.files import write_json
+from biorag.utils.files import make_folder, write_json
+from biorag.utils.runs import ResumableRun, RunDirectory
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,35 @@ class Step:
         return f"{{{self.key}}}"
 
 
+class SweepRun(RunDirectory):
+    """The directory of a sweep; it has the record of each finished step in place of a manifest."""
+
+    kind = "sweep"
+    manifest_name = "steps"
+
+    def claim(self) -> None:
+        """Make the directory the sweep's; see `check_nothing_else`."""
+        self.check_nothing_else()
+        make_folder(self.manifest)
+
+
+class StepRun(ResumableRun[dict[str, Any]]):
+    """A step of the sweep at `path`: its record is there once it is finished, under the hash of its identity."""
+
+    @property
+    def manifest(self) -> Path:
+        """Where the record is kept."""
+        return self.path / SweepRun.manifest_name / f"{self.identity['key']}.json"
+
+    def result(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the record, which has a report."""
+        return {**values, "report": values["report"]}
+
+    def changed(self, values: Mapping[str, Any]) -> list[str]:
+        """Return nothing: another identity would have another name."""
+        return []
+
+
 class Workshop:
     """Runs steps in a folder; finished ones are found again by their key.
 
@@ -61,6 +91,7 @@ class Workshop:
 
     def __init__(self, folder: Path, config_file: Path, jobs: int) -> None:
         self._folder = folder.resolve()
+        self._sweep = SweepRun(self._folder, {})
         self._config_file = config_file.resolve()
         self._jobs = jobs
         self._live: set[subprocess.Popen[bytes]] = set()
@@ -77,11 +108,12 @@ class Workshop:
 
     def finished(self, step: Step) -> bool:
         """Return whether a step has been done."""
-        return self._record(step).is_file()
+        return self._run_of(step).finished() is not None
 
     def record(self, step: Step) -> dict[str, Any]:
         """Return a finished step's name, command, seconds and report."""
-        record: dict[str, Any] = json.loads(self._record(step).read_bytes())
+        record = self._run_of(step).finished()
+        assert record is not None, "a step is recorded when it ends"
         return record
 
     def run(self, steps: Iterable[Step], on_progress: OnProgress) -> None:
@@ -89,6 +121,8 @@ class Workshop:
 
         Raises
         ------
+        ServiceError
+            If another process runs a sweep in the folder.
         BioragError
             With the sentence and the exit code of the first step that failed; others that run are let finish.
         """
@@ -97,7 +131,7 @@ class Workshop:
         on_progress(len(done))
         waiting = {key: step for key, step in waiting.items() if key not in done}
         running: dict[Future[None], str] = {}
-        with ThreadPoolExecutor(self._jobs) as pool, self._ending_together():
+        with self._sweep.locked(), ThreadPoolExecutor(self._jobs) as pool, self._ending_together():
             while waiting or running:
                 ready = [step for step in waiting.values() if all(need.key in done for need in step.needs)]
                 for step in ready[: self._jobs - len(running)]:
@@ -154,10 +188,10 @@ class Workshop:
             "seconds": round(time.perf_counter() - started, 3),
             "report": json.loads(reply),
         }
-        write_json(self._record(step), record)
+        write_json(self._run_of(step).manifest, record)
 
-    def _record(self, step: Step) -> Path:
-        return self._folder / "steps" / f"{step.key}.json"
+    def _run_of(self, step: Step) -> StepRun:
+        return StepRun(self._folder, {"key": step.key})
 
 
 def _interrupted(*_: object) -> NoReturn:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from biorag.errors import BadInputError, MismatchError
+from biorag.errors import BadInputError
 from biorag.utils.files import write_json, write_text
+from biorag.utils.runs import ResumableRun, changed_keys
 from biorag.utils.text import whole
 
-RUN_FILE = "run.json"
 LONGEST = 200  # characters of a folder's name; file systems take 255
 
 
@@ -77,25 +77,24 @@ def read_result(path: Path) -> str | None:
     return replies[0]
 
 
-def claim(out: Path, identity: Mapping[str, Any]) -> None:
-    """Mark `out` with what determines its results, or check the mark it has.
+class ResultDirectory(ResumableRun[dict[str, Any]]):
+    """A directory of result files, whose manifest is the identity alone.
 
-    Raises
-    ------
-    MismatchError
-        If `out` holds results of another configuration, model or index, naming what differs.
+    It is not locked: several tasks may be answered into it side by side.
     """
-    path = out / RUN_FILE
-    if not path.is_file():
-        write_json(path, identity)
-        return
-    try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        held = {}
-    held = held if isinstance(held, dict) else {}
-    differing = sorted(key for key in {*identity, *held} if held.get(key) != json.loads(json.dumps(identity.get(key))))
-    if differing:
-        raise MismatchError(
-            f"{out} holds results of a run with another {', '.join(differing)}: choose another --out, or delete it"
-        )
+
+    kind = "MIRAGE run"
+    manifest_name = "run.json"
+
+    def result(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the identity."""
+        return dict(values)
+
+    def changed(self, values: Mapping[str, Any]) -> list[str]:
+        """Return the keys of the identity that differ."""
+        return changed_keys(values, self.identity)
+
+    def claim(self) -> None:
+        """Write the identity, or check the one that is there; see `finished`."""
+        if self.finished() is None:
+            write_json(self.manifest, self.identity)

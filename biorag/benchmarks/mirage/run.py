@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from biorag.answering.answerer import Answerer, PromptTooLongError
 from biorag.benchmarks.mirage.questions import Benchmark
-from biorag.benchmarks.mirage.results import Layout, claim, read_result, write_result
+from biorag.benchmarks.mirage.results import Layout, ResultDirectory, read_result, write_result
 from biorag.benchmarks.mirage.scoring import (
     Comparison,
     Scoring,
@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MirageRun:
     """How the questions are answered: by which method, with which evidence left out, into which files.
 
     `at_a_time` is how many the generator is asked at a time.
@@ -61,7 +61,7 @@ class Asked(NamedTuple):
     ranking: Ranking | None
 
 
-def answer_all(benchmark: Benchmark, answerer: Answerer, plan: Plan, on_progress: OnProgress) -> dict[str, Any]:
+def answer_all(benchmark: Benchmark, answerer: Answerer, plan: MirageRun, on_progress: OnProgress) -> dict[str, Any]:
     """Answer every question that has no result file yet; each file is written as its question ends.
 
     Evidence is retrieved for `CHUNK` questions of a task at a time, the same ones however often a run was
@@ -75,7 +75,7 @@ def answer_all(benchmark: Benchmark, answerer: Answerer, plan: Plan, on_progress
     now, and the seconds each stage took for these questions, earlier runs included; with several at a time, that is
     longer than the run.
     """
-    claim(plan.layout.out, plan.identity)
+    ResultDirectory(plan.layout.out, plan.identity).claim()
     todo = {task: _unanswered(task, questions, plan.layout) for task, questions in benchmark.items()}
     answered = sum(map(len, todo.values()))
     resumed = sum(map(len, benchmark.values())) - answered
@@ -108,7 +108,7 @@ def _unanswered(task: str, questions: Sequence[Question], layout: Layout) -> set
     return {question.id for question in questions if read_result(layout.file(task, question.id)) is None}
 
 
-def _asked(benchmark: Benchmark, todo: Mapping[str, set[str]], answerer: Answerer, plan: Plan) -> Iterator[Asked]:
+def _asked(benchmark: Benchmark, todo: Mapping[str, set[str]], answerer: Answerer, plan: MirageRun) -> Iterator[Asked]:
     """Yield what is to be answered with its evidence, retrieved when the first of a chunk is wanted."""
     for task, questions in benchmark.items():
         for start in range(0, len(questions), CHUNK):
@@ -190,7 +190,7 @@ def _seconds(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return {stage: round(seconds, 3) for stage, seconds in total.items()}
 
 
-def _answer(answerer: Answerer, asked: Asked, plan: Plan) -> tuple[str, Mapping[str, float]]:
+def _answer(answerer: Answerer, asked: Asked, plan: MirageRun) -> tuple[str, Mapping[str, float]]:
     try:
         answer = answerer.answer_from(asked.question, asked.ranking, plan.method)
     except PromptTooLongError as error:

@@ -13,7 +13,7 @@ GRID, GOLDEN = METHODS = ("grid", "golden")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TuningPlan:
     """How the value of a parameter is looked for that has the highest `measure`.
 
     `current` is the value in use. `values` are a grid's; a golden-section search takes `evaluations` in their range.

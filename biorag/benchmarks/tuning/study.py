@@ -15,11 +15,10 @@ import numpy as np
 
 from biorag.benchmarks.tuning.parameters import Parameter
 from biorag.corpus.datasets import Dataset
-from biorag.errors import MismatchError
 from biorag.utils.files import write_json, write_text
 from biorag.utils.plots import Panel, write_plot
+from biorag.utils.runs import ResumableRun
 
-POINTS = "points.json"
 Value = TypeVar("Value", float, tuple[float, ...])  # a setting's, or several's
 Metrics: TypeAlias = Mapping[str, Mapping[str, float]]  # data set -> measure -> value
 
@@ -34,6 +33,22 @@ class Point(Generic[Value]):
     def mean(self, name: str) -> float:
         """Return the unweighted mean of a measure over the data sets."""
         return float(np.mean([metrics[name] for metrics in self.metrics.values()]))
+
+
+class TuningRun(ResumableRun[list[Point[Value]]], Generic[Value]):
+    """A directory whose manifest has the points measured so far."""
+
+    kind = "tuning run"
+    manifest_name = "points.json"
+
+    @property
+    def named(self) -> Path:
+        """What messages name."""
+        return self.manifest
+
+    def result(self, values: Mapping[str, Any]) -> list[Point[Value]]:
+        """Return the points."""
+        return [Point(_hashable(point["value"]), point["metrics"]) for point in values["points"]]
 
 
 class Study(Generic[Value]):
@@ -51,30 +66,16 @@ class Study(Generic[Value]):
     """
 
     def __init__(self, folder: Path, identity: Mapping[str, Any], measure: Callable[[Value], Metrics]) -> None:
-        self._path = folder / POINTS
-        self._identity = json.loads(json.dumps(identity))  # as it is read back
+        self.run: TuningRun[Value] = TuningRun(folder, identity)
         self._measure: Callable[[Value], Metrics] = measure
-        self.points: dict[Value, Point[Value]] = {}
-        if self._path.is_file():
-            self._resume()
-
-    def _resume(self) -> None:
-        try:
-            found = json.loads(self._path.read_bytes())
-            identity = dict(found["identity"])
-            measured = [Point(_hashable(point["value"]), point["metrics"]) for point in found["points"]]
-            self.points = {point.value: point for point in measured}
-        except (ValueError, KeyError, TypeError):
-            raise MismatchError(f"{self._path} holds no points of a tuning run: choose another --out") from None
-        if changed := [key for key in self._identity if identity.get(key) != self._identity[key]]:
-            raise MismatchError(f"{self._path} has points of another {', '.join(changed)}: choose another --out")
+        self.points: dict[Value, Point[Value]] = {point.value: point for point in self.run.finished() or ()}
 
     def at(self, value: Value) -> Point[Value]:
         """Return the measures at a value; what is measured anew is saved before it is returned."""
         if value not in self.points:
             self.points[value] = Point(value, self._measure(value))
-            points = [asdict(self.points[each]) for each in sorted(self.points)]
-            write_json(self._path, {"identity": self._identity, "points": points})
+            points = [asdict(self.points[value]) for value in sorted(self.points)]
+            write_json(self.run.manifest, {"identity": self.run.identity, "points": points})
         return self.points[value]
 
 

@@ -15,7 +15,7 @@ from biorag.corpus.datasets import Dataset
 from biorag.errors import BadInputError
 from biorag.retrieval.retriever import Retriever
 from biorag.types import Generation, Index, OnProgress, Question, Snippet
-from biorag.utils.resumable import NEXT_STEP, ResumableFile
+from biorag.utils.runs import NEXT_STEP, ResumableFile
 from biorag.utils.text import whole
 
 MEASURE, CUTOFF = "nDCG@10", 10
@@ -133,8 +133,11 @@ class Held:
     size: int
 
 
-class TrialFile(ResumableFile):
+class TrialFile(ResumableFile[None]):
     """A JSONL file of scores by instruction and question, and of replies."""
+
+    def counted(self, counts: dict[str, int]) -> None:
+        """Return nothing: trials are never complete."""
 
     def read(self) -> Held:
         """Return what the file holds.

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from biorag.errors import MismatchError
-from biorag.indexes.lock import LOCK, IndexLock
 from biorag.models.finding import ModelFiles
 from biorag.models.memory import FLOAT_BYTES, Need, admit, duration
 from biorag.training.merging.adapters import SETTINGS
@@ -19,8 +16,8 @@ from biorag.training.merging.arithmetic import Recipe, seconds_a_value
 from biorag.training.merging.compatibility import Folders, check_alike
 from biorag.training.merging.experts import Expert, Place, StoredWeights, check_tensors, open_expert, require_weights
 from biorag.types import OnProgress, Vectors
-from biorag.utils.files import make_folder, replacing, require_room, write_json
-from biorag.utils.resumable import changed_keys
+from biorag.utils.files import make_folder, replacing, require_room
+from biorag.utils.runs import RunDirectory
 
 MANIFEST = "merge.json"
 COPIED = (".json", ".txt", ".model", ".metadata", ".jinja")
@@ -143,54 +140,8 @@ def _copy(source: Path, target: Path) -> None:
                     shutil.copyfileobj(read, write)
 
 
-@dataclass(frozen=True, slots=True)
-class MergeFolder:
-    """The folder of a merged encoder; `identity` is everything that determines it."""
+class MergeRun(RunDirectory):
+    """The directory of a merged encoder."""
 
-    path: Path
-    identity: Mapping[str, Any]
-
-    def finished(self) -> dict[str, Any] | None:
-        """Return the manifest of a merge that came to its end; None if there is still something to do.
-
-        Raises
-        ------
-        MismatchError
-            If the folder holds something else, or another merge.
-        """
-        manifest = self.path / MANIFEST
-        if not manifest.is_file():
-            if self.path.exists() and not (self.path.is_dir() and all(map(_is_temporary, self.path.iterdir()))):
-                raise MismatchError(f"{self.path} holds something else than a merge: choose another --out")
-            return None
-        try:
-            held = json.loads(manifest.read_bytes())
-            known, complete = dict(held["identity"]), held["complete"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise MismatchError(f"{manifest} is damaged ({error}): choose another --out") from None
-        if changed := changed_keys(known, self.identity):
-            raise MismatchError(f"{self.path} holds a merge with other {', '.join(changed)}: choose another --out")
-        return dict(held) if complete else None
-
-    def locked(self) -> IndexLock:
-        """Keep other processes out.
-
-        Raises
-        ------
-        ServiceError
-            If another process merges into the folder.
-        """
-        return IndexLock(self.path, exclusive=True, what="merge")
-
-    def save(self, complete: bool, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Write and return the manifest, as it is read back."""
-        manifest: dict[str, Any] = json.loads(json.dumps({"complete": complete, "identity": self.identity, **facts}))
-        write_json(self.path / MANIFEST, manifest)
-        if complete:
-            (self.path / LOCK).unlink(missing_ok=True)
-        return manifest
-
-
-def _is_temporary(path: Path) -> bool:
-    """Return whether a file is the lock, or what a kill left of the manifest's first writing."""
-    return path.name == LOCK or path.name.startswith(f".{MANIFEST}.")
+    kind = "merge"
+    manifest_name = MANIFEST

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from biorag.retrieval.retriever import Retriever
 from biorag.training.negatives.bm25 import Bm25Negatives
 from biorag.training.negatives.citation import CitationNegatives, CitedPapers
-from biorag.training.negatives.mining import Kind, Plan
+from biorag.training.negatives.mining import Kind, MiningPlan
 from biorag.training.negatives.random import RandomNegatives
 from biorag.training.negatives.retriever import RetrieverNegatives
 from biorag.types import Encoder, Index, TrainingRow
@@ -25,23 +25,23 @@ class Collaborators:
     papers: CitedPapers | None = None
 
 
-def _random(plan: Plan, given: Collaborators) -> Kind:
+def _random(plan: MiningPlan, given: Collaborators) -> Kind:
     assert plan.per_row is not None, "the number of draws"
     return RandomNegatives(given.index, plan.seed, plan.per_row)
 
 
-def _retriever(plan: Plan, given: Collaborators) -> Kind:
+def _retriever(plan: MiningPlan, given: Collaborators) -> Kind:
     assert plan.ranks is not None, "the ranks of the kind retriever"
     return RetrieverNegatives(given.retriever, plan.ranks, plan.margin)
 
 
-def _citation(plan: Plan, given: Collaborators) -> Kind:
+def _citation(plan: MiningPlan, given: Collaborators) -> Kind:
     assert plan.walk is not None, "the walk of the kind citation"
     assert given.papers is not None, "the papers of the kind citation"
     return CitationNegatives(given.index, given.load_encoder(), given.papers, given.rows, plan.seed, plan.walk)
 
 
-KINDS: dict[str, Callable[[Plan, Collaborators], Kind]] = {
+KINDS: dict[str, Callable[[MiningPlan, Collaborators], Kind]] = {
     "bm25": lambda plan, given: Bm25Negatives(given.retriever),
     "citation": _citation,
     "random": _random,

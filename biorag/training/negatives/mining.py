@@ -9,7 +9,7 @@ from random import Random
 from typing import Protocol
 
 from biorag.retrieval.retriever import Retriever
-from biorag.training.negatives.triplets import Counts, TripletFile, to_line
+from biorag.training.negatives.triplets import MiningReport, TripletFile, to_line
 from biorag.training.rows import normalised, row_random
 from biorag.types import Hit, Negative, OnProgress, TrainingRow
 
@@ -29,7 +29,7 @@ class Walk:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MiningPlan:
     """How negatives are mined, at most `per_row` of a row; None keeps all.
 
     `ranks` (first and last) and `margin` are the kind `retriever`'s, `walk` the kind `citation`'s.
@@ -104,7 +104,9 @@ def by_question(rows: Iterable[TrainingRow]) -> list[TrainingRow]:
     return [row for group in groups.values() for row in group]
 
 
-def mine(rows: Iterable[TrainingRow], kind: Kind, plan: Plan, out: TripletFile, on_progress: OnProgress) -> Counts:
+def mine(
+    rows: Iterable[TrainingRow], kind: Kind, plan: MiningPlan, out: TripletFile, on_progress: OnProgress
+) -> MiningReport:
     """Mine and write each row that is not in the file yet; those of one query come together.
 
     A row for which nothing qualifies is left out and counted. Each line is with the system when the next row
@@ -133,6 +135,6 @@ def mine(rows: Iterable[TrainingRow], kind: Kind, plan: Plan, out: TripletFile, 
                 written += 1
                 negatives += len(chosen)
             on_progress(1)
-        counts = Counts(written, negatives, len(rows) - written, done.rows)
-        out.finish(counts)
-    return counts
+        report = MiningReport(written, negatives, len(rows) - written, done.rows)
+        out.finish(report)
+    return report

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from biorag.errors import BadInputError, MismatchError
+from biorag.errors import BadInputError
 from biorag.types import Negative, TrainingRow
-from biorag.utils.resumable import ResumableFile
+from biorag.utils.runs import ResumableFile
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class MiningReport:
     """What a run came to: rows written, their negatives, rows without any; `resumed` rows were there before."""
 
     rows: int
@@ -33,29 +33,17 @@ class Done:
     size: int = 0
 
 
-class TripletFile(ResumableFile):
+class TripletFile(ResumableFile[MiningReport]):
     """A JSONL file of mined rows."""
 
-    def finished(self) -> Counts | None:
-        """Return the counts of a file that is complete; None if there is still something to do.
+    def counted(self, counts: dict[str, int]) -> MiningReport:
+        """Return the report of a complete file, whose rows were all there before."""
+        report = MiningReport(**counts)
+        return replace(report, resumed=report.rows)
 
-        Raises
-        ------
-        MismatchError
-            If the file is of other rows or settings, was not mined, or was changed since.
-        """
-        held = self.held_counts()
-        if held is None:
-            return None
-        try:
-            counts = Counts(**held)
-        except TypeError as error:
-            raise MismatchError(f"{self.manifest} is damaged ({error}): choose another --out") from None
-        return replace(counts, resumed=counts.rows)
-
-    def finish(self, counts: Counts) -> None:
+    def finish(self, report: MiningReport) -> None:
         """Mark the file as complete."""
-        self.complete({name: value for name, value in asdict(counts).items() if name != "resumed"})
+        self.complete({name: value for name, value in asdict(report).items() if name != "resumed"})
 
     def resume(self, rows: Sequence[TrainingRow]) -> Done:
         """Return how far the file came in mining these rows in this order; rows may have been left out.

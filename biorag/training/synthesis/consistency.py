@@ -23,7 +23,7 @@ BATCH = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class ConsistencyReport:
     """What the filter came to: rows `read`, `kept`, and left out.
 
     `below` had their passage further down than the top ranks, the passages of `absent` are not in the index, and
@@ -39,7 +39,7 @@ class Counts:
 
 def keep_consistent(
     path: Path, out: Path, index: Index, retriever: Retriever, keep_top: int, on_progress: OnProgress
-) -> Counts:
+) -> ConsistencyReport:
     """Write the rows whose passage is among the best `keep_top` for their query, as they stand, and count.
 
     `out` is written at once, at the end.
@@ -61,7 +61,7 @@ def keep_consistent(
                 if verdict == "kept":
                     stream.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
             on_progress(len(batch))
-    return Counts(**tally)
+    return ConsistencyReport(**tally)
 
 
 def verdicts(rows: Sequence[TrainingRow], index: Index, retriever: Retriever, keep_top: int) -> list[str]:

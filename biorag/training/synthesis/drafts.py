@@ -6,21 +6,21 @@ A subject is what is written of: a snippet, a training row, a scenario. A killed
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, BinaryIO, Generic, TypeVar
 
-from biorag.errors import BadInputError, MismatchError
+from biorag.errors import BadInputError
 from biorag.training.synthesis.writers import Subject, Writer
 from biorag.types import Generation, OnProgress
 from biorag.utils.files import replacing
-from biorag.utils.resumable import NEXT_STEP, ResumableFile
+from biorag.utils.runs import NEXT_STEP, ResumableFile
 from biorag.utils.text import whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class GeneratedRowCounts:
     """What a run came to: of the `generated` texts `rows` were made; what each was left out for says its own kind.
 
     The tokens are those of all drafts, and of whatever else the model was asked for the file; the drafts of
@@ -40,12 +40,15 @@ class Counts:
 
 
 S = TypeVar("S", bound=Subject)
-C = TypeVar("C", bound=Counts)
+C = TypeVar("C", bound=GeneratedRowCounts)
 Tally = dict[str, int]
 
 
-class Drafts(ResumableFile):
+class Drafts(ResumableFile[None]):
     """A JSONL file of what the model wrote, a line for each subject in their order."""
+
+    def counted(self, counts: dict[str, int]) -> None:
+        """Return nothing: drafts are never complete."""
 
     def read(self, subjects: Sequence[Subject]) -> Iterator[tuple[list[Generation], int]]:
         """Yield each subject's drafts and the bytes of their line, as far as the file goes.
@@ -91,7 +94,7 @@ class Drafts(ResumableFile):
         return done
 
 
-class RowFile(ResumableFile, ABC, Generic[S, C]):
+class RowFile(ResumableFile[C], Generic[S, C]):
     """A JSONL file of the training rows that are made of drafts."""
 
     counts: type[C]
@@ -100,6 +103,10 @@ class RowFile(ResumableFile, ABC, Generic[S, C]):
     def drafts(self) -> Drafts:
         """The file of what the model wrote; it is there until the rows are."""
         return Drafts(self.path.with_name(f"{self.path.name}.drafts"), self.identity)
+
+    def counted(self, counts: dict[str, int]) -> C:
+        """Return the counts of a complete file."""
+        return self.counts(**counts)
 
     @abstractmethod
     def rows(self, subject: S, drafts: Sequence[Generation], tally: Tally, seen: set[str]) -> Iterator[dict[str, Any]]:
@@ -116,15 +123,12 @@ class RowFile(ResumableFile, ABC, Generic[S, C]):
         MismatchError
             If the file, or its drafts, are of other settings, were not generated, or were changed since.
         """
-        held = self.held_counts()
-        if held is None:
-            self.drafts.held_counts()
-            return None
-        self.drafts.remove()  # a kill may have left them
-        try:
-            return self.counts(**held)
-        except TypeError as error:
-            raise MismatchError(f"{self.manifest} is damaged ({error}): {NEXT_STEP}") from None
+        counts = super().finished()
+        if counts is None:
+            self.drafts.finished()
+        else:
+            self.drafts.remove()  # a kill may have left them
+        return counts
 
     def generate(self, subjects: Sequence[S], counts: C, writer: Writer[S], on_progress: OnProgress) -> C:
         """Write the rows of all subjects, going on where a killed run stopped.

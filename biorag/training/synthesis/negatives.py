@@ -14,15 +14,14 @@ from typing import Any
 from biorag.prompts.template import Template
 from biorag.training.data import SYNTHETIC
 from biorag.training.rows import normalised
-from biorag.training.synthesis import drafts
-from biorag.training.synthesis.drafts import RowFile, Tally
+from biorag.training.synthesis.drafts import GeneratedRowCounts, RowFile, Tally
 from biorag.training.synthesis.passages import on_one_line, passage_fault
 from biorag.training.synthesis.writers import Request, about
 from biorag.types import Generation, Prompt, Snippet, TrainingRow
 
 
 @dataclass(frozen=True, slots=True)
-class Counts(drafts.Counts):
+class NegativeCounts(GeneratedRowCounts):
     """What a run came to: `pairs` were written of, `unmined` ones without a mined negative.
 
     The rows have `negatives` in all that were written; pairs for which none was kept are `without`. Left out were
@@ -69,15 +68,15 @@ def request(template: Template) -> Request[Pair]:
     return Request(("passage",), prompts, "passage")
 
 
-@dataclass(frozen=True, slots=True)
-class NegativeFile(RowFile[Pair, Counts]):
+@dataclass(frozen=True)
+class NegativeFile(RowFile[Pair, NegativeCounts]):
     """A JSONL file of training rows, each with the negatives that were written of it.
 
     With `keep_mined` in the identity, the row's own negatives follow them. The `examples` of the prompt are no
     negatives.
     """
 
-    counts = Counts
+    counts = NegativeCounts
     examples: str = ""
 
     def rows(

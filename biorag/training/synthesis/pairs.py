@@ -13,8 +13,7 @@ from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template
 from biorag.training.data import SYNTHETIC
 from biorag.training.rows import normalised
-from biorag.training.synthesis import drafts
-from biorag.training.synthesis.drafts import RowFile, Tally
+from biorag.training.synthesis.drafts import GeneratedRowCounts, RowFile, Tally
 from biorag.training.synthesis.passages import holds, on_one_line, passage_fault
 from biorag.training.synthesis.questions import as_question
 from biorag.training.synthesis.scenarios import Scenario
@@ -26,7 +25,7 @@ LEAST_WORDS = 2  # of a query
 
 
 @dataclass(frozen=True, slots=True)
-class Counts(drafts.Counts):
+class PairCounts(GeneratedRowCounts):
     """What a run came to, of so many `scenarios`.
 
     Left out were pairs of which a text is `empty` or missing or `cut` by the token cap; with a passage `short` of
@@ -43,11 +42,11 @@ def request(template: Template) -> Request[Scenario]:
     return Request(TEXTS, lambda scenario, _: iter([template.fill(scenario=scenario.id)]))
 
 
-@dataclass(frozen=True, slots=True)
-class PairFile(RowFile[Scenario, Counts]):
+@dataclass(frozen=True)
+class PairFile(RowFile[Scenario, PairCounts]):
     """A JSONL file of training rows, each a query, its positive and its hard negative; none of the `examples`."""
 
-    counts = Counts
+    counts = PairCounts
     examples: str = ""
 
     def rows(

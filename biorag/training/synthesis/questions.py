@@ -16,8 +16,7 @@ from typing import Any
 from biorag.corpus.sentences import sentences
 from biorag.prompts.template import Template
 from biorag.training.rows import normalised
-from biorag.training.synthesis import drafts
-from biorag.training.synthesis.drafts import RowFile, Tally
+from biorag.training.synthesis.drafts import GeneratedRowCounts, RowFile, Tally
 from biorag.training.synthesis.writers import Request, about
 from biorag.types import Generation, Snippet
 
@@ -27,7 +26,7 @@ LEAST_WORDS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Counts(drafts.Counts):
+class QuestionCounts(GeneratedRowCounts):
     """What a run came to: `snippets` were written of, `too_short` ones passed over.
 
     Left out were texts that are `empty`, `short` of three words, `cut` by the token cap before a question mark,
@@ -67,10 +66,10 @@ def request(template: Template) -> Request[Snippet]:
     return Request(("question",), lambda snippet, _: about(template, "", [snippet]), "question")
 
 
-class QuestionFile(RowFile[Snippet, Counts]):
+class QuestionFile(RowFile[Snippet, QuestionCounts]):
     """A JSONL file of training rows, each a generated question and the snippet that answers it."""
 
-    counts = Counts
+    counts = QuestionCounts
 
     def rows(
         self, subject: Snippet, drafts: Sequence[Generation], tally: Tally, seen: set[str]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from biorag.errors import BadInputError, MismatchError, MissingError
+from biorag.errors import BadInputError, MissingError
 from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template
 from biorag.training.rows import normalised
@@ -16,7 +16,7 @@ from biorag.training.synthesis.passages import on_one_line
 from biorag.training.synthesis.writers import Request, Writer
 from biorag.types import Generation, OnProgress
 from biorag.utils.files import write_text
-from biorag.utils.resumable import NEXT_STEP, ResumableFile
+from biorag.utils.runs import ResumableFile
 from biorag.utils.text import whole
 
 LISTED = 10  # scenarios that a model is asked for at once
@@ -84,11 +84,15 @@ def request(template: Template) -> Request[Round]:
     return Request(("scenarios",), lambda *_: iter([template.fill(count=LISTED)]), listed=LISTED)
 
 
-@dataclass(frozen=True, slots=True)
-class ScenarioFile(ResumableFile):
+@dataclass(frozen=True)
+class ScenarioFile(ResumableFile[Listed]):
     """A text file of the scenarios that a model listed, one a line, written at once; none of the `examples`."""
 
     examples: str = ""
+
+    def counted(self, counts: dict[str, int]) -> Listed:
+        """Return the scenarios of a complete file, and their tokens."""
+        return Listed(read_scenarios(self.path), **counts)
 
     def listed(self, limit: int, writer: Writer[Round], on_progress: OnProgress) -> Listed:
         """Return `limit` distinct scenarios, asking for them unless they are there already; fewer if no more come.
@@ -100,11 +104,8 @@ class ScenarioFile(ResumableFile):
         BadInputError
             If the model lists none.
         """
-        if held := self.held_counts():
-            try:
-                return Listed(read_scenarios(self.path), **held)
-            except TypeError as error:
-                raise MismatchError(f"{self.manifest} is damaged ({error}): {NEXT_STEP}") from None
+        if listed := self.finished():
+            return listed
         scenarios: list[Scenario] = []
         seen: set[str] = set()
         tokens = {"prompt_tokens": 0, "completion_tokens": 0}

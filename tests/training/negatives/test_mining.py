@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from biorag.errors import ServiceError
 from biorag.training.negatives.mining import (
     Gold,
-    Plan,
+    MiningPlan,
     as_negatives,
     by_question,
     drawn,
@@ -22,11 +22,11 @@ from biorag.training.negatives.mining import (
     ranking,
     row_random,
 )
-from biorag.training.negatives.triplets import Counts, TripletFile
+from biorag.training.negatives.triplets import MiningReport, TripletFile
 from biorag.types import Negative, TrainingRow
 from tests.training.negatives.small_corpus import NO_GOLD, ScriptedRetriever, negative, row
 
-PLAN = Plan("scripted", per_row=2, seed=0)
+PLAN = MiningPlan("scripted", per_row=2, seed=0)
 
 
 class Scripted:
@@ -145,8 +145,8 @@ def test_rows_are_written_with_texts_ids_ranks_and_scores(tmp_path):
         row("Why this?", "Three."),
     ]
     kind, told = Scripted(["One.", "so.", "Three."], barren=["Why not?"]), []
-    counts = mine(rows, kind, Plan("scripted", per_row=9, seed=0), out, told.append)
-    assert counts == Counts(rows=2, negatives=5, without=1, resumed=0)
+    counts = mine(rows, kind, MiningPlan("scripted", per_row=9, seed=0), out, told.append)
+    assert counts == MiningReport(rows=2, negatives=5, without=1, resumed=0)
     assert sum(told) == 3
     assert lines(out.path) == [
         {
@@ -174,7 +174,7 @@ def test_rows_are_written_with_texts_ids_ranks_and_scores(tmp_path):
         },
     ]
     assert "β".encode() in out.path.read_bytes()
-    assert out.finished() == Counts(rows=2, negatives=5, without=1, resumed=2)
+    assert out.finished() == MiningReport(rows=2, negatives=5, without=1, resumed=2)
 
 
 @pytest.mark.parametrize("order", range(5))
@@ -191,7 +191,7 @@ def test_other_seeds_draw_others(tmp_path):
     rows, files = [row(f"question {number}") for number in range(20)], []
     for seed in (0, 1, 0):
         out = TripletFile(tmp_path / f"{len(files)}.jsonl", {})
-        mine(rows, Scripted([f"text {n}" for n in range(30)]), Plan("scripted", 2, seed), out, lambda _: None)
+        mine(rows, Scripted([f"text {n}" for n in range(30)]), MiningPlan("scripted", 2, seed), out, lambda _: None)
         files.append(out.path.read_bytes())
     assert files[0] == files[2] != files[1]
 
@@ -199,7 +199,7 @@ def test_other_seeds_draw_others(tmp_path):
 def test_the_positives_of_other_rows_of_a_question_are_no_negatives(tmp_path):
     rows = [row("Why?", "One."), row("why? ", "Two."), row("How?", "Three.")]
     out = TripletFile(tmp_path / "mined.jsonl", {})
-    mine(rows, Scripted(["One.", "Two.", "Three.", "Four."]), Plan("scripted", 9, 0), out, lambda _: None)
+    mine(rows, Scripted(["One.", "Two.", "Three.", "Four."]), MiningPlan("scripted", 9, 0), out, lambda _: None)
     found = [[value for key, value in line.items() if key.startswith("negative_")] for line in lines(out.path)]
     assert found == [["Three.", "Four."], ["Three.", "Four."], ["One.", "Two.", "Four."]]
 
@@ -218,7 +218,7 @@ ROWS = [row(f"question {number}?", f"positive {number} ä") for number in range(
 BARREN = ["question 0?", "question 2?", "question 5?"]
 
 
-def mined(path, kind=None) -> tuple[Counts, Scripted]:
+def mined(path, kind=None) -> tuple[MiningReport, Scripted]:
     kind = kind or Scripted([f"text {n} é" for n in range(6)], BARREN)
     return mine(ROWS, kind, PLAN, TripletFile(path, {"seed": 0}), lambda _: None), kind
 
@@ -228,7 +228,7 @@ def test_a_file_cut_at_any_byte_of_its_last_two_lines_is_mined_to_the_same_bytes
     whole = tmp_path / "whole.jsonl"
     counts, _ = mined(whole)
     expected, manifest = whole.read_bytes(), (tmp_path / "whole.jsonl.manifest.json").read_bytes()
-    assert counts == Counts(rows=3, negatives=6, without=3)
+    assert counts == MiningReport(rows=3, negatives=6, without=3)
     ends = [place + 1 for place, byte in enumerate(expected) if byte == 10]
     cut = tmp_path / "cut.jsonl"
     for size in (0, 1, *range(ends[0] - 1, len(expected) + 1)):
@@ -236,7 +236,7 @@ def test_a_file_cut_at_any_byte_of_its_last_two_lines_is_mined_to_the_same_bytes
         TripletFile(cut, {"seed": 0}).save(complete=False)
         again, kind = mined(cut)
         kept = sum(end <= size for end in ends)
-        assert again == Counts(rows=3, negatives=6, without=3, resumed=kept)
+        assert again == MiningReport(rows=3, negatives=6, without=3, resumed=kept)
         assert cut.read_bytes() == expected
         assert (tmp_path / "cut.jsonl.manifest.json").read_bytes() == manifest
         # Rows up to the last whole line are not mined again: 1, 3 and 4 are those that have lines.

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from biorag.errors import BadInputError, MismatchError
-from biorag.training.negatives.triplets import Counts, Done, TripletFile, fingerprint, to_line
+from biorag.training.negatives.triplets import Done, MiningReport, TripletFile, fingerprint, to_line
 from biorag.types import TrainingRow
 from tests.training.negatives.small_corpus import negative, row
 
@@ -24,7 +24,7 @@ def out(tmp_path):
 
 def finish(out: TripletFile) -> None:
     out.path.write_bytes(line(0) + line(2))
-    out.finish(Counts(rows=2, negatives=4, without=1, resumed=1))
+    out.finish(MiningReport(rows=2, negatives=4, without=1, resumed=1))
 
 
 def test_a_file_that_is_not_there_is_not_finished(out):
@@ -35,7 +35,7 @@ def test_a_file_that_is_not_there_is_not_finished(out):
 
 def test_a_finished_file_tells_its_counts(out):
     finish(out)
-    assert out.finished() == Counts(rows=2, negatives=4, without=1, resumed=2)
+    assert out.finished() == MiningReport(rows=2, negatives=4, without=1, resumed=2)
     assert json.loads(out.manifest.read_bytes())["identity"]["ranks"] == [1, 5]
 
 

@@ -9,7 +9,7 @@ import pytest
 from biorag.errors import BadInputError, MissingError
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
-from biorag.training.synthesis.consistency import BATCH, Counts, keep_consistent
+from biorag.training.synthesis.consistency import BATCH, ConsistencyReport, keep_consistent
 from biorag.types import Snippet
 from tests.answering.test_pipeline import MemoryIndex
 from tests.fakes import HashEncoder
@@ -56,7 +56,7 @@ def test_what_is_kept_is_what_searching_row_by_row_finds(tmp_path, snippets, kee
             slow.append(row)
     counts, kept = filtered(tmp_path, rows, snippets, keep_top)
     assert kept == slow
-    assert counts == Counts(len(rows), len(slow), len(rows) - len(slow), 0, 0)
+    assert counts == ConsistencyReport(len(rows), len(slow), len(rows) - len(slow), 0, 0)
     assert 0 < len(slow) < len(rows)
 
 
@@ -80,7 +80,7 @@ def test_passages_are_known_by_id_text_or_document(tmp_path):
     }
     counts, kept = filtered(tmp_path, rows.values(), blocks, keep_top=1)
     assert kept == list(rows.values())[:5]
-    assert counts == Counts(read=9, kept=5, below=2, absent=1, empty=1)
+    assert counts == ConsistencyReport(read=9, kept=5, below=2, absent=1, empty=1)
 
 
 def test_a_bad_line_is_named_and_nothing_is_written(tmp_path, snippets):

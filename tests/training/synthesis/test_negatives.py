@@ -9,7 +9,7 @@ from biorag.prompts.template import load_template
 from biorag.settings.settings import Settings
 from biorag.training.data import SYNTHETIC, check_negatives, columns, usable
 from biorag.training.rows import read_rows
-from biorag.training.synthesis.negatives import Counts, NegativeFile, Pair, fingerprint, request
+from biorag.training.synthesis.negatives import NegativeCounts, NegativeFile, Pair, fingerprint, request
 from biorag.training.synthesis.writers import Draws, PromptedWriter
 from biorag.types import Generation, TrainingRow
 from tests.fakes import ScriptedGenerator
@@ -37,7 +37,7 @@ class Writer:
 def generated(tmp_path, texts, keep_mined=False, examples=""):
     pairs = [Pair(MINED_ROW), Pair(BARE_ROW)]
     file = NegativeFile(tmp_path / "n.jsonl", {"keep_mined": keep_mined}, examples)
-    counts = file.generate(pairs, Counts(2, 1), Writer(texts), lambda _: None)
+    counts = file.generate(pairs, NegativeCounts(2, 1), Writer(texts), lambda _: None)
     assert file.finished() == replace(counts, resumed=2)
     return counts, [json.loads(line) for line in file.path.read_text(encoding="utf-8").splitlines()]
 
@@ -62,7 +62,7 @@ def test_rows_and_counts(tmp_path):
     counts, lines = generated(tmp_path, TEXTS, examples="Example: An example of the prompt, of eight words. Be brief.")
     tally = {"empty": 1, "cut": 1, "short": 1, "copied": 2, "near_copies": 1, "duplicates": 2}
     tokens = {"prompt_tokens": 207, "completion_tokens": 43}
-    assert counts == Counts(2, 1, generated=10, rows=1, negatives=2, without=1, **tally, **tokens)
+    assert counts == NegativeCounts(2, 1, generated=10, rows=1, negatives=2, without=1, **tally, **tokens)
     ids = {"query_id": "q1", "positive_id": "p1"}
     texts = {"query": MINED_ROW.query, "positive": POSITIVE, "negative_1": GOOD[0], "negative_2": GOOD[1]}
     assert lines == [{**texts, "kind": "synthetic", **ids}]

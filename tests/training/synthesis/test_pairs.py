@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from biorag.errors import BadInputError, MismatchError, MissingError
 from biorag.prompts.template import load_template
 from biorag.training.rows import normalised, read_rows
-from biorag.training.synthesis.pairs import Counts, PairFile, request
+from biorag.training.synthesis.pairs import PairCounts, PairFile, request
 from biorag.training.synthesis.scenarios import LISTED, Listed, Scenario, ScenarioFile, read_scenarios
 from biorag.training.synthesis.scenarios import request as list_request
 from biorag.training.synthesis.writers import Draws, PromptedWriter
@@ -68,9 +68,9 @@ class Writer:
 
 def test_rows_and_counts(tmp_path):
     file = PairFile(tmp_path / "p.jsonl", {}, "Aspirin example: The prompt has this passage of eight words.")
-    counts = file.generate([DRUG, GENE], Counts(2, prompt_tokens=1000), Writer(), lambda _: None)
+    counts = file.generate([DRUG, GENE], PairCounts(2, prompt_tokens=1000), Writer(), lambda _: None)
     left_out = {"empty": 3, "short": 2, "cut": 2, "copied": 5, "near_copies": 0, "duplicates": 2}
-    assert counts == Counts(2, generated=17, rows=3, **left_out, prompt_tokens=1055, completion_tokens=66)
+    assert counts == PairCounts(2, generated=17, rows=3, **left_out, prompt_tokens=1055, completion_tokens=66)
     assert counts.generated == counts.rows + sum(left_out.values())
     assert file.finished() == replace(counts, resumed=2)
     lines = [json.loads(line) for line in file.path.read_text(encoding="utf-8").splitlines()]

@@ -9,7 +9,7 @@ import pytest
 from biorag.errors import BadInputError, MismatchError, ServiceError, UsageError
 from biorag.prompts.template import load_template
 from biorag.training.rows import read_rows
-from biorag.training.synthesis.questions import Counts, QuestionFile, as_question, draw, request
+from biorag.training.synthesis.questions import QuestionCounts, QuestionFile, as_question, draw, request
 from biorag.training.synthesis.writers import Draws, PromptedWriter
 from biorag.types import Generation, Snippet
 from tests.fakes import ScriptedGenerator
@@ -36,7 +36,7 @@ class Writer:
 
 
 def generated(file, snippets, writer):
-    counts = file.generate(snippets, Counts(len(snippets), 0), writer, lambda _: None)
+    counts = file.generate(snippets, QuestionCounts(len(snippets), 0), writer, lambda _: None)
     return counts.resumed, replace(counts, resumed=0)
 
 
@@ -102,7 +102,7 @@ def test_rows_and_counts(tmp_path):
 
     file = QuestionFile(tmp_path / "new" / "q.jsonl", IDENTITY)
     counts = generated(file, [ASPIRIN, HEPARIN], Scripted({}))[1]
-    assert counts == Counts(2, 0, generated=11, rows=4, empty=1, short=1, cut=1, copied=2, duplicates=2)
+    assert counts == QuestionCounts(2, 0, generated=11, rows=4, empty=1, short=1, cut=1, copied=2, duplicates=2)
     lines = [json.loads(line) for line in file.path.read_text(encoding="utf-8").splitlines()]
     assert [line["query"] for line in lines] == [
         "How does aspirin lower fever?",

@@ -11,13 +11,13 @@ import sys
 import pytest
 
 from biorag.errors import ServiceError
-from biorag.indexes.lock import IndexLock
+from biorag.utils.locks import DirectoryLock
 
 HOLD = """
 import sys
 from pathlib import Path
-from biorag.indexes.lock import IndexLock
-lock = IndexLock(Path(sys.argv[1]), exclusive=sys.argv[2] == "exclusive")
+from biorag.utils.locks import DirectoryLock
+lock = DirectoryLock(Path(sys.argv[1]), exclusive=sys.argv[2] == "exclusive")
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -47,16 +47,16 @@ def holder(folder):
 
 
 def test_the_lock_makes_its_folder(folder):
-    IndexLock(folder / "deep", exclusive=True).release()
+    DirectoryLock(folder / "deep", exclusive=True).release()
     assert (folder / "deep" / "lock").read_text() == ""
 
 
 def test_a_writer_shuts_out_writers_and_readers_and_is_named(folder):
-    lock = IndexLock(folder, exclusive=True)
+    lock = DirectoryLock(folder, exclusive=True)
     expected = rf"^index 'pubmed' is being written by process {os.getpid()} on {re.escape(socket.gethostname())} since "
     for exclusive in (True, False):
         with pytest.raises(ServiceError, match=expected) as caught:
-            IndexLock(folder, exclusive)
+            DirectoryLock(folder, exclusive)
         assert caught.value.exit_code == 6
         assert re.search(r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ: wait for that to end", str(caught.value))
     assert json.loads((folder / "lock").read_text())["pid"] == os.getpid()  # being refused has not disturbed it
@@ -64,30 +64,30 @@ def test_a_writer_shuts_out_writers_and_readers_and_is_named(folder):
 
 
 def test_readers_share_and_shut_out_a_writer_until_the_last_is_gone(folder):
-    readers = [IndexLock(folder, exclusive=False) for _ in range(3)]
+    readers = [DirectoryLock(folder, exclusive=False) for _ in range(3)]
     for reader in readers:
         with pytest.raises(ServiceError, match="index 'pubmed' is being read by another biorag process"):
-            IndexLock(folder, exclusive=True)
+            DirectoryLock(folder, exclusive=True)
         reader.release()
-    IndexLock(folder, exclusive=True).release()
+    DirectoryLock(folder, exclusive=True).release()
 
 
 def test_a_refused_writer_does_not_keep_readers_out(folder):
-    reader = IndexLock(folder, exclusive=False)
+    reader = DirectoryLock(folder, exclusive=False)
     with pytest.raises(ServiceError):
-        IndexLock(folder, exclusive=True)
-    IndexLock(folder, exclusive=False).release()
+        DirectoryLock(folder, exclusive=True)
+    DirectoryLock(folder, exclusive=False).release()
     reader.release()
 
 
 @pytest.mark.parametrize("exclusive", [True, False])
 def test_release_frees_and_may_be_repeated(folder, exclusive):
-    lock = IndexLock(folder, exclusive)
+    lock = DirectoryLock(folder, exclusive)
     lock.release()
-    other = IndexLock(folder, exclusive=True)
+    other = DirectoryLock(folder, exclusive=True)
     lock.release()
     with pytest.raises(ServiceError):
-        IndexLock(folder, exclusive=True)
+        DirectoryLock(folder, exclusive=True)
     other.release()
 
 
@@ -97,13 +97,13 @@ def test_the_lock_is_free_however_its_process_ends(folder, holder, kind, way):
     process = holder(kind)
     says = f"written by process {process.pid} " if kind == "exclusive" else "read by another biorag process"
     with pytest.raises(ServiceError, match=says):
-        IndexLock(folder, exclusive=True)
+        DirectoryLock(folder, exclusive=True)
     if way == "kill":
         os.kill(process.pid, signal.SIGKILL)
     process.communicate("")
-    lock = IndexLock(folder, exclusive=True)
+    lock = DirectoryLock(folder, exclusive=True)
     with pytest.raises(ServiceError, match=f"written by process {os.getpid()} "):
-        IndexLock(folder, exclusive=False)
+        DirectoryLock(folder, exclusive=False)
     lock.release()
 
 
@@ -112,16 +112,16 @@ def test_what_a_killed_writer_left_in_the_lock_file_does_not_name_it_later(folde
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     assert json.loads((folder / "lock").read_text())["pid"] == process.pid
-    reader = IndexLock(folder, exclusive=False)
+    reader = DirectoryLock(folder, exclusive=False)
     with pytest.raises(ServiceError, match="being read by another biorag process"):
-        IndexLock(folder, exclusive=True)
+        DirectoryLock(folder, exclusive=True)
     reader.release()
 
 
 @pytest.mark.parametrize("text", ["", "{", "null", "[]", '"x"', "{}", '{"pid": 1}', "\xff\xfe"])
 def test_a_lock_file_with_anything_in_it_still_gives_our_error(folder, text):
-    lock = IndexLock(folder, exclusive=True)
+    lock = DirectoryLock(folder, exclusive=True)
     (folder / "lock").write_bytes(text.encode("latin-1"))
     with pytest.raises(ServiceError, match="index 'pubmed' is being written by another biorag process"):
-        IndexLock(folder, exclusive=False)
+        DirectoryLock(folder, exclusive=False)
     lock.release()

@@ -15,8 +15,8 @@ from biorag.utils.files import try_lock
 LOCK = "lock"
 
 
-class IndexLock:
-    """A shared (reader's) or exclusive (writer's) lock on a folder, an index's unless `what` says otherwise.
+class DirectoryLock:
+    """A shared (reader's) or exclusive (writer's) lock on a directory, an index's unless `what` says otherwise.
 
     The kernel frees it however the process ends.
 
@@ -44,7 +44,7 @@ class IndexLock:
                 self._write("")
             self._file.close()
 
-    def __enter__(self) -> IndexLock:
+    def __enter__(self) -> DirectoryLock:
         return self
 
     def __exit__(self, *_: object) -> None:

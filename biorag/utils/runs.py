@@ -1,0 +1,213 @@
+"""Runs that resume: a manifest says what determines the results, and whether they are complete."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar, Generic, TypeVar
+
+from biorag.errors import MismatchError, ServiceError
+from biorag.utils.files import sha256_of, try_lock, write_json
+from biorag.utils.locks import LOCK, DirectoryLock
+
+NEXT_STEP = "choose another --out"
+T = TypeVar("T")  # what the manifest of a finished run tells
+
+
+@dataclass(frozen=True)
+class ResumableRun(ABC, Generic[T]):
+    """Results at `path` that a killed run resumes; `identity` is everything that determines them.
+
+    They are a directory with the manifest in it; of a `ResumableFile` a file with the manifest beside it. A subclass
+    names its kind of run and its manifest, and says what a manifest tells.
+    """
+
+    path: Path
+    identity: Mapping[str, Any]
+
+    kind: ClassVar[str]
+    manifest_name: ClassVar[str]
+
+    @property
+    def manifest(self) -> Path:
+        """Where the identity is kept, and whether the run is complete."""
+        return self.path / self.manifest_name
+
+    @property
+    def named(self) -> Path:
+        """What messages name."""
+        return self.path
+
+    @abstractmethod
+    def result(self, values: Mapping[str, Any]) -> T | None:
+        """Return what a manifest tells of a finished run; None if there is still something to do.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError
+            If it is damaged.
+        """
+
+    def changed(self, values: Mapping[str, Any]) -> list[str]:
+        """Return the names of what differs between a manifest's identity and this run's; raises as `result` does."""
+        return changed_keys(values["identity"], self.identity)
+
+    def finished(self) -> T | None:
+        """Return the result of an earlier run of this identity; None if there is still something to do.
+
+        Raises
+        ------
+        MismatchError
+            If the manifest is damaged, or of another identity, naming what differs.
+        """
+        if not self.manifest.is_file():
+            return None
+        try:
+            values = dict(json.loads(self.manifest.read_bytes()))
+            result, changed = self.result(values), self.changed(values)
+        except (ValueError, KeyError, TypeError) as error:
+            raise MismatchError(f"{self.manifest} is damaged ({error}): {NEXT_STEP}") from None
+        if changed:
+            raise MismatchError(f"{self.named} was made with other {', '.join(changed)}: {NEXT_STEP}")
+        return result
+
+    def check_nothing_else(self) -> None:
+        """Refuse a path that holds something, but no manifest: others' files are left alone.
+
+        Raises
+        ------
+        MismatchError
+            Unless there is nothing but the lock, or what a kill left of the manifest's first writing.
+        """
+        if self.manifest.exists() or not self.path.exists():
+            return
+        names = {path.name for path in self.path.iterdir()} - {LOCK} if self.path.is_dir() else {""}
+        if not all(name.startswith(f".{self.manifest_name}.") for name in names):
+            raise MismatchError(f"{self.path} holds something else than a {self.kind}: {NEXT_STEP}")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes out of the directory.
+
+        Raises
+        ------
+        ServiceError
+            If another process writes into it.
+        """
+        with DirectoryLock(self.path, exclusive=True, what=self.kind):
+            yield
+            (self.path / LOCK).unlink(missing_ok=True)
+
+    def save(self, complete: bool, **facts: Any) -> dict[str, Any]:
+        """Write and return the manifest."""
+        values = self.values(complete, facts)
+        write_json(self.manifest, values)
+        return values
+
+    def values(self, complete: bool, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a manifest as it is read back."""
+        return dict(json.loads(json.dumps({"complete": complete, "identity": self.identity, **facts})))
+
+
+class RunDirectory(ResumableRun[dict[str, Any]]):
+    """A directory that holds one run and nothing else; its manifest is the result."""
+
+    def result(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the manifest of a complete run."""
+        return dict(values) if values["complete"] else None
+
+    def finished(self) -> dict[str, Any] | None:
+        """Return the manifest of a complete run; see `ResumableRun.finished` and `check_nothing_else`."""
+        self.check_nothing_else()
+        return super().finished()
+
+    def begin(self, facts: Mapping[str, Any]) -> None:
+        """Write the manifest of a run under way."""
+        self.save(False, **facts)
+
+    def finish(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Write and return the manifest of a run whose results are all there."""
+        return self.save(True, **facts)
+
+
+class ResumableFile(ResumableRun[T]):
+    """A JSONL file that grows by whole lines; the result is made of the counts in its manifest."""
+
+    @property
+    def manifest(self) -> Path:
+        """Where the identity is kept, and whether the file is complete."""
+        return self.path.with_name(f"{self.path.name}.manifest.json")
+
+    def result(self, values: Mapping[str, Any]) -> T | None:
+        """Return the result that the counts of a complete file make."""
+        return self.counted(dict(values["counts"])) if values["complete"] else None
+
+    @abstractmethod
+    def counted(self, counts: dict[str, int]) -> T:
+        """Return the result that counts make; TypeError if they are of something else."""
+
+    def finished(self) -> T | None:
+        """Return the result of a complete file; None if there is still something to do.
+
+        Raises
+        ------
+        MismatchError
+            As `ResumableRun.finished` does, and if the file has no manifest, or was changed since.
+        """
+        if not self.path.exists():
+            return None
+        if not self.manifest.is_file():
+            raise MismatchError(f"{self.path} is there, but not with the manifest of what made it: {NEXT_STEP}")
+        result = super().finished()
+        if result is not None and sha256_of(self.path) != json.loads(self.manifest.read_bytes()).get("sha256"):
+            raise MismatchError(f"{self.path} was changed after it was made: {NEXT_STEP}, or delete it")
+        return result
+
+    def whole_lines(self) -> Iterator[bytes]:
+        """Yield the lines that have an end; a last one without was torn by a kill."""
+        if self.path.is_file():
+            with self.path.open("rb") as stream:
+                yield from (line for line in stream if line.endswith(b"\n"))
+
+    @contextmanager
+    def appending(self) -> Iterator[BinaryIO]:
+        """Open an incomplete file to append to it, alone, having written its manifest.
+
+        Raises
+        ------
+        ServiceError
+            If another process is writing it.
+        """
+        self.save(complete=False)
+        with self.path.open("ab") as stream:
+            if not try_lock(stream):
+                raise ServiceError(
+                    f"{self.path} is being written by another biorag process: wait for that to end, or {NEXT_STEP}"
+                )
+            yield stream
+
+    def complete(self, counts: Mapping[str, int]) -> None:
+        """Mark the file as complete."""
+        self.save(complete=True, counts=dict(counts), sha256=sha256_of(self.path))
+
+    def remove(self) -> None:
+        """Delete the file, then its manifest."""
+        self.path.unlink(missing_ok=True)
+        self.manifest.unlink(missing_ok=True)
+
+
+def changed_keys(known: Mapping[str, Any], identity: Mapping[str, Any], nested: bool = False) -> list[str]:
+    """Return the keys in which an identity that was read back differs from this one; of `nested` ones the inner."""
+    wanted = json.loads(json.dumps(identity))
+    changed: list[str] = []
+    for key in sorted({*known, *wanted}):
+        before, now = known.get(key), wanted.get(key)
+        if nested and isinstance(before, dict) and isinstance(now, dict):
+            changed += changed_keys(before, now, nested)
+        elif before != now:
+            changed.append(key)
+    return changed
