@@ -109,7 +109,8 @@ CORE = {
     ),
     "merging": Area("arithmetic:linear ties trim _weighted", "*merge*"),
     "resuming": Area(
-        "ResumableFile.finished ResumableRun.finished RunDirectory.check_nothing_else ResumableFile.whole_lines ResumableFile.appending changed_keys "
+        "ResumableRun.finished ResumableRun.check_nothing_else ResumableFile.finished ResumableFile.whole_lines "
+        "ResumableFile.appending changed_keys "
         "TripletFile.resume TripletFile._after TrainingRun.changed TrainingRun.last_checkpoint",
         "*mine *mining *triplets *train *mirage_run",
     ),
