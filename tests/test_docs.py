@@ -1,4 +1,4 @@
-"""Every command and option is explained, and every command line in the documentation is one that exists."""
+"""Every command and option is explained; every command line, link and path in the documentation exists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from typer.testing import CliRunner
 from biorag.cli import app
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if path.is_file()]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+DOCUMENTS = [ROOT / "README.md", *PAGES]
+PROSE = [*DOCUMENTS, ROOT / "CONTRIBUTING.md", ROOT / "LOG.md"]
 PROGRAM = typer.main.get_command(app)
 
 
@@ -248,11 +250,71 @@ biorag 0.1.0
     ]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def name_of(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_every_command_line_of_the_documentation_exists(document):
     assert faults(document.read_text(encoding="utf-8")) == []
 
 
 def test_the_readme_shows_the_commands_that_matter():
     shown = {words[0] for words in command_lines((ROOT / "README.md").read_text(encoding="utf-8")) if words}
-    assert {"index", "search", "ask"} <= shown
+    assert {"index", "search", "ask", "info", "doctor"} <= shown
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 180
+
+
+# --- links and paths ----------------------------------------------------------------------------------------
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = (line.lstrip("#").strip() for line in text.splitlines() if re.match(r"#+ ", line))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(document: Path) -> list[str]:
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
+        if re.match(r"https?://", target):
+            continue
+        name, _, anchor = target.partition("#")
+        path = document.parent / name if name else document
+        if not path.exists() or (anchor and anchor not in anchors(path.read_text(encoding="utf-8"))):
+            broken.append(target)
+    return broken
+
+
+def unknown_paths(document: Path) -> list[str]:
+    """Return the files of the repository that a page names in backticks or runs, and that are not there."""
+    text = document.read_text(encoding="utf-8")
+    named = re.findall(r"(?<![\w/.])((?:biorag|scripts|tests)/[\w./-]*\w)", text)
+    run = [name.replace(".", "/") + ".py" for name in re.findall(r"-m (scripts\.[\w.]*\w)", text)]
+    return [name for name in [*named, *run] if not (ROOT / name).exists()]
+
+
+def test_broken_links_and_unknown_paths_are_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# One: two\n[a](#one-two) [b](#three) [c](other.md) [d](https://x) `tests/nowhere.py` -m scripts.no\n"
+    )
+    assert broken_links(page) == ["#three", "other.md"]
+    assert unknown_paths(page) == ["tests/nowhere.py", "scripts/no.py"]
+
+
+@pytest.mark.parametrize("document", PROSE, ids=name_of)
+def test_every_link_and_path_of_the_documentation_exists(document):
+    assert broken_links(document) == []
+    assert unknown_paths(document) == []
+
+
+def test_the_index_of_the_documentation_names_every_page():
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    missing = [
+        page for page in PAGES if page.name != "index.md" and f"]({page.relative_to(ROOT / 'docs')})" not in index
+    ]
+    assert missing == []
