@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biorag.corpus.blocks import WHOLE, Splitter
+from biorag.corpus.readers import read_snippets, refuse
+from biorag.corpus.sources import find_sources
 from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.generators.source import generator_source
 from biorag.indexes.manifest import Manifest, TokenParameters
+from biorag.indexes.reading import stored_snippets
 from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings
 from biorag.models.finding import ModelFiles, find_encoder
-from biorag.registries import RERANKERS, reranker_of
+from biorag.registries import RERANKERS, generator_of, reranker_of
 from biorag.retrieval.rerankers import RerankerParts
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
-from biorag.types import Encoded, Generator, Index, Reranker, TokenEncoder
+from biorag.types import Encoded, Fetch, Generator, Index, Reranker, Snippet, TokenEncoder
 from biorag.utils.registry import or_list
 from biorag.utils.versions import installed_versions
 
@@ -97,6 +103,39 @@ def open_stored(settings: Settings) -> Iterator[tuple[Manifest, Index]]:
     manifest = store.require_manifest()
     with closing(store.open(manifest)) as index:
         yield manifest, index
+
+
+@contextmanager
+def open_passages(settings: Settings, name: str | None) -> Iterator[Fetch | None]:
+    """Open an index for its passages by id; None where none is named."""
+    if name is None:
+        yield None
+        return
+    with open_stored(settings) as (_, index):
+        yield index.fetch
+
+
+@contextmanager
+def open_snippets(
+    settings: Settings, corpus: Sequence[str], name: str | None
+) -> Iterator[tuple[dict[str, Any], Iterator[Snippet]]]:
+    """Give what determines the snippets, and the snippets, of a corpus or else of the configured index.
+
+    Raises
+    ------
+    UsageError
+        If there is a corpus, and an index is named too.
+    """
+    if corpus and name is not None:
+        raise UsageError("CORPUS and --name both say where the snippets are: give one of them")
+    if not corpus:
+        with open_stored(settings) as (manifest, index):
+            yield {"index": manifest.fingerprint()}, stored_snippets(index)
+        return
+    with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
+        sources = find_sources(corpus, Path(spool) / "standard-input")
+        hashes = [source.sha256() for source in sources]
+        yield {"corpus": hashes}, chain.from_iterable(read_snippets(source, refuse) for source in sources)
 
 
 def needs_encoder(settings: Settings) -> bool:
@@ -304,3 +343,25 @@ def require_generator(settings: Settings, at_a_time: int = 1) -> Generator:
     if generator is None:
         raise UsageError("this command needs a generator: give --llm something other than 'none'")
     return generator
+
+
+@dataclass(frozen=True, slots=True)
+class OpenGenerator:
+    """A generator, how many replies it is asked for at a time, and all that determines them besides what is asked."""
+
+    generator: Generator
+    at_a_time: int
+    identity: Mapping[str, Any]
+
+
+def open_generator(settings: Settings) -> OpenGenerator:
+    """Load the configured generator, or reach its server.
+
+    Raises
+    ------
+    UsageError
+        For `--llm none`.
+    """
+    at_a_time = generator_of(settings.generation.llm).at_a_time(settings.generation.concurrency)
+    generator = require_generator(settings, at_a_time)
+    return OpenGenerator(generator, at_a_time, generator_identity(settings, generator))

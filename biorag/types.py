@@ -64,6 +64,9 @@ class Snippet:
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:32]
 
 
+Fetch: TypeAlias = Callable[[Sequence[str]], Mapping[str, Snippet]]  # passages by id; unknown ids are left out
+
+
 def block_id(document: str, block: object) -> str:
     """Return the snippet id of a document's block, counted from 0."""
     return f"{document}#{block}"

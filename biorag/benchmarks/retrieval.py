@@ -15,7 +15,7 @@ from ir_measures import AP, RR, R, Success, nDCG
 
 from biorag.benchmarks.significance import Paired, differences, paired
 from biorag.corpus.datasets import Dataset, Qrels, trec_rows
-from biorag.errors import BadInputError, MissingError
+from biorag.errors import BadInputError, MissingError, unknown_name
 from biorag.retrieval.retriever import Retriever
 from biorag.types import FieldFilter, Hit, OnProgress
 
@@ -34,6 +34,18 @@ COMPARED = ("nDCG@10", "MAP@10", "MRR@10", "success@5", "R@100")
 LISTED = "nDCG@10"
 RUN_FIELDS = "six fields: qid Q0 docid rank score tag, with a whole number as rank and a number as score"
 TAG = "biorag"
+
+
+def check_measure(name: str) -> None:
+    """Refuse a name that is not among `MEASURES`.
+
+    Raises
+    ------
+    UsageError
+        Naming them all.
+    """
+    if name not in MEASURES:
+        raise unknown_name("measure", name, MEASURES)
 
 
 @dataclass(frozen=True, slots=True)

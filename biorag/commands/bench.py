@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from biorag.commands import options, show, sides
+from biorag.commands import options, show
 from biorag.engine import OpenIndex, open_index, require_generator
 from biorag.errors import UsageError, unknown_name
 from biorag.generators.source import generator_source
@@ -52,9 +52,9 @@ def retrieval(
     dataset: Annotated[
         Path | None, typer.Argument(help="Folder with queries.jsonl and qrels/test.tsv (BEIR layout).")
     ] = None,
-    held_out: sides.HeldOut = False,
-    guard: sides.Guards = None,
-    train_validation: sides.Validation = None,
+    held_out: options.HeldOutPart = False,
+    guard: options.PartGuards = None,
+    train_validation: options.PartValidation = None,
     name: options.Name = None,
     mode: options.Mode = None,
     fusion: options.Fusion = None,
@@ -99,8 +99,8 @@ def retrieval(
     _check_retrieval(ctx)
     settings = options.configured(ctx)
     data = _judged(dataset, qrels)
-    if held_out:
-        data = sides.held_out(data, settings, guard or ())
+    part = options.question_part(held_out)
+    data = options.held_out_split(settings, part, guard, train_validation, "--held-out").select(data)
     other = bench.score_run(data, compare) if compare else None
     if run:
         measured, how = bench.score_run(data, run), {"run": str(run)}
@@ -130,8 +130,6 @@ def _check_retrieval(ctx: typer.Context) -> None:
             raise UsageError(f"{path} is a folder: name a file to write")
     if given["dataset"] and given["qrels"]:
         raise UsageError("DATASET and --qrels both give judgements: leave one of them out")
-    if not given["held_out"]:
-        sides.check_needed(given, "--held-out")
     if given["held_out"] and not given["dataset"]:
         raise UsageError("--held-out goes by the questions' texts, which judgements lack: give the folder of a DATASET")
     if not given["run"]:

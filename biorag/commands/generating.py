@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.mining import MODES
 from biorag.commands.synthetic import (
     ROWS,
     Out,
-    PromptFile,
     check_draws,
     language_model,
     negatives,
     pairs,
     report_counts,
 )
-from biorag.engine import open_index, open_stored
-from biorag.errors import UsageError, unknown_name
+from biorag.engine import open_index, open_snippets
+from biorag.errors import UsageError
 from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 
@@ -67,7 +62,7 @@ def queries(
     ] = None,
     llm: options.Llm = None,
     llm_model: options.LlmModel = None,
-    template: PromptFile = None,
+    template: options.TemplateFile = None,
     temperature: Annotated[
         float | None,
         typer.Option(
@@ -112,7 +107,7 @@ def queries(
     default = LLM_TEMPERATURE if model is None else SEQ2SEQ_TEMPERATURE
     draws = Draws(per_snippet, question_tokens, default if temperature is None else temperature, settings.seed)
     check_draws(out, draws, "--per-snippet")
-    with snippets_of(settings, corpus or (), name) as (source, snippets):
+    with open_snippets(settings, corpus or (), name) as (source, snippets):
         writer, wrote = _writer(settings, model, template, draws)
         identity = {**asdict(draws), "limit": limit, "source": source, **wrote}
         counts = _generated(out, identity, snippets, limit, writer)
@@ -126,7 +121,7 @@ def keep_consistent(
     out: Annotated[Path, typer.Option("--out", help="JSONL file to write, with the rows that are kept.")],
     name: options.Name = None,
     keep_top: Annotated[int, typer.Option(min=1, max=1000, help="Ranks among which the positive must be.")] = 3,
-    mode: Annotated[str | None, typer.Option(help="dense or hybrid.", show_default=MODES[0])] = None,
+    mode: Annotated[str | None, typer.Option(help="dense or hybrid.", show_default=options.DENSE_MODES[0])] = None,
     encoder: options.Encoder = None,
     qdrant: options.Qdrant = None,
     as_json: options.Json = False,
@@ -145,11 +140,9 @@ def keep_consistent(
     from biorag.training.synthesis import consistency
 
     started = time.perf_counter()
-    if mode is not None and mode not in MODES:
-        raise unknown_name("--mode", mode, MODES)
     if out.is_dir() or (out.exists() and rows.exists() and out.samefile(rows)):
         raise UsageError(f"{out} is a folder, or the file that is filtered: name another file to write")
-    settings = options.configured(ctx, mode=mode or MODES[0], rerank=False)
+    settings = options.configured(ctx, mode=options.dense_mode(mode), rerank=False)
     with open_index(settings) as ready, show.progress("Filtering", None) as advance:
         counts = consistency.keep_consistent(rows, out, ready.index, ready.retriever, keep_top, advance)
     share = round(counts.kept / counts.read, 4) if counts.read else 0.0
@@ -159,29 +152,6 @@ def keep_consistent(
         show.print_json(report)
     else:
         show.table("Consistency filter", ["", ""], list(report.items()))
-
-
-@contextmanager
-def snippets_of(
-    settings: Settings, corpus: Sequence[str], name: str | None
-) -> Iterator[tuple[dict[str, Any], Iterator[Snippet]]]:
-    """Return what determines the snippets, and the snippets, of a corpus or else of the index."""
-    if not corpus:
-        from biorag.indexes.reading import stored_snippets
-
-        with open_stored(settings) as (manifest, index):
-            yield {"index": manifest.fingerprint()}, stored_snippets(index)
-        return
-    if name is not None:
-        raise UsageError("CORPUS and --name both say where the snippets are: give one of them")
-    from biorag.corpus.readers import read_snippets
-    from biorag.corpus.sources import find_sources
-    from biorag.training.rows import refuse
-
-    with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
-        sources = find_sources(corpus, Path(spool) / "standard-input")
-        hashes = [source.sha256() for source in sources]
-        yield {"corpus": hashes}, chain.from_iterable(read_snippets(source, refuse) for source in sources)
 
 
 def _writer(

@@ -16,8 +16,6 @@ BAD_LINE = ("stop", "skip")
 
 app = typer.Typer(no_args_is_help=True, help="The citation graph that 'biorag mine --negatives citation' walks.")
 
-GraphName = Annotated[str | None, options.option("graph", "--graph", help="Name of the citation graph.")]
-
 
 @app.command()
 def build(
@@ -26,7 +24,7 @@ def build(
         list[Path],
         typer.Argument(help="PubMed XML, the Open Citation Collection's CSV (.gz too), or folders of them."),
     ],
-    graph: GraphName = None,
+    graph: options.GraphName = None,
     on_bad_line: Annotated[str, typer.Option(help="stop, or skip: count what cannot be read and go on.")] = "stop",
     as_json: options.Json = False,
 ) -> None:
@@ -55,7 +53,7 @@ def build(
 @app.command()
 def info(
     ctx: typer.Context,
-    graph: GraphName = None,
+    graph: options.GraphName = None,
     name: Annotated[
         str | None, typer.Option("--name", "-n", help="Name of an index, to tell how much of it is covered.")
     ] = None,
@@ -88,7 +86,7 @@ def info(
 def fill(
     ctx: typer.Context,
     name: options.Name = None,
-    graph: GraphName = None,
+    graph: options.GraphName = None,
     eutils: Annotated[
         str | None, options.option("eutils", "--eutils", help="URL of the E-utilities (key: NCBI_API_KEY).")
     ] = None,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from biorag.commands.groups import Flags
+from biorag.errors import UsageError, unknown_name
 from biorag.registries import FUSIONS, RERANKERS
 from biorag.retrieval.filters import exclude_pmids, parse_filter
 from biorag.settings.retrieval import RetrievalSettings
@@ -16,6 +17,9 @@ from biorag.settings.settings import PLACES, URLS, Settings
 from biorag.settings.sources import load_settings
 from biorag.types import FieldFilter
 from biorag.utils.network import is_server, restrict
+
+if TYPE_CHECKING:
+    from biorag.training.held_out import HeldOutSplit
 
 
 def option(setting: str, *flags: str, help: str, panel: str | None = None) -> Any:
@@ -26,6 +30,7 @@ def option(setting: str, *flags: str, help: str, panel: str | None = None) -> An
 
 
 RETRIEVAL, GENERATION = "Retrieval", "Generation"
+DENSE_MODES = ("dense", "hybrid")
 
 INDEX = Flags("name", "encoder", "qdrant")  # which index, and what a query is encoded with
 RANKING = Flags(RetrievalSettings, but=("precision", "include_retracted"))
@@ -111,6 +116,14 @@ PromptFile = Annotated[
     Path | None,
     option("prompt", "--prompt", help="Prompt template in place of the built-in one.", panel=GENERATION),
 ]
+TemplateFile = Annotated[
+    Path | None,
+    typer.Option("--prompt", help="Prompt template in place of the built-in one.", rich_help_panel=GENERATION),
+]
+Temperature = Annotated[
+    float,
+    typer.Option(min=0, max=2, help="Of sampling; 0 takes the likeliest.", rich_help_panel=GENERATION),
+]
 Cache = Annotated[
     bool | None,
     option(
@@ -120,7 +133,32 @@ Cache = Annotated[
         panel=GENERATION,
     ),
 ]
+GraphName = Annotated[str | None, option("graph", "--graph", help="Name of the citation graph.")]
 Seed = Annotated[int | None, option("seed", "--seed", help="Seed of whatever is drawn.")]
+
+# Which part of the questions, as training divided them, is tuned or measured on.
+HeldOutPart = Annotated[
+    bool,
+    typer.Option("--held-out", help="Only the questions that training with --validation and --seed left out."),
+]
+TrainingPart = Annotated[
+    bool,
+    typer.Option("--training", help="Only the questions that --held-out leaves out: those that training saw."),
+]
+DroppedPart = Annotated[
+    bool,
+    typer.Option(
+        "--dropped",
+        help="Only the questions that --guard dropped, without those held out: neither trained nor measured on.",
+    ),
+]
+PartGuards = Annotated[
+    list[Path] | None,
+    typer.Option("--guard", help="Questions that training with this --guard dropped are left out too. Repeatable."),
+]
+PartValidation = Annotated[
+    float | None, option("train_validation", "--validation", help="Share of questions held out.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +202,50 @@ def conditions(filters: list[str] | None, excluded: list[int] | None) -> tuple[F
     """Return the conditions of `--filter` and `--exclude-pmid` options."""
     parsed = tuple(condition for text in filters or () for condition in parse_filter(text))
     return parsed + exclude_pmids(tuple(excluded or ()))
+
+
+def dense_mode(mode: str | None) -> str:
+    """Return the first stage of a command whose encoder takes part, dense unless told.
+
+    Raises
+    ------
+    UsageError
+        If it is another.
+    """
+    if mode is not None and mode not in DENSE_MODES:
+        raise unknown_name("--mode", mode, DENSE_MODES)
+    return mode or DENSE_MODES[0]
+
+
+def question_part(held_out: bool = False, training: bool = False, dropped: bool = False) -> str:
+    """Return which part of the questions is asked for.
+
+    Raises
+    ------
+    UsageError
+        If it is more than one.
+    """
+    from biorag.training.held_out import ALL, DROPPED, HELD_OUT, TRAINING
+
+    asked = [part for part, named in ((HELD_OUT, held_out), (TRAINING, training), (DROPPED, dropped)) if named]
+    if len(asked) > 1:
+        raise UsageError("--held-out, --training and --dropped are parts of the questions: give one of them")
+    return asked[0] if asked else ALL
+
+
+def held_out_split(
+    settings: Settings, part: str, guards: list[Path] | None, share: float | None, needed: str
+) -> HeldOutSplit:
+    """Return how training divided the questions, and which part is wanted.
+
+    Raises
+    ------
+    UsageError
+        If `--guard` or `--validation` (`share`) says how, and no part is wanted: `needed` names the flags to give.
+    """
+    from biorag.training.held_out import ALL, HeldOutSplit
+
+    for flag, value in (("--guard", guards), ("--validation", share)):
+        if part == ALL and value not in (None, [], ()):
+            raise UsageError(f"{flag} says what training left out: give {needed} with it")
+    return HeldOutSplit(settings.training.validation, settings.seed, tuple(guards or ()), part)

@@ -30,14 +30,6 @@ SCENARIO_TOKENS = 40
 TEMPERATURE = 0.7
 
 Out = Annotated[Path, typer.Option("--out", help="JSONL file to write; an interrupted run resumes.")]
-PromptFile = Annotated[
-    Path | None,
-    typer.Option("--prompt", help="Prompt template in place of the built-in one.", rich_help_panel=options.GENERATION),
-]
-Temperature = Annotated[
-    float,
-    typer.Option(min=0, max=2, help="Of sampling; 0 takes the likeliest.", rich_help_panel=options.GENERATION),
-]
 PassageTokens = Annotated[
     int, typer.Option("--max-tokens", min=16, max=1024, help="Cap on each text.", rich_help_panel=options.GENERATION)
 ]
@@ -57,8 +49,8 @@ def negatives(
     ] = False,
     llm: options.Llm = None,
     llm_model: options.LlmModel = None,
-    template: PromptFile = None,
-    temperature: Temperature = TEMPERATURE,
+    template: options.TemplateFile = None,
+    temperature: options.Temperature = TEMPERATURE,
     passage_tokens: PassageTokens = 128,
     cache: options.Cache = None,
     seed: options.Seed = None,
@@ -127,8 +119,8 @@ def pairs(
     per_scenario: Annotated[int, typer.Option(min=1, max=1000, help="Pairs of a scenario.", rich_help_panel=ROWS)] = 1,
     llm: options.Llm = None,
     llm_model: options.LlmModel = None,
-    template: PromptFile = None,
-    temperature: Temperature = TEMPERATURE,
+    template: options.TemplateFile = None,
+    temperature: options.Temperature = TEMPERATURE,
     passage_tokens: PassageTokens = 128,
     cache: options.Cache = None,
     seed: options.Seed = None,

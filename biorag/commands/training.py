@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.training_rows import PAIRS, data_of, is_mixture, mixture_of
+from biorag.engine import open_passages
 from biorag.errors import UsageError
 from biorag.models.finding import ModelFiles, find_base, find_encoder
 from biorag.settings.settings import Settings
@@ -18,6 +18,7 @@ from biorag.types import OnProgress
 
 if TYPE_CHECKING:
     from biorag.training.memory import Work
+    from biorag.training.preparation import Preparation
 
 app = typer.Typer(no_args_is_help=True, help="Train the retriever and the rerankers on your own pairs.")
 
@@ -210,21 +211,25 @@ def retriever(
     settings = options.configured(ctx)
     from biorag.training.data import sampled_split
     from biorag.training.instructions import TASK, generic_tasks, read_instructions
+    from biorag.training.mixture import is_mixture
+    from biorag.training.preparation import QUESTIONS
 
     for option, value in (("--task", task), ("--random-prompts", random_prompts)):
         if value is not None and instruct is None:
             raise UsageError(f"{option} stands in an instruction: give --instruct bmretriever or a file too")
     drawn = generic_tasks(random_prompts, settings.seed) if random_prompts else ()
     files = find_base(base)
-    if is_mixture(train):
-        if pairs != PAIRS[0]:
-            raise UsageError(f"a mixture is of questions: leave --pairs {pairs} out")
-        split, facts, instructions = mixture_of(
-            settings, train, name, guard, drop_contaminated, max_positives, (instruct, task, drawn)
-        )
-    else:
-        instructions = None if instruct is None else read_instructions(instruct, task or TASK, drawn)
-        split, facts = data_of(settings, train, pairs, name, guard, drop_contaminated, max_positives)
+    mixture = is_mixture(train)
+    if mixture and pairs != QUESTIONS:
+        raise UsageError(f"a mixture is of questions: leave --pairs {pairs} out")
+    instructions = None if mixture or instruct is None else read_instructions(instruct, task or TASK, drawn)
+    with _preparation(
+        settings, name if pairs == QUESTIONS else None, guard, drop_contaminated, max_positives
+    ) as prepare:
+        if mixture:
+            split, facts, instructions = prepare.read_mixture(train[0], instruct, task, drawn)
+        else:
+            split, facts = prepare.read(train, pairs)
     if sample_negatives:
         split = sampled_split(split, settings.training.hard_negatives, settings.seed)
     from biorag.training.distributed import share
@@ -285,7 +290,8 @@ def reranker(
     """
     settings = options.configured(ctx)
     files = find_encoder(base)
-    split, facts = data_of(settings, train, PAIRS[0], name, guard, drop_contaminated, max_positives)
+    with _preparation(settings, name, guard, drop_contaminated, max_positives) as prepare:
+        split, facts = prepare.read(train)
     from biorag.training.distributed import share
     from biorag.training.loop import steps_of
     from biorag.training.memory import columns_of
@@ -342,7 +348,8 @@ def cross_encoder(
     """
     settings = options.configured(ctx)
     files = find_encoder(base)
-    split, facts = data_of(settings, train, PAIRS[0], name, guard, drop_contaminated, max_positives)
+    with _preparation(settings, name, guard, drop_contaminated, max_positives) as prepare:
+        split, facts = prepare.read(train)
     from biorag.training.cross_encoder import train_cross_encoder
     from biorag.training.data import pairs_in
     from biorag.training.loop import steps_of
@@ -353,6 +360,19 @@ def cross_encoder(
     with _steps(steps) as advance:
         manifest = train_cross_encoder(files, split, settings, out, facts, advance, negatives)
     _print(out, manifest, as_json)
+
+
+@contextmanager
+def _preparation(
+    settings: Settings, name: str | None, guards: Sequence[Path] | None, drop: bool, max_positives: int | None
+) -> Iterator[Preparation]:
+    """Return what prepares the rows of a run; BEIR folders' passages may come from the named index."""
+    from biorag.training.contamination import ContaminationPolicy
+    from biorag.training.preparation import Preparation
+
+    policy = ContaminationPolicy(tuple(guards or ()), drop)
+    with open_passages(settings, name) as fetch:
+        yield Preparation(policy, settings.training.validation, settings.seed, max_positives, fetch)
 
 
 def _tell(files: ModelFiles, work: Work, settings: Settings, lora: bool = False, asymmetric: bool = False) -> None:

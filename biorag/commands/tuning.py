@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from biorag.commands import options, show, sides
+from biorag.commands import options, show
 from biorag.commands.bench import rerankers_hash
 from biorag.engine import open_index
 from biorag.errors import UsageError, unknown_name
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 ALL = "all"
 POINTS = 9
-SIDES = {"held-out": sides.held_out, "training": sides.training, "dropped": sides.dropped}
 
 
 def tune(
@@ -47,11 +46,11 @@ def tune(
     write: Annotated[
         bool, typer.Option("--write/--no-write", help="Set the best value in --config FILE, or ./biorag.toml.")
     ] = True,
-    held_out: sides.HeldOut = False,
-    training: sides.Training = False,
-    dropped: sides.Dropped = False,
-    guard: sides.Guards = None,
-    train_validation: sides.Validation = None,
+    held_out: options.HeldOutPart = False,
+    training: options.TrainingPart = False,
+    dropped: options.DroppedPart = False,
+    guard: options.PartGuards = None,
+    train_validation: options.PartValidation = None,
     name: options.Name = None,
     mode: options.Mode = None,
     fusion: options.Fusion = None,
@@ -85,14 +84,16 @@ def tune(
       biorag tune prompt data/bioasq --budget light --name decoder --out runs/prompt
     """
     from biorag.benchmarks.retrieval import measure
-    from biorag.benchmarks.tuning.study import Study, write_curve
+    from biorag.benchmarks.tuning.study import Study, load_development, write_curve
     from biorag.utils.files import write_json
     from biorag.utils.plots import require_matplotlib
 
     settings = options.configured(ctx)
     plan = _plan(ctx.params, settings, ctx.obj["config"])
     require_matplotlib()
-    data = chosen_questions(ctx.params, settings)
+    part = options.question_part(held_out, training, dropped)
+    split = options.held_out_split(settings, part, guard, train_validation, "--training, --held-out or --dropped")
+    data = load_development(dataset, split)
     conditions = options.conditions(where, None)
     with open_index(settings) as ready:
         retriever, index = ready.retriever.with_cache(), ready.fingerprint()
@@ -111,7 +112,7 @@ def tune(
     report = {
         **_report(plan, best, study),
         "datasets": {each.name: len(each.questions) for each in data},
-        "side": side_of(ctx.params),
+        "side": split.part,
         "config": settings.public(),
         "index": index,
     }
@@ -158,34 +159,6 @@ def _plan(given: Mapping[str, Any], settings: Settings, file: Path | None) -> Tu
         if given["write"]:
             load_settings({parameter.setting: value}, file)  # the file may name another chain of rerankers
     return TuningPlan(parameter, given["by"], current, tuple(values), points if given["method"] != GRID else None)
-
-
-def chosen_questions(given: Mapping[str, Any], settings: Settings) -> list[Dataset]:
-    """Return the data sets, or the side of them that is asked for."""
-    from biorag.corpus.datasets import load_dataset
-
-    side = side_of(given)
-    if len(_sides(given)) > 1:
-        raise UsageError("--held-out, --training and --dropped are sides of the questions: give one of them")
-    if side == ALL:
-        sides.check_needed(given, "--training, --held-out or --dropped")
-    sides.check_dropped(given)
-    data = [load_dataset(folder) for folder in given["dataset"]]
-    names = [each.name for each in data]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise UsageError(f"two folders are named {twice[0]}, which curves go by: rename one")
-    if side == ALL:
-        return data
-    return [SIDES[side](each, settings, given["guard"] or ()) for each in data]
-
-
-def side_of(given: Mapping[str, Any]) -> str:
-    """Return which side of the questions is asked for."""
-    return next(iter(_sides(given)), ALL)
-
-
-def _sides(given: Mapping[str, Any]) -> list[str]:
-    return [side for side in SIDES if given[side.replace("-", "_")]]
 
 
 def _identity(parameter: Parameter, settings: Settings, data: Sequence[Dataset]) -> dict[str, Any]:

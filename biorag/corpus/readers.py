@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from biorag.corpus.sources import DamagedSourceError, Source, read_lines, reader_of
 from biorag.errors import BadInputError
@@ -103,6 +103,11 @@ def _reject(reject: Reject, on_reject: OnReject | None) -> None:
             f"{reject.file}, line {reject.line}: {reject.reason}; mend it, or go on with --on-bad-line skip"
         )
     on_reject(reject)
+
+
+def refuse(reject: Reject) -> NoReturn:
+    """Stop at a bad line of a corpus of which none may be passed over: an `OnReject`."""
+    raise BadInputError(f"{reject.file}, line {reject.line}: {reject.reason}; mend the line or take it out")
 
 
 def parse_snippet(line: bytes) -> Snippet:

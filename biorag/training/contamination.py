@@ -20,7 +20,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ def _shown(text: str) -> str:
 
 
 class ContaminationError(BadInputError):
-    """Training queries that match questions of a benchmark; `matches` has them all."""
+    """Training queries that match questions of a benchmark; `matches` has them all, and so have `details`."""
 
     def __init__(self, matches: Sequence[Match]) -> None:
         count = "1 training query matches" if len(matches) == 1 else f"{len(matches)} training queries match"
@@ -71,9 +71,10 @@ class ContaminationError(BadInputError):
             f"{count} a benchmark question: {examples}{more}; --drop-contaminated removes them and trains on the rest"
         )
         self.matches = tuple(matches)
+        self.details = tuple(f"{match.similarity:.2f}  {match.query}" for match in matches)
 
 
-class Guard:
+class ContaminationDetector:
     """The questions of some benchmark files, to hold training queries against.
 
     Parameters
@@ -147,19 +148,45 @@ class Guard:
         return minhash
 
 
-def guarded(rows: Sequence[TrainingRow], guard: Guard, drop: bool) -> tuple[list[TrainingRow], list[Match]]:
-    """Return the rows whose query matches no benchmark question, and the matches.
+@dataclass(frozen=True, slots=True)
+class ContaminationPolicy:
+    """Benchmarks whose questions must not be trained on, and whether rows that match one are dropped or refused.
 
     Raises
     ------
-    ContaminationError
-        If there are matches and `drop` is False.
+    UsageError
+        If rows are to be dropped and no benchmark is given.
     """
-    matches = guard.matches(row.query for row in rows)
-    if matches and not drop:
-        raise ContaminationError(matches)
-    matched = {normalised(match.query) for match in matches}
-    return [row for row in rows if normalised(row.query) not in matched], matches
+
+    benchmarks: tuple[Path, ...] = ()
+    drop: bool = False
+
+    def __post_init__(self) -> None:
+        if self.drop and not self.benchmarks:
+            raise UsageError("--drop-contaminated needs --guard FILE: name the benchmark to keep out")
+
+    def apply(self, rows: Sequence[TrainingRow]) -> tuple[list[TrainingRow], list[Match]]:
+        """Return the rows whose query matches no benchmark question, and the matches.
+
+        Raises
+        ------
+        ContaminationError
+            If there are matches and they are not to be dropped.
+        """
+        if not self.benchmarks:
+            return list(rows), []
+        matches = ContaminationDetector(self.benchmarks).matches(row.query for row in rows)
+        if matches and not self.drop:
+            raise ContaminationError(matches)
+        matched = {normalised(match.query) for match in matches}
+        return [row for row in rows if normalised(row.query) not in matched], matches
+
+    def facts(self, matches: Sequence[Match]) -> dict[str, Any]:
+        """Return what a training manifest says of the matches; nothing where no benchmark was given."""
+        if not self.benchmarks:
+            return {}
+        files = [str(path) for path in self.benchmarks]
+        return {"guard": {"benchmarks": files, "dropped": [asdict(match) for match in matches]}}
 
 
 def shingles(text: str) -> set[str]:

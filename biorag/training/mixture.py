@@ -41,6 +41,20 @@ class Mixture(BaseModel):
     sets: tuple[SetFile, ...] = Field(min_length=1)
 
 
+def is_mixture(train: Sequence[Path]) -> bool:
+    """Return whether training data is the file of a mixture.
+
+    Raises
+    ------
+    UsageError
+        If there are other paths beside it.
+    """
+    files = [path for path in train if path.suffix == SUFFIX]
+    if files and len(train) > 1:
+        raise UsageError(f"{files[0]} is a mixture: name its sets in it and nothing beside it")
+    return bool(files)
+
+
 def load_mixture(path: Path) -> Mixture:
     """Read a mixture; a set without a name has its first file's.
 

@@ -8,18 +8,18 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Any, NoReturn
+from typing import Any
 
 from biorag.corpus.datasets import load_dataset
-from biorag.corpus.readers import Reject, read_snippets
+from biorag.corpus.readers import read_snippets, refuse
 from biorag.corpus.sentences import sentence_starts
 from biorag.corpus.sources import BEIR_CORPUS, Source, read_lines
 from biorag.errors import BadInputError, MissingError
-from biorag.types import Snippet, TrainingRow
+from biorag.types import Fetch, Snippet, TrainingRow
 from biorag.utils.text import is_whole
 
 QUERY_KEYS = ("query", "anchor")  # the second is sentence-transformers'
@@ -28,8 +28,6 @@ NEXT_STEP = "mend the line or take it out"
 FETCHED_AT_ONCE = 1000
 _NUMBERED = re.compile(r"negative_([0-9]{1,9})\Z")
 _SEPARATORS = re.compile(r"[\W_]+")
-
-Fetch = Callable[[Sequence[str]], Mapping[str, Snippet]]  # an index's `fetch`
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,11 +268,6 @@ def _passages(folder: Path, wanted: Mapping[str, None], fetch: Fetch | None) -> 
     for start in range(0, len(ids), FETCHED_AT_ONCE):
         fetched |= fetch(ids[start : start + FETCHED_AT_ONCE])
     return fetched
-
-
-def refuse(reject: Reject) -> NoReturn:
-    """Stop at a line of a corpus that is no snippet: what to do where none may be passed over."""
-    raise BadInputError(f"{reject.file}, line {reject.line}: {reject.reason}; {NEXT_STEP}")
 
 
 def parse_row(record: Mapping[str, Any]) -> TrainingRow:

@@ -27,7 +27,7 @@ from pathlib import Path
 from biorag.corpus.datasets import load_dataset
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import find_sources
-from biorag.training.contamination import Guard
+from biorag.training.contamination import ContaminationDetector
 from biorag.training.rows import is_held_out, normalised
 from biorag.types import Snippet
 
@@ -64,7 +64,9 @@ def by_words(snippets: Sequence[Snippet]) -> Iterator[Citation]:
         yield from ((snippet.pmid, pmid) for pmid in nearest)
 
 
-def by_questions(folders: Iterable[Path], fraction: float, seed: int, guard: Guard | None) -> Iterator[list[str]]:
+def by_questions(
+    folders: Iterable[Path], fraction: float, seed: int, guard: ContaminationDetector | None
+) -> Iterator[list[str]]:
     """Yield the ids of the snippets that are gold for a question, of those questions that training may see."""
     for folder in folders:
         dataset = load_dataset(folder)
@@ -95,7 +97,7 @@ def main(arguments: Sequence[str]) -> None:
     citations = set(by_words(snippets))
     words = len(citations)
     questions = 0
-    guard = Guard(asked.guard) if asked.guard else None
+    guard = ContaminationDetector(asked.guard) if asked.guard else None
     for gold in by_questions(asked.questions, asked.validation, asked.seed, guard):
         questions += 1
         citations.update(permutations(sorted({pmids[id] for id in gold if id in pmids}), 2))

@@ -65,7 +65,7 @@ def test_nearest_is_a_full_sort():
 
 def test_a_corpus_knows_documents_and_pmids_and_the_last_of_an_id():
     blocks = [Snippet(f"d#{n}", "t", f"part {n}", 7, {"document": "d", "block": n}) for n in (0, 1)]
-    corpus = Corpus.of([Snippet("s", "", "old", 1), *blocks, Snippet("s", "", "new", 1)])
+    corpus = Corpus.of([Snippet("s", "", "old", 1), *blocks, Snippet("s", "", "new", 1)], {})
     assert list(corpus.ids) == [("s", 1), *((block.document, 7) for block in blocks)]
     assert corpus.texts[0] == "new"
     asked = [Question("q", "?")]
@@ -73,7 +73,7 @@ def test_a_corpus_knows_documents_and_pmids_and_the_last_of_an_id():
     with pytest.raises(BadInputError, match="no snippet that z judges"):
         corpus.check([Dataset("z", asked, {"q": {"8": 1}})])
     with pytest.raises(BadInputError, match="no snippet that z judges"):
-        Corpus.of([]).check([Dataset("z", asked, {"q": {"8": 1}})])
+        Corpus.of([], {}).check([Dataset("z", asked, {"q": {"8": 1}})])
 
 
 def test_measures_are_those_of_the_ranking():
@@ -87,7 +87,7 @@ def test_measures_are_those_of_the_ranking():
             rows = {"a": [3, 2, 1], "b": [1, 3, 2]}
             return np.array([rows[text] for text in texts], np.float32)
 
-    corpus = Corpus.of([Snippet(text, "", text, None) for text in "abc"])
+    corpus = Corpus.of([Snippet(text, "", text, None) for text in "abc"], {})
     data = Dataset("d", [Question("1", "a"), Question("2", "b")], {"1": {"a": 1}, "2": {"c": 1}})
     done = []
     found = corpus.measures([data], Axes(), done.append)["d"]

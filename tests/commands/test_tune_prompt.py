@@ -165,7 +165,7 @@ def test_a_winner_that_is_worse_on_held_out_questions_is_not_written(invoke, mad
 
 
 def test_an_encoder_that_is_not_the_users_is_copied(invoke, made, words, monkeypatch, tmp_path):
-    monkeypatch.setattr("biorag.commands.prompting.is_the_users", lambda files: False)
+    monkeypatch.setattr("biorag.benchmarks.tuning.instruction.is_the_users", lambda files: False)
     said = " ".join(invoke(*words).stderr.split())
     assert "search with --encoder out/encoder" in said
     report = done(invoke(*words, "--json"))
@@ -189,7 +189,7 @@ def test_what_the_run_wrote_before_is_not_the_prompt_before(invoke, made, words)
 
 
 def test_an_encoder_of_the_users_in_the_place_of_the_copy_stays(invoke, words, monkeypatch, tmp_path):
-    monkeypatch.setattr("biorag.commands.prompting.is_the_users", lambda files: False)
+    monkeypatch.setattr("biorag.benchmarks.tuning.instruction.is_the_users", lambda files: False)
     mine = tmp_path / "out" / "encoder" / "notes.txt"
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")

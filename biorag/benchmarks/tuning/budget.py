@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import math
 
+from biorag.errors import unknown_name
+
 MINIBATCH = 3  # questions that the model is shown at a time, GEPA's default
 CANDIDATES = {"light": 6, "medium": 12, "heavy": 18}
 SAMPLE, PERIOD, TRIALS_EACH = 35, 5, 5  # dspy's minibatch, trials between full evaluations, trials a candidate
+
+
+def check_budget(budget: str) -> None:
+    """Refuse a budget that is not among `CANDIDATES`."""
+    if budget not in CANDIDATES:
+        raise unknown_name("--budget", budget, CANDIDATES)
 
 
 def metric_calls(budget: str, validation: int) -> int:

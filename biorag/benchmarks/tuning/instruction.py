@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from biorag.errors import MissingError
+from biorag.errors import MismatchError, MissingError
+from biorag.models.finding import ModelFiles, weights_hash
 from biorag.models.formats.directory import MODULE_LIST
 from biorag.utils.files import write_json
 
@@ -57,6 +60,56 @@ def check_keeps_prompts(folder: Path) -> None:
             f"{folder} has no {MODULE_LIST}, and a bare transformers model keeps no prompt: save it with "
             "sentence-transformers first, or give --no-write"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTarget:
+    """The directory whose query prompt is set: the encoder's own, or a copy of one that is not the user's to change."""
+
+    files: ModelFiles
+    path: Path
+
+    @classmethod
+    def of(cls, files: ModelFiles, copy: Path) -> PromptTarget:
+        """Return the encoder's directory, or `copy` where it is not the user's.
+
+        Raises
+        ------
+        MissingError
+            If the encoder cannot keep a prompt.
+        MismatchError
+            If something else is where the copy is to be.
+        """
+        target = cls(files, files.path if is_the_users(files) else copy)
+        check_keeps_prompts(files.path)
+        if target.path.exists() and not target._is_the_encoder():
+            raise MismatchError(f"{target.path} is there and is no copy of encoder {files.id!r}: choose another --out")
+        return target
+
+    def _is_the_encoder(self) -> bool:
+        try:
+            return weights_hash(self.path) == self.files.sha256
+        except MissingError:
+            return False
+
+    def changes(self, prompts: Collection[str]) -> bool:
+        """Return whether there is something to write where the encoder has had these prompts."""
+        return len(prompts) > 1 or (self.path != self.files.path and self.path.exists())
+
+    def write(self, prompt: str) -> None:
+        """Set the query prompt; a copy that is there is made anew."""
+        if self.path != self.files.path:
+            unfinished = self.path.with_name(f"{self.path.name}.unfinished")
+            for folder in (unfinished, self.path):
+                shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(self.files.path, unfinished)
+            unfinished.rename(self.path)
+        write_query_prompt(self.path, prompt)
+
+
+def is_the_users(files: ModelFiles) -> bool:
+    """Return whether an encoder was named by its directory; a package's and the hub's are not the user's to change."""
+    return Path(files.id).is_absolute()
 
 
 def write_query_prompt(folder: Path, prompt: str) -> None:

@@ -5,25 +5,32 @@ from __future__ import annotations
 import csv
 import io
 import math
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from biorag.benchmarks.retrieval import DEPTH, evaluate, judged_id
-from biorag.benchmarks.tuning.study import Point, Study
+from biorag.benchmarks.tuning.study import Point, Study, dataset_hash
 from biorag.corpus.datasets import Dataset
+from biorag.engine import load_encoder
 from biorag.errors import BadInputError
-from biorag.types import Encoder, OnProgress, Snippet, Vectors
+from biorag.models.finding import find_encoder
+from biorag.training.merging.arithmetic import LINEAR, TIES, Recipe
+from biorag.training.merging.encoder import Experts
+from biorag.types import Encoder, OnProgress, Progress, Snippet, Vectors
 from biorag.utils.files import write_text
 from biorag.utils.plots import Panel, write_plot
+from biorag.utils.versions import installed_versions
 
 GRID = tuple(place / 10 for place in range(11))
 DENSITIES = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 ENCODED_AT_ONCE = 1024  # passages, between two reports of progress
+CANDIDATE = "candidate"  # the folder of the encoder that is being measured
 SEARCHED_AT_ONCE = 64  # questions: bounds the matrix of scores
 
 Candidate: TypeAlias = tuple[float, ...]  # the experts' weights in their order, then TIES' density
@@ -67,16 +74,20 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """The passages that a development set's questions are searched in, of each its document's id and its PMID."""
+    """The passages that a development set's questions are searched in, of each its document's id and its PMID.
+
+    `source` is what determines them.
+    """
 
     texts: Sequence[str]
     ids: Sequence[tuple[str, int | None]]
+    source: Mapping[str, Any]
 
     @classmethod
-    def of(cls, snippets: Iterable[Snippet]) -> Corpus:
+    def of(cls, snippets: Iterable[Snippet], source: Mapping[str, Any]) -> Corpus:
         """Return the corpus of snippets; of those with one id the last counts, as in an index."""
         held = {each.id: each for each in snippets}.values()
-        return cls([each.contents for each in held], [(each.document, each.pmid) for each in held])
+        return cls([each.contents for each in held], [(each.document, each.pmid) for each in held], source)
 
     def check(self, datasets: Iterable[Dataset]) -> None:
         """Refuse a corpus in which nothing could be found.
@@ -111,6 +122,81 @@ class Corpus:
             for question, places in zip(questions, found, strict=True):
                 run[question.id] = list(dict.fromkeys(judged_id(*self.ids[place], judged) for place in places))
         return evaluate(dataset.qrels, run)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSearch:
+    """Chooses the weights, and TIES' density, of merged experts on development sets: a `WeightChoice`.
+
+    Parameters
+    ----------
+    datasets : with the part of their questions that weights are chosen on
+    corpus : the passages that are searched
+    part : which part of the questions it is
+    measure : what is to be highest
+    precision : of the merged encoders
+    """
+
+    datasets: Sequence[Dataset]
+    corpus: Corpus
+    part: str
+    measure: str
+    precision: str
+
+    def identity(self, method: str) -> dict[str, Any]:
+        """Return what determines the measures of a candidate besides the experts."""
+        return {
+            "method": method,
+            "measure": self.measure,
+            "side": self.part,
+            "datasets": {dataset.name: dataset_hash(dataset) for dataset in self.datasets},
+            "questions": {dataset.name: len(dataset.questions) for dataset in self.datasets},
+            "corpus": self.corpus.source,
+            "snippets": len(self.corpus.texts),
+            "precision": self.precision,
+            "versions": installed_versions(),
+        }
+
+    def choose(self, out: Path, experts: Experts, recipe: Recipe, progress: Progress) -> tuple[Recipe, dict[str, Any]]:
+        """Return the recipe with the best weights and density, and the report of the search."""
+
+        def measured(candidate: Candidate) -> Mapping[str, Mapping[str, float]]:
+            return self._measures(out / CANDIDATE, experts, _with(recipe, candidate), progress)
+
+        identity = self.identity(recipe.method)
+        study: Study[Candidate] = Study(out, {**experts.hashes, **identity, "scale": recipe.scale}, measured)
+        densities = DENSITIES if recipe.method == TIES else ()
+        free = recipe.method == LINEAR and experts.base is not None
+        best = Search(len(experts.experts), self.measure, recipe.density, densities, free).best(study)
+        shutil.rmtree(out / CANDIDATE, ignore_errors=True)
+        write_curve(out, list(study.points.values()), self.measure)
+        return _with(recipe, best), {**identity, "points": self._points(study)}
+
+    def _measures(
+        self, folder: Path, experts: Experts, recipe: Recipe, progress: Progress
+    ) -> Mapping[str, Mapping[str, float]]:
+        """Return the measures of the encoder that a recipe gives, written into a folder for them."""
+        experts.write(folder, recipe, lambda _: None)
+        files = find_encoder(str(folder))
+        encoder = load_encoder(files, files.similarity() or "cosine", self.precision)
+        weights = ", ".join(f"{weight:g}" for weight in recipe.weights)
+        with progress(f"Passages, weights {weights}", len(self.corpus.texts)) as advance:
+            return self.corpus.measures(self.datasets, encoder, advance)
+
+    def _points(self, study: Study[Candidate]) -> list[dict[str, Any]]:
+        return [
+            {
+                "weights": list(point.value[:-1]),
+                "density": point.value[-1],
+                "mean": point.mean(self.measure),
+                "datasets": {name: measures[self.measure] for name, measures in point.metrics.items()},
+            }
+            for point in (study.points[value] for value in sorted(study.points))
+        ]
+
+
+def _with(recipe: Recipe, candidate: Candidate) -> Recipe:
+    return replace(recipe, weights=candidate[:-1], density=candidate[-1])
 
 
 def nearest(queries: Vectors, passages: Vectors, depth: int) -> list[list[int]]:

@@ -14,7 +14,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import numpy as np
 
 from biorag.benchmarks.tuning.parameters import Parameter
-from biorag.corpus.datasets import Dataset
+from biorag.corpus.datasets import Dataset, load_dataset
+from biorag.errors import UsageError
+from biorag.training.held_out import HeldOutSplit
 from biorag.utils.files import write_json, write_text
 from biorag.utils.plots import Panel, write_plot
 from biorag.utils.runs import ResumableRun
@@ -81,6 +83,21 @@ class Study(Generic[Value]):
 
 def _hashable(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def load_development(folders: Sequence[Path], split: HeldOutSplit) -> list[Dataset]:
+    """Return data sets in BEIR layout with the part of their questions that values are chosen on.
+
+    Raises
+    ------
+    UsageError
+        If two folders have the same name, which curves go by.
+    """
+    data = [load_dataset(folder) for folder in folders]
+    names = [dataset.name for dataset in data]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f"two folders are named {twice}, which curves go by: rename one")
+    return [split.select(dataset) for dataset in data]
 
 
 def dataset_hash(data: Dataset) -> str:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from biorag.errors import UsageError, unknown_name
 from biorag.types import Vectors
 
 LINEAR, TIES = "linear", "ties"
@@ -32,6 +33,38 @@ class Recipe:
     def merged(self, experts: Sequence[Vectors], base: Vectors | None) -> Vectors:
         """Return the merged tensor, float32."""
         return METHODS[self.method](self, experts, base)
+
+
+def recipe_of(method: str, experts: int, weights: str | None, density: float, scale: float) -> Recipe:
+    """Return the recipe for so many experts, with equal weights where none are given.
+
+    Parameters
+    ----------
+    weights : numbers with commas between them, one an expert
+
+    Raises
+    ------
+    UsageError
+        If a value is not allowed.
+    """
+    if method not in METHODS:
+        raise unknown_name("method", method, METHODS)
+    if not 0 < density <= 1 or not math.isfinite(scale):
+        raise UsageError("--density is a share above 0, up to 1, and --scale a finite number")
+    return Recipe(method, _parsed(weights, experts) if weights else (1 / experts,) * experts, density, scale)
+
+
+def _parsed(text: str, experts: int) -> tuple[float, ...]:
+    """Return the weights in a text."""
+    try:
+        weights = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--weights {text!r}: write numbers with commas between them, such as 0.3,0.7") from None
+    if len(weights) != experts:
+        raise UsageError(f"--weights names {len(weights)} and there are {experts} experts: one weight each")
+    if not all(0 <= weight < math.inf for weight in weights) or not any(weights):
+        raise UsageError(f"--weights {text!r}: none may be negative or infinite, and one must be above 0")
+    return weights
 
 
 class Method(Protocol):

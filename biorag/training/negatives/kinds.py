@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from biorag.retrieval.retriever import Retriever
 from biorag.training.negatives.bm25 import Bm25Negatives
 from biorag.training.negatives.citation import CitationNegatives, CitedPapers
-from biorag.training.negatives.mining import Kind, MiningPlan
+from biorag.training.negatives.mining import Kind, MiningPlan, Walk
 from biorag.training.negatives.random import RandomNegatives
-from biorag.training.negatives.retriever import RetrieverNegatives
+from biorag.training.negatives.retriever import RetrieverNegatives, parse_ranks
 from biorag.types import Encoder, Index, TrainingRow
+
+RETRIEVER, CITATION = "retriever", "citation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,20 @@ def _citation(plan: MiningPlan, given: Collaborators) -> Kind:
 
 KINDS: dict[str, Callable[[MiningPlan, Collaborators], Kind]] = {
     "bm25": lambda plan, given: Bm25Negatives(given.retriever),
-    "citation": _citation,
+    CITATION: _citation,
     "random": _random,
-    "retriever": _retriever,
+    RETRIEVER: _retriever,
 }
+
+
+def plan_of(kind: str, seed: int, per_row: int | None, ranks: str, margin: float | None, walk: Walk) -> MiningPlan:
+    """Return the plan of a kind with those of the options that are its own.
+
+    Raises
+    ------
+    UsageError
+        If the ranks are not of the form FIRST-LAST.
+    """
+    if kind == CITATION:
+        return MiningPlan(kind, per_row, seed, walk=walk)
+    return MiningPlan(kind, per_row, seed, parse_ranks(ranks) if kind == RETRIEVER else None, margin)

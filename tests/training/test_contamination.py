@@ -18,11 +18,11 @@ from biorag.corpus.sources import Source
 from biorag.errors import BadInputError, BioragError, MissingError, UsageError
 from biorag.training.contamination import (
     PERMUTATIONS,
+    ContaminationDetector,
     ContaminationError,
-    Guard,
+    ContaminationPolicy,
     Match,
     bands,
-    guarded,
     jaccard,
     read_benchmark_questions,
     shingles,
@@ -39,10 +39,14 @@ QUESTIONS = [
 ]
 
 
-def guard_of(tmp_path, questions=QUESTIONS, threshold: float = 0.8) -> Guard:
+def benchmark_of(tmp_path, questions=QUESTIONS):
     path = tmp_path / "benchmark.jsonl"
     path.write_text("".join(json.dumps({"question": question}) + "\n" for question in questions), encoding="utf-8")
-    return Guard([path], threshold)
+    return path
+
+
+def detector_of(tmp_path, questions=QUESTIONS, threshold: float = 0.8) -> ContaminationDetector:
+    return ContaminationDetector([benchmark_of(tmp_path, questions)], threshold)
 
 
 def grams(text: str) -> set[str]:
@@ -165,7 +169,7 @@ def test_arbitrary_files_raise_none_but_our_errors(tmp_path_factory, data):
     ],
 )
 def test_trivial_rewordings_match(tmp_path, query):
-    (match,) = guard_of(tmp_path, threshold=0.75).matches([query])
+    (match,) = detector_of(tmp_path, threshold=0.75).matches([query])
     assert match.query == query
     assert (match.similarity == 1.0) == (normalised(query) == normalised(match.question))
 
@@ -183,14 +187,14 @@ def test_trivial_rewordings_match(tmp_path, query):
     ],
 )
 def test_similar_questions_of_something_else_do_not(tmp_path, query):
-    assert guard_of(tmp_path).matches([query]) == []
+    assert detector_of(tmp_path).matches([query]) == []
 
 
 def test_it_compares_spelling_and_no_more(tmp_path):
     """The limits that the module names: one short name in a long phrase, and other words."""
     phrase = "Is {} effective for the treatment of Duchenne muscular dystrophy?"
-    guard = guard_of(tmp_path, [phrase.format("golodirsen")])
-    (match,) = guard.matches([phrase.format("eteplirsen"), "Does golodirsen help people with Duchenne's disease?"])
+    detector = detector_of(tmp_path, [phrase.format("golodirsen")])
+    (match,) = detector.matches([phrase.format("eteplirsen"), "Does golodirsen help people with Duchenne's disease?"])
     assert match.query == phrase.format("eteplirsen")
     assert match.similarity == pytest.approx(0.823, abs=5e-4)
 
@@ -206,7 +210,7 @@ def test_each_query_once_with_its_best_match_in_order(tmp_path):
         "Is Heparin Safe",
         "is heparin safe",
     ]
-    first, second = Guard([one, two], 0.6).matches(queries)
+    first, second = ContaminationDetector([one, two], 0.6).matches(queries)
     assert first == Match("Is heparin safe??", "Is heparin safe?", str(one), 1.0)
     assert second == Match(
         queries[2],
@@ -214,7 +218,7 @@ def test_each_query_once_with_its_best_match_in_order(tmp_path):
         str(two),
         pytest.approx(jaccard(grams(queries[2]), grams("Is warfarin safe in pregnancy?"))),
     )
-    assert Guard([], 0.8).matches(queries) == []
+    assert ContaminationDetector([], 0.8).matches(queries) == []
 
 
 @given(first=st.text(min_size=1).filter(normalised), second=st.text(min_size=1).filter(normalised))
@@ -247,7 +251,7 @@ def test_matches_are_those_of_all_pairs(tmp_path, threshold):
     texts = [" ".join(draw.choices(vocabulary, k=draw.randint(1, 9))) + "?" for _ in range(600)]
     questions, queries = texts[:300], texts[300:]
     expected = slow_matches(questions, queries, threshold)
-    found = guard_of(tmp_path, questions, threshold).matches(queries)
+    found = detector_of(tmp_path, questions, threshold).matches(queries)
     assert {(match.query, match.question, match.similarity) for match in found} == set(expected)
     assert 20 < len(expected) < 290
 
@@ -255,24 +259,27 @@ def test_matches_are_those_of_all_pairs(tmp_path, threshold):
 def test_a_threshold_out_of_range_and_a_missing_package(tmp_path, monkeypatch):
     for threshold in (0.0, -1.0, 1.1, float("nan")):
         with pytest.raises(UsageError, match="threshold"):
-            guard_of(tmp_path, threshold=threshold)
+            detector_of(tmp_path, threshold=threshold)
     monkeypatch.setitem(sys.modules, "datasketch", None)
     with pytest.raises(MissingError, match=r"pip install 'biorag\[train\]'"):
-        guard_of(tmp_path)
+        detector_of(tmp_path)
 
 
 def test_rows_are_dropped_or_the_run_stops(tmp_path):
-    guard = guard_of(tmp_path)
+    benchmarks = (benchmark_of(tmp_path),)
     bad = [TrainingRow(question.lower(), positive) for question in QUESTIONS for positive in ("p1", "p2")]
     good = [TrainingRow("Is lithium safe?", "p")]
-    kept, matches = guarded([*bad, *good], guard, drop=True)
+    kept, matches = ContaminationPolicy(benchmarks, drop=True).apply([*bad, *good])
     assert kept == good
     assert [match.question for match in matches] == QUESTIONS
-    assert guarded(good, guard, drop=False) == (good, [])
+    assert ContaminationPolicy(benchmarks).apply(good) == (good, [])
     with pytest.raises(ContaminationError) as caught:
-        guarded([*bad, *good], guard, drop=False)
+        ContaminationPolicy(benchmarks).apply([*bad, *good])
     message = str(caught.value)
     assert caught.value.matches == tuple(matches)
+    assert caught.value.details[0] == "1.00  does imatinib cause fluid retention?"
+    with pytest.raises(UsageError, match="--guard FILE"):
+        ContaminationPolicy(drop=True)
     assert caught.value.exit_code == 3
     assert message.startswith("4 training queries match a benchmark question: ")
     assert '"does imatinib cause fluid retention?" ~ "Does imatinib cause fluid retention?" in ' in message
@@ -291,8 +298,8 @@ def test_the_message_is_one_line_whatever_the_questions_are():
 
 
 @pytest.fixture(scope="module")
-def mirage(shared_data) -> Guard:
-    return Guard([shared_data / "mirage" / "benchmark.json"])
+def mirage(shared_data) -> ContaminationDetector:
+    return ContaminationDetector([shared_data / "mirage" / "benchmark.json"])
 
 
 def test_409_of_the_bioasq_questions_are_mirages_word_for_word(shared_data, mirage):

@@ -1,0 +1,227 @@
+"""Tuning an encoder's query prompt: which questions it is developed on, the search for it, and what it brings."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import Any
+
+from biorag.benchmarks.significance import paired
+from biorag.benchmarks.tuning.budget import most_replies
+from biorag.benchmarks.tuning.evolution import Evolution, evolve, request, write_curve
+from biorag.benchmarks.tuning.instruction import PromptTarget, parted
+from biorag.benchmarks.tuning.study import dataset_hash
+from biorag.benchmarks.tuning.trials import Reflection, Searcher, TrialFile, Trials
+from biorag.corpus.datasets import Dataset
+from biorag.engine import OpenGenerator, OpenIndex
+from biorag.errors import BadInputError
+from biorag.prompts.template import Template
+from biorag.training.held_out import DROPPED, HELD_OUT, HeldOutSplit
+from biorag.training.instructions import TASK
+from biorag.training.synthesis.writers import Draws, PromptedWriter
+from biorag.types import Generation, Progress, Question
+from biorag.utils.files import write_json
+from biorag.utils.versions import installed_versions
+
+REPORT, TRIALS = "report.json", "trials.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptQuestions:
+    """Those that the model reflects on, those that instructions are chosen by, and those measured at the end."""
+
+    data: Dataset
+    feedback: Sequence[Question]
+    validation: Sequence[Question]
+    held_out: Sequence[Question]
+
+    @classmethod
+    def draw(cls, data: Dataset, split: HeldOutSplit, number: int) -> PromptQuestions:
+        """Draw questions of a part with the split's seed; measured are those that training held out.
+
+        Raises
+        ------
+        BadInputError
+            If there are too few.
+        """
+        benchmarks = () if split.part == DROPPED else split.benchmarks
+        development = split.select(data).questions
+        held_out = replace(split, part=HELD_OUT, benchmarks=benchmarks).select(data).questions
+        drawn = Random(split.seed).sample(list(development), min(number, len(development)))
+        half = len(drawn) // 2
+        if not half:
+            raise BadInputError(
+                f"{data.name} has one question to develop on: two are needed, to reflect on and choose by"
+            )
+        return cls(data, drawn[:half], drawn[half:], held_out)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What determines the measures on them."""
+        used = {"feedback": self.feedback, "validation": self.validation, "held_out": self.held_out}
+        ids = {use: [question.id for question in questions] for use, questions in used.items()}
+        return {"dataset": dataset_hash(self.data), "questions": ids}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many questions there are for each use."""
+        return {
+            "feedback": len(self.feedback),
+            "validation": len(self.validation),
+            "held_out": len(self.held_out),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ReflectionModel:
+    """The language model under a template: its name, what writes, and all that determines what is written."""
+
+    name: str
+    writer: PromptedWriter[Reflection]
+    identity: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, model: OpenGenerator, template: Template, draws: Draws, precision: str) -> ReflectionModel:
+        """Return the model under a template; `precision` is the encoder's, whose scores it is shown."""
+        identity = {
+            **asdict(draws),
+            "generator": model.identity,
+            "template": template.sha256,
+            "precision": precision,
+            "versions": installed_versions(),
+        }
+        writer = PromptedWriter(model.generator, request(template), draws, model.at_a_time)
+        return cls(model.generator.name, writer, identity)
+
+    def write(self, reflection: Reflection) -> Generation:
+        """Return the model's reply."""
+        return self.writer([reflection])[0][0]
+
+
+class PromptTuning:
+    """A search for a better instruction, in the folder `out`; an interrupted one resumes.
+
+    Parameters
+    ----------
+    opened : an index searched by dense retrieval
+    seed_prompt : the instruction to begin with; None for the encoder's own
+    calls : metric calls to spend, see `evolve`
+
+    Raises
+    ------
+    MismatchError
+        If the folder holds another search.
+    """
+
+    def __init__(
+        self,
+        out: Path,
+        opened: OpenIndex,
+        questions: PromptQuestions,
+        model: ReflectionModel,
+        seed_prompt: str | None,
+        calls: int,
+    ) -> None:
+        assert opened.encoder is not None, "dense retrieval loads the encoder"
+        self._started = time.perf_counter()
+        self._out, self._opened, self._encoder = out, opened, opened.encoder
+        self._questions, self._model, self._calls = questions, model, calls
+        self._current = self._encoder.query_prompt
+        self._before = _prompt_before(out, self._current)
+        self._own, self._form = parted(self._before)
+        self._first = seed_prompt or self._own or TASK
+        self._file = TrialFile(out / TRIALS, self._identity())
+        self._file.finished()
+
+    @property
+    def most_replies(self) -> int:
+        """How many replies the model is asked for at most."""
+        return most_replies(self._calls, len(self._questions.validation))
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "prompt": self._before,
+            "seed_prompt": self._first,
+            "index": self._opened.manifest.fingerprint(),
+            **self._questions.identity,
+            **self._model.identity,
+        }
+
+    def run(self, budget: str | None, target: PromptTarget | None, progress: Progress) -> dict[str, Any]:
+        """Search, measure the winner, and write it into the target if there is one; return the report.
+
+        What an earlier run wrote goes, too, where the prompt before it is now the best. `budget` is the name of the
+        calls, for the report.
+        """
+        report = self._tuned(budget, progress)
+        written = target is not None and target.changes({self._current, *report["prompt"].values()})
+        report |= {
+            "encoder": self._encoder.identity.id,
+            "written": str(target.path) if target and written else None,
+            "seconds": round(time.perf_counter() - self._started, 3),
+        }
+        write_json(self._out / REPORT, report)
+        if target and written:
+            target.write(report["prompt"]["after"])
+        return report
+
+    def _tuned(self, budget: str | None, progress: Progress) -> dict[str, Any]:
+        """Evolve the instruction and measure it."""
+        questions, seed = self._questions, self._opened.settings.seed
+        search = Searcher(self._opened.retriever, self._opened.index, self._encoder, self._form, questions.data)
+        self._out.mkdir(parents=True, exist_ok=True)
+        with self._file.appending() as stream, progress("Metric calls", self._calls) as advance:
+            trials = Trials(stream, self._file.read(), search, self._model.write, advance)
+            evolution = evolve(self._first, questions.feedback, questions.validation, trials, self._calls, seed)
+            measured = _measured(evolution, self._own, questions, trials, seed)
+        write_curve(self._out, evolution)
+        kept = measured["winner"] if measured["held_out"]["difference"] >= 0 else self._own
+        return {
+            "dataset": questions.data.name,
+            "questions": questions.counts,
+            "index": self._opened.manifest.fingerprint(),
+            "seed_prompt": self._first,
+            **measured,
+            "prompt": {"before": self._before, "after": self._form.prompt(kept)},
+            "llm": self._model.name,
+            "budget": budget,
+            "calls": evolution.calls,
+            **trials.spent(),
+            "candidates": [asdict(candidate) for candidate in evolution.candidates],
+        }
+
+
+def _prompt_before(out: Path, current: str) -> str:
+    """Return the encoder's query prompt; where an earlier run into the folder wrote one that it tried, that before."""
+    file = TrialFile(out / TRIALS, {})
+    try:
+        before = str(json.loads(file.manifest.read_bytes())["identity"]["prompt"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return current
+    form = parted(before)[1]
+    return before if current in {form.prompt(instruction) for instruction, _ in file.read().scores} else current
+
+
+def _measured(evolution: Evolution, own: str, questions: PromptQuestions, trials: Trials, seed: int) -> dict[str, Any]:
+    """Return the winner, which is the encoder's own instruction unless a candidate is better, and both ones' means."""
+    best, before = evolution.best, fmean(trials.scores(own, questions.validation))
+    winner = best.instruction if best.score > before else own
+    ours, theirs = (trials.scores(instruction, questions.held_out) for instruction in (winner, own))
+    comparison = paired(ours, theirs, seed)
+    return {
+        "winner": winner,
+        "development": {"before": before, "after": max(before, best.score)},
+        "held_out": {
+            "before": fmean(theirs),
+            "after": fmean(ours),
+            "difference": comparison.difference,
+            "low": comparison.low,
+            "high": comparison.high,
+            "p_value": comparison.p_value,
+        },
+    }
