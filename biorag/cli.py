@@ -18,15 +18,17 @@ from biorag.commands import (
     ablation,
     ask,
     bench,
-    bioasq,
+    bench_bioasq,
+    bench_latency,
+    bench_mteb,
+    doctor,
     generating,
     graph,
     index,
-    inspecting,
-    latency,
+    info,
     merging,
     mining,
-    mteb,
+    models,
     prompting,
     search,
     show,
@@ -103,9 +105,9 @@ app.command("index")(index.index)
 app.command("search")(search.search)
 app.command("ask")(ask.ask)
 app.add_typer(training.app, name="train")
-bench.app.command("latency")(latency.latency)
-bench.app.command("bioasq")(bioasq.bioasq)
-bench.app.command("mteb")(mteb.mteb)
+bench.app.command("latency")(bench_latency.latency)
+bench.app.command("bioasq")(bench_bioasq.bioasq)
+bench.app.command("mteb")(bench_mteb.mteb)
 app.add_typer(bench.app, name="bench")
 app.command("merge")(merging.merge)
 app.command("mine")(mining.mine)
@@ -115,9 +117,9 @@ app.add_typer(graph.app, name="graph")
 app.command("tune")(tuning.tune)
 app.command("tune prompt")(prompting.prompt)
 app.add_typer(snapshot.app, name="snapshot")
-app.command("info")(inspecting.info)
-app.command("models")(inspecting.models)
-app.command("doctor")(inspecting.doctor)
+app.command("info")(info.info)
+app.command("models")(models.models)
+app.command("doctor")(doctor.doctor)
 
 
 def _version(asked: bool) -> None:

@@ -20,8 +20,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import typer
 
 from biorag.settings.section import Flag, Section, marked
-from biorag.settings.settings import PLACES, SECTIONS, URLS, Place, Settings
-from biorag.settings.sources import load_settings
+from biorag.settings.settings import PLACES, SECTIONS, URLS, Place, Settings, checked
+from biorag.settings.sources import AN_OPTION, load_settings
 from biorag.utils.network import is_server, restrict
 
 CONTEXT = "ctx"
@@ -89,13 +89,22 @@ class Flags:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The settings that were given as options on this command line, and the option of each."""
+    """The settings that were given as options on this command line."""
 
-    options: Mapping[str, str]
+    values: Mapping[str, Any]
+
+    def value(self, setting: str) -> Any:
+        """Return the value that was given; None for none."""
+        return self.values.get(setting)
 
     def first(self, *settings: str) -> str | None:
-        """Return the option of the first of these settings that was given."""
-        return next((option for setting, option in self.options.items() if setting in settings), None)
+        """Return the option of the first of these settings that was given; None for none."""
+        return next((_flag(setting) for setting in self.values if setting in settings), None)
+
+    @property
+    def options(self) -> list[str]:
+        """The options that were given."""
+        return [_flag(setting) for setting in self.values]
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
@@ -168,12 +177,7 @@ class _GroupPart(_Part):
 
 class _GivenPart(_Part):
     def made(self, values: Mapping[str, Any], given: Mapping[str, Any]) -> Given:
-        options = {}
-        for setting in given:
-            flag = marked(PLACES[setting].field, Flag)
-            assert flag, f"{setting} was given by its flag"
-            options[setting] = flag.longest
-        return Given(options)
+        return Given(given)
 
 
 def _part(parameter: inspect.Parameter) -> _Part:
@@ -187,6 +191,18 @@ def _part(parameter: inspect.Parameter) -> _Part:
     if isinstance(kind, type) and is_dataclass(kind):
         return _GroupPart(name, kind)
     return _Part(name, {name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)})
+
+
+def overridden(settings: Settings, **values: Any) -> Settings:
+    """Return settings with the values that options of a command's own give; None was not given."""
+    given = {setting: value for setting, value in values.items() if value is not None}
+    return checked({**settings.flat(), **given}, dict.fromkeys(given, AN_OPTION))
+
+
+def _flag(setting: str) -> str:
+    flag = marked(PLACES[setting].field, Flag)
+    assert flag, f"{setting} has no flag"
+    return flag.longest
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.groups import Flags, Given, expanded
+from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
     from biorag.indexes.snapshot import Saved
@@ -19,7 +21,8 @@ File = Annotated[Path, typer.Argument(help="The snapshot.")]
 
 
 @app.command()
-def save(ctx: typer.Context, file: File, name: options.Name = None, as_json: options.Json = False) -> None:
+@expanded
+def save(file: File, settings: Annotated[Settings, Flags("name")], as_json: options.Json = False) -> None:
     """Write an index into one file with the SHA-256 of every part; readers may go on meanwhile.
 
     Examples:
@@ -32,15 +35,16 @@ def save(ctx: typer.Context, file: File, name: options.Name = None, as_json: opt
     from biorag.indexes.store import Store
 
     with show.progress("Saving", None) as advance:
-        saved = snapshot.save(Store(options.configured(ctx)), file, advance)
+        saved = snapshot.save(Store(settings), file, advance)
     _print("Saved", saved, as_json)
 
 
 @app.command()
+@expanded
 def load(
-    ctx: typer.Context,
     file: File,
-    name: Annotated[str | None, typer.Option("--name", "-n", help="Name of the index; else as it was saved.")] = None,
+    settings: Annotated[Settings, Flags("name", shows_default=False)],
+    given: Given,
     as_json: options.Json = False,
 ) -> None:
     """Bring back an index from a snapshot; it is verified before it takes its place, and nothing is replaced.
@@ -54,7 +58,7 @@ def load(
     from biorag.indexes import snapshot
 
     with show.progress("Loading", None) as advance:
-        loaded = snapshot.load(options.configured(ctx), name, file, advance)
+        loaded = snapshot.load(settings, given.value("name"), file, advance)
     _print("Loaded", loaded, as_json)
 
 

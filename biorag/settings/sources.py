@@ -14,6 +14,7 @@ from biorag.settings.settings import PLACES, Settings, checked
 
 DEFAULT_FILE = Path("biorag.toml")
 PREFIX = "BIORAG_"
+AN_OPTION = "an option"  # as messages name that source
 
 
 def load_settings(
@@ -37,7 +38,7 @@ def load_settings(
     for source, settings in (
         (str(file or DEFAULT_FILE), _from_file(file)),
         ("the environment", _from_environment(environ)),
-        ("an option", {name.removesuffix("_"): value for name, value in flags.items() if value is not None}),
+        (AN_OPTION, {name.removesuffix("_"): value for name, value in flags.items() if value is not None}),
     ):
         values.update(settings)
         sources.update(dict.fromkeys(settings, source))

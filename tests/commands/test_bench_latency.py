@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from biorag import engine
 from biorag.benchmarks.latency import growth
 from biorag.cli import app
-from biorag.commands import latency
+from biorag.commands import bench_latency as latency
 from biorag.engine import SnippetEncoders
 from biorag.indexes.manifest import TokenParameters
 from biorag.models.finding import ModelFiles

@@ -631,7 +631,7 @@ def test_doctor_names_what_fails_and_goes_on(run, tmp_path, monkeypatch):
     def broken(settings):
         raise MissingError("no question today")
 
-    monkeypatch.setattr("biorag.commands.inspecting._question", broken)
+    monkeypatch.setattr("biorag.commands.doctor._question", broken)
     broken_index = tmp_path / "home" / "indexes" / "broken"
     broken_index.mkdir(parents=True)
     (broken_index / "manifest.json").write_text("{")
@@ -1203,7 +1203,7 @@ def test_a_bug_shows_its_traceback_with_debug(monkeypatch, small_home):
 def test_main_ends_with_the_code_of_the_error(monkeypatch, capsys):
     assert call_main(monkeypatch, "info", "nothing") == 4
     assert capsys.readouterr().err.startswith("error: index 'nothing' is not there")
-    monkeypatch.setattr("biorag.commands.inspecting._show_indexes", raising(KeyboardInterrupt()))
+    monkeypatch.setattr("biorag.commands.info._show_indexes", raising(KeyboardInterrupt()))
     assert call_main(monkeypatch, "info") == 130
 
 

@@ -7,6 +7,7 @@ import logging
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,10 +15,12 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.bench import rerankers_hash
+from biorag.commands.groups import Flags, Given, expanded
 from biorag.engine import SnippetEncoders, encoder_files, load_encoder, make_retriever
 from biorag.errors import MismatchError, MissingError, UsageError, unknown_name
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.store import Store, check_settings, similarity_of
+from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
 from biorag.utils.versions import installed_versions
 
@@ -35,51 +38,62 @@ SYSTEMS: Mapping[str, Mapping[str, Any]] = {
     "pipeline": {},
 }
 RERANKED = 100  # candidates that the reranker alone orders, unless --k-init says otherwise
-PIPELINE_ALONE = ("mode", "fusion", "lambda_", "rerank")
-RERANKING = ("reranker", "k_init")
-WEIGHTS = ("interpolation", "cross_interpolation")
+PIPELINE_ONLY = ("mode", "fusion", "lambda", "rerank", "interpolation", "cross_interpolation")
+# The settings that do not change a system.
+IDLE = {"encoder": (*PIPELINE_ONLY, "reranker", "k_init"), "reranker": PIPELINE_ONLY, "pipeline": ()}
 
 
-def mteb(
-    ctx: typer.Context,
-    out: Annotated[Path, typer.Option(help="Folder of mteb's result files and report.json; a task done stays done.")],
-    task: Annotated[
-        list[str] | None, typer.Option(help="A task by mteb's name (downloads its data). Repeatable.")
-    ] = None,
-    group: Annotated[str | None, typer.Option(help="A group of mteb's tasks: medical or stm.")] = None,
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """What is measured: tasks of mteb's, and files."""
+
+    task: Annotated[list[str] | None, typer.Option(help="A task by mteb's name (downloads its data). Repeatable.")] = (
+        None
+    )
+    group: Annotated[str | None, typer.Option(help="A group of mteb's tasks: medical or stm.")] = None
     language: Annotated[
         list[str] | None, typer.Option(help="Only this language of mteb's tasks (eng, fra …). Repeatable.")
-    ] = None,
+    ] = None
     local: Annotated[
         list[Path] | None,
         typer.Option(help="Folder with corpus.jsonl, queries.jsonl and qrels/test.tsv (BEIR layout). Repeatable."),
-    ] = None,
+    ] = None
     similarity: Annotated[
         list[Path] | None, typer.Option(help="Sentence pairs with a score, .tsv or .jsonl. Repeatable.")
-    ] = None,
+    ] = None
     linking: Annotated[
         list[Path] | None, typer.Option(help="Folder with concepts.jsonl and mentions.jsonl. Repeatable.")
-    ] = None,
+    ] = None
     recommendation: Annotated[
         list[Path] | None,
         typer.Option(help="Folder in BEIR layout whose judged snippets are to be ordered. Repeatable."),
-    ] = None,
+    ] = None
+
+    @property
+    def paths(self) -> dict[str, Sequence[Path]]:
+        """The files of each kind of local task."""
+        return {
+            "local": self.local or (),
+            "similarity": self.similarity or (),
+            "linking": self.linking or (),
+            "recommendation": self.recommendation or (),
+        }
+
+
+@expanded
+def mteb(
+    settings: Annotated[
+        Settings,
+        Flags("encoder"),
+        Flags("name", shows_default=False),
+        Flags(RetrievalSettings, but=("precision", "include_retracted", "k")),
+    ],
+    given: Given,
+    tasks: Tasks,
+    out: Annotated[Path, typer.Option(help="Folder of mteb's result files and report.json; a task done stays done.")],
     system: Annotated[
         str, typer.Option(help="encoder (searched exactly), reranker (its scores alone) or pipeline.")
     ] = "encoder",
-    encoder: options.Encoder = None,
-    name: Annotated[
-        str | None,
-        typer.Option("--name", "-n", help="An index: use its encoder; the pipeline searches it."),
-    ] = None,
-    mode: options.Mode = None,
-    fusion: options.Fusion = None,
-    lambda_: options.Lambda = None,
-    rerank: options.Rerank = None,
-    reranker: options.Reranker = None,
-    interpolation: options.Interpolation = None,
-    cross_interpolation: options.CrossInterpolation = None,
-    k_init: options.KInit = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure an encoder, a reranker or the whole pipeline with mteb, on its tasks or on your files.
@@ -97,13 +111,12 @@ def mteb(
       biorag bench mteb --recommendation data/relish --system reranker --reranker cross:models/ce --out runs/mteb
     """
     _require_mteb()
-    settings = _configured(ctx, system)
+    settings = _configured(settings, given, tasks, system)
     from biorag.benchmarks.mteb.run import measured, report
-    from biorag.benchmarks.mteb.tasks import KINDS
     from biorag.utils.files import write_json
 
-    chosen = _chosen(task or (), group, language or (), {kind: ctx.params[kind] or () for kind in KINDS})
-    manifest = Store(settings).require_manifest() if name else None
+    chosen = _chosen(tasks)
+    manifest = Store(settings).require_manifest() if given.value("name") else None
     with show.progress("Texts", None) as advance:
         model, identity = _model(settings, manifest, system, out, advance)
         rows = [measured(each, model, out, settings.services.offline) for each in chosen]
@@ -122,43 +135,35 @@ def _require_mteb() -> None:
         raise MissingError("this needs mteb: run pip install 'biorag[mteb]'") from None
 
 
-def _configured(ctx: typer.Context, system: str) -> Settings:
-    """Return the configuration of a system.
+def _configured(settings: Settings, given: Given, tasks: Tasks, system: str) -> Settings:
+    """Return the settings of a system.
 
     Raises
     ------
     UsageError
         If an option would change nothing, or nothing is named to be measured.
     """
-    given = ctx.params
     if system not in SYSTEMS:
         raise unknown_name("system", system, SYSTEMS)
-    idle = {"encoder": (*PIPELINE_ALONE, *RERANKING, *WEIGHTS), "reranker": (*PIPELINE_ALONE, *WEIGHTS), "pipeline": ()}
-    for parameter in ctx.command.params:
-        if parameter.name in idle[system] and given[parameter.name] is not None:
-            option = max(parameter.opts, key=len)
-            raise UsageError(f"{option} does not change --system {system}: leave it out, or give --system pipeline")
-    if not any(given[kind] for kind in ("task", "group", "local", "similarity", "linking", "recommendation")):
+    if option := given.first(*IDLE[system]):
+        raise UsageError(f"{option} does not change --system {system}: leave it out, or give --system pipeline")
+    if not (tasks.task or tasks.group or any(tasks.paths.values())):
         raise UsageError("nothing to measure: give --local FOLDER, --task NAME or another kind of task")
-    # `similarity` is a file of pairs here, not the setting of that name.
-    changes = {"similarity": None, **SYSTEMS[system]}
-    if system == "reranker" and given["k_init"] is None:
-        changes["k_init"] = RERANKED
-    return options.configured(ctx, **changes)
+    depth = {"k_init": RERANKED} if system == "reranker" and given.value("k_init") is None else {}
+    return settings.replace(**SYSTEMS[system], **depth)
 
 
-def _chosen(
-    names: Sequence[str], group: str | None, languages: Sequence[str], paths: Mapping[str, Sequence[Path]]
-) -> list[Any]:
+def _chosen(asked: Tasks) -> list[Any]:
     """Return the tasks, local ones first: they fail at once if they do."""
     from biorag.benchmarks.mteb.groups import find_group
     from biorag.benchmarks.mteb.tasks import local_tasks, named_tasks
 
-    local = local_tasks(paths)
-    grouped = find_group(group) if group else None
+    names, languages = asked.task or (), asked.language or ()
+    local = local_tasks(asked.paths)
+    group = find_group(asked.group) if asked.group else None
     listed = named_tasks(names, languages)
-    if grouped:
-        listed += named_tasks([name for name in grouped.tasks if name not in names], languages or grouped.languages)
+    if group:
+        listed += named_tasks([name for name in group.tasks if name not in names], languages or group.languages)
     taken = {task.metadata.name for task in listed}
     for task in local:
         if task.metadata.name in taken:

@@ -9,15 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.groups import Flags, expanded
 from biorag.engine import OpenIndex, open_index
+from biorag.settings.retrieval import RetrievalSettings
+from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
     from biorag.benchmarks.bioasq.golden import Batch
 
 
+@expanded
 def bioasq(
-    ctx: typer.Context,
     golden: Annotated[list[Path], typer.Argument(help="Golden files of test batches, JSON, gzip or not.")],
+    settings: Annotated[
+        Settings,
+        options.INDEX,
+        Flags(RetrievalSettings, but=("precision", "include_retracted", "mode", "rerank", "k")),
+        Flags("seed"),
+    ],
     system: Annotated[
         list[str] | None, typer.Option(help="bm25, dense, hybrid or hybrid+rerank; all four by default. Repeatable.")
     ] = None,
@@ -29,16 +38,6 @@ def bioasq(
             help="The index's texts are whole titles and abstracts, so offsets are known; PubMed's XML says so itself.",
         ),
     ] = False,
-    name: options.Name = None,
-    fusion: options.Fusion = None,
-    lambda_: options.Lambda = None,
-    reranker: options.Reranker = None,
-    interpolation: options.Interpolation = None,
-    cross_interpolation: options.CrossInterpolation = None,
-    k_init: options.KInit = None,
-    encoder: options.Encoder = None,
-    qdrant: options.Qdrant = None,
-    seed: options.Seed = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure document and snippet retrieval on BioASQ's test batches, as BioASQ's evaluator does (task B, phase A).
@@ -60,7 +59,7 @@ def bioasq(
     batches = read_batches(golden)
     rerank = any(SYSTEMS[each]["rerank"] for each in systems)
     modes = {SYSTEMS[each]["mode"] for each in systems}
-    settings = options.configured(ctx, rerank=rerank, mode="bm25" if modes == {"bm25"} else "hybrid")
+    settings = settings.replace(rerank=rerank, mode="bm25" if modes == {"bm25"} else "hybrid")
     questions = sum(len(batch.questions) for batch in batches)
     runs = []
     with open_index(settings) as ready, show.progress("Questions", questions * len(systems)) as advance:

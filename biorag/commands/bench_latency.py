@@ -6,12 +6,14 @@ import logging
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.groups import Flags, expanded
 from biorag.engine import (
     OpenIndex,
     SnippetEncoders,
@@ -24,6 +26,7 @@ from biorag.engine import (
 )
 from biorag.errors import UsageError
 from biorag.registries import generator_of
+from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
 from biorag.utils.files import disk_bytes
 
@@ -50,49 +53,71 @@ SYNTHETIC = (
 )
 
 
-def latency(
-    ctx: typer.Context,
-    name: options.Name = None,
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is measured, and on what."""
+
     questions: Annotated[
         Path | None, typer.Option(help="Folder of questions (BEIR layout); else titles of the index's snippets.")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=2, help="Most questions.")] = None,
+    ] = None
+    limit: Annotated[int | None, typer.Option(min=2, help="Most questions.")] = None
     index_limit: Annotated[
         int, typer.Option(min=1, help="Snippets that are indexed anew, drawn from the index with --seed.")
-    ] = 2000,
-    batch_sizes: Annotated[str, typer.Option(help="Questions encoded and searched at once.")] = "1,10,2000",
-    repetitions: Annotated[int, typer.Option(min=1, help="Calls timed for each figure.")] = 100,
-    warm_up: Annotated[int, typer.Option(min=0, help="Calls before those, not timed.")] = 3,
-    seconds: Annotated[
-        float, typer.Option(min=0, help="End a figure's calls after these seconds (but not before the third).")
-    ] = 20.0,
+    ] = 2000
+    batch_sizes: Annotated[str, typer.Option(help="Questions encoded and searched at once.")] = "1,10,2000"
     baseline: Annotated[
         str | None, typer.Option(help="Compare with: rank_bm25, bm25s, sentence-transformers, qdrant-local.")
-    ] = None,
-    sizes: Annotated[str | None, typer.Option(help="Numbers of synthetic snippets to measure growth at.")] = None,
-    quantize: Annotated[
-        bool, typer.Option("--quantize", help="Growth: measure an index with int8 vectors too.")
-    ] = False,
-    peer_limit: Annotated[
-        int, typer.Option(min=0, help="Most snippets that rank_bm25 and qdrant-local are given.")
-    ] = 100_000,
-    mode: options.Mode = None,
-    fusion: options.Fusion = None,
-    lambda_: options.Lambda = None,
-    rerank: options.Rerank = None,
-    reranker: options.Reranker = None,
-    k_init: options.KInit = None,
-    k: options.K = None,
-    llm: Annotated[
-        str,
-        typer.Option(help="Generator to measure, as for 'ask'; none: retrieval alone.", rich_help_panel="Generation"),
-    ] = "none",
-    llm_model: options.LlmModel = None,
-    max_tokens: options.MaxTokens = None,
-    encoder: options.Encoder = None,
-    precision: Annotated[str | None, options.option("precision", "--precision", help="auto, fp32 or bf16.")] = None,
-    qdrant: options.Qdrant = None,
-    seed: options.Seed = None,
+    ] = None
+    peer_limit: Annotated[int, typer.Option(min=0, help="Most snippets that rank_bm25 and qdrant-local are given.")] = (
+        100_000
+    )
+    sizes: Annotated[str | None, typer.Option(help="Numbers of synthetic snippets to measure growth at.")] = None
+    quantize: Annotated[bool, typer.Option("--quantize", help="Growth: measure an index with int8 vectors too.")] = (
+        False
+    )
+
+    def check(self) -> None:
+        """Refuse lists that cannot be read, before anything is opened."""
+        _ = self.batches, self.growth
+
+    @property
+    def batches(self) -> list[int]:
+        """The sizes of batches."""
+        return _numbers("--batch-sizes", self.batch_sizes)
+
+    @property
+    def growth(self) -> list[int]:
+        """The numbers of synthetic snippets, in ascending order."""
+        return sorted(_numbers("--sizes", self.sizes)) if self.sizes else []
+
+    @property
+    def baselines(self) -> list[str]:
+        """The names of the packages to compare with."""
+        return [part.strip() for part in (self.baseline or "").split(",") if part.strip()]
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """How often a call is timed."""
+
+    repetitions: Annotated[int, typer.Option(min=1, help="Calls timed for each figure.")] = 100
+    warm_up: Annotated[int, typer.Option(min=0, help="Calls before those, not timed.")] = 3
+    seconds: Annotated[
+        float, typer.Option(min=0, help="End a figure's calls after these seconds (but not before the third).")
+    ] = 20.0
+
+
+@expanded
+def latency(
+    settings: Annotated[
+        Settings,
+        options.INDEX,
+        Flags(RetrievalSettings, but=("precision", "include_retracted", "interpolation", "cross_interpolation")),
+        Flags("llm", defaults={"llm": "none"}),
+        Flags("llm_model", "max_tokens", "precision", "seed"),
+    ],
+    wanted: Wanted,
+    repetition: Repetition,
     out: Annotated[Path | None, typer.Option(help="Folder for latency.json and plots.")] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -116,13 +141,12 @@ def latency(
     from biorag.benchmarks.latency.report import tables, write_report
     from biorag.benchmarks.latency.timing import Effort
 
-    wanted = _Wanted(ctx.params)
+    wanted.check()
     require_peers(wanted.baselines)
     if out:
         _check_folder(out)
-    settings = options.configured(ctx, quantize=None, cache=False)
-    effort = Effort(repetitions, warm_up, seconds)
-    report = _measured(settings, wanted, Terms(wanted.baselines, effort, peer_limit))
+    effort = Effort(repetition.repetitions, repetition.warm_up, repetition.seconds)
+    report = _measured(settings.replace(cache=False), wanted, Terms(wanted.baselines, effort, wanted.peer_limit))
     if out:
         write_report(out, report)
     if as_json:
@@ -145,28 +169,15 @@ def _check_folder(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
 
 
-class _Wanted:
-    """What the options ask for, lists taken apart."""
-
-    def __init__(self, given: dict[str, Any]) -> None:
-        self.folder: Path | None = given["questions"]
-        self.limit: int | None = given["limit"]
-        self.index_limit: int = given["index_limit"]
-        self.batch_sizes = _numbers("--batch-sizes", given["batch_sizes"])
-        self.sizes = sorted(_numbers("--sizes", given["sizes"])) if given["sizes"] else []
-        self.quantize: bool = given["quantize"]
-        self.baselines = [part.strip() for part in (given["baseline"] or "").split(",") if part.strip()]
-
-
 def _numbers(option: str, text: str) -> list[int]:
     """Return the whole numbers above 0 of a list with commas, each once."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts or not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise UsageError(f"{option} {text!r} is no list of whole numbers above 0: write for example 1,10,2000")
+        raise UsageError(f"{option} {text!r} is not a list of whole numbers above 0: write for example 1,10,2000")
     return list(dict.fromkeys(map(int, parts)))
 
 
-def _measured(settings: Settings, wanted: _Wanted, terms: Terms) -> Report:
+def _measured(settings: Settings, wanted: Wanted, terms: Terms) -> Report:
     """Open the index and measure everything that is wanted; the memory before other packages are loaded."""
     from biorag.benchmarks.latency import machine, memory, stages
     from biorag.benchmarks.latency.baselines import Asked
@@ -188,7 +199,7 @@ def _measured(settings: Settings, wanted: _Wanted, terms: Terms) -> Report:
         rerankers = load_rerankers(settings, encoders.encoder, ready.index, ready.manifest, _loaded(encoders))
         effective = settings.replace(similarity=ready.manifest.similarity)
         retriever = Retriever(ready.index, subject.encoder, rerankers, effective)
-        found = _stages(subject, retriever, sample, wanted.batch_sizes, terms.effort)
+        found = _stages(subject, retriever, sample, wanted.batches, terms.effort)
         facts["peak_bytes"] = memory.peak_bytes()
         asked = Asked(asked_texts, subject.encoder.encode_queries(asked_texts))
         return Report(
@@ -197,7 +208,7 @@ def _measured(settings: Settings, wanted: _Wanted, terms: Terms) -> Report:
             settings=_settings(subject, wanted, terms.effort, len(sample)),
             stages=found,
             memory=facts,
-            baselines=list(_baselines(subject, asked, sample, terms, wanted.batch_sizes, files.path)),
+            baselines=list(_baselines(subject, asked, sample, terms, wanted.batches, files.path)),
             growth=list(_growth(subject, asked, wanted, terms)),
         )
 
@@ -208,12 +219,12 @@ def _loaded(encoders: SnippetEncoders) -> dict[str, TokenEncoder]:
     return {stored.sha256: tokens} if tokens and stored else {}
 
 
-def _questions(settings: Settings, wanted: _Wanted, ready: OpenIndex) -> Sequence[str]:
+def _questions(settings: Settings, wanted: Wanted, ready: OpenIndex) -> Sequence[str]:
     from biorag.benchmarks.latency.stages import TITLES, titles
     from biorag.corpus.datasets import load_dataset
 
-    if wanted.folder:
-        return [question.text for question in load_dataset(wanted.folder).questions][: wanted.limit]
+    if wanted.questions:
+        return [question.text for question in load_dataset(wanted.questions).questions][: wanted.limit]
     return titles(ready.index, wanted.limit or TITLES, settings.seed)
 
 
@@ -295,28 +306,28 @@ def _baselines(
                 yield from compare.compare_dense(dense, asked, terms, similarity)
 
 
-def _growth(subject: Subject, asked: Asked, wanted: _Wanted, terms: Terms) -> Iterator[Grown]:
+def _growth(subject: Subject, asked: Asked, wanted: Wanted, terms: Terms) -> Iterator[Grown]:
     from biorag.benchmarks.latency import growth
     from biorag.benchmarks.latency.stages import sampled
     from biorag.benchmarks.latency.synthetic import ENCODED, Corpus
 
-    if not wanted.sizes:
+    if not wanted.growth:
         return
     show.err.print(_synthetic(subject, wanted), soft_wrap=True)
     sources = sampled(subject.index, SOURCES, subject.settings.seed)
-    encoded = min(ENCODED, wanted.sizes[-1])
+    encoded = min(ENCODED, wanted.growth[-1])
     with show.progress("Growth: encoding", encoded) as done:
         corpus = Corpus(sources, subject.encoder, subject.settings.seed, encoded, done)
-    with show.progress("Growth", growth.written(wanted.sizes, wanted.quantize)) as done:
-        for size in wanted.sizes:
+    with show.progress("Growth", growth.written(wanted.growth, wanted.quantize)) as done:
+        for size in wanted.growth:
             yield from growth.grow(subject, corpus, asked, size, terms, wanted.quantize, done)
 
 
-def _synthetic(subject: Subject, wanted: _Wanted) -> str:
+def _synthetic(subject: Subject, wanted: Wanted) -> str:
     """Say how the snippets of the growth are made."""
     from biorag.benchmarks.latency.synthetic import ENCODED, NOISE
 
-    sources, encoded = min(SOURCES, subject.index.count()), min(ENCODED, wanted.sizes[-1])
+    sources, encoded = min(SOURCES, subject.index.count()), min(ENCODED, wanted.growth[-1])
     return SYNTHETIC.format(sources=sources, encoded=encoded, noise=NOISE)
 
 
@@ -334,7 +345,7 @@ def _index_facts(settings: Settings, ready: OpenIndex) -> dict[str, Any]:
     }
 
 
-def _settings(subject: Subject, wanted: _Wanted, effort: Effort, index_snippets: int) -> dict[str, Any]:
+def _settings(subject: Subject, wanted: Wanted, effort: Effort, index_snippets: int) -> dict[str, Any]:
     from biorag.benchmarks.latency.machine import threads
 
     settings = subject.settings
@@ -344,9 +355,9 @@ def _settings(subject: Subject, wanted: _Wanted, effort: Effort, index_snippets:
         "warm_up": effort.warm_up,
         "seconds": effort.seconds,
         "questions": len(subject.questions),
-        "questions_from": wanted.folder.resolve().name if wanted.folder else "titles of the index's snippets",
+        "questions_from": wanted.questions.resolve().name if wanted.questions else "titles of the index's snippets",
         "index_snippets": index_snippets,
-        "growth": _synthetic(subject, wanted) if wanted.sizes else None,
+        "growth": _synthetic(subject, wanted) if wanted.growth else None,
         "batch_size": settings.index.batch_size,
         "threads": {**threads(), "generator": settings.generation.threads},
     }

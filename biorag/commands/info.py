@@ -1,0 +1,97 @@
+"""`biorag info`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from biorag.commands import options, show
+from biorag.commands.groups import Flags, expanded, overridden
+from biorag.settings.settings import PLACES, Settings
+from biorag.utils.files import disk_bytes
+
+
+@expanded
+def info(
+    settings: Annotated[Settings, Flags("qdrant")],
+    name: Annotated[str | None, typer.Argument(help="Name of an index; without it all are listed.")] = None,
+    list_settings: Annotated[bool, typer.Option("--settings", help="List all settings and their values.")] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Show what an index holds and what it was made with, or list the indexes, or the settings.
+
+    Examples:
+
+      biorag info
+
+      biorag info demo --json
+
+      biorag info --settings
+    """
+    settings = overridden(settings, name=name)
+    if list_settings:
+        _show_settings(settings, as_json)
+    elif name is None:
+        _show_indexes(settings, as_json)
+    else:
+        _show_index(settings, as_json)
+
+
+def _show_settings(settings: Settings, as_json: bool) -> None:
+    values = settings.flat_json()
+    if as_json:
+        show.print_json(values)
+        return
+    rows = [(name, str(values[name]), place.field.description or "") for name, place in PLACES.items()]
+    show.table("Settings (biorag.toml, or BIORAG_NAME in the environment)", ["setting", "value", "meaning"], rows)
+
+
+def _show_indexes(settings: Settings, as_json: bool) -> None:
+    from biorag.indexes.manifest import read_manifest
+    from biorag.indexes.store import index_names
+
+    found = [read_manifest(settings.indexes / name / "manifest.json") for name in index_names(settings)]
+    if as_json:
+        show.print_json({"home": str(settings.home), "indexes": [manifest.to_json() for manifest in found]})
+    elif found:
+        columns = ["name", "snippets", "encoder", "similarity", "store", "updated", "complete"]
+        rows = [
+            (
+                m.name,
+                m.snippets,
+                m.encoder.id,
+                m.similarity,
+                m.store.get("url", "edge"),
+                m.updated,
+                m.complete,
+            )
+            for m in found
+        ]
+        show.table(f"Indexes in {settings.indexes}", columns, rows)
+    else:
+        show.err.print(f"There is no index in {settings.indexes} yet: try 'biorag index demo'.")
+
+
+def _show_index(settings: Settings, as_json: bool) -> None:
+    from biorag.indexes.store import Store
+
+    store = Store(settings)
+    manifest = store.require_manifest()
+    index = store.open(manifest)
+    try:
+        values = {**manifest.to_json(), "snippets": index.count(), "bytes": disk_bytes(store.folder)}
+    finally:
+        index.close()
+    if as_json:
+        show.print_json(values)
+        return
+    rows = [(key, value) for key, value in values.items() if key not in ("sources", "encoder", "bm25", "versions")]
+    rows += [
+        (f"{part}.{key}", value) for part in ("encoder", "bm25", "versions") for key, value in values[part].items()
+    ]
+    show.table(f"Index {manifest.name}", ["", ""], [(key, str(value)) for key, value in rows])
+    sources = [
+        (source["name"], source["snippets"], source["bytes"], source["sha256"][:12]) for source in values["sources"]
+    ]
+    show.table("Sources", ["file", "snippets", "bytes", "sha256"], sources)
