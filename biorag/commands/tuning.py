@@ -153,7 +153,7 @@ def _plan(given: Mapping[str, Any], settings: Settings, file: Path | None) -> Tu
     points = given["points"] or POINTS
     parameter = parameter.within(given["low"], given["high"])
     values = parameter.parse(given["values"]) if given["values"] else parameter.grid(points)
-    current = getattr(settings, parameter.setting)
+    current = getattr(settings.retrieval, parameter.setting)
     for value in (*values, current):
         settings.replace(**{parameter.setting: value})  # says what is allowed
         if given["write"]:
