@@ -13,8 +13,14 @@ import pytest
 from biorag.settings.settings import Settings
 from biorag.types import Snippet
 from biorag.utils.network import restrict
+from tests.cli import invoke, succeeded
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+if (worker := os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")) and hasattr(os, "sched_setaffinity"):
+    # One core a worker and what it starts: threads that spin while they wait would slow the workers beside them.
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[int(worker) % len(cores)]})
 # A shell lets what it runs in the background ignore Ctrl-C, which some tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -23,7 +29,7 @@ WORDS = ["aspirin", "ibuprofen", "warfarin", "heparin", "liver", "kidney", "hear
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch, tmp_path):
-    """No setting of the developer's machine reaches a test; the home is a scratch folder."""
+    """No setting of the developer's machine reaches a test; the home is a scratch folder, and no line is wrapped."""
     for name in list(os.environ):
         if (name.startswith("BIORAG_") and name != "BIORAG_TEST_QDRANT_URL") or name in (
             "QDRANT_API_KEY",
@@ -31,6 +37,7 @@ def clean_environment(monkeypatch, tmp_path):
         ):
             monkeypatch.delenv(name)
     monkeypatch.setenv("BIORAG_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "1000")
 
 
 @pytest.fixture(autouse=True)
@@ -210,11 +217,6 @@ def tiny_decoder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def demo_home(tmp_path_factory) -> Path:
     """A home with the demonstration corpus indexed by the starter encoder as index `default`."""
-    from typer.testing import CliRunner
-
-    from biorag.cli import app
-
     home = tmp_path_factory.mktemp("demo-home")
-    result = CliRunner().invoke(app, ["index", "demo"], env={"BIORAG_HOME": str(home)})
-    assert result.exit_code == 0, result.output
+    succeeded(invoke("index", "demo", home=home))
     return home

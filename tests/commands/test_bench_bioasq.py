@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from biorag.benchmarks.bioasq.golden import PUBMED, Span, read_golden
 from biorag.benchmarks.bioasq.measures import score_documents, score_snippets
-from biorag.cli import app
+from tests.cli import done, invoke, succeeded
 from tests.conftest import write_medrag
 from tests.pubmed_records import article, file_of
 
@@ -51,9 +50,7 @@ def place(tmp_path_factory, tiny_encoder, snippets) -> Path:
     (place / "pubmed.xml").write_bytes(file_of(*(article(pmid, *texts) for pmid, texts in ABSTRACTS.items())))
     write_medrag(place / "corpus.jsonl", snippets)
     for name, source in (("xml", "pubmed.xml"), ("passages", "corpus.jsonl")):
-        words = ["index", str(place / source), "--name", name, "--encoder", str(tiny_encoder)]
-        made = CliRunner().invoke(app, words, env={"BIORAG_HOME": str(place / "home")})
-        assert made.exit_code == 0, made.output
+        succeeded(invoke("index", place / source, "--name", name, "--encoder", tiny_encoder, home=place / "home"))
     blood = question(
         "a", "What does warfarin block in vitamin K recycling?", (1, "Warfarin blocks vitamin K recycling.")
     )
@@ -65,19 +62,13 @@ def place(tmp_path_factory, tiny_encoder, snippets) -> Path:
     return place
 
 
-def invoke(place, *words):
+def bench(place, *words):
     files = [place / "1_golden.json", place / "2_golden.json.gz"]
-    command = ["bench", "bioasq", *files, *words]
-    return CliRunner().invoke(app, [*map(str, command)], env={"BIORAG_HOME": str(place / "home"), "COLUMNS": "160"})
-
-
-def done(result):
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
+    return invoke("bench", "bioasq", *files, *words, home=place / "home")
 
 
 def test_the_report_is_that_of_the_submissions(place, tmp_path):
-    found = done(invoke(place, "--name", "xml", "--out", tmp_path / "out", "--json"))
+    found = done(bench(place, "--name", "xml", "--out", tmp_path / "out", "--json"))
     assert json.loads((tmp_path / "out" / "report.json").read_bytes()) == found
     assert found["coverage"] == [
         {"batch": "1", "questions": 2, "documents": 3, "documents_in_index": 2},
@@ -99,7 +90,7 @@ def test_the_report_is_that_of_the_submissions(place, tmp_path):
 
 def test_sentences_are_submitted_at_their_place(place, tmp_path):
     words = ("--name", "xml", "--system", "bm25", "--out", tmp_path / "out", "--json")
-    found = done(invoke(place, *words))["systems"]["bm25"]
+    found = done(bench(place, *words))["systems"]["bm25"]
     (malaria,) = read_golden(tmp_path / "out" / "bm25" / "2.json").questions
     begin = ABSTRACTS[3][1].index("Malaria is")
     assert malaria.snippets[0] == Span("3", ("abstract", "abstract"), begin, len(ABSTRACTS[3][1]))
@@ -109,15 +100,15 @@ def test_sentences_are_submitted_at_their_place(place, tmp_path):
 
 def test_passages_have_no_offsets_unless_they_are_said_to_be_whole(place):
     words = ("--name", "passages", "--system", "bm25", "--json")
-    found = done(invoke(place, *words))["systems"]["bm25"]
+    found = done(bench(place, *words))["systems"]["bm25"]
     assert found["offsets_unknown"] == found["returned_snippets"] > 0
     assert (found["mean"]["snippets"], found["mean"]["documents"]["MAP"]) == (None, 0.0)
-    whole = done(invoke(place, *words, "--whole-records"))["systems"]["bm25"]
+    whole = done(bench(place, *words, "--whole-records"))["systems"]["bm25"]
     assert (whole["offsets_unknown"], whole["mean"]["snippets"]["MAP"]) == (0, 0.0)
 
 
 def test_the_table_has_systems_by_batches(place):
-    result = invoke(place, "--name", "xml", "--system", "hybrid", "--system", "bm25")
+    result = bench(place, "--name", "xml", "--system", "hybrid", "--system", "bm25")
     assert result.exit_code == 0, result.output
     rows = [line.split("│")[1:-1] for line in result.stdout.splitlines() if line.startswith("│")]
     assert [row[0].strip() for row in rows] == ["BM25", "hybrid"] * 3
@@ -133,7 +124,7 @@ def test_the_table_has_systems_by_batches(place):
     ],
 )
 def test_what_cannot_be_is_said(place, words, code, part):
-    result = invoke(place, *words)
+    result = bench(place, *words)
     assert (result.exit_code, result.stdout) == (code, ""), result.output
     assert part in result.stderr
 

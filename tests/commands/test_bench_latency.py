@@ -3,41 +3,31 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from typer.testing import CliRunner
 
 from biorag import engine
 from biorag.benchmarks.latency import growth
-from biorag.cli import app
 from biorag.commands import bench_latency as latency
 from biorag.engine import SnippetEncoders
 from biorag.indexes.manifest import TokenParameters
 from biorag.models.finding import ModelFiles
 from biorag.models.late_interaction import StoredLateInteraction
+from tests.cli import failed, invoke
 
 QUICK = ["--repetitions", "2", "--warm-up", "0", "--seconds", "1", "--index-limit", "12", "--limit", "6"]
 QUICK += ["--batch-sizes", "1,4", "--k-init", "3"]
 TIMING = {"n", "mean", "p50", "p95", "p99"}
+bench = partial(invoke, "bench", "latency")
 ALL = "rank_bm25,bm25s,sentence-transformers,qdrant-local"
-
-
-def invoke(*arguments, **env):
-    return CliRunner().invoke(app, ["bench", "latency", *map(str, arguments)], env={"COLUMNS": "200", **env})
-
-
-def failed(result, code, *parts):
-    assert (result.exit_code, result.stdout) == (code, ""), result.output
-    sentence = result.stderr.strip()
-    assert sentence.startswith("error: ")
-    assert [part for part in parts if part not in sentence] == [], sentence
 
 
 @pytest.fixture(scope="module")
 def home(demo_home):
-    return {"BIORAG_HOME": str(demo_home)}
+    return {"home": demo_home}
 
 
 @pytest.fixture
@@ -57,7 +47,7 @@ def dataset(tmp_path):
 def test_everything_is_measured_and_written(home, tmp_path, monkeypatch):
     monkeypatch.setattr(growth, "memory_of_opening", growth._opened)
     out = tmp_path / "out"
-    result = invoke(*QUICK, "--baseline", ALL, "--sizes", "50,100", "--quantize", "--out", out, "--json", **home)
+    result = bench(*QUICK, "--baseline", ALL, "--sizes", "50,100", "--quantize", "--out", out, "--json", **home)
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert json.loads((out / "latency.json").read_text()) == found
@@ -110,7 +100,7 @@ def test_everything_is_measured_and_written(home, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_tables_say_what_was_measured_on_what(home, dataset):
-    result = invoke(*QUICK, "--questions", dataset, "--no-rerank", "--mode", "bm25", **home)
+    result = bench(*QUICK, "--questions", dataset, "--no-rerank", "--mode", "bm25", **home)
     assert result.exit_code == 0, result.output
     for part in ("Machine: ", "CPU flags: ", "Index default: 263 snippets", "Questions: 3, asked", "Memory of this"):
         assert part in result.stdout
@@ -122,7 +112,7 @@ def test_tables_say_what_was_measured_on_what(home, dataset):
 
 @pytest.mark.slow
 def test_a_generator_is_measured_where_one_is_named(home):
-    result = invoke(*QUICK, "--llm", "starter", "--max-tokens", "8", "--k", "1", "--json", BIORAG_THREADS="1", **home)
+    result = bench(*QUICK, "--llm", "starter", "--max-tokens", "8", "--k", "1", "--json", BIORAG_THREADS="1", **home)
     assert result.exit_code == 0, result.output
     stages = json.loads(result.stdout)["stages"]
     found = stages["generation"]
@@ -160,9 +150,9 @@ def test_a_reranker_that_was_loaded_to_index_with_is_not_loaded_again(settings, 
     ],
 )
 def test_what_cannot_be_measured_is_said_in_a_sentence(arguments, code, parts):
-    failed(invoke(*arguments), code, *parts)
+    failed(bench(*arguments), code, *parts)
 
 
 def test_a_file_in_place_of_the_folder_is_refused_before_measuring(tmp_path):
     (tmp_path / "file").write_text("")
-    failed(invoke("--out", tmp_path / "file"), 2, "is a file", "--out")
+    failed(bench("--out", tmp_path / "file"), 2, "is a file", "--out")

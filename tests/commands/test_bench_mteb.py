@@ -11,35 +11,20 @@ import sys
 from itertools import islice
 
 import pytest
-from typer.testing import CliRunner
 
 from biorag.benchmarks.tuning.instruction import write_query_prompt
-from biorag.cli import app
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import Source, demo_file
+from tests.cli import done, failed, invoke
 
 pytest.importorskip("mteb", reason="mteb is not installed: pip install 'biorag[mteb]'")
 
 DENSE = ("--mode", "dense", "--no-rerank")
 
 
-def invoke(*arguments, home=None):
-    env = {"BIORAG_HOME": str(home)} if home else {}
-    return CliRunner().invoke(app, list(map(str, arguments)), env=env)
-
-
-def done(*arguments, home=None):
+def report(*arguments, home=None):
     """Return the one JSON document that a command printed."""
-    result = invoke(*arguments, "--json", home=home)
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
-def failed(result, code, *parts):
-    assert (result.exit_code, result.stdout) == (code, ""), result.output
-    sentence = result.stderr.strip().splitlines()[-1]
-    assert sentence.startswith("error: ")
-    assert [part for part in parts if str(part) not in sentence] == [], sentence
+    return done(invoke(*arguments, "--json", home=home))
 
 
 def write_task(folder, corpus, queries, judged):
@@ -83,9 +68,9 @@ def slice_task(tmp_path_factory, shared_data):
 
 def measured_three_ways(task, name, home, out):
     """Return nDCG@10 by `bench retrieval`, by mteb's own exact search, and by mteb of the pipeline."""
-    retrieval = done("bench", "retrieval", task, "--name", name, *DENSE, home=home)["metrics"]["nDCG@10"]
+    retrieval = report("bench", "retrieval", task, "--name", name, *DENSE, home=home)["metrics"]["nDCG@10"]
     mteb = ("bench", "mteb", "--local", task, "--name", name, "--out", out)
-    exact, piped = done(*mteb, home=home), done(*mteb, "--system", "pipeline", *DENSE, home=home)
+    exact, piped = report(*mteb, home=home), report(*mteb, "--system", "pipeline", *DENSE, home=home)
     return [retrieval, *(found["tasks"][0]["measures"]["ndcg_at_10"] for found in (exact, piped))]
 
 
@@ -98,7 +83,7 @@ def test_ndcg_of_the_demonstration_is_that_of_bench_retrieval(demo_task, demo_ho
 
 def test_ndcg_of_real_snippets_is_that_of_bench_retrieval(slice_task, tmp_path, tiny_encoder):
     home = tmp_path / "home"
-    done("index", slice_task / "corpus.jsonl", "--name", "slice", "--encoder", tiny_encoder, home=home)
+    report("index", slice_task / "corpus.jsonl", "--name", "slice", "--encoder", tiny_encoder, home=home)
     retrieval, exact, piped = measured_three_ways(slice_task, "slice", home, tmp_path / "out")
     assert retrieval > 0, "a random encoder finds something among a thousand"
     assert exact == pytest.approx(retrieval, abs=1e-3)
@@ -115,7 +100,7 @@ def test_every_kind_of_local_task_by_the_pipeline_that_indexes_them(demo_task, t
     corpus = (demo_task / "corpus.jsonl").read_bytes()
     write_task(tmp_path / "rec", corpus, {"q": json.loads(corpus.splitlines()[1])["title"]}, judged)
     out = tmp_path / "out"
-    found = done(
+    found = report(
         *("bench", "mteb", "--encoder", tiny_encoder, "--system", "pipeline", "--mode", "hybrid", "--rerank"),
         *("--local", demo_task, "--similarity", tmp_path / "pairs.tsv", "--linking", tmp_path / "link"),
         *("--recommendation", tmp_path / "rec", "--out", out),
@@ -143,7 +128,7 @@ def test_the_reranker_orders_by_its_own_scores_alone(demo_task, tmp_path, tiny_e
     query = "Which drug lowers glucose?"
     judged = {snippet.id: int(place % 7 == 3) for place, snippet in enumerate(snippets)}
     write_task(tmp_path / "rec", corpus, {"q": query}, [("q", *row) for row in judged.items()])
-    found = done(
+    found = report(
         *("bench", "mteb", "--recommendation", tmp_path / "rec", "--system", "reranker", "--encoder", tiny_encoder),
         *("--reranker", f"cross:{tiny_cross_encoder}", "--out", tmp_path / "out"),
     )
@@ -161,7 +146,7 @@ def test_result_files_are_mtebs_and_a_task_done_stays_done(demo_task, tmp_path, 
     corpus = (demo_task / "corpus.jsonl").read_bytes()
     write_task(copied, corpus, {"q": "Why?"}, [("q", "demo_001", 1)])
     arguments = ("bench", "mteb", "--local", copied, "--encoder", tiny_encoder, "--out", out)
-    first = done(*arguments)
+    first = report(*arguments)
     (path,) = out.rglob("copy.json")
     kept = mteb.results.TaskResult.from_disk(path)
     assert kept.get_score() == pytest.approx(first["average"], abs=1e-6)
@@ -170,9 +155,9 @@ def test_result_files_are_mtebs_and_a_task_done_stays_done(demo_task, tmp_path, 
     calls = []
     evaluate = mteb.evaluate
     monkeypatch.setattr(mteb, "evaluate", lambda *given, **named: calls.append(1) or evaluate(*given, **named))
-    assert (done(*arguments), calls) == (first, [])
+    assert (report(*arguments), calls) == (first, [])
     (copied / "queries.jsonl").write_text('{"_id": "q", "text": "atrial fibrillation and stroke"}\n')
-    done(*arguments)
+    report(*arguments)
     assert calls == [1], "other data is evaluated anew"
     assert mteb.results.TaskResult.from_disk(path).dataset_revision != kept.dataset_revision
 
@@ -181,15 +166,15 @@ def test_another_query_prompt_is_measured_anew(demo_task, tmp_path, tiny_encoder
     """`tune prompt` writes one into the encoder's directory; its weights stay."""
     encoder = shutil.copytree(tiny_encoder, tmp_path / "encoder")
     arguments = ("bench", "mteb", "--local", demo_task, "--encoder", encoder, "--out", tmp_path / "out")
-    plain = done(*arguments)
+    plain = report(*arguments)
     write_query_prompt(encoder, "fever " * 200)  # leaves no room for the question
-    prompted = done(*arguments)
+    prompted = report(*arguments)
     assert prompted["average"] != plain["average"]
     assert prompted["model"] == {**plain["model"], "query_prompt": "fever " * 200}
 
 
 def test_an_index_of_another_corpus_is_refused(demo_task, tmp_path, tiny_encoder, corpus_file):
-    done("index", corpus_file, "--name", "other", "--encoder", tiny_encoder, home=tmp_path)
+    report("index", corpus_file, "--name", "other", "--encoder", tiny_encoder, home=tmp_path)
     result = invoke(
         *("bench", "mteb", "--local", demo_task, "--name", "other", "--system", "pipeline", "--out", tmp_path / "out"),
         home=tmp_path,

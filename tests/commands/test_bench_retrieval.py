@@ -4,34 +4,16 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 
 import pytest
-from typer.testing import CliRunner
 
 from biorag.benchmarks.retrieval import COMPARED, MEASURES
-from biorag.cli import app
 from biorag.corpus.datasets import load_dataset
+from tests.cli import done, failed, invoke
 
+bench = partial(invoke, "bench", "retrieval")
 PAIRED = {"ours", "theirs", "questions", "difference", "low", "high", "p_value", "wins", "losses", "ties"}
-
-
-def invoke(*arguments, **env):
-    return CliRunner().invoke(app, ["bench", "retrieval", *map(str, arguments)], env=env)
-
-
-def done(result):
-    """Return the one JSON document that stdout holds."""
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
-def failed(result, code, *parts):
-    """Hold that a command failed with one sentence on stderr that has these parts, and nothing else."""
-    assert (result.exit_code, result.stdout) == (code, ""), result.output
-    sentence = result.stderr.strip()
-    assert sentence.startswith("error: ")
-    assert len(sentence.splitlines()) == 1, sentence
-    assert [str(part) for part in parts if str(part) not in sentence] == [], sentence
 
 
 @pytest.fixture
@@ -83,7 +65,7 @@ def poor(tmp_path):
 
 def test_a_run_is_scored_by_judgements_of_either_kind(dataset, trec_qrels, good):
     judged = dataset / "qrels" / "test.tsv"
-    found = done(invoke("--run", good, "--qrels", judged, "--json"))
+    found = done(bench("--run", good, "--qrels", judged, "--json"))
     assert found == {
         "dataset": str(judged),
         "questions": 12,
@@ -92,12 +74,12 @@ def test_a_run_is_scored_by_judgements_of_either_kind(dataset, trec_qrels, good)
         "timings_ms": {},
         "unanswered": 1,
     }
-    assert done(invoke("--run", good, "--qrels", trec_qrels, "--json")) == {**found, "dataset": str(trec_qrels)}
-    assert done(invoke(dataset, "--run", good, "--json")) == {**found, "dataset": "tiny"}
+    assert done(bench("--run", good, "--qrels", trec_qrels, "--json")) == {**found, "dataset": str(trec_qrels)}
+    assert done(bench(dataset, "--run", good, "--json")) == {**found, "dataset": "tiny"}
 
 
 def test_the_table_of_a_scored_run(dataset, good):
-    shown = invoke(dataset, "--run", good)
+    shown = bench(dataset, "--run", good)
     assert shown.exit_code == 0, shown.output
     assert "tiny: 12 questions" in shown.stdout
     assert "│ nDCG@10     │ 0.9167 │" in shown.stdout
@@ -111,7 +93,7 @@ def test_a_path_is_shown_as_it_is(dataset, good, tmp_path):
     odd.parent.mkdir()
     odd.write_text((dataset / "qrels" / "test.tsv").read_text())
     run = good.rename(odd.with_name("red] run"))
-    shown = invoke("--run", run, "--qrels", odd, "--compare", run)
+    shown = bench("--run", run, "--qrels", odd, "--compare", run)
     assert shown.exit_code == 0, shown.output
     words = "".join(shown.stdout.split())
     assert "[/red][bold].tsv:12questions" in words
@@ -120,12 +102,12 @@ def test_a_path_is_shown_as_it_is(dataset, good, tmp_path):
 
 def test_measures_of_each_question_are_written(dataset, trec_qrels, good, tmp_path):
     path = tmp_path / "new" / "questions.jsonl"
-    done(invoke(dataset, "--run", good, "--per-question", path, "--json"))
+    done(bench(dataset, "--run", good, "--per-question", path, "--json"))
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["id"] for row in rows] == [f"q{n}" for n in range(12)]
     assert (rows[3]["text"], rows[3]["top"], rows[3]["metrics"]["MRR@10"]) == ("question [3]?", ["d3", "e3", "x"], 1.0)
     assert (rows[11]["top"], rows[11]["metrics"]["MRR@10"]) == ([], 0.0)
-    done(invoke("--run", good, "--qrels", trec_qrels, "--per-question", path, "--json"))
+    done(bench("--run", good, "--qrels", trec_qrels, "--per-question", path, "--json"))
     assert {json.loads(line)["text"] for line in path.read_text().splitlines()} == {""}
 
 
@@ -133,7 +115,7 @@ def test_measures_of_each_question_are_written(dataset, trec_qrels, good, tmp_pa
 
 
 def test_two_runs_are_compared(dataset, good, poor):
-    found = done(invoke(dataset, "--run", good, "--compare", poor, "--seed", "3", "--json"))
+    found = done(bench(dataset, "--run", good, "--compare", poor, "--seed", "3", "--json"))
     comparison = found["comparison"]
     assert set(comparison) == {"run", "seed", "unanswered", "measures", "wins", "losses"}
     assert (comparison["run"], comparison["seed"], comparison["unanswered"]) == (str(poor), 3, 0)
@@ -154,16 +136,16 @@ def test_two_runs_are_compared(dataset, good, poor):
     assert wins[0] == {"id": "q10", "text": "question [10]?", "ours": 1.0, "theirs": 0.0, "difference": 1.0}
     assert (loss["id"], loss["ours"], loss["difference"]) == ("q11", 0.0, -loss["theirs"])
 
-    again = done(invoke(dataset, "--run", good, "--compare", poor, "--seed", "3", "--json"))
+    again = done(bench(dataset, "--run", good, "--compare", poor, "--seed", "3", "--json"))
     assert again == found
-    turned = done(invoke(dataset, "--run", poor, "--compare", good, "--seed", "3", "--json"))["comparison"]
+    turned = done(bench(dataset, "--run", poor, "--compare", good, "--seed", "3", "--json"))["comparison"]
     assert turned["measures"]["nDCG@10"]["p_value"] == ranked["p_value"]
     assert (len(turned["wins"]), len(turned["losses"]), turned["unanswered"]) == (1, 11, 1)
 
 
 def test_the_seed_of_a_comparison_may_be_set_by_a_variable(dataset, good, poor):
     found = [
-        done(invoke(dataset, "--run", good, "--compare", poor, "--json", BIORAG_SEED=seed))["comparison"]
+        done(bench(dataset, "--run", good, "--compare", poor, "--json", BIORAG_SEED=seed))["comparison"]
         for seed in ("1", "2")
     ]
     assert [comparison["seed"] for comparison in found] == [1, 2]
@@ -171,7 +153,7 @@ def test_the_seed_of_a_comparison_may_be_set_by_a_variable(dataset, good, poor):
 
 
 def test_the_tables_of_a_comparison(dataset, trec_qrels, good, poor):
-    shown = invoke(dataset, "--run", good, "--compare", poor, COLUMNS="120")
+    shown = bench(dataset, "--run", good, "--compare", poor, COLUMNS="120")
     assert shown.exit_code == 0, shown.output
     for name in COMPARED:
         assert shown.stdout.count(f"│ {name} ") >= 2
@@ -181,14 +163,14 @@ def test_the_tables_of_a_comparison(dataset, trec_qrels, good, poor):
     assert "question [10]?" in shown.stdout
     assert "question [5]?" not in shown.stdout, "the sixth biggest"
     assert "+1.0000" in shown.stdout
-    same = invoke("--run", good, "--qrels", trec_qrels, "--compare", good)
+    same = bench("--run", good, "--qrels", trec_qrels, "--compare", good)
     assert (same.exit_code, "Biggest" in same.stdout) == (0, False)
     assert "in the other run: 1" in same.stderr
 
 
 def test_a_deep_run_is_held_to_the_same_depth(dataset, good, tmp_path):
     deep = write_run(tmp_path / "deep.trec", {f"q{n}": [f"x{i}" for i in range(100)] + [f"d{n}"] for n in range(12)})
-    found = done(invoke(dataset, "--run", good, "--compare", deep, "--json"))
+    found = done(bench(dataset, "--run", good, "--compare", deep, "--json"))
     assert found["comparison"]["measures"]["R@100"]["theirs"] == 0.0
 
 
@@ -199,14 +181,14 @@ def test_an_index_is_compared_with_its_own_run(demo_home, tmp_path):
     (folder / "queries.jsonl").write_text("\n".join(json.dumps({"_id": id, "text": queries[id]}) for id in queries))
     arguments = [folder, "--mode", "bm25", "--no-rerank", "--json"]
     env = {"BIORAG_HOME": str(demo_home)}
-    searched = CliRunner().invoke(app, ["search", queries["a"], *map(str, arguments[1:])], env=env)
+    searched = invoke("search", queries["a"], *arguments[1:], **env)
     best = [hit["id"] for hit in json.loads(searched.stdout)["hits"]]
     (folder / "qrels" / "test.tsv").write_text(f"a\t{best[0]}\t1\nb\t{best[1]}\t1\n")
     run = tmp_path / "run.trec"
-    first = done(invoke(*arguments, "--run-file", run, **env))
+    first = done(bench(*arguments, "--run-file", run, **env))
     assert "comparison" not in first
-    again = done(invoke(*arguments, "--compare", run, **env))
-    assert again["metrics"] == first["metrics"] == done(invoke(folder, "--run", run, "--json"))["metrics"]
+    again = done(bench(*arguments, "--compare", run, **env))
+    assert again["metrics"] == first["metrics"] == done(bench(folder, "--run", run, "--json"))["metrics"]
     assert {result["p_value"] for result in again["comparison"]["measures"].values()} == {1.0}
     assert (again["comparison"]["wins"], again["config"]["mode"]) == ([], "bm25")
 
@@ -216,13 +198,13 @@ def test_an_index_is_compared_with_its_own_run(demo_home, tmp_path):
 
 def test_options_that_do_not_go_together(dataset, good, tmp_path):
     qrels = dataset / "qrels" / "test.tsv"
-    failed(invoke("--json"), 2, "DATASET", "--run FILE", "--qrels FILE")
-    failed(invoke("--qrels", qrels), 2, "DATASET", "--run FILE")
-    failed(invoke("--compare", good), 2, "DATASET")
-    failed(invoke("--run", good), 2, "--run needs judgements", "--qrels FILE")
-    failed(invoke(dataset, "--run", good, "--qrels", qrels), 2, "DATASET and --qrels")
-    failed(invoke(dataset, "--qrels", qrels), 2, "DATASET and --qrels")
-    failed(invoke(dataset, "--run", good, "--per-question", tmp_path), 2, f"{tmp_path} is a folder")
+    failed(bench("--json"), 2, "DATASET", "--run FILE", "--qrels FILE")
+    failed(bench("--qrels", qrels), 2, "DATASET", "--run FILE")
+    failed(bench("--compare", good), 2, "DATASET")
+    failed(bench("--run", good), 2, "--run needs judgements", "--qrels FILE")
+    failed(bench(dataset, "--run", good, "--qrels", qrels), 2, "DATASET and --qrels")
+    failed(bench(dataset, "--qrels", qrels), 2, "DATASET and --qrels")
+    failed(bench(dataset, "--run", good, "--per-question", tmp_path), 2, f"{tmp_path} is a folder")
 
 
 @pytest.mark.parametrize(
@@ -244,28 +226,28 @@ def test_options_that_do_not_go_together(dataset, good, tmp_path):
     ids=lambda flags: flags[0],
 )
 def test_a_scored_run_takes_no_option_of_an_index(dataset, good, flags):
-    failed(invoke(dataset, "--run", good, *flags), 2, flags[0].replace("no-", ""), "leave out one or the other")
+    failed(bench(dataset, "--run", good, *flags), 2, flags[0].replace("no-", ""), "leave out one or the other")
 
 
 def test_settings_for_indexes_that_are_in_force_do_not_matter(dataset, good):
-    done(invoke(dataset, "--run", good, "--json", BIORAG_MODE="bm25", BIORAG_NAME="other"))
+    done(bench(dataset, "--run", good, "--json", BIORAG_MODE="bm25", BIORAG_NAME="other"))
 
 
 def test_files_that_are_not_there(dataset, good, tmp_path):
     none = tmp_path / "none"
-    failed(invoke(dataset, "--run", none), 4, none)
-    failed(invoke(dataset, "--run", good, "--compare", none), 4, none)
-    failed(invoke("--run", good, "--qrels", none), 4, none)
-    failed(invoke(none, "--run", good), 4, none / "queries.jsonl")
-    failed(invoke(dataset, "--compare", none), 4, f"run file {none}")
+    failed(bench(dataset, "--run", none), 4, none)
+    failed(bench(dataset, "--run", good, "--compare", none), 4, none)
+    failed(bench("--run", good, "--qrels", none), 4, none)
+    failed(bench(none, "--run", good), 4, none / "queries.jsonl")
+    failed(bench(dataset, "--compare", none), 4, f"run file {none}")
 
 
 def test_files_that_cannot_be_read(dataset, good, tmp_path):
     bad = tmp_path / "bad"
     bad.write_text("q1 Q0 d1 1 0.5 x\nq1 Q0 d2\n")
-    failed(invoke(dataset, "--run", bad), 3, f"{bad}, line 2: expected six fields")
-    failed(invoke(dataset, "--run", good, "--compare", bad), 3, f"{bad}, line 2")
-    failed(invoke("--run", good, "--qrels", bad), 3, f"{bad}, line 1: expected four fields")
+    failed(bench(dataset, "--run", bad), 3, f"{bad}, line 2: expected six fields")
+    failed(bench(dataset, "--run", good, "--compare", bad), 3, f"{bad}, line 2")
+    failed(bench("--run", good, "--qrels", bad), 3, f"{bad}, line 1: expected four fields")
     bad.write_text("unknown Q0 d1 1 0.5 x\n")
-    failed(invoke(dataset, "--run", bad), 3, bad, "do the ids belong together?")
-    failed(invoke(dataset, "--run", good, "--compare", bad), 3, bad, "do the ids belong together?")
+    failed(bench(dataset, "--run", bad), 3, bad, "do the ids belong together?")
+    failed(bench(dataset, "--run", good, "--compare", bad), 3, bad, "do the ids belong together?")

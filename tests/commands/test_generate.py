@@ -8,16 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from biorag.cli import app
 from biorag.corpus.sources import demo_file
 from biorag.engine import open_index
 from biorag.settings.settings import Settings
 from biorag.training.rows import normalised, read_rows
+from tests import cli
+from tests.cli import done, failed
 from tests.loopback import Script, completion
 from tests.tiny_t5 import write_tiny_t5
 
@@ -41,31 +42,15 @@ def tiny_t5(tmp_path_factory):
 
 @pytest.fixture
 def invoke(demo_home):
-    def invoke(*arguments, home=demo_home):
-        return CliRunner().invoke(
-            app, ["generate", *map(str, arguments)], env={"BIORAG_HOME": str(home), "COLUMNS": "200"}
-        )
-
-    return invoke
+    return partial(cli.invoke, "generate", home=demo_home)
 
 
 @pytest.fixture
 def generate(invoke):
     def generate(*arguments, **options):
-        result = invoke(*arguments, "--json", **options)
-        assert result.exit_code == 0, result.output
-        return json.loads(result.stdout)
+        return done(invoke(*arguments, "--json", **options))
 
     return generate
-
-
-def failed(result, code, *parts):
-    assert result.exit_code == code, (result.exit_code, result.output)
-    said = result.stderr.splitlines()[-1]
-    assert said.startswith("error: ")
-    assert "internal error" not in said
-    for part in parts:
-        assert str(part) in said
 
 
 def lines(path: Path) -> list[dict]:

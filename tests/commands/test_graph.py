@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from biorag.cli import app
 from biorag.types import Snippet
+from tests import cli
+from tests.cli import done, failed, succeeded
 from tests.conftest import write_medrag
 from tests.entrez import CITED, Entrez
 from tests.pubmed_records import article, file_of
@@ -28,29 +29,19 @@ def home(tmp_path_factory, tiny_encoder) -> Path:
     texts = [f"{PARTS[n % 11]} {PARTS[n % 7]} {PARTS[n % 5]} {PARTS[n % 3]}." for n in range(1, 31)]
     snippets = [Snippet(f"s{n}", "", text, n) for n, text in enumerate(texts, 1)]
     corpus = write_medrag(home / "papers.jsonl", snippets)
-    env = {"BIORAG_HOME": str(home)}
-    result = CliRunner().invoke(
-        app, ["index", str(corpus), "--name", "papers", "--encoder", str(tiny_encoder)], env=env
-    )
-    assert result.exit_code == 0, result.output
+    succeeded(cli.invoke("index", corpus, "--name", "papers", "--encoder", tiny_encoder, home=home))
     return home
 
 
 @pytest.fixture
 def invoke(home):
-    def invoke(*arguments, **variables):
-        env = {"BIORAG_HOME": str(home), "COLUMNS": "200", **variables}
-        return CliRunner().invoke(app, list(map(str, arguments)), env=env)
-
-    return invoke
+    return partial(cli.invoke, home=home)
 
 
 @pytest.fixture
 def report(invoke):
     def report(*arguments, **variables):
-        result = invoke(*arguments, "--json", **variables)
-        assert result.exit_code == 0, result.output
-        return json.loads(result.stdout)
+        return done(invoke(*arguments, "--json", **variables))
 
     return report
 
@@ -67,16 +58,6 @@ def pairs(tmp_path) -> Path:
 def csv(path: Path, edges: list[tuple[int, int]]) -> Path:
     path.write_text("citing,referenced\n" + "".join(f"{citing},{cited}\n" for citing, cited in edges))
     return path
-
-
-def failed(result, code, *parts):
-    assert result.exit_code == code, (result.exit_code, result.output)
-    assert result.stdout == ""
-    said = result.stderr.splitlines()[-1]
-    assert said.startswith("error: ")
-    assert "internal error" not in said
-    for part in parts:
-        assert str(part) in said
 
 
 def test_a_graph_is_built_and_shown(invoke, report, tmp_path):

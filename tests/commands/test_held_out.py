@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
-from typer.testing import CliRunner
 
-from biorag.cli import app
 from biorag.training.rows import read_rows, split
+from tests.cli import done, failed, invoke
 
+bench = partial(invoke, "bench", "retrieval")
 QUESTIONS = {f"q{n}": f"What is drug number {n}?" for n in range(60)}
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(app, ["bench", "retrieval", *map(str, arguments)])
-
-
-def done(result):
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
-def failed(result, code, *parts):
-    assert (result.exit_code, result.stdout) == (code, ""), result.output
-    (sentence,) = result.stderr.strip().splitlines()
-    assert sentence.startswith("error: ")
-    assert [part for part in parts if part not in sentence] == [], sentence
 
 
 @pytest.fixture
@@ -64,7 +49,7 @@ def held_out(dataset, fraction, seed) -> set[str]:
 def test_the_questions_are_those_that_training_holds_out(dataset, run, tmp_path, fraction, seed):
     each = tmp_path / "each.jsonl"
     arguments = [dataset, "--run", run, "--held-out", "--validation", fraction, "--seed", seed]
-    found = done(invoke(*arguments, "--per-question", each, "--json"))
+    found = done(bench(*arguments, "--per-question", each, "--json"))
     rows = [json.loads(line) for line in each.read_text().splitlines()]
     expected = held_out(dataset, fraction, seed)
     assert [row["id"] for row in rows] == [id for id in QUESTIONS if id in expected]
@@ -78,42 +63,42 @@ def test_the_share_is_that_of_the_settings(dataset, run, tmp_path, monkeypatch):
     """A tenth, if nothing else is said; as training reads it from the same file."""
     monkeypatch.chdir(tmp_path)
     arguments = [dataset, "--run", run, "--held-out", "--json"]
-    assert done(invoke(*arguments))["questions"] == len(held_out(dataset, 0.1, 0))
+    assert done(bench(*arguments))["questions"] == len(held_out(dataset, 0.1, 0))
     (tmp_path / "biorag.toml").write_text("train_validation = 0.4\nseed = 3\n")
-    assert done(invoke(*arguments))["questions"] == len(held_out(dataset, 0.4, 3))
+    assert done(bench(*arguments))["questions"] == len(held_out(dataset, 0.4, 3))
 
 
 def test_a_question_is_known_by_its_words_alone(dataset, run, tmp_path):
     """Other case, other punctuation, another id: training knows no ids."""
     lines = [json.dumps({"_id": id, "text": text.upper().rstrip("?")}) for id, text in QUESTIONS.items()]
-    before = done(invoke(dataset, "--run", run, "--held-out", "--json"))
+    before = done(bench(dataset, "--run", run, "--held-out", "--json"))
     (dataset / "queries.jsonl").write_text("\n".join(lines))
-    assert done(invoke(dataset, "--run", run, "--held-out", "--json")) == before
+    assert done(bench(dataset, "--run", run, "--held-out", "--json")) == before
 
 
 def test_both_runs_are_compared_on_the_held_out_questions(dataset, run):
-    found = done(invoke(dataset, "--run", run, "--compare", run, "--held-out", "--validation", "0.3", "--json"))
+    found = done(bench(dataset, "--run", run, "--compare", run, "--held-out", "--validation", "0.3", "--json"))
     expected = len(held_out(dataset, 0.3, 0))
     assert {measure["questions"] for measure in found["comparison"]["measures"].values()} == {expected}
 
 
 def test_without_it_all_are_measured(dataset, run):
-    assert done(invoke(dataset, "--run", run, "--json"))["questions"] == 60
+    assert done(bench(dataset, "--run", run, "--json"))["questions"] == 60
 
 
 def test_none_held_out_is_an_error(dataset, run):
-    failed(invoke(dataset, "--run", run, "--held-out", "--validation", "0"), 3, "judged", "--validation 0.0")
+    failed(bench(dataset, "--run", run, "--held-out", "--validation", "0"), 3, "judged", "--validation 0.0")
     (dataset / "queries.jsonl").write_text(json.dumps({"_id": "q0", "text": QUESTIONS["q0"]}))
     seed = next(seed for seed in range(100) if not held_out(dataset, 0.1, seed))
-    failed(invoke(dataset, "--run", run, "--held-out", "--seed", seed), 3, "no question of judged", "--validation 0.1")
+    failed(bench(dataset, "--run", run, "--held-out", "--seed", seed), 3, "no question of judged", "--validation 0.1")
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.9])
 def test_judgements_without_texts_are_refused(dataset, run, fraction):
     arguments = ["--run", run, "--qrels", dataset / "qrels" / "test.tsv", "--held-out", "--validation", fraction]
-    failed(invoke(*arguments), 2, "--held-out", "DATASET")
+    failed(bench(*arguments), 2, "--held-out", "DATASET")
 
 
 @pytest.mark.parametrize("words", [("--validation", 0.5), ("--guard", "x.json")])
 def test_how_training_parted_questions_says_nothing_of_all_of_them(dataset, run, words):
-    failed(invoke(dataset, "--run", run, *words), 2, words[0], "give --held-out with it")
+    failed(bench(dataset, "--run", run, *words), 2, words[0], "give --held-out with it")

@@ -8,15 +8,16 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from typer.testing import CliRunner
 
 from biorag.benchmarks.tuning.merging import DENSITIES, GRID
-from biorag.cli import app
+from tests import cli
+from tests.cli import done, failed
 from tests.conftest import write_medrag
 
 QUESTIONS = {
@@ -56,19 +57,7 @@ def place(tmp_path_factory, snippets, tiny_encoder) -> Path:
 @pytest.fixture
 def invoke(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return lambda *words: CliRunner().invoke(app, [*map(str, words)], env={"BIORAG_PRECISION": "fp32"})
-
-
-def done(result):
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
-def failed(result, code, *parts):
-    assert (result.exit_code, result.stdout) == (code, ""), result.output
-    (sentence,) = result.stderr.strip().splitlines()
-    assert sentence.startswith("error: ")
-    assert [part for part in parts if part not in sentence] == [], sentence
+    return partial(cli.invoke, BIORAG_PRECISION="fp32")
 
 
 def hash_of(folder):

@@ -8,14 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from biorag.cli import app
 from biorag.corpus.sources import demo_file
 from biorag.training.rows import normalised, read_rows
+from tests import cli
+from tests.cli import done, failed
 
 REPORT_KEYS = {
     "out",
@@ -72,31 +73,15 @@ PARTS = ["liver", "kidney", "heart", "lung"]
 
 @pytest.fixture
 def invoke(demo_home):
-    def invoke(command, *arguments, home=None):
-        env = {"BIORAG_HOME": str(home or demo_home), "COLUMNS": "200"}
-        return CliRunner().invoke(app, [command, *map(str, arguments)], env=env)
-
-    return invoke
+    return partial(cli.invoke, home=demo_home)
 
 
 @pytest.fixture
 def mine(invoke):
-    def mine(*arguments, home=None):
-        result = invoke("mine", *arguments, "--json", home=home)
-        assert result.exit_code == 0, result.output
-        return json.loads(result.stdout)
+    def mine(*arguments, **options):
+        return done(invoke("mine", *arguments, "--json", **options))
 
     return mine
-
-
-def failed(result, code, *parts):
-    assert result.exit_code == code, (result.exit_code, result.output)
-    assert result.stdout == ""
-    said = result.stderr.splitlines()[-1]
-    assert said.startswith("error: ")
-    assert "internal error" not in said
-    for part in parts:
-        assert str(part) in said
 
 
 def lines(path: Path) -> list[dict]:

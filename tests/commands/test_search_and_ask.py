@@ -10,15 +10,16 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
-from biorag.cli import app, main
+from biorag.cli import main
 from biorag.errors import MissingError
 from biorag.types import Snippet
 from biorag.utils.locks import DirectoryLock
+from tests.cli import done, failed, invoke, succeeded
 from tests.conftest import write_medrag
 from tests.fakes import ScriptedGenerator
 from tests.loopback import Script
@@ -55,23 +56,14 @@ def small_home(tmp_path_factory, snippets, tiny_encoder):
     """A home whose index `default` holds the twelve snippets under the tiny encoder; tests only read it."""
     home = tmp_path_factory.mktemp("small-home")
     corpus = write_medrag(home / "corpus.jsonl", snippets)
-    result = invoke("index", corpus, "--encoder", tiny_encoder, env={"BIORAG_HOME": str(home)})
-    assert result.exit_code == 0, result.output
+    succeeded(invoke("index", corpus, "--encoder", tiny_encoder, home=home))
     return home
-
-
-def invoke(*arguments, env=None, input=None):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env=env, input=input)
 
 
 @pytest.fixture
 def run(tmp_path):
     """Run a command in the scratch home, or in `home`."""
-
-    def run(*arguments, home=None, input=None, **env):
-        return invoke(*arguments, env={"BIORAG_HOME": str(home or tmp_path / "home"), **env}, input=input)
-
-    return run
+    return partial(invoke, home=tmp_path / "home")
 
 
 @pytest.fixture
@@ -80,27 +72,6 @@ def search_small(run, small_home):
         return done(run("search", *arguments, "--json", home=small_home, **env))
 
     return search
-
-
-def done(result):
-    """Return the one JSON document that stdout holds."""
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
-def failed(result, code, *parts):
-    """Hold that a command failed with one sentence on stderr that has these parts, and nothing else."""
-    assert result.exit_code == code, (result.exit_code, result.output)
-    assert result.stdout == ""
-    lines = result.stderr.splitlines()
-    said = [line for line in lines if line.startswith("error: ")]
-    assert len(said) == 1, result.stderr
-    assert lines[-1] == said[0], "the sentence is the last thing said, and one line"
-    assert "Traceback" not in result.stderr
-    assert "internal error" not in said[0]
-    for part in parts:
-        assert str(part) in said[0]
-    return said[0]
 
 
 def refused_by_parser(result, part):
@@ -396,7 +367,7 @@ def hostile_home(tmp_path_factory, tiny_encoder):
         Snippet("other", "Other", "Scurvy comes from want of vitamin C."),
     ]
     corpus = write_medrag(home / "corpus.jsonl", rows)
-    assert invoke("index", corpus, "--encoder", tiny_encoder, env={"BIORAG_HOME": str(home)}).exit_code == 0
+    succeeded(invoke("index", corpus, "--encoder", tiny_encoder, home=home))
     return home
 
 

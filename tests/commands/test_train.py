@@ -12,13 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from biorag.cli import app
 from biorag.errors import BioragError
 from biorag.training import parity, run_directory
 from biorag.training.rows import is_held_out, read_rows, split
 from biorag.types import Snippet
+from tests.cli import done, failed, invoke
 from tests.conftest import WORDS, write_medrag
 from tests.fakes import scores_of
 
@@ -65,27 +64,6 @@ def pairs(tmp_path) -> Path:
 @pytest.fixture(scope="module")
 def mined(tmp_path_factory) -> Path:
     return write_jsonl(tmp_path_factory.mktemp("rows") / "mined.jsonl", MINED)
-
-
-def invoke(*arguments, home=None):
-    env = {"COLUMNS": "200"} | ({"BIORAG_HOME": str(home)} if home else {})
-    return CliRunner().invoke(app, list(map(str, arguments)), env=env)
-
-
-def done(result):
-    """Return the one JSON document that stdout is."""
-    assert result.exit_code == 0, (result.output, result.exception)
-    return json.loads(result.stdout)
-
-
-def failed(result, code, *parts):
-    """Hold that a command ended with a code and one sentence, on one line, that has these parts."""
-    assert (result.exit_code, result.stdout) == (code, ""), (result.output, result.exception)
-    assert "Traceback" not in result.stderr
-    said = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
-    assert len(said) == 1, result.stderr
-    assert result.stderr.rstrip().endswith(said[0]), "the sentence goes on over more lines"
-    assert [str(part) for part in parts if str(part) not in said[0]] == [], said[0]
 
 
 @pytest.fixture

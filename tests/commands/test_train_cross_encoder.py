@@ -7,10 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
-from biorag.cli import app
 from biorag.types import Snippet
+from tests.cli import done, failed, invoke
 from tests.conftest import WORDS, write_medrag
 from tests.fakes import ScriptedGenerator
 
@@ -29,23 +28,8 @@ def home(tiny_encoder, tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     (home / "mined.jsonl").write_text("".join(json.dumps({**row, "kind": "bm25"}) + "\n" for row in MINED))
     corpus = write_medrag(home / "corpus.jsonl", [Snippet(f"d{n}", "", row["positive"]) for n, row in enumerate(MINED)])
-    done(invoke(home, "index", corpus, "--name", "small", "--encoder", tiny_encoder, "--json"))
+    done(invoke("index", corpus, "--name", "small", "--encoder", tiny_encoder, "--json", home=home))
     return home
-
-
-def invoke(home, *arguments):
-    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "200", "BIORAG_HOME": str(home)})
-
-
-def done(result):
-    assert result.exit_code == 0, (result.output, result.exception)
-    return json.loads(result.stdout)
-
-
-def failed(result, code, *parts):
-    assert (result.exit_code, result.stdout) == (code, ""), (result.output, result.exception)
-    (said,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
-    assert [str(part) for part in parts if str(part) not in said] == [], said
 
 
 def hits(found):
@@ -67,8 +51,8 @@ def test_a_process_trains_one_and_another_reranks_with_it(home, tiny_encoder, tm
     assert found["pairs"] == 2 * found["rows"] and found["identity"]["negatives"] == "bm25"
     assert found["steps"] == -(-found["pairs"] // 16)
     searching = ["search", QUERY, "--name", "small", "-k", 12, "--k-init", 12, "--json"]
-    plain = done(invoke(home, *searching))
-    chained = done(invoke(home, *searching, "--reranker", f"encoder,cross:{out}@4"))
+    plain = done(invoke(*searching, home=home))
+    chained = done(invoke(*searching, "--reranker", f"encoder,cross:{out}@4", home=home))
     assert {id for id, _ in hits(chained)[:4]} == {id for id, _ in hits(plain)[:4]}
     assert hits(chained)[4:] == hits(plain)[4:], "below its depth the stage before goes on"
     assert [score for _, score in hits(chained)[:4]] != [score for _, score in hits(plain)[:4]]
@@ -80,7 +64,7 @@ def test_the_two_weights_add_up(home, tiny_cross_encoder):
 
     def scores(first, second):
         weights = ["--interpolation", first, "--cross-interpolation", second]
-        return dict(hits(done(invoke(home, "search", QUERY, *chain, *weights, "--json"))))
+        return dict(hits(done(invoke("search", QUERY, *chain, *weights, "--json", home=home))))
 
     alone, once, with_first, at_last = scores(0, 0), scores(0, 1), scores(1, 1), scores(0.5, 3)
     assert len(alone) == 10
@@ -92,7 +76,7 @@ def test_the_two_weights_add_up(home, tiny_cross_encoder):
 def test_a_cross_encoder_over_bm25_needs_no_other_model(home, tiny_cross_encoder, monkeypatch):
     monkeypatch.setattr("biorag.engine.load_encoder", None)
     searching = ["search", QUERY, "--name", "small", "--mode", "bm25", "--json"]
-    found = done(invoke(home, *searching, "--reranker", f"cross:{tiny_cross_encoder}"))
+    found = done(invoke(*searching, "--reranker", f"cross:{tiny_cross_encoder}", home=home))
     assert len(found["hits"]) == 5 and found["timings_ms"]["rerank"] > 0
 
 
@@ -103,8 +87,8 @@ def test_retrieval_is_measured_with_a_chain_as_searched(home, tiny_cross_encoder
     chain = ["--name", "small", "--k-init", 12, "--reranker", f"encoder,cross:{tiny_cross_encoder}@6"]
     weights = ["--cross-interpolation", 0.5, "--interpolation", 0]
     run = tmp_path / "run.trec"
-    found = done(invoke(home, "bench", "retrieval", tmp_path, *chain, *weights, "--run-file", run, "--json"))
-    searched = done(invoke(home, "search", QUERY, *chain, *weights, "-k", 12, "--json"))
+    found = done(invoke("bench", "retrieval", tmp_path, *chain, *weights, "--run-file", run, "--json", home=home))
+    searched = done(invoke("search", QUERY, *chain, *weights, "-k", 12, "--json", home=home))
     assert [line.split()[2] for line in run.read_text().splitlines()][:12] == [id for id, _ in hits(searched)]
     assert (found["config"]["cross_interpolation"], found["config"]["reranker"]) == (0.5, chain[-1])
 
@@ -112,7 +96,7 @@ def test_retrieval_is_measured_with_a_chain_as_searched(home, tiny_cross_encoder
 def test_latency_is_measured_with_a_chain(home, tiny_cross_encoder):
     chain = ["--name", "small", "--reranker", f"encoder,cross:{tiny_cross_encoder}"]
     quick = ["--limit", 2, "--index-limit", 4, "--repetitions", 1, "--warm-up", 0, "--seconds", 1, "--batch-sizes", "1"]
-    found = done(invoke(home, "bench", "latency", *chain, *quick, "--llm", "none", "--json"))
+    found = done(invoke("bench", "latency", *chain, *quick, "--llm", "none", "--json", home=home))
     assert found["stages"]["rerank"]["mean"] > 0
 
 
@@ -121,13 +105,13 @@ def test_mirage_files_belong_to_the_weights_of_every_stage(home, tiny_cross_enco
     monkeypatch.setattr("biorag.generators.gguf.GgufSource.sha256", lambda source: "0" * 64)
     asked = ["bench", "mirage", "--benchmark", "demo", "--name", "small", "--limit", 1, "--task", "mmlu", "--json"]
     chain = f"cross:{tiny_cross_encoder},encoder,cross:{tiny_cross_encoder}"
-    found = done(invoke(home, *asked, "--reranker", chain, "--out", tmp_path / "chain"))["manifest"]
+    found = done(invoke(*asked, "--reranker", chain, "--out", tmp_path / "chain", home=home))["manifest"]
     sha256 = hashlib.sha256((tiny_cross_encoder / "model.safetensors").read_bytes()).hexdigest()
     assert found["reranker"] == f"{sha256},{sha256}"
     assert found["settings"]["cross_interpolation"] == 10.0
-    plain = done(invoke(home, *asked, "--out", tmp_path / "plain"))["manifest"]
+    plain = done(invoke(*asked, "--out", tmp_path / "plain", home=home))["manifest"]
     assert plain["reranker"] is None and "cross_interpolation" not in plain["settings"]
-    failed(invoke(home, *asked, "--reranker", chain, "--out", tmp_path / "plain"), 5, "plain")
+    failed(invoke(*asked, "--reranker", chain, "--out", tmp_path / "plain", home=home), 5, "plain")
 
 
 def test_an_index_stores_the_token_vectors_of_a_chains_first_stage_that_has_them(
@@ -135,14 +119,14 @@ def test_an_index_stores_the_token_vectors_of_a_chains_first_stage_that_has_them
 ):
     stored = ["index", home / "corpus.jsonl", "--encoder", tiny_encoder, "--store-tokens"]
     chain = f"encoder,cross:{tiny_cross_encoder}"
-    done(invoke(home, *stored, "--name", "stored", "--reranker", chain, "--json"))
-    assert done(invoke(home, "info", "stored", "--json"))["tokens"]["reranker"] == "encoder"
+    done(invoke(*stored, "--name", "stored", "--reranker", chain, "--json", home=home))
+    assert done(invoke("info", "stored", "--json", home=home))["tokens"]["reranker"] == "encoder"
     found = [
-        hits(done(invoke(home, "search", QUERY, "--name", name, "--reranker", chain, "--json")))
+        hits(done(invoke("search", QUERY, "--name", name, "--reranker", chain, "--json", home=home)))
         for name in ("small", "stored")
     ]
     assert [id for id, _ in found[0]] == [id for id, _ in found[1]]
-    alone = invoke(home, *stored, "--name", "none", "--reranker", f"cross:{tiny_cross_encoder}")
+    alone = invoke(*stored, "--name", "none", "--reranker", f"cross:{tiny_cross_encoder}", home=home)
     failed(alone, 2, "--store-tokens", "has none: name 'encoder'")
 
 
@@ -156,10 +140,10 @@ def test_an_index_stores_the_token_vectors_of_a_chains_first_stage_that_has_them
     ],
 )
 def test_a_chain_that_cannot_be_is_one_sentence(home, chain, code, said):
-    failed(invoke(home, "search", QUERY, "--name", "small", "--reranker", chain), code, said)
+    failed(invoke("search", QUERY, "--name", "small", "--reranker", chain, home=home), code, said)
 
 
 def test_rows_of_another_kind_are_refused(home, tiny_encoder, tmp_path):
     train = ["train", "cross-encoder", home / "mined.jsonl", "--base", tiny_encoder, "--out", tmp_path / "m"]
-    failed(invoke(home, *train, "--negatives", "random"), 3, "negatives mined as bm25")
-    failed(invoke(home, *train, "--negatives", "in-batch"), 2, "bm25, citation, random, retriever")
+    failed(invoke(*train, "--negatives", "random", home=home), 3, "negatives mined as bm25")
+    failed(invoke(*train, "--negatives", "in-batch", home=home), 2, "bm25, citation, random, retriever")

@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from biorag.cli import app
 from biorag.training.rows import is_held_out
+from tests import cli
+from tests.cli import done, failed, succeeded
 from tests.conftest import write_medrag
 
 QUESTIONS = {
@@ -31,10 +32,7 @@ def place(tmp_path_factory, snippets, tiny_encoder) -> Path:
     """A folder with a home, whose index `default` the tests only read, and a data set."""
     place = tmp_path_factory.mktemp("tune")
     corpus = write_medrag(place / "corpus.jsonl", snippets)
-    made = CliRunner().invoke(
-        app, ["index", str(corpus), "--encoder", str(tiny_encoder)], env={"BIORAG_HOME": str(place / "home")}
-    )
-    assert made.exit_code == 0, made.output
+    succeeded(cli.invoke("index", corpus, "--encoder", tiny_encoder, home=place / "home"))
     (place / "asked" / "qrels").mkdir(parents=True)
     rows = [json.dumps({"_id": id, "text": text}) for id, (text, _) in QUESTIONS.items()]
     (place / "asked" / "queries.jsonl").write_text("\n".join(rows))
@@ -47,19 +45,7 @@ def place(tmp_path_factory, snippets, tiny_encoder) -> Path:
 def invoke(place, tmp_path, monkeypatch):
     """Run a command in an empty folder, with the module's home."""
     monkeypatch.chdir(tmp_path)
-    return lambda *words: CliRunner().invoke(app, [*map(str, words)], env={"BIORAG_HOME": str(place / "home")})
-
-
-def done(result):
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
-def failed(result, code, *parts):
-    assert (result.exit_code, result.stdout) == (code, ""), result.output
-    (sentence,) = result.stderr.strip().splitlines()
-    assert sentence.startswith("error: ")
-    assert [part for part in parts if part not in sentence] == [], sentence
+    return partial(cli.invoke, home=place / "home")
 
 
 def test_points_are_what_bench_retrieval_measures_and_the_best_is_written(invoke, place, tmp_path):

@@ -7,17 +7,18 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from biorag.benchmarks.tuning.instruction import write_query_prompt
-from biorag.cli import app
 from biorag.engine import load_encoder
 from biorag.models.finding import find_encoder
 from biorag.training.rows import is_held_out
-from tests.commands.test_tune import QUESTIONS, done, failed
+from tests import cli
+from tests.cli import done, failed, succeeded
+from tests.commands.test_tune import QUESTIONS
 from tests.conftest import write_medrag
 from tests.loopback import Script
 
@@ -32,8 +33,7 @@ def made(tmp_path_factory, snippets, tiny_encoder) -> Path:
     shutil.copytree(tiny_encoder, place / "encoder")
     write_query_prompt(place / "encoder", LONG)
     corpus = write_medrag(place / "corpus.jsonl", snippets)
-    words = ["index", str(corpus), "--encoder", str(place / "encoder")]
-    assert CliRunner().invoke(app, words, env={"BIORAG_HOME": str(place / "home")}).exit_code == 0
+    succeeded(cli.invoke("index", corpus, "--encoder", place / "encoder", home=place / "home"))
     (place / "prompt" / "qrels").mkdir(parents=True)
     rows = [json.dumps({"_id": id, "text": text}) for id, (text, _) in QUESTIONS.items()]
     (place / "prompt" / "queries.jsonl").write_text("\n".join(rows))
@@ -56,9 +56,7 @@ def invoke(made, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = made / "encoder" / "config_sentence_transformers.json"
     before = settings.read_bytes()
-    yield lambda *words: CliRunner().invoke(
-        app, [*map(str, words)], env={"BIORAG_HOME": str(made / "home"), "COLUMNS": "200"}
-    )
+    yield partial(cli.invoke, home=made / "home")
     settings.write_bytes(before)
 
 
