@@ -274,3 +274,43 @@ def generator_of(spec: str) -> GeneratorKind:
     """Return the kind of the generator that `--llm` names."""
     rest = next(kind for kind in GENERATORS.values() if not (kind.words or kind.prefixes))
     return next((kind for kind in GENERATORS.values() if kind.claims(spec)), rest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreKind(Kind):
+    """A kind of store, which holds the snippets of indexes and their vectors.
+
+    The target of an embedded one opens the index in a folder, `(folder, manifest, writable) -> Index`; that of one on a
+    server is a `StoreServer` (biorag.indexes.store), made from the `Server`.
+
+    Attributes
+    ----------
+    server : the setting that gives the URL of its server; empty if it is embedded
+    snapshots : whether 'biorag snapshot' saves its indexes: every file stands in `checksums.json`
+    instead : where it does not, what to do
+    """
+
+    server: str = ""
+    snapshots: bool = False
+    instead: str = "is kept by a store of which biorag takes no snapshots: copy its folder while nothing writes it"
+
+
+STORES = Registry(
+    "store",
+    [
+        StoreKind(
+            name="edge",
+            target="biorag.indexes.edge:EdgeIndex",
+            summary="Qdrant Edge, in the index's folder",
+            snapshots=True,
+        ),
+        StoreKind(
+            name="qdrant",
+            target="biorag.indexes.server:QdrantServer",
+            summary="the server that --qdrant names",
+            server="qdrant",
+            instead="lies on a server, which takes snapshots itself: POST /collections/{name}/snapshots",
+        ),
+    ],
+)
+EMBEDDED = "edge"  # the store of a new index, and of scratch ones

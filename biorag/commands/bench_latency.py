@@ -25,7 +25,7 @@ from biorag.engine import (
     token_files,
 )
 from biorag.errors import UsageError
-from biorag.registries import generator_of
+from biorag.registries import STORES, generator_of
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
 from biorag.utils.files import disk_bytes
@@ -333,10 +333,10 @@ def _synthetic(subject: Subject, wanted: Wanted) -> str:
 
 def _index_facts(settings: Settings, ready: OpenIndex) -> dict[str, Any]:
     """Return what the index is; its bytes on disk are not known of one on a server."""
-    from biorag.indexes.store import QDRANT, Store
+    from biorag.indexes.store import Store
 
     manifest, count = ready.manifest, ready.index.count()
-    local = manifest.store["kind"] != QDRANT
+    local = not STORES[manifest.store["kind"]].server
     return {
         **manifest.fingerprint(),
         "snippets": count,

@@ -62,7 +62,7 @@ def _show_indexes(settings: Settings, as_json: bool) -> None:
                 m.snippets,
                 m.encoder.id,
                 m.similarity,
-                m.store.get("url", "edge"),
+                m.store.get("url", m.store["kind"]),
                 m.updated,
                 m.complete,
             )

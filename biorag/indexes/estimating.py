@@ -13,9 +13,9 @@ from pathlib import Path
 
 from biorag.errors import BadInputError
 from biorag.indexes.bm25 import Bm25Encoder
-from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.points import payload
+from biorag.indexes.store import open_embedded
 from biorag.indexes.surveying import Survey
 from biorag.indexes.updating import EncodeSnippets
 
@@ -58,7 +58,7 @@ def estimate(manifest: Manifest, found: Survey, encode: EncodeSnippets, batch_si
     vectors, tokens = encode(texts)
     with (
         tempfile.TemporaryDirectory(prefix="biorag-estimate-") as folder,
-        closing(EdgeIndex(Path(folder), manifest, writable=True)) as scratch,
+        closing(open_embedded(Path(folder), manifest, writable=True)) as scratch,
     ):
         scratch.upsert(snippets, vectors, tokens)
     seconds = (time.perf_counter() - started) / len(snippets) + OPTIMIZE_SECONDS

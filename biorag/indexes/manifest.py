@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from biorag.errors import MismatchError
+from biorag.registries import STORES
 from biorag.types import EncoderIdentity
 
 FORMAT = 1
@@ -134,7 +135,7 @@ class Manifest:
                 "sources": tuple(_record(SourceRecord, record) for record in values["sources"]),
             }
             store = values["store"]
-            if store["kind"] != "edge" and not (store["kind"] == "qdrant" and store["url"]):
+            if STORES[store["kind"]].server and not store["url"]:
                 raise KeyError("store")
             if values["similarity"] not in SIMILARITIES:
                 raise KeyError("similarity")

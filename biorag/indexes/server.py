@@ -97,6 +97,25 @@ def write_remote_manifest(client: QdrantClient, collection: str, manifest: Manif
         client.update_collection(collection, metadata={MANIFEST_KEY: manifest.to_json()})
 
 
+class QdrantServer:
+    """The indexes on a Qdrant server; see `StoreServer`."""
+
+    def __init__(self, server: Server) -> None:
+        self._client = connect(server)
+
+    def read_manifest(self, name: str) -> Manifest | None:
+        """Return the manifest of a collection; see `read_remote_manifest`."""
+        return read_remote_manifest(self._client, name)
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Keep the manifest with its collection."""
+        write_remote_manifest(self._client, manifest.name, manifest)
+
+    def open(self, manifest: Manifest, writable: bool, lock: DirectoryLock | None) -> ServerIndex:
+        """Open a collection."""
+        return ServerIndex(self._client, manifest, writable, lock)
+
+
 class ServerIndex:
     """An index in the collection named as the manifest is; `writable` makes it if there is none.
 

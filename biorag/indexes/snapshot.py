@@ -22,7 +22,8 @@ from typing import BinaryIO, NamedTuple
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError
 from biorag.indexes.checksums import CHECKSUMS, ENGINE, SHARD, check_files, shard_files
 from biorag.indexes.manifest import MANIFEST, Manifest, read_manifest
-from biorag.indexes.store import QDRANT, Store
+from biorag.indexes.store import Store
+from biorag.registries import STORES
 from biorag.settings.settings import Settings
 from biorag.types import OnProgress
 from biorag.utils.files import FolderTree, make_folder, replacing, sha256_of, sync_folder, write_json
@@ -61,18 +62,17 @@ def save(store: Store, file: Path, on_progress: OnProgress) -> Saved:
     Raises
     ------
     UsageError
-        If the index lies on a server.
+        If the index lies in a store of which none are taken.
     MissingError, MismatchError
         If the index is not there, incomplete, damaged, or written by another version of the engine, whose
         checksums need not fit any more.
     ServiceError
         If it is being written.
     """
-    if store.require_manifest().store["kind"] == QDRANT:
-        raise UsageError(
-            f"index {store.settings.index.name!r} lies on a server, which takes snapshots itself: "
-            f"POST /collections/{store.settings.index.name}/snapshots"
-        )
+    kind = STORES[store.require_manifest().store["kind"]]
+    if not kind.snapshots:
+        name = store.settings.index.name
+        raise UsageError(f"index {name!r} {kind.instead.format(name=name)}")
     lock = DirectoryLock(store.folder, exclusive=False)
     try:
         manifest = store.require_manifest()
@@ -286,7 +286,7 @@ def _verified(place: Path, name: str) -> Manifest:
     if not (place / MANIFEST).is_file():
         raise _DamagedError(f"it lacks {MANIFEST!r}")
     manifest = replace(read_manifest(place / MANIFEST), name=name)
-    if manifest.checksums is None or manifest.store["kind"] == QDRANT:
+    if manifest.checksums is None or not STORES[manifest.store["kind"]].snapshots:
         raise _DamagedError("its manifest is not that of a finished embedded index")
     write_json(place / MANIFEST, manifest.to_json())
     check_files(place)

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.indexes.manifest import MANIFEST, BlockParameters, Bm25Parameters, Manifest, TokenParameters, read_manifest
+from biorag.registries import EMBEDDED, STORES
 from biorag.settings.settings import Settings
 from biorag.types import EncoderIdentity, Index
 from biorag.utils.files import make_folder, require_room, write_json
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.versions import installed_versions
 
-EDGE, QDRANT = "edge", "qdrant"
+
+class StoreServer(Protocol):
+    """A server that holds indexes, and keeps each one's manifest with it."""
+
+    def read_manifest(self, name: str) -> Manifest | None:
+        """Return the manifest of an index; None if the server has no such index."""
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Keep the manifest with its index."""
+
+    def open(self, manifest: Manifest, writable: bool, lock: DirectoryLock | None) -> Index:
+        """Open an index; `lock` keeps other writers of the same home away, and is freed when it is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +59,19 @@ class Store:
             If the server does not answer.
         """
         local = read_manifest(self._path) if self._path.is_file() else None
-        url = self.settings.services.qdrant
+        asked = self._asked()
+        url = asked.get("url")
         if local and url and local.store.get("url") != url:
             place = local.store.get("url", "the embedded store")
             raise MismatchError(
                 f"index {self.settings.index.name!r} lies in {place}, not at {url}: choose another --name"
             )
-        url = url or (local.store.get("url") if local else None)
-        if not url:
+        store = local.store if local and not url else asked
+        server = self._server(store)
+        if server is None:
             return local
-        from biorag.indexes.server import read_remote_manifest
-
-        remote = read_remote_manifest(self._client(url), self.settings.index.name)
-        return replace(remote, store={"kind": QDRANT, "url": url}) if remote else None
+        remote = server.read_manifest(self.settings.index.name)
+        return replace(remote, store=store) if remote else None
 
     def require_manifest(self) -> Manifest:
         """Return the index's manifest.
@@ -88,7 +101,7 @@ class Store:
             similarity=similarity_of(settings, None),
             quantized=settings.index.quantize,
             bm25=Bm25Parameters(settings.index.bm25_k, settings.index.bm25_b, round(avg_len, 2)),
-            store={"kind": QDRANT, "url": settings.services.qdrant} if settings.services.qdrant else {"kind": EDGE},
+            store=self._asked(),
             created=now,
             updated=now,
             versions=installed_versions(),
@@ -97,34 +110,57 @@ class Store:
         )
 
     def open(self, manifest: Manifest, writable: bool = False) -> Index:
-        """Open the index of a manifest; see `EdgeIndex` and `ServerIndex` for what is raised."""
-        if manifest.store["kind"] == QDRANT:
-            from biorag.indexes.server import ServerIndex
-
-            lock = DirectoryLock(self.folder, exclusive=True) if writable else None
-            return ServerIndex(self._client(manifest.store["url"]), manifest, writable, lock)
-        from biorag.indexes.edge import EdgeIndex
-
+        """Open the index of a manifest; what is raised is the store's, as in `EdgeIndex`."""
+        if server := self._server(manifest.store):
+            return server.open(manifest, writable, DirectoryLock(self.folder, exclusive=True) if writable else None)
         if writable:
             make_folder(self.folder)
             require_room(self.folder, 0)
             if not self._path.is_file():
                 # Before the shard: a run killed in between must not leave points that nothing describes.
                 write_json(self._path, manifest.to_json())
-        return EdgeIndex(self.folder, manifest, writable)
+        return open_embedded(self.folder, manifest, writable)
 
     def save(self, manifest: Manifest) -> None:
         """Write the manifest, atomically; for an index on a server there too."""
-        if manifest.store["kind"] == QDRANT:
-            from biorag.indexes.server import write_remote_manifest
-
-            write_remote_manifest(self._client(manifest.store["url"]), manifest.name, manifest)
+        if server := self._server(manifest.store):
+            server.write_manifest(manifest)
         write_json(self._path, manifest.to_json())
 
-    def _client(self, url: str) -> Any:
-        from biorag.indexes.server import connect
+    def _asked(self) -> Mapping[str, str]:
+        """Return what the settings say of the store, as a manifest keeps it.
 
-        return connect(self.settings.services.server(url, "qdrant"))
+        Raises
+        ------
+        UsageError
+            If a server is named for another store, or none for one that needs it.
+        """
+        services, name = self.settings.services, self.settings.index.store
+        urls = {kind.name: getattr(services, kind.server) for kind in STORES.values() if kind.server}
+        served = next((kind for kind, url in urls.items() if url), None)
+        kind = STORES[name or served or EMBEDDED]
+        if served and kind.name != served:
+            raise UsageError(
+                f"--store {kind.name} is not on the server that --{STORES[served].server} names: leave one out"
+            )
+        if kind.server and not served:
+            raise UsageError(f"--store {kind.name} is on a server: give its URL with --{kind.server}")
+        return {"kind": kind.name, "url": urls[kind.name]} if kind.server else {"kind": kind.name}
+
+    def _server(self, store: Mapping[str, str]) -> StoreServer | None:
+        """Return the server that holds an index; None for an embedded one."""
+        kind = STORES[store["kind"]]
+        if not kind.server:
+            return None
+        server: StoreServer = kind.load()(self.settings.services.server(store["url"], kind.server))
+        return server
+
+
+def open_embedded(folder: Path, manifest: Manifest, writable: bool = False) -> Index:
+    """Open an index in a folder, in the manifest's store; a scratch copy of one on a server in the embedded store."""
+    kind = STORES[manifest.store["kind"]]
+    index: Index = (STORES[EMBEDDED] if kind.server else kind).load()(folder, manifest, writable)
+    return index
 
 
 def index_names(settings: Settings) -> list[str]:
@@ -153,8 +189,13 @@ def check_settings(manifest: Manifest, settings: Settings) -> None:
     Raises
     ------
     MismatchError
-        If the similarity or the blocks differ, or int8 copies are asked of an index that has none.
+        If the store, the similarity or the blocks differ, or int8 copies are asked of an index that has none.
     """
+    if settings.index.store and settings.index.store != manifest.store["kind"]:
+        raise MismatchError(
+            f"index {manifest.name!r} was made in the store {manifest.store['kind']}, not {settings.index.store}: leave "
+            "--store out, or index under another --name"
+        )
     if settings.index.quantize and not manifest.quantized:
         raise MismatchError(
             f"index {manifest.name!r} was made without --quantize: leave it out, or index under another --name"

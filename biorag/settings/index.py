@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from biorag.registries import EMBEDDED, STORES
 from biorag.settings.section import Effect, Flag, Section
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
@@ -31,6 +32,9 @@ class IndexSettings(Section):
     quantize: Annotated[bool, Flag("--quantize", shows_default=False)] = Field(
         default=False, description="Search int8 copies of the dense vectors, rescore exactly."
     )
+    store: Annotated[str | None, Flag("--store"), Effect.NONE] = Field(
+        default=None, description=f"{STORES.listed()}; none: the index's own, of a new one {EMBEDDED}."
+    )
     store_tokens: Annotated[bool, Flag("--store-tokens")] = Field(
         default=False, description="Keep the reranker's token vectors in a new index: reranking encodes only the query."
     )
@@ -51,3 +55,10 @@ class IndexSettings(Section):
     )
     bm25_k: float = Field(default=0.9, ge=0, description="BM25 term-frequency saturation of a new index.")
     bm25_b: float = Field(default=0.4, ge=0, le=1, description="BM25 length normalisation of a new index.")
+
+    @field_validator("store")
+    @classmethod
+    def _is_registered(cls, value: str | None) -> str | None:
+        if value is not None and value not in STORES:
+            raise ValueError(f"use {STORES.names()}")
+        return value

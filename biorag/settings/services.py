@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
@@ -56,7 +56,7 @@ class ServiceSettings(Section):
             raise ValueError("it has characters that cannot be sent: is there a line break at its end?")
         return value
 
-    def server(self, url: str, kind: Literal["qdrant", "llm", "eutils"], at_a_time: int = 1) -> Server:
+    def server(self, url: str, kind: str, at_a_time: int = 1) -> Server:
         """Return how the server at `url` is reached, with the key and login of its kind."""
         key, login = getattr(self, f"{kind}_api_key"), getattr(self, f"{kind}_login")
         return Server(

@@ -28,11 +28,11 @@ from biorag.benchmarks.latency.memory import peak_bytes, reset_peak, resident_by
 from biorag.benchmarks.latency.stages import MODES, Known, Subject, first_stage, scratch_index
 from biorag.benchmarks.latency.synthetic import BATCH, Corpus
 from biorag.benchmarks.latency.timing import Timing
-from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Manifest
+from biorag.indexes.store import open_embedded
 from biorag.retrieval.retriever import Retriever, Stopwatch
 from biorag.settings.settings import Settings
-from biorag.types import EncoderIdentity, OnProgress, Vectors
+from biorag.types import EncoderIdentity, Index, OnProgress, Vectors
 from biorag.utils.batched import batched
 from biorag.utils.files import disk_bytes
 
@@ -114,7 +114,7 @@ def _grown(making: Making, written: Written, corpus: Corpus, vectors: Vectors, a
     taken = disk_bytes(making.folder)
     memory = memory_of_opening(making.folder, making.manifest, making.settings, asked)
     known = Known(making.manifest.encoder, asked.questions, asked.vectors)
-    with closing(EdgeIndex(making.folder, making.manifest)) as index:
+    with closing(open_embedded(making.folder, making.manifest)) as index:
         collection = Collection([str(row) for row in range(size)], lambda: corpus.snippets(size), index, vectors)
         search = {
             mode: first_stage(index, known, _searching(making.settings, mode), asked.questions, [1], terms.effort)[1]
@@ -186,13 +186,13 @@ def memory_of_opening(folder: Path, manifest: Manifest, settings: Settings, aske
 def _opened(folder: Path, manifest: Manifest, settings: Settings, asked: Asked) -> Memory:
     reset_peak()
     before = resident_bytes()
-    with closing(EdgeIndex(folder, manifest)) as index:
+    with closing(open_embedded(folder, manifest)) as index:
         opened = resident_bytes()
         search_all(index, manifest.encoder, settings, asked)
         return Memory(before, opened, resident_bytes(), peak_bytes())
 
 
-def search_all(index: EdgeIndex, identity: EncoderIdentity, settings: Settings, asked: Asked) -> None:
+def search_all(index: Index, identity: EncoderIdentity, settings: Settings, asked: Asked) -> None:
     """Ask every question in every mode, one at a time."""
     known = Known(identity, asked.questions, asked.vectors)
     for mode in MODES:

@@ -16,8 +16,8 @@ from biorag.benchmarks.latency.timing import Effort, Timing, collect, elapsed_ms
 from biorag.corpus.sentences import sentences
 from biorag.errors import BadInputError
 from biorag.indexes.bm25 import Bm25Encoder
-from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Manifest
+from biorag.indexes.store import open_embedded
 from biorag.indexes.updating import EncodeSnippets
 from biorag.retrieval.retriever import Retriever, Stopwatch
 from biorag.settings.settings import Settings
@@ -167,9 +167,9 @@ def indexing(
     return {stage: cost(taken / 1000, len(snippets)) for stage, taken in {**watch.ms, "total": total}.items()}
 
 
-def scratch_index(folder: Path, manifest: Manifest, **changes: Any) -> EdgeIndex:
+def scratch_index(folder: Path, manifest: Manifest, **changes: Any) -> Index:
     """Return a new embedded index as the manifest describes it, apart from the changes."""
-    return EdgeIndex(folder, replace(manifest, store={"kind": "edge"}, **changes), writable=True)
+    return open_embedded(folder, replace(manifest, **changes), writable=True)
 
 
 def encoding(encoder: Encoder, questions: Sequence[str], sizes: Sequence[int], effort: Effort) -> dict[int, Timing]:
