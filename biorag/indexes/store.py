@@ -193,8 +193,8 @@ def check_settings(manifest: Manifest, settings: Settings) -> None:
     """
     if settings.index.store and settings.index.store != manifest.store["kind"]:
         raise MismatchError(
-            f"index {manifest.name!r} was made in the store {manifest.store['kind']}, not {settings.index.store}: leave "
-            "--store out, or index under another --name"
+            f"index {manifest.name!r} was made in the store {manifest.store['kind']}, not {settings.index.store}: "
+            "leave --store out, or index under another --name"
         )
     if settings.index.quantize and not manifest.quantized:
         raise MismatchError(
