@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 SAMPLES = 10_000
 # Values of a measure closer than this differ by the order of floating-point sums alone.
@@ -48,15 +48,31 @@ def bootstrap_interval(
     ----------
     Efron and Tibshirani (1993), An Introduction to the Bootstrap, chapter 13.
     """
-    assert len(values) > 0, "no question has no mean"
-    found = np.asarray(values, dtype=float)
-    generator = np.random.default_rng(seed)
-    means = [
-        found[generator.integers(0, len(found), (rows, len(found)))].mean(axis=1)
-        for rows in _chunks(samples, len(found))
-    ]
-    low, high = np.quantile(np.concatenate(means), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(bootstrap_means([values], seed, samples), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def bootstrap_means(tasks: Sequence[ArrayLike], seed: int, samples: int = SAMPLES) -> NDArray[np.float64]:
+    """Return the unweighted means of the tasks' means, (samples,), questions being redrawn within each task.
+
+    Parameters
+    ----------
+    tasks : values of one measure, (questions,) each, at least one
+    """
+    from scipy import stats
+
+    values = [np.asarray(task, dtype=float) for task in tasks]
+    assert values and all(map(len, values)), "no question has no mean"
+    drawn = stats.bootstrap(
+        [np.repeat(task, 2) if len(task) == 1 else task for task in values],  # SciPy takes no single value
+        lambda *redrawn, axis: sum(task.mean(axis=axis) for task in redrawn) / len(redrawn),
+        n_resamples=samples,
+        batch=max(1, CHUNK // max(map(len, values))),
+        vectorized=True,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    )
+    return np.asarray(drawn.bootstrap_distribution)
 
 
 def permutation_p_value(gains: Sequence[float], seed: int, samples: int = SAMPLES) -> float:
@@ -65,6 +81,7 @@ def permutation_p_value(gains: Sequence[float], seed: int, samples: int = SAMPLE
     If both systems were the same, each question's difference could as well have the other sign. The value
     is the share of random sign flips whose mean is at least as far from 0 as the one observed; that one is
     counted in, (hits + 1) / (samples + 1), so that it is never 0 (Phipson and Smyth 2010).
+    `scipy.stats.permutation_test` shuffles pair by pair, which takes 10 to 25 times as long.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from biorag.answering.answerer import Answerer, PromptTooLongError
 from biorag.benchmarks.mirage.questions import Benchmark
 from biorag.benchmarks.mirage.results import Layout, ResultDirectory, read_result, write_result
 from biorag.benchmarks.mirage.scoring import (
-    Comparison,
+    AccuracyComparison,
     Scoring,
     average,
     paired_bootstrap,
@@ -230,7 +230,9 @@ def report(
     }
 
 
-def compare(ours: Mapping[str, Sequence[Scoring]], theirs: Mapping[str, Sequence[Scoring]], seed: int) -> Comparison:
+def compare(
+    ours: Mapping[str, Sequence[Scoring]], theirs: Mapping[str, Sequence[Scoring]], seed: int
+) -> AccuracyComparison:
     """Compare the scored questions of two runs, the same questions in the same order."""
     right = [{task: [scoring.correct for scoring in scored] for task, scored in run.items()} for run in (ours, theirs)]
     return paired_bootstrap(right[0], right[1], seed)

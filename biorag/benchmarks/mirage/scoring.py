@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from biorag.benchmarks.significance import bootstrap_means
 from biorag.prompts.parse import parse_reply
 from biorag.types import Question
 
@@ -30,7 +31,6 @@ _RULES = tuple(
         r"^\s*([ABCD]):",
     )
 )
-BOOTSTRAP_SAMPLES = 10_000
 
 
 class Located(NamedTuple):
@@ -101,7 +101,7 @@ def average(scores: Mapping[str, TaskScore]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class AccuracyComparison:
     """The difference of two runs' average accuracies on the same questions, with a 95 % interval."""
 
     questions: int
@@ -111,7 +111,9 @@ class Comparison:
     p_value: float
 
 
-def paired_bootstrap(ours: Mapping[str, Sequence[bool]], theirs: Mapping[str, Sequence[bool]], seed: int) -> Comparison:
+def paired_bootstrap(
+    ours: Mapping[str, Sequence[bool]], theirs: Mapping[str, Sequence[bool]], seed: int
+) -> AccuracyComparison:
     """Compare two runs by resampling questions within each task, the same ones for both.
 
     Parameters
@@ -123,20 +125,12 @@ def paired_bootstrap(ours: Mapping[str, Sequence[bool]], theirs: Mapping[str, Se
     -------
     The difference ours − theirs of the task-averaged accuracies; `p_value` is two-sided.
     """
-    ours = {task: right for task, right in ours.items() if right}
-    generator = np.random.default_rng(seed)
-    means = np.zeros(BOOTSTRAP_SAMPLES)
-    observed = 0.0
-    for task, ours_right in ours.items():
-        gain = np.asarray(ours_right, dtype=int) - np.asarray(theirs[task], dtype=int)
-        # Resampling n gains of −1, 0 or 1 is drawing their counts from a multinomial distribution.
-        shares = [float((gain == value).mean()) for value in (-1, 0, 1)]
-        losses, _, wins = generator.multinomial(len(gain), shares, size=BOOTSTRAP_SAMPLES).T
-        means += (wins - losses) / len(gain) / len(ours)
-        observed += float(gain.mean()) / len(ours)
+    gains = [np.subtract(right, theirs[task], dtype=float) for task, right in ours.items() if right]
+    means = bootstrap_means(gains, seed)
     low, high = np.quantile(means, [0.025, 0.975])
     tail = min(float((means <= 0).mean()), float((means >= 0).mean()))
-    return Comparison(sum(map(len, ours.values())), observed, float(low), float(high), min(1.0, 2 * tail))
+    observed = float(np.mean([gain.mean() for gain in gains]))
+    return AccuracyComparison(sum(map(len, gains)), observed, float(low), float(high), min(1.0, 2 * tail))
 
 
 def stored_reply(choice: str | None, reply: str) -> str:
