@@ -77,7 +77,9 @@ CORE = {
         "geometric_mean",
         "*bench_retrieval *bioasq",
     ),
-    "significance": Area("bootstrap_interval bootstrap_means permutation_p_value differences paired _chunks", "*bench_retrieval"),
+    "significance": Area(
+        "bootstrap_interval bootstrap_means permutation_p_value differences paired _chunks", "*bench_retrieval"
+    ),
     "losses": Area(
         "OwnNegativesLoss.forward _pairwise maxsim_scores _widened logistic_loss train/retriever:_scale "
         "train/retriever:_loss train/reranker:_loss",

@@ -16,11 +16,11 @@ from ir_measures import AP, RR, R, Success, nDCG
 from biorag.benchmarks.significance import Paired, differences, paired
 from biorag.corpus.datasets import Dataset, Qrels, trec_rows
 from biorag.errors import BadInputError, MissingError, unknown_name
+from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
 from biorag.types import FieldFilter, Hit, OnProgress
 
 DEPTH = 100
-BATCH = 32  # questions searched at once
 CUTOFFS = (3, 5, 10, 20, 100)
 # "success@k", at least one relevant snippet in the top k, is what the M+C paper calls Recall@k.
 MEASURES = {
@@ -98,20 +98,15 @@ def measure(
 ) -> Measured:
     """Retrieve the top 100 for each question and compute the measures and the milliseconds of each stage.
 
-    Questions go in batches, and each one's time is its share of its batch's. One for which nothing is found
-    counts with zeros.
+    A question's time is its share of its batch's. One for which nothing is found counts with zeros.
     """
     judged = {id for found in dataset.qrels.values() for id in found}
     run: dict[str, list[str]] = {}
     stages: dict[str, list[float]] = {}
-    for start in range(0, len(dataset.questions), BATCH):
-        questions = dataset.questions[start : start + BATCH]
-        rankings = retriever.search_all([question.text for question in questions], DEPTH, [where] * len(questions))
-        for question, ranking in zip(questions, rankings, strict=True):
-            run[question.id] = _judged_ids(ranking.hits, judged)
-            for stage, milliseconds in ranking.timings_ms.items():
-                stages.setdefault(stage, []).append(milliseconds)
-        on_progress(len(questions))
+    for question, ranking in search_questions(retriever, dataset.questions, DEPTH, where, on_progress):
+        run[question.id] = _judged_ids(ranking.hits, judged)
+        for stage, milliseconds in ranking.timings_ms.items():
+            stages.setdefault(stage, []).append(milliseconds)
     metrics, per_question = evaluate(dataset.qrels, run)
     return Measured(dataset, run, metrics, per_question, {stage: _summary(times) for stage, times in stages.items()})
 

@@ -184,7 +184,7 @@ def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
 def _print_retrieval(report: Mapping[str, Any]) -> None:
     title = f"{report['dataset']}: {report['questions']} questions"
     show.table(title, ["measure", "value"], [(name, f"{value:.4f}") for name, value in report["metrics"].items()])
-    from biorag.benchmarks.retrieval import BATCH
+    from biorag.retrieval.batches import BATCH
 
     if times := report["timings_ms"]:
         rows = [(stage, *(f"{value:.1f}" for value in found.values())) for stage, found in times.items()]

@@ -305,13 +305,13 @@ def test_identities_are_compared_as_json(tmp_path, answerer_of):
     answer_all(BENCHMARK, answerer_of(ScriptedGenerator()), plan_in(tmp_path, identity=identity), nothing)
 
 
-# --- evidence in chunks, several questions at a time ----------------------------------------------------------
+# --- evidence in batches, several questions at a time ----------------------------------------------------------
 
 
 def test_the_same_questions_are_retrieved_together_however_often_a_run_is_interrupted(
     tmp_path, small_index, settings, monkeypatch
 ):
-    monkeypatch.setattr(run, "CHUNK", 2)
+    monkeypatch.setattr("biorag.retrieval.batches.BATCH", 2)
     batches = []
 
     class Listening(Retriever):

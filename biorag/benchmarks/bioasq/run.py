@@ -12,9 +12,10 @@ import numpy as np
 from biorag.benchmarks.bioasq.golden import Batch
 from biorag.benchmarks.bioasq.measures import MEASURES, ScoredDoc, score_documents, score_snippets, summary
 from biorag.benchmarks.bioasq.submission import Response, response
-from biorag.benchmarks.retrieval import BATCH, DEPTH
+from biorag.benchmarks.retrieval import DEPTH
 from biorag.benchmarks.significance import paired
 from biorag.errors import unknown_name
+from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
 from biorag.types import FieldFilter, Index, IndexQuery, OnProgress, Vectors
 
@@ -52,13 +53,10 @@ def answer(
     """Retrieve for every question of every batch."""
     found: dict[str, dict[str, Response]] = {}
     for batch in batches:
-        responses = found.setdefault(batch.name, {})
-        for start in range(0, len(batch.questions), BATCH):
-            questions = batch.questions[start : start + BATCH]
-            rankings = retriever.search_all([question.text for question in questions], DEPTH)
-            for question, ranking in zip(questions, rankings, strict=True):
-                responses[question.id] = response(question.text, ranking.hits, whole_records)
-            on_progress(len(questions))
+        found[batch.name] = {
+            question.id: response(question.text, ranking.hits, whole_records)
+            for question, ranking in search_questions(retriever, batch.questions, DEPTH, on_progress=on_progress)
+        }
     return Run(system, found)
 
 

@@ -24,6 +24,7 @@ from biorag.benchmarks.mirage.scoring import (
     task_score,
 )
 from biorag.errors import BadInputError, MissingError
+from biorag.retrieval.batches import in_batches
 from biorag.retrieval.filters import exclude_pmids
 from biorag.retrieval.retriever import Ranking
 from biorag.types import FieldFilter, OnProgress, Question
@@ -33,7 +34,6 @@ from biorag.utils.retries import heed
 logger = logging.getLogger(__name__)
 
 TIMINGS = "timings.jsonl"
-CHUNK = 32  # questions of a task whose evidence is retrieved together
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -64,7 +64,7 @@ class Asked(NamedTuple):
 def answer_all(benchmark: Benchmark, answerer: Answerer, plan: MirageRun, on_progress: OnProgress) -> dict[str, Any]:
     """Answer every question that has no result file yet; each file is written as its question ends.
 
-    Evidence is retrieved for `CHUNK` questions of a task at a time, the same ones however often a run was
+    Evidence is retrieved for `BATCH` questions of a task at a time, the same ones however often a run was
     interrupted, and each is answered by itself, so that an interrupted run gives the same bytes as another of the
     same selection on the same number of threads. After an error nothing new is asked, and what was being answered
     is kept.
@@ -109,16 +109,15 @@ def _unanswered(task: str, questions: Sequence[Question], layout: Layout) -> set
 
 
 def _asked(benchmark: Benchmark, todo: Mapping[str, set[str]], answerer: Answerer, plan: MirageRun) -> Iterator[Asked]:
-    """Yield what is to be answered with its evidence, retrieved when the first of a chunk is wanted."""
+    """Yield what is to be answered with its evidence, retrieved when the first of a batch is wanted."""
+
+    def retrieve(questions: Sequence[Question]) -> Sequence[Ranking | None]:
+        sources = [exclude_pmids(question.pmids) if plan.exclude_source else () for question in questions]
+        return answerer.retrieve(questions, [plan.where + source for source in sources])
+
     for task, questions in benchmark.items():
-        for start in range(0, len(questions), CHUNK):
-            chunk = questions[start : start + CHUNK]
-            if todo[task].isdisjoint(question.id for question in chunk):
-                continue
-            wheres = [plan.where + (exclude_pmids(question.pmids) if plan.exclude_source else ()) for question in chunk]
-            for question, ranking in zip(chunk, answerer.retrieve(chunk, wheres), strict=True):
-                if question.id in todo[task]:
-                    yield Asked(task, question, ranking)
+        for question, ranking in in_batches(retrieve, questions, wanted=todo[task]):
+            yield Asked(task, question, ranking)
 
 
 def each_answered(

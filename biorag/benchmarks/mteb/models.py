@@ -14,9 +14,11 @@ import numpy as np
 from mteb.models import ModelMeta
 from mteb.types import PromptType
 
-from biorag.benchmarks.retrieval import BATCH, DEPTH, run_scores
+from biorag.benchmarks.retrieval import DEPTH, run_scores
+from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Ranking, Retriever
-from biorag.types import Encoder, Index, IndexQuery, OnProgress, ScoredDoc, Snippet, Vectors
+from biorag.types import Encoder, Index, IndexQuery, OnProgress, Question, ScoredDoc, Snippet, Vectors
+from biorag.utils.batched import batched
 
 ENCODED = 1024  # texts encoded at once: the encoder makes its own batches of them, by length
 Batch = Mapping[str, Any]
@@ -62,7 +64,7 @@ class EncoderModel:
         as_documents = prompt_type == PromptType.document
         encode = self._encoder.encode_snippets if as_documents else self._encoder.encode_queries
         parts: list[Vectors] = []
-        for texts in _grouped(chain.from_iterable(_texts(batch, as_documents) for batch in inputs)):
+        for texts in batched(chain.from_iterable(_texts(batch, as_documents) for batch in inputs), ENCODED):
             parts.append(encode(texts))
             self._advance(len(texts))
         return np.concatenate(parts)
@@ -118,11 +120,9 @@ class PipelineModel(EncoderModel):
             return {id: {} for id in asked} | {id: _scores(ranking) for id, ranking in found}
 
     def _search(self, retriever: Retriever, asked: Mapping[str, str], limit: int) -> Iterator[tuple[str, Ranking]]:
-        ids = list(asked)
-        for start in range(0, len(ids), BATCH):
-            batch = ids[start : start + BATCH]
-            yield from zip(batch, retriever.search_all([asked[id] for id in batch], limit), strict=True)
-            self._advance(len(batch))
+        questions = (Question(id, text) for id, text in asked.items())
+        rankings = search_questions(retriever, questions, limit, on_progress=self._advance)
+        return ((question.id, ranking) for question, ranking in rankings)
 
     def _rank(
         self, searchable: Searchable, asked: Mapping[str, str], candidates: Mapping[str, Sequence[str]]
@@ -171,17 +171,6 @@ def _blocks(index: Index, corpus: set[str]) -> dict[str, list[str]]:
     for id in index.ids():
         found.setdefault(document_of(id, corpus), []).append(id)
     return found
-
-
-def _grouped(texts: Iterator[str]) -> Iterator[list[str]]:
-    held: list[str] = []
-    for text in texts:
-        held.append(text)
-        if len(held) == ENCODED:
-            yield held
-            held = []
-    if held:
-        yield held
 
 
 def _texts(batch: Batch, as_documents: bool) -> list[str]:

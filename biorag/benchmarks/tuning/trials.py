@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol, TypeAlias
 
-from biorag.benchmarks.retrieval import BATCH, DEPTH, evaluate, judged_id
+from biorag.benchmarks.retrieval import DEPTH, evaluate, judged_id
 from biorag.benchmarks.tuning.instruction import Form
 from biorag.corpus.datasets import Dataset
 from biorag.errors import BadInputError
+from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
 from biorag.types import Generation, Index, OnProgress, Question, Snippet
 from biorag.utils.runs import NEXT_STEP, ResumableFile
@@ -85,17 +86,9 @@ class Searcher:
     def __call__(self, instruction: str, questions: Sequence[Question]) -> list[Trial]:
         """Search questions of the dataset and score what is found."""
         self.encoder.query_prompt = self.form.prompt(instruction)
-        return [
-            trial
-            for start in range(0, len(questions), BATCH)
-            for trial in self._batch(questions[start : start + BATCH])
-        ]
-
-    def _batch(self, questions: Sequence[Question]) -> list[Trial]:
-        rankings = self.retriever.search_all([question.text for question in questions], DEPTH)
         run: dict[str, list[str]] = {}
         snippets: dict[str, dict[str, Snippet]] = {}
-        for question, ranking in zip(questions, rankings, strict=True):
+        for question, ranking in search_questions(self.retriever, questions, DEPTH):
             judged = self.dataset.qrels[question.id]
             found = [(judged_id(hit.snippet.id, hit.snippet.pmid, judged), hit.snippet) for hit in ranking.hits]
             run[question.id] = list(dict.fromkeys(id for id, _ in found))

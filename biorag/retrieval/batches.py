@@ -1,0 +1,50 @@
+"""Searching for many questions: so many at a time that models are busy and memory stays flat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from biorag.retrieval.retriever import Ranking, Retriever
+from biorag.types import FieldFilter, OnProgress, Question
+from biorag.utils.batched import batched
+
+BATCH = 32  # questions searched at once
+T = TypeVar("T")
+
+
+def search_questions(
+    retriever: Retriever,
+    questions: Iterable[Question],
+    limit: int,
+    where: tuple[FieldFilter, ...] = (),
+    on_progress: OnProgress | None = None,
+) -> Iterator[tuple[Question, Ranking]]:
+    """Yield each question with the best `limit` hits that fulfil `where`; its times are its share of its batch's."""
+
+    def search(batch: Sequence[Question]) -> list[Ranking]:
+        return retriever.search_all([question.text for question in batch], limit, [where] * len(batch))
+
+    return in_batches(search, questions, on_progress=on_progress)
+
+
+def in_batches(
+    search: Callable[[Sequence[Question]], Sequence[T]],
+    questions: Iterable[Question],
+    wanted: Collection[str] | None = None,
+    on_progress: OnProgress | None = None,
+) -> Iterator[tuple[Question, T]]:
+    """Yield each question with what `search` finds for it, `BATCH` questions at a time.
+
+    Parameters
+    ----------
+    wanted : ids of the questions to yield, None for all; batches have the same questions whichever are wanted, so
+        that a resumed run searches as an uninterrupted one does
+    on_progress : told of a batch once its questions have been taken
+    """
+    for batch in batched(questions, BATCH):
+        if wanted is None or any(question.id in wanted for question in batch):
+            found = zip(batch, search(batch), strict=True)
+            yield from ((question, result) for question, result in found if wanted is None or question.id in wanted)
+        if on_progress:
+            on_progress(len(batch))
