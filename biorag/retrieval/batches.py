@@ -3,37 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from biorag.retrieval.retriever import Ranking, Retriever
-from biorag.types import FieldFilter, OnProgress, Question
+from biorag.types import FieldFilter, OnProgress
 from biorag.utils.batched import batched
 
 BATCH = 32  # questions searched at once
 T = TypeVar("T")
 
 
+class Asked(Protocol):
+    """A question, of whatever data set."""
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+
+    @property
+    def text(self) -> str:
+        """What is searched for."""
+
+
+Q = TypeVar("Q", bound=Asked)
+
+
 def search_questions(
     retriever: Retriever,
-    questions: Iterable[Question],
+    questions: Iterable[Q],
     limit: int,
     where: tuple[FieldFilter, ...] = (),
     on_progress: OnProgress | None = None,
-) -> Iterator[tuple[Question, Ranking]]:
+) -> Iterator[tuple[Q, Ranking]]:
     """Yield each question with the best `limit` hits that fulfil `where`; its times are its share of its batch's."""
 
-    def search(batch: Sequence[Question]) -> list[Ranking]:
+    def search(batch: Sequence[Q]) -> list[Ranking]:
         return retriever.search_all([question.text for question in batch], limit, [where] * len(batch))
 
     return in_batches(search, questions, on_progress=on_progress)
 
 
 def in_batches(
-    search: Callable[[Sequence[Question]], Sequence[T]],
-    questions: Iterable[Question],
+    search: Callable[[Sequence[Q]], Sequence[T]],
+    questions: Iterable[Q],
     wanted: Collection[str] | None = None,
     on_progress: OnProgress | None = None,
-) -> Iterator[tuple[Question, T]]:
+) -> Iterator[tuple[Q, T]]:
     """Yield each question with what `search` finds for it, `BATCH` questions at a time.
 
     Parameters
