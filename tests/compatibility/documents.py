@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from frozen import FILES, LanguageModel, lines_of, report_of, run, selected, shape
+from tests.compatibility.frozen import FILES, LanguageModel, lines_of, report_of, run, selected, shape
 
 INPUTS = (
     *("corpus.jsonl", "papers.jsonl", "citations.csv", "golden.json", "pairs.jsonl", "mined.jsonl", "cited.jsonl"),

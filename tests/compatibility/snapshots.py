@@ -1,4 +1,4 @@
-"""Write the snapshots of the command line: `python tests/compatibility/snapshots.py`, with the code to be frozen.
+"""Write the snapshots of the command line, after `write.py` and as that is started.
 
 Those in the repository were written by biorag 0.1.0 at commit d87b5f6:
 
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import typer.main
-from documents import REFUSED, observed, prepare_refusals, prepared, refusal
-from frozen import write_json
 
 from biorag.cli import app
+from tests.compatibility.documents import REFUSED, observed, prepare_refusals, prepared, refusal
+from tests.compatibility.frozen import write_json
 
 TYPES = {"text": "str", "integer": "int", "integer range": "int", "float range": "float", "boolean": "bool"}
 

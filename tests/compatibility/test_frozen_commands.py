@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from frozen import read_json
-from snapshots import commands
+
+from tests.compatibility.frozen import read_json
+from tests.compatibility.snapshots import commands
 
 FROZEN = read_json("commands.json")
 

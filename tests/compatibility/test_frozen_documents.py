@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from documents import CASES, REFUSED, prepare_refusals, prepared, refusal
-from frozen import LanguageModel, differences, read_json
+
+from tests.compatibility.documents import CASES, REFUSED, prepare_refusals, prepared, refusal
+from tests.compatibility.frozen import LanguageModel, differences, read_json
 
 KEYS, VALUES = read_json("keys.json"), read_json("values.json")
 REFUSALS = {tuple(frozen["command"]): frozen for frozen in read_json("refusals.json")}
