@@ -11,16 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.engine import OpenIndex, open_index, require_generator
+from biorag.engine import open_index, require_generator
 from biorag.errors import UsageError, unknown_name
-from biorag.generators.source import generator_source
-from biorag.registries import generator_of
-from biorag.settings.settings import Settings
-from biorag.types import Generator
 
 if TYPE_CHECKING:
-    from biorag.benchmarks.mirage.results import Layout
-    from biorag.benchmarks.mirage.run import MirageRun
     from biorag.benchmarks.retrieval import Comparison, Measured
     from biorag.corpus.datasets import Dataset
 
@@ -300,22 +294,15 @@ def mirage(
     chosen = questions.select(questions.load_benchmark(path), task or (), limit, settings.seed)
     others = run.score_finished(chosen, compare) if compare else None
     total = sum(len(asked) for asked in chosen.values())
-    with nullcontext(None) if mode == NO_RETRIEVAL else open_index(settings) as ready:
+    with nullcontext(None) if mode == NO_RETRIEVAL else open_index(settings) as opened:
         generator = require_generator(settings, settings.generation.concurrency)
-        how = {"method": answer, "exclude_source": exclude_source, "where": options.conditions(where, None)}
-        plan = _plan(settings, ready, generator, out, how)
-        answerer = Answerer(ready.retriever if ready else None, generator, settings)
+        asking = run.Asking(answer, exclude_source, options.conditions(where, None))
+        plan = run.plan_run(settings, opened, generator, out, asking)
+        answerer = opened.answerer(generator) if opened else Answerer(None, generator, settings)
         with show.progress("Questions", total) as advance:
             work = run.answer_all(chosen, answerer, plan, advance)
-    determined_by = {
-        **settings.public(),
-        "mode": mode or settings.retrieval.mode,
-        "answer": answer,
-        "exclude_source": exclude_source,
-    }
-    manifest = {**plan.identity, "layout": _layout_json(plan.layout), **work}
-    scorings = run.score_all(chosen, plan.layout)
-    report = run.report(scorings, determined_by, manifest)
+    shown = {**settings.public(), "mode": mode or settings.retrieval.mode}
+    report, scorings = run.full_report(chosen, plan, shown, work)
     if others:
         report["comparison"] = asdict(run.compare(scorings, others, settings.seed))
     run.write_report(out, report)
@@ -323,57 +310,6 @@ def mirage(
         show.print_json(report)
     else:
         _print_mirage(report)
-
-
-def _plan(
-    settings: Settings,
-    ready: OpenIndex | None,
-    generator: Generator,
-    out: Path,
-    how: Mapping[str, Any],
-) -> MirageRun:
-    """Return how the questions are answered and what that depends on; `how` are the fields of `MirageRun`."""
-    from biorag.benchmarks.mirage.results import Layout
-    from biorag.benchmarks.mirage.run import MirageRun
-
-    retriever = settings.retrieval.mode + (f"+{settings.retrieval.reranker}" if settings.retrieval.rerank else "")
-    corpus = ready.manifest.name if ready else ""
-    layout = Layout(out, generator.name, settings.retrieval.k, corpus, retriever if ready else None)
-    at_a_time = generator_of(settings.generation.llm).at_a_time(settings.generation.concurrency)
-    return MirageRun(**how, layout=layout, identity=_identity(settings, ready, generator, how), at_a_time=at_a_time)
-
-
-def _identity(
-    settings: Settings, ready: OpenIndex | None, generator: Generator, how: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return what determines the answers; a result folder belongs to one of these."""
-    from biorag.prompts.template import templates_hash
-    from biorag.utils.versions import installed_versions
-
-    return {
-        "settings": {
-            **settings.generation.identity(),
-            **(settings.retrieval.identity() if ready else {}),
-        },
-        "answer": how["method"],
-        "exclude_source": how["exclude_source"],
-        "filter": [asdict(condition) for condition in how["where"]],
-        "prompts": templates_hash(settings.generation.prompt),
-        "generator": {"name": generator.name, "sha256": generator_source(settings.generation.llm).sha256()},
-        "reranker": rerankers_hash(settings) if ready else None,
-        "index": ready.fingerprint() if ready else None,
-        "versions": installed_versions(),
-    }
-
-
-def rerankers_hash(settings: Settings) -> str | None:
-    """Return the hashes of the rerankers' own weights; the encoder's token vectors have the index's."""
-    stages = settings.retrieval.stages if settings.retrieval.rerank else ()
-    return ",".join(filter(None, (stage.kind.weights_hash(stage.name) for stage in stages))) or None
-
-
-def _layout_json(layout: Layout) -> dict[str, Any]:
-    return {key: value for key, value in asdict(layout).items() if key != "out"}
 
 
 def _print_mirage(report: Mapping[str, Any]) -> None:

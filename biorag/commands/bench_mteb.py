@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.bench import rerankers_hash
 from biorag.commands.groups import Flags, Given, expanded
 from biorag.engine import SnippetEncoders, encoder_files, load_encoder, make_retriever
 from biorag.errors import MismatchError, MissingError, UsageError, unknown_name
@@ -191,7 +190,7 @@ def _model(
     if system != "encoder":
         identity |= {
             "settings": settings.retrieval.identity(),
-            "reranker": rerankers_hash(settings),
+            "reranker": settings.retrieval.rerankers_hash(),
             "index": manifest.fingerprint() if manifest else None,
         }
     encoder = load_encoder(files, similarity, settings.retrieval.precision)

@@ -91,6 +91,11 @@ class RetrievalSettings(FirstStageSettings):
             del values["cross_interpolation"]
         return values
 
+    def rerankers_hash(self) -> str | None:
+        """Return the hashes of the rerankers' own weights; the encoder's token vectors have the index's."""
+        stages = self.stages if self.rerank else ()
+        return ",".join(filter(None, (stage.kind.weights_hash(stage.name) for stage in stages))) or None
+
     def first_stage(self) -> dict[str, Any]:
         """Return what determines the candidates, for the identity of a run that reranks none."""
         return self.model_dump(mode="json", by_alias=True, include=set(FirstStageSettings.model_fields))

@@ -23,13 +23,19 @@ from biorag.benchmarks.mirage.scoring import (
     stored_reply,
     task_score,
 )
+from biorag.engine import OpenIndex
 from biorag.errors import BadInputError, MissingError
+from biorag.generators.source import generator_source
+from biorag.prompts.template import templates_hash
+from biorag.registries import generator_of
 from biorag.retrieval.batches import in_batches
 from biorag.retrieval.filters import exclude_pmids
 from biorag.retrieval.retriever import Ranking
-from biorag.types import FieldFilter, OnProgress, Question
+from biorag.settings.settings import Settings
+from biorag.types import FieldFilter, Generator, OnProgress, Question
 from biorag.utils.files import write_json
 from biorag.utils.retries import heed
+from biorag.utils.versions import installed_versions
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +57,50 @@ class MirageRun:
     layout: Layout
     identity: Mapping[str, Any]
     at_a_time: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How questions are answered: by which method, without the records they were made from, by which evidence."""
+
+    method: str
+    exclude_source: bool
+    where: tuple[FieldFilter, ...]
+
+
+def plan_run(
+    settings: Settings, opened: OpenIndex | None, generator: Generator, out: Path, asking: Asking
+) -> MirageRun:
+    """Return how the questions are answered and what that depends on; without an index from the model alone."""
+    retrieval = settings.retrieval
+    retriever = retrieval.mode + (f"+{retrieval.reranker}" if retrieval.rerank else "")
+    corpus = opened.manifest.name if opened else ""
+    return MirageRun(
+        asking.method,
+        asking.exclude_source,
+        asking.where,
+        Layout(out, generator.name, retrieval.k, corpus, retriever if opened else None),
+        _identity(settings, opened, generator, asking),
+        generator_of(settings.generation.llm).at_a_time(settings.generation.concurrency),
+    )
+
+
+def _identity(settings: Settings, opened: OpenIndex | None, generator: Generator, asking: Asking) -> dict[str, Any]:
+    """Return what determines the answers; a result folder belongs to one of these."""
+    return {
+        "settings": {
+            **settings.generation.identity(),
+            **(settings.retrieval.identity() if opened else {}),
+        },
+        "answer": asking.method,
+        "exclude_source": asking.exclude_source,
+        "filter": [asdict(condition) for condition in asking.where],
+        "prompts": templates_hash(settings.generation.prompt),
+        "generator": {"name": generator.name, "sha256": generator_source(settings.generation.llm).sha256()},
+        "reranker": settings.retrieval.rerankers_hash() if opened else None,
+        "index": opened.fingerprint() if opened else None,
+        "versions": installed_versions(),
+    }
 
 
 class Asked(NamedTuple):
@@ -195,6 +245,22 @@ def _answer(answerer: Answerer, asked: Asked, plan: MirageRun) -> tuple[str, Map
     except PromptTooLongError as error:
         return str(error), {}
     return stored_reply(answer.choice, answer.reply), answer.timings_ms
+
+
+def full_report(
+    benchmark: Benchmark, plan: MirageRun, settings: Mapping[str, Any], work: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, list[Scoring]]]:
+    """Return the report of a run that is at its end, and the scored questions.
+
+    Parameters
+    ----------
+    settings : what the report shows as the configuration
+    work : as `answer_all` gives it
+    """
+    layout = {key: value for key, value in asdict(plan.layout).items() if key != "out"}
+    scorings = score_all(benchmark, plan.layout)
+    shown = {**settings, "answer": plan.method, "exclude_source": plan.exclude_source}
+    return report(scorings, shown, {**plan.identity, "layout": layout, **work}), scorings
 
 
 def score_all(benchmark: Benchmark, layout: Layout) -> dict[str, list[Scoring]]:

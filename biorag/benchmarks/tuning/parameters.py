@@ -12,6 +12,7 @@ from biorag.settings.retrieval import DEEPEST
 from biorag.settings.settings import Settings
 from biorag.utils.registry import or_list
 
+POINTS = 9  # values that are measured unless told
 DIGITS = 4  # significant ones of a value, so that a file can say it
 
 

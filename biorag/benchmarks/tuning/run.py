@@ -1,0 +1,146 @@
+"""Tuning one setting of retrieval: which values are measured, on what, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from biorag.benchmarks.retrieval import check_measure, measure
+from biorag.benchmarks.tuning.parameters import PARAMETERS, POINTS, Parameter
+from biorag.benchmarks.tuning.search import GRID, METHODS, TuningPlan
+from biorag.benchmarks.tuning.study import Study, dataset_hash, write_curve
+from biorag.corpus.datasets import Dataset
+from biorag.engine import OpenIndex
+from biorag.errors import UsageError, unknown_name
+from biorag.settings.file import write_setting
+from biorag.settings.settings import Settings
+from biorag.training.held_out import ALL
+from biorag.types import FieldFilter, Progress
+from biorag.utils.versions import installed_versions
+
+
+@dataclass(frozen=True, slots=True)
+class TuningRequest:
+    """What was asked for: None where it was not. `values` is a list with commas, in place of the range."""
+
+    parameter: str
+    measure: str
+    method: str
+    low: float | None = None
+    high: float | None = None
+    points: int | None = None
+    values: str | None = None
+
+    def plan(self, settings: Settings) -> TuningPlan:
+        """Return which values are to be measured.
+
+        Raises
+        ------
+        UsageError
+            If something is not one of its choices, two do not go together, a value is not allowed, or the parameter
+            changes nothing with these settings.
+        """
+        for kind, value, known in (("parameter", self.parameter, PARAMETERS), ("method", self.method, METHODS)):
+            if value not in known:
+                raise unknown_name(kind, value, known)
+        check_measure(self.measure)
+        parameter = PARAMETERS[self.parameter]
+        if fault := parameter.needs(settings):
+            raise UsageError(f"--param {parameter.name} would change nothing: {fault}")
+        ranged = (self.low, self.high, self.points) != (None, None, None)
+        if self.values and (self.method != GRID or ranged):
+            raise UsageError("--values names what is measured: leave --from, --to, --points and --method out")
+        points = self.points or POINTS
+        parameter = parameter.within(self.low, self.high)
+        values = parameter.parse(self.values) if self.values else parameter.grid(points)
+        current = getattr(settings.retrieval, parameter.setting)
+        for value in (*values, current):
+            settings.replace(**{parameter.setting: value})  # says what is allowed
+        return TuningPlan(parameter, self.measure, current, tuple(values), points if self.method != GRID else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Development:
+    """What values are chosen on: data sets with a part of their questions, and conditions on the snippets."""
+
+    datasets: Sequence[Dataset]
+    part: str
+    where: tuple[FieldFilter, ...]
+
+
+def tune(
+    plan: TuningPlan, development: Development, opened: OpenIndex, out: Path, progress: Progress
+) -> dict[str, Any]:
+    """Measure the values of a plan, resuming an earlier run in `out`; write the curve and return the report."""
+    retriever, index, parameter = opened.retriever.with_cache(), opened.fingerprint(), plan.parameter
+    counts = {dataset.name: len(dataset.questions) for dataset in development.datasets}
+
+    def measured(value: float) -> dict[str, Mapping[str, float]]:
+        variant = retriever.variant(**{parameter.setting: value})
+        with progress(f"Questions, {parameter.name} = {value:g}", sum(counts.values())) as advance:
+            return {
+                dataset.name: measure(dataset, variant, development.where, advance).metrics
+                for dataset in development.datasets
+            }
+
+    study = Study(out, {**_identity(parameter, opened.settings, development), "index": index}, measured)
+    with study.run.locked():
+        best = plan.best(study)
+    write_curve(out, parameter, list(study.points.values()), plan.measure)
+    return {
+        **_report(plan, best, study),
+        "datasets": counts,
+        "side": development.part,
+        "config": opened.settings.public(),
+        "index": index,
+    }
+
+
+def _identity(parameter: Parameter, settings: Settings, development: Development) -> dict[str, Any]:
+    """Return what determines the measures besides the parameter's value and the index."""
+    determining = settings.retrieval.identity().items()
+    return {
+        "parameter": parameter.name,
+        "settings": {key: value for key, value in determining if key not in (parameter.name, "k")},
+        "reranker": settings.retrieval.rerankers_hash(),
+        "datasets": {dataset.name: dataset_hash(dataset) for dataset in development.datasets},
+        "versions": installed_versions(),
+        "filter": [asdict(condition) for condition in development.where],
+    }
+
+
+def _report(plan: TuningPlan, best: float, study: Study[float]) -> dict[str, Any]:
+    means = {value: study.points[value].mean(plan.measure) for value in sorted(study.points)}
+    return {
+        "param": plan.parameter.name,
+        "measure": plan.measure,
+        "method": plan.method,
+        "best": {"value": best, "mean": means[best]},
+        "current": {"value": plan.current, "mean": means[plan.current]},
+        "points": [
+            {
+                "value": value,
+                "mean": mean,
+                "datasets": {name: scores[plan.measure] for name, scores in study.points[value].metrics.items()},
+            }
+            for value, mean in means.items()
+        ],
+    }
+
+
+def write_best(path: Path, report: Mapping[str, Any]) -> None:
+    """Write the best value into a configuration file, saying how it was found."""
+    best, index = report["best"], report["index"]["name"]
+    sets = " and ".join(f"{name} ({count} questions)" for name, count in report["datasets"].items())
+    part = "" if report["side"] == ALL else f", {report['side']} side"
+    mean = "mean " if len(report["datasets"]) > 1 else ""
+    write_setting(
+        path,
+        report["param"],
+        best["value"],
+        f"{datetime.now(UTC):%Y-%m-%d}: {mean}{report['measure']} {best['mean']:.4f} on {sets}{part}, index {index}, "
+        f"{report['method']} of {len(report['points'])} values",
+    )
