@@ -17,24 +17,30 @@ from typer.core import TyperGroup
 from biorag.commands import (
     ablation,
     ask,
-    bench,
     bench_bioasq,
     bench_latency,
+    bench_mirage,
     bench_mteb,
+    bench_retrieval,
     doctor,
-    generating,
+    generate_filter,
+    generate_negatives,
+    generate_pairs,
+    generate_queries,
     graph,
     index,
     info,
-    merging,
-    mining,
+    merge,
+    mine,
     models,
-    prompting,
     search,
     show,
     snapshot,
-    training,
-    tuning,
+    train_cross_encoder,
+    train_reranker,
+    train_retriever,
+    tune,
+    tune_prompt,
 )
 from biorag.errors import BioragError, MissingError, ServiceError
 from biorag.utils.network import restrict
@@ -104,18 +110,30 @@ Nothing here is medical advice.""",
 app.command("index")(index.index)
 app.command("search")(search.search)
 app.command("ask")(ask.ask)
-app.add_typer(training.app, name="train")
-bench.app.command("latency")(bench_latency.latency)
-bench.app.command("bioasq")(bench_bioasq.bioasq)
-bench.app.command("mteb")(bench_mteb.mteb)
-app.add_typer(bench.app, name="bench")
-app.command("merge")(merging.merge)
-app.command("mine")(mining.mine)
-app.add_typer(generating.app, name="generate")
+train = typer.Typer(no_args_is_help=True, help="Train the retriever and the rerankers on your own pairs.")
+train.command("retriever")(train_retriever.retriever)
+train.command("reranker")(train_reranker.reranker)
+train.command("cross-encoder")(train_cross_encoder.cross_encoder)
+app.add_typer(train, name="train")
+bench = typer.Typer(no_args_is_help=True, help="Measure retrieval and answers.")
+bench.command("retrieval")(bench_retrieval.retrieval)
+bench.command("mirage")(bench_mirage.mirage)
+bench.command("latency")(bench_latency.latency)
+bench.command("bioasq")(bench_bioasq.bioasq)
+bench.command("mteb")(bench_mteb.mteb)
+app.add_typer(bench, name="bench")
+app.command("merge")(merge.merge)
+app.command("mine")(mine.mine)
+generate = typer.Typer(no_args_is_help=True, help="Generate training rows with a model, and filter them.")
+generate.command("negatives")(generate_negatives.negatives)
+generate.command("pairs")(generate_pairs.pairs)
+generate.command("queries")(generate_queries.queries)
+generate.command("filter")(generate_filter.keep_consistent)
+app.add_typer(generate, name="generate")
 app.command("ablate")(ablation.ablate)
 app.add_typer(graph.app, name="graph")
-app.command("tune")(tuning.tune)
-app.command("tune prompt")(prompting.prompt)
+app.command("tune")(tune.tune)
+app.command("tune prompt")(tune_prompt.prompt)
 app.add_typer(snapshot.app, name="snapshot")
 app.command("info")(info.info)
 app.command("models")(models.models)

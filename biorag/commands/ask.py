@@ -20,7 +20,9 @@ from biorag.utils.text import is_whole
 @expanded
 def ask(
     question: Annotated[str, typer.Argument(help="The question.")],
-    settings: Annotated[Settings, options.INDEX, options.RANKING, Flags("include_retracted"), options.GENERATOR],
+    settings: Annotated[
+        Settings, options.INDEX, options.RANKING, options.GENERATOR, Flags("include_retracted", "max_tokens", "prompt")
+    ],
     filters: options.RecordFilters,
     option: Annotated[
         list[str] | None,

@@ -10,21 +10,23 @@ from typing import Annotated, Any
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.groups import Flags, Given, expanded
 from biorag.errors import unknown_name
+from biorag.settings.settings import Settings
 
-BAD_LINE = ("stop", "skip")
+UNENCODED: Mapping[str, Any] = {"mode": "bm25", "rerank": False}  # no model is loaded
 
 app = typer.Typer(no_args_is_help=True, help="The citation graph that 'biorag mine --negatives citation' walks.")
 
 
 @app.command()
+@expanded
 def build(
-    ctx: typer.Context,
     sources: Annotated[
         list[Path],
         typer.Argument(help="PubMed XML, the Open Citation Collection's CSV (.gz too), or folders of them."),
     ],
-    graph: options.GraphName = None,
+    settings: Annotated[Settings, Flags("graph")],
     on_bad_line: Annotated[str, typer.Option(help="stop, or skip: count what cannot be read and go on.")] = "stop",
     as_json: options.Json = False,
 ) -> None:
@@ -41,9 +43,8 @@ def build(
     from biorag.citation_graph import building
     from biorag.citation_graph.sources import find_citations
 
-    if on_bad_line not in BAD_LINE:
-        raise unknown_name("--on-bad-line", on_bad_line, BAD_LINE)
-    settings = options.configured(ctx)
+    if on_bad_line not in options.BAD_LINE:
+        raise unknown_name("--on-bad-line", on_bad_line, options.BAD_LINE)
     found = find_citations([str(source) for source in sources])
     with show.progress("Reading citations", None) as advance:
         built = building.build(settings.graphs / settings.graph, found, on_bad_line == "skip", advance)
@@ -51,12 +52,10 @@ def build(
 
 
 @app.command()
+@expanded
 def info(
-    ctx: typer.Context,
-    graph: options.GraphName = None,
-    name: Annotated[
-        str | None, typer.Option("--name", "-n", help="Name of an index, to tell how much of it is covered.")
-    ] = None,
+    settings: Annotated[Settings, Flags("graph"), options.NAMED_INDEX],
+    given: Given,
     as_json: options.Json = False,
 ) -> None:
     """Show a graph's size, how its references and citations are spread, and how much of an index it covers.
@@ -71,11 +70,13 @@ def info(
     from biorag.citation_graph.graph import open_graph
     from biorag.engine import open_index
 
-    settings = options.configured(ctx, mode="bm25", rerank=False)
     held = open_graph(settings)
     values: dict[str, Any] = {"graph": settings.graph, **asdict(measure(held))}
-    if name is not None:
-        with open_index(settings) as ready, show.progress("Reading the index", ready.index.count()) as advance:
+    if given.value("name"):
+        with (
+            open_index(settings.replace(**UNENCODED)) as ready,
+            show.progress("Reading the index", ready.index.count()) as advance,
+        ):
             values["index"] = {"name": settings.index.name, **asdict(cover(held, ready.index, advance))}
     manifest = held.manifest.to_json()
     values |= {key: manifest[key] for key in ("updated", "seconds", "versions", "sources")}
@@ -83,13 +84,9 @@ def info(
 
 
 @app.command()
+@expanded
 def fill(
-    ctx: typer.Context,
-    name: options.Name = None,
-    graph: options.GraphName = None,
-    eutils: Annotated[
-        str | None, options.option("eutils", "--eutils", help="URL of the E-utilities (key: NCBI_API_KEY).")
-    ] = None,
+    settings: Annotated[Settings, Flags("name", "graph", "eutils")],
     as_json: options.Json = False,
 ) -> None:
     """Ask NCBI's E-utilities what those papers of an index cite that the graph has no references of.
@@ -107,9 +104,8 @@ def fill(
     from biorag.citation_graph.eutils import ELink, KeptAnswers, fill_gaps
     from biorag.engine import open_index
 
-    settings = options.configured(ctx, mode="bm25", rerank=False)
     link = ELink(settings.services.server(settings.services.eutils, "eutils"))
-    with open_index(settings) as ready, show.progress("Asking the E-utilities", None) as advance:
+    with open_index(settings.replace(**UNENCODED)) as ready, show.progress("Asking the E-utilities", None) as advance:
         filled = fill_gaps(
             settings.graphs / settings.graph, ready.index, link, KeptAnswers(settings.citations), advance
         )

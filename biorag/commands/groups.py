@@ -12,8 +12,10 @@ from __future__ import annotations
 import inspect
 import keyword
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -88,10 +90,18 @@ class Flags:
 
 
 @dataclass(frozen=True, slots=True)
+class Panel:
+    """The panel of the help that shows a group's options."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Given:
-    """The settings that were given as options on this command line."""
+    """What this command line gives: the settings that its options set, and the configuration file it names."""
 
     values: Mapping[str, Any]
+    file: Path | None
 
     def value(self, setting: str) -> Any:
         """Return the value that was given; None for none."""
@@ -121,7 +131,7 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
         given = settings.given(values) if settings else {}
         command(**{name: part.made(values, given) for name, part in parts.items()})
 
-    options = {name: option for part in parts.values() for name, option in part.options.items()}
+    options = _options_of(parts.values())
     context = _parameter(CONTEXT, typer.Context, inspect.Parameter.empty)
     run.__dict__["__signature__"] = inspect.Signature(list({CONTEXT: context, **options}.values()))
     run.__annotations__ = {CONTEXT: typer.Context, **{name: option.annotation for name, option in options.items()}}
@@ -158,26 +168,22 @@ class _SettingsPart(_Part):
 
 
 class _GroupPart(_Part):
-    def __init__(self, name: str, kind: type[Any]) -> None:
+    def __init__(self, name: str, kind: type[Any], panel: Panel | None) -> None:
         annotations = get_type_hints(kind, include_extras=True)
         self._kind = kind
-        options = {
-            field.name: _parameter(
-                field.name,
-                annotations[field.name],
-                inspect.Parameter.empty if field.default is MISSING else field.default,
-            )
-            for field in fields(kind)
-        }
-        super().__init__(name, options)
+        self._parts = {}
+        for field in fields(kind):
+            default = inspect.Parameter.empty if field.default is MISSING else field.default
+            self._parts[field.name] = _part(_parameter(field.name, _in_panel(annotations[field.name], panel), default))
+        super().__init__(name, _options_of(self._parts.values()))
 
     def made(self, values: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
-        return self._kind(**{name: values[name] for name in self.options})
+        return self._kind(**{name: part.made(values, given) for name, part in self._parts.items()})
 
 
 class _GivenPart(_Part):
     def made(self, values: Mapping[str, Any], given: Mapping[str, Any]) -> Given:
-        return Given(given)
+        return Given(given, values[CONTEXT].obj["config"])
 
 
 def _part(parameter: inspect.Parameter) -> _Part:
@@ -189,7 +195,7 @@ def _part(parameter: inspect.Parameter) -> _Part:
     if kind is Given:
         return _GivenPart(name, {})
     if isinstance(kind, type) and is_dataclass(kind):
-        return _GroupPart(name, kind)
+        return _GroupPart(name, kind, next(iter(marks), None))
     return _Part(name, {name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)})
 
 
@@ -205,8 +211,24 @@ def _flag(setting: str) -> str:
     return flag.longest
 
 
+def _options_of(parts: Iterable[_Part]) -> dict[str, inspect.Parameter]:
+    return {name: option for part in parts for name, option in part.options.items()}
+
+
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _in_panel(annotation: Any, panel: Panel | None) -> Any:
+    """Return an option's annotation with another panel; a group's with the panel for its options."""
+    if panel is None:
+        return annotation
+    if get_origin(annotation) is not Annotated:
+        return Annotated[annotation, panel]
+    kind, option = get_args(annotation)
+    option = copy(option)
+    option.rich_help_panel = panel.name
+    return Annotated[kind, option]
 
 
 def _identifier(setting: str) -> str:

@@ -22,7 +22,7 @@ def write_setting(path: Path, name: str, value: float | int, found: str) -> None
     Raises
     ------
     UsageError
-        If the file is no TOML, or nobody may write it: replacing it would pass that over.
+        If the file is not valid TOML, or nobody may write it: replacing it would pass that over.
     """
     target = path.resolve()  # a link stays one
     if target.exists() and not target.stat().st_mode & 0o222:
@@ -30,7 +30,7 @@ def write_setting(path: Path, name: str, value: float | int, found: str) -> None
     try:
         document = tomlkit.parse(target.read_bytes().decode("utf-8") if target.exists() else "")
     except (TOMLKitError, UnicodeDecodeError) as error:
-        raise UsageError(f"configuration file {path} is no TOML: {error}") from None
+        raise UsageError(f"configuration file {path} is not valid TOML: {error}") from None
     before = document[name].trivia.comment.lstrip("# ") if name in document else ""
     theirs = before.partition(" # ")[2] if before.startswith(TUNED) else before
     item = tomlkit.item(value)

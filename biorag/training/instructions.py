@@ -80,7 +80,7 @@ def _read(spec: str) -> tuple[str, str]:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInputError(f"template {path} is no TOML: {error}") from None
+        raise BadInputError(f"template {path} is not valid TOML: {error}") from None
     if values.keys() != {"query", "passage"} or not all(isinstance(value, str) for value in values.values()):
         raise BadInputError(f"template {path} has to set the texts query and passage, and nothing else")
     return values["query"], values["passage"]

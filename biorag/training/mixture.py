@@ -63,14 +63,14 @@ def load_mixture(path: Path) -> Mixture:
     MissingError
         If the file, or one that it names, is not there.
     BadInputError
-        If it is no TOML, a key is unknown or has a value that is not allowed, or two sets have the same name.
+        If it is not valid TOML, a key is unknown or has a value that is not allowed, or two sets have the same name.
     """
     if not path.is_file():
         raise MissingError(f"mixture {path} is not there: docs/decoders.md has one to start from")
     try:
         read = Mixture.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInputError(f"{path} is no TOML: {error}") from None
+        raise BadInputError(f"{path} is not valid TOML: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))

@@ -118,7 +118,7 @@ def test_a_key_that_is_needed(place, key):
 @pytest.mark.parametrize("content", [b"train = [", b"\xff", b"train: [train]"])
 def test_what_is_no_toml(place, content):
     (place / "sweep.toml").write_bytes(content)
-    with pytest.raises(BadInputError, match=r"sweep\.toml is no TOML"):
+    with pytest.raises(BadInputError, match=r"sweep\.toml is not valid TOML"):
         load_sweep(place / "sweep.toml")
 
 

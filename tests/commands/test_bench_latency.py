@@ -128,7 +128,9 @@ def test_a_generator_is_measured_where_one_is_named(home):
 )
 def test_a_reranker_that_was_loaded_to_index_with_is_not_loaded_again(settings, monkeypatch, weights, stored, loaded):
     index, tokens, anew = object(), object(), object()
-    monkeypatch.setattr(engine, "find_encoder", lambda spec: ModelFiles(spec, "", Path(spec), weights))
+    monkeypatch.setattr(
+        "biorag.retrieval.rerankers.find_encoder", lambda spec: ModelFiles(spec, "", Path(spec), weights)
+    )
     monkeypatch.setattr("biorag.models.late_interaction.ColBERT", lambda files, precision: anew)
     parameters = TokenParameters("/models/colbert", "", "same", 8, 1)
     encoders = SnippetEncoders(None, *((tokens, parameters) if stored else (None, None)))

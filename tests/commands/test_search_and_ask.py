@@ -97,7 +97,7 @@ def scripted(monkeypatch):
     """Put a scripted generator in the real one's place, for `ask` and for `bench mirage`."""
     generator = ScriptedGenerator()
     monkeypatch.setattr("biorag.commands.ask.load_generator", lambda settings: generator)
-    monkeypatch.setattr("biorag.commands.bench.require_generator", lambda settings, at_a_time: generator)
+    monkeypatch.setattr("biorag.commands.bench_mirage.require_generator", lambda settings, at_a_time: generator)
     monkeypatch.setattr("biorag.generators.gguf.GgufSource.sha256", lambda source: "0" * 64)
     return generator
 
@@ -769,7 +769,7 @@ def test_bench_mirage_asks_a_server_several_questions_at_a_time(run, small_home,
 
 def test_bench_mirage_in_the_folder_of_another_run_is_refused(mirage):
     done(mirage("--limit", "1", "--mode", "bm25", "--json"))
-    failed(mirage("--limit", "1", "--mode", "bm25", "-k", "3", "--json"), 5, "another settings", "--out")
+    failed(mirage("--limit", "1", "--mode", "bm25", "-k", "3", "--json"), 5, "other settings", "--out")
     failed(mirage("--limit", "1", "--mode", "bm25", "--answer", "score", "--json"), 5, "another answer")
     failed(mirage("--limit", "1", "--mode", "bm25", "--exclude-source", "--json"), 5, "another exclude_source")
 
@@ -877,7 +877,7 @@ def test_what_the_parser_refuses(run, arguments, part):
         ("k_init = 'many'", ["k_init='many'"]),
         ("mode = 3", ["mode=3"]),
         ("[retrieval]\nk = 3", ["unknown setting 'retrieval'"]),
-        ("k_init", ["is no TOML"]),
+        ("k_init", ["is not valid TOML"]),
     ],
 )
 def test_a_bad_configuration_file_is_named(run, tmp_path, text, parts):

@@ -409,10 +409,10 @@ def _benchmark(name: str, tasks: Any) -> Case:
 
 
 OTHERS = [
-    _file("settings: binary", "settings", "x.toml", bytes(range(256)), 2, "is no TOML", *SETTINGS),
+    _file("settings: binary", "settings", "x.toml", bytes(range(256)), 2, "is not valid TOML", *SETTINGS),
     _file("settings: unknown", "settings", "x.toml", b'"\\u001b[2J" = 1', 2, "unknown setting", *SETTINGS),
     _file("settings: name with a path", "settings", "x.toml", b'name = "../../etc"', 2, "name=", *SETTINGS),
-    _file("settings: 100,000 deep", "settings", "x.toml", b"a = " + b"[" * 100_000, 2, "is no TOML", *SETTINGS),
+    _file("settings: 100,000 deep", "settings", "x.toml", b"a = " + b"[" * 100_000, 2, "is not valid TOML", *SETTINGS),
     _file("benchmark: 100,000 deep", "benchmark", "b.json", b"[" * 100_000, 3, "is not JSON", *MIRAGE),
     _benchmark("task with a path", {"../x": {"q": QUESTION}}),
     _benchmark("question with a path", {"t": {"../q": QUESTION}}),

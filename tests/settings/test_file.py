@@ -61,7 +61,7 @@ def test_a_link_stays_a_link_and_line_ends_stay(tmp_path):
 def test_what_is_no_toml_is_left_alone(tmp_path, content):
     path = tmp_path / "biorag.toml"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match="is no TOML"):
+    with pytest.raises(UsageError, match="is not valid TOML"):
         write_setting(path, "k_init", 20, "today")
     assert path.read_bytes() == content
 

@@ -376,7 +376,7 @@ def test_a_set_has_the_runs_instructions_where_it_sets_none(folder):
         ("[[sets]]\nrows = []", BadInputError, "sets.0.rows: Tuple should have at least 1"),
         ('[[sets]]\nrows = "three.jsonl"', MissingError, "names .*three.jsonl, which is not there"),
         ('[[sets]]\nrows = "one.jsonl"\n[[sets]]\nrows = "one.jsonl"', BadInputError, "two sets have the name 'one'"),
-        ("[[sets", BadInputError, "no TOML"),
+        ("[[sets", BadInputError, "not valid TOML"),
     ],
 )
 def test_what_is_no_mixture(folder, text, error, reason):

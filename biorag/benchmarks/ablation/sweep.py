@@ -113,7 +113,7 @@ def load_sweep(path: Path) -> Sweep:
     MissingError
         If the file, or one that it names, is not there.
     BadInputError
-        If it is no TOML, or a key is unknown or has a value that is not allowed.
+        If it is not valid TOML, or a key is unknown or has a value that is not allowed.
     """
     if not path.is_file():
         raise MissingError(f"sweep {path} is not there: docs/training.md has one to start from")
@@ -121,7 +121,7 @@ def load_sweep(path: Path) -> Sweep:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
         sweep = Sweep.model_validate(values)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{path} is no TOML: {error}") from None
+        raise BadInputError(f"{path} is not valid TOML: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))

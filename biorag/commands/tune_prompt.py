@@ -3,33 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.groups import Flags, Given, expanded
 from biorag.engine import encoder_files, open_generator, open_index
 from biorag.errors import UsageError
+from biorag.settings.section import GENERATION
+from biorag.settings.settings import Settings
 
 QUESTIONS = 200
 COPY = "encoder"
 
 
-def prompt(
-    ctx: typer.Context,
-    dataset: Annotated[Path, typer.Argument(help="Folder in BEIR layout.")],
-    out: Annotated[Path, typer.Option(help="Folder of the report; an interrupted run resumes.")],
-    budget: Annotated[str, typer.Option(help="light, medium or heavy.")] = "light",
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What the search begins with, and how long it takes."""
+
+    budget: Annotated[str, typer.Option(help="light, medium or heavy.")] = "light"
     calls: Annotated[
         int | None, typer.Option(min=1, help="Metric calls (a question searched each) in place of --budget.")
-    ] = None,
+    ] = None
     seed_prompt: Annotated[
         str | None, typer.Option(help="Instruction to begin with; else the encoder's own.", show_default=False)
-    ] = None,
+    ] = None
     questions: Annotated[
         int, typer.Option(min=2, help="Questions drawn: a half to reflect on, a half to choose by.")
-    ] = QUESTIONS,
+    ] = QUESTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Reflection:
+    """How a language model writes instructions."""
+
+    template: options.TemplateFile = None
+    temperature: options.Temperature = 1.0
+    instruction_tokens: Annotated[
+        int, typer.Option("--max-tokens", min=8, max=256, help="Cap on an instruction.", rich_help_panel=GENERATION)
+    ] = 96
+
+
+@expanded
+def prompt(
+    dataset: Annotated[Path, typer.Argument(help="Folder in BEIR layout.")],
+    out: Annotated[Path, typer.Option(help="Folder of the report; an interrupted run resumes.")],
+    settings: Annotated[
+        Settings, options.INDEX, options.GENERATOR, Flags("seed"), Flags("train_validation", panel=None)
+    ],
+    given: Given,
+    effort: Effort,
+    divided: options.Divided,
+    reflection: Reflection,
     write: Annotated[
         bool,
         typer.Option(
@@ -38,21 +66,6 @@ def prompt(
         ),
     ] = True,
     dropped: options.DroppedPart = False,
-    guard: options.PartGuards = None,
-    train_validation: options.PartValidation = None,
-    name: options.Name = None,
-    encoder: options.Encoder = None,
-    qdrant: options.Qdrant = None,
-    llm: options.Llm = None,
-    llm_model: options.LlmModel = None,
-    template: options.TemplateFile = None,
-    temperature: options.Temperature = 1.0,
-    instruction_tokens: Annotated[
-        int,
-        typer.Option("--max-tokens", min=8, max=256, help="Cap on an instruction.", rich_help_panel=options.GENERATION),
-    ] = 96,
-    cache: options.Cache = None,
-    seed: options.Seed = None,
     as_json: options.Json = False,
 ) -> None:
     """Optimise the instruction before a query by GEPA, and write the winner into the encoder's configuration.
@@ -75,30 +88,30 @@ def prompt(
     from biorag.benchmarks.tuning.prompt import PromptQuestions, PromptTuning, ReflectionModel
     from biorag.corpus.datasets import load_dataset
     from biorag.prompts.template import load_template
+    from biorag.training.held_out import DROPPED, TRAINING
     from biorag.training.synthesis.writers import Draws
     from biorag.utils.plots import require_matplotlib
 
-    check_budget(budget)
-    if seed_prompt is not None and not seed_prompt.strip():
+    check_budget(effort.budget)
+    if effort.seed_prompt is not None and not effort.seed_prompt.strip():
         raise UsageError("--seed-prompt is empty: write an instruction, or leave it out")
     require_gepa()
     require_matplotlib()
-    settings = options.configured(ctx, mode="dense", rerank=False)
-    part = options.question_part(training=not dropped, dropped=dropped)
-    split = options.held_out_split(settings, part, guard, train_validation, "")
-    drawn = PromptQuestions.draw(load_dataset(dataset), split, questions)
+    settings = settings.replace(mode="dense", rerank=False)
+    split = divided.split(DROPPED if dropped else TRAINING, settings, given, "")
+    drawn = PromptQuestions.draw(load_dataset(dataset), split, effort.questions)
     with open_index(settings) as opened:
         target = PromptTarget.of(encoder_files(settings, opened.manifest), out / COPY) if write else None
-        reflection = load_template("reflection", template, "examples", ("instruction", "examples"))
-        draws = Draws(1, instruction_tokens, temperature, settings.seed)
-        model = ReflectionModel.of(open_generator(settings), reflection, draws, settings.retrieval.precision)
-        spent = calls or metric_calls(budget, len(drawn.validation))
-        tuning = PromptTuning(out, opened, drawn, model, seed_prompt, spent)
+        template = load_template("reflection", reflection.template, "examples", ("instruction", "examples"))
+        draws = Draws(1, reflection.instruction_tokens, reflection.temperature, settings.seed)
+        model = ReflectionModel.of(open_generator(settings), template, draws, settings.retrieval.precision)
+        spent = effort.calls or metric_calls(effort.budget, len(drawn.validation))
+        tuning = PromptTuning(out, opened, drawn, model, effort.seed_prompt, spent)
         show.err.print(
             f"about {spent:,} metric calls, a question searched each, and at most {tuning.most_replies:,} replies of "
             f"{model.name}"
         )
-        report = tuning.run(None if calls else budget, target, show.progress)
+        report = tuning.run(None if effort.calls else effort.budget, target, show.progress)
     if as_json:
         show.print_json(report)
     else:

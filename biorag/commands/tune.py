@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,46 +12,43 @@ import typer
 
 from biorag.benchmarks.tuning.parameters import POINTS
 from biorag.commands import options, show
+from biorag.commands.groups import Flags, Given, expanded
 from biorag.engine import open_index
+from biorag.settings.settings import Settings
 from biorag.settings.sources import DEFAULT_FILE, PREFIX, load_settings
 
 
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Which values are measured."""
+
+    low: Annotated[float | None, typer.Option("--from", help="Lowest value; else the parameter's own.")] = None
+    high: Annotated[float | None, typer.Option("--to", help="Highest value.")] = None
+    points: Annotated[int | None, typer.Option(min=2, max=1000, help=f"Values that are measured; else {POINTS}.")] = (
+        None
+    )
+    values: Annotated[str | None, typer.Option(help="These values, with commas, in place of a range.")] = None
+    method: Annotated[str, typer.Option(help="grid, or golden: a golden-section search, for curves with one peak.")] = (
+        "grid"
+    )
+
+
+@expanded
 def tune(
-    ctx: typer.Context,
     dataset: Annotated[list[Path], typer.Argument(help="Folders in BEIR layout; of several, the mean counts.")],
     param: Annotated[str, typer.Option(help="lambda, k_init, interpolation or cross_interpolation.")],
     out: Annotated[Path, typer.Option(help="Folder of the curve and the points; an interrupted run resumes.")],
-    low: Annotated[float | None, typer.Option("--from", help="Lowest value; else the parameter's own.")] = None,
-    high: Annotated[float | None, typer.Option("--to", help="Highest value.")] = None,
-    points: Annotated[
-        int | None, typer.Option(min=2, max=1000, help=f"Values that are measured; else {POINTS}.")
-    ] = None,
-    values: Annotated[str | None, typer.Option(help="These values, with commas, in place of a range.")] = None,
-    method: Annotated[
-        str, typer.Option(help="grid, or golden: a golden-section search, for curves with one peak.")
-    ] = "grid",
-    by: Annotated[str, typer.Option("--measure", help="What is to be highest.")] = "nDCG@10",
+    settings: Annotated[
+        Settings, options.INDEX, options.RANKING_OF_ALL, Flags("seed"), Flags("train_validation", panel=None)
+    ],
+    given: Given,
+    values: Values,
+    development: options.Development,
+    filters: options.Filters,
+    by: options.Measure = "nDCG@10",
     write: Annotated[
         bool, typer.Option("--write/--no-write", help="Set the best value in --config FILE, or ./biorag.toml.")
     ] = True,
-    held_out: options.HeldOutPart = False,
-    training: options.TrainingPart = False,
-    dropped: options.DroppedPart = False,
-    guard: options.PartGuards = None,
-    train_validation: options.PartValidation = None,
-    name: options.Name = None,
-    mode: options.Mode = None,
-    fusion: options.Fusion = None,
-    lambda_: options.Lambda = None,
-    rerank: options.Rerank = None,
-    reranker: options.Reranker = None,
-    interpolation: options.Interpolation = None,
-    cross_interpolation: options.CrossInterpolation = None,
-    k_init: options.KInit = None,
-    where: options.Where = None,
-    encoder: options.Encoder = None,
-    qdrant: options.Qdrant = None,
-    seed: options.Seed = None,
     as_json: options.Json = False,
 ) -> None:
     """Choose one setting of retrieval on development questions, and write it to the configuration file.
@@ -75,18 +73,17 @@ def tune(
     from biorag.utils.files import write_json
     from biorag.utils.plots import require_matplotlib
 
-    settings, file = options.configured(ctx), ctx.obj["config"]
-    plan = run.TuningRequest(param, by, method, low, high, points, values).plan(settings)
+    request = run.TuningRequest(param, by, values.method, values.low, values.high, values.points, values.values)
+    plan = request.plan(settings)
     setting = plan.parameter.setting
     for value in (*plan.values, plan.current) if write else ():
-        load_settings({setting: value}, file)  # the file may name another chain of rerankers
+        load_settings({setting: value}, given.file)  # the file may name another chain of rerankers
     require_matplotlib()
-    part = options.question_part(held_out, training, dropped)
-    split = options.held_out_split(settings, part, guard, train_validation, "--training, --held-out or --dropped")
-    development = run.Development(load_development(dataset, split), split.part, options.conditions(where, None))
+    split = development.split(settings, given)
+    chosen_on = run.Development(load_development(dataset, split), split.part, filters.conditions)
     with open_index(settings) as opened:
-        report = run.tune(plan, development, opened, out, show.progress)
-    path = file or DEFAULT_FILE
+        report = run.tune(plan, chosen_on, opened, out, show.progress)
+    path = given.file or DEFAULT_FILE
     report["written"] = str(path) if write else None
     if write:
         run.write_best(path, report)

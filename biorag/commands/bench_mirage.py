@@ -1,0 +1,127 @@
+"""`biorag bench mirage`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from biorag.commands import options, show
+from biorag.commands.groups import Flags, expanded, overridden
+from biorag.engine import open_index, require_generator
+from biorag.errors import unknown_name
+from biorag.settings.retrieval import RetrievalSettings
+from biorag.settings.section import RETRIEVAL
+from biorag.settings.settings import Settings
+from biorag.types import Question
+
+NO_RETRIEVAL = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which questions are asked."""
+
+    benchmark: Annotated[Path, typer.Option(help="MIRAGE's benchmark.json, or 'demo'.")]
+    task: Annotated[list[str] | None, typer.Option(help="Only this task. Repeatable.")] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Questions of each task, drawn with --seed.")] = None
+
+    def questions(self, seed: int) -> Mapping[str, Sequence[Question]]:
+        """Return the questions of each task."""
+        from biorag.benchmarks.mirage import questions
+        from biorag.corpus.sources import DEMO, demo_file
+
+        is_demo = str(self.benchmark) == DEMO and not self.benchmark.exists()
+        path = demo_file("benchmark.json") if is_demo else self.benchmark
+        return questions.select(questions.load_benchmark(path), self.task or (), self.limit, seed)
+
+
+@expanded
+def mirage(
+    asked: Asked,
+    out: Annotated[Path, typer.Option(help="Folder of result files and report.json; an interrupted run resumes.")],
+    settings: Annotated[
+        Settings,
+        options.INDEX,
+        Flags(RetrievalSettings, but=("precision", "mode")),
+        options.GENERATOR,
+        Flags("max_tokens", "prompt", "concurrency", "seed"),
+    ],
+    filters: options.Filters,
+    answer: Annotated[
+        str, typer.Option(help="generate (JSON reply), or score (compare log-likelihoods).")
+    ] = "generate",
+    mode: Annotated[
+        str | None,
+        typer.Option(help="none (closed book), bm25, dense or hybrid.", rich_help_panel=RETRIEVAL),
+    ] = None,
+    exclude_source: Annotated[
+        bool, typer.Option("--exclude-source", help="Leave out the records a question was made from.")
+    ] = False,
+    compare: Annotated[Path | None, typer.Option(help="Output folder of another run: paired bootstrap.")] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Answer MIRAGE's questions, zero-shot, and score them as MIRAGE's own script does.
+
+    Result files are in MIRAGE's layout, so its evaluate.py gives the same accuracy on whole tasks.
+
+    Examples:
+
+      biorag bench mirage --benchmark benchmark.json --limit 20 --out runs/hybrid
+
+      biorag bench mirage --benchmark benchmark.json --mode none --answer score --out runs/closed-book
+    """
+    from biorag.answering.answerer import METHODS, Answerer
+    from biorag.benchmarks.mirage import run
+
+    if answer not in METHODS:
+        raise unknown_name("way to answer", answer, METHODS)
+    settings = overridden(settings, mode=None if mode == NO_RETRIEVAL else mode)
+    chosen = asked.questions(settings.seed)
+    others = run.score_finished(chosen, compare) if compare else None
+    total = sum(len(questions) for questions in chosen.values())
+    with nullcontext(None) if mode == NO_RETRIEVAL else open_index(settings) as opened:
+        generator = require_generator(settings, settings.generation.concurrency)
+        asking = run.Asking(answer, exclude_source, filters.conditions)
+        plan = run.plan_run(settings, opened, generator, out, asking)
+        answerer = opened.answerer(generator) if opened else Answerer(None, generator, settings)
+        with show.progress("Questions", total) as advance:
+            work = run.answer_all(chosen, answerer, plan, advance)
+    shown = {**settings.public(), "mode": mode or settings.retrieval.mode}
+    report, scorings = run.full_report(chosen, plan, shown, work)
+    if others:
+        report["comparison"] = asdict(run.compare(scorings, others, settings.seed))
+    run.write_report(out, report)
+    if as_json:
+        show.print_json(report)
+    else:
+        _print(report)
+
+
+def _print(report: Mapping[str, Any]) -> None:
+    columns = ["task", "n", "accuracy", "± std", "strict accuracy", "parsed", "forced A"]
+    rows = [
+        (
+            task,
+            score["n"],
+            f"{score['accuracy']:.4f}",
+            f"{score['std']:.4f}",
+            f"{score['strict_accuracy']:.4f}",
+            f"{score['parsed']:.1%}",
+            score["forced_A"],
+        )
+        for task, score in report["tasks"].items()
+    ]
+    show.table(f"MIRAGE, average accuracy {report['average']:.4f}", columns, rows)
+    work = report["manifest"]
+    counts = f"{work['answered']} answered now, {work['resumed']} before, {work['cached']} of them from the cache"
+    show.err.print(f"{counts}; seconds: {work['seconds']}")
+    if comparison := report.get("comparison"):
+        show.out.print(
+            f"Against the other run: {comparison['difference']:+.4f} "
+            f"(95 % interval {comparison['low']:+.4f} to {comparison['high']:+.4f}, p = {comparison['p_value']:.3f})"
+        )

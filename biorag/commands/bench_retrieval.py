@@ -1,0 +1,211 @@
+"""`biorag bench retrieval`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from biorag.commands import options, show
+from biorag.commands.groups import Flags, Given, expanded
+from biorag.engine import open_index
+from biorag.errors import UsageError
+from biorag.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from biorag.benchmarks.retrieval import Comparison, Measured
+    from biorag.corpus.datasets import Dataset
+
+SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What is measured: a dataset over an index, or another system's run."""
+
+    dataset: Annotated[
+        Path | None, typer.Argument(help="Folder with queries.jsonl and qrels/test.tsv (BEIR layout).")
+    ] = None
+    run: Annotated[Path | None, typer.Option(help="Score this TREC run file in place of an index.")] = None
+    qrels: Annotated[
+        Path | None, typer.Option(help="Judgements for --run without DATASET: BEIR's tab-separated file or TREC's.")
+    ] = None
+
+    def check(self) -> None:
+        """Refuse what does not go together."""
+        if self.dataset and self.qrels:
+            raise UsageError("DATASET and --qrels both give judgements: leave one of them out")
+        if not self.run and not self.dataset:
+            raise UsageError("give the folder of a DATASET, or --run FILE with --qrels FILE for another system's run")
+        if self.run and not self.dataset and not self.qrels:
+            raise UsageError("--run needs judgements: give --qrels FILE or the folder of a DATASET")
+
+    def load(self) -> Dataset:
+        """Read the questions and their judgements."""
+        from biorag.corpus.datasets import load_dataset, load_qrels
+
+        if self.dataset:
+            return load_dataset(self.dataset)
+        assert self.qrels, "checked before"
+        return load_qrels(self.qrels)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Files that are written."""
+
+    run_file: Annotated[Path | None, typer.Option(help="Write a TREC run file (top 100).")] = None
+    per_question: Annotated[Path | None, typer.Option(help="Write each question's measures as JSONL.")] = None
+
+    def check(self) -> None:
+        """Refuse folders."""
+        for path in (self.run_file, self.per_question):
+            if path and path.is_dir():
+                raise UsageError(f"{path} is a folder: name a file to write")
+
+
+@expanded
+def retrieval(
+    judged: Judged,
+    settings: Annotated[
+        Settings, options.INDEX, options.RANKING_OF_ALL, Flags("seed"), Flags("train_validation", panel=None)
+    ],
+    given: Given,
+    held_out: options.HeldOut,
+    filters: options.Filters,
+    written: Written,
+    compare: Annotated[
+        Path | None, typer.Option(help="TREC run file of another system: paired bootstrap and permutation test.")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Measure retrieval on judged questions: nDCG@10, MAP@10, MRR@10, success@k, Recall@k.
+
+    success@k, at least one relevant snippet in the top k, is what the M+C paper calls Recall@k.
+    Run files are read to a depth of 100, in the order of their scores; equal scores in that of their ranks.
+
+    Examples:
+
+      biorag bench retrieval data/bioasq --name pubmed
+
+      biorag bench retrieval data/bioasq --mode bm25 --no-rerank --run-file runs/bm25.trec --json
+
+      biorag bench retrieval data/bioasq --compare runs/bm25.trec --held-out
+
+      biorag bench retrieval --run runs/other.trec --qrels data/bioasq/qrels/test.tsv --compare runs/bm25.trec
+    """
+    from biorag.benchmarks import retrieval as bench
+
+    written.check()
+    judged.check()
+    if held_out.held_out and not judged.dataset:
+        raise UsageError("--held-out goes by the questions' texts, which judgements lack: give the folder of a DATASET")
+    if judged.run:
+        _check_nothing_is_searched(given, filters, written)
+    data = held_out.split(settings, given).select(judged.load())
+    other = bench.score_run(data, compare) if compare else None
+    if judged.run:
+        measured, how = bench.score_run(data, judged.run), {"run": str(judged.run)}
+    else:
+        with open_index(settings) as ready, show.progress("Questions", len(data.questions)) as advance:
+            measured = bench.measure(data, ready.retriever, filters.conditions, advance)
+        how = settings.public()
+    if written.run_file:
+        bench.write_run(written.run_file, measured.run)
+    if written.per_question:
+        bench.write_per_question(written.per_question, measured)
+    report = _report(measured, how)
+    if other:
+        found = bench.compare(measured, other, settings.seed)
+        report["comparison"] = {"run": str(compare), "seed": settings.seed, **_comparison_json(measured, other, found)}
+    if as_json:
+        show.print_json(report)
+    else:
+        _print(report)
+
+
+def _check_nothing_is_searched(given: Given, filters: options.Filters, written: Written) -> None:
+    """Refuse options that say how an index is searched, or keep what was found."""
+    idle = [flag for flag in given.options if flag not in ("--seed", "--validation")]
+    idle += ["--filter"] if filters.where else []
+    idle += ["--run-file"] if written.run_file else []
+    if idle:
+        raise UsageError(f"--run scores a file, which {', '.join(idle)} cannot change: leave out one or the other")
+
+
+def _report(measured: Measured, how: Mapping[str, Any]) -> dict[str, Any]:
+    report = {
+        "dataset": measured.dataset.name,
+        "questions": len(measured.dataset.questions),
+        "config": dict(how),
+        "metrics": _rounded(measured.metrics),
+        "timings_ms": dict(measured.timings_ms),
+    }
+    return {**report, "unanswered": measured.unanswered} if "run" in how else report
+
+
+def _comparison_json(ours: Measured, theirs: Measured, found: Comparison) -> dict[str, Any]:
+    means = {name: {"ours": ours.metrics[name], "theirs": theirs.metrics[name]} for name in found.measures}
+    return {
+        "unanswered": theirs.unanswered,
+        "measures": {name: _rounded({**means[name], **asdict(paired)}) for name, paired in found.measures.items()},
+        "wins": [_rounded(asdict(row)) for row in found.wins],
+        "losses": [_rounded(asdict(row)) for row in found.losses],
+    }
+
+
+def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: round(value, 6) if isinstance(value, float) else value for key, value in values.items()}
+
+
+def _print(report: Mapping[str, Any]) -> None:
+    title = f"{report['dataset']}: {report['questions']} questions"
+    show.table(title, ["measure", "value"], [(name, f"{value:.4f}") for name, value in report["metrics"].items()])
+    from biorag.retrieval.batches import BATCH
+
+    if times := report["timings_ms"]:
+        rows = [(stage, *(f"{value:.1f}" for value in found.values())) for stage, found in times.items()]
+        show.table(f"Milliseconds a query, of {BATCH} at once", ["stage", "mean", "p50", "p95"], rows)
+    if report.get("unanswered"):
+        show.err.print(f"Questions without a ranking in the run, which count as zero: {report['unanswered']}")
+    if comparison := report.get("comparison"):
+        _print_comparison(comparison)
+
+
+def _print_comparison(comparison: Mapping[str, Any]) -> None:
+    measures = comparison["measures"]
+    means = [
+        (
+            name,
+            *(f"{found[key]:.4f}" for key in ("ours", "theirs")),
+            f"{found['difference']:+.4f}",
+            f"{found['low']:+.4f} to {found['high']:+.4f}",
+            f"{found['p_value']:.4f}",
+        )
+        for name, found in measures.items()
+    ]
+    title = f"Against {comparison['run']}"
+    show.table(title, ["measure", "ours", "theirs", "difference", "95 % interval", "p"], means)
+    counts = ["wins", "losses", "ties"]
+    rows = [(name, *(found[count] for count in counts)) for name, found in measures.items()]
+    show.table("Questions", ["measure", *counts], rows)
+    _print_furthest("Biggest wins", comparison["wins"])
+    _print_furthest("Biggest losses", comparison["losses"])
+    if comparison["unanswered"]:
+        show.err.print(f"Questions without a ranking in the other run: {comparison['unanswered']}")
+
+
+def _print_furthest(title: str, listed: Sequence[Mapping[str, Any]]) -> None:
+    """Print the first questions of a list of wins or losses, if there are any."""
+    from biorag.benchmarks.retrieval import LISTED
+
+    rows = [
+        (row["id"], row["text"], f"{row['ours']:.4f}", f"{row['theirs']:.4f}", f"{row['difference']:+.4f}")
+        for row in listed[:SHOWN]
+    ]
+    if rows:
+        columns = ["id", "question", "ours", "theirs", "difference"]
+        show.table(f"{title} by {LISTED}: {len(rows)} of {len(listed)}", columns, rows)

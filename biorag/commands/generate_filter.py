@@ -1,0 +1,53 @@
+"""`biorag generate filter`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from biorag.commands import options, show
+from biorag.commands.groups import expanded
+from biorag.engine import open_index
+from biorag.errors import UsageError
+from biorag.settings.settings import Settings
+
+
+@expanded
+def keep_consistent(
+    rows: Annotated[Path, typer.Argument(help="JSONL of query and positive (.gz too).", metavar="FILE")],
+    out: Annotated[Path, typer.Option("--out", help="JSONL file to write, with the rows that are kept.")],
+    settings: Annotated[Settings, options.INDEX],
+    keep_top: Annotated[int, typer.Option(min=1, max=1000, help="Ranks among which the positive must be.")] = 3,
+    mode: Annotated[str | None, typer.Option(help="dense or hybrid.", show_default=options.DENSE_MODES[0])] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Keep the rows whose positive is among the top 3 that the index's encoder retrieves for their query.
+
+    The positive is known by its positive_id, or by its text. Rows stay as they are; those left out are counted: with
+    the positive below these ranks, or absent from the index, or with an empty query.
+
+    Examples:
+
+      biorag generate filter queries.jsonl --name pubmed --out kept.jsonl
+
+      biorag generate filter queries.jsonl --name pubmed --mode hybrid --keep-top 1 --out kept.jsonl --json
+    """
+    from biorag.training.synthesis import consistency
+
+    started = time.perf_counter()
+    if out.is_dir() or (out.exists() and rows.exists() and out.samefile(rows)):
+        raise UsageError(f"{out} is a folder, or the file that is filtered: name another file to write")
+    searched = settings.replace(mode=options.dense_mode(mode), rerank=False)
+    with open_index(searched) as ready, show.progress("Filtering", None) as advance:
+        counts = consistency.keep_consistent(rows, out, ready.index, ready.retriever, keep_top, advance)
+    share = round(counts.kept / counts.read, 4) if counts.read else 0.0
+    seconds = round(time.perf_counter() - started, 3)
+    report = {"out": str(out), "keep_top": keep_top, **asdict(counts), "share_kept": share, "seconds": seconds}
+    if as_json:
+        show.print_json(report)
+    else:
+        show.table("Consistency filter", ["", ""], list(report.items()))

@@ -1,0 +1,148 @@
+"""`biorag mine`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from biorag.commands import options, show
+from biorag.commands.groups import Flags, Given, Panel, expanded
+from biorag.engine import open_index
+from biorag.errors import UsageError, unknown_name
+from biorag.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from biorag.training.negatives.mining import Walk
+
+RETRIEVER, CITATION = "retriever", "citation"
+RANKS = "1-50"
+PER_ROW = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Which of the passages that the retriever finds are drawn from."""
+
+    ranks: Annotated[
+        str | None, typer.Option(help="retriever: FIRST-LAST, the ranks to draw from.", show_default=RANKS)
+    ] = None
+    margin: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="retriever: drop what scores above (1 - margin) · the positive's score."),
+    ] = None
+    mode: Annotated[
+        str | None, typer.Option(help="retriever: dense or hybrid.", show_default=options.DENSE_MODES[0])
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Walks:
+    """How the citation graph is walked."""
+
+    paths: Annotated[int | None, typer.Option(min=1, max=100, help="Paths of a row.", show_default="3")] = None
+    path_length: Annotated[
+        int | None, typer.Option(min=1, max=100, help="Papers on a path, its first one too.", show_default="3")
+    ] = None
+    top: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Nearest papers to draw the next from.", show_default="5")
+    ] = None
+    max_similarity: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Drop papers with a higher cosine with the positive.")
+    ] = None
+    exclude_citing: Annotated[bool, typer.Option("--exclude-citing", help="Drop papers that cite the positive.")] = (
+        False
+    )
+
+    @property
+    def walk(self) -> Walk:
+        """Return what the options come to."""
+        from biorag.training.negatives.mining import Walk
+
+        steps: dict[str, Any] = {
+            "paths": self.paths,
+            "length": self.path_length,
+            "top": self.top,
+            "max_similarity": self.max_similarity,
+        }
+        named = {name: value for name, value in steps.items() if value is not None}
+        return Walk(exclude_citing=self.exclude_citing, **named)
+
+
+@expanded
+def mine(
+    pairs: Annotated[
+        list[Path],
+        typer.Argument(help="JSONL of query and positive (.gz too), or folders in BEIR layout over the index."),
+    ],
+    negatives: Annotated[
+        str, typer.Option(help="random, bm25, retriever (the index's own encoder's predictions) or citation.")
+    ],
+    out: Annotated[Path, typer.Option(help="JSONL file to write; an interrupted run resumes.")],
+    settings: Annotated[Settings, Flags("name", "graph", "seed", "encoder", "qdrant")],
+    given: Given,
+    ranked: Ranked,
+    walks: Annotated[Walks, Panel("Citation walks")],
+    contamination: options.Contamination,
+    per_row: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Negatives of a row, drawn from those that qualify.", show_default=f"{PER_ROW}; citation: all"
+        ),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Mine negatives: for each pair of query and positive, passages of the index that do not answer the query.
+
+    random draws uniformly over the index. bm25 takes the top 42 by BM25, removes gold and keeps the bottom 32, as in
+    the M+C paper. retriever takes the ranks --ranks of dense or hybrid search. citation walks over what the positive
+    cites and what that cites, as in the BiCA paper. Every positive of a question is gold.
+
+    Negatives that the pairs already have are left aside. A row for which nothing qualifies is left out and counted.
+
+    Examples:
+
+      biorag mine data/bioasq --negatives bm25 --name pubmed --per-row 32 --out bm25.jsonl
+
+      biorag mine pairs.jsonl --negatives retriever --ranks 10-60 --margin 0.05 --out hard.jsonl --json
+
+      biorag mine pairs.jsonl --negatives citation --graph pubmed --name pubmed --out citation.jsonl
+
+      biorag mine pairs.jsonl --negatives random --guard benchmark.json --drop-contaminated --out random.jsonl
+    """
+    from biorag.training.negatives.kinds import plan_of
+    from biorag.training.negatives.run import mine_pairs
+
+    started = time.perf_counter()
+    _check_kind(negatives, ranked, walks, given)
+    default = None if negatives == CITATION else PER_ROW
+    ranks = RANKS if ranked.ranks is None else ranked.ranks
+    plan = plan_of(negatives, settings.seed, per_row or default, ranks, ranked.margin, walks.walk)
+    if out.is_dir():
+        raise UsageError(f"{out} is a folder: name a file to write")
+    mode = options.dense_mode(ranked.mode) if negatives == RETRIEVER else "bm25"
+    with open_index(settings.replace(mode=mode, rerank=False)) as opened:
+        mined = mine_pairs(pairs, plan, opened, contamination.policy, out, show.progress)
+    report = {"out": str(out), **mined.to_json(), "seconds": round(time.perf_counter() - started, 3)}
+    if as_json:
+        show.print_json(report)
+    else:
+        rows = [(key, value) for key, value in report.items() if key not in ("input", "matches")]
+        show.table(f"{plan.kind} negatives", ["", ""], rows)
+
+
+def _check_kind(kind: str, ranked: Ranked, walks: Walks, given: Given) -> None:
+    """Refuse a kind of negatives that is unknown, and options that belong to another one."""
+    from biorag.training.negatives.kinds import KINDS
+
+    if kind not in KINDS:
+        raise unknown_name("kind of negatives", kind, KINDS)
+    belongings = {CITATION: {"graph": given.value("graph"), **asdict(walks)}, RETRIEVER: asdict(ranked)}
+    for owner, belonging in belongings.items():
+        for option, value in belonging.items():
+            if owner != kind and value is not None and value is not False:
+                flag = option.replace("_", "-")
+                raise UsageError(f"--{flag} belongs to --negatives {owner}: leave it out for {kind}")
