@@ -233,6 +233,19 @@ class Sampling(NamedTuple):
 GREEDY = Sampling()
 
 
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """What a generator is asked for: a JSON object of the schema.
+
+    `max_tokens` caps each of the free texts that the object begins with.
+    """
+
+    prompt: Prompt
+    schema: Mapping[str, Any]
+    max_tokens: int
+    sampling: Sampling = GREEDY
+
+
 class Generation(NamedTuple):
     """The raw reply, whether a free text of it was cut by the token cap, and whether it was kept from before.
 
@@ -342,18 +355,8 @@ class Generator(Protocol):
     def count_tokens(self, prompt: Prompt) -> int:
         """Return the number of tokens the prompt takes in the context window."""
 
-    def generate(
-        self,
-        prompt: Prompt,
-        schema: Mapping[str, Any],
-        max_tokens: int,
-        on_text: Callable[[str], None] | None = None,
-        sampling: Sampling = GREEDY,
-    ) -> Generation:
-        """Reply with a JSON object of the schema; `on_text` sees the reply so far as it grows.
-
-        `max_tokens` caps each of the free texts that the object begins with.
-        """
+    def generate(self, request: GenerationRequest, on_text: Callable[[str], None] | None = None) -> Generation:
+        """Reply with a JSON object of the schema; `on_text` sees the reply so far as it grows."""
 
     def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
         """Return each choice's log-probability as the first text of the reply; one that is not seen is left out."""

@@ -11,7 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from biorag.types import GREEDY, EncoderIdentity, Generation, Prompt, Reranker, Sampling, Scores, Snippet, Vectors
+from biorag.types import (
+    EncoderIdentity,
+    Generation,
+    GenerationRequest,
+    Prompt,
+    Reranker,
+    Sampling,
+    Scores,
+    Snippet,
+    Vectors,
+)
 
 
 class HashEncoder:
@@ -66,18 +76,11 @@ class ScriptedGenerator:
     def count_tokens(self, prompt: Prompt) -> int:
         return len((prompt.system + " " + prompt.user).split())
 
-    def generate(
-        self,
-        prompt: Prompt,
-        schema: Mapping[str, Any],
-        max_tokens: int,
-        on_text: Callable[[str], None] | None = None,
-        sampling: Sampling = GREEDY,
-    ) -> Generation:
-        self.prompts.append(prompt)
-        self.samplings.append(sampling)
-        self.schemas.append(schema)
-        text = self.replies.pop(0) if self.replies else json.dumps(_first_values(schema))
+    def generate(self, request: GenerationRequest, on_text: Callable[[str], None] | None = None) -> Generation:
+        self.prompts.append(request.prompt)
+        self.samplings.append(request.sampling)
+        self.schemas.append(request.schema)
+        text = self.replies.pop(0) if self.replies else json.dumps(_first_values(request.schema))
         if on_text:
             on_text(text)
         return Generation(text, self.capped)

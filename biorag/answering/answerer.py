@@ -13,7 +13,7 @@ from biorag.prompts.parse import cited_numbers, parse_reply, without_marks
 from biorag.prompts.template import Template, load_template, schema_for
 from biorag.retrieval.retriever import Ranking, Retriever
 from biorag.settings.settings import Settings
-from biorag.types import Answer, FieldFilter, Generator, Prompt, Question
+from biorag.types import Answer, FieldFilter, GenerationRequest, Generator, Prompt, Question
 
 METHODS = ("generate", "score")
 ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format
@@ -111,7 +111,7 @@ class Answerer:
         template = load_template(name, self._settings.generation.prompt)
         prompt, supplied, notes = self._fitted(generator, template, answer, self._settings.generation.max_tokens)
         generation = generator.generate(
-            prompt, schema_for(question, supplied), self._settings.generation.max_tokens, on_text
+            GenerationRequest(prompt, schema_for(question, supplied), self._settings.generation.max_tokens), on_text
         )
         if generation.capped:
             notes += (f"the model's text was cut at {self._settings.generation.max_tokens} tokens (--max-tokens)",)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from biorag.prompts.parse import parse_reply
-from biorag.types import GREEDY, Generation, Generator, Prompt, Sampling, Scores
+from biorag.types import Generation, GenerationRequest, Generator, Prompt, Scores
 from biorag.utils.files import write_text
 
 logger = logging.getLogger(__name__)
@@ -42,22 +42,15 @@ class CachedGenerator:
         """Return the number of tokens the prompt takes in the context window."""
         return self._generator.count_tokens(prompt)
 
-    def generate(
-        self,
-        prompt: Prompt,
-        schema: Mapping[str, Any],
-        max_tokens: int,
-        on_text: Callable[[str], None] | None = None,
-        sampling: Sampling = GREEDY,
-    ) -> Generation:
+    def generate(self, request: GenerationRequest, on_text: Callable[[str], None] | None = None) -> Generation:
         """Reply with a JSON object of the schema; `on_text` sees a kept reply at once."""
-        entry = self._entry("generate", prompt, schema, max_tokens, sampling)
+        entry = self._entry("generate", request.prompt, request.schema, request.max_tokens, request.sampling)
         match _read(entry):
             case {"text": str(text), "capped": bool(capped), "tokens": [int(asked), int(written)]}:
                 if on_text:
                     on_text(text)
                 return Generation(text, capped, True, asked, written)
-        generation = self._generator.generate(prompt, schema, max_tokens, on_text, sampling)
+        generation = self._generator.generate(request, on_text)
         if parse_reply(generation.text).fields:
             tokens = [generation.prompt_tokens, generation.completion_tokens]
             _write(entry, {"text": generation.text, "capped": generation.capped, "tokens": tokens})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from biorag.errors import MissingError
 from biorag.models import memory
 from biorag.models.formats import gguf
 from biorag.prompts.grammar import FREE_TEXT_GRAMMAR, close_text, free_text_openings, rest_grammar
-from biorag.types import GREEDY, Generation, Prompt, Sampling, Scores
+from biorag.types import GREEDY, Generation, GenerationRequest, Prompt, Sampling, Scores
 from biorag.utils.cores import usable_cores
 
 # Where it aborts, llama.cpp would start a debugger to print its stack.
@@ -83,23 +83,17 @@ class LlamaGenerator:
         """Return the number of tokens of the prompt in the model's chat format."""
         return sum(map(len, self._tokens(prompt)))
 
-    def generate(
-        self,
-        prompt: Prompt,
-        schema: Mapping[str, Any],
-        max_tokens: int,
-        on_text: Callable[[str], None] | None = None,
-        sampling: Sampling = GREEDY,
-    ) -> Generation:
+    def generate(self, request: GenerationRequest, on_text: Callable[[str], None] | None = None) -> Generation:
         """Reply with a JSON object of the schema; a free text, which alone is sampled, ends after `max_tokens`."""
-        prefix, rest = self._tokens(prompt)
+        schema = request.schema
+        prefix, rest = self._tokens(request.prompt)
         tokens = prefix + rest
         asked = len(tokens)
         self._return_to(prefix)
         text, capped = "", False
         for opening in free_text_openings(schema):
             tokens += self._llama.tokenize(opening.encode(), add_bos=False)
-            text, cut = self._write_text(text + opening, tokens, max_tokens, sampling, on_text)
+            text, cut = self._write_text(text + opening, tokens, request, on_text)
             capped = capped or cut
         rest = [token for token in self._decode(tokens, rest_grammar(schema), REST_TOKENS) if token is not None]
         text += self._llama.detokenize(rest, special=False).decode("utf-8", "ignore")
@@ -108,11 +102,11 @@ class LlamaGenerator:
         return Generation(text, capped, prompt_tokens=asked, completion_tokens=len(tokens) + len(rest) - asked)
 
     def _write_text(
-        self, text: str, tokens: list[int], limit: int, sampling: Sampling, on_text: Callable[[str], None] | None
+        self, text: str, tokens: list[int], request: GenerationRequest, on_text: Callable[[str], None] | None
     ) -> tuple[str, bool]:
         """Return a reply with its next free text, closed, and whether that was cut; `tokens` grow with it."""
         written, opened = b"", text
-        for token in self._decode(tokens, FREE_TEXT_GRAMMAR, limit, sampling):
+        for token in self._decode(tokens, FREE_TEXT_GRAMMAR, request.max_tokens, request.sampling):
             if token is None:
                 return text, False
             tokens.append(token)

@@ -17,7 +17,7 @@ from pathlib import Path
 from biorag.errors import BioragError, MissingError
 from biorag.models.formats import gguf
 from biorag.prompts.template import schema_for
-from biorag.types import Prompt, Question
+from biorag.types import GenerationRequest, Prompt, Question
 from biorag.utils.files import write_text
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def _trial(path: Path, answer: Connection) -> None:
         _render(path)
         generator = LlamaGenerator(path, WINDOW)
         generator.score(PROMPT, tuple(QUESTION.options))
-        generator.generate(PROMPT, schema_for(QUESTION, 0), 4)
+        generator.generate(GenerationRequest(PROMPT, schema_for(QUESTION, 0), 4))
         said = ""
     except BioragError as error:
         said = str(error)

@@ -12,7 +12,7 @@ import httpx
 from biorag.errors import ServiceError, UsageError
 from biorag.prompts.grammar import free_text_openings, growing_text
 from biorag.settings.settings import Settings
-from biorag.types import GREEDY, Generation, Prompt, Sampling, Scores
+from biorag.types import GREEDY, Generation, GenerationRequest, Prompt, Sampling, Scores
 from biorag.utils.network import Server, without_credentials
 from biorag.utils.retries import Retries, may_pass
 
@@ -80,22 +80,15 @@ class ServerGenerator:
         """Return an upper estimate of the prompt's tokens."""
         return int(len((prompt.system + prompt.user).encode()) / BYTES_PER_TOKEN) + ENVELOPE_TOKENS
 
-    def generate(
-        self,
-        prompt: Prompt,
-        schema: Mapping[str, Any],
-        max_tokens: int,
-        on_text: Callable[[str], None] | None = None,
-        sampling: Sampling = GREEDY,
-    ) -> Generation:
+    def generate(self, request: GenerationRequest, on_text: Callable[[str], None] | None = None) -> Generation:
         """Reply with a JSON object of the schema.
 
         Where the server cuts the reply at the cap, it is asked once more for the fields after the free text; a reply
         of several texts, which share their caps, stays cut.
         """
-        messages = _messages(prompt)
+        messages, schema = _messages(request.prompt), request.schema
         texts = len(free_text_openings(schema))
-        reply = self._complete(messages, schema, texts * max_tokens, sampling)
+        reply = self._complete(messages, schema, texts * request.max_tokens, request.sampling)
         if reply.capped and texts == 1:
             reply = self._finish(messages, reply, schema)
         if on_text:

@@ -39,7 +39,7 @@ from biorag.indexes.store import Store
 from biorag.indexes.surveying import survey
 from biorag.indexes.writing import write_index
 from biorag.settings.settings import Settings
-from biorag.types import Encoded, EncoderIdentity, Prompt, Snippet
+from biorag.types import Encoded, EncoderIdentity, GenerationRequest, Prompt, Snippet
 from biorag.utils.network import Server
 
 DIMENSION = 384
@@ -251,7 +251,7 @@ def ask_through(proxy: FaultProxy, questions: int, timeout: float, retries: int 
     replies: dict[int, str] = {}
     each_answered(
         range(questions),
-        lambda number: generator.generate(Prompt("Repeat.", f"question {number}"), SCHEMA, 16).text,
+        lambda number: generator.generate(GenerationRequest(Prompt("Repeat.", f"question {number}"), SCHEMA, 16)).text,
         replies.__setitem__,
         AT_A_TIME,
     )

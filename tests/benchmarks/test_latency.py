@@ -359,13 +359,13 @@ def test_one_by_one_has_every_stage(subject):
 class SlowGenerator(ScriptedGenerator):
     """Evaluates 1,000 tokens of a prompt a second, and writes a word every 20 ms."""
 
-    def generate(self, prompt, schema, max_tokens, on_text=None, sampling=None):
-        self.prompts.append(prompt)
+    def generate(self, request, on_text=None):
+        self.prompts.append(request.prompt)
         words = ["{answer:", "one", "two", "three", "four,", "citations:", "1}"]
         for count in range(1, len(words) + 1):
             time.sleep(0.02)
             on_text(" ".join(words[:count]))
-        return super().generate(prompt, schema, max_tokens)
+        return super().generate(request)
 
     def score(self, prompt, choices):
         time.sleep(self.count_tokens(prompt) / 1000)

@@ -208,12 +208,13 @@ class Interrupted(ScriptedGenerator):
 
     until: int = 10**9
 
-    def generate(self, prompt, schema, max_tokens, on_text=None, sampling=None):
+    def generate(self, request, on_text=None):
         if len(self.prompts) == self.until:
             raise KeyboardInterrupt
-        letters = schema["properties"]["answer_choice"]["enum"]
-        self.replies = [chosen(letters[len(prompt.user) % len(letters)], f"{len(prompt.user)} characters — β")]
-        return super().generate(prompt, schema, max_tokens, on_text)
+        letters = request.schema["properties"]["answer_choice"]["enum"]
+        length = len(request.prompt.user)
+        self.replies = [chosen(letters[length % len(letters)], f"{length} characters — β")]
+        return super().generate(request, on_text)
 
 
 @pytest.mark.parametrize("until", [0, 1, 2, 3])

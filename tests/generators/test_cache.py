@@ -17,7 +17,7 @@ from biorag.generators.cache import CODE, CachedGenerator, code_hash
 from biorag.models.finding import STARTER_GENERATOR
 from biorag.prompts.template import schema_for
 from biorag.settings.settings import Settings
-from biorag.types import Generation, Prompt, Question, Sampling
+from biorag.types import Generation, GenerationRequest, Prompt, Question, Sampling
 from tests.fakes import ScriptedGenerator
 from tests.loopback import Script
 
@@ -53,11 +53,13 @@ def entries(folder):
 def test_a_reply_is_made_once_and_shown_whole_when_it_is_kept(folder):
     first = Counting(folder, capped=True)
     shown = []
-    made = first.cached.generate(PROMPT, SCHEMA, 9, shown.append)
+    made = first.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9), shown.append)
     assert made == Generation(reply(0), True, cached=False)
-    kept = first.cached.generate(PROMPT, SCHEMA, 9, shown.append)
+    kept = first.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9), shown.append)
     other = Counting(folder)
-    assert other.cached.generate(PROMPT, SCHEMA, 9, shown.append) == kept == made._replace(cached=True)
+    assert (
+        other.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9), shown.append) == kept == made._replace(cached=True)
+    )
     assert shown == [made.text] * 3
     assert (first.asked(), other.asked()) == (1, 0)
 
@@ -66,8 +68,8 @@ def test_tokens_are_kept_with_the_reply(folder, monkeypatch):
     made = Counting(folder)
     reply = Generation('{"answer": "x"}', False, prompt_tokens=7, completion_tokens=3)
     monkeypatch.setattr(made.inner, "generate", lambda *_: reply)
-    assert made.cached.generate(PROMPT, SCHEMA, 9) == reply
-    assert Counting(folder).cached.generate(PROMPT, SCHEMA, 9) == reply._replace(cached=True)
+    assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)) == reply
+    assert Counting(folder).cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)) == reply._replace(cached=True)
 
 
 def test_scores_are_kept_to_the_last_bit(folder):
@@ -85,14 +87,16 @@ def test_the_rest_is_the_generators_own(folder):
 
 REORDERED = {**SCHEMA, "properties": dict(reversed(SCHEMA["properties"].items()))}
 ASKED = {
-    "system": lambda cached: cached.generate(Prompt("Other.", PROMPT.user), SCHEMA, 9),
-    "user": lambda cached: cached.generate(Prompt(PROMPT.system, "Other."), SCHEMA, 9),
-    "between": lambda cached: cached.generate(Prompt(PROMPT.system + PROMPT.user, ""), SCHEMA, 9),
-    "schema": lambda cached: cached.generate(PROMPT, schema_for(Question("q", "?", {"A": "", "C": ""}), 2), 9),
-    "order of fields": lambda cached: cached.generate(PROMPT, REORDERED, 9),
-    "cap": lambda cached: cached.generate(PROMPT, SCHEMA, 10),
-    "temperature": lambda cached: cached.generate(PROMPT, SCHEMA, 9, sampling=Sampling(0.5)),
-    "seed": lambda cached: cached.generate(PROMPT, SCHEMA, 9, sampling=Sampling(0.5, 1)),
+    "system": lambda cached: cached.generate(GenerationRequest(Prompt("Other.", PROMPT.user), SCHEMA, 9)),
+    "user": lambda cached: cached.generate(GenerationRequest(Prompt(PROMPT.system, "Other."), SCHEMA, 9)),
+    "between": lambda cached: cached.generate(GenerationRequest(Prompt(PROMPT.system + PROMPT.user, ""), SCHEMA, 9)),
+    "schema": lambda cached: cached.generate(
+        GenerationRequest(PROMPT, schema_for(Question("q", "?", {"A": "", "C": ""}), 2), 9)
+    ),
+    "order of fields": lambda cached: cached.generate(GenerationRequest(PROMPT, REORDERED, 9)),
+    "cap": lambda cached: cached.generate(GenerationRequest(PROMPT, SCHEMA, 10)),
+    "temperature": lambda cached: cached.generate(GenerationRequest(PROMPT, SCHEMA, 9, Sampling(0.5))),
+    "seed": lambda cached: cached.generate(GenerationRequest(PROMPT, SCHEMA, 9, Sampling(0.5, 1))),
     "method": lambda cached: cached.score(PROMPT, ["A", "B"]),
     "choices": lambda cached: cached.score(PROMPT, ["A", "C"]),
     "fewer choices": lambda cached: cached.score(PROMPT, ["A"]),
@@ -101,7 +105,7 @@ ASKED = {
 
 def test_whatever_is_asked_differently_is_asked_anew(folder):
     made = Counting(folder)
-    made.cached.generate(PROMPT, SCHEMA, 9)
+    made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9))
     for count, ask in enumerate(ASKED.values(), 2):
         assert not ask(made.cached).cached
         assert made.asked() == count
@@ -113,9 +117,9 @@ def test_whatever_is_asked_differently_is_asked_anew(folder):
     [{"name": "other"}, {"sha256": "1" * 64}, {"context_window": 2048}, {"versions": {"biorag": "2"}}, {"server": "u"}],
 )
 def test_another_generator_is_asked_anew(folder, change):
-    Counting(folder).cached.generate(PROMPT, SCHEMA, 9)
+    Counting(folder).cached.generate(GenerationRequest(PROMPT, SCHEMA, 9))
     other = Counting(folder, {**IDENTITY, **change})
-    assert not other.cached.generate(PROMPT, SCHEMA, 9).cached
+    assert not other.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)).cached
 
 
 DAMAGED = [
@@ -135,7 +139,10 @@ DAMAGED = [
 @pytest.mark.parametrize("content", [*DAMAGED, b'{"logprobs": {"A": "x"}}', b'{"logprobs": {"A": true}}'])
 def test_a_damaged_entry_is_made_again(folder, content):
     made = Counting(folder)
-    for ask in (lambda: made.cached.generate(PROMPT, SCHEMA, 9), lambda: made.cached.score(PROMPT, ["A", "B"])):
+    for ask in (
+        lambda: made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)),
+        lambda: made.cached.score(PROMPT, ["A", "B"]),
+    ):
         made.inner.replies[:0] = [reply(0)] * 2
         first = ask()
         (entry,) = set(entries(folder))
@@ -149,17 +156,17 @@ def test_a_damaged_entry_is_made_again(folder, content):
 def test_a_reply_without_a_json_object_is_asked_for_again(folder, bad):
     made = Counting(folder)
     made.inner.replies.insert(0, bad)
-    assert made.cached.generate(PROMPT, SCHEMA, 9) == Generation(bad, False)
+    assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)) == Generation(bad, False)
     assert entries(folder) == []
-    assert made.cached.generate(PROMPT, SCHEMA, 9).text == reply(0)
-    assert made.cached.generate(PROMPT, SCHEMA, 9) == Generation(reply(0), False, cached=True)
+    assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)).text == reply(0)
+    assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)) == Generation(reply(0), False, cached=True)
 
 
 def test_an_object_among_other_text_is_a_reply(folder):
     made = Counting(folder)
     made.inner.replies.insert(0, f"Here you are: {reply(7)}")
-    made.cached.generate(PROMPT, SCHEMA, 9)
-    assert made.cached.generate(PROMPT, SCHEMA, 9).cached
+    made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9))
+    assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)).cached
 
 
 def test_no_scores_are_asked_for_again(folder):
@@ -173,15 +180,15 @@ def test_replies_that_cannot_be_kept_are_warned_of_and_given(tmp_path, caplog):
     (tmp_path / "file").write_text("in the way")
     made = Counting(tmp_path / "file" / "replies")
     with caplog.at_level(logging.WARNING):
-        assert made.cached.generate(PROMPT, SCHEMA, 9).text == reply(0)
-        assert made.cached.generate(PROMPT, SCHEMA, 9).text == reply(1)
+        assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)).text == reply(0)
+        assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)).text == reply(1)
     assert "--no-cache" in caplog.text
 
 
 def test_threads_may_ask_for_the_same(folder):
     made = Counting(folder)
     with ThreadPoolExecutor(8) as pool:
-        replies = list(pool.map(lambda _: made.cached.generate(PROMPT, SCHEMA, 9).text, range(50)))
+        replies = list(pool.map(lambda _: made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)).text, range(50)))
     (entry,) = entries(folder)
     assert json.loads(entry.read_bytes())["text"] in replies
     assert [path for path in folder.rglob("*") if path.is_file()] == [entry], "nothing else is left behind"
@@ -191,16 +198,16 @@ WRITER = """
 import sys
 from pathlib import Path
 from biorag.generators.cache import CachedGenerator
-from biorag.types import Generation, Prompt
+from biorag.types import Generation, GenerationRequest, Prompt
 
 class Long:
     name, context_window = "long", 100
-    def generate(self, prompt, schema, max_tokens, on_text=None, sampling=None):
-        return Generation('{"answer": "' + prompt.user[-1] * 300_000 + '"}', False)
+    def generate(self, request, on_text=None):
+        return Generation('{"answer": "' + request.prompt.user[-1] * 300_000 + '"}', False)
 
 cached = CachedGenerator(Long(), Path(sys.argv[1]), {})
 for n in range(30):
-    text = cached.generate(Prompt("", str(n % 10)), {}, 1).text
+    text = cached.generate(GenerationRequest(Prompt("", str(n % 10)), {}, 1)).text
     assert text == '{"answer": "' + str(n % 10) * 300_000 + '"}', "never a part of a reply"
 """
 
@@ -231,7 +238,7 @@ def test_replies_of_another_server_model_or_window_are_not_used(tmp_path):
             ({}, False),
         ]:
             before = len(first.asked) + len(second.asked)
-            generation = load_generator(settings.replace(**changed)).generate(PROMPT, SCHEMA, 9)
+            generation = load_generator(settings.replace(**changed)).generate(GenerationRequest(PROMPT, SCHEMA, 9))
             assert (len(first.asked) + len(second.asked) - before, generation.cached) == (int(asked), not asked)
     finally:
         first.close()
@@ -295,8 +302,8 @@ def test_a_models_kept_replies_are_those_it_gives(folder):
     llama = LlamaGenerator(find_gguf("starter"), 512, threads=1)
     cached = CachedGenerator(llama, folder, IDENTITY)
     for _ in range(2):
-        generation, scores = cached.generate(PROMPT, SCHEMA, 12), cached.score(PROMPT, ["A", "B"])
-        assert generation._replace(cached=False) == llama.generate(PROMPT, SCHEMA, 12)
+        generation, scores = cached.generate(GenerationRequest(PROMPT, SCHEMA, 12)), cached.score(PROMPT, ["A", "B"])
+        assert generation._replace(cached=False) == llama.generate(GenerationRequest(PROMPT, SCHEMA, 12))
         assert scores._replace(cached=False) == llama.score(PROMPT, ["A", "B"])
     assert generation.cached
     assert scores.cached

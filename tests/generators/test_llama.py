@@ -16,7 +16,7 @@ from biorag.errors import MissingError
 from biorag.models.finding import find_gguf
 from biorag.prompts.grammar import growing_text
 from biorag.prompts.template import load_template, schema_for
-from biorag.types import Prompt, Question, Sampling
+from biorag.types import GenerationRequest, Prompt, Question, Sampling
 
 llama_cpp = pytest.importorskip("llama_cpp")
 from biorag.generators.llama import LlamaGenerator  # noqa: E402
@@ -80,7 +80,7 @@ def checked(text: str, schema) -> dict:
 )
 def test_a_reply_is_json_of_the_schema_under_any_cap(generator, schema, cap):
     seen = []
-    generation = generator.generate(PROMPT, schema, cap, seen.append)
+    generation = generator.generate(GenerationRequest(PROMPT, schema, cap), seen.append)
     fields = checked(generation.text, schema)
     first = next(iter(fields.values()))
     assert len(generator._llama.tokenize(first.encode(), add_bos=False)) <= cap + 1, "the cap holds for the text"
@@ -106,7 +106,7 @@ TEXTS = {
 @pytest.mark.parametrize("cap", [1, 3, 30])
 def test_each_of_several_texts_has_the_cap(generator, cap):
     seen = []
-    generation = generator.generate(PROMPT, TEXTS, cap, seen.append, Sampling(0.8, 5))
+    generation = generator.generate(GenerationRequest(PROMPT, TEXTS, cap, Sampling(0.8, 5)), seen.append)
     fields = json.loads(generation.text)
     assert list(fields) == ["query", "found", "sure"]
     assert (len(fields["found"]), fields["sure"] in ("yes", "no")) == (3, True)
@@ -114,7 +114,7 @@ def test_each_of_several_texts_has_the_cap(generator, cap):
         assert len(generator._llama.tokenize(text.encode(), add_bos=False)) <= cap + 1
     assert seen[-1] == generation.text
     assert generation.capped or cap > 1
-    assert generator.generate(PROMPT, TEXTS, cap, sampling=Sampling(0.8, 5)) == generation
+    assert generator.generate(GenerationRequest(PROMPT, TEXTS, cap, Sampling(0.8, 5))) == generation
 
 
 @pytest.mark.parametrize("cap", [2, 60])
@@ -128,7 +128,7 @@ def test_tokens_of_prompt_and_reply_are_counted(generator, cap, monkeypatch):
             yield token
 
     monkeypatch.setattr(generator, "_decode", watched)
-    generation = generator.generate(PROMPT, schema_for(CHOICE, 2), cap)
+    generation = generator.generate(GenerationRequest(PROMPT, schema_for(CHOICE, 2), cap))
     opening = generator._llama.tokenize(b'{"step_by_step_thinking": "', add_bos=False)
     decoded = sum(token is not None for token in written)
     assert generation.prompt_tokens == generator.count_tokens(PROMPT)
@@ -136,7 +136,7 @@ def test_tokens_of_prompt_and_reply_are_counted(generator, cap, monkeypatch):
 
 
 def test_a_text_that_ends_on_its_own_is_not_capped(generator):
-    generation = generator.generate(PROMPT, schema_for(CHOICE, 2), 100)
+    generation = generator.generate(GenerationRequest(PROMPT, schema_for(CHOICE, 2), 100))
     assert not generation.capped
     assert checked(generation.text, schema_for(CHOICE, 2))["step_by_step_thinking"]
 
@@ -144,12 +144,12 @@ def test_a_text_that_ends_on_its_own_is_not_capped(generator):
 def test_a_cap_of_exactly_the_texts_length(generator):
     """One token less cuts the text, and the reply is JSON at each cap around its end."""
     schema = schema_for(CHOICE, 2)
-    whole = generator.generate(PROMPT, schema, 100)
+    whole = generator.generate(GenerationRequest(PROMPT, schema, 100))
     text = checked(whole.text, schema)["step_by_step_thinking"]
     capped = []
     length = len(generator._llama.tokenize(text.encode(), add_bos=False))
     for cap in range(max(length - 2, 1), length + 4):
-        generation = generator.generate(PROMPT, schema, cap)
+        generation = generator.generate(GenerationRequest(PROMPT, schema, cap))
         assert text.startswith(checked(generation.text, schema)["step_by_step_thinking"])
         capped.append(generation.capped)
         if not generation.capped:
@@ -162,7 +162,7 @@ def test_a_cap_of_exactly_the_texts_length(generator):
 @pytest.mark.parametrize("letters", ["AB", "XYZ", "ABCDEFGHIJ"])
 def test_the_choice_is_one_of_the_letters(generator, letters):
     schema = schema_for(Question("q", "?", dict.fromkeys(letters, "x")), 1)
-    assert checked(generator.generate(OTHER, schema, 1).text, schema)["answer_choice"] in letters
+    assert checked(generator.generate(GenerationRequest(OTHER, schema, 1)).text, schema)["answer_choice"] in letters
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ def test_a_text_that_is_cut_inside_an_escape_is_closed(leaning, cap):
     generator = leaning(lambda piece: piece == b"\\", 1e6)
     schema = schema_for(CHOICE, 2)
     seen = []
-    generation = generator.generate(PROMPT, schema, cap, seen.append)
+    generation = generator.generate(GenerationRequest(PROMPT, schema, cap), seen.append)
     assert generation.capped
     assert checked(generation.text, schema)["step_by_step_thinking"] == "\\" * (cap // 2)
     assert [growing_text(text) for text in seen] == ["\\" * (n // 2) for n in [*range(1, cap + 1), cap]]
@@ -207,14 +207,14 @@ def test_a_text_that_is_cut_inside_an_escape_is_closed(leaning, cap):
 @pytest.mark.parametrize("documents", [1, 3, 20])
 def test_the_longest_list_of_citations_is_closed(verbose_model, documents):
     schema = schema_for(OPEN, documents)
-    cited = checked(verbose_model.generate(PROMPT, schema, 1).text, schema)["citations"]
+    cited = checked(verbose_model.generate(GenerationRequest(PROMPT, schema, 1)).text, schema)["citations"]
     assert len(cited) == schema["properties"]["citations"]["maxItems"]
 
 
 def test_a_list_of_very_many_citations_is_json(verbose_model):
     """`--k 80`: were each to be cited, the list would have more than 300 tokens."""
     schema = schema_for(OPEN, 80)
-    checked(verbose_model.generate(PROMPT, schema, 1).text, schema)
+    checked(verbose_model.generate(GenerationRequest(PROMPT, schema, 1)).text, schema)
 
 
 def test_the_margin_that_the_pipeline_keeps_is_enough_for_the_longest_list(verbose_model):
@@ -222,7 +222,7 @@ def test_the_margin_that_the_pipeline_keeps_is_enough_for_the_longest_list(verbo
     schema, cap, room = schema_for(OPEN, 30), 3, WINDOW - 3 - ANSWER_MARGIN
     fills = next(n for n in range(1, WINDOW) if verbose_model.count_tokens(filled(n + 1)) > room)
     assert room - 2 <= verbose_model.count_tokens(filled(fills)) <= room
-    checked(verbose_model.generate(filled(fills), schema, cap).text, schema)
+    checked(verbose_model.generate(GenerationRequest(filled(fills), schema, cap)).text, schema)
 
 
 def filled(fever: int) -> Prompt:
@@ -231,24 +231,26 @@ def filled(fever: int) -> Prompt:
 
 def test_equal_prompts_get_equal_replies_whatever_came_before(generator):
     schema = schema_for(CHOICE, 2)
-    first = generator.generate(PROMPT, schema, 20)
+    first = generator.generate(GenerationRequest(PROMPT, schema, 20))
     scores = generator.score(PROMPT, ["A", "B", "C"])
-    assert generator.generate(PROMPT, schema, 20) == first
-    generator.generate(OTHER, schema_for(OPEN, 2), 10)
+    assert generator.generate(GenerationRequest(PROMPT, schema, 20)) == first
+    generator.generate(GenerationRequest(OTHER, schema_for(OPEN, 2), 10))
     generator.score(OTHER, ["A", "B"])
-    assert generator.generate(PROMPT, schema, 20) == first
-    generator.generate(PROMPT, schema, 3)
-    assert generator.generate(PROMPT, schema, 20) == first
+    assert generator.generate(GenerationRequest(PROMPT, schema, 20)) == first
+    generator.generate(GenerationRequest(PROMPT, schema, 3))
+    assert generator.generate(GenerationRequest(PROMPT, schema, 20)) == first
     assert generator.score(PROMPT, ["A", "B", "C"]) == scores
-    assert LlamaGenerator(find_gguf("starter"), WINDOW, threads=1).generate(PROMPT, schema, 20) == first
+    assert (
+        LlamaGenerator(find_gguf("starter"), WINDOW, threads=1).generate(GenerationRequest(PROMPT, schema, 20)) == first
+    )
 
 
 def test_sampled_texts_are_the_seeds(generator):
     schema = schema_for(OPEN, 0)
-    texts = [generator.generate(PROMPT, schema, 20, sampling=Sampling(1.0, seed)).text for seed in (1, 2, 1)]
+    texts = [generator.generate(GenerationRequest(PROMPT, schema, 20, Sampling(1.0, seed))).text for seed in (1, 2, 1)]
     assert texts[0] == texts[2] != texts[1]
-    greedy = generator.generate(PROMPT, schema, 20)
-    assert generator.generate(PROMPT, schema, 20, sampling=Sampling(0.0, 7)) == greedy
+    greedy = generator.generate(GenerationRequest(PROMPT, schema, 20))
+    assert generator.generate(GenerationRequest(PROMPT, schema, 20, Sampling(0.0, 7))) == greedy
 
 
 # --- what many prompts share is evaluated once ---
@@ -282,7 +284,7 @@ def test_what_stands_before_the_users_text_is_evaluated_once(generator, plain, e
     assert evaluated == [shared, *own]
     evaluated.clear()
     for prompt in QUESTIONS:
-        generator.generate(prompt, schema_for(CHOICE, 2), 5)
+        generator.generate(GenerationRequest(prompt, schema_for(CHOICE, 2), 5))
     assert max(evaluated) < shared + min(own), "generating goes on from what scoring had evaluated"
     assert generator.score(QUESTIONS[0], LETTERS)
     evaluated.clear()
@@ -295,12 +297,15 @@ def test_logits_are_the_same_to_the_last_bit_in_any_order(generator):
     cold = {}
     for prompt in [*QUESTIONS, OTHER]:
         fresh = LlamaGenerator(find_gguf("starter"), WINDOW, threads=1)
-        cold[prompt] = (fresh.score(prompt, LETTERS), fresh.generate(prompt, schema_for(CHOICE, 2), 12))
+        cold[prompt] = (
+            fresh.score(prompt, LETTERS),
+            fresh.generate(GenerationRequest(prompt, schema_for(CHOICE, 2), 12)),
+        )
     for order in itertools.permutations(cold, 3):
         for prompt in order:
             assert generator.score(prompt, LETTERS) == cold[prompt][0]
         for prompt in order:
-            assert generator.generate(prompt, schema_for(CHOICE, 2), 12) == cold[prompt][1]
+            assert generator.generate(GenerationRequest(prompt, schema_for(CHOICE, 2), 12)) == cold[prompt][1]
             assert generator.score(prompt, LETTERS) == cold[prompt][0]
 
 
@@ -316,10 +321,10 @@ def test_an_interrupted_reply_does_no_harm_to_the_next(generator):
     def interrupt(text):
         raise KeyboardInterrupt
 
-    expected = generator.generate(PROMPT, schema_for(CHOICE, 2), 12)
+    expected = generator.generate(GenerationRequest(PROMPT, schema_for(CHOICE, 2), 12))
     with pytest.raises(KeyboardInterrupt):
-        generator.generate(PROMPT, schema_for(CHOICE, 2), 12, interrupt)
-    assert generator.generate(PROMPT, schema_for(CHOICE, 2), 12) == expected
+        generator.generate(GenerationRequest(PROMPT, schema_for(CHOICE, 2), 12), interrupt)
+    assert generator.generate(GenerationRequest(PROMPT, schema_for(CHOICE, 2), 12)) == expected
 
 
 # --- greedy ---
@@ -327,7 +332,7 @@ def test_an_interrupted_reply_does_no_harm_to_the_next(generator):
 
 def test_greedy_decoding_follows_the_models_own_distribution(generator, plain):
     """The first token of the text is the likeliest that may begin a JSON string."""
-    generation = generator.generate(PROMPT, schema_for(OPEN, 0), 1)
+    generation = generator.generate(GenerationRequest(PROMPT, schema_for(OPEN, 0), 1))
     tokens = plain.tokenize((chat(PROMPT) + '{"answer": "').encode(), add_bos=False, special=True)
     logits = log_softmax(plain, tokens)
     best = None
@@ -450,7 +455,7 @@ def test_a_chat_template_without_a_system_role_gets_both_texts_in_the_users_turn
     expected = f"<|im_start|>user\n{PROMPT.system}\n\n{PROMPT.user}<|im_end|>\n"
     assert plain.detokenize(tokens_of(generator, PROMPT), special=True).decode() == expected
     schema = schema_for(CHOICE, 2)
-    checked(generator.generate(PROMPT, schema, 3).text, schema)
+    checked(generator.generate(GenerationRequest(PROMPT, schema, 3)).text, schema)
 
 
 def test_another_chat_template_is_followed(with_template, plain):

@@ -19,7 +19,7 @@ from biorag.errors import BioragError, ServiceError
 from biorag.generators.server import ServerGenerator
 from biorag.prompts.grammar import growing_text
 from biorag.prompts.template import load_template, schema_for
-from biorag.types import Generation, Prompt, Question, Snippet
+from biorag.types import Generation, GenerationRequest, Prompt, Question, Snippet
 from biorag.utils import retries
 from biorag.utils.network import Server
 from tests.loopback import Script, completion
@@ -53,7 +53,7 @@ def failing(call) -> ServiceError:
 def test_a_reply_is_asked_for_under_the_schema_and_returned_as_it_is(server):
     server.will(REPLY)
     seen = []
-    assert server.generator().generate(PROMPT, SCHEMA, 77, seen.append) == Generation(REPLY, False)
+    assert server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 77), seen.append) == Generation(REPLY, False)
     assert seen == [REPLY]
     assert len(server.asked) == 1
     asked = server.asked[0]
@@ -70,7 +70,7 @@ def test_a_reply_is_asked_for_under_the_schema_and_returned_as_it_is(server):
 @pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
 def test_the_base_url_may_or_may_not_end_in_v1(server, suffix):
     server.will(REPLY)
-    ServerGenerator(Server(server.url + suffix, 5.0, 0), "m", 4096).generate(PROMPT, SCHEMA, 10)
+    ServerGenerator(Server(server.url + suffix, 5.0, 0), "m", 4096).generate(GenerationRequest(PROMPT, SCHEMA, 10))
     assert server.asked[0].path == "/v1/chat/completions"
 
 
@@ -78,7 +78,7 @@ def test_the_first_model_is_taken_where_none_is_named(server):
     server.will((200, {"data": [{"id": "llama-8b"}, {"id": "other"}]}), REPLY)
     generator = server.generator(model=None)
     assert generator.name == "llama-8b"
-    generator.generate(PROMPT, SCHEMA, 10)
+    generator.generate(GenerationRequest(PROMPT, SCHEMA, 10))
     assert [(asked.method, asked.path) for asked in server.asked] == [
         ("GET", "/v1/models"),
         ("POST", "/v1/chat/completions"),
@@ -95,7 +95,7 @@ def test_a_server_without_models_is_told_how_to_name_one(server, listed):
 @pytest.mark.parametrize(("key", "header"), [("s3cret", "Bearer s3cret"), (None, None), ("", None)])
 def test_the_api_key_is_sent_as_a_bearer_token(server, key, header):
     server.will((200, {"data": [{"id": "m"}]}), REPLY)
-    server.generator(model=None, key=key).generate(PROMPT, SCHEMA, 10)
+    server.generator(model=None, key=key).generate(GenerationRequest(PROMPT, SCHEMA, 10))
     assert [asked.headers.get("Authorization") for asked in server.asked] == [header, header]
 
 
@@ -114,7 +114,7 @@ def test_tokens_are_estimated_from_above(server):
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
 def test_a_passing_fault_is_tried_again(server, status):
     server.will((status, b"busy"), (status, b"busy"), REPLY)
-    assert server.generator().generate(PROMPT, SCHEMA, 10).text == REPLY
+    assert server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 10)).text == REPLY
     assert len(server.asked) == 3
     assert server.bodies[0] == server.bodies[1] == server.bodies[2]
 
@@ -122,7 +122,7 @@ def test_a_passing_fault_is_tried_again(server, status):
 @pytest.mark.parametrize("status", [429, 500])
 def test_a_lasting_fault_ends_in_one_sentence(server, status):
     server.will(*[(status, b"overloaded")] * 20)
-    error = failing(lambda: server.generator().generate(PROMPT, SCHEMA, 10))
+    error = failing(lambda: server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 10)))
     assert len(server.asked) == 5
     for part in (server.url, str(status), "overloaded", "--llm"):
         assert part in str(error)
@@ -133,14 +133,14 @@ def test_retries_wait_longer_each_time(server, monkeypatch):
     monkeypatch.setattr(retries, "BACKOFF", 0.5)
     monkeypatch.setattr(retries.time, "sleep", waited.append)
     server.will(*[(503, b"")] * 20)
-    failing(lambda: server.generator().generate(PROMPT, SCHEMA, 10))
+    failing(lambda: server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 10)))
     assert all(most / 2 <= seconds <= most for seconds, most in zip(waited, [0.5, 1.0, 2.0, 4.0], strict=True))
 
 
 @pytest.mark.parametrize("status", [401, 402, 403, 405, 425, 505])
 def test_a_refusal_is_not_tried_again(server, status):
     server.will((status, b"invalid api key"))
-    error = failing(lambda: server.generator(key="wrong-key").generate(PROMPT, SCHEMA, 10))
+    error = failing(lambda: server.generator(key="wrong-key").generate(GenerationRequest(PROMPT, SCHEMA, 10)))
     assert len(server.asked) == 1
     assert str(status) in str(error)
     assert "invalid api key" in str(error)
@@ -150,9 +150,9 @@ def test_a_refusal_is_not_tried_again(server, status):
 @pytest.mark.parametrize("body", [b"garbage", b"", b"{", b"\xff\xfe", b"<html>proxy</html>"])
 def test_an_answer_that_is_no_json_is_tried_again_and_then_fails(server, body):
     server.will((200, body), REPLY)
-    assert server.generator().generate(PROMPT, SCHEMA, 10).text == REPLY
+    assert server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 10)).text == REPLY
     server.will(*[(200, body)] * 5)
-    assert server.url in str(failing(lambda: server.generator().generate(PROMPT, SCHEMA, 10)))
+    assert server.url in str(failing(lambda: server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 10))))
 
 
 @pytest.mark.parametrize(
@@ -174,12 +174,12 @@ def test_an_answer_that_is_no_json_is_tried_again_and_then_fails(server, body):
 )
 def test_json_that_is_no_completion_is_an_error(server, body):
     server.will((200, body))
-    assert server.url in str(failing(lambda: server.generator().generate(PROMPT, SCHEMA, 10)))
+    assert server.url in str(failing(lambda: server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 10))))
 
 
 def test_a_completion_without_text_is_an_empty_reply(server):
     server.will((200, completion(None)))
-    assert server.generator().generate(PROMPT, SCHEMA, 10) == Generation("", False)
+    assert server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 10)) == Generation("", False)
 
 
 def test_a_refused_connection_names_the_server():
@@ -196,7 +196,9 @@ def test_a_server_that_does_not_answer_in_time_is_an_error():
         silent.bind(("127.0.0.1", 0))
         silent.listen(20)
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        error = failing(lambda: ServerGenerator(Server(url, 0.05, 4), "m", 4096).generate(PROMPT, SCHEMA, 10))
+        error = failing(
+            lambda: ServerGenerator(Server(url, 0.05, 4), "m", 4096).generate(GenerationRequest(PROMPT, SCHEMA, 10))
+        )
     assert url in str(error)
 
 
@@ -212,7 +214,7 @@ def test_each_of_several_requests_has_the_whole_time_of_a_reply(server):
     server.rule = rule
     generator = server.generator(timeout=0.5, retries=0, at_a_time=4)
     with ThreadPoolExecutor(4) as pool:
-        replies = list(pool.map(lambda _: generator.generate(PROMPT, SCHEMA, 10).text, range(4)))
+        replies = list(pool.map(lambda _: generator.generate(GenerationRequest(PROMPT, SCHEMA, 10)).text, range(4)))
     assert replies == [REPLY] * 4
     assert server.most == 4
 
@@ -224,7 +226,9 @@ def test_an_interruption_while_waiting_for_the_server_ends_the_run_at_once(serve
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        each_answered(range(9), lambda _: generator.generate(PROMPT, SCHEMA, 10), lambda *_: None, at_a_time=3)
+        each_answered(
+            range(9), lambda _: generator.generate(GenerationRequest(PROMPT, SCHEMA, 10)), lambda *_: None, at_a_time=3
+        )
     assert time.monotonic() - started < 5
 
 
@@ -237,12 +241,12 @@ def test_a_url_that_is_none_is_an_error_of_ours(url):
 
 def test_a_long_error_page_is_cut(server):
     server.will((403, b"x" * 100_000))
-    assert len(str(failing(lambda: server.generator().generate(PROMPT, SCHEMA, 10)))) < 500
+    assert len(str(failing(lambda: server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 10))))) < 500
 
 
 def test_an_error_page_of_several_lines_stays_one_sentence(server):
     server.will((403, b"<html>\n<body>\nForbidden\n"))
-    failing(lambda: server.generator().generate(PROMPT, SCHEMA, 10))
+    failing(lambda: server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 10)))
 
 
 # --- servers that know other ways to ask for JSON ---
@@ -252,8 +256,8 @@ def test_an_error_page_of_several_lines_stays_one_sentence(server):
 def test_a_refused_json_schema_is_asked_for_as_a_json_object_from_then_on(server, status):
     server.will((status, b"unknown response_format"), REPLY, REPLY)
     generator = server.generator()
-    assert generator.generate(PROMPT, SCHEMA, 10).text == REPLY
-    assert generator.generate(PROMPT, SCHEMA, 10).text == REPLY
+    assert generator.generate(GenerationRequest(PROMPT, SCHEMA, 10)).text == REPLY
+    assert generator.generate(GenerationRequest(PROMPT, SCHEMA, 10)).text == REPLY
     formats = [body["response_format"] for body in server.bodies]
     assert formats[0]["type"] == "json_schema"
     assert formats[1] == formats[2] == {"type": "json_object", "schema": SCHEMA}
@@ -266,21 +270,21 @@ def test_a_refusal_that_llama_cpp_server_calls_a_500_is_one(server):
         "'msg': \"Input should be 'text' or 'json_object'\", 'input': 'json_schema'}"
     )
     server.will((500, {"error": {"message": said, "type": "internal_server_error"}}), REPLY)
-    assert server.generator().generate(PROMPT, SCHEMA, 10).text == REPLY
+    assert server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 10)).text == REPLY
     assert [body["response_format"]["type"] for body in server.bodies] == ["json_schema", "json_object"]
 
 
 def test_a_server_that_takes_neither_is_asked_without_a_format(server):
     server.will((400, b"no"), (400, b"no"), REPLY, REPLY)
     generator = server.generator()
-    assert generator.generate(PROMPT, SCHEMA, 10).text == REPLY
-    assert generator.generate(PROMPT, SCHEMA, 10).text == REPLY
+    assert generator.generate(GenerationRequest(PROMPT, SCHEMA, 10)).text == REPLY
+    assert generator.generate(GenerationRequest(PROMPT, SCHEMA, 10)).text == REPLY
     assert ["response_format" in body for body in server.bodies] == [True, True, False, False]
 
 
 def test_a_request_refused_in_every_form_is_an_error_with_the_servers_reason(server):
     server.will(*[(400, b"prompt is longer than the context")] * 3)
-    error = failing(lambda: server.generator().generate(PROMPT, SCHEMA, 10))
+    error = failing(lambda: server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 10)))
     assert "prompt is longer than the context" in str(error)
     assert len(server.asked) == 3
 
@@ -288,8 +292,8 @@ def test_a_request_refused_in_every_form_is_an_error_with_the_servers_reason(ser
 def test_one_refused_request_does_not_change_how_the_next_is_asked(server):
     server.will(*[(400, b"too long")] * 3, REPLY)
     generator = server.generator()
-    failing(lambda: generator.generate(PROMPT, SCHEMA, 10))
-    generator.generate(PROMPT, SCHEMA, 10)
+    failing(lambda: generator.generate(GenerationRequest(PROMPT, SCHEMA, 10)))
+    generator.generate(GenerationRequest(PROMPT, SCHEMA, 10))
     assert server.bodies[3]["response_format"]["type"] == "json_schema"
 
 
@@ -306,11 +310,11 @@ def test_several_threads_find_the_servers_way_together(server):
     generator = server.generator()
     prompts = [Prompt("You are careful.", f"question {n}") for n in range(24)]
     with ThreadPoolExecutor(8) as pool:
-        replies = list(pool.map(lambda prompt: generator.generate(prompt, SCHEMA, 10), prompts))
+        replies = list(pool.map(lambda prompt: generator.generate(GenerationRequest(prompt, SCHEMA, 10)), prompts))
     assert [json.loads(reply.text)["step_by_step_thinking"] for reply in replies] == [p.user for p in prompts]
     assert 2 <= server.most <= 8
     before = len(server.asked)
-    generator.generate(PROMPT, SCHEMA, 10)
+    generator.generate(GenerationRequest(PROMPT, SCHEMA, 10))
     assert len(server.asked) == before + 1, "the refused way is not tried again"
 
 
@@ -324,22 +328,22 @@ def counted(content, *tokens, finish="stop"):
 
 def test_tokens_are_those_that_the_server_says(server):
     server.will(counted(REPLY, 31, 12))
-    assert server.generator().generate(PROMPT, SCHEMA, 9)[3:] == (31, 12)
+    assert server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 9))[3:] == (31, 12)
     server.will(counted('{"step_by_step_thinking": "It', 31, 9, finish="length"), counted(REST, 50, 8))
-    assert server.generator().generate(PROMPT, SCHEMA, 9)[3:] == (81, 17), "those of both requests"
+    assert server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 9))[3:] == (81, 17), "those of both requests"
 
 
 @pytest.mark.parametrize("usage", [None, [], {}, {"prompt_tokens": None, "completion_tokens": "7"}])
 def test_a_server_that_counts_nothing_is_no_error(server, usage):
     server.will((200, {**completion(REPLY), "usage": usage}))
-    assert server.generator().generate(PROMPT, SCHEMA, 9) == Generation(REPLY, False)
+    assert server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 9)) == Generation(REPLY, False)
 
 
 def test_several_texts_share_their_caps_and_stay_cut(server):
     text = {"type": "string"}
     schema = {"type": "object", "properties": {"query": text, "found": {"type": "array", "items": text, "maxItems": 2}}}
     server.will((200, completion('{"query": "Is it', "length")))
-    assert server.generator().generate(PROMPT, schema, 50) == Generation('{"query": "Is it', True)
+    assert server.generator().generate(GenerationRequest(PROMPT, schema, 50)) == Generation('{"query": "Is it', True)
     assert [body["max_tokens"] for body in server.bodies] == [150]
 
 
@@ -366,7 +370,7 @@ CAPPED = [
 def test_the_rest_of_a_capped_reply_is_asked_for_and_joined(server, partial, text):
     server.will((200, completion(partial, "length")), REST)
     seen = []
-    generation = server.generator().generate(PROMPT, SCHEMA, 7, seen.append)
+    generation = server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 7), seen.append)
     assert generation.capped
     assert json.loads(generation.text) == {
         "step_by_step_thinking": text,
@@ -392,7 +396,7 @@ def test_the_rest_of_a_capped_reply_is_asked_for_and_joined(server, partial, tex
 )
 def test_a_capped_reply_with_one_field_is_closed_without_asking_again(server, partial, text):
     server.will((200, completion(partial, "length")))
-    generation = server.generator().generate(PROMPT, schema_for(OPEN, 0), 7)
+    generation = server.generator().generate(GenerationRequest(PROMPT, schema_for(OPEN, 0), 7))
     assert generation.capped
     assert json.loads(generation.text) == {"answer": text}
     assert len(server.asked) == 1
@@ -401,7 +405,9 @@ def test_a_capped_reply_with_one_field_is_closed_without_asking_again(server, pa
 @pytest.mark.parametrize("rest", ["", "no JSON", "[1]", '{"answer_choice": '])
 def test_a_rest_that_cannot_be_read_leaves_the_partial_reply(server, rest):
     server.will((200, completion('{"step_by_step_thinking": "It', "length")), rest)
-    assert server.generator().generate(PROMPT, SCHEMA, 7) == Generation('{"step_by_step_thinking": "It', True)
+    assert server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 7)) == Generation(
+        '{"step_by_step_thinking": "It', True
+    )
 
 
 # --- scores ---
@@ -491,7 +497,7 @@ def test_a_real_server_gives_replies_of_the_schema(llama_server, cap):
     assert generator.name
     snippets = [Snippet("s1", "Aspirin", "Aspirin lowers fever."), Snippet("s2", "", "Insulin moves glucose.")]
     prompt = load_template("choice").render(CHOICE, snippets)
-    generation = generator.generate(prompt, SCHEMA, cap)
+    generation = generator.generate(GenerationRequest(prompt, SCHEMA, cap))
     fields = json.loads(generation.text)
     assert list(fields) == list(SCHEMA["properties"])
     assert fields["answer_choice"] in ("A", "B")
@@ -522,4 +528,4 @@ def test_a_real_server_gives_log_probabilities(llama_server):
 def test_a_real_servers_refusal_is_an_error_of_ours(llama_server):
     generator = ServerGenerator(Server(llama_server, 60.0, 1), None, 100_000)
     with pytest.raises(ServiceError, match=llama_server):
-        generator.generate(Prompt("You help.", "fever " * 5000), SCHEMA, 10)
+        generator.generate(GenerationRequest(Prompt("You help.", "fever " * 5000), SCHEMA, 10))

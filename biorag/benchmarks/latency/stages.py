@@ -22,16 +22,15 @@ from biorag.indexes.updating import EncodeSnippets
 from biorag.retrieval.retriever import Retriever, Stopwatch
 from biorag.settings.settings import Settings
 from biorag.types import (
-    GREEDY,
     Encoder,
     EncoderIdentity,
     Generation,
+    GenerationRequest,
     Generator,
     Index,
     OnProgress,
     Prompt,
     Question,
-    Sampling,
     Scores,
     Snippet,
     Vectors,
@@ -224,17 +223,10 @@ class Watched:
         """Return the number of tokens the prompt takes."""
         return self._generator.count_tokens(prompt)
 
-    def generate(
-        self,
-        prompt: Prompt,
-        schema: Mapping[str, Any],
-        max_tokens: int,
-        on_text: Callable[[str], None] | None = None,
-        sampling: Sampling = GREEDY,
-    ) -> Generation:
+    def generate(self, request: GenerationRequest, on_text: Callable[[str], None] | None = None) -> Generation:
         """Reply, taking the time of every piece."""
         pieces: list[tuple[float, str]] = []
-        self.prompts.append(prompt)
+        self.prompts.append(request.prompt)
         self.pieces.append(pieces)
 
         def note(text: str) -> None:
@@ -242,7 +234,7 @@ class Watched:
             if on_text:
                 on_text(text)
 
-        return self._generator.generate(prompt, schema, max_tokens, note, sampling)
+        return self._generator.generate(request, note)
 
     def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
         """Score the choices."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from biorag.errors import UsageError
 from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template
-from biorag.types import Generation, Generator, Prompt, Question, Sampling, Snippet
+from biorag.types import Generation, GenerationRequest, Generator, Prompt, Question, Sampling, Snippet
 from biorag.utils.retries import heed
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class PromptedWriter(Generic[S]):
     def _ask(self, subject: S, number: int) -> Generation:
         sampling = self.draws.sampling(subject.id, number)
         prompt = self._prompt(subject, number)
-        reply = self.generator.generate(prompt, self.request.schema, self.draws.max_tokens, sampling=sampling)
+        reply = self.generator.generate(GenerationRequest(prompt, self.request.schema, self.draws.max_tokens, sampling))
         kept = self.request.kept
         return reply if kept is None else reply._replace(text=parse_reply(reply.text).text(kept))
 
