@@ -74,7 +74,7 @@ def negatives(
     if counts is None:
         unmined = sum(not pair.row.negatives for pair in read)
         with show.progress("Writing negatives", len(read)) as advance:
-            writer = model.writer(written.request(prompt), draws)
+            writer = model.writer(written.draft_form(prompt), draws)
             counts = file.generate(read, written.NegativeCounts(len(read), unmined), writer, advance)
     generating.report_counts("Generated negatives", out, counts, started, as_json)
 

@@ -78,7 +78,7 @@ def pairs(
         source = scenarios.Listed(given) if given else _listed(out, count or SCENARIOS, model, settings.seed)
         tokens = {"prompt_tokens": source.prompt_tokens, "completion_tokens": source.completion_tokens}
         with show.progress("Writing pairs", len(source.scenarios)) as advance:
-            writer = model.writer(written.request(prompt), draws)
+            writer = model.writer(written.draft_form(prompt), draws)
             counts = file.generate(
                 source.scenarios, written.PairCounts(len(source.scenarios), **tokens), writer, advance
             )
@@ -88,12 +88,12 @@ def pairs(
 def _listed(out: Path, count: int, model: generating.LanguageModel, seed: int) -> Listed:
     """Return the scenarios that the model lists for pairs in `out`, or those that it has."""
     from biorag.prompts.template import load_template
-    from biorag.training.synthesis.scenarios import ScenarioFile, request
+    from biorag.training.synthesis.scenarios import ScenarioFile, draft_form
     from biorag.training.synthesis.writers import Draws
 
     prompt = load_template("scenario", needed="count", known=("count",))
     identity = {"scenarios": count, "seed": seed, "generator": model.identity, "prompt": prompt.sha256}
     file = ScenarioFile(out.with_name(f"{out.name}.scenarios.txt"), identity, prompt.system)
     with show.progress("Listing scenarios", count) as advance:
-        writer = model.writer(request(prompt), Draws(1, SCENARIO_TOKENS, generating.TEMPERATURE, seed))
+        writer = model.writer(draft_form(prompt), Draws(1, SCENARIO_TOKENS, generating.TEMPERATURE, seed))
         return file.listed(count, writer, advance)

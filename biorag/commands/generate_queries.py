@@ -106,12 +106,12 @@ def _writer(
 
     if model is None:
         from biorag.prompts.template import load_template
-        from biorag.training.synthesis.questions import request
+        from biorag.training.synthesis.questions import draft_form
 
         prompt = load_template("question", template, needed="documents")
         asked = generating.language_model(settings)
         wrote: dict[str, Any] = {"generator": asked.identity, "prompt": prompt.sha256}
-        return asked.writer(request(prompt), draws), wrote
+        return asked.writer(draft_form(prompt), draws), wrote
     if not model.startswith(SEQ2SEQ):
         raise UsageError(f"--model {model!r} is none of a known kind: write {SEQ2SEQ}ID, or name a generator by --llm")
     from biorag.generators.seq2seq import Seq2SeqGenerator

@@ -19,7 +19,7 @@ from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
     from biorag.training.synthesis.drafts import GeneratedRowCounts
-    from biorag.training.synthesis.writers import Draws, PromptedWriter, Request, Subject
+    from biorag.training.synthesis.writers import DraftForm, Draws, PromptedWriter, Subject
     from biorag.types import Generator
 
 S = TypeVar("S", bound="Subject")
@@ -40,11 +40,11 @@ class LanguageModel:
     at_a_time: int
     identity: Mapping[str, Any]
 
-    def writer(self, request: Request[S], draws: Draws) -> PromptedWriter[S]:
+    def writer(self, form: DraftForm[S], draws: Draws) -> PromptedWriter[S]:
         """Return what writes with this model."""
         from biorag.training.synthesis.writers import PromptedWriter
 
-        return PromptedWriter(self.generator, request, draws, self.at_a_time)
+        return PromptedWriter(self.generator, form, draws, self.at_a_time)
 
 
 def language_model(settings: Settings) -> LanguageModel:

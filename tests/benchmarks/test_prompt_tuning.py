@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.benchmarks.tuning.budget import MINIBATCH, metric_calls, most_replies
-from biorag.benchmarks.tuning.evolution import evolve, feedback_of, instruction_of, request, write_curve
+from biorag.benchmarks.tuning.evolution import draft_form, evolve, feedback_of, instruction_of, write_curve
 from biorag.benchmarks.tuning.instruction import Form, parted, write_query_prompt
 from biorag.benchmarks.tuning.trials import Missed, Reflection, Searcher, Trial, TrialFile, Trials
 from biorag.corpus.datasets import Dataset
@@ -85,7 +85,7 @@ class Bench:
 
     def evolve_with(self, generator, calls=CALLS):
         template = load_template("reflection", None, "examples", ("instruction", "examples"))
-        writer = PromptedWriter(generator, request(template), Draws(1, 64, 1.0, 0))
+        writer = PromptedWriter(generator, draft_form(template), Draws(1, 64, 1.0, 0))
         with self.file.appending() as stream:
             self.trials = Trials(stream, self.file.read(), self.search, lambda r: writer([r])[0][0], lambda _: None)
             return evolve("Find passages.", self.questions[:6], self.questions[6:], self.trials, calls, 0)
@@ -186,7 +186,7 @@ def test_the_prompt_grows_shorter_until_it_fits():
     long = Snippet("s", "A title", "word " * 400)
     reflection = Reflection("Find.", [Trial(Question("q", "Why?"), 0.5, [long], [], [Missed(long, None)])])
     template = load_template("reflection", None, "examples", ("instruction", "examples"))
-    lengths = [len(prompt.user) for prompt in request(template).prompts(reflection, 0)]
+    lengths = [len(prompt.user) for prompt in draft_form(template).prompts(reflection, 0)]
     assert lengths == sorted(set(lengths), reverse=True)
     assert lengths[-1] < 500
 

@@ -18,7 +18,7 @@ from biorag.benchmarks.tuning.budget import MINIBATCH
 from biorag.benchmarks.tuning.trials import MEASURE, Missed, Reflection, Trial, Trials
 from biorag.errors import MissingError
 from biorag.prompts.template import Template, render_documents
-from biorag.training.synthesis.writers import Request
+from biorag.training.synthesis.writers import DraftForm
 from biorag.types import Generation, Prompt, Question, Snippet
 from biorag.utils.files import write_text
 from biorag.utils.plots import Panel, write_plot
@@ -182,7 +182,7 @@ def instruction_of(reply: Generation) -> str:
     return text[: text.rfind(".") + 1] if reply.capped else text
 
 
-def request(template: Template) -> Request[Reflection]:
+def draft_form(template: Template) -> DraftForm[Reflection]:
     """Return what a model is asked for: a better instruction."""
 
     def prompts(subject: Reflection, number: int) -> Iterator[Prompt]:
@@ -190,7 +190,7 @@ def request(template: Template) -> Request[Reflection]:
             examples = "\n\n".join(_example(place, trial, length) for place, trial in enumerate(subject.trials, 1))
             yield template.fill(instruction=subject.instruction, examples=examples)
 
-    return Request((INSTRUCTION,), prompts, INSTRUCTION)
+    return DraftForm((INSTRUCTION,), prompts, INSTRUCTION)
 
 
 def _example(number: int, trial: Trial, length: int) -> str:

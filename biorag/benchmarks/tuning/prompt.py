@@ -13,7 +13,7 @@ from typing import Any
 
 from biorag.benchmarks.significance import paired
 from biorag.benchmarks.tuning.budget import most_replies
-from biorag.benchmarks.tuning.evolution import Evolution, evolve, request, write_curve
+from biorag.benchmarks.tuning.evolution import Evolution, draft_form, evolve, write_curve
 from biorag.benchmarks.tuning.instruction import PromptTarget, parted
 from biorag.benchmarks.tuning.study import dataset_hash
 from biorag.benchmarks.tuning.trials import Reflection, Searcher, TrialFile, Trials
@@ -95,7 +95,7 @@ class ReflectionModel:
             "precision": precision,
             "versions": installed_versions(),
         }
-        writer = PromptedWriter(model.generator, request(template), draws, model.at_a_time)
+        writer = PromptedWriter(model.generator, draft_form(template), draws, model.at_a_time)
         return cls(model.generator.name, writer, identity)
 
     def write(self, reflection: Reflection) -> Generation:

@@ -16,7 +16,7 @@ from biorag.training.data import SYNTHETIC
 from biorag.training.rows import normalised
 from biorag.training.synthesis.drafts import GeneratedRowCounts, RowFile, Tally
 from biorag.training.synthesis.passages import on_one_line, passage_fault
-from biorag.training.synthesis.writers import Request, about
+from biorag.training.synthesis.writers import DraftForm, about
 from biorag.types import Generation, Prompt, Snippet, TrainingRow
 
 
@@ -57,7 +57,7 @@ def fingerprint(pairs: Sequence[Pair]) -> str:
     return digest.hexdigest()
 
 
-def request(template: Template) -> Request[Pair]:
+def draft_form(template: Template) -> DraftForm[Pair]:
     """Return what a language model is asked for: a passage, shown the positive and the mined negatives in turn."""
 
     def prompts(pair: Pair, number: int) -> Iterator[Prompt]:
@@ -65,7 +65,7 @@ def request(template: Template) -> Request[Pair]:
         shown = [pair.row.positive, *([mined[number % len(mined)]] if mined else [])]
         return about(template, pair.row.query, [Snippet(str(place), "", text) for place, text in enumerate(shown)])
 
-    return Request(("passage",), prompts, "passage")
+    return DraftForm(("passage",), prompts, "passage")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from biorag.training.synthesis.drafts import GeneratedRowCounts, RowFile, Tally
 from biorag.training.synthesis.passages import holds, on_one_line, passage_fault
 from biorag.training.synthesis.questions import as_question
 from biorag.training.synthesis.scenarios import Scenario
-from biorag.training.synthesis.writers import Request
+from biorag.training.synthesis.writers import DraftForm
 from biorag.types import Generation
 
 TEXTS = ("query", "positive", "hard_negative")
@@ -37,9 +37,9 @@ class PairCounts(GeneratedRowCounts):
     near_copies: int = 0
 
 
-def request(template: Template) -> Request[Scenario]:
+def draft_form(template: Template) -> DraftForm[Scenario]:
     """Return what a language model is asked for: a query with its two passages."""
-    return Request(TEXTS, lambda scenario, _: iter([template.fill(scenario=scenario.id)]))
+    return DraftForm(TEXTS, lambda scenario, _: iter([template.fill(scenario=scenario.id)]))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from biorag.corpus.sentences import sentences
 from biorag.prompts.template import Template
 from biorag.training.rows import normalised
 from biorag.training.synthesis.drafts import GeneratedRowCounts, RowFile, Tally
-from biorag.training.synthesis.writers import Request, about
+from biorag.training.synthesis.writers import DraftForm, about
 from biorag.types import Generation, Snippet
 
 KIND = "generated"
@@ -61,9 +61,9 @@ def _place(seed: int, snippet: Snippet) -> bytes:
     return hashlib.blake2b(json.dumps([seed, snippet.id]).encode(), digest_size=16).digest()
 
 
-def request(template: Template) -> Request[Snippet]:
+def draft_form(template: Template) -> DraftForm[Snippet]:
     """Return what a language model is asked for: one question that the snippet answers."""
-    return Request(("question",), lambda snippet, _: about(template, "", [snippet]), "question")
+    return DraftForm(("question",), lambda snippet, _: about(template, "", [snippet]), "question")
 
 
 class QuestionFile(RowFile[Snippet, QuestionCounts]):

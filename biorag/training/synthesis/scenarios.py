@@ -13,7 +13,7 @@ from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template
 from biorag.training.rows import normalised
 from biorag.training.synthesis.passages import on_one_line
-from biorag.training.synthesis.writers import Request, Writer
+from biorag.training.synthesis.writers import DraftForm, Writer
 from biorag.types import Generation, OnProgress
 from biorag.utils.files import write_text
 from biorag.utils.runs import ResumableFile
@@ -79,9 +79,9 @@ def fingerprint(scenarios: Sequence[Scenario]) -> str:
     return hashlib.sha256("\n".join(scenario.id for scenario in scenarios).encode()).hexdigest()
 
 
-def request(template: Template) -> Request[Round]:
+def draft_form(template: Template) -> DraftForm[Round]:
     """Return what a language model is asked for: a list of scenarios."""
-    return Request(("scenarios",), lambda *_: iter([template.fill(count=LISTED)]), listed=LISTED)
+    return DraftForm(("scenarios",), lambda *_: iter([template.fill(count=LISTED)]), listed=LISTED)
 
 
 @dataclass(frozen=True)

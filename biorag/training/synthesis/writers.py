@@ -61,7 +61,7 @@ class Writer(Protocol[Written]):
 
 
 @dataclass(frozen=True, slots=True)
-class Request(Generic[S]):
+class DraftForm(Generic[S]):
     """What a language model is asked for of a subject: a reply whose fields are all free texts.
 
     Parameters
@@ -99,7 +99,7 @@ class PromptedWriter(Generic[S]):
     """Asks a language model for one reply at a time; a server for several side by side."""
 
     generator: Generator
-    request: Request[S]
+    form: DraftForm[S]
     draws: Draws
     at_a_time: int = 1
 
@@ -130,14 +130,14 @@ class PromptedWriter(Generic[S]):
     def _ask(self, subject: S, number: int) -> Generation:
         sampling = self.draws.sampling(subject.id, number)
         prompt = self._prompt(subject, number)
-        reply = self.generator.generate(GenerationRequest(prompt, self.request.schema, self.draws.max_tokens, sampling))
-        kept = self.request.kept
+        reply = self.generator.generate(GenerationRequest(prompt, self.form.schema, self.draws.max_tokens, sampling))
+        kept = self.form.kept
         return reply if kept is None else reply._replace(text=parse_reply(reply.text).text(kept))
 
     def _prompt(self, subject: S, number: int) -> Prompt:
         """Return the longest prompt that fits the window."""
-        room = self.generator.context_window - self.request.texts * self.draws.max_tokens - PROMPT_MARGIN
-        for prompt in self.request.prompts(subject, number):
+        room = self.generator.context_window - self.form.texts * self.draws.max_tokens - PROMPT_MARGIN
+        for prompt in self.form.prompts(subject, number):
             if self.generator.count_tokens(prompt) <= room:
                 return prompt
         raise UsageError(

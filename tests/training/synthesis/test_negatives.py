@@ -9,7 +9,7 @@ from biorag.prompts.template import load_template
 from biorag.settings.settings import Settings
 from biorag.training.data import SYNTHETIC, check_negatives, columns, usable
 from biorag.training.rows import read_rows
-from biorag.training.synthesis.negatives import NegativeCounts, NegativeFile, Pair, fingerprint, request
+from biorag.training.synthesis.negatives import NegativeCounts, NegativeFile, Pair, draft_form, fingerprint
 from biorag.training.synthesis.writers import Draws, PromptedWriter
 from biorag.types import Generation, TrainingRow
 from tests.fakes import ScriptedGenerator
@@ -87,7 +87,7 @@ def test_they_are_trained_on_as_synthetic_ones(tmp_path):
 
 def test_a_model_is_shown_the_positive_and_mined_negatives_in_turn():
     generator = ScriptedGenerator(replies=[json.dumps({"passage": f" text {n} "}) for n in range(5)] + ["no JSON"])
-    asked = request(load_template("negative"))
+    asked = draft_form(load_template("negative"))
     drafts = PromptedWriter(generator, asked, Draws(3, 48, 0.5, seed=3))([Pair(MINED_ROW), Pair(BARE_ROW)])
     assert [[draft.text for draft in group] for group in drafts] == [
         ["text 0", "text 1", "text 2"],
@@ -104,7 +104,7 @@ def test_a_model_is_shown_the_positive_and_mined_negatives_in_turn():
 def test_long_passages_are_cut_to_the_window_together():
     generator = ScriptedGenerator(replies=["{}"], context_window=700)
     long = TrainingRow("What is it?", "one " * 3000, ("two " * 3000,))
-    PromptedWriter(generator, request(load_template("negative")), Draws(1, 48, 0.5, 0))([Pair(long)])
+    PromptedWriter(generator, draft_form(load_template("negative")), Draws(1, 48, 0.5, 0))([Pair(long)])
     (prompt,) = generator.prompts
     assert 300 < generator.count_tokens(prompt) <= 700 - 48 - 64
     assert abs(prompt.user.count("one ") - prompt.user.count("two ")) <= 1

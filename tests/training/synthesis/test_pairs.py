@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from biorag.errors import BadInputError, MismatchError, MissingError
 from biorag.prompts.template import load_template
 from biorag.training.rows import normalised, read_rows
-from biorag.training.synthesis.pairs import PairCounts, PairFile, request
+from biorag.training.synthesis.pairs import PairCounts, PairFile, draft_form
 from biorag.training.synthesis.scenarios import LISTED, Listed, Scenario, ScenarioFile, read_scenarios
-from biorag.training.synthesis.scenarios import request as list_request
+from biorag.training.synthesis.scenarios import draft_form as scenario_form
 from biorag.training.synthesis.writers import Draws, PromptedWriter
 from biorag.types import Generation
 from tests.fakes import ScriptedGenerator
@@ -88,7 +88,7 @@ def test_rows_and_counts(tmp_path):
 
 def test_a_model_is_asked_for_three_texts_of_a_scenario():
     generator = ScriptedGenerator(replies=[pair(), pair()])
-    drafts = PromptedWriter(generator, request(PAIR), Draws(2, 60, 0.5, seed=3))([DRUG])
+    drafts = PromptedWriter(generator, draft_form(PAIR), Draws(2, 60, 0.5, seed=3))([DRUG])
     assert [draft.text for draft in drafts[0]] == [pair(), pair()]
     assert all(DRUG.id in prompt.user for prompt in generator.prompts)
     assert list(generator.schemas[0]["properties"]) == ["query", "positive", "hard_negative"]
@@ -104,7 +104,7 @@ def listing(*texts, more=()):
 
 def lister(*replies):
     generator = ScriptedGenerator(replies=[reply[0] for reply in replies])
-    return generator, PromptedWriter(generator, list_request(LISTER), Draws(1, 40, 0.7, seed=1))
+    return generator, PromptedWriter(generator, scenario_form(LISTER), Draws(1, 40, 0.7, seed=1))
 
 
 def test_lists_are_asked_for_until_there_are_enough(tmp_path):

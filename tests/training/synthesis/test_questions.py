@@ -9,7 +9,7 @@ import pytest
 from biorag.errors import BadInputError, MismatchError, ServiceError, UsageError
 from biorag.prompts.template import load_template
 from biorag.training.rows import read_rows
-from biorag.training.synthesis.questions import QuestionCounts, QuestionFile, as_question, draw, request
+from biorag.training.synthesis.questions import QuestionCounts, QuestionFile, as_question, draft_form, draw
 from biorag.training.synthesis.writers import Draws, PromptedWriter
 from biorag.types import Generation, Snippet
 from tests.fakes import ScriptedGenerator
@@ -226,7 +226,7 @@ def test_a_draft_of_something_else_is_refused(tmp_path, line):
 
 # --- the prompt ---
 
-ASKED = request(load_template("question", needed="documents"))
+ASKED = draft_form(load_template("question", needed="documents"))
 
 
 def test_each_question_is_asked_for_with_its_own_seed():
