@@ -1,0 +1,163 @@
+"""Groups of options: what Typer sees, and what the command gets."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from biorag.cli import app as biorag
+from biorag.commands.groups import Flags, Given, Panel, expanded, overridden
+from biorag.errors import UsageError
+from biorag.settings.retrieval import RetrievalSettings
+from biorag.settings.settings import Settings
+from biorag.settings.training import CROSS_ENCODER, RERANKER, RETRIEVER, TrainingSettings
+from biorag.utils import network
+
+MOST = 12
+
+
+@dataclass(frozen=True)
+class Inner:
+    word: Annotated[str, typer.Option(help="A word.")] = "none"
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Inner
+    number: Annotated[int, typer.Option(help="A number.")]
+    loud: Annotated[bool, typer.Option("--loud", rich_help_panel="Elsewhere")] = False
+
+
+@pytest.fixture
+def got():
+    return {}
+
+
+@pytest.fixture
+def run(got):
+    """Run a command that takes one of everything; what it got is in `got`."""
+
+    @expanded
+    def command(
+        what: Annotated[str, typer.Argument()],
+        settings: Annotated[
+            Settings, Flags(RetrievalSettings, "name", but=("k",)), Flags("llm", panel="Own", defaults={"llm": "none"})
+        ],
+        outer: Annotated[Outer, Panel("Shown")],
+        given: Given,
+        plain: Annotated[bool, typer.Option("--plain")] = False,
+    ) -> None:
+        """Do it."""
+        got.update(what=what, settings=settings, outer=outer, given=given, plain=plain, command=command)
+
+    app = typer.Typer()
+    app.command()(command)
+
+    def invoke(*words, config=None, offline=None):
+        obj = {"config": config, "offline": offline}
+        return CliRunner().invoke(app, [str(word) for word in words], obj=obj)
+
+    invoke.command = typer.main.get_command(app)
+    return invoke
+
+
+def option(command, flag):
+    return next(parameter for parameter in command.params if flag in parameter.opts)
+
+
+def test_the_command_gets_settings_groups_and_its_own_options(run, got):
+    assert (
+        run("x", "--number", 3, "--k-init", 7, "--lambda", 0.5, "--no-rerank", "--word", "w", "--plain").exit_code == 0
+    )
+    assert (got["what"], got["plain"], got["outer"]) == ("x", True, Outer(Inner("w"), 3, False))
+    assert got["settings"] == Settings.of(
+        home=got["settings"].home, k_init=7, lambda_=0.5, rerank=False, llm="none", seed=0
+    )
+
+
+def test_a_group_s_option_without_a_default_is_required(run):
+    result = run("x")
+    assert result.exit_code == 2
+    assert "--number" in result.output
+
+
+def test_options_take_precedence_over_the_file_and_defaults_of_a_command_too(run, got, tmp_path):
+    file = tmp_path / "settings.toml"
+    file.write_text('k_init = 9\ndepth = 30\nllm = "starter"\n')
+    assert run("x", "--number", 1, "--k-init", 8, config=file).exit_code == 0
+    settings = got["settings"]
+    assert (settings.retrieval.k_init, settings.retrieval.depth, settings.generation.llm) == (8, 30, "none")
+    assert (got["given"].file, got["given"].value("k_init"), got["given"].value("depth")) == (file, 8, None)
+
+
+def test_a_command_knows_which_settings_were_given_and_by_which_option(run, got):
+    run("x", "--number", 1, "--k-init", 8, "--no-rerank", "-n", "other")
+    given = got["given"]
+    assert given.options == ["--rerank", "--k-init", "--name", "--llm"]
+    assert given.first("depth", "k_init") == "--k-init"
+    assert given.first("mode") is None
+
+
+def test_a_value_that_is_not_allowed_names_the_setting_and_the_option_as_its_source(run):
+    result = run("x", "--number", 1, "--mode", "sparse")
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception).startswith("mode='sparse' (set in an option)")
+
+
+def test_help_shows_the_settings_own_words_defaults_and_panels(run):
+    k_init, llm, number, loud = (option(run.command, flag) for flag in ("--k-init", "--llm", "--number", "--loud"))
+    field = RetrievalSettings.model_fields["k_init"]
+    assert (k_init.help, k_init.show_default, k_init.rich_help_panel) == (field.description, "20", "Retrieval")
+    assert k_init.default is None, "not given"
+    assert (llm.default, llm.rich_help_panel) == ("none", "Own")
+    assert (number.rich_help_panel, loud.rich_help_panel) == ("Shown", "Shown")
+    assert not any("-k" in parameter.opts for parameter in run.command.params), "k was left out"
+
+
+def test_offline_lets_through_the_hosts_that_the_command_line_names(run, tmp_path):
+    file = tmp_path / "settings.toml"
+    file.write_text('qdrant = "http://filed.test:1"\n')
+    assert run("x", "--number", 1, "--llm", "http://named.test:1", config=file, offline=True).exit_code == 0
+    assert network._named == {"named.test"}
+    network.restrict(None)  # which takes the variable for child processes back too
+    assert run("x", "--number", 1, "--llm", "http://named.test:1", config=file).exit_code == 0
+    assert network._named is None
+
+
+@pytest.mark.parametrize(
+    ("model", "own"),
+    [
+        (RETRIEVER, {"train_mini_batch_size", "train_lora_rank", "train_lora_alpha"}),
+        (RERANKER, {"train_mini_batch_size", "train_query_tokens"}),
+        (CROSS_ENCODER, set()),
+    ],
+)
+def test_training_offers_what_applies_to_a_model(model, own):
+    common = {"validation", "hard_negatives", "epochs", "batch_size", "learning_rate", "warmup", "max_tokens"}
+    common |= {"gradient_checkpointing", "evaluations"}
+    offered = dict(Flags(TrainingSettings, model=model).parameters())
+    assert set(offered) == {f"train_{name}" for name in common} | own
+
+
+def test_overridden_checks_names_the_source_and_leaves_what_was_not_given():
+    settings = Settings.of(mode="bm25", k=3)
+    assert overridden(settings, mode=None, k=4) == settings.replace(k=4)
+    with pytest.raises(UsageError, match=r"mode='sparse' \(set in an option\)"):
+        overridden(settings, mode="sparse")
+
+
+def functions(command, words=()):
+    for name, child in getattr(command, "commands", {}).items():
+        yield from functions(child, (*words, name))
+    if not hasattr(command, "commands"):
+        function = command.callback
+        while hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        yield " ".join(words), function
+
+
+@pytest.mark.parametrize(("words", "function"), functions(typer.main.get_command(biorag)))
+def test_no_command_declares_more_parameters_than_one_can_read(words, function):
+    assert function.__code__.co_argcount <= MOST
