@@ -284,8 +284,8 @@ def _token_encoder(files: ModelFiles, encoder: BiEncoder, precision: str) -> Tok
 
 def make_retriever(settings: Settings, index: Index, manifest: Manifest, encoder: BiEncoder | None) -> Retriever:
     """Return what searches an open index, with the configured rerankers and the similarity that the index is of."""
-    effective = settings.replace(similarity=manifest.similarity)
-    return Retriever(index, encoder, load_rerankers(settings, encoder, index, manifest), effective)
+    rerankers = load_rerankers(settings, encoder, index, manifest)
+    return Retriever(index, encoder, rerankers, settings.retrieval, manifest.similarity)
 
 
 def load_rerankers(

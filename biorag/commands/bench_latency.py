@@ -197,8 +197,7 @@ def _measured(settings: Settings, wanted: Wanted, terms: Terms) -> Report:
         facts = {"before_bytes": before, "opened_bytes": memory.resident_bytes()}
         sample = stages.sampled(ready.index, wanted.index_limit, settings.seed)
         rerankers = load_rerankers(settings, encoders.encoder, ready.index, ready.manifest, _loaded(encoders))
-        effective = settings.replace(similarity=ready.manifest.similarity)
-        retriever = Retriever(ready.index, subject.encoder, rerankers, effective)
+        retriever = Retriever(ready.index, subject.encoder, rerankers, settings.retrieval, ready.manifest.similarity)
         found = _stages(subject, retriever, sample, wanted.batches, terms.effort)
         facts["peak_bytes"] = memory.peak_bytes()
         asked = Asked(asked_texts, subject.encoder.encode_queries(asked_texts))

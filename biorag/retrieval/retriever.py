@@ -12,6 +12,7 @@ from biorag.errors import UsageError
 from biorag.registries import FUSIONS
 from biorag.retrieval.fusion import min_max, ranked
 from biorag.settings.reranker_chain import Stage
+from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
 from biorag.types import (
     Encoder,
@@ -59,36 +60,44 @@ class Retriever:
 
     Of a document that was split into blocks the best one stands for it, under the document's id.
     `encoder` may be None where the mode is "bm25"; `rerankers` are those of the configured stages, and None or empty
-    switches reranking off.
+    switches reranking off. `similarity` is that of the index's dense vectors.
     """
 
     def __init__(
-        self, index: Index, encoder: Encoder | None, rerankers: Sequence[Reranker] | None, settings: Settings
+        self,
+        index: Index,
+        encoder: Encoder | None,
+        rerankers: Sequence[Reranker] | None,
+        settings: RetrievalSettings,
+        similarity: str = "cosine",
     ) -> None:
         self._index = index
         self._encoder = encoder
         self._rerankers = tuple(rerankers or ())
-        self._stages = tuple(zip(settings.retrieval.stages, self._rerankers, strict=True)) if rerankers else ()
+        self._stages = tuple(zip(settings.stages, self._rerankers, strict=True)) if rerankers else ()
         self._settings = settings
+        self._similarity = similarity
 
     def with_cache(self) -> Retriever:
         """Return this retriever with models that compute nothing twice; its memory grows with what is asked."""
         from biorag.models.caching import CachedEncoder, CachedReranker  # NumPy costs --help too much
 
         encoder = CachedEncoder(self._encoder) if self._encoder else None
-        return Retriever(self._index, encoder, [CachedReranker(each) for each in self._rerankers], self._settings)
+        rerankers = [CachedReranker(reranker) for reranker in self._rerankers]
+        return Retriever(self._index, encoder, rerankers, self._settings, self._similarity)
 
     def variant(self, **changes: Any) -> Retriever:
         """Return a retriever over the same index and models, loading none, with some settings changed."""
-        settings = self._settings.replace(**changes)
-        return Retriever(self._index, self._encoder, self._rerankers if settings.retrieval.rerank else None, settings)
+        settings = Settings.of(**{**self._settings.flat(), **changes}).retrieval
+        rerankers = self._rerankers if settings.rerank else None
+        return Retriever(self._index, self._encoder, rerankers, settings, self._similarity)
 
     def over(self, index: Index) -> Retriever:
         """Return this retriever, models and settings, over another view of its index."""
-        return Retriever(index, self._encoder, self._rerankers, self._settings)
+        return Retriever(index, self._encoder, self._rerankers, self._settings, self._similarity)
 
     def search(self, query: str, limit: int | None = None, where: tuple[FieldFilter, ...] = ()) -> Ranking:
-        """Return the best `limit` (default `settings.retrieval.k`) hits; see `search_all`."""
+        """Return the best `limit` (default `k`) hits; see `search_all`."""
         return self.search_all([query], limit, [where])[0]
 
     def search_all(
@@ -98,7 +107,7 @@ class Retriever:
         wheres: Sequence[tuple[FieldFilter, ...]] = (),
         retracted: bool = True,
     ) -> list[Ranking]:
-        """Return the best `limit` (default `settings.retrieval.k`) hits of each query, every stage in one batch.
+        """Return the best `limit` (default `k`) hits of each query, every stage in one batch.
 
         Below the depth of a stage the order of the one before goes on, on its own scale of scores. The times are
         each query's share of the batch's.
@@ -117,7 +126,7 @@ class Retriever:
             return []
         for query in queries:
             _check_query(query)
-        limit = limit or self._settings.retrieval.k
+        limit = limit or self._settings.k
         watch = Stopwatch()
         candidates, snippets = self._candidates(queries, limit, wheres or [()] * len(queries), retracted, watch)
         if self._stages and any(candidates):
@@ -139,7 +148,7 @@ class Retriever:
         watch: Stopwatch,
     ) -> tuple[list[list[ScoredDoc]], dict[str, Snippet]]:
         """Return the first stage's candidates and their snippets: of `limit` documents, if so many can be found."""
-        wanted = max(limit, self._settings.retrieval.k_init) if self._stages else limit
+        wanted = max(limit, self._settings.k_init) if self._stages else limit
         kept: list[list[ScoredDoc]] = [[] for _ in queries]
         snippets: dict[str, Snippet] = {}
         lacking = list(range(len(queries)))
@@ -164,7 +173,7 @@ class Retriever:
     def _first_stage(
         self, queries: Sequence[str], limit: int, wheres: Sequence[tuple[FieldFilter, ...]], watch: Stopwatch
     ) -> list[list[ScoredDoc]]:
-        mode, depth = self._settings.retrieval.mode, max(self._settings.retrieval.depth, limit)
+        mode, depth = self._settings.mode, max(self._settings.depth, limit)
         with watch.stage("encode"):
             vectors = self._encode(queries) if mode != "bm25" else ()
         with watch.stage("first_stage"):
@@ -191,12 +200,12 @@ class Retriever:
         worded: list[list[ScoredDoc]],
     ) -> list[dict[str, float]]:
         """Return each query's fused scores; `near` answers `dense`, and `worded` answers `bm25`."""
-        kind = FUSIONS[self._settings.retrieval.fusion]
+        kind = FUSIONS[self._settings.fusion]
         if kind.true_scores:
             completed = self._completed([*dense, *bm25], [*near, *worded], [*worded, *near])
             near, worded = completed[: len(near)], completed[len(near) :]
         fuse = kind.load()
-        parameters = {name: getattr(self._settings.retrieval, name) for name in kind.parameters}
+        parameters = {name: getattr(self._settings, name) for name in kind.parameters}
         return [fuse(*sides, **parameters) for sides in zip(near, worded, strict=True)]
 
     def _completed(
@@ -220,7 +229,7 @@ class Retriever:
         for stage, reranker in self._stages:
             tops = [found[: stage.depth] for found in candidates]
             late = _score_in_turns(reranker, stage.depth, queries, tops, snippets)
-            weight: float = getattr(self._settings.retrieval, stage.kind.weight)
+            weight: float = getattr(self._settings, stage.kind.weight)
             candidates = [
                 ranked(
                     ScoredDoc(scored.id, float(score) + weight * earlier)
@@ -238,10 +247,10 @@ class Retriever:
         settings = self._settings
         if before:
             return scores if before.kind.bounded else min_max(scores)
-        if settings.retrieval.mode == "bm25":
-            return [settings.retrieval.lambda_ * score for score in scores]
-        bounded = settings.retrieval.mode != "hybrid" or FUSIONS[settings.retrieval.fusion].bounded
-        return scores if bounded and settings.index.similarity != "dot" else min_max(scores)
+        if settings.mode == "bm25":
+            return [settings.lambda_ * score for score in scores]
+        bounded = settings.mode != "hybrid" or FUSIONS[settings.fusion].bounded
+        return scores if bounded and self._similarity != "dot" else min_max(scores)
 
 
 def _score_in_turns(

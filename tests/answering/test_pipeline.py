@@ -196,13 +196,13 @@ def top(scores, limit):
 
 @pytest.mark.parametrize("query", [QUERY, "liver", "aspirin kidney kidney virus", "gene unseenword"])
 def test_bm25_mode_needs_no_encoder_and_ranks_by_bm25(index, reference, settings, query):
-    ranking = Retriever(index, None, None, settings.replace(mode="bm25")).search(query)
+    ranking = Retriever(index, None, None, settings.replace(mode="bm25").retrieval).search(query)
     scores = {id: reference.bm25(query, id) for id in reference.snippets}
     same(pairs(ranking), top({id: score for id, score in scores.items() if score > 0}, 10))
 
 
 def test_dense_mode_ranks_by_the_dot_product(index, reference, settings):
-    ranking = Retriever(index, ENCODER, None, settings.replace(mode="dense")).search(QUERY)
+    ranking = Retriever(index, ENCODER, None, settings.replace(mode="dense").retrieval).search(QUERY)
     vector = ENCODER.encode_queries([QUERY])[0]
     same(pairs(ranking), top({id: reference.dense(vector, id) for id in reference.snippets}, 10))
 
@@ -219,7 +219,7 @@ def sides(reference, query, depth):
 @pytest.mark.parametrize("query", [QUERY, "liver", "aspirin kidney kidney virus", "gene unseenword"])
 def test_hybrid_is_dense_plus_lambda_bm25_with_true_scores_on_both_sides(index, reference, settings, query, weight):
     """Each side gives 10 of 60 candidates; what only one side found gets its true score from the other."""
-    ranking = Retriever(index, ENCODER, None, settings.replace(lambda_=weight)).search(query)
+    ranking = Retriever(index, ENCODER, None, settings.replace(lambda_=weight).retrieval).search(query)
     dense, bm25 = sides(reference, query, 10)
     vector = ENCODER.encode_queries([query])[0]
     truth = {id: reference.dense(vector, id) + weight * reference.bm25(query, id) for id in reference.snippets}
@@ -238,7 +238,7 @@ def test_the_hybrid_queries_do_have_candidates_that_one_side_alone_found(referen
 
 
 def test_a_depth_that_covers_the_corpus_gives_the_best_of_all(index, reference, settings):
-    ranking = Retriever(index, ENCODER, None, settings.replace(depth=60)).search(QUERY)
+    ranking = Retriever(index, ENCODER, None, settings.replace(depth=60).retrieval).search(QUERY)
     vector = ENCODER.encode_queries([QUERY])[0]
     truth = {id: reference.dense(vector, id) + 0.1 * reference.bm25(QUERY, id) for id in reference.snippets}
     same(pairs(ranking), top(truth, 10))
@@ -246,7 +246,7 @@ def test_a_depth_that_covers_the_corpus_gives_the_best_of_all(index, reference, 
 
 @pytest.mark.parametrize("rrf_k", [1, 60])
 def test_rrf_sums_reciprocal_ranks(index, reference, settings, rrf_k):
-    ranking = Retriever(index, ENCODER, None, settings.replace(fusion="rrf", rrf_k=rrf_k)).search(QUERY)
+    ranking = Retriever(index, ENCODER, None, settings.replace(fusion="rrf", rrf_k=rrf_k).retrieval).search(QUERY)
     fused = {}
     for side in sides(reference, QUERY, 10):
         for rank, (id, _) in enumerate(side, 1):
@@ -256,20 +256,20 @@ def test_rrf_sums_reciprocal_ranks(index, reference, settings, rrf_k):
 
 @pytest.mark.parametrize("query", ["what is the", "???", "unseenword"])
 def test_a_query_without_known_words_is_answered_by_the_dense_side(index, reference, settings, query):
-    ranking = Retriever(index, ENCODER, None, settings).search(query)
+    ranking = Retriever(index, ENCODER, None, settings.retrieval).search(query)
     vector = ENCODER.encode_queries([query])[0]
     same(pairs(ranking), top({id: reference.dense(vector, id) for id in reference.snippets}, 10))
-    assert Retriever(index, None, None, settings.replace(mode="bm25")).search(query).hits == ()
+    assert Retriever(index, None, None, settings.replace(mode="bm25").retrieval).search(query).hits == ()
 
 
 def test_hits_hold_the_whole_snippets_at_their_ranks(index, reference, settings):
-    hits = Retriever(index, ENCODER, None, settings).search(QUERY).hits
+    hits = Retriever(index, ENCODER, None, settings.retrieval).search(QUERY).hits
     assert [hit.rank for hit in hits] == list(range(1, 11))
     assert all(hit.snippet == reference.snippets[hit.snippet.id] for hit in hits)
 
 
 def test_a_limit_may_differ_from_k(index, settings):
-    retriever = Retriever(index, ENCODER, None, settings.replace(depth=60))
+    retriever = Retriever(index, ENCODER, None, settings.replace(depth=60).retrieval)
     assert pairs(retriever.search(QUERY, limit=25))[:10] == pairs(retriever.search(QUERY))
     assert len(retriever.search(QUERY, limit=25).hits) == 25
 
@@ -278,7 +278,7 @@ def test_a_limit_may_differ_from_k(index, settings):
 @pytest.mark.parametrize("mode", ["bm25", "dense", "hybrid"])
 def test_a_blank_query_is_refused(index, settings, query, mode):
     with pytest.raises(UsageError, match="query is empty") as caught:
-        Retriever(index, ENCODER, None, settings.replace(mode=mode)).search(query)
+        Retriever(index, ENCODER, None, settings.replace(mode=mode).retrieval).search(query)
     assert caught.value.exit_code == 2
 
 
@@ -288,9 +288,9 @@ def test_a_blank_query_is_refused(index, settings, query, mode):
 @pytest.mark.parametrize("mode", ["bm25", "dense", "hybrid"])
 def test_filters_and_excluded_pmids_hold_for_every_hit(index, reference, settings, mode):
     settings = settings.replace(mode=mode)
-    best = Retriever(index, ENCODER, None, settings).search(QUERY).hits[0].snippet
+    best = Retriever(index, ENCODER, None, settings.retrieval).search(QUERY).hits[0].snippet
     where = parse_filter("year>=2010 and not type=Trial") + exclude_pmids((best.pmid, 119))
-    found = Retriever(index, ENCODER, None, settings).search(QUERY, where=where)
+    found = Retriever(index, ENCODER, None, settings.retrieval).search(QUERY, where=where)
     allowed = {
         id
         for id, snippet in reference.snippets.items()
@@ -308,7 +308,7 @@ def test_filters_and_excluded_pmids_hold_for_every_hit(index, reference, setting
 def test_every_first_stage_probe_carries_the_conditions(reference, settings):
     index = MemoryIndex(list(reference.snippets.values()), list(reference.vectors.values()))
     where = exclude_pmids((100, 101))
-    Retriever(index, ENCODER, None, settings).search(QUERY, where=where)
+    Retriever(index, ENCODER, None, settings.retrieval).search(QUERY, where=where)
     open_probes = [probe for probe in index.probes if probe.among is None]
     assert len(open_probes) == 2
     assert all(probe.where == where for probe in open_probes)
@@ -316,7 +316,7 @@ def test_every_first_stage_probe_carries_the_conditions(reference, settings):
 
 def test_nothing_left_by_a_filter_is_no_error(index, settings):
     reranker = RecordingReranker()
-    ranking = Retriever(index, ENCODER, [reranker], settings).search(QUERY, where=parse_filter("year>=3000"))
+    ranking = Retriever(index, ENCODER, [reranker], settings.retrieval).search(QUERY, where=parse_filter("year>=3000"))
     assert ranking.hits == ()
     assert reranker.asked == []
 
@@ -328,13 +328,13 @@ def test_nothing_left_by_a_filter_is_no_error(index, settings):
 @pytest.mark.parametrize(("k_init", "k"), [(20, 5), (5, 5), (4, 12), (1, 3)])
 def test_reranking_orders_the_first_k_init_and_leaves_the_tail(index, reference, settings, weight, k_init, k):
     settings = settings.replace(depth=30, k_init=k_init, k=k, interpolation=weight)
-    first = pairs(Retriever(index, ENCODER, None, settings).search(QUERY, limit=max(k, k_init)))
+    first = pairs(Retriever(index, ENCODER, None, settings.retrieval).search(QUERY, limit=max(k, k_init)))
     reranked = {}
     for id, score in first[:k_init]:
         shared = set(words(QUERY)) & set(words(reference.snippets[id].contents))
         reranked[id] = len(shared) / 3 + weight * score
     same(
-        pairs(Retriever(index, ENCODER, [OverlapReranker()], settings).search(QUERY)),
+        pairs(Retriever(index, ENCODER, [OverlapReranker()], settings.retrieval).search(QUERY)),
         (top(reranked, k_init) + first[k_init:])[:k],
     )
 
@@ -384,15 +384,15 @@ def slow_chain(first, stages, score, text_of, weights):
 )
 def test_a_chain_adds_the_weighted_score_of_the_stage_before(index, reference, settings, chain, stages):
     settings = settings.replace(depth=30, k=25, k_init=20, reranker=chain, interpolation=0.5, cross_interpolation=3.0)
-    first = pairs(Retriever(index, ENCODER, None, settings).search(QUERY))
-    found = pairs(Retriever(index, ENCODER, [kind() for kind, _, _ in stages], settings).search(QUERY))
+    first = pairs(Retriever(index, ENCODER, None, settings.retrieval).search(QUERY))
+    found = pairs(Retriever(index, ENCODER, [kind() for kind, _, _ in stages], settings.retrieval).search(QUERY))
     text_of = lambda id: reference.snippets[id].contents  # noqa: E731
     same(found, slow_chain(first, stages, CHAIN, text_of, {False: 0.5, True: 3.0}))
 
 
 def test_many_queries_are_reranked_in_turns_with_the_scores_of_one_at_a_time(index, settings, monkeypatch):
     settings = settings.replace(reranker="encoder,cross:x")
-    retriever = Retriever(index, ENCODER, [OverlapReranker(), LengthReranker()], settings)
+    retriever = Retriever(index, ENCODER, [OverlapReranker(), LengthReranker()], settings.retrieval)
     queries = [QUERY, "fever in the liver", "kidney and heart"]
     alone = [pairs(retriever.search(query)) for query in queries]
     monkeypatch.setattr("biorag.retrieval.retriever.CANDIDATES", 25)
@@ -402,7 +402,7 @@ def test_many_queries_are_reranked_in_turns_with_the_scores_of_one_at_a_time(ind
 def test_the_reranker_sees_the_query_and_the_contents_of_k_init_candidates(reference, settings):
     index = MemoryIndex([Snippet("t", "Fever", "heparin", 1)], ENCODER.encode_snippets(["Fever. heparin"]))
     reranker = RecordingReranker()
-    Retriever(index, ENCODER, [reranker], settings).search(QUERY)
+    Retriever(index, ENCODER, [reranker], settings.retrieval).search(QUERY)
     assert reranker.asked == [(QUERY, ["Fever. heparin"])]
 
 
@@ -411,7 +411,7 @@ def test_timings_name_the_stages_and_add_up(index, settings):
         (None, ["encode", "first_stage", "fetch"]),
         ([OverlapReranker()], ["encode", "first_stage", "fetch", "rerank"]),
     ):
-        timings = Retriever(index, ENCODER, rerankers, settings).search(QUERY).timings_ms
+        timings = Retriever(index, ENCODER, rerankers, settings.retrieval).search(QUERY).timings_ms
         assert list(timings) == [*stages, "total"]
         assert timings["total"] == pytest.approx(sum(timings[stage] for stage in stages), abs=0.01)
         assert all(value >= 0 for value in timings.values())
@@ -447,7 +447,7 @@ def plain(settings) -> Settings:
 def answerer(library, plain):
     def build(generator, **changes) -> Answerer:
         return Answerer(
-            Retriever(library, ENCODER, None, plain.replace(**changes)), generator, plain.replace(**changes)
+            Retriever(library, ENCODER, None, plain.replace(**changes).retrieval), generator, plain.replace(**changes)
         )
 
     return build
@@ -458,7 +458,11 @@ def reply(**fields) -> str:
 
 
 def test_the_hits_of_the_tests_below(library, plain):
-    assert [hit.snippet.id for hit in Retriever(library, None, None, plain).search(ASKED).hits] == ["d3", "d2", "d1"]
+    assert [hit.snippet.id for hit in Retriever(library, None, None, plain.retrieval).search(ASKED).hits] == [
+        "d3",
+        "d2",
+        "d1",
+    ]
 
 
 def test_a_multiple_choice_reply_is_read_and_verified(answerer):
@@ -499,7 +503,7 @@ def test_the_options_are_never_seen_by_the_retriever(library, settings):
 
     encoder, reranker = RecordingEncoder(dimension=16), RecordingReranker()
     for method in ("generate", "score"):
-        answerer = Answerer(Retriever(library, encoder, [reranker], settings), ScriptedGenerator(), settings)
+        answerer = Answerer(Retriever(library, encoder, [reranker], settings.retrieval), ScriptedGenerator(), settings)
         answerer.answer(CHOICE, method=method)
     assert set(encoder.encoded) == {ASKED}
     assert {query for query, _ in reranker.asked} == {ASKED}
@@ -767,7 +771,7 @@ def test_answers_are_the_same_each_time(answerer):
 
 
 def test_the_hits_are_those_of_the_retriever(answerer, library, plain):
-    expected = Retriever(library, None, None, plain).search(ASKED).hits
+    expected = Retriever(library, None, None, plain.retrieval).search(ASKED).hits
     assert all(isinstance(hit, Hit) for hit in expected)
     assert answerer(None).answer(OPEN).hits == expected
 
@@ -778,7 +782,7 @@ def test_a_batch_of_queries_gives_what_they_give_one_by_one(index, settings, mod
     queries = [QUERY, "fever", "nothing-of-the-kind", "liver heart gene", QUERY]
     wheres = [(), parse_filter("year>=2010"), (), parse_filter("year>=3000"), ()]
     retriever = Retriever(
-        index, ENCODER, [OverlapReranker()] if rerank else None, settings.replace(mode=mode, k_init=4)
+        index, ENCODER, [OverlapReranker()] if rerank else None, settings.replace(mode=mode, k_init=4).retrieval
     )
     together = retriever.search_all(queries, 6, wheres)
     assert [ranking.query for ranking in together] == queries
@@ -789,4 +793,4 @@ def test_a_batch_of_queries_gives_what_they_give_one_by_one(index, settings, mod
 
 def test_a_batch_with_a_blank_query_is_refused_whole(index, settings):
     with pytest.raises(UsageError, match="empty"):
-        Retriever(index, ENCODER, None, settings).search_all([QUERY, " "])
+        Retriever(index, ENCODER, None, settings.retrieval).search_all([QUERY, " "])

@@ -335,7 +335,7 @@ def test_coverage_passes_over_what_no_pmid_can_be(index):
 
 
 def test_the_report_against_means_by_hand(index, settings):
-    retriever = Retriever(index, HashEncoder(), [OverlapReranker()], settings)
+    retriever = Retriever(index, HashEncoder(), [OverlapReranker()], settings.retrieval)
     done = []
     runs = [answer(name, BATCHES, retriever.variant(**SYSTEMS[name]), False, done.append) for name in SYSTEMS]
     assert sum(done) == 3 * len(SYSTEMS)

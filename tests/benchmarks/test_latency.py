@@ -350,7 +350,7 @@ def test_known_vectors_are_given_in_the_order_asked():
 
 
 def test_one_by_one_has_every_stage(subject):
-    retriever = Retriever(subject.index, subject.encoder, [OverlapReranker()], subject.settings)
+    retriever = Retriever(subject.index, subject.encoder, [OverlapReranker()], subject.settings.retrieval)
     found = stages.one_by_one(retriever, subject.questions, EFFORT)
     assert set(found) == {"encode", "first_stage", "fetch", "rerank", "total"}
     assert found["total"].mean == pytest.approx(sum(found[s].mean for s in found if s != "total"), abs=0.01)
@@ -374,7 +374,7 @@ class SlowGenerator(ScriptedGenerator):
 
 
 def test_a_local_generators_speeds(subject):
-    retriever, generator = Retriever(subject.index, subject.encoder, None, subject.settings), SlowGenerator()
+    retriever, generator = Retriever(subject.index, subject.encoder, None, subject.settings.retrieval), SlowGenerator()
     found, whole = stages.generation(retriever, generator, subject.settings, subject.questions, EFFORT, local=True)
     assert found.questions == found.generate.n == whole.n == 4
     assert 120 < found.generate.p50 < whole.p50 + 1
@@ -386,7 +386,7 @@ def test_a_local_generators_speeds(subject):
 
 
 def test_of_a_server_the_seconds_are_all_that_is_said(subject):
-    retriever = Retriever(subject.index, subject.encoder, None, subject.settings)
+    retriever = Retriever(subject.index, subject.encoder, None, subject.settings.retrieval)
     found, _ = stages.generation(
         retriever, ScriptedGenerator(), subject.settings, subject.questions, EFFORT, local=False
     )

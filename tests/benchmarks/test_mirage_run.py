@@ -58,7 +58,9 @@ def answerer_of(small_index, settings):
     settings = settings.replace(k=3, k_init=6)
 
     def build(generator, closed_book=False):
-        retriever = None if closed_book else Retriever(small_index, HashEncoder(), [OverlapReranker()], settings)
+        retriever = (
+            None if closed_book else Retriever(small_index, HashEncoder(), [OverlapReranker()], settings.retrieval)
+        )
         return Answerer(retriever, generator, settings)
 
     return build
@@ -175,7 +177,7 @@ def test_the_retriever_never_sees_the_options(tmp_path, small_index, settings):
             queries.extend(asked)
             return super().search_all(asked, limit, wheres, retracted)
 
-    answerer = Answerer(Listening(small_index, HashEncoder(), None, settings), ScriptedGenerator(), settings)
+    answerer = Answerer(Listening(small_index, HashEncoder(), None, settings.retrieval), ScriptedGenerator(), settings)
     answer_all(BENCHMARK, answerer, plan_in(tmp_path), nothing)
     assert queries == [question.text for asked in BENCHMARK.values() for question in asked]
 
@@ -322,7 +324,7 @@ def test_the_same_questions_are_retrieved_together_however_often_a_run_is_interr
 
     texts = [f"Which drug has number {n}?" for n in range(5)]
     benchmark = {"medqa": [Question(f"q{n}", text, OPTIONS, "A") for n, text in enumerate(texts)]}
-    answerer = Answerer(Listening(small_index, HashEncoder(), None, settings), Interrupted(), settings)
+    answerer = Answerer(Listening(small_index, HashEncoder(), None, settings.retrieval), Interrupted(), settings)
     answer_all(benchmark, answerer, plan_in(tmp_path), nothing)
     assert batches == [texts[:2], texts[2:4], texts[4:]]
     before = files_under(tmp_path)

@@ -212,7 +212,9 @@ def pipeline(snippets, **settings):
     @contextmanager
     def open_corpus(key, corpus):
         keys.append((key, [snippet.id for snippet in corpus]))
-        yield Searchable(index, Retriever(index, None, None, Settings.of(mode="bm25", rerank=False, **settings)))
+        yield Searchable(
+            index, Retriever(index, None, None, Settings.of(mode="bm25", rerank=False, **settings).retrieval)
+        )
 
     keys = []
     return PipelineModel(HashEncoder(), META, lambda count: None, open_corpus), keys

@@ -74,7 +74,7 @@ class Bench:
         }
         self.dataset = Dataset("asked", self.questions, qrels)
         settings = Settings.of(home=folder, mode="dense", rerank=False)
-        retriever = Retriever(self.index, self.encoder, None, settings)
+        retriever = Retriever(self.index, self.encoder, None, settings.retrieval)
         self.search = Searcher(retriever, self.index, self.encoder, Form(), self.dataset)
         self.file = TrialFile(folder / "trials.jsonl", {"of": "a test"})
         self.generator = ScriptedGenerator()

@@ -181,7 +181,7 @@ def retriever(tmp_path_factory, snippets):
     store = Store(settings)
     index = EdgeIndex(store.folder, store.new_manifest(encoder.identity, 10.0), writable=True)
     index.upsert(snippets, encoder.encode_snippets([snippet.contents for snippet in snippets]))
-    yield Retriever(index, encoder, [OverlapReranker()], settings)
+    yield Retriever(index, encoder, [OverlapReranker()], settings.retrieval)
     index.close()
 
 

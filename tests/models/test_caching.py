@@ -63,7 +63,7 @@ def retriever(settings, snippets):
     store = Store(settings)
     index = EdgeIndex(store.folder, store.new_manifest(encoder.identity, 10.0), writable=True)
     index.upsert(snippets, encoder.encode_snippets([snippet.contents for snippet in snippets]))
-    yield Retriever(index, encoder, [OverlapReranker()], settings)
+    yield Retriever(index, encoder, [OverlapReranker()], settings.retrieval)
     index.close()
 
 
@@ -74,7 +74,7 @@ def retriever(settings, snippets):
 def test_a_variant_is_the_retriever_of_the_changed_settings(retriever, settings, changes):
     changed = settings.replace(**changes)
     rerankers = [OverlapReranker()] if changed.retrieval.rerank else None
-    expected = Retriever(retriever._index, HashEncoder(), rerankers, changed)
+    expected = Retriever(retriever._index, HashEncoder(), rerankers, changed.retrieval)
     remembering = retriever.with_cache()
     remembering.search_all(QUERIES[:2])
     for found in (retriever.variant(**changes), remembering.variant(**changes)):

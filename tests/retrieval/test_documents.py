@@ -62,7 +62,7 @@ def best_documents(index: MemoryIndex, retracted: bool) -> list[tuple[str, str]]
 @pytest.mark.parametrize("retracted", [True, False])
 @pytest.mark.parametrize("limit", [1, 5, 12, 20, 100])
 def test_a_document_comes_once_by_its_best_block(index, settings, limit, retracted):
-    (ranking,) = Retriever(index, ENCODER, None, settings).search_all([QUERY], limit, retracted=retracted)
+    (ranking,) = Retriever(index, ENCODER, None, settings.retrieval).search_all([QUERY], limit, retracted=retracted)
     expected = best_documents(index, retracted)[:limit]
     assert [(hit.snippet.id, hit.snippet.content) for hit in ranking.hits] == expected
     assert [hit.rank for hit in ranking.hits] == list(range(1, len(expected) + 1))
@@ -71,7 +71,7 @@ def test_a_document_comes_once_by_its_best_block(index, settings, limit, retract
 @pytest.mark.parametrize("mode", ["bm25", "dense", "hybrid"])
 def test_reranking_sees_blocks_and_gives_documents(index, settings, mode):
     settings = settings.replace(mode=mode, k_init=30, interpolation=0)
-    ranking = Retriever(index, ENCODER, [OverlapReranker()], settings).search(QUERY)
+    ranking = Retriever(index, ENCODER, [OverlapReranker()], settings.retrieval).search(QUERY)
     documents = [hit.snippet.id for hit in ranking.hits]
     assert len(documents) == len(set(documents)) == 5
     shares = [OverlapReranker().score(QUERY, [hit.snippet.contents])[0] for hit in ranking.hits]
@@ -81,15 +81,17 @@ def test_reranking_sees_blocks_and_gives_documents(index, settings, mode):
 def test_snippets_without_these_fields_cost_no_second_search(settings):
     plain = [Snippet(f"s{n}", "", " ".join(random.Random(n).choices(WORDS, k=6))) for n in range(30)]
     index = MemoryIndex(plain, ENCODER.encode_snippets([snippet.contents for snippet in plain]))
-    (ranking,) = Retriever(index, ENCODER, None, settings).search_all([QUERY], retracted=False)
+    (ranking,) = Retriever(index, ENCODER, None, settings.retrieval).search_all([QUERY], retracted=False)
     assert len(ranking.hits) == 5
     assert [probe.limit for probe in index.probes] == [5]
 
 
 def test_what_another_process_deleted_meanwhile_is_no_hit(index, settings):
-    (first, second) = (hit.snippet.id for hit in Retriever(index, ENCODER, None, settings).search(QUERY).hits[:2])
+    (first, second) = (
+        hit.snippet.id for hit in Retriever(index, ENCODER, None, settings.retrieval).search(QUERY).hits[:2]
+    )
     gone = {id for id, snippet in index.snippets.items() if snippet.document == first}
-    found = Retriever(index, ENCODER, None, settings)
+    found = Retriever(index, ENCODER, None, settings.retrieval)
     fetch = index.fetch
     index.fetch = lambda ids: {id: snippet for id, snippet in fetch(ids).items() if id not in gone}
     assert found.search(QUERY).hits[0].snippet.id == second
@@ -98,7 +100,7 @@ def test_what_another_process_deleted_meanwhile_is_no_hit(index, settings):
 @pytest.mark.parametrize("include", [False, True])
 def test_answers_leave_retracted_articles_out_unless_told(index, settings, include):
     settings = settings.replace(include_retracted=include, k=20)
-    answerer = Answerer(Retriever(index, ENCODER, None, settings), None, settings)
+    answerer = Answerer(Retriever(index, ENCODER, None, settings.retrieval), None, settings)
     hits = answerer.answer(Question("q", QUERY)).hits
     assert [hit.snippet.id for hit in hits] == [id for id, _ in best_documents(index, include)]
     assert any(hit.snippet.retracted for hit in hits) == include
@@ -108,7 +110,9 @@ def test_a_citation_of_a_retracted_article_is_marked(index, settings):
     settings = settings.replace(include_retracted=True, k=20)
     reply = {"answer": "Heparin fever blood.", "citations": list(range(1, 21))}
     generator = ScriptedGenerator([json.dumps(reply)])
-    answer = Answerer(Retriever(index, ENCODER, None, settings), generator, settings).answer(Question("q", QUERY))
+    answer = Answerer(Retriever(index, ENCODER, None, settings.retrieval), generator, settings).answer(
+        Question("q", QUERY)
+    )
     marks = {citation.id: citation.retracted for citation in answer.citations}
     assert set(marks.values()) == {True, False}
     assert marks == {id: int(id[1:]) % 3 == 0 for id in marks}
@@ -116,7 +120,7 @@ def test_a_citation_of_a_retracted_article_is_marked(index, settings):
 
 @pytest.mark.parametrize("fusion", ["linear", "rrf"])
 def test_queries_beside_it_do_not_change_what_a_query_finds(index, settings, fusion):
-    found = Retriever(index, ENCODER, None, settings.replace(mode="hybrid", fusion=fusion, k=4))
+    found = Retriever(index, ENCODER, None, settings.replace(mode="hybrid", fusion=fusion, k=4).retrieval)
     queries = [" ".join(random.Random(n).choices(WORDS, k=3)) for n in range(12)]
 
     def hits(rankings):

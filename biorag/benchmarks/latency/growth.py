@@ -196,7 +196,7 @@ def search_all(index: Index, identity: EncoderIdentity, settings: Settings, aske
     """Ask every question in every mode, one at a time."""
     known = Known(identity, asked.questions, asked.vectors)
     for mode in MODES:
-        retriever = Retriever(index, known, None, _searching(settings, mode))
+        retriever = Retriever(index, known, None, _searching(settings, mode).retrieval)
         for question in asked.questions:
             retriever.search(question, settings.retrieval.k_init)
 

@@ -191,7 +191,7 @@ def first_stage(
 
     It is the retriever's own, down to `k_init` snippets; encoding and fetching are left out.
     """
-    retriever = Retriever(index, known, None, settings)
+    retriever = Retriever(index, known, None, settings.retrieval)
 
     def sample(size: int) -> Callable[[int], Mapping[str, float]]:
         def search(turn: int) -> dict[str, float]:

@@ -30,7 +30,7 @@ def edge(tmp_path_factory):
 @pytest.fixture(params=["slow", "edge"])
 def kind(request, tmp_path):
     index = REFERENCE if request.param == "slow" else request.getfixturevalue("edge")
-    return Bm25Negatives(Retriever(index, None, None, settings(tmp_path, mode="bm25")))
+    return Bm25Negatives(Retriever(index, None, None, settings(tmp_path, mode="bm25").retrieval))
 
 
 def ranking(query: str) -> list[tuple[str, int, float]]:
@@ -68,7 +68,7 @@ def test_gold_is_removed_before_the_bottom_is_taken(kind, places):
 def test_fewer_are_all_kept(kind):
     assert window(kind, "nothing of this is there") == []
     few = indexed(SNIPPETS[:9])
-    kind = Bm25Negatives(Retriever(few, None, None, Settings.of(mode="bm25", rerank=False)))
+    kind = Bm25Negatives(Retriever(few, None, None, Settings.of(mode="bm25", rerank=False).retrieval))
     assert [one.rank for one in window(kind, QUERY)] == list(
         range(1, 1 + sum(few.bm25(QUERY, id) > 0 for id in few.snippets))
     )
@@ -76,7 +76,7 @@ def test_fewer_are_all_kept(kind):
 
 def test_a_repeated_text_counts_once_and_keeps_its_best_rank(tmp_path):
     snippets = [Snippet(f"s{n:02}", "", "fever " * (1 + n // 2)) for n in range(60)]
-    kind = Bm25Negatives(Retriever(indexed(snippets), None, None, settings(tmp_path, mode="bm25")))
+    kind = Bm25Negatives(Retriever(indexed(snippets), None, None, settings(tmp_path, mode="bm25").retrieval))
     found = kind.window(row("fever"), gold_of(row("fever")))
     assert len({one.text for one in found}) == len(found) == TOP // 2
     assert [one.rank % 2 for one in found] == [1] * len(found)

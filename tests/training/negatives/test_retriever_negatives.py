@@ -35,7 +35,7 @@ def ranking(mode: str) -> list[tuple[str, int, float]]:
 
 
 def found_in(tmp_path, mode, ranks, margin=None, positive: str | None = None):
-    retriever = Retriever(INDEX, ENCODER, None, settings(tmp_path, mode=mode, lambda_=0.1, depth=80))
+    retriever = Retriever(INDEX, ENCODER, None, settings(tmp_path, mode=mode, lambda_=0.1, depth=80).retrieval)
     if positive is None:
         return RetrieverNegatives(retriever, ranks, margin).window(row(QUERY), NO_GOLD)
     one = TrainingRow(QUERY, INDEX.snippets[positive].contents, positive_id=positive)

@@ -20,7 +20,9 @@ WORDS = [f"word{n}" for n in range(60)]
 
 def indexed(snippets):
     index = MemoryIndex(snippets, ENCODER.encode_snippets([snippet.contents for snippet in snippets]))
-    return index, Retriever(index, ENCODER, None, Settings.of(home=Path("unused"), mode="dense", rerank=False))
+    return index, Retriever(
+        index, ENCODER, None, Settings.of(home=Path("unused"), mode="dense", rerank=False).retrieval
+    )
 
 
 @pytest.fixture(scope="module")
