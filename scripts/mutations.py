@@ -125,7 +125,9 @@ CORE = {
     "kept replies": Area(
         "CachedGenerator.generate CachedGenerator.score CachedGenerator._entry cache:_write", "*cache *search_and_ask"
     ),
-    "retries": Area("Retries.__call__ Retries._wait retries:may_pass _stays _retry_after", "*retries *eutils"),
+    "retries": Area(
+        "Retries.__call__ Retries._try Retries._wait _pause retries:may_pass _stays _retry_after", "*retries *eutils"
+    ),
     "citation graph": Area(
         "FileRun.cut FileRun.read GraphRun.sample GraphRun.cut GraphRun.read merge:merge _pieces _Array.write "
         "edge_keys distinct",

@@ -81,6 +81,7 @@ OWNERS = {
         *((TRAINERS | STAGES) - {"biorag.training.loop"}),
     },
     "safetensors": {"biorag.training.colbert"},
+    "tenacity": {"biorag.utils.retries"},
     "threadpoolctl": {"biorag.models.late_interaction"},
     "datasets": {"biorag.training.loop", f"{MTEB}.tasks", f"{MTEB}.run"},
     "mteb": {MTEB, f"{MTEB}.models", f"{MTEB}.tasks", f"{MTEB}.run", "biorag.commands.bench_mteb"},

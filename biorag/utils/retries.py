@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 import httpx
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
 from biorag.errors import ServiceError
 
@@ -36,6 +37,15 @@ def may_pass(response: httpx.Response) -> bool:
     """Return whether the same request may be answered otherwise a little later."""
     status = response.status_code
     return status in NOT_NOW or (status >= 500 and status not in NEVER)
+
+
+class _PassingError(Exception):
+    """A fault that may pass: what the server said, and the seconds it asks to wait."""
+
+    def __init__(self, fault: str, answer: str = "", seconds: float = 0.0) -> None:
+        super().__init__(fault)
+        self.answer = answer
+        self.seconds = seconds
 
 
 class Retries:
@@ -71,29 +81,38 @@ class Retries:
 
     def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
         """Send one request until it is answered; `send` reads the whole answer."""
-        for done in range(self._limit + 1):
-            asked, answer = 0.0, ""
-            try:
-                response = send(request)
-                if self._passing(response):
-                    fault, answer = _status(response), self._answer(response)
-                elif _is_whole(response):
-                    return response
-                else:
-                    fault = "sent no whole JSON"
-                asked = _retry_after(response)
-            except httpx.TimeoutException:
-                fault = "did not answer in time (BIORAG_TIMEOUT sets the seconds)"
-            except httpx.TransportError as error:
-                if _stays(error):
-                    raise
-                fault = f"failed: {str(error) or type(error).__name__}"
-            if asked > LONGEST:
-                raise ServiceError(f"{self._server} {fault}{answer}, and asks to wait {asked:.0f} s: try again then")
-            if done < self._limit:
-                self._wait(max(asked, min(BACKOFF * 2**done, LONGEST) * random.uniform(0.5, 1.0)), fault, done + 1)
-        tries = f"{self._limit + 1} times" if self._limit else "once"
-        raise ServiceError(f"{self._server} {fault}{answer}, {tries}: {self._advice}")
+        retrying = Retrying(
+            retry=retry_if_exception_type(_PassingError),
+            stop=stop_after_attempt(self._limit + 1),
+            wait=_pause,
+            before_sleep=self._wait,
+            sleep=lambda _: None,  # `_wait` did: it knows the fault
+            reraise=True,
+        )
+        try:
+            return retrying(self._try, request, send)
+        except _PassingError as fault:
+            tries = f"{self._limit + 1} times" if self._limit else "once"
+            raise ServiceError(f"{self._server} {fault}{fault.answer}, {tries}: {self._advice}") from None
+
+    def _try(self, request: httpx.Request, send: Send) -> httpx.Response:
+        """Send a request once; raise what may pass as a `_PassingError`."""
+        try:
+            response = send(request)
+        except httpx.TimeoutException:
+            raise _PassingError("did not answer in time (BIORAG_TIMEOUT sets the seconds)") from None
+        except httpx.TransportError as error:
+            if _stays(error):
+                raise
+            raise _PassingError(f"failed: {str(error) or type(error).__name__}") from None
+        passing = self._passing(response)
+        if not passing and _is_whole(response):
+            return response
+        fault, answer = (_status(response), self._answer(response)) if passing else ("sent no whole JSON", "")
+        seconds = _retry_after(response)
+        if seconds > LONGEST:
+            raise ServiceError(f"{self._server} {fault}{answer}, and asks to wait {seconds:.0f} s: try again then")
+        raise _PassingError(fault, answer, seconds)
 
     def said(self, response: httpx.Response) -> str:
         """Return what an answer says, as one short line without the secrets, for the error that ends a command."""
@@ -105,15 +124,28 @@ class Retries:
             text = text.replace(secret, "…")
         return f": {text[:SHOWN]!r}"
 
-    def _wait(self, seconds: float, fault: str, number: int) -> None:
+    def _wait(self, state: RetryCallState) -> None:
         """Wait for another try and log why, without the answer: it may repeat the question."""
-        place = f"({number} of {self._limit})"
+        fault, seconds = _fault_of(state), state.upcoming_sleep
+        place = f"({state.attempt_number} of {self._limit})"
         logger.warning("%s %s; retrying in %.2g s %s", self._server, fault, seconds, place)
         stop: threading.Event | None = getattr(_thread, "stop", None)
         if stop is None:
             time.sleep(seconds)
         elif stop.wait(seconds):
             raise ServiceError(f"{self._server} {fault}: not tried again, since the run was stopped")
+
+
+def _fault_of(state: RetryCallState) -> _PassingError:
+    fault = state.outcome and state.outcome.exception()
+    assert isinstance(fault, _PassingError), "only faults are tried again"
+    return fault
+
+
+def _pause(state: RetryCallState) -> float:
+    """Return the seconds before another try: at least what the server asks, else more each time, with some chance."""
+    backoff = min(BACKOFF * 2 ** (state.attempt_number - 1), LONGEST)
+    return max(_fault_of(state).seconds, backoff * random.uniform(0.5, 1.0))
 
 
 def _status(response: httpx.Response) -> str:
