@@ -144,7 +144,7 @@ def _fault_of(state: RetryCallState) -> _PassingError:
 
 def _pause(state: RetryCallState) -> float:
     """Return the seconds before another try: at least what the server asks, else more each time, with some chance."""
-    backoff = min(BACKOFF * 2 ** (state.attempt_number - 1), LONGEST)
+    backoff: float = min(BACKOFF * 2 ** (state.attempt_number - 1), LONGEST)
     return max(_fault_of(state).seconds, backoff * random.uniform(0.5, 1.0))
 
 
