@@ -32,7 +32,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import cycle
 from pathlib import Path
@@ -138,11 +138,16 @@ CORE = {
         "pubmed:_date pubmed:_month",
         "*pubmed*",
     ),
-    "updates": Area("Updater.write Updater._remove_orphans Updater._differs Updater._remove _is_older revision"),
+    "updates": Area(
+        "Updater.write Updater._remove_orphans Updater._differs Updater._remove _is_older revision", "*pubmed* *writing"
+    ),
 }
 
 # Functions that have another name since the list was drawn.
-RENAMED: Mapping[str, str] = {}
+RENAMED: Mapping[str, str] = {
+    "Guard.matches": "ContaminationDetector.matches",
+    "IndexLock._holder": "DirectoryLock._holder",
+}
 
 FLIPPED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -172,7 +177,7 @@ class Mutant(NamedTuple):
 class Mutation:
     """One line of the list; `nth` counts from 0 the mutants of the function that read the same, by each of `LEVELS`.
 
-    `now` has the keys `function`, `original`, `mutated` that differ in the tree as it is today.
+    `now` has those of `function`, `operator`, `original` and `mutated` that differ in the tree as it is today.
     """
 
     number: int
@@ -183,7 +188,7 @@ class Mutation:
     mutated: str
     nth: tuple[int, ...]
     at: str
-    now: Mapping[str, str] | None = None
+    now: Mapping[str, Any] | None = None
     gone: str | None = None
 
 
@@ -416,24 +421,22 @@ def _reads(text: str) -> ast.AST:
 def locate(root: Path, mutation: Mutation) -> tuple[Path, Mutant] | None:
     """Return where a mutation lies in a checkout; None if the code is no longer there.
 
-    Code that reads the same comes before code with other names, the named function's own file before others.
+    What `now` says comes before what was drawn, code that reads the same before code with other names, and a function
+    of the path that was named before others of its name.
     """
-    today = asdict(mutation) | dict(mutation.now or {})
-    name = today["function"].rpartition(":")[2]
-    candidates = _named(root, today["function"]) or _named(root, name) or _named(root, RENAMED.get(name, name))
-    wanted = today["original"], today["mutated"]
-    for level, nth in zip(LEVELS, mutation.nth, strict=True):
-        original, mutated = (level(_statement_or_expression(mutation.operator, text)) for text in wanted)
-        for path, function in candidates:
-            same = [
-                mutant
-                for mutant in mutants(function)
-                if mutant.operator == mutation.operator
-                and level(mutant.node) == original
-                and level(mutant.changed) == mutated
-            ]
-            if same:
-                return path, same[min(nth, len(same) - 1)]
+    for known in (replace(mutation, **(mutation.now or {})), mutation):
+        name = known.function.rpartition(":")[2]
+        candidates = _named(root, known.function) or _named(root, name) or _named(root, RENAMED.get(name, name))
+        for level, nth in zip(LEVELS, known.nth, strict=True):
+            wanted = [level(_statement_or_expression(known.operator, text)) for text in (known.original, known.mutated)]
+            for path, function in candidates:
+                same = [
+                    mutant
+                    for mutant in mutants(function)
+                    if mutant.operator == known.operator and [level(mutant.node), level(mutant.changed)] == wanted
+                ]
+                if same:
+                    return path, same[min(nth, len(same) - 1)]
     return None
 
 
