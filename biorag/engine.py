@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,16 +17,20 @@ from biorag.corpus.readers import read_snippets, refuse
 from biorag.corpus.sources import find_sources
 from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.generators.source import generator_source
+from biorag.indexes.indexing import SurveyedCorpus
 from biorag.indexes.manifest import Manifest, TokenParameters
 from biorag.indexes.reading import stored_snippets
-from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings
+from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings, similarity_of
+from biorag.indexes.surveying import RejectsFile, survey
+from biorag.indexes.writing import IndexReport
 from biorag.models.finding import ModelFiles, find_encoder
 from biorag.registries import RERANKERS, generator_of, reranker_of
 from biorag.retrieval.rerankers import RerankerParts
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
-from biorag.types import Encoded, Fetch, Generator, Index, Reranker, Snippet, TokenEncoder
+from biorag.types import Encoded, Fetch, Generator, Index, Progress, Reranker, Snippet, TokenEncoder
+from biorag.utils.progress import silent
 from biorag.utils.registry import or_list
 from biorag.utils.versions import installed_versions
 
@@ -191,6 +196,12 @@ class SnippetEncoders:
         return Encoded(vectors, pooled(tokens, self.parameters.pooling))
 
 
+def stores_tokens(settings: Settings) -> bool:
+    """Return whether the configured index stores token vectors, or as a new one is to store them."""
+    manifest = None if settings.index.store_tokens else Store(settings).manifest()
+    return settings.index.store_tokens or bool(manifest and manifest.tokens)
+
+
 def token_files(settings: Settings, manifest: Manifest | None, encoder: ModelFiles) -> ModelFiles | None:
     """Return the files of the model whose token vectors an index stores, or a new one is to store; None for none.
 
@@ -260,10 +271,15 @@ def splitter(settings: Settings, files: ModelFiles, manifest: Manifest | None) -
 
 
 def snippet_encoders(
-    settings: Settings, files: ModelFiles, token_model: ModelFiles | None, similarity: str, manifest: Manifest | None
+    settings: Settings,
+    files: ModelFiles,
+    token_model: ModelFiles | None,
+    similarity: str,
+    manifest: Manifest | None,
+    encoder: BiEncoder | None = None,
 ) -> SnippetEncoders:
-    """Load what indexing takes; `token_model` as `token_files` gives it."""
-    encoder = load_encoder(files, similarity, settings.retrieval.precision)
+    """Load what indexing takes, but the encoder where it is given; `token_model` as `token_files` gives it."""
+    encoder = encoder or load_encoder(files, similarity, settings.retrieval.precision)
     if token_model is None:
         return SnippetEncoders(encoder, None, None)
     tokens = _token_encoder(token_model, encoder, settings.retrieval.precision)
@@ -365,3 +381,67 @@ def open_generator(settings: Settings) -> OpenGenerator:
     at_a_time = generator_of(settings.generation.llm).at_a_time(settings.generation.concurrency)
     generator = require_generator(settings, at_a_time)
     return OpenGenerator(generator, at_a_time, generator_identity(settings, generator))
+
+
+@contextmanager
+def survey_corpus(
+    settings: Settings,
+    corpus: Sequence[str],
+    rejects: RejectsFile | None = None,
+    progress: Progress = silent,
+    encoder: BiEncoder | None = None,
+) -> Iterator[SurveyedCorpus]:
+    """Find a corpus and read it once, for the configured index, or for a new one.
+
+    Parameters
+    ----------
+    corpus : files, folders, "demo", or - for standard input
+    rejects : takes the bad lines; None: the first one stops the reading
+    encoder : the configured encoder where it is loaded already
+
+    Raises
+    ------
+    BadInputError
+        At the first bad line if there are no rejects, or if there is no snippet.
+    MismatchError
+        If the index was made with another encoder, or other settings.
+    MissingError
+        If a file or a model is not there.
+    """
+    manifest = Store(settings).manifest()
+    if manifest:
+        check_settings(manifest, settings)
+    files = encoder_files(settings, manifest)
+    token_model = token_files(settings, manifest, files)
+    if manifest is None and settings.index.similarity is None:
+        settings = settings.replace(similarity=files.similarity())
+    similarity = similarity_of(settings, manifest)
+
+    @cache
+    def encoding() -> SnippetEncoders:
+        return snippet_encoders(settings, files, token_model, similarity, manifest, encoder)
+
+    with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
+        sources = find_sources(corpus, Path(spool) / "standard-input")
+        split = splitter(settings, files, manifest)
+        with progress("Checking", None) as advance:
+            found = survey(sources, rejects, advance, split, manifest.sources if manifest else ())
+        yield SurveyedCorpus(Store(settings), manifest, sources, found, split, encoding, rejects)
+
+
+def index_corpus(
+    settings: Settings,
+    corpus: Sequence[str],
+    rejects: RejectsFile | None = None,
+    progress: Progress = silent,
+    encoder: BiEncoder | None = None,
+) -> IndexReport:
+    """Find a corpus, read it once, and bring it into the configured index; see `survey_corpus`.
+
+    Raises
+    ------
+    ServiceError
+        If another process is using the index, or the store fails.
+    """
+    with survey_corpus(settings, corpus, rejects, progress, encoder) as surveyed:
+        return surveyed.write(progress)

@@ -20,7 +20,7 @@ LAYERS = [
     ["biorag.indexes", "biorag.generators", "biorag.citation_graph"],
     ["biorag.retrieval"],
     ["biorag.answering"],
-    ["biorag.engine"],
+    ["biorag.engine", "biorag.diagnosis"],
     ["biorag.training"],
     ["biorag.benchmarks"],
     ["biorag.commands", "biorag.cli", "biorag.__main__"],

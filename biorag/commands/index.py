@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import asdict
 from datetime import timedelta
-from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,9 +11,9 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, Given, expanded
-from biorag.engine import encoder_files, snippet_encoders, splitter, token_files
+from biorag.engine import index_corpus, stores_tokens, survey_corpus
 from biorag.errors import BadInputError, UsageError, unknown_name
-from biorag.indexes.store import Store, check_settings, similarity_of
+from biorag.indexes.store import Store
 from biorag.registries import READERS
 from biorag.settings.index import IndexSettings
 from biorag.settings.settings import Settings
@@ -64,46 +62,25 @@ def index(
 
       zcat corpus.jsonl.gz | biorag index - --name mine --json
     """
-    from biorag.corpus.sources import find_sources
-    from biorag.indexes.estimating import estimate
-    from biorag.indexes.surveying import RejectsFile, survey
-    from biorag.indexes.writing import write_index
+    from biorag.indexes.surveying import RejectsFile
 
     if on_bad_line not in BAD_LINE:
         raise unknown_name("--on-bad-line", on_bad_line, BAD_LINE)
-    store = Store(settings)
-    manifest = store.manifest()
-    if manifest:
-        check_settings(manifest, settings)
-    files = encoder_files(settings, manifest)
-    token_model = token_files(settings, manifest, files)
-    if given.first("reranker", "token_pooling") and token_model is None:
+    if given.first("reranker", "token_pooling") and not stores_tokens(settings):
         raise UsageError("--reranker and --token-pooling say what --store-tokens stores: give that too")
-    if manifest is None and settings.index.similarity is None:
-        store = Store(settings := settings.replace(similarity=files.similarity()))
-    with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
-        sources = find_sources(corpus, Path(spool) / "standard-input")
-        place = Path(spool) / "rejects.jsonl" if estimate_only else rejects or store.folder / "rejects.jsonl"
-        rejected = RejectsFile(place) if on_bad_line == "skip" else None
-        split = splitter(settings, files, manifest)
-        with show.progress("Checking", None) as advance:
-            found = survey(sources, rejected, advance, split, manifest.sources if manifest else ())
-        held = similarity_of(settings, manifest)
-        encoders = cache(partial(snippet_encoders, settings, files, token_model, held, manifest))
-        if manifest is None:
-            manifest = store.new_manifest(encoders().encoder.identity, found.avg_len, encoders().parameters)
-        if estimate_only:
-            _print_estimate(estimate(manifest, found, encoders(), settings.index.batch_size), as_json)
-            _tell(rejected, "not read")
-            return
-        passed = (lambda _: None) if rejected else None
-        with show.progress("Indexing", found.changes) as advance:
-            report = write_index(store, manifest, sources, found, encoders, advance, passed, split)
+    path = None if estimate_only else rejects or Store(settings).folder / "rejects.jsonl"
+    rejected = RejectsFile(path) if on_bad_line == "skip" else None
+    if estimate_only:
+        with survey_corpus(settings, corpus, rejected, show.progress) as surveyed:
+            _print_estimate(surveyed.estimate(), as_json)
+        _tell(rejected, "not read")
+        return
+    report = index_corpus(settings, corpus, rejected, show.progress)
     if as_json:
         show.print_json(asdict(report))
     else:
         show.table(f"Index {report.name}", ["", ""], [(key, value) for key, value in asdict(report).items()])
-    _tell(rejected, f"skipped; they are in {place} with their reasons")
+    _tell(rejected, f"skipped; they are in {path} with their reasons")
 
 
 def _tell(rejected: RejectsFile | None, what: str) -> None:

@@ -61,19 +61,25 @@ class Survey:
 
 
 class RejectsFile:
-    """Writes rejected lines with their reasons as JSONL; makes the file at the first."""
+    """Writes rejected lines with their reasons as JSONL, making the file at the first; without a path counts them."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         self.path = path
         self.count = 0
         self.damaged: list[str] = []
-        path.unlink(missing_ok=True)
+
+    def begin(self) -> None:
+        """Delete the file of an earlier survey."""
+        if self.path:
+            self.path.unlink(missing_ok=True)
 
     def __call__(self, reject: Reject) -> None:
         """Append one rejected line."""
         self.count += 1
         if reject.damaged:
             self.damaged.append(f"{reject.file}, line {reject.line}: {reject.reason}")
+        if self.path is None:
+            return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as stream:
             row = {"file": reject.file, "line": reject.line, "reason": reject.reason, "text": reject.text}
@@ -126,6 +132,8 @@ def survey(
     BadInputError
         At the first bad line, or if the corpus holds no snippet.
     """
+    if rejects:
+        rejects.begin()
     tally = _Tally()
     before = {record.sha256: record for record in taken}
     records: list[SourceRecord] = []

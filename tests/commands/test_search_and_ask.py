@@ -133,7 +133,7 @@ def test_a_second_run_loads_no_encoder(run, corpus_file, tiny_encoder, monkeypat
     def never(*_):
         raise AssertionError("the encoder was loaded though nothing changed")
 
-    monkeypatch.setattr("biorag.commands.index.snippet_encoders", never)
+    monkeypatch.setattr("biorag.engine.snippet_encoders", never)
     assert done(run("index", corpus_file, "--json"))["unchanged"] == 12
 
 
@@ -602,7 +602,7 @@ def test_doctor_names_what_fails_and_goes_on(run, tmp_path, monkeypatch):
     def broken(settings):
         raise MissingError("no question today")
 
-    monkeypatch.setattr("biorag.commands.doctor._question", broken)
+    monkeypatch.setattr("biorag.diagnosis._question", broken)
     broken_index = tmp_path / "home" / "indexes" / "broken"
     broken_index.mkdir(parents=True)
     (broken_index / "manifest.json").write_text("{")

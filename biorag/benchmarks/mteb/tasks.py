@@ -18,6 +18,7 @@ from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.abstasks.sts import AbsTaskSTS
 from mteb.abstasks.task_metadata import TaskMetadata
 
+from biorag.benchmarks.mteb.groups import find_group
 from biorag.benchmarks.mteb.local import CONCEPTS, MENTIONS, corpus_file, read_corpus, read_linking, read_pairs
 from biorag.errors import MissingError, ServiceError, UsageError
 from biorag.types import Question
@@ -274,3 +275,25 @@ def _metadata(task: Local, path: Path) -> TaskMetadata:
         eval_langs=[LANGUAGE],
         main_score=task.main,
     )
+
+
+def chosen_tasks(
+    names: Sequence[str], group: str | None, languages: Sequence[str], paths: Mapping[str, Sequence[Path]]
+) -> list[Any]:
+    """Return the tasks, local ones first: they fail at once if they do.
+
+    Raises
+    ------
+    UsageError
+        If a local task has the name of one of mteb's.
+    """
+    local = local_tasks(paths)
+    grouped = find_group(group) if group else None
+    listed = named_tasks(names, languages)
+    if grouped:
+        listed += named_tasks([name for name in grouped.tasks if name not in names], languages or grouped.languages)
+    taken = {task.metadata.name for task in listed}
+    for task in local:
+        if task.metadata.name in taken:
+            raise UsageError(f"{task.metadata.name!r} is a task of mteb's too: rename the folder")
+    return [*local, *listed]

@@ -1,0 +1,96 @@
+"""What `biorag doctor` looks at: the machine, the packages, the models, and a question from end to end."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from biorag.corpus.sources import DEMO
+from biorag.engine import index_corpus, load_generator, open_index
+from biorag.errors import BioragError
+from biorag.indexes.store import Store, index_names
+from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR
+from biorag.settings.section import STARTER
+from biorag.settings.settings import Settings
+from biorag.types import Question
+from biorag.utils.cores import usable_cores
+from biorag.utils.files import sha256_of
+from biorag.utils.versions import installed_versions
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing the doctor looked at."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def diagnose(settings: Settings) -> list[Check]:
+    """Look at everything; what fails is a check that is not ok."""
+    looks: list[tuple[str, Callable[[Settings], str]]] = [
+        ("python and machine", lambda _: _machine()),
+        ("packages", lambda _: _packages()),
+        ("home", _home),
+        *([("starter encoder", lambda _: _starter(STARTER_ENCODER.path()))] if not settings.index.encoder else []),
+        *(
+            [("starter generator", lambda _: _starter(STARTER_GENERATOR.path()))]
+            if settings.generation.llm == STARTER
+            else []
+        ),
+        ("indexes", _indexes),
+        ("a question, end to end", _question),
+    ]
+    return [_look(name, look, settings) for name, look in looks]
+
+
+def _look(name: str, look: Callable[[Settings], str], settings: Settings) -> Check:
+    try:
+        return Check(name, True, look(settings))
+    except (BioragError, OSError) as error:
+        return Check(name, False, str(error))
+
+
+def _machine() -> str:
+    place = f"{platform.platform(terse=True)}, {usable_cores()} cores"
+    return f"Python {platform.python_version()} on {place} ({sys.executable})"
+
+
+def _packages() -> str:
+    return ", ".join(f"{package} {number}" for package, number in installed_versions().items())
+
+
+def _home(settings: Settings) -> str:
+    settings.home.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=settings.home):
+        return f"{settings.home} can be written"
+
+
+def _starter(path: Path) -> str:
+    return f"{path} (sha256 {sha256_of(path)[:12]}, as published)"
+
+
+def _indexes(settings: Settings) -> str:
+    names = index_names(settings)
+    manifests = [Store(settings.replace(name=name)).require_manifest() for name in names]
+    return ", ".join(f"{m.name} ({m.snippets} snippets)" for m in manifests) or "none yet: try 'biorag index demo'"
+
+
+def _question(settings: Settings) -> str:
+    """Index the demonstration corpus in a scratch home and ask it a question."""
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="biorag-doctor-") as home:
+        changes = {"name": "doctor", "qdrant": None, "store_tokens": False, "max_tokens": 32}
+        scratch = settings.replace(home=Path(home), **changes)
+        report = index_corpus(scratch, [DEMO])
+        with open_index(scratch) as opened:
+            answerer = opened.answerer(load_generator(scratch))
+            answer = answerer.answer(Question("doctor", "Why is pyridoxine given together with isoniazid?"))
+    top = answer.hits[0].snippet.title if answer.hits else "nothing"
+    return f"found “{top}” in {report.snippets} snippets, answered in {time.perf_counter() - started:.1f} s"
