@@ -116,12 +116,16 @@ CORE = {
         "TripletFile.resume TripletFile._after TrainingRun.changed TrainingRun.last_checkpoint",
         "*mine *mining *triplets *train *mirage_run",
     ),
-    "checksums": Area("write_checksums check_files _checksum shard_files", "*checksums edge snapshot cli"),
+    "checksums": Area(
+        "write_checksums check_files _checksum shard_files", "*checksums edge snapshot cli search_and_ask"
+    ),
     "files": Area("replacing make_folder sync_folder FolderTree.sync try_lock require_room", "*files *faults store"),
     "locks": Area(
         "DirectoryLock.__init__ DirectoryLock.release DirectoryLock._holder DirectoryLock._write", "*locks store"
     ),
-    "manifests": Area("Manifest.from_json manifest:_record check_encoder check_settings", "*manifest store cli"),
+    "manifests": Area(
+        "Manifest.from_json manifest:_record check_encoder check_settings", "*manifest store cli search_and_ask"
+    ),
     "kept replies": Area(
         "CachedGenerator.generate CachedGenerator.score CachedGenerator._entry cache:_write", "*cache *search_and_ask"
     ),
@@ -147,6 +151,7 @@ CORE = {
 RENAMED: Mapping[str, str] = {
     "Guard.matches": "ContaminationDetector.matches",
     "IndexLock._holder": "DirectoryLock._holder",
+    "Retries.__call__": "Retries._try",
 }
 
 FLIPPED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
@@ -426,7 +431,8 @@ def locate(root: Path, mutation: Mutation) -> tuple[Path, Mutant] | None:
     """
     for known in (replace(mutation, **(mutation.now or {})), mutation):
         name = known.function.rpartition(":")[2]
-        candidates = _named(root, known.function) or _named(root, name) or _named(root, RENAMED.get(name, name))
+        names = (known.function, name, RENAMED.get(name, name))
+        candidates = [function for candidate in names for function in _named(root, candidate)]
         for level, nth in zip(LEVELS, known.nth, strict=True):
             wanted = [level(_statement_or_expression(known.operator, text)) for text in (known.original, known.mutated)]
             for path, function in candidates:
