@@ -178,6 +178,20 @@ def test_module_imports_nothing_from_a_higher_layer(module):
     assert higher == set()
 
 
+SHARED = {f"biorag.commands.{name}" for name in ("options", "groups", "show", "training", "generating")}
+
+
+def test_no_command_imports_another():
+    """What several commands need is in the package it belongs to, or in a helper that is no command itself."""
+    crossing = {
+        (module, target)
+        for module, targets in GRAPH.items()
+        for target in targets
+        if covers("biorag.commands", module) and target.startswith("biorag.commands.")
+    }
+    assert {(module, target) for module, target in crossing if target not in SHARED} == set()
+
+
 def test_there_are_no_import_cycles():
     done: set[str] = set()
 
