@@ -25,9 +25,8 @@ from biorag.citation_graph.merge import FileRun, GraphRun, Run, merge, write_run
 from biorag.citation_graph.rows import Keys, distinct, ends_of
 from biorag.citation_graph.sources import read_edges
 from biorag.corpus.sources import Source
-from biorag.indexes.store import timestamp
 from biorag.types import OnProgress
-from biorag.utils.files import disk_bytes, make_folder, require_room, sync_folder, write_json
+from biorag.utils.files import disk_bytes, make_folder, require_room, sync_folder, timestamp, write_json
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.versions import installed_versions
 

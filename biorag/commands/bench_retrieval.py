@@ -14,6 +14,7 @@ from biorag.commands.groups import Flags, Given, expanded
 from biorag.engine import open_index
 from biorag.errors import UsageError
 from biorag.settings.settings import Settings
+from biorag.utils.files import check_is_no_folder
 
 if TYPE_CHECKING:
     from biorag.benchmarks.retrieval import Comparison, Measured
@@ -62,9 +63,7 @@ class Written:
 
     def check(self) -> None:
         """Refuse folders."""
-        for path in (self.run_file, self.per_question):
-            if path and path.is_dir():
-                raise UsageError(f"{path} is a folder: name a file to write")
+        check_is_no_folder(self.run_file, self.per_question)
 
 
 @expanded

@@ -16,6 +16,7 @@ from biorag.errors import UsageError
 from biorag.registries import generator_of
 from biorag.settings.section import GENERATION
 from biorag.settings.settings import Settings
+from biorag.utils.files import check_is_no_folder
 
 if TYPE_CHECKING:
     from biorag.training.synthesis.drafts import GeneratedRowCounts
@@ -56,8 +57,7 @@ def language_model(settings: Settings) -> LanguageModel:
 
 def check_draws(out: Path, draws: Draws, option: str) -> None:
     """Refuse an output that is a folder, and several texts of which each would be the same."""
-    if out.is_dir():
-        raise UsageError(f"{out} is a folder: name a file to write")
+    check_is_no_folder(out)
     if draws.each > 1 and draws.temperature == 0:
         raise UsageError(f"--temperature 0 writes the same every time: give {option} 1")
 

@@ -14,6 +14,7 @@ from biorag.commands.groups import Flags, Given, Panel, expanded
 from biorag.engine import open_index
 from biorag.errors import UsageError, unknown_name
 from biorag.settings.settings import Settings
+from biorag.utils.files import check_is_no_folder
 
 if TYPE_CHECKING:
     from biorag.training.negatives.mining import Walk
@@ -121,8 +122,7 @@ def mine(
     default = None if negatives == CITATION else PER_ROW
     ranks = RANKS if ranked.ranks is None else ranked.ranks
     plan = plan_of(negatives, settings.seed, per_row or default, ranks, ranked.margin, walks.walk)
-    if out.is_dir():
-        raise UsageError(f"{out} is a folder: name a file to write")
+    check_is_no_folder(out)
     mode = options.dense_mode(ranked.mode) if negatives == RETRIEVER else "bm25"
     with open_index(settings.replace(mode=mode, rerank=False)) as opened:
         mined = mine_pairs(pairs, plan, opened, contamination.policy, out, show.progress)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -13,7 +12,7 @@ from biorag.indexes.manifest import MANIFEST, BlockParameters, Bm25Parameters, M
 from biorag.registries import EMBEDDED, STORES
 from biorag.settings.settings import Settings
 from biorag.types import EncoderIdentity, Index
-from biorag.utils.files import make_folder, require_room, write_json
+from biorag.utils.files import make_folder, require_room, timestamp, write_json
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.versions import installed_versions
 
@@ -235,8 +234,3 @@ def blocks_of(settings: Settings, manifest: Manifest | None) -> BlockParameters 
     if overlap is not None and overlap > tokens // 2:
         raise UsageError(f"--block-overlap {overlap}: give at most half of --block-tokens, which is {tokens}")
     return BlockParameters(tokens, tokens // 5 if overlap is None else overlap) if tokens else None
-
-
-def timestamp() -> str:
-    """Return the time now, UTC, ISO 8601 to the second."""
-    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"

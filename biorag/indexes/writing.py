@@ -15,11 +15,12 @@ from biorag.corpus.sources import Source
 from biorag.errors import MismatchError
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.progress import Progress, clear_progress, read_progress, write_progress
-from biorag.indexes.store import Store, check_encoder, timestamp
+from biorag.indexes.store import Store, check_encoder
 from biorag.indexes.surveying import Survey
 from biorag.indexes.updating import EncodeSnippets, Updater, Winner
 from biorag.types import OnProgress
 from biorag.utils.batched import batched
+from biorag.utils.files import timestamp
 from biorag.utils.versions import installed_versions
 
 logger = logging.getLogger(__name__)

@@ -11,10 +11,11 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from biorag.errors import ServiceError
+from biorag.errors import ServiceError, UsageError
 
 RESERVE = 32 << 20  # bytes left free: the engine extends memory-mapped files, and a full disk then kills the process
 
@@ -55,6 +56,24 @@ def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file, hex."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def check_is_no_folder(*paths: Path | None) -> None:
+    """Refuse files to write that are folders.
+
+    Raises
+    ------
+    UsageError
+        Naming the first that is one.
+    """
+    for path in paths:
+        if path and path.is_dir():
+            raise UsageError(f"{path} is a folder: name a file to write")
+
+
+def timestamp(between: str = "T") -> str:
+    """Return the time in UTC, to the second, with this between date and time."""
+    return f"{datetime.now(UTC):%Y-%m-%d{between}%H:%M:%SZ}"
 
 
 def disk_bytes(folder: Path) -> int:

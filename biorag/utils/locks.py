@@ -6,11 +6,10 @@ import fcntl
 import json
 import os
 import socket
-from datetime import UTC, datetime
 from pathlib import Path
 
 from biorag.errors import ServiceError
-from biorag.utils.files import try_lock
+from biorag.utils.files import timestamp, try_lock
 
 LOCK = "lock"
 
@@ -35,7 +34,7 @@ class DirectoryLock:
             self._file.close()
             raise ServiceError(f"{what} {folder.name!r} is being {holder}: wait for that to end, then try again")
         if exclusive:
-            self._write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}))
+            self._write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": timestamp(" ")}))
 
     def release(self) -> None:
         """Give the lock back; harmless when it is free already."""
@@ -66,7 +65,3 @@ class DirectoryLock:
         self._file.truncate()
         self._file.write(text)
         self._file.flush()
-
-
-def _now() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}"
