@@ -17,11 +17,6 @@ from typer.core import TyperGroup
 from biorag.commands import (
     ablation,
     ask,
-    bench_bioasq,
-    bench_latency,
-    bench_mirage,
-    bench_mteb,
-    bench_retrieval,
     doctor,
     generate_filter,
     generate_negatives,
@@ -43,6 +38,7 @@ from biorag.commands import (
     tune_prompt,
 )
 from biorag.errors import BioragError, MissingError, ServiceError
+from biorag.registries import BENCHMARKS
 from biorag.utils.network import restrict
 from biorag.utils.text import showable
 
@@ -94,6 +90,22 @@ class Commands(TyperGroup):
             raise typer.Exit(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED) from None
 
 
+class Benchmarks(TyperGroup):
+    """The commands of the registered benchmarks, imported when one of them is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return their names."""
+        return list(BENCHMARKS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the command of a benchmark; None for an unknown name."""
+        if cmd_name not in BENCHMARKS:
+            return None
+        single = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+        single.command(cmd_name)(BENCHMARKS[cmd_name].load())
+        return typer.main.get_command(single)
+
+
 app = typer.Typer(
     name="biorag",
     cls=Commands,
@@ -115,12 +127,8 @@ train.command("retriever")(train_retriever.retriever)
 train.command("reranker")(train_reranker.reranker)
 train.command("cross-encoder")(train_cross_encoder.cross_encoder)
 app.add_typer(train, name="train")
-bench = typer.Typer(no_args_is_help=True, help="Measure retrieval and answers.")
-bench.command("retrieval")(bench_retrieval.retrieval)
-bench.command("mirage")(bench_mirage.mirage)
-bench.command("latency")(bench_latency.latency)
-bench.command("bioasq")(bench_bioasq.bioasq)
-bench.command("mteb")(bench_mteb.mteb)
+bench = typer.Typer(cls=Benchmarks, no_args_is_help=True, help="Measure retrieval and answers.")
+bench.callback()(lambda: None)
 app.add_typer(bench, name="bench")
 app.command("merge")(merge.merge)
 app.command("mine")(mine.mine)

@@ -314,3 +314,104 @@ STORES = Registry(
     ],
 )
 EMBEDDED = "edge"  # the store of a new index, and of scratch ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class NegativesKind(Kind):
+    """A kind of negatives: its target mines them, `(MiningPlan, Collaborators) -> Kind`; empty if none are mined.
+
+    Attributes
+    ----------
+    options : the options of 'biorag mine' that are its own, as they are named in the code
+    plan : the fields of a `MiningPlan` that are its own
+    modes : the first stages that it can search with, the default first
+    per_row : how many are kept of a row, unless that is said; None for all
+    made_by : the command that writes rows with them, for messages
+    in_batch : whether they are the other rows' passages, for which no row needs negatives of its own
+    swept : whether a sweep can make them, which builds indexes and no citation graph
+    """
+
+    options: tuple[str, ...] = ()
+    plan: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ("bm25",)
+    per_row: int | None = 8
+    made_by: str = "mine PAIRS --negatives {name}"
+    in_batch: bool = False
+    swept: bool = True
+
+
+NEGATIVES = Registry(
+    "kind of negatives",
+    [
+        NegativesKind(
+            name="in-batch",
+            target="",
+            summary="other rows' passages and the row's own mined ones",
+            in_batch=True,
+        ),
+        NegativesKind(
+            name="bm25", target="biorag.training.negatives.kinds:bm25", summary="the bottom 32 of the top 42 by BM25"
+        ),
+        NegativesKind(
+            name="citation",
+            target="biorag.training.negatives.kinds:citation",
+            summary="what the positive cites, and what that cites",
+            options=("graph", "paths", "path_length", "top", "max_similarity", "exclude_citing"),
+            plan=("walk",),
+            per_row=None,
+            swept=False,
+        ),
+        NegativesKind(name="random", target="biorag.training.negatives.kinds:random", summary="drawn from the index"),
+        NegativesKind(
+            name="retriever",
+            target="biorag.training.negatives.kinds:retriever",
+            summary="the index's own encoder's predictions",
+            options=("ranks", "margin", "mode"),
+            plan=("ranks", "margin"),
+            modes=("dense", "hybrid"),
+        ),
+        NegativesKind(
+            name="synthetic",
+            target="",
+            summary="written by a model",
+            made_by="generate negatives PAIRS",
+            swept=False,
+        ),
+    ],
+)
+
+
+def mined_negatives() -> list[str]:
+    """Return the kinds that 'biorag mine' mines."""
+    return [kind.name for kind in NEGATIVES.values() if kind.target]
+
+
+def own_negatives() -> list[str]:
+    """Return the kinds that rows bring along."""
+    return [kind.name for kind in NEGATIVES.values() if not kind.in_batch]
+
+
+def swept_negatives() -> list[str]:
+    """Return the kinds that a sweep can train with."""
+    return [kind.name for kind in NEGATIVES.values() if kind.swept]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkKind(Kind):
+    """A benchmark: its target is the command, whose signature gives its options and whose docstring its help."""
+
+
+BENCHMARKS = Registry(
+    "benchmark",
+    [
+        BenchmarkKind(name="retrieval", target="biorag.commands.bench_retrieval:retrieval", summary="judged questions"),
+        BenchmarkKind(
+            name="mirage", target="biorag.commands.bench_mirage:mirage", summary="multiple-choice questions, answered"
+        ),
+        BenchmarkKind(name="latency", target="biorag.commands.bench_latency:latency", summary="what each stage takes"),
+        BenchmarkKind(name="bioasq", target="biorag.commands.bench_bioasq:bioasq", summary="BioASQ's own measures"),
+        BenchmarkKind(
+            name="mteb", target="biorag.commands.bench_mteb:mteb", summary="retrieval tasks of MTEB", extra="mteb"
+        ),
+    ],
+)

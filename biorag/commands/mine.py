@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,15 +15,27 @@ from biorag.commands import options, show
 from biorag.commands.groups import Flags, Given, Panel, expanded
 from biorag.engine import open_index
 from biorag.errors import UsageError, unknown_name
+from biorag.registries import NEGATIVES, NegativesKind, mined_negatives
 from biorag.settings.settings import Settings
 from biorag.utils.files import check_is_no_folder
+from biorag.utils.registry import or_list
 
 if TYPE_CHECKING:
     from biorag.training.negatives.mining import Walk
 
-RETRIEVER, CITATION = "retriever", "citation"
 RANKS = "1-50"
-PER_ROW = 8
+
+
+def _described(name: str) -> str:
+    return f"{name} ({NEGATIVES[name].summary})"
+
+
+def _defaults() -> str:
+    """Return how many negatives of a row each kind keeps, the most frequent number first."""
+    kept = {name: NEGATIVES[name].per_row for name in mined_negatives()}
+    usual = Counter(kept.values()).most_common(1)[0][0]
+    others = [f"{name}: {number or 'all'}" for name, number in kept.items() if number != usual]
+    return "; ".join([str(usual), *others])
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +93,7 @@ def mine(
         list[Path],
         typer.Argument(help="JSONL of query and positive (.gz too), or folders in BEIR layout over the index."),
     ],
-    negatives: Annotated[
-        str, typer.Option(help="random, bm25, retriever (the index's own encoder's predictions) or citation.")
-    ],
+    negatives: Annotated[str, typer.Option(help=f"{or_list(map(_described, mined_negatives()))}.")],
     out: Annotated[Path, typer.Option(help="JSONL file to write; an interrupted run resumes.")],
     settings: Annotated[Settings, Flags("name", "graph", "seed", "encoder", "qdrant")],
     given: Given,
@@ -90,9 +102,7 @@ def mine(
     contamination: options.Contamination,
     per_row: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Negatives of a row, drawn from those that qualify.", show_default=f"{PER_ROW}; citation: all"
-        ),
+        typer.Option(min=1, help="Negatives of a row, drawn from those that qualify.", show_default=_defaults()),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -118,13 +128,11 @@ def mine(
     from biorag.training.negatives.run import mine_pairs
 
     started = time.perf_counter()
-    _check_kind(negatives, ranked, walks, given)
-    default = None if negatives == CITATION else PER_ROW
+    kind = _kind(negatives, {"graph": given.value("graph"), **asdict(walks), **asdict(ranked)})
     ranks = RANKS if ranked.ranks is None else ranked.ranks
-    plan = plan_of(negatives, settings.seed, per_row or default, ranks, ranked.margin, walks.walk)
+    plan = plan_of(negatives, settings.seed, per_row or kind.per_row, ranks, ranked.margin, walks.walk)
     check_is_no_folder(out)
-    mode = options.dense_mode(ranked.mode) if negatives == RETRIEVER else "bm25"
-    with open_index(settings.replace(mode=mode, rerank=False)) as opened:
+    with open_index(settings.replace(mode=_mode(kind, ranked.mode), rerank=False)) as opened:
         mined = mine_pairs(pairs, plan, opened, contamination.policy, out, show.progress)
     report = {"out": str(out), **mined.to_json(), "seconds": round(time.perf_counter() - started, 3)}
     if as_json:
@@ -134,15 +142,26 @@ def mine(
         show.table(f"{plan.kind} negatives", ["", ""], rows)
 
 
-def _check_kind(kind: str, ranked: Ranked, walks: Walks, given: Given) -> None:
-    """Refuse a kind of negatives that is unknown, and options that belong to another one."""
-    from biorag.training.negatives.kinds import KINDS
+def _kind(name: str, given: Mapping[str, Any]) -> NegativesKind:
+    """Return the kind of negatives of a name.
 
-    if kind not in KINDS:
-        raise unknown_name("kind of negatives", kind, KINDS)
-    belongings = {CITATION: {"graph": given.value("graph"), **asdict(walks)}, RETRIEVER: asdict(ranked)}
-    for owner, belonging in belongings.items():
-        for option, value in belonging.items():
-            if owner != kind and value is not None and value is not False:
+    Raises
+    ------
+    UsageError
+        If it is not known, or options are given (neither None nor False) that belong to another kind.
+    """
+    if name not in mined_negatives():
+        raise unknown_name("kind of negatives", name, mined_negatives())
+    own = NEGATIVES[name].options
+    for owner in NEGATIVES.values():
+        for option in owner.options:
+            if option not in own and given.get(option) not in (None, False):
                 flag = option.replace("_", "-")
-                raise UsageError(f"--{flag} belongs to --negatives {owner}: leave it out for {kind}")
+                raise UsageError(f"--{flag} belongs to --negatives {owner.name}: leave it out for {name}")
+    return NEGATIVES[name]
+
+
+def _mode(kind: NegativesKind, asked: str | None) -> str:
+    if asked is not None and asked not in kind.modes:
+        raise unknown_name("--mode", asked, kind.modes)
+    return asked or kind.modes[0]

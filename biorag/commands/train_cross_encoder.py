@@ -9,6 +9,7 @@ import typer
 from biorag.commands import options, training
 from biorag.commands.groups import Flags, Given, Panel, expanded
 from biorag.models.finding import find_encoder
+from biorag.registries import own_negatives
 from biorag.settings.section import DATA, RUN
 from biorag.settings.settings import Settings
 from biorag.settings.training import CROSS_ENCODER, TrainingSettings
@@ -30,9 +31,7 @@ def cross_encoder(
     base: training.Base = "starter",
     negatives: Annotated[
         str,
-        typer.Option(
-            help="Kind of the mined negatives: bm25, citation, random, retriever, synthetic.", rich_help_panel=DATA
-        ),
+        typer.Option(help=f"Kind of the mined negatives: {', '.join(own_negatives())}.", rich_help_panel=DATA),
     ] = "bm25",
     max_positives: training.MaxPositives = None,
     as_json: options.Json = False,

@@ -12,6 +12,7 @@ import typer
 from biorag.commands import options, show
 from biorag.engine import open_passages
 from biorag.models.finding import ModelFiles
+from biorag.registries import own_negatives
 from biorag.settings.section import DATA
 from biorag.settings.settings import Settings
 from biorag.types import OnProgress
@@ -37,7 +38,7 @@ Negatives = Annotated[
     str,
     typer.Option(
         help="in-batch (other rows' passages and the row's own mined ones), or the mined ones alone: "
-        "bm25, citation, random, retriever, synthetic.",
+        f"{', '.join(own_negatives())}.",
         rich_help_panel=DATA,
     ),
 ]

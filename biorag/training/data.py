@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from biorag.errors import BadInputError, UsageError, unknown_name
+from biorag.registries import NEGATIVES, own_negatives
 from biorag.settings.settings import Settings
 from biorag.training.instructions import Instructions
 from biorag.training.rows import row_random
@@ -19,8 +20,6 @@ from biorag.types import TrainingRow
 IN_BATCH = "in-batch"
 SYNTHETIC = "synthetic"  # written by a model
 # Which passages a query is held against: the other rows' and its own, or its own mined ones alone.
-NEGATIVES = (IN_BATCH, "bm25", "citation", "random", "retriever", SYNTHETIC)
-MINED = NEGATIVES[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +119,7 @@ def check_negatives(negatives: str, settings: Settings, distill: bool = False) -
         raise unknown_name("--negatives", negatives, NEGATIVES)
     if distill and not settings.training.hard_negatives:
         raise UsageError("--distill learns a teacher's scores of negatives: give --hard-negatives 1 or more")
-    if negatives != IN_BATCH:
+    if not NEGATIVES[negatives].in_batch:
         check_mined(negatives, settings)
 
 
@@ -132,8 +131,8 @@ def check_mined(negatives: str, settings: Settings) -> None:
     UsageError
         Naming the option.
     """
-    if negatives not in MINED:
-        raise unknown_name("--negatives", negatives, MINED)
+    if negatives not in own_negatives():
+        raise unknown_name("--negatives", negatives, own_negatives())
     if not settings.training.hard_negatives:
         raise UsageError(f"--negatives {negatives} trains on mined negatives alone: give --hard-negatives 1 or more")
     if settings.training.mini_batch_size:
@@ -155,12 +154,12 @@ def usable(rows: Sequence[TrainingRow], negatives: str, count: int) -> list[Trai
     if not rows:
         raise BadInputError("no training row is left: give more rows, or a smaller --validation")
     mined = [row for row in rows if row.negatives]
-    if negatives == IN_BATCH:
+    if NEGATIVES[negatives].in_batch:
         return mined if mined and count else list(rows)
     others = {row.kind for row in mined} - {negatives, ""}
     if not mined or others:
         found = f"negatives mined as {', '.join(sorted(others))}" if others else "no mined negatives"
-        make = "generate negatives PAIRS" if negatives == SYNTHETIC else f"mine PAIRS --negatives {negatives}"
+        make = NEGATIVES[negatives].made_by.format(name=negatives)
         raise BadInputError(f"the rows have {found}: run 'biorag {make}' and train on that")
     return mined
 

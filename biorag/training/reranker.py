@@ -20,6 +20,7 @@ from sentence_transformers.multi_vector_encoder.losses import (
 from biorag.models.finding import ModelFiles
 from biorag.models.late_interaction import read_long_queries
 from biorag.models.loading import load_model
+from biorag.registries import NEGATIVES
 from biorag.settings.settings import Settings
 from biorag.training import distributed
 from biorag.training.asymmetric import require_one
@@ -103,7 +104,7 @@ def _loss(model: MultiVectorEncoder, negatives: str, distill: bool, settings: Se
     mini, gathered = settings.training.mini_batch_size, distributed.count() > 1
     if distill:
         return MultiVectorDistillKLDivLoss(model, mini_batch_size=mini)
-    if negatives != IN_BATCH:
+    if not NEGATIVES[negatives].in_batch:
         return OwnNegativesLoss(model, maxsim_scores, SCALE)
     if mini:
         return CachedMultiVectorMultipleNegativesRankingLoss(

@@ -21,6 +21,7 @@ from biorag.models.finding import ADAPTER, ModelFiles
 from biorag.models.formats.directory import MODULE_LIST
 from biorag.models.late_interaction import is_late_interaction
 from biorag.models.loading import has_towers, input_modules, load_model
+from biorag.registries import NEGATIVES
 from biorag.settings.settings import Settings
 from biorag.training import distributed
 from biorag.training.asymmetric import tower_of, with_towers, without_unit_length
@@ -294,7 +295,7 @@ def _scale(temperature: float | None, similarity: str) -> float:
 
 
 def _loss(model: SentenceTransformer, similarity: str, negatives: str, settings: Settings, scale: float) -> Any:
-    if negatives != IN_BATCH:
+    if not NEGATIVES[negatives].in_batch:
         return OwnNegativesLoss(model, OWN_SCORES[similarity], scale)
     compared, gathered = SIMILARITIES[similarity], distributed.count() > 1
     if size := settings.training.mini_batch_size:

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.errors import BadInputError, UsageError
+from biorag.registries import NEGATIVES
 from biorag.settings.settings import Settings
-from biorag.training.data import IN_BATCH, NEGATIVES, Split, check_negatives, columns, described, usable
+from biorag.training.data import IN_BATCH, Split, check_negatives, columns, described, usable
 from biorag.types import TrainingRow
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from biorag.benchmarks.ablation.steps import Step
 from biorag.benchmarks.ablation.sweep import BASELINES, Cell, Sweep
-from biorag.training.data import IN_BATCH
+from biorag.registries import NEGATIVES
 from biorag.utils.files import sha256_of
 from biorag.utils.versions import installed_versions
 
@@ -83,7 +83,7 @@ class AblationPlan:
     def _make_retriever(self, negatives: str, similarity: str) -> Step:
         words = ["train", "retriever"]
         options = ["--base", self._sweep.base, "--negatives", negatives, "--similarity", similarity, "--out", "{out}"]
-        if negatives == IN_BATCH:
+        if NEGATIVES[negatives].in_batch:
             base = self._index(None)
             rows, needs = [*map(str, self._sweep.train), *_named(base), *self._guard()], [base]
         else:

@@ -11,11 +11,12 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from biorag.errors import BadInputError, MissingError, UsageError
+from biorag.registries import swept_negatives
 from biorag.settings.section import STARTER
 from biorag.settings.settings import checked
 from biorag.utils.files import write_text
+from biorag.utils.registry import or_list
 
-Negatives = Literal["in-batch", "bm25", "random"]
 Similarity = Literal["cosine", "dot"]
 Reranker = Literal["none", "untrained", "independent", "aligned"]
 
@@ -48,7 +49,7 @@ class Sweep(BaseModel):
     reranker_base: str | None = None
     max_positives: int | None = Field(None, ge=1)
     per_row: int = Field(4, ge=1)
-    negatives: tuple[Negatives, ...] = ("in-batch", "bm25", "random")
+    negatives: tuple[str, ...] = ("in-batch", "bm25", "random")
     similarity: tuple[Similarity, ...] = ("cosine", "dot")
     reranker: tuple[Reranker, ...] = ("none", "untrained", "independent", "aligned")
     k_init: tuple[Annotated[int, Field(ge=1, le=10_000)], ...] = Field((20, 100), min_length=1)
@@ -59,6 +60,13 @@ class Sweep(BaseModel):
     @classmethod
     def _distinct(cls, values: tuple[str | int, ...]) -> tuple[str | int, ...]:
         return tuple(dict.fromkeys(values))
+
+    @field_validator("negatives")
+    @classmethod
+    def _registered(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := set(values).difference(swept_negatives()):
+            raise ValueError(f"{min(unknown)!r} cannot be swept: use {or_list(swept_negatives())}")
+        return values
 
     @field_validator("evaluate")
     @classmethod

@@ -9,9 +9,10 @@ from typing import Any
 
 from biorag.citation_graph.graph import open_graph
 from biorag.engine import OpenIndex
+from biorag.registries import NEGATIVES
 from biorag.training.contamination import ContaminationPolicy, Match
 from biorag.training.negatives.citation import CitedPapers, Reach
-from biorag.training.negatives.kinds import KINDS, Collaborators
+from biorag.training.negatives.kinds import Collaborators
 from biorag.training.negatives.mining import MiningPlan, mine
 from biorag.training.negatives.retriever import require_positives
 from biorag.training.negatives.triplets import MiningReport, TripletFile, fingerprint
@@ -88,7 +89,9 @@ def _mined(
         return counts
     if plan.margin is not None:
         require_positives(opened.index, rows)
-    kind = KINDS[plan.kind](plan, Collaborators(opened.index, opened.retriever, rows, opened.load_encoder, papers))
+    kind = NEGATIVES[plan.kind].load()(
+        plan, Collaborators(opened.index, opened.retriever, rows, opened.load_encoder, papers)
+    )
     with progress("Mining", len(rows)) as advance:
         return mine(rows, kind, plan, file, advance)
 
