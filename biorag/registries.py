@@ -328,7 +328,7 @@ class NegativesKind(Kind):
     per_row : how many are kept of a row, unless that is said; None for all
     made_by : the command that writes rows with them, for messages
     in_batch : whether they are the other rows' passages, for which no row needs negatives of its own
-    swept : whether a sweep can make them, which builds indexes and no citation graph
+    swept : whether a sweep makes them, which mines by the index of its base and has no citation graph
     """
 
     options: tuple[str, ...] = ()
@@ -369,6 +369,7 @@ NEGATIVES = Registry(
             options=("ranks", "margin", "mode"),
             plan=("ranks", "margin"),
             modes=("dense", "hybrid"),
+            swept=False,
         ),
         NegativesKind(
             name="synthetic",

@@ -83,7 +83,7 @@ def test_paths_are_relative_to_where_the_command_runs(sweep, place):
     ("values", "parts"),
     [
         ({"colour": "red"}, ["colour", "not permitted", "'red'"]),
-        ({"negatives": ["in-batch", "hard"]}, ["negatives.1", "'in-batch', 'bm25' or 'random'", "'hard'"]),
+        ({"negatives": ["in-batch", "hard"]}, ["negatives.1", "in-batch, bm25 or random", "'hard'"]),
         ({"negatives": ["retriever"]}, ["negatives.0"]),
         ({"similarity": ["euclid"]}, ["similarity.0", "'cosine' or 'dot'", "'euclid'"]),
         ({"reranker": ["best"]}, ["reranker.0", "'best'"]),

@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.registries import swept_negatives
@@ -17,6 +17,14 @@ from biorag.settings.settings import checked
 from biorag.utils.files import write_text
 from biorag.utils.registry import or_list
 
+
+def _swept(name: str) -> str:
+    if name not in swept_negatives():
+        raise ValueError(f"use {or_list(swept_negatives())}")
+    return name
+
+
+Negatives = Annotated[str, AfterValidator(_swept)]
 Similarity = Literal["cosine", "dot"]
 Reranker = Literal["none", "untrained", "independent", "aligned"]
 
@@ -49,7 +57,7 @@ class Sweep(BaseModel):
     reranker_base: str | None = None
     max_positives: int | None = Field(None, ge=1)
     per_row: int = Field(4, ge=1)
-    negatives: tuple[str, ...] = ("in-batch", "bm25", "random")
+    negatives: tuple[Negatives, ...] = ("in-batch", "bm25", "random")
     similarity: tuple[Similarity, ...] = ("cosine", "dot")
     reranker: tuple[Reranker, ...] = ("none", "untrained", "independent", "aligned")
     k_init: tuple[Annotated[int, Field(ge=1, le=10_000)], ...] = Field((20, 100), min_length=1)
@@ -60,13 +68,6 @@ class Sweep(BaseModel):
     @classmethod
     def _distinct(cls, values: tuple[str | int, ...]) -> tuple[str | int, ...]:
         return tuple(dict.fromkeys(values))
-
-    @field_validator("negatives")
-    @classmethod
-    def _registered(cls, values: tuple[str, ...]) -> tuple[str, ...]:
-        if unknown := set(values).difference(swept_negatives()):
-            raise ValueError(f"{min(unknown)!r} cannot be swept: use {or_list(swept_negatives())}")
-        return values
 
     @field_validator("evaluate")
     @classmethod
