@@ -7,9 +7,10 @@ import logging
 import signal
 import sys
 import traceback
+from collections.abc import Iterator, Mapping, MutableMapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
@@ -90,20 +91,27 @@ class Commands(TyperGroup):
             raise typer.Exit(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED) from None
 
 
-class Benchmarks(TyperGroup):
-    """The commands of the registered benchmarks, imported when one of them is asked for."""
+class BenchmarkCommands(Mapping[str, Any]):
+    """The commands of the registered benchmarks, each imported when it is asked for."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return their names."""
-        return list(BENCHMARKS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the command of a benchmark; None for an unknown name."""
-        if cmd_name not in BENCHMARKS:
-            return None
+    def __getitem__(self, name: str) -> Any:
         single = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
-        single.command(cmd_name)(BENCHMARKS[cmd_name].load())
+        single.command(name)(BENCHMARKS[name].load())
         return typer.main.get_command(single)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(BENCHMARKS)
+
+    def __len__(self) -> int:
+        return len(BENCHMARKS)
+
+
+class Benchmarks(TyperGroup):
+    """The group of the registered benchmarks."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = cast(MutableMapping[str, Any], BenchmarkCommands())  # nothing is added to this group
 
 
 app = typer.Typer(
