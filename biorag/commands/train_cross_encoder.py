@@ -54,8 +54,8 @@ def cross_encoder(
     from biorag.training.loop import steps_of
     from biorag.training.memory import pairs_of
 
-    training.tell(files, pairs_of(split.training, settings), settings)
-    steps = steps_of(pairs_in(split.training, settings.training.hard_negatives), settings)
+    training.tell(files, pairs_of(split.training, settings.training), settings)
+    steps = steps_of(pairs_in(split.training, settings.training.hard_negatives), settings.training)
     with training.steps(steps) as advance:
         manifest = train_cross_encoder(files, split, settings, out, facts, advance, negatives)
     training.report(out, manifest, as_json)

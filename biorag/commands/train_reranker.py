@@ -53,7 +53,7 @@ def reranker(
     from biorag.training.memory import columns_of
     from biorag.training.reranker import train_reranker
 
-    training.tell(files, columns_of(share(split.training), settings, settings.training.query_tokens), settings)
-    with training.steps(steps_of(len(split.training), settings)) as advance:
+    training.tell(files, columns_of(share(split.training), settings.training, settings.training.query_tokens), settings)
+    with training.steps(steps_of(len(split.training), settings.training)) as advance:
         manifest = train_reranker(files, split, settings, out, facts, advance, negatives, distill)
     training.report(out, manifest, as_json)

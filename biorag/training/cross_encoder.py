@@ -56,7 +56,7 @@ def train_cross_encoder(
     """
     if distributed.count() > 1:  # compared with one's, the gradients of several are other ones
         raise UsageError("train cross-encoder trains in one process: start it without torchrun or accelerate launch")
-    check_mined(negatives, settings)
+    check_mined(negatives, settings.training)
     require_one(files)
     rows = usable(split.training, negatives, settings.training.hard_negatives)
     pairs = labelled_pairs(rows, settings.training.hard_negatives)

@@ -12,7 +12,7 @@ from typing import Any
 
 from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.registries import NEGATIVES, own_negatives
-from biorag.settings.settings import Settings
+from biorag.settings.training import TrainingSettings
 from biorag.training.instructions import Instructions
 from biorag.training.rows import row_random
 from biorag.types import TrainingRow
@@ -107,7 +107,7 @@ def _sha256(rows: Sequence[TrainingRow]) -> str:
     return digest.hexdigest()
 
 
-def check_negatives(negatives: str, settings: Settings, distill: bool = False) -> None:
+def check_negatives(negatives: str, settings: TrainingSettings, distill: bool = False) -> None:
     """Refuse a kind of negatives that is unknown, or settings that do not go with it.
 
     Raises
@@ -117,13 +117,13 @@ def check_negatives(negatives: str, settings: Settings, distill: bool = False) -
     """
     if negatives not in NEGATIVES:
         raise unknown_name("--negatives", negatives, NEGATIVES)
-    if distill and not settings.training.hard_negatives:
+    if distill and not settings.hard_negatives:
         raise UsageError("--distill learns a teacher's scores of negatives: give --hard-negatives 1 or more")
     if not NEGATIVES[negatives].in_batch:
         check_mined(negatives, settings)
 
 
-def check_mined(negatives: str, settings: Settings) -> None:
+def check_mined(negatives: str, settings: TrainingSettings) -> None:
     """Refuse a kind of negatives that is not mined, or settings that do not go with mined ones alone.
 
     Raises
@@ -133,9 +133,9 @@ def check_mined(negatives: str, settings: Settings) -> None:
     """
     if negatives not in own_negatives():
         raise unknown_name("--negatives", negatives, own_negatives())
-    if not settings.training.hard_negatives:
+    if not settings.hard_negatives:
         raise UsageError(f"--negatives {negatives} trains on mined negatives alone: give --hard-negatives 1 or more")
-    if settings.training.mini_batch_size:
+    if settings.mini_batch_size:
         raise UsageError(
             "--mini-batch-size (train_mini_batch_size) caches the gradients of in-batch negatives: leave it out here"
         )

@@ -22,6 +22,7 @@ from biorag.models.finding import ModelFiles
 from biorag.models.inference import prompt_of
 from biorag.models.loading import best_device, uses_bf16
 from biorag.settings.settings import Settings
+from biorag.settings.training import TrainingSettings
 from biorag.training import distributed
 from biorag.training.curves import curve, points, write_curves
 from biorag.training.data import Split
@@ -75,22 +76,22 @@ class NoModelCard:
         """Add none."""
 
 
-def steps_of(rows: int | Sequence[int], settings: Settings) -> int:
+def steps_of(rows: int | Sequence[int], settings: TrainingSettings) -> int:
     """Return the number of optimizer steps of a run, of the rows of each pass where there are some.
 
     Several processes leave out what does not fill a last batch.
     """
     passes = [rows] if isinstance(rows, int) else rows
     rounded = math.ceil if distributed.count() == 1 else math.floor
-    return math.ceil(settings.training.epochs * sum(rounded(each / batch_size(settings)) for each in passes))
+    return math.ceil(settings.epochs * sum(rounded(each / batch_size(settings)) for each in passes))
 
 
-def batch_size(settings: Settings) -> int:
+def batch_size(settings: TrainingSettings) -> int:
     """Return the rows of one optimizer step, those of all processes."""
-    return settings.training.batch_size * distributed.count()
+    return settings.batch_size * distributed.count()
 
 
-def require_batch(rows: int | Sequence[int], settings: Settings) -> None:
+def require_batch(rows: int | Sequence[int], settings: TrainingSettings) -> None:
     """Refuse rows, or those of each pass, that fill no batch of several processes: none would be trained on.
 
     Raises
@@ -117,14 +118,14 @@ def run(job: Job, folder: TrainingRun, settings: Settings, facts: Mapping[str, A
         If memory runs out, or the loss is no number any more.
     As `require_batch` does.
     """
-    require_batch(job.rows, settings)
+    require_batch(job.rows, settings.training)
     folder.begin({**facts, "command": command_line()})
     resume = folder.last_checkpoint()
     trainer = _trainer(job, folder.path, settings, resumes=resume is not None)
     trainer.remove_callback(PrinterCallback)
     watcher = _Watcher(folder.path, f"eval_{job.metric}" if job.evaluator else None, on_progress)
     trainer.add_callback(watcher)
-    with _device_errors(settings):
+    with _device_errors(settings.training):
         trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     state = trainer.state
     losses = points(curve(state.log_history), "loss")
@@ -132,7 +133,7 @@ def run(job: Job, folder: TrainingRun, settings: Settings, facts: Mapping[str, A
         **facts,
         "command": command_line(),
         "processes": distributed.count(),
-        "batch_size": batch_size(settings),
+        "batch_size": batch_size(settings.training),
         "steps": state.global_step,
         "resumed_from_step": watcher.first_step,
         "final_loss": losses[-1][1] if losses else None,
@@ -145,14 +146,14 @@ def run(job: Job, folder: TrainingRun, settings: Settings, facts: Mapping[str, A
 
 def _trainer(job: Job, out: Path, settings: Settings, resumes: bool) -> Any:
     dataset_class = _datasets()
-    logged, saved = _intervals(job.rows, settings)
+    logged, saved = _intervals(job.rows, settings.training)
     evaluated = job.evaluator is not None
     args = job.arguments(
         output_dir=str(out / CHECKPOINTS),
         num_train_epochs=settings.training.epochs,
-        per_device_train_batch_size=batch_size(settings),  # of the loader, whose batches the processes share
+        per_device_train_batch_size=batch_size(settings.training),  # of the loader, whose batches the processes share
         learning_rate=settings.training.learning_rate,
-        **_sharing(settings),
+        **_sharing(settings.training),
         warmup_steps=settings.training.warmup,  # below 1: a share of all steps
         weight_decay=WEIGHT_DECAY,
         max_grad_norm=MAX_GRAD_NORM,
@@ -190,7 +191,7 @@ def _trainer(job: Job, out: Path, settings: Settings, resumes: bool) -> Any:
     return trainer
 
 
-def _sharing(settings: Settings) -> dict[str, Any]:
+def _sharing(settings: TrainingSettings) -> dict[str, Any]:
     """Return what several processes need to take equal shares of each batch, without a text twice among them.
 
     A weight's gradient is averaged when it is ready, and the first step says which weights get one, by how many passes.
@@ -198,7 +199,7 @@ def _sharing(settings: Settings) -> dict[str, Any]:
     """
     if distributed.count() == 1:
         return {}
-    static = not settings.training.mini_batch_size
+    static = not settings.mini_batch_size
     return {
         "accelerator_config": {"split_batches": True},
         "dataloader_drop_last": True,
@@ -220,11 +221,11 @@ def prompts_of(model: Any, columns: Iterable[str], instructions: Instructions | 
     return {name: prompt for name, prompt in found.items() if prompt}
 
 
-def _intervals(rows: int | Sequence[int], settings: Settings) -> tuple[int, int]:
+def _intervals(rows: int | Sequence[int], settings: TrainingSettings) -> tuple[int, int]:
     """Return the steps between log entries, and between checkpoints: a multiple, so that resuming loses none."""
     steps = steps_of(rows, settings)
     logged = max(1, steps // LOGGED)
-    return logged, logged * math.ceil(steps / settings.training.evaluations / logged)
+    return logged, logged * math.ceil(steps / settings.evaluations / logged)
 
 
 def _datasets() -> Any:
@@ -284,7 +285,7 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
 
 
 @contextmanager
-def _device_errors(settings: Settings) -> Iterator[None]:
+def _device_errors(settings: TrainingSettings) -> Iterator[None]:
     """Turn what a full memory raises, of several kinds, into one sentence with what to do."""
     try:
         yield
@@ -293,7 +294,7 @@ def _device_errors(settings: Settings) -> Iterator[None]:
         if not full:
             raise
         raise ServiceError(
-            f"memory ran out with --batch-size {settings.training.batch_size}: lower it, set --gradient-checkpointing, "
+            f"memory ran out with --batch-size {settings.batch_size}: lower it, set --gradient-checkpointing, "
             "lower --max-tokens, or with in-batch negatives set --mini-batch-size (the same batch with less memory)"
         ) from error
 

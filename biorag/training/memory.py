@@ -17,6 +17,7 @@ from biorag.models.hardware import operations
 from biorag.models.loading import best_device, uses_bf16
 from biorag.models.memory import Parameter, duration, gib, matrices, parameters_of
 from biorag.settings.settings import Settings
+from biorag.settings.training import TrainingSettings
 from biorag.types import TrainingRow
 
 WEIGHT_BYTES = 4  # float32
@@ -69,29 +70,29 @@ class Estimate:
         )
 
 
-def columns_of(rows: Sequence[TrainingRow], settings: Settings, query_tokens: int = 0) -> Work:
+def columns_of(rows: Sequence[TrainingRow], settings: TrainingSettings, query_tokens: int = 0) -> Work:
     """Return the work of a bi-encoder or a late-interaction reranker, which pads queries to `query_tokens`."""
-    count = min(settings.training.hard_negatives, max((len(row.negatives) for row in rows), default=0))
+    count = min(settings.hard_negatives, max((len(row.negatives) for row in rows), default=0))
     columns = [
         [max(query_tokens, _tokens(settings, row.query)) for row in rows],
         [_tokens(settings, row.positive) for row in rows],
         *([_tokens(settings, text) for row in rows for text in row.negatives[place:][:1]] for place in range(count)),
     ]
-    size = min(settings.training.mini_batch_size or settings.training.batch_size, settings.training.batch_size)
+    size = min(settings.mini_batch_size or settings.batch_size, settings.batch_size)
     batch = tuple(Texts(size, max(column, default=0)) for column in columns)
-    if settings.training.mini_batch_size:
+    if settings.mini_batch_size:
         batch = (max(batch, key=lambda texts: texts.tokens),)
     return Work(sum(map(sum, columns)), batch)
 
 
-def pairs_of(rows: Sequence[TrainingRow], settings: Settings) -> Work:
+def pairs_of(rows: Sequence[TrainingRow], settings: TrainingSettings) -> Work:
     """Return the work of a cross-encoder, which reads a query with each of its passages."""
     pairs = [
         _tokens(settings, row.query + passage)
         for row in rows
-        for passage in (row.positive, *row.negatives[: settings.training.hard_negatives])
+        for passage in (row.positive, *row.negatives[: settings.hard_negatives])
     ]
-    return Work(sum(pairs), (Texts(settings.training.batch_size, max(pairs, default=0)),))
+    return Work(sum(pairs), (Texts(settings.batch_size, max(pairs, default=0)),))
 
 
 def estimate(
@@ -157,5 +158,5 @@ def _heads(files: ModelFiles) -> int:
     return next((int(architecture[name]) for name in HEADS if name in architecture), 0)
 
 
-def _tokens(settings: Settings, text: str) -> int:
-    return min(settings.training.max_tokens, 1 + len(text) // CHARACTERS)
+def _tokens(settings: TrainingSettings, text: str) -> int:
+    return min(settings.max_tokens, 1 + len(text) // CHARACTERS)

@@ -67,7 +67,7 @@ def train_reranker(
     ------
     As `train_retriever` does; BadInputError too if rows lack the scores to distill from.
     """
-    check_negatives(negatives, settings, distill)
+    check_negatives(negatives, settings.training, distill)
     require_one(files)
     rows = usable(split.training, negatives, settings.training.hard_negatives)
     facts = {**facts, "base": files.id, **described(split.training, rows)}

@@ -121,7 +121,7 @@ def train_retriever(
         If memory runs out.
     """
     similarity = settings.index.similarity or "cosine"
-    check_negatives(negatives, settings)
+    check_negatives(negatives, settings.training)
     used = _usable(split, negatives, settings)
     facts = {**facts, "base": files.id, **described(split.training, used.training)}
     form = form or Form()
@@ -212,7 +212,7 @@ def _of_sets(
     """
     for each in split.sets:
         with _naming(each):
-            require_batch([len(rows) for rows in each.passes(settings.seed)], settings)
+            require_batch([len(rows) for rows in each.passes(settings.seed)], settings.training)
     sets = {str(place): each for place, each in enumerate(split.sets)}
     told = {place: each.instructions or instructions for place, each in sets.items()}
     texts = {place: columns(each.training, settings.training.hard_negatives) for place, each in sets.items()}

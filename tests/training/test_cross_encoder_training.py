@@ -59,7 +59,7 @@ def test_pairs_are_a_positive_and_its_first_negatives():
 def test_training_tells_its_steps_and_raises_the_metric(trained):
     out, manifest, steps = trained
     assert manifest["pairs"] == 120 and manifest["rows"] == 40
-    assert manifest["steps"] == steps == loop.steps_of(120, SETTINGS) == 8
+    assert manifest["steps"] == steps == loop.steps_of(120, SETTINGS.training) == 8
     assert manifest["identity"]["kind"] == "cross-encoder" and manifest["best"]["value"] > 0.7
     assert math.isfinite(manifest["final_loss"])
     assert json.loads((out / "training.json").read_text()) == json.loads(json.dumps(manifest))

@@ -86,7 +86,7 @@ def test_synthetic_negatives_are_generated_and_not_mined():
 
 def test_an_unknown_kind_is_refused_with_those_known():
     with pytest.raises(UsageError) as caught:
-        check_negatives("hard", Settings.of())
+        check_negatives("hard", Settings.of().training)
     assert "--negatives 'hard'" in str(caught.value)
     assert all(kind in str(caught.value) for kind in NEGATIVES)
 
@@ -102,10 +102,10 @@ def test_an_unknown_kind_is_refused_with_those_known():
 )
 def test_settings_that_only_in_batch_negatives_allow(kind, settings, named):
     if kind == IN_BATCH or named is None:
-        check_negatives(kind, Settings.of(**settings))
+        check_negatives(kind, Settings.of(**settings).training)
     else:
         with pytest.raises(UsageError, match=named):
-            check_negatives(kind, Settings.of(**settings))
+            check_negatives(kind, Settings.of(**settings).training)
 
 
 def test_negatives_of_other_kinds_are_named_in_order():
@@ -199,7 +199,7 @@ def test_distilling_needs_a_score_of_every_passage(rows):
 
 def test_distilling_needs_more_than_the_positive():
     with pytest.raises(UsageError, match="--hard-negatives"):
-        check_negatives("in-batch", Settings.of(train_hard_negatives=0), distill=True)
+        check_negatives("in-batch", Settings.of(train_hard_negatives=0).training, distill=True)
 
 
 def test_no_rows_give_empty_columns():

@@ -154,8 +154,8 @@ def test_another_mixture_is_refused(whole, tiny_encoder, change):
 def test_steps_are_those_of_all_passes():
     split = mixed(SETS)
     assert [len(rows) for rows in split.passes(0)] == [20, 10, 11, 8]
-    assert steps_of([len(rows) for rows in split.passes(0)], CONFIG) == STEPS
-    assert steps_of(20, CONFIG) == 2 * ceil(20 / 8)
+    assert steps_of([len(rows) for rows in split.passes(0)], CONFIG.training) == STEPS
+    assert steps_of(20, CONFIG.training) == 2 * ceil(20 / 8)
 
 
 # --- losses and validation ----------------------------------------------------------------------------------

@@ -109,7 +109,12 @@ def second(monkeypatch):
 
 def test_the_batch_is_the_sum_and_what_does_not_fill_one_is_left_out(second):
     settings = Settings.of(train_batch_size=4, train_epochs=2)
-    assert (batch_size(settings), steps_of(31, settings), steps_of(32, settings), steps_of(7, settings)) == (8, 6, 8, 0)
+    assert (
+        batch_size(settings.training),
+        steps_of(31, settings.training),
+        steps_of(32, settings.training),
+        steps_of(7, settings.training),
+    ) == (8, 6, 8, 0)
 
 
 def test_only_the_first_writes(second, tmp_path, monkeypatch):

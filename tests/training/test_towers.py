@@ -147,7 +147,7 @@ def test_a_decoders_towers_learn_through_lora(rows, tiny_decoder, tmp_path):
 
 def test_the_estimate_counts_both_towers(tiny_encoder, towers):
     settings = Settings.of(train_max_tokens=8)
-    asked = columns_of([TrainingRow("a" * 11, "b" * 400)] * 10, settings)
+    asked = columns_of([TrainingRow("a" * 11, "b" * 400)] * 10, settings.training)
     one, two, held = (
         estimate(find_encoder(str(base)), asked, settings, False, asymmetric)
         for base, asymmetric in ((tiny_encoder, False), (tiny_encoder, True), (towers, True))

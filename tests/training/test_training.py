@@ -71,7 +71,7 @@ def test_training_lowers_the_loss_and_raises_the_metric(train, tiny_encoder, set
     rows = list(csv.DictReader((tmp_path / "m" / "curves.csv").open()))
     losses = [float(row["loss"]) for row in rows if row["loss"]]
     metrics = [float(row["eval_ndcg@10"]) for row in rows if row["eval_ndcg@10"]]
-    assert len(losses) == manifest["steps"] == sum(steps) == loop.steps_of(80, settings) == 10
+    assert len(losses) == manifest["steps"] == sum(steps) == loop.steps_of(80, settings.training) == 10
     assert np.mean(losses[-3:]) < np.mean(losses[:3])
     assert len(metrics) == 6 and max(metrics) == pytest.approx(manifest["best"]["value"]) and metrics[0] <= max(metrics)
     assert manifest["final_loss"] == pytest.approx(losses[-1])

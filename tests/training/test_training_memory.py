@@ -29,7 +29,7 @@ def test_every_weight_is_counted(tiny_decoder):
     weights = sum(weight.numel() for weight in backbone.parameters())
     linear = [layer for layer in backbone.modules() if isinstance(layer, torch.nn.Linear)]
     matrices = sum(16 * (layer.in_features + layer.out_features) for layer in linear)
-    work, files = columns_of(rows, settings), find_base(str(tiny_decoder))
+    work, files = columns_of(rows, settings.training), find_base(str(tiny_decoder))
     full, lora = (estimate(files, work, settings, asked) for asked in (False, True))
     assert (full.parameters, full.trained, full.bytes) == (weights, weights, 16 * weights)
     assert (lora.parameters, lora.trained, lora.bytes) == (weights, matrices, 4 * weights + 16 * matrices)
@@ -43,16 +43,16 @@ def test_the_work_of_rows():
     """Tokens are 1 + characters / 4, cut; 2 negatives of the first row, 1 of the second."""
     settings = Settings.of(train_max_tokens=50, train_hard_negatives=3, train_batch_size=4)
     tokens = (3 + 6) + (50 + 1) + (8 + 2) + 1
-    assert columns_of(ROWS, settings) == Work(tokens, (Texts(4, 6), Texts(4, 50), Texts(4, 8), Texts(4, 1)))
-    assert columns_of(ROWS, settings.replace(train_hard_negatives=0)).batch == (Texts(4, 6), Texts(4, 50))
-    assert columns_of(ROWS, settings, 32) == Work(
+    assert columns_of(ROWS, settings.training) == Work(tokens, (Texts(4, 6), Texts(4, 50), Texts(4, 8), Texts(4, 1)))
+    assert columns_of(ROWS, settings.replace(train_hard_negatives=0).training).batch == (Texts(4, 6), Texts(4, 50))
+    assert columns_of(ROWS, settings.training, 32) == Work(
         tokens - 9 + 64, (Texts(4, 32), Texts(4, 50), Texts(4, 8), Texts(4, 1))
     )
-    assert columns_of(ROWS, settings.replace(train_mini_batch_size=2)).batch == (Texts(2, 50),)
-    assert columns_of(ROWS, settings.replace(train_mini_batch_size=9)).batch == (Texts(4, 50),)
+    assert columns_of(ROWS, settings.replace(train_mini_batch_size=2).training).batch == (Texts(2, 50),)
+    assert columns_of(ROWS, settings.replace(train_mini_batch_size=9).training).batch == (Texts(4, 50),)
     pairs = (50 + 11 + 4) + (7 + 8)
-    assert pairs_of(ROWS, settings) == Work(pairs, (Texts(4, 50),))
-    assert columns_of([], settings).batch == (Texts(4, 0), Texts(4, 0))
+    assert pairs_of(ROWS, settings.training) == Work(pairs, (Texts(4, 50),))
+    assert columns_of([], settings.training).batch == (Texts(4, 0), Texts(4, 0))
 
 
 def kept(backbone: torch.nn.Module, rows: int, tokens: int) -> int:
@@ -99,7 +99,7 @@ def test_gradient_checkpointing_keeps_each_layers_input_and_a_few_layers(tiny_de
 
 def test_what_is_too_large_is_refused_with_what_would_help(tiny_decoder, monkeypatch):
     files, settings = find_base(str(tiny_decoder)), Settings.of(precision="fp32")
-    work = columns_of(ROWS, settings)
+    work = columns_of(ROWS, settings.training)
     found = estimate(files, work, settings)
     for free, lora, parts in (
         (found.bytes + found.batch_bytes - 1, False, "take a smaller --batch-size or --max-tokens, --gradient-chec"),

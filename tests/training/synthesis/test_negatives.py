@@ -81,7 +81,7 @@ def test_mined_negatives_follow_if_they_are_kept(tmp_path):
 def test_they_are_trained_on_as_synthetic_ones(tmp_path):
     generated(tmp_path, TEXTS)
     rows, _ = read_rows([tmp_path / "n.jsonl"])
-    check_negatives(SYNTHETIC, Settings.of())
+    check_negatives(SYNTHETIC, Settings.of().training)
     assert columns(usable(rows, SYNTHETIC, 1), 1)["negative_1"] == [GOOD[0]]
 
 
