@@ -114,16 +114,19 @@ def _part(value: Any, keys: Sequence[str]) -> Any:
     return _part(value[keys[0]], keys[1:])
 
 
-def differences(ours: Any, frozen: Any, path: str = "", tolerance: float = 1e-4) -> list[str]:
-    """Return where two JSON values differ, numbers by more than the tolerance."""
+def differences(ours: Any, frozen: Any, path: str = "", tolerance: float = 1e-4, may_grow: bool = False) -> list[str]:
+    """Return where two JSON values differ, numbers by more than the tolerance; keys may be added if it `may_grow`."""
+    more = (tolerance, may_grow)
     if isinstance(ours, dict) and isinstance(frozen, dict):
-        keys = sorted({*ours, *frozen})
+        keys = sorted(frozen if may_grow else {*ours, *frozen})
         lacking = [f"{path}.{key}: only in one of both" for key in keys if (key in ours) != (key in frozen)]
         shared = [key for key in keys if key in ours and key in frozen]
-        return lacking + [line for key in shared for line in differences(ours[key], frozen[key], f"{path}.{key}")]
+        return lacking + [
+            line for key in shared for line in differences(ours[key], frozen[key], f"{path}.{key}", *more)
+        ]
     if isinstance(ours, list) and isinstance(frozen, list) and len(ours) == len(frozen):
         pairs = enumerate(zip(ours, frozen, strict=True))
-        return [line for place, pair in pairs for line in differences(*pair, f"{path}[{place}]")]
+        return [line for place, pair in pairs for line in differences(*pair, f"{path}[{place}]", *more)]
     numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in (ours, frozen))
     same = abs(ours - frozen) <= tolerance if numbers else ours == frozen
     return [] if same else [f"{path}: {ours!r}, frozen as {frozen!r}"]

@@ -45,8 +45,8 @@ def test_all_is_frozen():
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_document_has_the_frozen_keys_and_values(observed, case):
     ours = observed(case)
-    assert differences(ours["keys"], KEYS[case.name]) == []
-    assert differences(ours["values"], VALUES.get(case.name, {})) == []
+    assert differences(ours["keys"], KEYS[case.name], may_grow=case.may_grow) == []
+    assert differences(ours["values"], VALUES.get(case.name, {}), may_grow=case.may_grow) == []
 
 
 @pytest.mark.parametrize("words", REFUSALS, ids=" ".join)
