@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
-import subprocess
+import signal
 import sys
+import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from click.testing import Result
 from typer.testing import CliRunner
 
-from biorag.cli import app
+from biorag.cli import app, main
 
-BIORAG = [sys.executable, "-m", "biorag"]
 SECONDS = 240
+FORKING = multiprocessing.get_context("forkserver")
+PRELOADED = [
+    *("pytest", "tests.cli", "qdrant_client", "sentence_transformers", "biorag.models.late_interaction"),
+    *("biorag.models.cross_encoder", "biorag.indexes.edge", "biorag.generators.llama", "biorag.training.loop"),
+]
 
 
 def environment(home: Path | None, variables: dict[str, Any]) -> dict[str, str]:
@@ -55,30 +63,79 @@ def failed(result: Result, code: int, *parts: object) -> str:
     return sentence
 
 
-def run(
-    *arguments: object, code: int = 0, home: Path | None = None, input: str | None = None, **variables: object
-) -> subprocess.CompletedProcess[str]:
-    """Run `biorag ARGUMENTS` in a process of its own and hold its exit code."""
-    ended = subprocess.run(
-        [*BIORAG, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=os.environ | environment(home, variables),
-        timeout=SECONDS,
-        input=input,
-        check=False,
-    )
-    assert ended.returncode == code, (ended.returncode, ended.stdout, ended.stderr)
-    assert "Traceback" not in ended.stderr
+def run(*arguments: object, code: int = 0, **settings: Any) -> Ended:
+    """Run `biorag ARGUMENTS` in a process of its own and hold its exit code; `settings` are those of `start`."""
+    with start(*arguments, **settings) as process:
+        ended = process.communicate()
+    assert (ended.code, "Traceback" in ended.stderr) == (code, False), ended
     return ended
 
 
-def start(*arguments: object, home: Path | None = None, **variables: object) -> subprocess.Popen[str]:
-    """Start `biorag ARGUMENTS` in a process of its own, whose output is read through pipes."""
-    return subprocess.Popen(
-        [*BIORAG, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | environment(home, variables),
-    )
+def start(*arguments: object, home: Path | None = None, input: bytes = b"", **variables: object) -> Running:
+    """Start `biorag ARGUMENTS` in a process of its own, forked from one that has the libraries loaded."""
+    FORKING.set_forkserver_preload(PRELOADED)
+    return Running([str(argument) for argument in arguments], environment(home, variables), input)
+
+
+def wait_until(process: Running, happened: Callable[[], object]) -> None:
+    """Wait for something to happen while a process runs."""
+    end = time.monotonic() + SECONDS
+    while not happened():
+        assert process.poll() is None, f"the process ended too early: {process.communicate()}"
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.002)
+
+
+class Ended(NamedTuple):
+    """The exit code of a process, negative for a signal, and what it wrote."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+class Running:
+    """A process that runs a command; leaving its context ends it."""
+
+    def __init__(self, words: list[str], variables: dict[str, str], input: bytes) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        Path(self._folder.name, "stdin").write_bytes(input)
+        arguments = (words, dict(os.environ) | variables, Path.cwd(), self._folder.name)
+        self._process = FORKING.Process(target=_main, args=arguments)
+        self._process.start()
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.is_alive():
+            self._process.kill()
+        self._process.join()
+        self._folder.cleanup()
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def send_signal(self, sent: int) -> None:
+        os.kill(self._process.pid, sent)
+
+    def communicate(self) -> Ended:
+        """Wait for the end."""
+        self._process.join(SECONDS)
+        code = self._process.exitcode
+        assert code is not None, "the process does not end"
+        stdout, stderr = (Path(self._folder.name, name).read_text(encoding="utf-8") for name in ("stdout", "stderr"))
+        return Ended(code, stdout, stderr)
+
+
+def _main(words: list[str], variables: dict[str, str], cwd: Path, folder: str) -> None:
+    """Be the process of a command: its files, variables, folder and arguments."""
+    for stream, name in enumerate(("stdin", "stdout", "stderr")):
+        os.dup2(os.open(Path(folder, name), os.O_RDWR | os.O_CREAT), stream)
+    sys.stdin = os.fdopen(0)
+    os.environ.clear()
+    os.environ.update(variables)
+    os.chdir(cwd)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.argv = ["biorag", *words]
+    main()

@@ -15,39 +15,17 @@ from pathlib import Path
 import pytest
 
 from biorag.corpus.sources import demo_file
+from tests.cli import run, start, wait_until
 
 pytestmark = pytest.mark.slow
-
-BIORAG = [sys.executable, "-m", "biorag"]
-SECONDS = 240
-
-
-def environment(home: Path) -> dict[str, str]:
-    # One thread each: threads that spin while they wait are many times slower where the cores are shared.
-    threads = {"BIORAG_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    return {**os.environ, **threads, "BIORAG_HOME": str(home), "COLUMNS": "120"}
-
-
-def run(home: Path, *arguments, code: int = 0, input: str | None = None) -> subprocess.CompletedProcess[str]:
-    ended = subprocess.run(
-        [*BIORAG, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=environment(home),
-        timeout=SECONDS,
-        input=input,
-    )
-    assert ended.returncode == code, (ended.returncode, ended.stdout, ended.stderr)
-    assert "Traceback" not in ended.stderr
-    return ended
 
 
 def run_in_terminal(home: Path, *arguments) -> tuple[int, str, str]:
     """Run with a terminal as stderr, as a user does who keeps stdout; return code, stdout and stderr."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*BIORAG, *map(str, arguments)], stdout=subprocess.PIPE, stderr=theirs, text=True, env=environment(home)
-    ) as process:
+    command = [sys.executable, "-m", "biorag", *arguments]
+    environment = {**os.environ, "BIORAG_HOME": str(home), "COLUMNS": "120"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True, env=environment) as process:
         os.close(theirs)
         said = b""
         while True:
@@ -59,7 +37,7 @@ def run_in_terminal(home: Path, *arguments) -> tuple[int, str, str]:
                 break
             said += piece
         stdout = process.stdout.read()
-        code = process.wait(SECONDS)
+        code = process.wait()
     os.close(ours)
     return code, stdout, said.decode("utf-8", "replace")
 
@@ -74,27 +52,6 @@ def indexed(tmp_path_factory):
 @pytest.fixture(scope="module")
 def home(indexed):
     return indexed[0]
-
-
-def wait_for(process: subprocess.Popen, happened, seconds: float = 120) -> None:
-    """Wait until something has happened while a process runs."""
-    end = time.monotonic() + seconds
-    while not happened():
-        assert process.poll() is None, f"the process ended too early: {process.communicate()}"
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.005)
-
-
-def start(home: Path, *arguments) -> subprocess.Popen:
-    # A shell's background jobs ignore SIGINT and hand that down; a process we interrupt must not.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    return subprocess.Popen(
-        [*BIORAG, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(home),
-    )
 
 
 def result_files(out: Path) -> dict[str, bytes]:
@@ -125,7 +82,7 @@ def test_index_prints_json_on_stdout_and_progress_on_stderr(indexed):
 
 
 def test_search(home):
-    ended = run(home, "search", "Why is pyridoxine given with isoniazid?", "--json")
+    ended = run("search", "Why is pyridoxine given with isoniazid?", "--json", home=home)
     found = json.loads(ended.stdout)
     assert ended.stderr == ""
     assert (found["mode"], len(found["hits"])) == ("hybrid", 5)
@@ -134,7 +91,7 @@ def test_search(home):
 
 
 def test_ask(home):
-    ended = run(home, "ask", "How does metformin lower blood glucose?", "--json")
+    ended = run("ask", "How does metformin lower blood glucose?", "--json", home=home)
     found = json.loads(ended.stdout)
     assert ended.stderr.splitlines() == [
         "WARNING: answers come from the 135M starter generator, which is no medical model: see --llm"
@@ -159,7 +116,7 @@ TASKS = ["medqa", "medmcqa", "pubmedqa", "bioasq", "mmlu"]
 def test_bench_mirage(home, tmp_path, way, tasks):
     arguments = ["--benchmark", "demo", "--limit", "1", "--answer", way, "--max-tokens", "24", "-k", "1"]
     asked = [part for task in tasks for part in ("--task", task)]
-    ended = run(home, "bench", "mirage", *arguments, *asked, "--out", tmp_path, "--json")
+    ended = run("bench", "mirage", *arguments, *asked, "--out", tmp_path, "--json", home=home)
     found = json.loads(ended.stdout)
     assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8")) == found
     assert list(found["tasks"]) == tasks
@@ -189,7 +146,7 @@ def test_bench_retrieval_on_the_demonstration(home, tmp_path):
     judged = [f"{id}\t{snippet}\t1" for id, record in records.items() for snippet in record["snippets"]]
     (tmp_path / "demo" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(judged))
     run_file = tmp_path / "run.trec"
-    ended = run(home, "bench", "retrieval", tmp_path / "demo", "--run-file", run_file, "--json")
+    ended = run("bench", "retrieval", tmp_path / "demo", "--run-file", run_file, "--json", home=home)
     found = json.loads(ended.stdout)
     assert (found["dataset"], found["questions"]) == ("demo", 30)
     assert found["metrics"]["nDCG@10"] > 0.9
@@ -209,23 +166,22 @@ def test_bench_retrieval_on_the_demonstration(home, tmp_path):
 def test_an_index_run_that_is_stopped_goes_on(tmp_path, sent, code):
     arguments = ["index", "demo", "--batch-size", "8", "--json"]
     folder = tmp_path / "indexes" / "default"
-    process = start(tmp_path, *arguments)
 
     def first_batch_is_durable():
         return any(path.stat().st_size for path in folder.glob("shard/segments/*/mutable_id_tracker.mappings"))
 
-    wait_for(process, first_batch_is_durable)
-    time.sleep(0.1)
-    process.send_signal(sent)
-    stdout, stderr = process.communicate(timeout=SECONDS)
-    assert process.returncode == code, (stdout, stderr)
-    assert stdout == ""
+    with start(*arguments, home=tmp_path) as process:
+        wait_until(process, first_batch_is_durable)
+        time.sleep(0.1)
+        process.send_signal(sent)
+        ended, stdout, stderr = process.communicate()
+    assert (ended, stdout) == (code, ""), stderr
     assert "Traceback" not in stderr
     if sent != signal.SIGKILL:
         assert stderr.splitlines()[-1].startswith("error: interrupted")
     assert json.loads((folder / "manifest.json").read_text())["complete"] is False
 
-    found = json.loads(run(tmp_path, *arguments).stdout)
+    found = json.loads(run(*arguments, home=tmp_path).stdout)
     assert (found["added"] + found["unchanged"], found["updated"], found["snippets"]) == (263, 0, 263)
     assert found["unchanged"] >= 8, "what was done before the signal is kept"
     assert found["added"] > 0, "the first run was stopped before its end"
@@ -235,18 +191,18 @@ def test_an_index_run_that_is_stopped_goes_on(tmp_path, sent, code):
 def test_a_killed_mirage_run_goes_on_and_gives_the_same_bytes(home, tmp_path):
     arguments = ["bench", "mirage", "--benchmark", "demo", "--task", "medmcqa", "--task", "mmlu", "--limit", "2"]
     arguments += ["--answer", "score", "--mode", "bm25", "--no-rerank", "-k", "1", "--no-cache", "--json"]
-    whole = json.loads(run(home, *arguments, "--out", tmp_path / "whole").stdout)
+    whole = json.loads(run(*arguments, "--out", tmp_path / "whole", home=home).stdout)
     assert whole["manifest"]["answered"] == 4
 
-    process = start(home, *arguments, "--out", tmp_path / "parts")
-    wait_for(process, lambda: result_files(tmp_path / "parts"))
-    process.kill()
-    process.communicate(timeout=SECONDS)
+    with start(*arguments, "--out", tmp_path / "parts", home=home) as process:
+        wait_until(process, lambda: result_files(tmp_path / "parts"))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
     held = result_files(tmp_path / "parts")
     assert 1 <= len(held) < 4
     assert not (tmp_path / "parts" / "report.json").exists()
 
-    parts = json.loads(run(home, *arguments, "--out", tmp_path / "parts").stdout)
+    parts = json.loads(run(*arguments, "--out", tmp_path / "parts", home=home).stdout)
     assert (parts["manifest"]["resumed"], parts["manifest"]["answered"]) == (len(held), 4 - len(held))
     assert result_files(tmp_path / "parts") == result_files(tmp_path / "whole")
     assert (tmp_path / "parts" / "run.json").read_bytes() == (tmp_path / "whole" / "run.json").read_bytes()

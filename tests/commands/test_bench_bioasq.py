@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from biorag.benchmarks.bioasq.golden import PUBMED, Span, read_golden
 from biorag.benchmarks.bioasq.measures import score_documents, score_snippets
-from tests.cli import done, invoke, succeeded
+from tests.cli import done, invoke, run, succeeded
 from tests.conftest import write_medrag
 from tests.pubmed_records import article, file_of
 
@@ -132,12 +129,9 @@ def test_what_cannot_be_is_said(place, words, code, part):
 def test_as_a_program(place, tmp_path):
     golden = tmp_path / "bad.json"
     golden.write_text('{"questions": [{"id": "x", "body": "Why?"}]}')
-    environment = {**os.environ, "BIORAG_HOME": str(place / "home")}
-    command = [sys.executable, "-m", "biorag", "bench", "bioasq", "--name", "xml", "--system", "bm25", "--json"]
-    good = subprocess.run(
-        [*command, place / "1_golden.json"], capture_output=True, text=True, env=environment, check=True
-    )
+    command = ["bench", "bioasq", "--name", "xml", "--system", "bm25", "--json"]
+    good = run(*command, place / "1_golden.json", home=place / "home")
     assert json.loads(good.stdout)["questions"] == 2
-    bad = subprocess.run([*command, golden], capture_output=True, text=True, env=environment, check=False)
-    assert (bad.returncode, bad.stdout) == (3, "")
+    bad = run(*command, golden, home=place / "home", code=3)
+    assert bad.stdout == ""
     assert "bad.json, question 1 ('x')" in bad.stderr

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import shutil
-import subprocess
-import sys
 from itertools import islice
 
 import pytest
@@ -15,7 +12,7 @@ import pytest
 from biorag.benchmarks.tuning.instruction import write_query_prompt
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import Source, demo_file
-from tests.cli import done, failed, invoke
+from tests.cli import done, failed, invoke, run
 
 pytest.importorskip("mteb", reason="mteb is not installed: pip install 'biorag[mteb]'")
 
@@ -214,10 +211,6 @@ def test_a_named_task_without_its_data_is_one_sentence(tmp_path, tiny_encoder, o
 
 
 def test_the_main_path_in_a_process(demo_task, tmp_path, tiny_encoder):
-    command = [sys.executable, "-m", "biorag", "bench", "mteb", "--local", str(demo_task)]
-    command += ["--encoder", str(tiny_encoder), "--out", str(tmp_path / "out")]
-    env = {**os.environ, "COLUMNS": "100"}
-    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
-    assert ended.returncode == 0, ended.stderr
+    ended = run("bench", "mteb", "--local", demo_task, "--encoder", tiny_encoder, "--out", tmp_path / "out")
     assert "ndcg_at_10" in ended.stdout
     assert ended.stderr == ""

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -156,20 +153,11 @@ def test_a_killed_run_goes_on_to_the_same_bytes(generate, server, tmp_path, demo
 def killed_and_resumed(generate, asked, tmp_path, home):
     """Kill a run in a process of its own, go on with it, and hold its file against an unbroken run's."""
     whole, parts = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "biorag", "generate", *asked, str(parts)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "BIORAG_HOME": str(home)},
-    )
     drafts = Path(f"{parts}.drafts")
-    deadline = time.monotonic() + 60
-    while not (drafts.is_file() and drafts.stat().st_size):
-        assert process.poll() is None, "it was to be killed before its end"
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL
+    with cli.start("generate", *asked, parts, home=home) as process:
+        cli.wait_until(process, lambda: drafts.is_file() and drafts.stat().st_size)
+        process.send_signal(signal.SIGKILL)
+        assert process.communicate().code == -signal.SIGKILL
     assert not parts.exists()
     resumed = generate(*asked, parts)
     assert 0 < resumed["resumed"] < resumed["generated"]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -177,14 +174,7 @@ def test_options_of_other_kinds_are_refused(invoke, pairs, tmp_path, kind, optio
 
 def test_the_main_path_in_a_process_of_its_own(home, pairs, tmp_path):
     def run(*arguments) -> dict:
-        ended = subprocess.run(
-            [sys.executable, "-m", "biorag", *map(str, arguments), "--json"],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "BIORAG_HOME": str(home)},
-            check=True,
-        )
-        return json.loads(ended.stdout)
+        return json.loads(cli.run(*arguments, "--json", home=home).stdout)
 
     assert run("graph", "build", csv(tmp_path / "a.csv", EDGES), "--graph", "own")["edges"] == 95
     out = tmp_path / "mined.jsonl"

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cli import done, invoke
+from tests.cli import done, invoke, run
 from tests.pubmed_records import article, deletions, file_of
 
 TRIAL, RETRACTED = "Randomized Controlled Trial", "Retracted Publication"
@@ -177,7 +175,6 @@ def test_a_damaged_file_stops_the_run_or_is_said_at_its_end(tmp_path, tiny_encod
 
 
 def test_in_a_process_of_its_own(tmp_path, corpus, tiny_encoder):
-    words = [sys.executable, "-m", "biorag", "index", "-", "--encoder", tiny_encoder, "--json"]
     content = (corpus / "pubmed25n0001.xml.gz").read_bytes()
-    ran = subprocess.run(words, input=content, capture_output=True, check=True)
-    assert json.loads(ran.stdout)["added"] == 4
+    ended = run("index", "-", "--encoder", tiny_encoder, "--json", input=content)
+    assert json.loads(ended.stdout)["added"] == 4

@@ -5,9 +5,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -194,10 +191,7 @@ def test_what_does_not_go_together_is_said(invoke, place, tmp_path, words, code,
 
 
 def test_a_real_process(place, tmp_path):
-    words = ["merge", place / "a", place / "b", "--method", "linear", "--out", tmp_path / "m"]
-    command = [sys.executable, "-m", "biorag", *map(str, words)]
-    ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"}, check=False)
-    assert ran.returncode == 0, ran.stderr
+    ran = cli.run("merge", place / "a", place / "b", "--method", "linear", "--out", tmp_path / "m")
     assert "weight 0.5" in ran.stdout
     assert "merge.json" in ran.stderr
     assert (tmp_path / "m" / "tokenizer.json").is_file()

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -259,21 +255,12 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_bytes(mine, demo_home, tmp_pa
     rows = [{"query": f"Question {number % 700}?", "positive": f"Positive {number}."} for number in range(2000)]
     pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
     arguments = [pairs, "--negatives", "random", "--per-row", 20, "--out"]
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "biorag", "mine", *map(str, arguments), str(parts)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "BIORAG_HOME": str(demo_home)},
-    )
-    while not parts.exists() or parts.stat().st_size < 100_000:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.002)
-    process.send_signal(sent)
-    stdout, stderr = process.communicate(timeout=60)
-    assert (process.returncode, stdout) == (code, "")
-    assert "Traceback" not in stderr
+    with cli.start("mine", *arguments, parts, home=demo_home) as process:
+        cli.wait_until(process, lambda: parts.exists() and parts.stat().st_size >= 100_000)
+        process.send_signal(sent)
+        ended = process.communicate()
+    assert (ended.code, ended.stdout) == (code, "")
+    assert "Traceback" not in ended.stderr
     assert manifest(parts)["complete"] is False
 
     assert mine(*arguments, whole)["resumed"] == 0

@@ -7,7 +7,6 @@ import io
 import json
 import shutil
 import socket
-import subprocess
 import sys
 import time
 from functools import partial
@@ -19,7 +18,7 @@ from biorag.cli import main
 from biorag.errors import MissingError
 from biorag.types import Snippet
 from biorag.utils.locks import DirectoryLock
-from tests.cli import done, failed, invoke, succeeded
+from tests.cli import done, failed, invoke, start, succeeded
 from tests.conftest import write_medrag
 from tests.fakes import ScriptedGenerator
 from tests.loopback import Script
@@ -1181,11 +1180,12 @@ def test_main_ends_with_the_code_of_the_error(monkeypatch, capsys):
 @pytest.mark.parametrize("debug", [False, True])
 def test_a_traceback_is_shown_with_debug_alone(debug, tmp_path):
     arguments = [*(["--debug"] if debug else []), "info", "nothing"]
-    ended = subprocess.run([sys.executable, "-m", "biorag", *arguments], capture_output=True, text=True, timeout=60)
+    with start(*arguments, home=tmp_path) as process:
+        ended = process.communicate()
     assert ended.stdout == ""
     assert "index 'nothing' is not there" in ended.stderr
     assert ("Traceback (most recent call last)" in ended.stderr) is debug
-    assert ended.returncode in ((1, 4) if debug else (4,))
+    assert ended.code in ((1, 4) if debug else (4,))
 
 
 # --- stored token vectors, and the estimate

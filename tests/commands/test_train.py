@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,7 @@ from biorag.errors import BioragError
 from biorag.training import parity, run_directory
 from biorag.training.rows import is_held_out, read_rows, split
 from biorag.types import Snippet
-from tests.cli import done, failed, invoke
+from tests.cli import Ended, done, failed, invoke, run, start, wait_until
 from tests.conftest import WORDS, write_medrag
 from tests.fakes import scores_of
 
@@ -562,10 +559,8 @@ def mixture(tmp_path, pairs) -> Path:
 def test_a_mixture_is_trained_by_a_real_process(mixture, tiny_encoder, tmp_path):
     options = ["--instruct", "bmretriever", "--random-prompts", 10, "--sample-negatives"]
     guard = ["--guard", tmp_path / "guard.jsonl", "--drop-contaminated"]
-    process = start(mixture, "--base", tiny_encoder, *FAST, *options, *guard, "--out", tmp_path / "m", "--json")
-    stdout, stderr = process.communicate(timeout=240)
-    assert process.returncode == 0, stderr
-    found = json.loads(stdout)
+    arguments = [mixture, "--base", tiny_encoder, *FAST, *options, *guard, "--out", tmp_path / "m", "--json"]
+    found = json.loads(run("train", "retriever", *arguments).stdout)
     sets, identity = found["data"]["sets"], found["identity"]
     dropped = [pair["query"] for pair in PAIRS if pair["query"] in {m["query"] for m in found["guard"]["dropped"]}]
     assert PAIRS[0]["query"] in dropped
@@ -617,54 +612,36 @@ def test_a_mixture_is_of_retrievers_alone(train, mixture, tmp_path):
 # --- a real process, killed ---------------------------------------------------------------------------------
 
 
-def start(*arguments) -> subprocess.Popen:
-    # A shell's background jobs ignore SIGINT and hand that down; a process we interrupt must not.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    return subprocess.Popen(
-        [sys.executable, "-m", "biorag", "train", "retriever", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-
-
 def checkpoints(out: Path) -> set[str]:
     return {path.parent.name for path in (out / "checkpoints").glob("checkpoint-*/trainer_state.json")}
 
 
-def stopped(process: subprocess.Popen, out: Path, sent: signal.Signals) -> tuple[int, str, str]:
-    """Send a signal when the run has written a checkpoint that was not there before."""
-    before, end = checkpoints(out), time.monotonic() + 120
-    while not checkpoints(out) - before:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end, "no checkpoint was written"
-        time.sleep(0.01)
-    process.send_signal(sent)
-    stdout, stderr = process.communicate(timeout=60)
-    return process.returncode, stdout, stderr
+def stopped(sent: signal.Signals, out: Path, *arguments: object) -> Ended:
+    """Train, and send a signal when the run has written a checkpoint that was not there before."""
+    before = checkpoints(out)
+    with start("train", "retriever", *arguments, "--out", out) as process:
+        wait_until(process, lambda: checkpoints(out) - before)
+        process.send_signal(sent)
+        return process.communicate()
 
 
 def test_a_killed_run_goes_on_to_the_same_loss(train, tiny_encoder, pairs, tmp_path):
     """Killed, then interrupted, then let finish; against a run in one piece."""
     arguments = [pairs, "--base", tiny_encoder, *FAST, "--epochs", 60, "--evaluations", 15, "--learning-rate", 1e-3]
     out = tmp_path / "cut"
-    code, stdout, _ = stopped(start(*arguments, "--out", out), out, signal.SIGKILL)
+    code, stdout, _ = stopped(signal.SIGKILL, out, *arguments)
     assert (code, stdout) == (-signal.SIGKILL, "")
     assert json.loads((out / "training.json").read_text())["complete"] is False
     assert not (out / "model.safetensors").exists()
 
-    code, stdout, stderr = stopped(start(*arguments, "--out", out), out, signal.SIGINT)
+    code, stdout, stderr = stopped(signal.SIGINT, out, *arguments)
     assert (code, stdout) == (130, ""), stderr
     assert (
         stderr.splitlines()[-1] == "error: interrupted; what was done is kept, and the same command goes on from there"
     )
     assert "Traceback" not in stderr
 
-    process = start(*arguments, "--out", out, "--json")
-    stdout, stderr = process.communicate(timeout=120)
-    assert process.returncode == 0, stderr
-    resumed = json.loads(stdout)
+    resumed = json.loads(run("train", "retriever", *arguments, "--out", out, "--json").stdout)
     whole = done(train("retriever", *arguments[3:], pairs, "--out", tmp_path / "whole", "--json"))
     assert 0 < resumed["resumed_from_step"] < resumed["steps"] == whole["steps"]
     assert resumed["final_loss"] == pytest.approx(whole["final_loss"], abs=1e-3)

@@ -2,14 +2,11 @@
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
 from biorag.types import Snippet
-from tests.cli import done, failed, invoke
+from tests.cli import done, failed, invoke, run
 from tests.conftest import WORDS, write_medrag
 from tests.fakes import ScriptedGenerator
 
@@ -38,16 +35,8 @@ def hits(found):
 
 def test_a_process_trains_one_and_another_reranks_with_it(home, tiny_encoder, tmp_path):
     out = tmp_path / "model"
-    command = [sys.executable, "-m", "biorag", "train", "cross-encoder", home / "mined.jsonl", "--base", tiny_encoder]
-    ended = subprocess.run(
-        list(map(str, [*command, *FAST, "--out", out, "--json"])),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "BIORAG_HOME": str(home), "OMP_NUM_THREADS": "1"},
-    )
-    assert ended.returncode == 0, ended.stderr
-    found = json.loads(ended.stdout)
+    command = ["train", "cross-encoder", home / "mined.jsonl", "--base", tiny_encoder]
+    found = json.loads(run(*command, *FAST, "--out", out, "--json", home=home).stdout)
     assert found["pairs"] == 2 * found["rows"] and found["identity"]["negatives"] == "bm25"
     assert found["steps"] == -(-found["pairs"] // 16)
     searching = ["search", QUERY, "--name", "small", "-k", 12, "--k-init", 12, "--json"]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import tomllib
 from functools import partial
 from pathlib import Path
@@ -168,18 +165,11 @@ def test_a_variable_over_the_file_is_said(invoke, place, monkeypatch):
     assert "BIORAG_LAMBDA is set, and takes precedence over biorag.toml" in " ".join(result.stderr.split())
 
 
-def test_as_a_program(place, tmp_path):
+def test_as_a_program(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     words = ["tune", place / "asked", "--param", "lambda", "--no-rerank", "--points", "2", "--out", "out", "--json"]
     (tmp_path / "mine.toml").write_text("# mine\n")
-    ran = subprocess.run(
-        [sys.executable, "-m", "biorag", "--config", "mine.toml", *map(str, words)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "BIORAG_HOME": str(place / "home")},
-        check=True,
-    )
-    found = json.loads(ran.stdout)
+    found = json.loads(cli.run("--config", "mine.toml", *words, home=place / "home").stdout)
     assert found["written"] == "mine.toml"
     assert (
         (tmp_path / "mine.toml").read_text().startswith(f"# mine\nlambda = {found['best']['value']:g} # biorag tune ")

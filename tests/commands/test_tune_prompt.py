@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -246,15 +245,9 @@ def test_both_commands_have_their_words(invoke, made):
     assert done(invoke(*words, "--json"))["param"] == "lambda", "a folder named prompt"
 
 
-def test_as_a_program(made, words, tmp_path):
-    ran = subprocess.run(
-        [sys.executable, "-m", "biorag", *words, "--no-write", "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "BIORAG_HOME": str(made / "home")},
-        check=True,
-    )
+def test_as_a_program(made, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ran = cli.run(*words, "--no-write", "--json", home=made / "home")
     report = json.loads(ran.stdout)
     assert report["calls"] >= 30
     assert "metric calls" in ran.stderr

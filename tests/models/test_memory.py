@@ -6,8 +6,6 @@ import json
 import logging
 import os
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,15 +14,14 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
-from typer.testing import CliRunner
 
-from biorag.cli import app
 from biorag.errors import ServiceError
 from biorag.generators.llama import LlamaGenerator, check_memory
 from biorag.models import memory
 from biorag.models.finding import find_encoder, find_gguf
 from biorag.models.hardware import operations
 from biorag.models.loading import load_model
+from tests.cli import invoke, run
 from tests.hostile.tiny_gguf import U32, Tensor, Typed, tiny_llama
 
 MIB = 2**20
@@ -34,10 +31,6 @@ LIMITS_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
 
 def give(monkeypatch, size: int) -> None:
     monkeypatch.setattr("biorag.models.memory.free_bytes", lambda device="cpu": size)
-
-
-def invoke(*words: object, **env: str):
-    return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "300", **env})
 
 
 def refused(result) -> str:
@@ -294,9 +287,8 @@ def huge_gguf(path: Path) -> Path:
 
 def test_a_real_process_refuses_500_gigabytes_at_once(tmp_path, corpus_file):
     path = huge_gguf(tmp_path / "huge.gguf")
-    command = ["generate", "queries", str(corpus_file), "--llm", str(path), "--out", str(tmp_path / "q.jsonl")]
-    ended = subprocess.run([sys.executable, "-m", "biorag", *command], capture_output=True, text=True, timeout=240)
-    assert (ended.returncode, ended.stdout) == (6, ""), ended.stderr
+    ended = run("generate", "queries", corpus_file, "--llm", path, "--out", tmp_path / "q.jsonl", code=6)
+    assert ended.stdout == ""
     assert re.fullmatch(
         r"error: huge\.gguf takes 500\.\d GiB of memory and [\d.,]+ GiB are free: take .*, or a larger machine\n",
         ended.stderr,

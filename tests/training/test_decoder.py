@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from hashlib import sha256
 
@@ -15,13 +13,12 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModel, AutoTokenizer
-from typer.testing import CliRunner
 
-from biorag.cli import app
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import find_base, find_encoder
 from biorag.models.loading import load_model
 from biorag.training.decoder import as_bi_encoder
+from tests.cli import done, invoke, run
 from tests.conftest import WORDS
 
 COUPLES = [(one, other) for one in WORDS for other in WORDS if one != other][::6]
@@ -38,14 +35,8 @@ def pairs(tmp_path_factory):
     return path
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "200"})
-
-
 def trained(pairs, base, out, *arguments) -> dict:
-    result = invoke("train", "retriever", pairs, "--base", base, *FAST, "--out", out, "--json", *arguments)
-    assert result.exit_code == 0, (result.output, result.exception)
-    return json.loads(result.stdout)
+    return done(invoke("train", "retriever", pairs, "--base", base, *FAST, "--out", out, "--json", *arguments))
 
 
 @pytest.fixture(scope="module")
@@ -193,10 +184,9 @@ def test_eos_is_kept_where_the_tokenizers_settings_speak(tiny_decoder, tmp_path,
 
 def test_index_and_search_apply_the_instructions(causal, corpus_file, tmp_path):
     home = {"BIORAG_HOME": str(tmp_path / "home"), "BIORAG_PRECISION": "fp32"}
-    command = [sys.executable, "-m", "biorag", "index", str(corpus_file), "--name", "i", "--encoder", str(causal)]
-    subprocess.run(command, check=True, env={**os.environ, **home}, capture_output=True)
+    run("index", corpus_file, "--name", "i", "--encoder", causal, **home)
     search = ["search", "heart", "--name", "i", "--mode", "dense", "--no-rerank", "-k", "12", "--json"]
-    hits = json.loads(CliRunner().invoke(app, search, env=home).stdout)["hits"]
+    hits = done(invoke(*search, **home))["hits"]
     texts = [json.loads(line)["contents"] for line in corpus_file.read_text().splitlines()]
     scores = slow_vectors(causal, ["heart"], QUERY)[0] @ slow_vectors(causal, texts, PASSAGE).T
     np.testing.assert_allclose([hit["score"] for hit in hits], sorted(scores, reverse=True), atol=1e-5)

@@ -12,9 +12,7 @@ from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-from typer.testing import CliRunner
 
-from biorag.cli import app
 from biorag.errors import MissingError, UsageError
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import find_encoder
@@ -23,6 +21,7 @@ from biorag.models.tokens import token_starts
 from biorag.settings.settings import Settings
 from biorag.training.memory import columns_of, estimate
 from biorag.types import TrainingRow
+from tests.cli import done, invoke
 from tests.conftest import WORDS
 
 COUPLES = [(one, other) for one in WORDS for other in WORDS if one != other][::6]
@@ -36,14 +35,8 @@ TEXTS = ["aspirin", "fever and pain in the liver", "gene " * 99, "Warfarin thins
 TOWERS = ("query", "document")
 
 
-def invoke(*arguments, **env):
-    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "200", **env})
-
-
 def trained(rows, base, out, *arguments) -> dict:
-    result = invoke("train", "retriever", rows, "--base", base, *FAST, "--out", out, "--json", *arguments)
-    assert result.exit_code == 0, (result.output, result.exception)
-    return json.loads(result.stdout)
+    return done(invoke("train", "retriever", rows, "--base", base, *FAST, "--out", out, "--json", *arguments))
 
 
 def vectors(folder) -> dict[str, np.ndarray]:
