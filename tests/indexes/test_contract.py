@@ -28,9 +28,10 @@ from biorag.indexes.server import ServerIndex, connect
 from biorag.retrieval.filters import exclude_pmids
 from biorag.types import EncoderIdentity, FieldFilter, IndexQuery, ScoredDoc, Snippet
 from biorag.utils.network import Server
+from tests.numpy_store import NumpyIndex
 
 SERVER = os.environ.get("BIORAG_TEST_QDRANT_URL")
-STORES = ["edge", "memory"] + (["server"] if SERVER else [])
+STORES = ["edge", "memory", "numpy"] + (["server"] if SERVER else [])
 DIMENSION = 16
 K, B = 0.9, 0.4
 WORDS = (
@@ -78,6 +79,8 @@ def make_index(request, tmp_path):
         wanted = manifest(similarity, avg_len, name, tokens)
         if request.param == "edge":
             index = EdgeIndex(tmp_path / name, wanted, writable=True)
+        elif request.param == "numpy":
+            index = NumpyIndex(tmp_path / name, wanted, writable=True)
         else:
             client = connect(Server(SERVER, 30, 5)) if request.param == "server" else OneAtATimeClient(":memory:")
             index = ServerIndex(client, wanted, writable=True)

@@ -1,0 +1,140 @@
+"""A kind of everything that biorag has registries of, from one file: what a package of somebody else's would hold.
+
+It imports the registries alone until a kind is used: help texts are made of what was registered before the settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from biorag.registries import (
+    BENCHMARKS,
+    FUSIONS,
+    GENERATORS,
+    NEGATIVES,
+    READERS,
+    RERANKERS,
+    STORES,
+    BenchmarkKind,
+    FusionKind,
+    GeneratorKind,
+    NegativesKind,
+    ReaderKind,
+    RerankerKind,
+    StoreKind,
+)
+from biorag.types import Negative, ScoredDoc, Snippet, TrainingRow, Vectors
+
+if TYPE_CHECKING:
+    from biorag.corpus.sources import Source
+    from biorag.retrieval.rerankers import RerankerParts
+    from biorag.training.negatives.kinds import Collaborators
+    from biorag.training.negatives.mining import Gold, MiningPlan
+    from tests.fakes import ScriptedGenerator
+
+REGISTRIES = (BENCHMARKS, FUSIONS, GENERATORS, NEGATIVES, READERS, RERANKERS, STORES)
+
+
+def register() -> None:
+    """Register a dummy of each kind."""
+    here = "tests.plugin:"
+    FUSIONS.register(FusionKind(name="highest", target=here + "highest", summary="the better score", true_scores=True))
+    RERANKERS.register(
+        RerankerKind(
+            name="shortest", target=here + "Shortest", summary="by length", weight="interpolation", prefix="short:"
+        )
+    )
+    READERS.register(ReaderKind(name="tabs", target=here + "Tabs", summary="id and text", suffixes=(".tabs",)))
+    STORES.register(StoreKind(name="numpy", target="tests.numpy_store:NumpyIndex", summary="exact, in one file"))
+    GENERATORS.register(
+        GeneratorKind(
+            name="parrot", target=here + "Parrot", summary="the same each time", written="'parrot'", words=("parrot",)
+        )
+    )
+    NEGATIVES.register(NegativesKind(name="last", target=here + "last", summary="the last of the top 9", per_row=2))
+    BENCHMARKS.register(BenchmarkKind(name="count", target=here + "count", summary="letters"))
+
+
+def highest(dense: Sequence[ScoredDoc], bm25: Sequence[ScoredDoc]) -> dict[str, float]:
+    """Return the better of the two scores."""
+    scores = dict(dense)
+    return scores | {id: max(score, scores.get(id, score)) for id, score in bm25}
+
+
+class Shortest:
+    """Prefers short snippets."""
+
+    def __init__(self, name: str, parts: RerankerParts) -> None:
+        self.name = name
+
+    def score_all(self, queries: Sequence[str], candidates: Sequence[Sequence[Snippet]]) -> list[Vectors]:
+        import numpy as np
+
+        return [np.array([-len(snippet.contents) for snippet in found], np.float32) for found in candidates]
+
+
+class Tabs:
+    """Lines of an id and a text with a tab between."""
+
+    @staticmethod
+    def records(source: Source) -> Iterator[tuple[int, bytes]]:
+        from biorag.corpus.sources import read_lines
+
+        return read_lines(source)
+
+    @staticmethod
+    def parse(record: bytes) -> Snippet:
+        id, _, text = record.decode().partition("\t")
+        if not text:
+            raise ValueError("no tab")
+        return Snippet(id, "", text)
+
+    @staticmethod
+    def shown(record: bytes) -> str:
+        return record.decode("utf-8", "replace")
+
+
+class Parrot:
+    """Replies the same to everything."""
+
+    def __init__(self, spec: str) -> None:
+        self.spec = spec
+
+    def check(self) -> None:
+        pass
+
+    def sha256(self) -> str:
+        return "0" * 64
+
+    def identity(self) -> dict[str, Any]:
+        return {"parrot": self.spec}
+
+    def open(self, settings: object, at_a_time: int) -> ScriptedGenerator:
+        from tests.fakes import ScriptedGenerator
+
+        return ScriptedGenerator()
+
+
+class Last:
+    """The last of what BM25 ranks."""
+
+    def __init__(self, parts: Collaborators) -> None:
+        self._retriever = parts.retriever
+
+    def window(self, row: TrainingRow, gold: Gold) -> list[Negative]:
+        from biorag.training.negatives.mining import as_negatives, eligible
+
+        return list(eligible(as_negatives(self._retriever.search(row.query, 9).hits), gold))[-2:]
+
+
+def last(plan: MiningPlan, parts: Collaborators) -> Last:
+    """Return the miner."""
+    return Last(parts)
+
+
+def count(word: Annotated[str, typer.Argument(help="A word.")]) -> None:
+    """Count the letters of a word."""
+    typer.echo(len(word))
