@@ -591,9 +591,13 @@ def test_two_runs_leave_the_last_of_every_id(tmp_path_factory, first, second):
     assert len(run.encoder.encoded) == run.report.added + run.report.updated
 
 
-@pytest.mark.parametrize("fields", [{"version": -1}, {"version": 1, "revised": 2024}, {"version": True}])
+@pytest.mark.parametrize("fields", [{"version": 0}, {"version": 1, "revised": 2024}, {"version": True}])
 def test_fields_of_a_corpus_named_as_pubmeds_are_only_fields(fields):
     assert revision(Snippet("5", "", "Text.", 5, fields)) == (0, "")
+
+
+def test_the_first_version_of_a_pubmed_record_has_its_date_of_revision():
+    assert revision(Snippet("5", "", "Text.", 5, {"version": 1, "revised": "2024-05"})) == (1, "2024-05")
 
 
 def test_an_index_made_meanwhile_with_other_settings_is_not_mixed(settings):

@@ -2,10 +2,11 @@
 
 from math import isclose
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biorag.retrieval.fusion import linear, ranked, reciprocal_rank
+from biorag.retrieval.fusion import linear, min_max, ranked, reciprocal_rank
 from biorag.types import ScoredDoc
 
 IDS = st.sampled_from([f"s{number}" for number in range(12)] + ["S1", "é", ""])
@@ -72,3 +73,11 @@ def test_ties_of_fused_scores_go_by_id():
         ScoredDoc("m", 0.75),
         ScoredDoc("a", 0.5),
     ]
+
+
+@pytest.mark.parametrize(
+    ("scores", "stretched"),
+    [([2.0, -2.0, 1.0], [1.0, 0.0, 0.75]), ([3.0, 3.0], [0.0, 0.0]), ([-1.5], [0.0]), ([], [])],
+)
+def test_scores_are_stretched_from_0_to_1_and_equal_ones_are_0(scores, stretched):
+    assert min_max(scores) == stretched
