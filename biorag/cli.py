@@ -83,11 +83,13 @@ class Commands(TyperGroup):
         except OSError as error:
             if ctx.params.get("debug"):
                 typer.echo(showable(traceback.format_exc()), err=True)
-            _say(f"{error.filename or 'a file'}: {error.strerror or error}: check the path, its rights and the disk")
+            _say(
+                f"{error.filename or 'a file'}: {error.strerror or error}: check the path, its permissions and the disk"
+            )
             kind = MissingError if error.errno in PATH_FAULTS else ServiceError
             raise typer.Exit(kind.exit_code) from None
         except KeyboardInterrupt as stop:
-            _say("interrupted; what was done is kept, and the same command goes on from there")
+            _say("interrupted; finished work is kept, and the same command resumes")
             raise typer.Exit(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED) from None
 
 
@@ -167,11 +169,11 @@ def settings(
     ctx: typer.Context,
     config: Annotated[
         Path | None,
-        typer.Option("--config", help="TOML file of settings; else ./biorag.toml if it is there."),
+        typer.Option("--config", help="TOML file of settings; by default ./biorag.toml if it exists."),
     ] = None,
     offline: Annotated[
         bool | None,
-        typer.Option("--offline", help="Connect to no host that this command line does not name (BIORAG_OFFLINE=1)."),
+        typer.Option("--offline", help="Connect only to hosts named on this command line (BIORAG_OFFLINE=1)."),
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show log messages and tracebacks.")] = False,
     _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
@@ -199,7 +201,7 @@ def _terminated(number: int, frame: object) -> None:
 
 
 def main() -> None:
-    """Run the command line; whatever is not an error for users is a bug, reported without a traceback."""
+    """Run the command line; any other exception is a bug and is reported without a traceback."""
     signal.signal(signal.SIGTERM, _terminated)
     try:
         app()

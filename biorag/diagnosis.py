@@ -25,7 +25,7 @@ from biorag.utils.versions import installed_versions
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing the doctor looked at."""
+    """One check of the doctor's."""
 
     name: str
     ok: bool
@@ -33,7 +33,7 @@ class Check:
 
 
 def diagnose(settings: Settings) -> list[Check]:
-    """Look at everything; what fails is a check that is not ok."""
+    """Run every check; an exception makes a check fail."""
     looks: list[tuple[str, Callable[[Settings], str]]] = [
         ("python and machine", lambda _: _machine()),
         ("packages", lambda _: _packages()),

@@ -16,14 +16,14 @@ SHOWN = ("success@5", "nDCG@10")  # what fits a terminal; the written tables hav
 
 
 def ablate(
-    sweep: Annotated[Path, typer.Argument(help="TOML file of the grid; docs/training.md has one to start from.")],
-    out: Annotated[Path, typer.Option(help="Folder of models, indexes and results; finished steps are used again.")],
-    jobs: Annotated[int, typer.Option(min=1, help="Steps that run at a time, each in a process.")] = 1,
+    sweep: Annotated[Path, typer.Argument(help="TOML file of the grid; docs/ablation.md has one to start from.")],
+    out: Annotated[Path, typer.Option(help="Folder of models, indexes and results; finished steps are reused.")],
+    jobs: Annotated[int, typer.Option(min=1, help="Steps that run in parallel, each in its own process.")] = 1,
     as_json: options.Json = False,
 ) -> None:
     """Train, index and measure every cell of a grid: negatives, similarity, reranker, k_init.
 
-    Every step is a command of biorag; results.json lists them. The same sweep goes on where it stopped.
+    Every step is a command of biorag; results.json lists them. The same sweep resumes where it stopped.
 
     Examples:
 

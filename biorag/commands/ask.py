@@ -30,9 +30,9 @@ def ask(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Answer a question from the evidence, with citations that were checked.
+    """Answer a question from the evidence, with verified citations.
 
-    Articles that the corpus marks as retracted are no evidence unless --include-retracted is given.
+    Retracted articles are not used as evidence unless --include-retracted is given.
 
     Examples:
 
@@ -62,7 +62,7 @@ def parse_options(texts: list[str]) -> dict[str, str]:
     Raises
     ------
     UsageError
-        If one has no single capital letter before `=`, no text, a letter comes twice, or there is only one.
+        If an option lacks a capital letter before `=` or a text, a letter is repeated, or there is only one option.
     """
     found: dict[str, str] = {}
     for text in texts:
@@ -91,7 +91,7 @@ def models_used(settings: Settings, ready: OpenIndex, generator: Generator | Non
 
 
 def _streaming() -> Callable[[str], None]:
-    """Return a function that prints what is new of the model's text each time the reply has grown."""
+    """Return a function that prints the new part of the model's text each time the reply grows."""
     from biorag.prompts.grammar import growing_text
 
     printed = 0

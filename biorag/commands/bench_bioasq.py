@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @expanded
 def bioasq(
-    golden: Annotated[list[Path], typer.Argument(help="Golden files of test batches, JSON, gzip or not.")],
+    golden: Annotated[list[Path], typer.Argument(help="Golden files of test batches, JSON, plain or gzipped.")],
     settings: Annotated[
         Settings,
         options.INDEX,
@@ -35,7 +35,7 @@ def bioasq(
         bool,
         typer.Option(
             "--whole-records",
-            help="The index's texts are whole titles and abstracts, so offsets are known; PubMed's XML says so itself.",
+            help="The index's texts are whole titles and abstracts, so offsets are known; implied by PubMed's XML.",
         ),
     ] = False,
     as_json: options.Json = False,
@@ -88,7 +88,7 @@ def bioasq(
 
 
 def _coverage(batches: Sequence[Batch], ready: OpenIndex) -> list[dict[str, Any]]:
-    """Return how many golden documents of each batch the index holds."""
+    """Count the golden documents of each batch that the index holds."""
     import numpy as np
 
     from biorag.benchmarks.bioasq.run import indexed_documents
@@ -125,7 +125,7 @@ def _print(report: Mapping[str, Any]) -> None:
         if found["offsets_unknown"]:
             show.err.print(
                 f"{system}: {found['offsets_unknown']} of {found['returned_snippets']} snippets are not submitted: "
-                "their texts are not known to be whole records, so they have no offsets"
+                "their texts may not be whole records, so they have no offsets"
             )
 
 

@@ -43,8 +43,8 @@ logger = logging.getLogger(__name__)
 
 # A forward pass of 5 ms took 504 ms on 2 busy cores: PyTorch's threads spin while they wait for one another.
 BUSY = (
-    "the load was %s on %s cores just before: wait until the machine is idle, or set OMP_WAIT_POLICY=passive, "
-    "or other programs' work counts as biorag's"
+    "the load was %s on %s cores just before the start: wait until the machine is idle, or set "
+    "OMP_WAIT_POLICY=passive; otherwise the timings include other programs' work"
 )
 SOURCES = 20_000  # snippets whose sentences are recombined
 SYNTHETIC = (
@@ -58,26 +58,26 @@ class Wanted:
     """What is measured, and on what."""
 
     questions: Annotated[
-        Path | None, typer.Option(help="Folder of questions (BEIR layout); else titles of the index's snippets.")
+        Path | None, typer.Option(help="Folder of questions (BEIR layout); by default titles of the index's snippets.")
     ] = None
-    limit: Annotated[int | None, typer.Option(min=2, help="Most questions.")] = None
+    limit: Annotated[int | None, typer.Option(min=2, help="Maximum number of questions.")] = None
     index_limit: Annotated[
-        int, typer.Option(min=1, help="Snippets that are indexed anew, drawn from the index with --seed.")
+        int, typer.Option(min=1, help="Snippets to index again, drawn from the index with --seed.")
     ] = 2000
-    batch_sizes: Annotated[str, typer.Option(help="Questions encoded and searched at once.")] = "1,10,2000"
+    batch_sizes: Annotated[str, typer.Option(help="Batch sizes for encoding and searching questions.")] = "1,10,2000"
     baseline: Annotated[
         str | None, typer.Option(help="Compare with: rank_bm25, bm25s, sentence-transformers, qdrant-local.")
     ] = None
-    peer_limit: Annotated[int, typer.Option(min=0, help="Most snippets that rank_bm25 and qdrant-local are given.")] = (
-        100_000
-    )
-    sizes: Annotated[str | None, typer.Option(help="Numbers of synthetic snippets to measure growth at.")] = None
+    peer_limit: Annotated[
+        int, typer.Option(min=0, help="Maximum number of snippets for rank_bm25 and qdrant-local.")
+    ] = 100_000
+    sizes: Annotated[str | None, typer.Option(help="Index sizes, in synthetic snippets, to measure growth at.")] = None
     quantize: Annotated[bool, typer.Option("--quantize", help="Growth: measure an index with int8 vectors too.")] = (
         False
     )
 
     def check(self) -> None:
-        """Refuse lists that cannot be read, before anything is opened."""
+        """Refuse malformed lists before anything is opened."""
         _ = self.batches, self.growth
 
     @property
@@ -101,9 +101,9 @@ class Repetition:
     """How often a call is timed."""
 
     repetitions: Annotated[int, typer.Option(min=1, help="Calls timed for each figure.")] = 100
-    warm_up: Annotated[int, typer.Option(min=0, help="Calls before those, not timed.")] = 3
+    warm_up: Annotated[int, typer.Option(min=0, help="Untimed calls before the timed ones.")] = 3
     seconds: Annotated[
-        float, typer.Option(min=0, help="End a figure's calls after these seconds (but not before the third).")
+        float, typer.Option(min=0, help="Stop timing a figure after this many seconds (but at least three calls).")
     ] = 20.0
 
 
@@ -123,8 +123,8 @@ def latency(
 ) -> None:
     """Measure what each stage takes on this machine: indexing, encoding, search, reranking, generation, memory.
 
-    Whole: the stages of --mode together; the first stage is measured in all modes. Baselines run in the same
-    process on the same data, turn and turn about with biorag. Growth is measured on synthetic snippets in TMPDIR.
+    Whole: all stages of --mode together; the first stage is measured in all modes. Baselines run in the same process
+    on the same data, interleaved with biorag. Growth is measured on synthetic snippets in TMPDIR.
 
     Examples:
 
@@ -160,7 +160,7 @@ def latency(
 
 
 def _check_folder(out: Path) -> None:
-    """Make the folder of the results, and see that plots can be drawn, before hours of measuring."""
+    """Create the results folder and check that plots can be drawn, before hours of measuring."""
     from biorag.utils.plots import require_matplotlib
 
     require_matplotlib()
@@ -178,7 +178,7 @@ def _numbers(option: str, text: str) -> list[int]:
 
 
 def _measured(settings: Settings, wanted: Wanted, terms: Terms) -> Report:
-    """Open the index and measure everything that is wanted; the memory before other packages are loaded."""
+    """Open the index and measure everything; memory first, before other packages are loaded."""
     from biorag.benchmarks.latency import machine, memory, stages
     from biorag.benchmarks.latency.baselines import Asked
     from biorag.benchmarks.latency.report import Report
@@ -323,7 +323,7 @@ def _growth(subject: Subject, asked: Asked, wanted: Wanted, terms: Terms) -> Ite
 
 
 def _synthetic(subject: Subject, wanted: Wanted) -> str:
-    """Say how the snippets of the growth are made."""
+    """Describe how the synthetic snippets are made."""
     from biorag.benchmarks.latency.synthetic import ENCODED, NOISE
 
     sources, encoded = min(SOURCES, subject.index.count()), min(ENCODED, wanted.growth[-1])
@@ -331,7 +331,7 @@ def _synthetic(subject: Subject, wanted: Wanted) -> str:
 
 
 def _index_facts(settings: Settings, ready: OpenIndex) -> dict[str, Any]:
-    """Return what the index is; its bytes on disk are not known of one on a server."""
+    """Return facts about the index; bytes on disk only of a local one."""
     from biorag.indexes.store import Store
 
     manifest, count = ready.manifest, ready.index.count()

@@ -24,7 +24,7 @@ NO_RETRIEVAL = "none"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which questions are asked."""
+    """Which questions to ask."""
 
     benchmark: Annotated[Path, typer.Option(help="MIRAGE's benchmark.json, or 'demo'.")]
     task: Annotated[list[str] | None, typer.Option(help="Only this task. Repeatable.")] = None
@@ -60,7 +60,7 @@ def mirage(
         typer.Option(help="none (closed book), bm25, dense or hybrid.", rich_help_panel=RETRIEVAL),
     ] = None,
     exclude_source: Annotated[
-        bool, typer.Option("--exclude-source", help="Leave out the records a question was made from.")
+        bool, typer.Option("--exclude-source", help="Exclude the records that a question was made from.")
     ] = False,
     compare: Annotated[Path | None, typer.Option(help="Output folder of another run: paired bootstrap.")] = None,
     as_json: options.Json = False,

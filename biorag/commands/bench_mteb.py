@@ -30,7 +30,7 @@ IDLE = {"encoder": (*PIPELINE_ONLY, "reranker", "k_init"), "reranker": PIPELINE_
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """What is measured: tasks of mteb's, and files."""
+    """What to measure: mteb's tasks, and files."""
 
     task: Annotated[list[str] | None, typer.Option(help="A task by mteb's name (downloads its data). Repeatable.")] = (
         None
@@ -51,7 +51,7 @@ class Tasks:
     ] = None
     recommendation: Annotated[
         list[Path] | None,
-        typer.Option(help="Folder in BEIR layout whose judged snippets are to be ordered. Repeatable."),
+        typer.Option(help="Folder in BEIR layout whose judged snippets are to be ranked. Repeatable."),
     ] = None
 
     @property
@@ -75,7 +75,9 @@ def mteb(
     ],
     given: Given,
     tasks: Tasks,
-    out: Annotated[Path, typer.Option(help="Folder of mteb's result files and report.json; a task done stays done.")],
+    out: Annotated[
+        Path, typer.Option(help="Folder of mteb's result files and report.json; finished tasks are not repeated.")
+    ],
     system: Annotated[
         str, typer.Option(help="encoder (searched exactly), reranker (its scores alone) or pipeline.")
     ] = "encoder",
@@ -128,12 +130,12 @@ def _configured(settings: Settings, given: Given, tasks: Tasks, system: str) -> 
     Raises
     ------
     UsageError
-        If an option would change nothing, or nothing is named to be measured.
+        If an option would have no effect, or nothing to measure is named.
     """
     if system not in SYSTEMS:
         raise unknown_name("system", system, SYSTEMS)
     if option := given.first(*IDLE[system]):
-        raise UsageError(f"{option} does not change --system {system}: leave it out, or give --system pipeline")
+        raise UsageError(f"{option} has no effect with --system {system}: leave it out, or use --system pipeline")
     if not (tasks.task or tasks.group or any(tasks.paths.values())):
         raise UsageError("nothing to measure: give --local FOLDER, --task NAME or another kind of task")
     depth = {"k_init": RERANKED} if system == "reranker" and given.value("k_init") is None else {}

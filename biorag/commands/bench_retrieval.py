@@ -25,7 +25,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What is measured: a dataset over an index, or another system's run."""
+    """What to measure: a dataset over an index, or another system's run."""
 
     dataset: Annotated[
         Path | None, typer.Argument(help="Folder with queries.jsonl and qrels/test.tsv (BEIR layout).")
@@ -36,9 +36,9 @@ class Judged:
     ] = None
 
     def check(self) -> None:
-        """Refuse what does not go together."""
+        """Refuse options that exclude each other."""
         if self.dataset and self.qrels:
-            raise UsageError("DATASET and --qrels both give judgements: leave one of them out")
+            raise UsageError("DATASET and --qrels both contain judgements: use one of them")
         if not self.run and not self.dataset:
             raise UsageError("give the folder of a DATASET, or --run FILE with --qrels FILE for another system's run")
         if self.run and not self.dataset and not self.qrels:
@@ -56,7 +56,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Files that are written."""
+    """Output files."""
 
     run_file: Annotated[Path | None, typer.Option(help="Write a TREC run file (top 100).")] = None
     per_question: Annotated[Path | None, typer.Option(help="Write each question's measures as JSONL.")] = None
@@ -84,7 +84,7 @@ def retrieval(
     """Measure retrieval on judged questions: nDCG@10, MAP@10, MRR@10, success@k, Recall@k.
 
     success@k, at least one relevant snippet in the top k, is what the M+C paper calls Recall@k.
-    Run files are read to a depth of 100, in the order of their scores; equal scores in that of their ranks.
+    Run files are read to a depth of 100, ordered by score; ties keep the order of their ranks.
 
     Examples:
 
@@ -101,7 +101,7 @@ def retrieval(
     written.check()
     judged.check()
     if held_out.held_out and not judged.dataset:
-        raise UsageError("--held-out goes by the questions' texts, which judgements lack: give the folder of a DATASET")
+        raise UsageError("--held-out needs the questions' texts, which --qrels lacks: give the folder of a DATASET")
     if judged.run:
         _check_nothing_is_searched(given, filters, written)
     data = held_out.split(settings, given).select(judged.load())
@@ -127,12 +127,12 @@ def retrieval(
 
 
 def _check_nothing_is_searched(given: Given, filters: options.Filters, written: Written) -> None:
-    """Refuse options that say how an index is searched, or keep what was found."""
+    """Refuse options that change how an index is searched or save its results."""
     idle = [flag for flag in given.options if flag not in ("--seed", "--validation")]
     idle += ["--filter"] if filters.where else []
     idle += ["--run-file"] if written.run_file else []
     if idle:
-        raise UsageError(f"--run scores a file, which {', '.join(idle)} cannot change: leave out one or the other")
+        raise UsageError(f"{', '.join(idle)} has no effect with --run, which scores a file: leave out one or the other")
 
 
 def _report(measured: Measured, how: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def _print_comparison(comparison: Mapping[str, Any]) -> None:
 
 
 def _print_furthest(title: str, listed: Sequence[Mapping[str, Any]]) -> None:
-    """Print the first questions of a list of wins or losses, if there are any."""
+    """Print the first questions of a list of wins or losses, if any."""
     from biorag.benchmarks.retrieval import LISTED
 
     rows = [

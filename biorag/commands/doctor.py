@@ -13,7 +13,7 @@ from biorag.settings.settings import Settings
 
 @expanded
 def doctor(settings: Settings, as_json: options.Json = False) -> None:
-    """Check what is installed, which models are found, and whether a question works from end to end.
+    """Check what is installed, which models are present, and whether a question works from end to end.
 
     Examples:
 

@@ -19,16 +19,16 @@ from biorag.settings.settings import Settings
 @expanded
 def keep_consistent(
     rows: Annotated[Path, typer.Argument(help="JSONL of query and positive (.gz too).", metavar="FILE")],
-    out: Annotated[Path, typer.Option("--out", help="JSONL file to write, with the rows that are kept.")],
+    out: Annotated[Path, typer.Option("--out", help="JSONL file to write the kept rows to.")],
     settings: Annotated[Settings, options.INDEX],
-    keep_top: Annotated[int, typer.Option(min=1, max=1000, help="Ranks among which the positive must be.")] = 3,
+    keep_top: Annotated[int, typer.Option(min=1, max=1000, help="Rank within which the positive must be found.")] = 3,
     mode: Annotated[str | None, typer.Option(help="dense or hybrid.", show_default=options.DENSE_MODES[0])] = None,
     as_json: options.Json = False,
 ) -> None:
     """Keep the rows whose positive is among the top 3 that the index's encoder retrieves for their query.
 
-    The positive is known by its positive_id, or by its text. Rows stay as they are; those left out are counted: with
-    the positive below these ranks, or absent from the index, or with an empty query.
+    The positive is recognised by its positive_id, or by its text. Rows are kept unchanged. Those left out are counted:
+    with the positive below these ranks, absent from the index, or with an empty query.
 
     Examples:
 
@@ -40,7 +40,7 @@ def keep_consistent(
 
     started = time.perf_counter()
     if out.is_dir() or (out.exists() and rows.exists() and out.samefile(rows)):
-        raise UsageError(f"{out} is a folder, or the file that is filtered: name another file to write")
+        raise UsageError(f"{out} is a folder, or the input file: name another file to write")
     searched = settings.replace(mode=options.dense_mode(mode), rerank=False)
     with open_index(searched) as ready, show.progress("Filtering", None) as advance:
         counts = consistency.keep_consistent(rows, out, ready.index, ready.retriever, keep_top, advance)

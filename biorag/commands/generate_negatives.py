@@ -31,7 +31,7 @@ def negatives(
     per_row: Annotated[int, typer.Option(min=1, max=100, help="Negatives of a row.", rich_help_panel=ROWS)] = 1,
     keep_mined: Annotated[
         bool,
-        typer.Option("--keep-mined", help="Keep a row's own negatives, after those written.", rich_help_panel=ROWS),
+        typer.Option("--keep-mined", help="Append a row's own negatives to the generated ones.", rich_help_panel=ROWS),
     ] = False,
     template: options.TemplateFile = None,
     temperature: options.Temperature = generating.TEMPERATURE,
@@ -40,11 +40,11 @@ def negatives(
 ) -> None:
     """Generate hard negatives: passages of a query's topic and words that do not answer it, for 'biorag train'.
 
-    The model is shown each row's query, its positive and, where the row has any, one of its mined negatives in turn.
-    Rows of kind 'synthetic' come out. Left out and counted are passages cut or of fewer than eight words, copies and
-    near-copies of the positive or of a mined negative, and those that came before in the file.
+    The model sees each row's query, its positive and, where the row has any, one of its mined negatives after the
+    other. The rows are of kind 'synthetic'. Left out and counted are passages that are cut or have fewer than eight
+    words, copies and near-copies of the positive or of a mined negative, and duplicates in the file.
 
-    --name is needed only for a BEIR folder without a corpus, whose passages that index has.
+    --name is needed only for a BEIR folder without a corpus: that index holds its passages.
 
     Examples:
 
@@ -80,7 +80,7 @@ def negatives(
 
 
 def _pairs(settings: Settings, paths: Sequence[Path], name: str | None) -> list[Pair]:
-    """Return the rows to write negatives of; with a name the index may have their passages."""
+    """Return the rows to write negatives for; with a name, passages may come from the index."""
     from biorag.training.rows import read_rows
     from biorag.training.synthesis.negatives import Pair
 

@@ -32,14 +32,14 @@ def pairs(
             "--scenarios",
             min=1,
             max=100_000,
-            help="Scenarios to write of.",
+            help="Number of scenarios.",
             show_default=f"{SCENARIOS}; with --scenario-file all",
             rich_help_panel=ROWS,
         ),
     ] = None,
     scenario_file: Annotated[
         Path | None,
-        typer.Option(help="Text file with a scenario on each line, in place of the model's.", rich_help_panel=ROWS),
+        typer.Option(help="Text file with one scenario a line, instead of asking the model.", rich_help_panel=ROWS),
     ] = None,
     per_scenario: Annotated[int, typer.Option(min=1, max=1000, help="Pairs of a scenario.", rich_help_panel=ROWS)] = 1,
     template: options.TemplateFile = None,
@@ -47,11 +47,11 @@ def pairs(
     passage_tokens: generating.PassageTokens = 128,
     as_json: options.Json = False,
 ) -> None:
-    """Generate pairs from retrieval scenarios: of each a query, a passage that answers it and a hard negative.
+    """Generate pairs from retrieval scenarios: a query, a passage that answers it, and a hard negative.
 
-    The model lists the scenarios first, into OUT.scenarios.txt; or they come from --scenario-file. Rows of kind
-    'synthetic' come out. Left out and counted are pairs with a text that is empty, cut or short, passages that are
-    copies or near-copies of each other, and queries or positives that came before in the file.
+    The model lists the scenarios first, into OUT.scenarios.txt; or they come from --scenario-file. The rows are of
+    kind 'synthetic'. Left out and counted are pairs with a text that is empty, cut or short, passages that are copies
+    or near-copies of each other, and duplicate queries or positives in the file.
 
     Examples:
 

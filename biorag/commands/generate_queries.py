@@ -36,16 +36,18 @@ def queries(
     given: Given,
     corpus: Annotated[
         list[str] | None,
-        typer.Argument(help="Files or folders, as 'biorag index' reads them; else --name.", metavar="CORPUS"),
+        typer.Argument(
+            help="Files or folders, as 'biorag index' reads them; by default the index --name.", metavar="CORPUS"
+        ),
     ] = None,
     per_snippet: Annotated[int, typer.Option(min=1, max=100, help="Questions of a snippet.", rich_help_panel=ROWS)] = 1,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Snippets to write of, drawn with the seed.", rich_help_panel=ROWS)
+        int | None, typer.Option(min=1, help="Number of snippets, drawn with --seed.", rich_help_panel=ROWS)
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            help="seq2seq:ID, a doc2query-T5 by Hugging Face id or directory, in place of --llm.",
+            help="seq2seq:ID, a doc2query-T5 by Hugging Face id or directory, instead of --llm.",
             rich_help_panel=GENERATION,
         ),
     ] = None,
@@ -55,7 +57,7 @@ def queries(
         typer.Option(
             min=0,
             max=2,
-            help="Of sampling; 0 takes the likeliest.",
+            help="Sampling temperature; 0 is greedy.",
             show_default=f"{LLM_TEMPERATURE}, for seq2seq {SEQ2SEQ_TEMPERATURE}",
             rich_help_panel=GENERATION,
         ),
@@ -68,8 +70,8 @@ def queries(
 ) -> None:
     """Generate questions that snippets answer, as rows that 'biorag train' reads: each question with its snippet.
 
-    The snippets are an index's (--name), or a corpus's. Left out and counted are questions of fewer than three words,
-    cut ones, copies of a title or sentence, and those that came before in the file.
+    The snippets come from an index (--name) or a corpus. Left out and counted are questions of fewer than three words,
+    cut ones, copies of a title or sentence, and duplicates in the file.
 
     Many questions of a small model are about something else: 'biorag generate filter' keeps those that find their
     snippet.
@@ -86,7 +88,7 @@ def queries(
 
     started = time.perf_counter()
     if model is not None and (given.first("llm", "llm_model") or template is not None):
-        raise UsageError("--model takes the place of --llm, --llm-model and --prompt: leave it out, or them")
+        raise UsageError("--model replaces --llm, --llm-model and --prompt: leave out one or the other")
     default = LLM_TEMPERATURE if model is None else SEQ2SEQ_TEMPERATURE
     draws = Draws(per_snippet, question_tokens, default if temperature is None else temperature, settings.seed)
     generating.check_draws(out, draws, "--per-snippet")
@@ -100,7 +102,7 @@ def queries(
 def _writer(
     settings: Settings, model: str | None, template: Path | None, draws: Draws
 ) -> tuple[Writer[Snippet], dict[str, Any]]:
-    """Load what writes the questions; and return what determines what it writes."""
+    """Load the writer of the questions, and return what determines its output."""
     from biorag.training.synthesis.writers import Seq2SeqWriter
     from biorag.utils.versions import installed_versions
 
@@ -113,7 +115,7 @@ def _writer(
         wrote: dict[str, Any] = {"generator": asked.identity, "prompt": prompt.sha256}
         return asked.writer(draft_form(prompt), draws), wrote
     if not model.startswith(SEQ2SEQ):
-        raise UsageError(f"--model {model!r} is none of a known kind: write {SEQ2SEQ}ID, or name a generator by --llm")
+        raise UsageError(f"--model {model!r} is not of a known kind: write {SEQ2SEQ}ID, or name a generator with --llm")
     from biorag.generators.seq2seq import Seq2SeqGenerator
 
     files = find_encoder(model.removeprefix(SEQ2SEQ))
@@ -128,7 +130,7 @@ def _writer(
 def _generated(
     out: Path, identity: dict[str, Any], snippets: Iterator[Snippet], limit: int | None, writer: Writer[Snippet]
 ) -> QuestionCounts:
-    """Generate what is not generated yet."""
+    """Generate the questions that are still missing."""
     from biorag.training.synthesis.questions import QuestionCounts, QuestionFile, draw
 
     file = QuestionFile(out, identity)

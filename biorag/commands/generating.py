@@ -35,14 +35,14 @@ PassageTokens = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class LanguageModel:
-    """A generator, how many replies it is asked for at a time, and all that determines them besides what is asked."""
+    """A generator, how many requests it takes at a time, and what determines its replies besides the request."""
 
     generator: Generator
     at_a_time: int
     identity: Mapping[str, Any]
 
     def writer(self, form: DraftForm[S], draws: Draws) -> PromptedWriter[S]:
-        """Return what writes with this model."""
+        """Return a writer with this model."""
         from biorag.training.synthesis.writers import PromptedWriter
 
         return PromptedWriter(self.generator, form, draws, self.at_a_time)
@@ -56,14 +56,14 @@ def language_model(settings: Settings) -> LanguageModel:
 
 
 def check_draws(out: Path, draws: Draws, option: str) -> None:
-    """Refuse an output that is a folder, and several texts of which each would be the same."""
+    """Refuse an output that is a folder, and several draws that would all be the same."""
     check_is_no_folder(out)
     if draws.each > 1 and draws.temperature == 0:
         raise UsageError(f"--temperature 0 writes the same every time: give {option} 1")
 
 
 def report_counts(title: str, out: Path, counts: GeneratedRowCounts, started: float, as_json: bool) -> None:
-    """Print what a run came to, and its seconds since `started`."""
+    """Print the counts of a run, and its seconds since `started`."""
     values = {"out": str(out), **asdict(counts), "seconds": round(time.perf_counter() - started, 3)}
     if as_json:
         show.print_json(values)

@@ -27,12 +27,12 @@ def build(
         typer.Argument(help="PubMed XML, the Open Citation Collection's CSV (.gz too), or folders of them."),
     ],
     settings: Annotated[Settings, Flags("graph")],
-    on_bad_line: Annotated[str, typer.Option(help="stop, or skip: count what cannot be read and go on.")] = "stop",
+    on_bad_line: Annotated[str, typer.Option(help="stop, or skip: count bad records and continue.")] = "stop",
     as_json: options.Json = False,
 ) -> None:
-    """Make a citation graph of files, or add them to the one there is; a file that is in it is not read again.
+    """Build a citation graph from files, or add them to an existing one; a file is read only once.
 
-    A paper given again adds to what it cites. Self-citations and repetitions are dropped.
+    If a paper occurs again, its new references are added. Self-citations and repetitions are dropped.
 
     Examples:
 
@@ -58,7 +58,7 @@ def info(
     given: Given,
     as_json: options.Json = False,
 ) -> None:
-    """Show a graph's size, how its references and citations are spread, and how much of an index it covers.
+    """Show a graph's size, the distribution of references and citations, and how much of an index it covers.
 
     Examples:
 
@@ -89,11 +89,11 @@ def fill(
     settings: Annotated[Settings, Flags("name", "graph", "eutils")],
     as_json: options.Json = False,
 ) -> None:
-    """Ask NCBI's E-utilities what those papers of an index cite that the graph has no references of.
+    """Ask NCBI's E-utilities for the references of an index's papers that the graph lacks.
 
-    The only command that asks them. Answers are kept, empty ones too, so an interrupted run goes on and nothing is
-    asked twice. Three requests a second, each for many papers; ten with NCBI_API_KEY. For more than some thousand
-    papers, build the graph from files instead.
+    No other command contacts them. Answers are kept, empty ones too, so an interrupted run resumes and nothing is asked
+    twice. Three requests a second, each for many papers; ten with NCBI_API_KEY. For more than a few thousand papers,
+    build the graph from files instead.
 
     Examples:
 

@@ -38,17 +38,17 @@ def index(
         Flags("precision", shows_default=False),
     ],
     given: Given,
-    on_bad_line: Annotated[str, typer.Option(help="stop, or skip: go on and write a rejects file.")] = "stop",
-    rejects: Annotated[Path | None, typer.Option(help="Rejects file; else rejects.jsonl in the index.")] = None,
+    on_bad_line: Annotated[str, typer.Option(help="stop, or skip: continue and write a rejects file.")] = "stop",
+    rejects: Annotated[Path | None, typer.Option(help="Rejects file; by default rejects.jsonl in the index.")] = None,
     estimate_only: Annotated[
-        bool, typer.Option("--estimate", help="Say what time, disk and memory a new index takes; write nothing.")
+        bool, typer.Option("--estimate", help="Estimate time, disk and memory of a new index; write nothing.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Index a corpus, or bring an index up to date with it.
 
-    What the index holds unchanged is skipped, so a run that was interrupted goes on where it stopped. Of PubMed's
-    files the later ones replace and delete what the earlier ones brought; one that went in before changes nothing.
+    Unchanged snippets are skipped, so an interrupted run resumes where it stopped. Later PubMed files replace and
+    delete records of earlier ones; a file that was indexed before changes nothing.
 
     Examples:
 
@@ -67,7 +67,7 @@ def index(
     if on_bad_line not in BAD_LINE:
         raise unknown_name("--on-bad-line", on_bad_line, BAD_LINE)
     if given.first("reranker", "token_pooling") and not stores_tokens(settings):
-        raise UsageError("--reranker and --token-pooling say what --store-tokens stores: give that too")
+        raise UsageError("--reranker and --token-pooling choose what --store-tokens stores: add --store-tokens")
     path = None if estimate_only else rejects or Store(settings).folder / "rejects.jsonl"
     rejected = RejectsFile(path) if on_bad_line == "skip" else None
     if estimate_only:
@@ -84,11 +84,13 @@ def index(
 
 
 def _tell(rejected: RejectsFile | None, what: str) -> None:
-    """Say what became of bad lines; a file that could not be read to its end is an error all the same."""
+    """Report bad lines; a file that could not be read to its end is still an error."""
     if rejected and rejected.count:
         show.err.print(f"{rejected.count} bad lines were {what}")
     if rejected and rejected.damaged:
-        raise BadInputError(f"what could be read is taken in, but not all could: {'; '.join(rejected.damaged)}")
+        raise BadInputError(
+            f"some files could not be read to the end; what came before is indexed: {'; '.join(rejected.damaged)}"
+        )
 
 
 def _print_estimate(found: Estimate, as_json: bool) -> None:

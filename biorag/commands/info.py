@@ -15,7 +15,7 @@ from biorag.utils.files import disk_bytes
 @expanded
 def info(
     settings: Annotated[Settings, Flags("qdrant")],
-    name: Annotated[str | None, typer.Argument(help="Name of an index; without it all are listed.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of an index; by default all are listed.")] = None,
     list_settings: Annotated[bool, typer.Option("--settings", help="List all settings and their values.")] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -70,7 +70,7 @@ def _show_indexes(settings: Settings, as_json: bool) -> None:
         ]
         show.table(f"Indexes in {settings.indexes}", columns, rows)
     else:
-        show.err.print(f"There is no index in {settings.indexes} yet: try 'biorag index demo'.")
+        show.err.print(f"No index in {settings.indexes} yet: try 'biorag index demo'.")
 
 
 def _show_index(settings: Settings, as_json: bool) -> None:

@@ -23,9 +23,11 @@ class Method:
 
     method: Annotated[str, typer.Option(help="linear (weighted mean), or ties (task vectors without conflicts).")]
     base: Annotated[
-        str | None, typer.Option(help="What the experts were trained from: 'starter', a directory, or an id.")
+        str | None, typer.Option(help="The model that the experts were trained from: 'starter', a directory, or an id.")
     ] = None
-    weights: Annotated[str | None, typer.Option(help="One an expert, with commas; else equal ones.")] = None
+    weights: Annotated[
+        str | None, typer.Option(help="One weight for each expert, separated by commas; equal by default.")
+    ] = None
     density: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="ties: share of each task vector's values that is kept.")
     ] = 0.5
@@ -34,7 +36,7 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What weights are chosen on."""
+    """What to choose weights on."""
 
     search: Annotated[
         list[Path] | None,
@@ -44,7 +46,7 @@ class Search:
     ] = None
     corpus: Annotated[
         list[str] | None,
-        typer.Option(help="File or folder of the snippets to search in; else --name. Repeatable."),
+        typer.Option(help="File or folder of the snippets to search; by default the index --name. Repeatable."),
     ] = None
     by: options.Measure = "nDCG@10"
 
@@ -63,7 +65,7 @@ def merge(
     development: options.Development,
     as_json: options.Json = False,
 ) -> None:
-    """Merge encoders that were trained from one base into one, which loads and costs as any of them does.
+    """Merge encoders trained from one base into one that is as large and as fast as each of them.
 
     With --search the weights are chosen on development questions, by exact dense retrieval. Then measure with bench
     retrieval on questions that neither training nor the search has seen.
@@ -86,7 +88,9 @@ def merge(
 
     recipe = recipe_of(how.method, len(expert), how.weights, how.density, how.scale)
     if how.method == TIES and how.base is None:
-        raise UsageError("--method ties merges what training changed: give what the experts were trained from, --base")
+        raise UsageError(
+            "--method ties merges what training changed: name the model that the experts were trained from with --base"
+        )
     if search.search and (how.weights or len(expert) < 2):
         raise UsageError("--search chooses the weights of two experts or more: leave --weights out")
     experts = open_experts([find_encoder(spec) for spec in expert], find_encoder(how.base) if how.base else None)
@@ -94,7 +98,7 @@ def merge(
     if not search.search:
         asked = {"--corpus": search.corpus, "--name": given.value("name"), f"--{part}": part != "all"}
         if idle := next((flag for flag, value in asked.items() if value), None):
-            raise UsageError(f"{idle} is of the questions of --search DATASET: give that too")
+            raise UsageError(f"{idle} needs --search DATASET: add it")
         development.split(settings, given, "--search DATASET")
     choice = None
     if search.search:

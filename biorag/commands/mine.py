@@ -40,7 +40,7 @@ def _defaults() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Which of the passages that the retriever finds are drawn from."""
+    """Which of the retriever's passages to draw from."""
 
     ranks: Annotated[
         str | None, typer.Option(help="retriever: FIRST-LAST, the ranks to draw from.", show_default=RANKS)
@@ -60,7 +60,7 @@ class Walks:
 
     paths: Annotated[int | None, typer.Option(min=1, max=100, help="Paths of a row.", show_default="3")] = None
     path_length: Annotated[
-        int | None, typer.Option(min=1, max=100, help="Papers on a path, its first one too.", show_default="3")
+        int | None, typer.Option(min=1, max=100, help="Papers on a path, the first included.", show_default="3")
     ] = None
     top: Annotated[
         int | None, typer.Option(min=1, max=1000, help="Nearest papers to draw the next from.", show_default="5")
@@ -74,7 +74,7 @@ class Walks:
 
     @property
     def walk(self) -> Walk:
-        """Return what the options come to."""
+        """Return the walk."""
         from biorag.training.negatives.mining import Walk
 
         steps: dict[str, Any] = {
@@ -102,7 +102,7 @@ def mine(
     contamination: options.Contamination,
     per_row: Annotated[
         int | None,
-        typer.Option(min=1, help="Negatives of a row, drawn from those that qualify.", show_default=_defaults()),
+        typer.Option(min=1, help="Negatives of a row, drawn from the qualifying ones.", show_default=_defaults()),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -112,7 +112,7 @@ def mine(
     the M+C paper. retriever takes the ranks --ranks of dense or hybrid search. citation walks over what the positive
     cites and what that cites, as in the BiCA paper. Every positive of a question is gold.
 
-    Negatives that the pairs already have are left aside. A row for which nothing qualifies is left out and counted.
+    Negatives that the pairs already have are ignored. A row without a qualifying passage is left out and counted.
 
     Examples:
 

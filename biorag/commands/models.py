@@ -9,7 +9,7 @@ from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR
 
 
 def models(as_json: options.Json = False) -> None:
-    """List the models that are on this machine, and how to name others.
+    """List the models on this machine, and how to name others.
 
     Examples:
 

@@ -36,14 +36,14 @@ TemplateFile = Annotated[
 ]
 Temperature = Annotated[
     float,
-    typer.Option(min=0, max=2, help="Of sampling; 0 takes the likeliest.", rich_help_panel=GENERATION),
+    typer.Option(min=0, max=2, help="Sampling temperature; 0 is greedy.", rich_help_panel=GENERATION),
 ]
-Measure = Annotated[str, typer.Option("--measure", help="What is to be highest.")]
+Measure = Annotated[str, typer.Option("--measure", help="Measure to maximise.")]
 DroppedPart = Annotated[
     bool,
     typer.Option(
         "--dropped",
-        help="Only the questions that --guard dropped, without those held out: neither trained nor measured on.",
+        help="Only questions dropped by --guard and not held out: neither trained nor measured on.",
     ),
 ]
 
@@ -64,13 +64,13 @@ class Filters:
 
     @property
     def conditions(self) -> tuple[FieldFilter, ...]:
-        """Return what snippets must fulfil, all of it."""
+        """Return the conditions that snippets must all fulfil."""
         return tuple(condition for text in self.where or () for condition in parse_filter(text))
 
 
 @dataclass(frozen=True, slots=True)
 class RecordFilters:
-    """Conditions on the snippets that are searched, and PubMed records that are left out."""
+    """Conditions on the snippets that are searched, and PubMed records to exclude."""
 
     filters: Filters
     exclude_pmid: Annotated[
@@ -80,13 +80,13 @@ class RecordFilters:
 
     @property
     def conditions(self) -> tuple[FieldFilter, ...]:
-        """Return what snippets must fulfil, all of it."""
+        """Return the conditions that snippets must all fulfil."""
         return self.filters.conditions + exclude_pmids(tuple(self.exclude_pmid or ()))
 
 
 @dataclass(frozen=True, slots=True)
 class Contamination:
-    """What becomes of rows whose questions are a benchmark's."""
+    """What to do with rows whose questions are a benchmark's."""
 
     guard: Annotated[
         list[Path] | None,
@@ -95,12 +95,12 @@ class Contamination:
         ),
     ] = None
     drop_contaminated: Annotated[
-        bool, typer.Option("--drop-contaminated", help="Leave out rows that --guard finds, instead of stopping.")
+        bool, typer.Option("--drop-contaminated", help="Drop rows that --guard finds, instead of stopping.")
     ] = False
 
     @property
     def policy(self) -> ContaminationPolicy:
-        """Return what the options come to."""
+        """Return the policy."""
         from biorag.training.contamination import ContaminationPolicy
 
         return ContaminationPolicy(tuple(self.guard or ()), self.drop_contaminated)
@@ -108,32 +108,32 @@ class Contamination:
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """How training divided its questions, besides `--validation` and `--seed`."""
+    """How training split its questions, besides `--validation` and `--seed`."""
 
     guard: Annotated[
         list[Path] | None,
-        typer.Option("--guard", help="Questions that training with this --guard dropped are left out too. Repeatable."),
+        typer.Option("--guard", help="Also leave out questions that training with this --guard dropped. Repeatable."),
     ] = None
 
     def split(self, part: str, settings: Settings, given: Given, needed: str) -> HeldOutSplit:
-        """Return how training divided its questions, and which part is wanted.
+        """Return how training split its questions, and the part to use.
 
         Raises
         ------
         UsageError
-            If `--guard` or `--validation` says how, and no part is wanted: `needed` names the flags to give.
+            If `--guard` or `--validation` is given without a part; `needed` names the flags to add.
         """
         from biorag.training.held_out import ALL, HeldOutSplit
 
         for flag, value in (("--guard", self.guard), ("--validation", given.value("train_validation"))):
             if part == ALL and value not in (None, [], ()):
-                raise UsageError(f"{flag} says what training left out: give {needed} with it")
+                raise UsageError(f"{flag} describes what training left out: add {needed}")
         return HeldOutSplit(settings.training.validation, settings.seed, tuple(self.guard or ()), part)
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Whether only the questions that training held out are measured on."""
+    """Whether to measure only on the questions that training held out."""
 
     divided: Divided
     held_out: Annotated[
@@ -142,7 +142,7 @@ class HeldOut:
     ] = False
 
     def split(self, settings: Settings, given: Given) -> HeldOutSplit:
-        """Return the questions that are wanted."""
+        """Return the questions to use."""
         from biorag.training.held_out import ALL, HELD_OUT
 
         return self.divided.split(HELD_OUT if self.held_out else ALL, settings, given, "--held-out")
@@ -150,23 +150,23 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True)
 class Development:
-    """Which part of the questions, as training divided them, something is chosen on."""
+    """The part of the questions, as training split them, to choose on."""
 
     held_out: HeldOut
     training: Annotated[
         bool,
-        typer.Option("--training", help="Only the questions that --held-out leaves out: those that training saw."),
+        typer.Option("--training", help="Only the questions that training saw: the complement of --held-out."),
     ] = False
     dropped: DroppedPart = False
 
     @property
     def part(self) -> str:
-        """The part that is asked for.
+        """The part to use.
 
         Raises
         ------
         UsageError
-            If it is more than one.
+            If more than one is named.
         """
         from biorag.training.held_out import ALL, DROPPED, HELD_OUT, TRAINING
 
@@ -179,17 +179,17 @@ class Development:
     def split(
         self, settings: Settings, given: Given, needed: str = "--training, --held-out or --dropped"
     ) -> HeldOutSplit:
-        """Return the questions that are wanted."""
+        """Return the questions to use."""
         return self.held_out.divided.split(self.part, settings, given, needed)
 
 
 def dense_mode(mode: str | None) -> str:
-    """Return the first stage of a command whose encoder takes part, dense unless told.
+    """Return the first stage of a command that needs the encoder; dense by default.
 
     Raises
     ------
     UsageError
-        If it is another.
+        If it is neither dense nor hybrid.
     """
     if mode is not None and mode not in DENSE_MODES:
         raise unknown_name("--mode", mode, DENSE_MODES)

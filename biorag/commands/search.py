@@ -39,4 +39,4 @@ def search(
     elif ranking.hits:
         show.evidence_table(query, ranking.hits)
     else:
-        show.err.print("Nothing was found: try other words, --mode hybrid, or a wider --filter.")
+        show.err.print("No snippet matches: try other words, --mode hybrid, or a wider --filter.")

@@ -33,7 +33,7 @@ PUBMED = "https://pubmed.ncbi.nlm.nih.gov"
 
 
 class ShowingConsole(Console):
-    """A console to which texts are only texts: no markup, no emoji names, no terminal commands of theirs."""
+    """A console that prints texts literally: no markup, no emoji names, no escape sequences."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Return a text as it may be shown."""
@@ -51,7 +51,7 @@ def print_json(values: Any) -> None:
 
 
 class ShowingFormatter(logging.Formatter):
-    """Log lines, tracebacks included, that a terminal only shows."""
+    """Formats log lines, tracebacks included, without escape sequences."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
@@ -183,7 +183,7 @@ def answer(answer: Answer) -> None:
     if answer.choice:
         out.print(Text.assemble(("\nAnswer: ", "bold"), (f"{answer.choice}. {showable(answer.text)}", "bold green")))
     elif answer.question.options and answer.reply:
-        out.print(Text("\nAnswer: none could be read from the model's reply", style="bold red"))
+        out.print(Text("\nAnswer: the model's reply names no option", style="bold red"))
     for citation in answer.citations:
         source = f"PMID {citation.pmid}" if citation.pmid else citation.id
         mark = (f" {RETRACTED}" if citation.retracted else "", "bold red")

@@ -15,7 +15,7 @@ from biorag.settings.settings import Settings
 if TYPE_CHECKING:
     from biorag.indexes.snapshot import Saved
 
-app = typer.Typer(no_args_is_help=True, help="Keep an embedded index as one file, and bring it back.")
+app = typer.Typer(no_args_is_help=True, help="Save an embedded index as one file, and restore it.")
 
 File = Annotated[Path, typer.Argument(help="The snapshot.")]
 
@@ -23,7 +23,7 @@ File = Annotated[Path, typer.Argument(help="The snapshot.")]
 @app.command()
 @expanded
 def save(file: File, settings: Annotated[Settings, Flags("name")], as_json: options.Json = False) -> None:
-    """Write an index into one file with the SHA-256 of every part; readers may go on meanwhile.
+    """Write an index into one file with the SHA-256 of every part; readers can continue meanwhile.
 
     Examples:
 
@@ -47,7 +47,7 @@ def load(
     given: Given,
     as_json: options.Json = False,
 ) -> None:
-    """Bring back an index from a snapshot; it is verified before it takes its place, and nothing is replaced.
+    """Restore an index from a snapshot; it is verified first, and an existing index is not replaced.
 
     Examples:
 

@@ -38,7 +38,7 @@ def cross_encoder(
 ) -> None:
     """Train a cross-encoder, which --reranker cross:DIR and sentence-transformers load.
 
-    It reads a question and a passage together: slow, so let it rerank few candidates of a stage before.
+    It reads a question and a passage together, which is slow: let it rerank the best few of an earlier stage.
 
     Examples:
 

@@ -30,7 +30,8 @@ def reranker(
     base: training.Base = "starter",
     negatives: training.Negatives = "in-batch",
     distill: Annotated[
-        bool, typer.Option("--distill", help="Learn from the rows' 'scores', a cross-encoder's.", rich_help_panel=DATA)
+        bool,
+        typer.Option("--distill", help="Learn from the rows' 'scores' (of a cross-encoder).", rich_help_panel=DATA),
     ] = False,
     max_positives: training.MaxPositives = None,
     as_json: options.Json = False,

@@ -30,54 +30,54 @@ TrainOrMixture = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What becomes of the base."""
+    """How the base becomes a bi-encoder."""
 
     attention: Annotated[
-        str | None, typer.Option(help="Of a decoder: causal, or bidirectional. None: as the base has it.")
+        str | None, typer.Option(help="Decoders: causal or bidirectional; by default as in the base.")
     ] = None
     instruct: Annotated[
         str | None,
         typer.Option(
-            help="Before queries and passages: bmretriever, none, or a TOML file. None: the base's own, of a new "
-            "decoder bmretriever."
+            help="Text before queries and passages: bmretriever, none, or a TOML file; by default the base's own, "
+            "for a new decoder bmretriever."
         ),
     ] = None
-    task: Annotated[str | None, typer.Option(help="The instruction's {task}, a sentence.")] = None
+    task: Annotated[str | None, typer.Option(help="Sentence for {task} in the instruction.")] = None
     random_prompts: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=GENERIC_TASKS,
-            help="Before each training query one of N generic tasks, drawn at random, in place of --task.",
+            help="Put one of N generic tasks, drawn at random, before each training query instead of --task.",
         ),
     ] = None
-    lora: Annotated[bool, typer.Option("--lora", help="Train LoRA matrices on all linear layers alone.")] = False
+    lora: Annotated[bool, typer.Option("--lora", help="Train only LoRA matrices, on all linear layers.")] = False
     asymmetric: Annotated[
         bool, typer.Option("--asymmetric", help="Train two copies of the base: one for queries, one for passages.")
     ] = False
 
     def check(self) -> None:
-        """Refuse what stands in an instruction where there is none."""
+        """Refuse parts of an instruction without an instruction."""
         for option, value in (("--task", self.task), ("--random-prompts", self.random_prompts)):
             if value is not None and self.instruct is None:
-                raise UsageError(f"{option} stands in an instruction: give --instruct bmretriever or a file too")
+                raise UsageError(f"{option} is part of an instruction: add --instruct bmretriever or a file")
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Which rows are trained on."""
+    """Which rows to train on."""
 
     pairs: Annotated[
         str,
         typer.Option(
-            help="questions, or title-abstract: pre-training pairs of a corpus, of untitled texts both halves.",
+            help="questions, or title-abstract: pre-training pairs from a corpus; both halves of untitled texts.",
         ),
     ] = "questions"
     sample_negatives: Annotated[
         bool,
         typer.Option(
             "--sample-negatives",
-            help="Draw each row's --hard-negatives from all its mined ones, with --seed; without, its first.",
+            help="Draw each row's --hard-negatives from all its mined ones with --seed, instead of the first.",
         ),
     ] = False
     max_positives: training.MaxPositives = None
@@ -107,7 +107,7 @@ def retriever(
 ) -> None:
     """Train a bi-encoder, which 'biorag index --encoder DIR' and sentence-transformers load.
 
-    Two phases are two runs: title-abstract pairs of a corpus first, then questions on that as the base.
+    Two phases are two runs: first title-abstract pairs of a corpus, then questions with that model as the base.
 
     Examples:
 
@@ -133,7 +133,7 @@ def retriever(
     files = find_base(base)
     mixture = is_mixture(train)
     if mixture and rows.pairs != QUESTIONS:
-        raise UsageError(f"a mixture is of questions: leave --pairs {rows.pairs} out")
+        raise UsageError(f"a mixture consists of questions: leave out --pairs {rows.pairs}")
     instructions = None
     if form.instruct is not None and not mixture:
         instructions = read_instructions(form.instruct, form.task or TASK, drawn)

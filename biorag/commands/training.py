@@ -29,15 +29,15 @@ Train = Annotated[
     ),
 ]
 Base = Annotated[str, typer.Option("--base", help="'starter', a directory, or a Hugging Face id.")]
-Out = Annotated[Path, typer.Option("--out", help="Folder of the model; an interrupted run goes on there.")]
+Out = Annotated[Path, typer.Option("--out", help="Folder of the model; an interrupted run resumes.")]
 MaxPositives = Annotated[
     int | None,
-    typer.Option(min=1, help="Training rows of one question at most, drawn with --seed.", rich_help_panel=DATA),
+    typer.Option(min=1, help="Maximum training rows of one question, drawn with --seed.", rich_help_panel=DATA),
 ]
 Negatives = Annotated[
     str,
     typer.Option(
-        help="in-batch (other rows' passages and the row's own mined ones), or the mined ones alone: "
+        help="in-batch (other rows' passages and the row's own mined ones), or only the mined ones: "
         f"{', '.join(own_negatives())}.",
         rich_help_panel=DATA,
     ),
@@ -48,7 +48,7 @@ Negatives = Annotated[
 def preparation(
     settings: Settings, name: str | None, contamination: options.Contamination, max_positives: int | None
 ) -> Iterator[Preparation]:
-    """Return what prepares the rows of a run; BEIR folders' passages may come from the named index."""
+    """Yield the preparation of a run's rows; passages of BEIR folders may come from the named index."""
     from biorag.training.preparation import Preparation
 
     policy = contamination.policy
@@ -57,7 +57,7 @@ def preparation(
 
 
 def tell(files: ModelFiles, work: Work, settings: Settings, lora: bool = False, asymmetric: bool = False) -> None:
-    """Tell what training takes, and refuse it where memory does not do; of several processes the first one does."""
+    """Print what training takes, and refuse it if it does not fit into memory; only in the first process."""
     from biorag.training.distributed import is_first
     from biorag.training.memory import estimate
 
@@ -67,7 +67,7 @@ def tell(files: ModelFiles, work: Work, settings: Settings, lora: bool = False, 
 
 @contextmanager
 def steps(total: int) -> Iterator[OnProgress]:
-    """Show the progress of training; of several processes the first one's."""
+    """Show the progress of training; only in the first of several processes."""
     from biorag.training.distributed import is_first
 
     if not is_first():
@@ -78,7 +78,7 @@ def steps(total: int) -> Iterator[OnProgress]:
 
 
 def report(out: Path, manifest: Mapping[str, Any], as_json: bool) -> None:
-    """Print what a run came to; of several processes the first one does."""
+    """Print the result of a run; only in the first of several processes."""
     from biorag.training.distributed import is_first
 
     if not is_first():

@@ -20,14 +20,14 @@ from biorag.settings.sources import DEFAULT_FILE, PREFIX, load_settings
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Which values are measured."""
+    """Which values to measure."""
 
-    low: Annotated[float | None, typer.Option("--from", help="Lowest value; else the parameter's own.")] = None
+    low: Annotated[float | None, typer.Option("--from", help="Lowest value; by default the parameter's own.")] = None
     high: Annotated[float | None, typer.Option("--to", help="Highest value.")] = None
-    points: Annotated[int | None, typer.Option(min=2, max=1000, help=f"Values that are measured; else {POINTS}.")] = (
+    points: Annotated[int | None, typer.Option(min=2, max=1000, help=f"Number of values; by default {POINTS}.")] = None
+    values: Annotated[str | None, typer.Option(help="Values to measure, separated by commas, instead of a range.")] = (
         None
     )
-    values: Annotated[str | None, typer.Option(help="These values, with commas, in place of a range.")] = None
     method: Annotated[str, typer.Option(help="grid, or golden: a golden-section search, for curves with one peak.")] = (
         "grid"
     )
@@ -35,7 +35,7 @@ class Values:
 
 @expanded
 def tune(
-    dataset: Annotated[list[Path], typer.Argument(help="Folders in BEIR layout; of several, the mean counts.")],
+    dataset: Annotated[list[Path], typer.Argument(help="Folders in BEIR layout; the mean of several counts.")],
     param: Annotated[str, typer.Option(help="lambda, k_init, interpolation or cross_interpolation.")],
     out: Annotated[Path, typer.Option(help="Folder of the curve and the points; an interrupted run resumes.")],
     settings: Annotated[

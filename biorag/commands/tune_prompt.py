@@ -22,18 +22,18 @@ COPY = "encoder"
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What the search begins with, and how long it takes."""
+    """Where the search starts, and how long it takes."""
 
     budget: Annotated[str, typer.Option(help="light, medium or heavy.")] = "light"
     calls: Annotated[
-        int | None, typer.Option(min=1, help="Metric calls (a question searched each) in place of --budget.")
+        int | None, typer.Option(min=1, help="Metric calls (one searched question each) instead of --budget.")
     ] = None
     seed_prompt: Annotated[
-        str | None, typer.Option(help="Instruction to begin with; else the encoder's own.", show_default=False)
+        str | None, typer.Option(help="Instruction to start with; by default the encoder's own.", show_default=False)
     ] = None
-    questions: Annotated[
-        int, typer.Option(min=2, help="Questions drawn: a half to reflect on, a half to choose by.")
-    ] = QUESTIONS
+    questions: Annotated[int, typer.Option(min=2, help="Questions to draw: half to reflect on, half to choose by.")] = (
+        QUESTIONS
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def prompt(
         spent = effort.calls or metric_calls(effort.budget, len(drawn.validation))
         tuning = PromptTuning(out, opened, drawn, model, effort.seed_prompt, spent)
         show.err.print(
-            f"about {spent:,} metric calls, a question searched each, and at most {tuning.most_replies:,} replies of "
+            f"about {spent:,} metric calls, one searched question each, and at most {tuning.most_replies:,} replies of "
             f"{model.name}"
         )
         report = tuning.run(None if effort.calls else effort.budget, target, show.progress)
@@ -140,12 +140,12 @@ def _print(report: Mapping[str, Any]) -> None:
     )
     if held_out["difference"] < 0:
         show.err.print(
-            "note: on the held-out questions the winner is worse than the encoder's own prompt, which stays: take a "
+            "note: on the held-out questions the winner is worse than the encoder's own prompt, which stays: try a "
             "stronger --llm or more --questions"
         )
     elif report["prompt"]["before"] == report["prompt"]["after"]:
         show.err.print("note: no candidate is better than the encoder's own prompt, which stays")
     elif written := report["written"]:
         indexed = report["encoder"] == report["index"]["encoder"]["id"] == str(Path(written).resolve())
-        use = "it answers this index's questions from now on" if indexed else f"search with --encoder {written}"
+        use = "this index's questions use it from now on" if indexed else f"search with --encoder {written}"
         show.err.print(f"the query prompt is written to {written}: {use}", soft_wrap=True)

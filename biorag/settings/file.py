@@ -15,7 +15,7 @@ TUNED = "biorag tune "  # what a comment of ours begins with, so that the next o
 
 
 def write_setting(path: Path, name: str, value: float | int, found: str) -> None:
-    """Set `name` in a TOML file, which is made if it is not there, with a comment behind it that says how it was found.
+    """Set `name` in a TOML file, created if needed, with a comment that says how the value was chosen.
 
     A comment that stood there is kept after ours.
 

@@ -1,4 +1,4 @@
-"""What writes answers, and how."""
+"""The generator that writes answers, and its limits."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class GenerationSettings(Section):
         description=f"{GENERATORS.listed()}.",
     )
     llm_model: Annotated[str | None, Flag("--llm-model", panel=GENERATION), Effect.NAMES] = Field(
-        default=None, description="Model asked of a server; none: its first."
+        default=None, description="Model name on a server; none: its first."
     )
     max_tokens: Annotated[int, Flag("--max-tokens", panel=GENERATION)] = Field(
         default=256, ge=1, le=32_768, description="Cap on the model's text, in tokens."
     )
-    context_window: int = Field(default=8192, ge=256, description="Tokens of context used, if the model has as many.")
+    context_window: int = Field(default=8192, ge=256, description="Tokens of context, at most what the model supports.")
     prompt: Annotated[Path | None, Flag("--prompt", panel=GENERATION), Effect.NAMES] = Field(
-        default=None, description="Prompt template in place of the built-in one."
+        default=None, description="Prompt template that replaces the built-in one."
     )
     threads: Annotated[int | None, Effect.NONE] = Field(
         default=None, ge=1, description="CPU threads of the generator; none: all cores."
@@ -36,11 +36,11 @@ class GenerationSettings(Section):
         default=4,
         ge=1,
         le=64,
-        description="Questions that a server is asked at a time; a model in this process answers one.",
+        description="Questions sent to a server at a time; a model in this process answers one.",
     )
     cache: Annotated[bool, Flag("--cache/--no-cache", panel=GENERATION), Effect.NONE] = Field(
         default=True,
-        description="Keep the model's replies in cache/replies under BIORAG_HOME, and use those kept there.",
+        description="Keep the model's replies in cache/replies under BIORAG_HOME, and reuse them.",
     )
 
     _plain = field_validator("llm")(check_plain)

@@ -27,7 +27,8 @@ class IndexSettings(Section):
         default=None, description="Revision of a Hugging Face encoder."
     )
     similarity: Annotated[Literal["cosine", "dot"] | None, Flag("--similarity")] = Field(
-        default=None, description="cosine or dot; none: the index's own, for a new index as the encoder was trained."
+        default=None,
+        description="cosine or dot; none: the index's own, for a new index the one that the encoder was trained for.",
     )
     quantize: Annotated[bool, Flag("--quantize", shows_default=False)] = Field(
         default=False, description="Search int8 copies of the dense vectors, rescore exactly."
@@ -48,7 +49,7 @@ class IndexSettings(Section):
         default=0,
         ge=0,
         le=100_000,
-        description="Split longer snippets into blocks of so many tokens; 0: as the index does, a new one not at all.",
+        description="Split longer snippets into blocks of this many tokens; 0: as the index, no blocks in a new one.",
     )
     block_overlap: Annotated[int | None, Flag("--block-overlap")] = Field(
         default=None, ge=0, description="Tokens that two blocks share; none: a fifth."

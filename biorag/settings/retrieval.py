@@ -17,7 +17,8 @@ class FirstStageSettings(Section):
     """What determines the candidates, before any of them is reranked."""
 
     precision: Annotated[Literal["auto", "fp32", "bf16"], Flag("--precision")] = Field(
-        default="auto", description="Of encoders and rerankers: auto (bf16 where the hardware has it), fp32 or bf16."
+        default="auto",
+        description="Precision of encoders and rerankers: auto (bf16 where the hardware supports it), fp32 or bf16.",
     )
     mode: Annotated[Literal["bm25", "dense", "hybrid"], Flag("--mode", panel=RETRIEVAL)] = Field(
         default="hybrid", description="First stage: bm25, dense or hybrid."
@@ -29,7 +30,7 @@ class FirstStageSettings(Section):
         default=0.03, ge=0, alias="lambda", description="λ, the weight of BM25 in the linear fusion."
     )
     rrf_k: int = Field(default=60, ge=1, description="k of reciprocal rank fusion.")
-    depth: int = Field(default=100, ge=1, le=10_000, description="Candidates that each side gives to the fusion.")
+    depth: int = Field(default=100, ge=1, le=10_000, description="Candidates of each side before fusion.")
 
     @field_validator("fusion")
     @classmethod
@@ -43,11 +44,11 @@ class RetrievalSettings(FirstStageSettings):
     """What determines a ranking over an index."""
 
     rerank: Annotated[bool, Flag("--rerank/--no-rerank", panel=RETRIEVAL)] = Field(
-        default=True, description="Reranking of the candidates."
+        default=True, description="Rerank the candidates."
     )
     reranker: Annotated[str, Flag("--reranker", panel=RETRIEVAL)] = Field(
         default="encoder",
-        description=f"STAGE[,STAGE...], in turn: {RERANKERS.listed()}, each with @N to rerank only the best N.",
+        description=f"STAGE[,STAGE...], in this order: {RERANKERS.listed()}, each with @N to rerank only the best N.",
     )
     interpolation: Annotated[float, Flag("--interpolation", panel=RETRIEVAL)] = Field(
         default=0.5, ge=0, description="Weight of the first stage's score, added to the mean MaxSim."
@@ -56,13 +57,13 @@ class RetrievalSettings(FirstStageSettings):
         default=10.0, ge=0, description="Weight of the score before it, added to a cross-encoder's log-odds."
     )
     k_init: Annotated[int, Flag("--k-init", panel=RETRIEVAL)] = Field(
-        default=20, ge=1, le=DEEPEST, description="Candidates that are reranked.", validate_default=True
+        default=20, ge=1, le=DEEPEST, description="Candidates to rerank.", validate_default=True
     )
     k: Annotated[int, Flag("--k", "-k", panel=RETRIEVAL)] = Field(
-        default=5, ge=1, le=10_000, description="Snippets that are kept."
+        default=5, ge=1, le=10_000, description="Snippets to return."
     )
     include_retracted: Annotated[bool, Flag("--include-retracted", panel=RETRIEVAL)] = Field(
-        default=False, description="Answer from retracted articles too."
+        default=False, description="Also answer from retracted articles."
     )
 
     @field_validator("reranker")
@@ -97,5 +98,5 @@ class RetrievalSettings(FirstStageSettings):
         return ",".join(filter(None, (stage.kind.weights_hash(stage.name) for stage in stages))) or None
 
     def first_stage(self) -> dict[str, Any]:
-        """Return what determines the candidates, for the identity of a run that reranks none."""
+        """Return what determines the candidates, for the identity of a run without reranking."""
         return self.model_dump(mode="json", by_alias=True, include=set(FirstStageSettings.model_fields))

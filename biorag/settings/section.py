@@ -1,4 +1,4 @@
-"""What the sections share: how a field says its flag, its variables, and what it has to do with results."""
+"""What the sections share: the marks of a field for its flag, its variables and its effect on results."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Variable:
 
 
 class Effect(Enum):
-    """What a setting has to do with results, where its value does not determine them."""
+    """How a setting affects results, where its value does not determine them."""
 
-    NAMES = auto()  # it names what determines them (a model, an index, a file), which identities hold by its hash
-    NONE = auto()  # it is a matter of this machine, of speed, or a secret
+    NAMES = auto()  # it names what determines them (a model, an index, a file), whose hash stands in identities
+    NONE = auto()  # it concerns this machine or speed, or is a secret
 
 
 Secret = SecretStr | None

@@ -6,14 +6,14 @@ from biorag.utils.network import host_of, is_server
 
 
 def check_url(value: str | None) -> str | None:
-    """Refuse what is not a URL, or `check_plain` refuses."""
+    """Refuse what is not a URL, or what `check_plain` refuses."""
     if value is not None and not is_server(value):
         raise ValueError("give a URL such as http://localhost:6333")
     return check_plain(value)
 
 
 def check_plain(value: str | None) -> str | None:
-    """Refuse a URL that has more than a scheme, a host, a port and a path."""
+    """Refuse a URL with more than a scheme, a host, a port and a path."""
     if value is not None and is_server(value):
         if "@" in value:
             raise ValueError("write / in a password as %2F, ? as %3F and # as %23, and @ in a path as %40")
@@ -21,6 +21,6 @@ def check_plain(value: str | None) -> str | None:
             raise ValueError("its host or port cannot be read: write e.g. http://localhost:8080")
         if "?" in value or "#" in value:
             raise ValueError(
-                "leave out what follows the path; keys go into QDRANT_API_KEY, BIORAG_LLM_API_KEY or NCBI_API_KEY"
+                "leave out everything after the path; keys belong in QDRANT_API_KEY, BIORAG_LLM_API_KEY or NCBI_API_KEY"
             )
     return value

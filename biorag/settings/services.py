@@ -15,7 +15,7 @@ LOGIN = "user:password of a proxy before it, as in its URL."
 
 
 class ServiceSettings(Section):
-    """Servers of indexes, generators and citations: where they are, keys, patience."""
+    """Servers of indexes, generators and citations: URLs, keys, time-outs."""
 
     qdrant: Annotated[str | None, Flag("--qdrant"), Effect.NAMES] = Field(
         default=None,
@@ -27,22 +27,20 @@ class ServiceSettings(Section):
     qdrant_login: Annotated[Secret, Effect.NONE] = Field(default=None, description=LOGIN)
     eutils: Annotated[str, Flag("--eutils"), Effect.NONE] = Field(
         default=EUTILS,
-        description="URL of NCBI's E-utilities, which only 'biorag graph fill' asks (key: NCBI_API_KEY).",
+        description="URL of NCBI's E-utilities, used only by 'biorag graph fill' (key: NCBI_API_KEY).",
     )
     eutils_api_key: Annotated[Secret, Variable("NCBI_API_KEY"), Effect.NONE] = Field(
-        default=None, description="Also NCBI_API_KEY: ten requests a second, not three."
+        default=None, description="NCBI_API_KEY works too: ten requests a second instead of three."
     )
     eutils_login: Annotated[Secret, Effect.NONE] = Field(default=None, description=LOGIN)
     llm_api_key: Annotated[Secret, Effect.NONE] = Field(default=None, description="Key of the generator's server.")
     llm_login: Annotated[Secret, Effect.NONE] = Field(default=None, description=LOGIN)
     timeout: Annotated[float, Effect.NONE] = Field(
-        default=120.0, gt=0, description="Seconds that a server may take for one reply."
+        default=120.0, gt=0, description="Time-out of one reply, in seconds."
     )
-    retries: Annotated[int, Effect.NONE] = Field(
-        default=5, ge=0, le=100, description="Times that a request is sent again to a server that fails."
-    )
+    retries: Annotated[int, Effect.NONE] = Field(default=5, ge=0, le=100, description="Retries of a failed request.")
     offline: Annotated[bool, Effect.NONE] = Field(
-        default=False, description="Connect to no host that the command line does not name."
+        default=False, description="Connect only to hosts named on the command line."
     )
 
     _urls = field_validator("qdrant", "eutils")(check_url)
@@ -53,7 +51,7 @@ class ServiceSettings(Section):
         text = value.get_secret_value() if value else ""
         is_login = str(info.field_name).endswith("_login")
         if not text.isprintable() or not (text.isascii() or is_login):
-            raise ValueError("it has characters that cannot be sent: is there a line break at its end?")
+            raise ValueError("it has characters that cannot be sent: does it end in a line break?")
         return value
 
     def server(self, url: str, kind: str, at_a_time: int = 1) -> Server:

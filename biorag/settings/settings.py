@@ -1,4 +1,4 @@
-"""All settings of a run: five sections, and what belongs to none of them.
+"""All settings of a run: five sections, and the few that belong to none.
 
 Files, variables, flags and reports know no sections: there a setting goes by one flat name (`k_init`, `train_epochs`).
 """
@@ -29,7 +29,7 @@ class Settings(Section):
     """All settings of one run; immutable. A variation is `settings.replace(k_init=100)`."""
 
     home: Annotated[Path, Effect.NONE] = Field(
-        default_factory=lambda: user_data_path("biorag"), description="Where indexes, graphs and kept replies live."
+        default_factory=lambda: user_data_path("biorag"), description="Folder of indexes, graphs and kept replies."
     )
     graph: Annotated[str, Flag("--graph"), Effect.NONE] = Field(
         default="default", pattern=NAME, description="Name of the citation graph."
@@ -38,7 +38,7 @@ class Settings(Section):
     index: IndexSettings = IndexSettings()
     retrieval: RetrievalSettings = RetrievalSettings()
     generation: GenerationSettings = GenerationSettings()
-    seed: Annotated[int, Flag("--seed")] = Field(default=0, description="Seed of whatever is drawn.")
+    seed: Annotated[int, Flag("--seed")] = Field(default=0, description="Seed of all random draws.")
     training: TrainingSettings = TrainingSettings()
 
     @classmethod
@@ -79,7 +79,7 @@ class Settings(Section):
 
     @property
     def trials(self) -> Path:
-        """The folder that records which GGUF files were tried out and went well."""
+        """The folder that records which GGUF files passed the preflight."""
         return self.home / "cache" / "trials"
 
     def replace(self, **changes: Any) -> Settings:

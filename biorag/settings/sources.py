@@ -50,7 +50,7 @@ def _from_file(file: Path | None) -> dict[str, Any]:
     if not path.is_file():
         if file is None:
             return {}
-        raise MissingError(f"configuration file {file} is not there")
+        raise MissingError(f"configuration file {file} does not exist")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

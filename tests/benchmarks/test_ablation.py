@@ -138,7 +138,7 @@ def test_a_path_that_is_not_there(sweep, values):
 
 
 def test_a_sweep_that_is_not_there(place):
-    with pytest.raises(MissingError, match=r"absent\.toml is not there: docs/training\.md"):
+    with pytest.raises(MissingError, match=r"absent\.toml is not there: docs/ablation\.md"):
         load_sweep(place / "absent.toml")
 
 

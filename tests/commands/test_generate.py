@@ -127,8 +127,8 @@ def test_a_sequence_to_sequence_model_writes_questions(generate, invoke, tiny_t5
     [
         (["demo", "--model", "t5"], 2, "seq2seq:ID"),
         (["demo", "--model", "seq2seq:/nowhere/at-all"], 4, "/nowhere/at-all"),
-        (["demo", "--model", "seq2seq:x", "--llm", "starter"], 2, "--model takes the place of --llm"),
-        (["demo", "--model", "seq2seq:x", "--llm-model", "m"], 2, "--model takes the place of --llm"),
+        (["demo", "--model", "seq2seq:x", "--llm", "starter"], 2, "--model replaces --llm"),
+        (["demo", "--model", "seq2seq:x", "--llm-model", "m"], 2, "--model replaces --llm"),
         (["demo", "--name", "default"], 2, "give one of them"),
         (["--name", "absent"], 4, "absent"),
         (["/no/such/corpus"], 4, "/no/such/corpus"),

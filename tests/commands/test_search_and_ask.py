@@ -341,7 +341,7 @@ def test_search_prints_a_table_with_rank_pmid_title_and_score(run, small_home):
 def test_nothing_found_is_said_on_stderr(run, small_home):
     result = run("search", "zebrafish", "--mode", "bm25", home=small_home)
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "Nothing was found" in result.stderr
+    assert "No snippet matches" in result.stderr
     assert done(run("search", "zebrafish", "--mode", "bm25", "--json", home=small_home))["hits"] == []
 
 
@@ -463,7 +463,7 @@ def test_a_choice_that_cannot_be_read_is_said(run, small_home, scripted):
     scripted.replies = ["I do not know"]
     arguments = ["ask", "What blocks vitamin K?", "-o", "A=x", "-o", "B=y", "--mode", "bm25"]
     result = run(*arguments, home=small_home)
-    assert "none could be read from the model's reply" in result.stdout
+    assert "the model's reply names no option" in result.stdout
     scripted.replies = ["I do not know"]
     found = done(run(*arguments, "--json", home=small_home))
     assert (found["choice"], found["answer"]) == (None, "")
@@ -1230,7 +1230,7 @@ def test_stored_token_vectors_stay_as_they_were_made(run, corpus_file, tiny_enco
 
 @pytest.mark.parametrize("flags", [["--token-pooling", 2], ["--reranker", "encoder"]], ids=lambda flags: flags[0])
 def test_what_is_stored_cannot_be_said_without_storing_it(run, corpus_file, tiny_encoder, flags):
-    failed(run("index", corpus_file, "--encoder", tiny_encoder, *flags), 2, "give that too")
+    failed(run("index", corpus_file, "--encoder", tiny_encoder, *flags), 2, "add --store-tokens")
 
 
 def test_a_reranker_that_is_not_there_stops_before_the_corpus_is_read(run, tiny_encoder, tmp_path):

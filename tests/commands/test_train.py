@@ -636,9 +636,7 @@ def test_a_killed_run_goes_on_to_the_same_loss(train, tiny_encoder, pairs, tmp_p
 
     code, stdout, stderr = stopped(signal.SIGINT, out, *arguments)
     assert (code, stdout) == (130, ""), stderr
-    assert (
-        stderr.splitlines()[-1] == "error: interrupted; what was done is kept, and the same command goes on from there"
-    )
+    assert stderr.splitlines()[-1] == "error: interrupted; finished work is kept, and the same command resumes"
     assert "Traceback" not in stderr
 
     resumed = json.loads(run("train", "retriever", *arguments, "--out", out, "--json").stdout)

@@ -138,7 +138,7 @@ def test_nothing_is_written_where_no_candidate_is_better(invoke, made, words, se
     assert result.exit_code == 0, result.output
     assert "held out (" in result.stdout
     shown = " ".join(result.stderr.split())
-    assert "about 30 metric calls, a question searched each, and at most 5 replies of m" in shown
+    assert "about 30 metric calls, one searched question each, and at most 5 replies of m" in shown
     assert "no candidate is better than the encoder's own prompt" in shown
     assert query_prompt(made / "encoder") == LONG
 

@@ -125,7 +125,7 @@ def load_sweep(path: Path) -> Sweep:
         If it is not valid TOML, or a key is unknown or has a value that is not allowed.
     """
     if not path.is_file():
-        raise MissingError(f"sweep {path} is not there: docs/training.md has one to start from")
+        raise MissingError(f"sweep {path} is not there: docs/ablation.md has one to start from")
     try:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
         sweep = Sweep.model_validate(values)
