@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -318,3 +319,58 @@ def test_the_index_of_the_documentation_names_every_page():
         page for page in PAGES if page.name != "index.md" and f"]({page.relative_to(ROOT / 'docs')})" not in index
     ]
     assert missing == []
+
+
+# --- docs/architecture.md -----------------------------------------------------------------------------------
+
+
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+SOURCES = {str(path.relative_to(ROOT)): path for path in sorted((ROOT / "biorag").rglob("*.py"))}
+
+
+def section(title: str) -> str:
+    return ARCHITECTURE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def tree_paths() -> Iterator[str]:
+    """Yield the modules of the tree, whose folders are told by their indentation."""
+    folders: list[str] = []
+    for line in section("The tree").splitlines():
+        if found := re.match(r"( *)([\w.]+/|\w+\.py)(?= |$)", line):
+            depth, name = len(found[1]) // 2, found[2]
+            folders[depth:] = [name]
+            if name.endswith(".py"):
+                yield "".join(folders)
+
+
+def test_every_module_stands_in_the_tree_and_the_other_way_round():
+    listed = list(tree_paths())
+    assert sorted(listed) == sorted(name for name in SOURCES if not name.endswith("__init__.py"))
+
+
+def test_every_module_of_the_tree_has_one_line_about_it():
+    silent = [line for line in section("The tree").splitlines() if re.fullmatch(r" +\S+\.py", line.rstrip())]
+    assert silent == []
+
+
+def test_every_class_of_the_glossary_exists():
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES.values()]
+    classes = {node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
+    listed = re.findall(r"^\| `(\w+)` \|", section("Glossary").partition("### Public classes")[2], re.MULTILINE)
+    assert len(listed) > 200
+    assert set(listed) <= classes
+
+
+def test_the_functions_that_the_ways_name_exist():
+    named = re.findall(r"`([\w/]+\.py):([\w.]+)`", section("The way of a question") + section("The way of a document"))
+    assert len(named) > 15
+    lost = [
+        (module, name)
+        for module, name in named
+        if not re.search(rf"^ *(def|class) {name.rpartition('.')[2]}\b|^{name} =", text_of(module), re.MULTILINE)
+    ]
+    assert lost == []
+
+
+def text_of(module: str) -> str:
+    return SOURCES[f"biorag/{module}"].read_text(encoding="utf-8")
