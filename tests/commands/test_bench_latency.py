@@ -11,7 +11,7 @@ import pytest
 
 from biorag import engine
 from biorag.benchmarks.latency import growth
-from biorag.commands import bench_latency as latency
+from biorag.benchmarks.latency.run import loaded_token_models
 from biorag.engine import SnippetEncoders
 from biorag.indexes.manifest import TokenParameters
 from biorag.models.finding import ModelFiles
@@ -136,7 +136,7 @@ def test_a_reranker_that_was_loaded_to_index_with_is_not_loaded_again(settings, 
     encoders = SnippetEncoders(None, *((tokens, parameters) if stored else (None, None)))
     manifest = SimpleNamespace(name="small", tokens=encoders.parameters)
     settings = settings.replace(reranker="colbert")
-    (found,) = engine.load_rerankers(settings, None, index, manifest, latency._loaded(encoders))
+    (found,) = engine.load_rerankers(settings, None, index, manifest, loaded_token_models(encoders))
     assert found._encoder is (anew if loaded else tokens)
     assert isinstance(found, StoredLateInteraction) == (not loaded)
     assert engine.load_rerankers(settings.replace(rerank=False), None, index, manifest, {}) == []
