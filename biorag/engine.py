@@ -1,4 +1,4 @@
-"""From a configuration to the objects that do the work; the one place that chooses concrete classes."""
+"""From settings to the objects that do the work; the one place that assembles them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class OpenIndex:
         return load_encoder(files, self.manifest.similarity, self.settings.retrieval.precision)
 
     def answerer(self, generator: Generator | None) -> Answerer:
-        """Return what answers questions from this index; without a generator the answer is the evidence."""
+        """Return an answerer over this index; without a generator the answer is the evidence."""
         from biorag.answering.answerer import Answerer
 
         return Answerer(self.retriever, generator, self.settings)
@@ -72,12 +72,12 @@ class OpenIndex:
 
 @contextmanager
 def open_index(settings: Settings) -> Iterator[OpenIndex]:
-    """Open the configured index with what searching it needs, and close it at the end.
+    """Open the configured index with the models that searching needs, and close it at the end.
 
     Raises
     ------
     MissingError
-        If the index is not there or is empty, or a model is not there.
+        If the index or a model is missing, or the index is empty.
     MismatchError
         If the index was made with another encoder or similarity.
     """
@@ -97,12 +97,12 @@ def open_index(settings: Settings) -> Iterator[OpenIndex]:
 
 @contextmanager
 def open_stored(settings: Settings) -> Iterator[tuple[Manifest, Index]]:
-    """Open the configured index for what it stores, without what searching it takes.
+    """Open the configured index to read what it stores, without the models that searching needs.
 
     Raises
     ------
     MissingError
-        If it is not there.
+        If it does not exist.
     """
     store = Store(settings)
     manifest = store.require_manifest()
@@ -151,7 +151,7 @@ def needs_encoder(settings: Settings) -> bool:
 
 
 def encoder_files(settings: Settings, manifest: Manifest | None) -> ModelFiles:
-    """Return the files of the encoder to use: the one asked for, else the index's own, else the starter.
+    """Return the files of the encoder to use: the requested one, else the index's own, else the starter.
 
     Raises
     ------
@@ -210,9 +210,9 @@ def token_files(settings: Settings, manifest: Manifest | None, encoder: ModelFil
     Raises
     ------
     MissingError
-        If the model is not there.
+        If the model is missing.
     MismatchError
-        If the index stores none, others than are asked for, or those of weights that have changed.
+        If the index stores none, others than requested, or those of changed weights.
     """
     held = manifest.tokens if manifest else None
     if settings.index.store_tokens:
@@ -313,7 +313,7 @@ def load_rerankers(
 ) -> list[Reranker]:
     """Return the rerankers of `settings.retrieval.stages`, none where reranking is off.
 
-    `loaded` are ColBERT checkpoints at hand, by their SHA-256.
+    `loaded` are ColBERT checkpoints already loaded, by their SHA-256.
     """
     if not settings.retrieval.rerank:
         return []
@@ -322,9 +322,9 @@ def load_rerankers(
 
 
 def load_generator(settings: Settings, at_a_time: int = 1) -> Generator | None:
-    """Load or reach the generator, with its replies kept if they are to be; None for `--llm none`.
+    """Load or reach the generator, with a cache of its replies if the settings say so; None for `--llm none`.
 
-    `at_a_time` is how many replies a server is asked for at a time.
+    `at_a_time` is the number of concurrent requests to a server.
     """
     generator = generator_source(settings.generation.llm).open(settings, at_a_time)
     if generator is None or not settings.generation.cache:
@@ -335,7 +335,7 @@ def load_generator(settings: Settings, at_a_time: int = 1) -> Generator | None:
 
 
 def generator_identity(settings: Settings, generator: Generator) -> dict[str, Any]:
-    """Return all that determines a generator's replies besides what it is asked."""
+    """Return what determines a generator's replies besides the request."""
     from biorag.generators.cache import code_hash
 
     return {
@@ -357,13 +357,13 @@ def require_generator(settings: Settings, at_a_time: int = 1) -> Generator:
     """
     generator = load_generator(settings, at_a_time)
     if generator is None:
-        raise UsageError("this command needs a generator: give --llm something other than 'none'")
+        raise UsageError("this command needs a generator: choose one with --llm")
     return generator
 
 
 @dataclass(frozen=True, slots=True)
 class OpenGenerator:
-    """A generator, how many replies it is asked for at a time, and all that determines them besides what is asked."""
+    """A generator, how many requests it takes at a time, and what determines its replies besides the request."""
 
     generator: Generator
     at_a_time: int

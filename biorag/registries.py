@@ -1,4 +1,4 @@
-"""Where every kind of fusion, reranker, reader, store, generator, negatives and benchmark is registered.
+"""The registry of every kind of fusion, reranker, reader, store, generator, negatives and benchmark.
 
 A new kind is one new file and one entry here. An entry names what does the work, which is imported when it is used,
 and says what others must know of the kind, so that they need not know its name. The entries stand together, below all
@@ -95,7 +95,7 @@ class RerankerKind(Kind):
         return str(self.imported(self.weights)(name)) if self.weights else None
 
     def load_token_model(self) -> Any:
-        """Import what gives the token vectors."""
+        """Import the model of the token vectors."""
         return self.imported(self.token_model)
 
 
@@ -219,7 +219,7 @@ class GeneratorKind(Kind):
 
     Attributes
     ----------
-    remote : whether it runs elsewhere, so that it may be asked for several replies at a time
+    remote : whether it runs elsewhere, and so takes concurrent requests
     """
 
     written: str
@@ -237,7 +237,7 @@ class GeneratorKind(Kind):
         return spec in self.words or spec.startswith(self.prefixes)
 
     def at_a_time(self, concurrency: int) -> int:
-        """Return how many replies it is asked for at a time, where the settings allow so many."""
+        """Return the number of concurrent requests, where the settings allow `concurrency`."""
         return concurrency if self.remote else 1
 
 
@@ -292,7 +292,7 @@ class StoreKind(Kind):
 
     server: str = ""
     snapshots: bool = False
-    instead: str = "is kept by a store of which biorag takes no snapshots: copy its folder while nothing writes it"
+    instead: str = "is in a store that has no snapshots: copy its folder while nothing writes to it"
 
 
 STORES = Registry(
@@ -309,7 +309,7 @@ STORES = Registry(
             target="biorag.indexes.server:QdrantServer",
             summary="the server that --qdrant names",
             server="qdrant",
-            instead="lies on a server, which takes snapshots itself: POST /collections/{name}/snapshots",
+            instead="is on a server, which takes its own snapshots: POST /collections/{name}/snapshots",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""The records that travel between the parts, and the protocols the parts are passed in by."""
+"""The records that travel between packages, and the protocols of what is passed in."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:  # importing NumPy costs a third of the time that --help may t
     from numpy.typing import NDArray
 
 Vectors: TypeAlias = "NDArray[np.float32]"
-OnProgress: TypeAlias = Callable[[int], None]  # told how many more are done
+OnProgress: TypeAlias = Callable[[int], None]  # called with the number of steps just done
 
 
 class Progress(Protocol):
     """Shows how far a stage of the work is: `with progress("Indexing", 1000) as advance: advance(1)`."""
 
     def __call__(self, description: str, total: int | None) -> AbstractContextManager[OnProgress]:
-        """Begin a stage of so many steps; None if their number is not known."""
+        """Begin a stage of `total` steps, None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def block_id(document: str, block: object) -> str:
 
 
 class Deletion(NamedTuple):
-    """That a document is no more."""
+    """The deletion of a document."""
 
     id: str
 
@@ -123,7 +123,7 @@ class Citation:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of one question.
+    """The answer to one question.
 
     `choice` is None where no option could be read from the reply, `parsed` is True where the reply was the
     JSON asked for. `supplied` counts the hits that stood in the prompt; `notes` says what was cut or dropped.
@@ -329,7 +329,7 @@ class Index(Protocol):
         """
 
     def delete(self, ids: Sequence[str]) -> None:
-        """Remove snippets; unknown ids are passed over; durable when it returns."""
+        """Remove snippets; unknown ids are ignored; durable when it returns."""
 
     def optimize(self) -> None:
         """Build the search structures; safe to repeat."""
