@@ -75,6 +75,7 @@ def prepared(folder: Path) -> None:
     for name in INPUTS:
         source = FILES / name
         (shutil.copytree if source.is_dir() else shutil.copyfile)(source, folder / name)
+    (folder / "short.txt").write_text("[system]\nAnswer in JSON.\n[user]\n{documents}\n{question}\n{options}\n")
     report_of("index", "demo", *DEMO, folder=folder)
     report_of("index", "papers.jsonl", "--name", "papers", "--encoder", "base", folder=folder)
     report_of("graph", "build", "citations.csv", "--graph", "papers", folder=folder)
@@ -100,7 +101,13 @@ CASES = (
     Case("ask options none", ("ask", QUESTION, *DEMO, *OPTIONS, "--llm", "none"), ("choice", "options", "hits[].id")),
     Case("ask", ("ask", QUESTION, *DEMO, *SERVER), ("answer", "choice", "citations[].id", "hits[].id", "models")),
     Case("ask options", ("ask", QUESTION, *DEMO, *OPTIONS, *SERVER), ("choice", "reasoning", "relevant_context")),
-    Case("ask starter", ("ask", QUESTION, *DEMO, *OPTIONS, "--llm", "starter", "--max-tokens", "12", "-k", "1")),
+    Case(
+        "ask starter",
+        (
+            *("ask", QUESTION, *DEMO, *OPTIONS, "--llm", "starter", "--max-tokens", "12", "-k", "1"),
+            *("--prompt", "short.txt"),
+        ),
+    ),
     Case("info", ("info",)),
     Case(
         "info of an index",

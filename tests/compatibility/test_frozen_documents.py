@@ -7,6 +7,7 @@ import pytest
 from tests.compatibility.documents import CASES, REFUSED, prepare_refusals, prepared, refusal
 from tests.compatibility.frozen import LanguageModel, differences, read_json
 
+pytestmark = pytest.mark.slow
 KEYS, VALUES = read_json("keys.json"), read_json("values.json")
 REFUSALS = {tuple(frozen["command"]): frozen for frozen in read_json("refusals.json")}
 

@@ -26,6 +26,7 @@ from tests.compatibility.frozen import (
 )
 from tests.compatibility.runs import ASKED, MERGED, MERGED_VALUES, RUNS, SWEPT, lay_out
 
+pytestmark = pytest.mark.slow
 from_each_run = pytest.mark.parametrize("name", RUNS)
 
 
