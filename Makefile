@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # llama.cpp's AMX kernels crash at random where GCC compiles them (ggml-org/llama.cpp#26954): it is built without.
-AMX := $(shell grep -qsw amx_tile /proc/cpuinfo && echo -mno-amx-tile)
+AMX := $(shell grep -qsw amx_tile /proc/cpuinfo && echo -mno-amx-int8)
 export CFLAGS += $(AMX)
 export CXXFLAGS += $(AMX)
 
