@@ -230,7 +230,7 @@ def test_each_query_has_a_drawn_prompt_anew_in_each_epoch(tiny_encoder, tmp_path
     assert len(first) == len(second) == 24
     assert set(first.values()) == set(second.values()) == set(DRAWN.drawn)
     assert first != second
-    assert manifest["identity"]["random_prompts"] == DRAWN.drawn
+    assert manifest["identity"]["random_prompts"] == list(DRAWN.drawn)
     again, _ = seen_by(monkeypatch, tiny_encoder, split, form, tmp_path / "again")
     assert again == steps
     other, _ = seen_by(monkeypatch, tiny_encoder, split, form, tmp_path / "other", CONFIG.replace(seed=1))
