@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 from string import ascii_lowercase
 
+import hypothesis
 import pytest
 
 from biorag.settings.settings import Settings
@@ -23,6 +24,11 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")) and 
     os.sched_setaffinity(0, {cores[int(worker) % len(cores)]})
 # A shell lets what it runs in the background ignore Ctrl-C, which some tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# No test fails because the machine is slow.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 WORDS = ["aspirin", "ibuprofen", "warfarin", "heparin", "liver", "kidney", "heart", "lung", "fever", "pain", "gene"]
 
