@@ -38,6 +38,12 @@ Temperature = Annotated[
     float,
     typer.Option(min=0, max=2, help="Sampling temperature; 0 is greedy.", rich_help_panel=GENERATION),
 ]
+ROWS = "Rows"  # a panel
+TEMPERATURE = 0.7
+GeneratedOut = Annotated[Path, typer.Option("--out", help="JSONL file to write; an interrupted run resumes.")]
+PassageTokens = Annotated[
+    int, typer.Option("--max-tokens", min=16, max=1024, help="Cap on each text.", rich_help_panel=GENERATION)
+]
 Measure = Annotated[str, typer.Option("--measure", help="Measure to maximise.")]
 DroppedPart = Annotated[
     bool,

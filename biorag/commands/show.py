@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import (
@@ -26,6 +27,9 @@ from rich.text import Text
 from biorag.corpus.sentences import best_sentence, matches, terms
 from biorag.types import Answer, Citation, Hit, OnProgress
 from biorag.utils.text import UNSHOWABLE, showable
+
+if TYPE_CHECKING:
+    from biorag.training.synthesis.drafts import GeneratedRowCounts
 
 QUIET_SECONDS = 30.0
 RETRACTED = "RETRACTED"
@@ -195,3 +199,12 @@ def answer(answer: Answer) -> None:
         evidence_table(f"{answer.question.text} {answer.text}", answer.hits, cited)
     for note in answer.notes:
         err.print(f"note: {note}")
+
+
+def generated_rows(title: str, out: Path, counts: GeneratedRowCounts, started: float, as_json: bool) -> None:
+    """Print the counts of a run that generated rows, and its seconds since `started`."""
+    values = {"out": str(out), **asdict(counts), "seconds": round(time.perf_counter() - started, 3)}
+    if as_json:
+        print_json(values)
+    else:
+        table(title, ["", ""], list(values.items()))
