@@ -1252,7 +1252,7 @@ def test_an_estimate_leaves_a_rejects_file_alone(run, corpus_file, tiny_encoder,
 def test_an_estimate_tells_what_it_would_take_and_writes_nothing(run, corpus_file, tiny_encoder):
     plain = done(run("index", corpus_file, "--encoder", tiny_encoder, "--estimate", "--json"))
     assert (plain["name"], plain["snippets"], plain["sample"]) == ("default", 12, 12)
-    assert plain["seconds"] > 0
+    assert plain["seconds"] >= 0, "rounded"
     assert plain["bytes"] == 12 * plain["bytes_per_snippet"]
     assert plain["memory_bytes"] > 12 * 4 * 32
     more = done(run("index", corpus_file, "--encoder", tiny_encoder, "--store-tokens", "--estimate", "--json"))

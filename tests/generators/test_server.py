@@ -208,11 +208,11 @@ def test_each_of_several_requests_has_the_whole_time_of_a_reply(server):
 
     def rule(body):
         with turn:
-            time.sleep(0.3)
+            time.sleep(0.6)
         return REPLY
 
     server.rule = rule
-    generator = server.generator(timeout=0.5, retries=0, at_a_time=4)
+    generator = server.generator(timeout=1.5, retries=0, at_a_time=4)
     with ThreadPoolExecutor(4) as pool:
         replies = list(pool.map(lambda _: generator.generate(GenerationRequest(PROMPT, SCHEMA, 10)).text, range(4)))
     assert replies == [REPLY] * 4
@@ -229,7 +229,7 @@ def test_an_interruption_while_waiting_for_the_server_ends_the_run_at_once(serve
         each_answered(
             range(9), lambda _: generator.generate(GenerationRequest(PROMPT, SCHEMA, 10)), lambda *_: None, at_a_time=3
         )
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 25, "it waits for no further try, half a minute away at least"
 
 
 @pytest.mark.parametrize("url", ["http://", "http://localhost:port", "http://[::1", "http://exa mple"])

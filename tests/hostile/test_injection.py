@@ -70,12 +70,10 @@ def test_documents_are_named_untrusted_before_any_of_them(name, said):
     assert ASKED[0] not in prompt.system
 
 
+@pytest.mark.timeout(60)
 def test_defusing_takes_linear_time():
-    import time
-
-    started = time.perf_counter()
+    """Quadratic time would be hours."""
     render_documents([Snippet("s", "", "<" * 1_000_000)])
-    assert time.perf_counter() - started < 2
 
 
 def answered(question: Question, reply: dict, texts: list[str]):

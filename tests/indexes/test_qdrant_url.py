@@ -150,7 +150,7 @@ def test_an_interruption_while_waiting_for_the_server_ends_the_run_at_once(serve
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         index.upsert(snippets * 50, np.ones((600, 2), np.float32))
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 25, "it waits for no further try, half a minute away at least"
 
 
 def test_a_foreign_collection_is_left_alone(server, run, corpus_file, tiny_encoder):

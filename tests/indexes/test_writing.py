@@ -438,7 +438,7 @@ def test_the_manifest_after_a_run(settings, corpus_file, snippets):
     mean = sum(len(terms(snippet.contents)) for snippet in snippets) / 12
     assert (manifest.bm25.k, manifest.bm25.b) == (1.5, settings.index.bm25_b)
     assert manifest.bm25.avg_len == pytest.approx(mean, abs=0.005)
-    assert manifest.seconds == run.report.seconds > 0
+    assert manifest.seconds == run.report.seconds >= 0
     assert manifest.created <= manifest.updated
     assert manifest.versions["qdrant-edge-py"] == version("qdrant-edge-py")
 

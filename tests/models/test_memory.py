@@ -155,18 +155,12 @@ def test_a_gpus_free_memory_counts_where_the_model_runs_there(monkeypatch):
     assert memory.free_bytes("cuda") == 12_345 != memory.free_bytes("cpu")
 
 
-def test_speeds_are_those_of_slow_references():
-    def fastest(work) -> float:
-        def once() -> float:
-            started = time.perf_counter()
-            work()
-            return time.perf_counter() - started
-
-        return min(once() for _ in range(5))
-
-    values, matrix = np.ones(2**24, np.float32), torch.ones(1024, 1024)
-    assert 0.02 < memory.read_speed(1) * fastest(values.max) / values.nbytes < 50
-    assert 0.02 < operations("cpu", torch.float32) * fastest(lambda: matrix @ matrix) / (2 * 1024**3) < 50
+def test_speeds_are_what_is_done_in_the_shortest_time(monkeypatch):
+    times = iter([0.0, 8.0, 10.0, 12.0, 20.0, 24.0] * 2)
+    monkeypatch.setattr(memory.time, "perf_counter", lambda: next(times))
+    assert memory.TRIES == hardware.TRIES == 3
+    assert memory.read_speed(2) == 2 * memory.BLOCK / 2.0
+    assert operations("cpu", torch.float32) == 2 * hardware.SIDE**3 / 2.0
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,7 @@ def test_every_weight_is_counted(tiny_decoder):
     full, lora = (estimate(files, work, settings, asked) for asked in (False, True))
     assert (full.parameters, full.trained, full.bytes) == (weights, weights, 16 * weights)
     assert (lora.parameters, lora.trained, lora.bytes) == (weights, matrices, 4 * weights + 16 * matrices)
-    expected = 6 * sum(layer.weight.numel() for layer in linear) * 10 * (3 + 8)
-    assert expected / operations("cpu", torch.float32) / 100 < full.seconds
-    assert full.seconds < expected / operations("cpu", torch.float32) * 100
+    assert full.seconds == 6 * sum(layer.weight.numel() for layer in linear) * 10 * (3 + 8) / 1e9
     assert full.batch_bytes == batch_bytes(files, parameters_of(files), (Texts(32, 3), Texts(32, 8)), settings)
 
 
