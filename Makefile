@@ -7,7 +7,7 @@ AMX := $(shell grep -qsw amx_tile /proc/cpuinfo && echo -mno-amx-int8)
 export CFLAGS += $(AMX)
 export CXXFLAGS += $(AMX)
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test check lint format bench clean
 
 # One virtual environment; a stamp per set of packages, remade when the requirements change.
 $(VENV)/bin/python:
@@ -28,8 +28,15 @@ demo: $(VENV)/starter.stamp
 	$(BIN)/biorag index demo --name demo
 	$(BIN)/biorag ask "How does metformin lower blood glucose?" --name demo
 
+# Two to four processes of one thread each; a file of tests stays in one, for the models that its tests share.
+PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
+
 test: lint
-	$(BIN)/python -m pytest
+	$(PYTEST)
+
+# What a change is checked with while it is made: everything that needs no model.
+check: lint
+	$(PYTEST) -m "not models"
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
@@ -40,8 +47,9 @@ format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# make bench DATA=folder: what the defaults of retrieval were chosen by (about 45 minutes on 2 cores).
+# make bench DATA=folder: the time of a start, and what the defaults of retrieval were chosen by (about 45 minutes on 2 cores).
 bench: $(VENV)/starter.stamp
+	$(BIN)/python -m scripts.start_up
 	BIORAG=$(BIN)/biorag scripts/defaults.sh $(DATA) bench-results
 
 clean:

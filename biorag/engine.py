@@ -17,12 +17,9 @@ from biorag.corpus.readers import read_snippets, refuse
 from biorag.corpus.sources import find_sources
 from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.generators.source import generator_source
-from biorag.indexes.indexing import SurveyedCorpus
 from biorag.indexes.manifest import Manifest, TokenParameters
 from biorag.indexes.reading import stored_snippets
 from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings, similarity_of
-from biorag.indexes.surveying import RejectsFile, survey
-from biorag.indexes.writing import IndexReport
 from biorag.models.finding import ModelFiles, find_encoder
 from biorag.registries import RERANKERS, generator_of, reranker_of
 from biorag.retrieval.rerankers import RerankerParts
@@ -36,6 +33,9 @@ from biorag.utils.versions import installed_versions
 
 if TYPE_CHECKING:
     from biorag.answering.answerer import Answerer
+    from biorag.indexes.indexing import SurveyedCorpus
+    from biorag.indexes.surveying import RejectsFile
+    from biorag.indexes.writing import IndexReport
     from biorag.models.bi_encoder import BiEncoder
 
 logger = logging.getLogger(__name__)
@@ -408,6 +408,9 @@ def survey_corpus(
     MissingError
         If a file or a model is not there.
     """
+    from biorag.indexes.indexing import SurveyedCorpus
+    from biorag.indexes.surveying import survey
+
     manifest = Store(settings).manifest()
     if manifest:
         check_settings(manifest, settings)

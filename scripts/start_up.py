@@ -20,6 +20,7 @@ def seconds_of_help() -> float:
 
 
 def main() -> None:
+    """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=9)
     seconds = [seconds_of_help() for _ in range(parser.parse_args().times)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 from string import ascii_lowercase
@@ -29,8 +30,26 @@ hypothesis.settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("any machine")
+WITHOUT_MODELS = "not models"
+MODELS = {"tiny_encoder", "tiny_cross_encoder", "tiny_modernbert", "tiny_decoder", "demo_home"}
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 WORDS = ["aspirin", "ibuprofen", "warfarin", "heparin", "liver", "kidney", "heart", "lung", "fever", "pain", "gene"]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import the files of which every test needs a model, where these are left out."""
+    if config.option.markexpr != WITHOUT_MODELS or not collection_path.name.startswith("test_"):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    return re.search(r"^pytestmark = pytest\.mark\.(models|slow)$", text, re.MULTILINE) is not None or None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Mark the tests whose fixtures are models, and those of the starter models."""
+    for item in items:
+        if item.get_closest_marker("slow") or MODELS & set(item.fixturenames):
+            item.add_marker("models")
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import textwrap
-import time
 from itertools import pairwise, product
 from pathlib import Path
 

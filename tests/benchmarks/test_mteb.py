@@ -25,6 +25,8 @@ from biorag.benchmarks.mteb.models import Candidates, EncoderModel, PipelineMode
 from biorag.benchmarks.mteb.tasks import LocalLinking, LocalRecommendation, LocalSimilarity, concept_scores, local_tasks
 from biorag.retrieval.retriever import Retriever
 
+pytestmark = pytest.mark.models
+
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\t\r\n\x00"), min_size=1, max_size=20).filter(
     lambda text: text == text.strip() and len(text.splitlines()) == 1
 )

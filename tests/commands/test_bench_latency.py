@@ -18,6 +18,8 @@ from biorag.models.finding import ModelFiles
 from biorag.models.late_interaction import StoredLateInteraction
 from tests.cli import failed, invoke
 
+pytestmark = pytest.mark.models
+
 QUICK = ["--repetitions", "2", "--warm-up", "0", "--seconds", "1", "--index-limit", "12", "--limit", "6"]
 QUICK += ["--batch-sizes", "1,4", "--k-init", "3"]
 TIMING = {"n", "mean", "p50", "p95", "p99"}

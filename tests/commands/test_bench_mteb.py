@@ -14,6 +14,8 @@ from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import Source, demo_file
 from tests.cli import done, failed, invoke, run
 
+pytestmark = pytest.mark.models
+
 pytest.importorskip("mteb", reason="mteb is not installed: pip install 'biorag[mteb]'")
 
 DENSE = ("--mode", "dense", "--no-rerank")

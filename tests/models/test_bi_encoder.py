@@ -10,6 +10,8 @@ from biorag.errors import MissingError
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import ModelFiles, find_encoder, weights_hash
 
+pytestmark = pytest.mark.models
+
 TEXTS = [
     "aspirin lowers fever",
     "warfarin and heparin thin the blood",

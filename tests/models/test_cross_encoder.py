@@ -12,6 +12,8 @@ from biorag.models.finding import find_encoder
 from biorag.types import Snippet
 from tests.fakes import scores_of
 
+pytestmark = pytest.mark.models
+
 QUERIES = ["aspirin for fever and pain?", "heparin?", "gene"]
 SNIPPETS = [
     Snippet("a", "Aspirin", "aspirin lowers fever."),

@@ -13,6 +13,8 @@ from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import find_encoder
 from biorag.models.inference import by_length, prompt_of, run, token_vectors
 
+pytestmark = pytest.mark.models
+
 TEXTS = [f"{'fever ' * (number % 9)}gene {number}" for number in range(60)]
 
 

@@ -22,6 +22,8 @@ from biorag.settings.settings import Settings
 from biorag.types import Snippet
 from tests.fakes import scores_of
 
+pytestmark = pytest.mark.models
+
 QUERY = "aspirin for fever and pain?"
 TEXTS = [
     "aspirin lowers fever.",

@@ -21,6 +21,8 @@ from biorag.training.decoder import as_bi_encoder
 from tests.cli import done, invoke, run
 from tests.conftest import WORDS
 
+pytestmark = pytest.mark.models
+
 COUPLES = [(one, other) for one in WORDS for other in WORDS if one != other][::6]
 PAIRS = [{"query": f"{one} and {other}?", "positive": f"{one} heals the {other}."} for one, other in COUPLES]
 FAST = ["--precision", "fp32", "--batch-size", "4", "--max-tokens", "64", "--evaluations", "1", "--validation", "0.2"]

@@ -16,6 +16,8 @@ from biorag.types import TrainingRow
 from tests.conftest import WORDS
 from tests.fakes import scores_of
 
+pytestmark = pytest.mark.models
+
 PAIRS = [(one, other) for one in WORDS for other in WORDS if one != other]
 # Two or three positives of a question, two negatives of a row, one of which a question's rows share.
 ROWS = [

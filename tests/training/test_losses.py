@@ -19,6 +19,8 @@ from biorag.training.data import Split
 from biorag.training.losses import OwnNegativesLoss, cosine_scores, dot_scores, maxsim_scores
 from biorag.types import TrainingRow
 
+pytestmark = pytest.mark.models
+
 DENSE = {"cosine": cosine_scores, "dot": dot_scores}
 
 

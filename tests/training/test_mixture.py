@@ -27,6 +27,8 @@ from biorag.training.retriever import Form, train_retriever
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
 
+pytestmark = pytest.mark.models
+
 ROWS = [
     TrainingRow(f"{one} {other}", f"{one} heals {other}", (f"{other} hurts {one}", f"{one} kills {other}"), kind="bm25")
     for one in WORDS

@@ -22,6 +22,8 @@ from biorag.training.loop import _Watcher, batch_size, steps_of
 from biorag.training.run_directory import TrainingRun
 from tests.conftest import WORDS
 
+pytestmark = pytest.mark.models
+
 COUPLES = [(one, other) for one in WORDS for other in WORDS if one != other][:36]
 MINED = [
     {"query": f"{one} and {other}?", "positive": f"{one} heals the {other}.", "negative": f"{other} hurts {one}."}

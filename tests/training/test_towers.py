@@ -24,6 +24,8 @@ from biorag.types import TrainingRow
 from tests.cli import done, invoke
 from tests.conftest import WORDS
 
+pytestmark = pytest.mark.models
+
 COUPLES = [(one, other) for one in WORDS for other in WORDS if one != other][::6]
 MINED = [
     {"query": f"{one} and {other}?", "positive": f"{one} heals the {other}.", "negative": f"{other} hurts."}

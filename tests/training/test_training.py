@@ -28,6 +28,8 @@ from biorag.types import TrainingRow
 from tests.conftest import WORDS
 from tests.fakes import scores_of
 
+pytestmark = pytest.mark.models
+
 ROWS = [
     TrainingRow(f"{one} {other}?", f"{one} heals the {other}.", (f"{other} hurts.", f"{one} kills."), kind="bm25")
     for one in WORDS

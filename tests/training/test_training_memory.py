@@ -13,17 +13,19 @@ from typer.testing import CliRunner
 from biorag.cli import app
 from biorag.errors import ServiceError
 from biorag.models.finding import find_base
-from biorag.models.hardware import operations
 from biorag.models.loading import load_model
 from biorag.models.memory import parameters_of
 from biorag.settings.settings import Settings
 from biorag.training.memory import Texts, Work, batch_bytes, columns_of, estimate, pairs_of
 from biorag.types import TrainingRow
 
+pytestmark = pytest.mark.models
+
 ROWS = [TrainingRow("a" * 11, "b" * 400, ("c" * 30, "d" * 3)), TrainingRow("a" * 23, "b", ("c" * 7,))]
 
 
-def test_every_weight_is_counted(tiny_decoder):
+def test_every_weight_is_counted(tiny_decoder, monkeypatch):
+    monkeypatch.setattr("biorag.training.memory.operations", lambda *_: 1e9)
     settings, rows = Settings.of(train_max_tokens=8), [TrainingRow("a" * 11, "b" * 400)] * 10
     backbone = AutoModel.from_pretrained(tiny_decoder)
     weights = sum(weight.numel() for weight in backbone.parameters())

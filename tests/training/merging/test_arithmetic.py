@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import tracemalloc
 
 import numpy as np
@@ -12,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from biorag.training.merging import arithmetic
 from biorag.training.merging.arithmetic import METHODS, Recipe, linear, seconds_a_value, ties, trim
 from biorag.training.merging.encoder import COPIES, TEMPORARIES
 

@@ -15,6 +15,8 @@ from biorag.training.merging.arithmetic import Recipe
 from biorag.training.merging.encoder import open_experts
 from tests.training.merging.merging_experts import adapter, applied, changed
 
+pytestmark = pytest.mark.models
+
 TEXTS = ["aspirin for fever", "heparin, warfarin", "liver"]
 HALF = Recipe("linear", (0.5, 0.5), 0.5, 1.0)
 

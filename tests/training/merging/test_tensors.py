@@ -12,6 +12,8 @@ from safetensors.torch import load_file, save_file
 from biorag.errors import MissingError
 from biorag.models.formats.tensors import TensorFile, decoded, encoded
 
+pytestmark = pytest.mark.models
+
 TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
