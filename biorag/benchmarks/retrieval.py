@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +176,35 @@ def compare(ours: Measured, theirs: Measured, seed: int) -> Comparison:
     return Comparison(
         measures, [row for row in rows if row.difference > 0], [row for row in rows if row.difference < 0]
     )
+
+
+def report(measured: Measured, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `bench retrieval --json` prints; of another system's run, with its unanswered questions."""
+    values = {
+        "dataset": measured.dataset.name,
+        "questions": len(measured.dataset.questions),
+        "config": dict(config),
+        "metrics": _rounded(measured.metrics),
+        "timings_ms": dict(measured.timings_ms),
+    }
+    return {**values, "unanswered": measured.unanswered} if "run" in config else values
+
+
+def comparison_report(ours: Measured, theirs: Measured, seed: int) -> dict[str, Any]:
+    """Return the comparison of two runs as JSON values; see `compare`."""
+    compared = compare(ours, theirs, seed)
+    means = {name: {"ours": ours.metrics[name], "theirs": theirs.metrics[name]} for name in compared.measures}
+    return {
+        "seed": seed,
+        "unanswered": theirs.unanswered,
+        "measures": {name: _rounded({**means[name], **asdict(test)}) for name, test in compared.measures.items()},
+        "wins": [_rounded(asdict(row)) for row in compared.wins],
+        "losses": [_rounded(asdict(row)) for row in compared.losses],
+    }
+
+
+def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: round(value, 6) if isinstance(value, float) else value for key, value in values.items()}
 
 
 def run_scores(length: int) -> list[float]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,35 +29,13 @@ def ablate(
 
       biorag ablate sweep.toml --out runs/ablation --jobs 4 --json
     """
-    from biorag.benchmarks.ablation import report
-    from biorag.benchmarks.ablation.plan import AblationPlan
-    from biorag.benchmarks.ablation.steps import SweepRun, Workshop, unique
-    from biorag.benchmarks.ablation.sweep import BASELINES, cells, load_sweep, write_settings
+    from biorag.benchmarks.ablation.run import run_sweep
 
-    asked = load_sweep(sweep)
-    SweepRun(out, {}).claim()
-    seed = int(asked.settings.get("seed", 0))
-    plan = AblationPlan(asked)
-    measurements = [plan.measurement(cell) for cell in (*BASELINES, *cells(asked))]
-    workshop = Workshop(out, write_settings(asked, out), jobs)
-    wanted = [step for measurement in measurements for step in measurement.steps]
-    started = time.perf_counter()
-    with show.progress("Steps", len(unique(wanted))) as advance:
-        workshop.run(wanted, advance)
-    names = list(measurements[0].retrieval)
-    found = {name: report.rows_of(measurements, workshop, name, seed) for name in names}
-    facts = {
-        "sweep": asked.model_dump(mode="json"),
-        "seed": seed,
-        "seconds_now": round(time.perf_counter() - started, 3),
-        "seconds_of_steps": round(sum(record["seconds"] for record in map(workshop.record, unique(wanted))), 3),
-        "cpus": os.cpu_count(),
-    }
-    report.write_report(out, found, facts)
+    facts, tables = run_sweep(sweep, out, jobs, show.progress)
     if as_json:
-        show.print_json({**facts, "datasets": found})
+        show.print_json({**facts, "datasets": tables})
     else:
-        for name, rows in found.items():
+        for name, rows in tables.items():
             _print(name, rows)
         show.err.print(f"tables, plots and the commands of every cell: {out}")
 

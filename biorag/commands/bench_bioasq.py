@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded
-from biorag.engine import OpenIndex, open_index
+from biorag.engine import open_index
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
-
-if TYPE_CHECKING:
-    from biorag.benchmarks.bioasq.golden import Batch
 
 
 @expanded
@@ -51,7 +48,7 @@ def bioasq(
       biorag bench bioasq golden/8B1_golden.json.gz --system hybrid --system hybrid+rerank --out runs/bioasq --json
     """
     from biorag.benchmarks.bioasq.golden import read_batches
-    from biorag.benchmarks.bioasq.run import SYSTEMS, answer, chosen_systems, report
+    from biorag.benchmarks.bioasq.run import SYSTEMS, answer, chosen_systems, coverage, report
     from biorag.benchmarks.bioasq.submission import write_submission
     from biorag.utils.files import write_json
 
@@ -63,7 +60,7 @@ def bioasq(
     questions = sum(len(batch.questions) for batch in batches)
     runs = []
     with open_index(settings) as ready, show.progress("Questions", questions * len(systems)) as advance:
-        covered = _coverage(batches, ready)
+        covered = coverage(batches, ready)
         retriever = ready.retriever.with_cache()
         for each in systems:
             runs.append(answer(each, batches, retriever.variant(**SYSTEMS[each]), whole_records, advance))
@@ -85,27 +82,6 @@ def bioasq(
         show.print_json(found)
     else:
         _print(found)
-
-
-def _coverage(batches: Sequence[Batch], ready: OpenIndex) -> list[dict[str, Any]]:
-    """Count the golden documents of each batch that the index holds."""
-    import numpy as np
-
-    from biorag.benchmarks.bioasq.run import indexed_documents
-
-    probe = np.ones(ready.manifest.encoder.dimension, np.float32)
-    rows = []
-    for batch in batches:
-        golden = {document for question in batch.questions for document in question.documents}
-        rows.append(
-            {
-                "batch": batch.name,
-                "questions": len(batch.questions),
-                "documents": len(golden),
-                "documents_in_index": len(indexed_documents(batch, ready.index, probe)),
-            }
-        )
-    return rows
 
 
 def _print(report: Mapping[str, Any]) -> None:

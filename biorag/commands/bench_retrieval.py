@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +17,6 @@ from biorag.settings.settings import Settings
 from biorag.utils.files import check_is_no_folder
 
 if TYPE_CHECKING:
-    from biorag.benchmarks.retrieval import Comparison, Measured
     from biorag.corpus.datasets import Dataset
 
 SHOWN = 5
@@ -116,10 +115,9 @@ def retrieval(
         bench.write_run(written.run_file, measured.run)
     if written.per_question:
         bench.write_per_question(written.per_question, measured)
-    report = _report(measured, how)
+    report = bench.report(measured, how)
     if other:
-        found = bench.compare(measured, other, settings.seed)
-        report["comparison"] = {"run": str(compare), "seed": settings.seed, **_comparison_json(measured, other, found)}
+        report["comparison"] = {"run": str(compare), **bench.comparison_report(measured, other, settings.seed)}
     if as_json:
         show.print_json(report)
     else:
@@ -133,31 +131,6 @@ def _check_nothing_is_searched(given: Given, filters: options.Filters, written: 
     idle += ["--run-file"] if written.run_file else []
     if idle:
         raise UsageError(f"{', '.join(idle)} has no effect with --run, which scores a file: leave out one or the other")
-
-
-def _report(measured: Measured, how: Mapping[str, Any]) -> dict[str, Any]:
-    report = {
-        "dataset": measured.dataset.name,
-        "questions": len(measured.dataset.questions),
-        "config": dict(how),
-        "metrics": _rounded(measured.metrics),
-        "timings_ms": dict(measured.timings_ms),
-    }
-    return {**report, "unanswered": measured.unanswered} if "run" in how else report
-
-
-def _comparison_json(ours: Measured, theirs: Measured, found: Comparison) -> dict[str, Any]:
-    means = {name: {"ours": ours.metrics[name], "theirs": theirs.metrics[name]} for name in found.measures}
-    return {
-        "unanswered": theirs.unanswered,
-        "measures": {name: _rounded({**means[name], **asdict(paired)}) for name, paired in found.measures.items()},
-        "wins": [_rounded(asdict(row)) for row in found.wins],
-        "losses": [_rounded(asdict(row)) for row in found.losses],
-    }
-
-
-def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: round(value, 6) if isinstance(value, float) else value for key, value in values.items()}
 
 
 def _print(report: Mapping[str, Any]) -> None:

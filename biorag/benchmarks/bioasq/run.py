@@ -14,6 +14,7 @@ from biorag.benchmarks.bioasq.measures import MEASURES, ScoredDoc, score_documen
 from biorag.benchmarks.bioasq.submission import Response, response
 from biorag.benchmarks.retrieval import DEPTH
 from biorag.benchmarks.significance import paired
+from biorag.engine import OpenIndex
 from biorag.errors import unknown_name
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
@@ -60,6 +61,25 @@ def answer(
     return Run(system, found)
 
 
+def coverage(batches: Sequence[Batch], opened: OpenIndex) -> list[dict[str, Any]]:
+    """Return how many golden documents of each batch the index holds."""
+    probe = np.ones(opened.manifest.encoder.dimension, np.float32)
+    return [
+        {
+            "batch": batch.name,
+            "questions": len(batch.questions),
+            "documents": len(golden_documents(batch)),
+            "documents_in_index": len(indexed_documents(batch, opened.index, probe)),
+        }
+        for batch in batches
+    ]
+
+
+def golden_documents(batch: Batch) -> set[str]:
+    """Return the golden documents of all questions of a batch."""
+    return {document for question in batch.questions for document in question.documents}
+
+
 def indexed_documents(batch: Batch, index: Index, probe: Vectors) -> set[str]:
     """Return which of a batch's golden documents the index holds.
 
@@ -67,7 +87,7 @@ def indexed_documents(batch: Batch, index: Index, probe: Vectors) -> set[str]:
     ----------
     probe : any vector of the index's dimension
     """
-    golden = {document for question in batch.questions for document in question.documents}
+    golden = golden_documents(batch)
     wanted = {int(document) for document in golden if PMID.fullmatch(document)}
     held: set[str] = set()
     # Several snippets may be of one record, so those found are asked for no more until nothing is left.

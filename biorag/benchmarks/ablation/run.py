@@ -1,0 +1,43 @@
+"""A sweep from its file to the report: the plan, the steps, the tables."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from biorag.benchmarks.ablation.plan import AblationPlan
+from biorag.benchmarks.ablation.report import Row, rows_of, write_report
+from biorag.benchmarks.ablation.steps import SweepRun, Workshop, unique
+from biorag.benchmarks.ablation.sweep import BASELINES, cells, load_sweep, write_settings
+from biorag.types import Progress
+
+
+def run_sweep(path: Path, out: Path, jobs: int, progress: Progress) -> tuple[dict[str, Any], dict[str, list[Row]]]:
+    """Do the steps of a sweep that are not done yet, and write its report into `out`.
+
+    Returns
+    -------
+    facts of the run, and the rows of each data set
+    """
+    sweep = load_sweep(path)
+    SweepRun(out, {}).claim()
+    seed = int(sweep.settings.get("seed", 0))
+    plan = AblationPlan(sweep)
+    measurements = [plan.measurement(cell) for cell in (*BASELINES, *cells(sweep))]
+    workshop = Workshop(out, write_settings(sweep, out), jobs)
+    steps = [step for measurement in measurements for step in measurement.steps]
+    started = time.perf_counter()
+    with progress("Steps", len(unique(steps))) as advance:
+        workshop.run(steps, advance)
+    tables = {name: rows_of(measurements, workshop, name, seed) for name in measurements[0].retrieval}
+    facts = {
+        "sweep": sweep.model_dump(mode="json"),
+        "seed": seed,
+        "seconds_now": round(time.perf_counter() - started, 3),
+        "seconds_of_steps": round(sum(record["seconds"] for record in map(workshop.record, unique(steps))), 3),
+        "cpus": os.cpu_count(),
+    }
+    write_report(out, tables, facts)
+    return facts, tables
