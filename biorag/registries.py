@@ -1,8 +1,8 @@
 """The registry of every kind of fusion, reranker, reader, store, generator, negatives and benchmark.
 
 A new kind is one new file and one entry here. An entry names what does the work, which is imported when it is used,
-and says what others must know of the kind, so that they need not know its name. The entries stand together, below all
-packages, because settings and help texts ask them too.
+and states what its users must know of the kind, so that none of them asks for its name. The entries stand together,
+below all packages, because settings and help texts need them too.
 """
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ class ReaderKind(Kind):
     ----------
     suffixes : how the names of such files end
     beginnings : what such a file begins with, where its name says nothing; a kind without any takes the rest
-    incremental : whether files are a sequence, of which each changes what the ones before it said: one that went into
-        an index before changes nothing
+    incremental : whether files are a sequence in which later ones change earlier ones: one that an index has taken in
+        before changes nothing
     """
 
     suffixes: tuple[str, ...]
@@ -287,7 +287,7 @@ class StoreKind(Kind):
     ----------
     server : the setting that gives the URL of its server; empty if it is embedded
     snapshots : whether 'biorag snapshot' saves its indexes: every file stands in `checksums.json`
-    instead : where it does not, what to do
+    instead : what to do where it does not
     """
 
     server: str = ""
@@ -325,7 +325,7 @@ class NegativesKind(Kind):
     options : the options of 'biorag mine' that are its own, as they are named in the code
     plan : the fields of a `MiningPlan` that are its own
     modes : the first stages that it can search with, the default first
-    per_row : how many are kept of a row, unless that is said; None for all
+    per_row : how many of a row are kept by default; None for all
     made_by : the command that writes rows with them, for messages
     in_batch : whether they are the other rows' passages, for which no row needs negatives of its own
     swept : whether a sweep makes them, which mines by the index of its base and has no citation graph

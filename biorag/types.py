@@ -18,7 +18,7 @@ OnProgress: TypeAlias = Callable[[int], None]  # called with the number of steps
 
 
 class Progress(Protocol):
-    """Shows how far a stage of the work is: `with progress("Indexing", 1000) as advance: advance(1)`."""
+    """Shows the progress of a stage: `with progress("Indexing", 1000) as advance: advance(1)`."""
 
     def __call__(self, description: str, total: int | None) -> AbstractContextManager[OnProgress]:
         """Begin a stage of `total` steps, None if unknown."""
@@ -46,7 +46,7 @@ class Snippet:
 
     @property
     def document(self) -> str:
-        """The id of the document that this is a block of; its own id if it is a whole one."""
+        """The id of the document that this is a block of; its own id if it is not a block."""
         document = self.metadata.get("document")
         if isinstance(document, str) and self.id == block_id(document, self.metadata.get("block")):
             return document
@@ -127,7 +127,7 @@ class Answer:
 
     `choice` is None where no option could be read from the reply, `parsed` is True where the reply was the
     JSON asked for. `supplied` counts the hits that stood in the prompt; `notes` says what was cut or dropped.
-    `timings_ms` has "cached" in place of "generate" where the reply was kept from before.
+    `timings_ms` has "cached" in place of "generate" where the reply came from the cache.
     """
 
     question: Question
@@ -247,7 +247,7 @@ class GenerationRequest:
 
 
 class Generation(NamedTuple):
-    """The raw reply, whether a free text of it was cut by the token cap, and whether it was kept from before.
+    """The raw reply, whether the token cap cut a free text of it, and whether it came from the cache.
 
     The tokens are those of the prompt and of the whole reply, when it was made; 0 where a server does not say.
     """
@@ -260,7 +260,7 @@ class Generation(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Log-probability of each choice, those not seen left out, and whether they were kept from before."""
+    """Log-probability of each choice, unseen ones left out, and whether they came from the cache."""
 
     logprobs: Mapping[str, float]
     cached: bool = False
@@ -359,4 +359,4 @@ class Generator(Protocol):
         """Reply with a JSON object of the schema; `on_text` sees the reply so far as it grows."""
 
     def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
-        """Return each choice's log-probability as the first text of the reply; one that is not seen is left out."""
+        """Return each choice's log-probability as the first text of the reply; unseen ones are left out."""

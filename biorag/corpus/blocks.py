@@ -18,7 +18,7 @@ _BLOCK_ID = re.compile(r"#[0-9]+\Z")
 class Splitter:
     """Splits contents of more than `tokens` tokens (0 for none) into blocks that share up to `overlap` of them.
 
-    `starts` gives the places where the tokens of a text begin. Each block has the title besides.
+    `starts` returns the positions where the tokens of a text begin. Each block also has the title.
     """
 
     tokens: int = 0
@@ -64,7 +64,7 @@ def cut(text: str, starts: Sequence[int], most: int, overlap: int) -> list[tuple
     overlap : at most half of `most`
     """
     sentences = _tokens_at(starts, sentence_starts(text))
-    words = [place for place, start in enumerate(starts) if start and text[start - 1].isspace()]
+    words = [token for token, start in enumerate(starts) if start and text[start - 1].isspace()]
     spans: list[tuple[int, int]] = []
     first = begin = 0
     while first + most < len(starts):
@@ -76,18 +76,18 @@ def cut(text: str, starts: Sequence[int], most: int, overlap: int) -> list[tuple
     return [*spans, (begin, len(text))]
 
 
-def _tokens_at(starts: Sequence[int], places: Sequence[int]) -> list[int]:
-    """Return the first token at or after each place of the text."""
-    return sorted({bisect_left(starts, place) for place in places})
+def _tokens_at(starts: Sequence[int], positions: Sequence[int]) -> list[int]:
+    """Return the first token at or after each position of the text."""
+    return sorted({bisect_left(starts, position) for position in positions})
 
 
 def _latest(points: Sequence[int], low: int, high: int) -> int | None:
     """Return the largest point above `low` and up to `high`."""
-    place = bisect_right(points, high) - 1
-    return points[place] if place >= 0 and points[place] > low else None
+    index = bisect_right(points, high) - 1
+    return points[index] if index >= 0 and points[index] > low else None
 
 
 def _earliest(points: Sequence[int], low: int, high: int) -> int | None:
     """Return the smallest point from `low` to below `high`."""
-    place = bisect_left(points, low)
-    return points[place] if place < len(points) and points[place] < high else None
+    index = bisect_left(points, low)
+    return points[index] if index < len(points) and points[index] < high else None

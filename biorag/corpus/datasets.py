@@ -40,16 +40,15 @@ def load_dataset(folder: Path, split: str = "test") -> Dataset:
     BadInputError
         Naming file, line and reason.
     """
-    queries, judged = folder / "queries.jsonl", folder / "qrels" / f"{split}.tsv"
-    for path in (queries, judged):
+    queries, judgements = folder / "queries.jsonl", folder / "qrels" / f"{split}.tsv"
+    for path in (queries, judgements):
         if not path.is_file():
             raise MissingError(f"{path} is not there: a dataset folder has queries.jsonl and qrels/{split}.tsv")
-    qrels = read_qrels(judged)
+    qrels = read_qrels(judgements)
     questions = [question for question in read_queries(queries) if question.id in qrels]
     if not questions:
-        raise BadInputError(f"no question of {queries} has a judgement in {judged}: do the ids belong together?")
-    asked = {question.id for question in questions}
-    return Dataset(folder.resolve().name, questions, {id: found for id, found in qrels.items() if id in asked})
+        raise BadInputError(f"no question of {queries} has a judgement in {judgements}: do the ids belong together?")
+    return Dataset(folder.resolve().name, questions, {question.id: qrels[question.id] for question in questions})
 
 
 def read_queries(path: Path) -> Iterator[Question]:
@@ -69,7 +68,7 @@ def read_queries(path: Path) -> Iterator[Question]:
         except (ValueError, KeyError, TypeError, RecursionError):
             raise BadInputError(f"{path}, line {number}: not a JSON object with _id and text") from None
         if not isinstance(id, str) or not isinstance(text, str) or not text.strip() or not is_whole(id + text):
-            raise BadInputError(f"{path}, line {number}: _id and text must be texts")
+            raise BadInputError(f"{path}, line {number}: _id and text must be strings, and text must not be blank")
         yield Question(id, text)
 
 
@@ -125,7 +124,7 @@ def trec_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     Raises
     ------
     BadInputError
-        If a line is no UTF-8 or holds a NUL character.
+        If a line is not UTF-8 or holds a NUL character.
     """
     for number, raw in _lines(path):
         if fields := raw.split():

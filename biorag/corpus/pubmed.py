@@ -1,7 +1,7 @@
 """PubMed's own XML: baseline and update files as a stream of snippets and deletions.
 
 A file is parsed piece by piece and each record is freed when the next is asked for, so memory stays flat. Nothing
-that a file names is loaded: the DOCTYPE line is passed over, a file that declares entities is refused.
+that a file names is loaded: the DOCTYPE line is ignored, and a file that declares entities is refused.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def read_records(source: Source) -> Iterator[tuple[int, Any]]:
     Raises
     ------
     DamagedSourceError
-        If the file is no PubMed XML, is not well formed or ends too early, declares entities, or has a record of
+        If the file is not PubMed XML, is not well formed or ends too early, declares entities, or has a record of
         more than 16 MiB. What comes before the fault has been yielded.
     """
     parser = _parser()
@@ -71,25 +71,6 @@ def read_records(source: Source) -> Iterator[tuple[int, Any]]:
         raise DamagedSourceError(
             source.name, error.lineno or line, f"not well-formed XML ({reason}): fetch the file again"
         ) from None
-
-
-class PubmedXml:
-    """PubMed's XML as a format of corpus files; see `biorag.corpus.readers.Reader`."""
-
-    @staticmethod
-    def records(source: Source) -> Iterator[tuple[int, Any]]:
-        """Yield the records with their lines."""
-        return read_records(source)
-
-    @staticmethod
-    def parse(record: Any) -> Snippet | Deletion:
-        """Return the snippet of an article, or a deletion."""
-        return parse_record(record)
-
-    @staticmethod
-    def shown(record: Any) -> str:
-        """Return the beginning of a record's XML."""
-        return source_text(record)[:SHOWN]
 
 
 def _parser() -> Any:
@@ -185,7 +166,7 @@ def _metadata(element: Any, citation: Any, article: Any) -> dict[str, Any]:
     notices = _notices(citation)
     date = _date(article.find("Journal/JournalIssue/PubDate")) or _date(article.find("ArticleDate"))
     fields: dict[str, Any] = {
-        "version": _version(citation.find("PMID")),
+        "version": _positive(citation.find("PMID").get("Version", "1"), "PMID version"),
         "revised": _date(citation.find("DateRevised")),
         "journal": _text(article.find("Journal/Title")) or _text(citation.find("MedlineJournalInfo/MedlineTA")),
         "year": int(date[:4]) if date else None,
@@ -202,12 +183,12 @@ def _metadata(element: Any, citation: Any, article: Any) -> dict[str, Any]:
 
 def _notices(citation: Any) -> dict[str, list[int | str]]:
     """Return the notices about an article by kind: each one's PMID, else where it was published."""
-    found: dict[str, list[int | str]] = {}
+    notices: dict[str, list[int | str]] = {}
     for notice in citation.iterfind("CommentsCorrectionsList/CommentsCorrections"):
         if name := NOTICES.get(notice.get("RefType", "")):
-            places = _pmids(notice.iterfind("PMID")) or _texts(notice.iterfind("RefSource"))
-            found.setdefault(name, []).extend(places)
-    return found
+            references = _pmids(notice.iterfind("PMID")) or _texts(notice.iterfind("RefSource"))
+            notices.setdefault(name, []).extend(references)
+    return notices
 
 
 def _title(article: Any) -> str:
@@ -222,7 +203,7 @@ def _abstract(article: Any, citation: Any) -> str:
 
 
 def _sections(abstract: Any) -> str:
-    """Return the sections in one text, each after its label as published; a copyright line is no section."""
+    """Return the sections in one text, each after its label as published; a copyright line is not one."""
     return " ".join(filter(None, map(_section, abstract.iterfind("AbstractText"))))
 
 
@@ -269,16 +250,12 @@ def _is_number(text: str) -> bool:
 
 
 def _pmid(element: Any) -> int:
-    text = _text(element)
-    if not _is_number(text):
-        raise ValueError(f"PMID {text!r:.60} is no positive whole number")
-    return int(text)
+    return _positive(_text(element), "PMID")
 
 
-def _version(element: Any) -> int:
-    text = element.get("Version", "1")
+def _positive(text: str, what: str) -> int:
     if not _is_number(text):
-        raise ValueError(f"PMID version {text!r:.60} is no positive whole number")
+        raise ValueError(f"{what} {text!r:.60} is not a positive whole number")
     return int(text)
 
 
@@ -287,8 +264,8 @@ def _date(element: Any) -> str:
     if element is None:
         return ""
     parts = (_text(element.find(name)) for name in ("Year", "Month", "Day"))
-    found = _MEDLINE_DATE.search(_text(element.find("MedlineDate")))
-    year, month, day = found.group("year", "month", "day") if found else parts
+    span = _MEDLINE_DATE.search(_text(element.find("MedlineDate")))
+    year, month, day = span.group("year", "month", "day") if span else parts
     if not re.fullmatch("[12][0-9]{3}", year):
         return ""
     number = _month(month or "")
@@ -303,3 +280,15 @@ def _month(text: str) -> int:
     if _is_number(text):
         return int(text) if int(text) <= len(MONTHS) else 0
     return MONTHS.index(text[:3].lower()) + 1 if text[:3].lower() in MONTHS else 0
+
+
+class PubmedXml:
+    """PubMed's XML as a format of corpus files; see `biorag.corpus.readers.Reader`."""
+
+    records = staticmethod(read_records)
+    parse = staticmethod(parse_record)
+
+    @staticmethod
+    def shown(record: Any) -> str:
+        """Return the beginning of a record's XML."""
+        return source_text(record)[:SHOWN]

@@ -20,7 +20,7 @@ SHOWN = 2000  # bytes or characters of a bad record in the rejects file
 
 
 class Reject(NamedTuple):
-    """A line that is no snippet, and why; `damaged` if the file could not be read on from there."""
+    """A line that is not a snippet, and why; `damaged` if the rest of the file cannot be read."""
 
     file: str
     line: int
@@ -45,25 +45,6 @@ class Reader(Protocol):
         """Return the beginning of a record's source, at most 2,000 bytes or characters, for the rejects file."""
 
 
-class JsonLines:
-    """Snippets as JSON objects, one a line, in MedRAG's form or BEIR's."""
-
-    @staticmethod
-    def records(source: Source) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines with their numbers."""
-        return read_lines(source)
-
-    @staticmethod
-    def parse(record: bytes) -> Snippet:
-        """Return the snippet of a line."""
-        return parse_snippet(record)
-
-    @staticmethod
-    def shown(record: bytes) -> str:
-        """Return the beginning of a line."""
-        return record[:SHOWN].decode("utf-8", "replace")
-
-
 def read_snippets(source: Source, on_reject: OnReject | None = None) -> Iterator[Snippet]:
     """Yield the snippets of one corpus file; see `read_changes`, whose deletions are left out."""
     return (change for change in read_changes(source, on_reject) if not isinstance(change, Deletion))
@@ -75,7 +56,7 @@ def read_changes(
     """Yield the snippets of one corpus file and, from PubMed's update files, the deletions, in their order.
 
     A bad line or record, or one at which `check` raises ValueError, raises, or goes to `on_reject` if one is given;
-    so does the place where a file is damaged, and there its reading ends.
+    so does damage to the file, where its reading ends.
 
     Raises
     ------
@@ -90,24 +71,20 @@ def read_changes(
                 check(change)
                 yield change
             except ValueError as error:
-                _reject(Reject(source.name, number, str(error), reader.shown(record)), on_reject)
+                if on_reject is None:
+                    raise BadInputError(
+                        f"{source.name}, line {number}: {error}; fix it, or skip it with --on-bad-line skip"
+                    ) from None
+                on_reject(Reject(source.name, number, str(error), reader.shown(record)))
     except DamagedSourceError as error:
         if on_reject is None:
             raise
         on_reject(Reject(source.name, error.line, error.reason, "", damaged=True))
 
 
-def _reject(reject: Reject, on_reject: OnReject | None) -> None:
-    if on_reject is None:
-        raise BadInputError(
-            f"{reject.file}, line {reject.line}: {reject.reason}; mend it, or go on with --on-bad-line skip"
-        )
-    on_reject(reject)
-
-
 def refuse(reject: Reject) -> NoReturn:
-    """Stop at a bad line of a corpus of which none may be passed over: an `OnReject`."""
-    raise BadInputError(f"{reject.file}, line {reject.line}: {reject.reason}; mend the line or take it out")
+    """Stop at a bad line of a corpus of which none may be skipped: an `OnReject`."""
+    raise BadInputError(f"{reject.file}, line {reject.line}: {reject.reason}; fix or remove the line")
 
 
 def parse_snippet(line: bytes) -> Snippet:
@@ -133,11 +110,11 @@ def parse_snippet(line: bytes) -> Snippet:
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object; of two values for one name, readers differ in which they take."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    record = dict(pairs)
+    if len(record) != len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the field {next(name for name in names if names.count(name) > 1)!r} comes twice")
-    return found
+        raise ValueError(f"the field {next(name for name in names if names.count(name) > 1)!r} appears twice")
+    return record
 
 
 def _whole_number(digits: str) -> int:
@@ -236,5 +213,17 @@ def _pmid(others: Mapping[str, Any]) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**53:
-        raise ValueError(f"PMID {value!r} is no positive whole number")
+        raise ValueError(f"PMID {value!r} is not a positive whole number")
     return value
+
+
+class JsonLines:
+    """Snippets as JSON objects, one a line, in MedRAG's form or BEIR's; see `Reader`."""
+
+    records = staticmethod(read_lines)
+    parse = staticmethod(parse_snippet)
+
+    @staticmethod
+    def shown(record: bytes) -> str:
+        """Return the beginning of a line."""
+        return record[:SHOWN].decode("utf-8", "replace")

@@ -7,99 +7,14 @@ import re
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])")
 _WORD = re.compile(r"[^\W_]+(?:[-'][^\W_]+)*")
 STOP_WORDS = frozenset(
-    [
-        "a",
-        "about",
-        "also",
-        "an",
-        "and",
-        "any",
-        "are",
-        "as",
-        "at",
-        "be",
-        "been",
-        "before",
-        "being",
-        "between",
-        "both",
-        "but",
-        "by",
-        "can",
-        "could",
-        "did",
-        "do",
-        "does",
-        "during",
-        "each",
-        "for",
-        "from",
-        "had",
-        "has",
-        "have",
-        "how",
-        "if",
-        "in",
-        "into",
-        "is",
-        "it",
-        "its",
-        "may",
-        "might",
-        "more",
-        "most",
-        "no",
-        "not",
-        "of",
-        "on",
-        "only",
-        "or",
-        "other",
-        "our",
-        "over",
-        "should",
-        "so",
-        "some",
-        "such",
-        "than",
-        "that",
-        "the",
-        "their",
-        "them",
-        "then",
-        "there",
-        "these",
-        "they",
-        "this",
-        "those",
-        "through",
-        "to",
-        "under",
-        "up",
-        "used",
-        "using",
-        "was",
-        "we",
-        "were",
-        "what",
-        "when",
-        "where",
-        "which",
-        "while",
-        "who",
-        "whose",
-        "why",
-        "will",
-        "with",
-        "within",
-        "without",
-        "would",
-        "you",
-        "your",
-        "patient",
-        "patients",
-        "study",
-    ]
+    _WORD.findall(
+        """
+    a about also an and any are as at be been before being between both but by can could did do does during each for
+    from had has have how if in into is it its may might more most no not of on only or other our over should so
+    some such than that the their them then there these they this those through to under up used using was we were
+    what when where which while who whose why will with within without would you your patient patients study
+        """
+    )
 )
 ENDINGS = ("ies", "es", "s", "ing", "ed")
 SHORTEST_STEM = 4
@@ -123,7 +38,7 @@ def sentences(text: str) -> list[str]:
 
 
 def sentence_starts(text: str) -> list[int]:
-    """Return the places where the second and the later sentences of a passage begin."""
+    """Return the positions where the second and the later sentences of a passage begin."""
     return [gap.end() for gap in _SENTENCE_END.finditer(text)]
 
 

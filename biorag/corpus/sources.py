@@ -31,7 +31,7 @@ CHUNK = 2**16
 MAX_RATIO = 200
 RATIO_FROM = 4 * 2**20
 MAX_UNPACKED = 2**38
-# What begins a file that is no text, and what it is.
+# How files that are not text begin, and what they are.
 FOREIGN = {
     GZIP_MAGIC: "gzip inside gzip: unpack it once",
     b"PK\x03\x04": "a zip archive: unpack it",
@@ -43,7 +43,7 @@ FOREIGN = {
 
 
 class DamagedSourceError(BadInputError):
-    """A corpus file that cannot be read on from some line."""
+    """A corpus file that cannot be read beyond some line."""
 
     def __init__(self, source: str, line: int, reason: str) -> None:
         super().__init__(f"{source}, line {line}: {reason}")
@@ -52,14 +52,14 @@ class DamagedSourceError(BadInputError):
 
 
 class ChangedSourceError(BadInputError):
-    """A corpus file that is not what it was when the run found it."""
+    """A corpus file that has changed since the run found it."""
 
     def __init__(self, source: str) -> None:
-        super().__init__(f"{source} was changed during this run: run the same again when it is at rest")
+        super().__init__(f"{source} was changed during this run: run the same command again when nothing writes to it")
 
 
 class FileState(NamedTuple):
-    """What tells that a file was written to or replaced."""
+    """What changes when a file is written to or replaced."""
 
     device: int
     inode: int
@@ -71,15 +71,15 @@ class FileState(NamedTuple):
 class Source:
     """One corpus file under the name the user knows it by.
 
-    A corpus is read more than once, so every reading is held to the state in which the file was found.
+    A corpus is read more than once, so every reading checks that the file has not changed.
     """
 
     name: str
     path: Path
-    _found: FileState | None = field(init=False, compare=False, repr=False)
+    _original: FileState | None = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_found", _state(self.path))
+        object.__setattr__(self, "_original", _state(self.path))
 
     @property
     def bytes(self) -> int:
@@ -92,17 +92,17 @@ class Source:
 
     def check_unchanged(self) -> None:
         """Raise `ChangedSourceError` if the file was written to, replaced or removed since it was found."""
-        if self._found is None or _state(self.path) != self._found:
+        if self._original is None or _state(self.path) != self._original:
             raise ChangedSourceError(self.name)
 
 
 def _state(path: Path) -> FileState | None:
     """Return a file's state; None where there is none."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return FileState(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    return FileState(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def find_sources(names: Sequence[str], spool: Path) -> list[Source]:
@@ -113,7 +113,7 @@ def find_sources(names: Sequence[str], spool: Path) -> list[Source]:
     Raises
     ------
     MissingError
-        If a name is no file or folder.
+        If a name is neither a file nor a folder.
     BadInputError
         If a folder holds no corpus file.
     """
@@ -142,8 +142,8 @@ def demo_file(name: str) -> Path:
 
 def _folder(folder: Path) -> list[Source]:
     """Return a folder's corpus files, sub-folders too; beside a BEIR `corpus.jsonl` no other file counts."""
-    known = suffixes(READERS)
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name.endswith(known))
+    endings = suffixes(READERS)
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name.endswith(endings))
     beir = {path.parent for path in files if path.name in BEIR_CORPUS}
     chosen = [
         path
@@ -151,7 +151,7 @@ def _folder(folder: Path) -> list[Source]:
         if path.name in BEIR_CORPUS or (path.parent not in beir and path.name not in BEIR_QUERIES)
     ]
     if not chosen:
-        raise BadInputError(f"folder {folder} holds no corpus file: expected names ending in {', '.join(known)}")
+        raise BadInputError(f"folder {folder} holds no corpus file: expected names ending in {', '.join(endings)}")
     return [Source(str(path), path) for path in chosen]
 
 
@@ -163,7 +163,7 @@ def _spooled(spool: Path) -> Source:
 
 
 def read_lines(source: Source) -> Iterator[tuple[int, bytes]]:
-    """Yield `(line number from 1, line)` without line ends and byte order mark; blank lines are passed over.
+    """Yield `(line number from 1, line)` without line ends and byte order mark; blank lines are skipped.
 
     Raises
     ------
@@ -171,7 +171,7 @@ def read_lines(source: Source) -> Iterator[tuple[int, bytes]]:
         If the file is a Git-LFS pointer or another format, a damaged or truncated gzip or a gzip bomb, has a line
         over 16 MiB, or cannot be read.
     ChangedSourceError
-        If it is not as it was when it was found.
+        If it has changed since it was found.
     """
     number = 0
     with _faults_named(source, lambda: number + 1), opened(source) as stream:
@@ -188,7 +188,7 @@ def read_lines(source: Source) -> Iterator[tuple[int, bytes]]:
 
 
 def reader_of(source: Source) -> ReaderKind:
-    """Return the format of a file, by its name, or by how it begins if that says nothing.
+    """Return the format of a file, by its name, else by its first bytes.
 
     Raises
     ------
@@ -213,7 +213,7 @@ def read_chunks(source: Source) -> Iterator[bytes]:
     """
     line, started = 1, False
     with _faults_named(source, lambda: line), opened(source) as stream:
-        while chunk := stream.read1(CHUNK):  # what comes before a damage in one read
+        while chunk := stream.read1(CHUNK):  # what precedes damage, in one read
             yield chunk if started else _beginning(source, chunk)
             line, started = line + chunk.count(b"\n"), True
 
@@ -234,9 +234,9 @@ def _faults_named(source: Source, line: Callable[[], int]) -> Iterator[None]:
 
 def _beginning(source: Source, content: bytes) -> bytes:
     """Return a file's first bytes without a byte order mark, if they are those of text."""
-    for beginning, what in FOREIGN.items():
+    for beginning, reason in FOREIGN.items():
         if content.startswith(beginning):
-            raise DamagedSourceError(source.name, 1, what)
+            raise DamagedSourceError(source.name, 1, reason)
     return content.removeprefix(BOM_UTF8)
 
 

@@ -11,6 +11,6 @@ T = TypeVar("T")
 
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """Yield the items in lists of at most `size`, in order: `itertools.batched`, which Python has from 3.12 on."""
-    left = iter(items)
-    while batch := list(islice(left, size)):
+    remaining = iter(items)
+    while batch := list(islice(remaining, size)):
         yield batch

@@ -1,4 +1,4 @@
-"""Files: at any moment the old one or the new one, whole; their hashes and sizes; room for them."""
+"""Files: replaced atomically, hashed and measured; locks on them and room for them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a new file that takes the place of `path`, durably, if all of it could be written; make its folder.
+    """Open a new file that takes the place of `path`, durably, once it is written completely; make its folder.
 
-    Whoever may not read the file before it may not read the new one.
+    Whoever may not read the old file may not read the new one.
     """
     make_folder(path.parent)
     mode = path.stat().st_mode & 0o777 if path.is_file() else 0o666
@@ -71,9 +71,9 @@ def check_is_no_folder(*paths: Path | None) -> None:
             raise UsageError(f"{path} is a folder: name a file to write")
 
 
-def timestamp(between: str = "T") -> str:
-    """Return the time in UTC, to the second, with this between date and time."""
-    return f"{datetime.now(UTC):%Y-%m-%d{between}%H:%M:%SZ}"
+def timestamp(separator: str = "T") -> str:
+    """Return the time in UTC, to the second, with the separator between date and time."""
+    return f"{datetime.now(UTC):%Y-%m-%d{separator}%H:%M:%SZ}"
 
 
 def disk_bytes(folder: Path) -> int:
@@ -95,14 +95,14 @@ def sync_folder(path: Path) -> None:
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # a network file system that has no such thing
+        if error.errno != errno.EINVAL:  # a network file system without this operation
             raise
     finally:
         os.close(handle)
 
 
 def try_lock(file: IO[Any], kind: int = fcntl.LOCK_EX) -> bool:
-    """Return whether a lock on an open file could be had at once; it ends with the file or the process."""
+    """Lock an open file, until it is closed or the process ends; return False if another process holds it."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -111,14 +111,14 @@ def try_lock(file: IO[Any], kind: int = fcntl.LOCK_EX) -> bool:
 
 
 class FolderTree:
-    """The folders below `root`, whose names are made durable as they come; who writes a file syncs its contents."""
+    """The folders below `root`, whose new names are made durable; whoever writes a file syncs its contents."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._synced: dict[str, frozenset[tuple[str, int]]] = {}
 
     def sync(self) -> None:
-        """Sync every folder that has names, or files behind them, which it had not the last time."""
+        """Sync every folder whose names, or the files behind them, have changed since the last sync."""
         for folder, _, _ in os.walk(self._root):
             with os.scandir(folder) as entries:
                 names = frozenset((entry.name, entry.inode()) for entry in entries)
@@ -139,5 +139,5 @@ def require_room(folder: Path, needed: int) -> None:
     if free < needed + RESERVE:
         raise ServiceError(
             f"the disk of {folder} is full: {free / 1e6:,.0f} MB are free and {(needed + RESERVE) / 1e6:,.0f} MB are "
-            "needed: free some space, then run the same again, which goes on from here"
+            "needed: free some space, then run the same command again, which resumes from here"
         )

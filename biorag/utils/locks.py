@@ -37,7 +37,7 @@ class DirectoryLock:
             self._write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": timestamp(" ")}))
 
     def release(self) -> None:
-        """Give the lock back; harmless when it is free already."""
+        """Release the lock; harmless if it is released already."""
         if not self._file.closed:
             if self._exclusive:
                 self._write("")
@@ -50,7 +50,7 @@ class DirectoryLock:
         self.release()
 
     def _holder(self) -> str:
-        """Say who is in the way: where a shared lock can be had, only readers are."""
+        """Say who holds the lock: if a shared one can be taken, only readers do."""
         if try_lock(self._file, fcntl.LOCK_SH):
             return "read by another biorag process"
         self._file.seek(0)

@@ -13,10 +13,10 @@ from urllib.parse import unquote, urlsplit
 
 from biorag.errors import OfflineError
 
-_LOGIN = re.compile(r"(?:^|(?<=//))[^/?#\s]*@")
-_PLACE_ENDS = re.compile(r"[/?#]")  # user, password, host and port stand before
+_CREDENTIALS = re.compile(r"(?:^|(?<=//))[^/?#\s]*@")
+_AUTHORITY_END = re.compile(r"[/?#]")  # after user, password, host and port
 _QUERY = re.compile(r"\?\S*")
-# For child processes, which the guard does not reach, and for the libraries' own ways of asking nothing.
+# For child processes, which the guard does not reach, and for the libraries' own offline modes.
 _OFFLINE = {"BIORAG_OFFLINE": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 _SENT_TO = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
 _LOOKED_UP = frozenset({"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr", "socket.getnameinfo"})
@@ -30,7 +30,7 @@ _guarded = False
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """How a server is reached: seconds for one reply, tries after the first, requests under way at a time."""
+    """How a server is reached: seconds for one reply, retries, concurrent requests."""
 
     url: str
     timeout: float
@@ -49,13 +49,13 @@ class Server:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be repeated from what the server says, the whole login before its part."""
+        """What must not be repeated from the server's answers; the whole login stands before its password."""
         return tuple(filter(None, (self.login, self.auth and self.auth[1], self.api_key)))
 
 
 def without_credentials(text: str) -> str:
     """Return a URL, or an option that holds one, without `user:password@` and without the values of a query."""
-    return _QUERY.sub("?…", _LOGIN.sub("", text))
+    return _QUERY.sub("?…", _CREDENTIALS.sub("", text))
 
 
 def command_line() -> list[str]:
@@ -78,18 +78,18 @@ def host_of(url: str) -> str:
 
 
 def login_apart(url: str) -> tuple[str, str | None]:
-    """Return a URL without its `user:password@`, and these two decoded; None if it has none.
+    """Return a URL without its `user:password@`, and the decoded `user:password`; None if it has none.
 
     A password with a bare `/`, `?` or `#` leaves an `@` in the URL: nobody can tell where its host begins.
     """
     scheme, mark, rest = url.partition("://")
-    place = _PLACE_ENDS.split(rest, maxsplit=1)[0]
-    login, at, host = place.rpartition("@")
-    return (f"{scheme}{mark}{host}{rest[len(place) :]}", unquote(login)) if at else (url, None)
+    authority = _AUTHORITY_END.split(rest, maxsplit=1)[0]
+    login, at, host = authority.rpartition("@")
+    return (f"{scheme}{mark}{host}{rest[len(authority) :]}", unquote(login)) if at else (url, None)
 
 
 def restrict(urls: Iterable[str] | None) -> None:
-    """Refuse from now on every connection of this process but to the hosts of `urls`; None: refuse none.
+    """From now on refuse every connection of this process but to the hosts of `urls`; None refuses none.
 
     Loopback is refused too unless it is named. Native code and child processes are not watched; the latter find
     `BIORAG_OFFLINE` in their environment, until it is given back with `None`.
@@ -143,10 +143,10 @@ def _recorded(
     host: Any, port: Any, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
 ) -> list[tuple[Any, ...]]:
     """Look a name up; where it is a named host's, its addresses may be connected to."""
-    found = _resolve(host, port, family, type, proto, flags)
+    resolved = _resolve(host, port, family, type, proto, flags)
     if _named and host is not None and _spelled(host) in _named:
-        _addresses.update(_spelled(address[0]) for *_, address in found)
-    return found
+        _addresses.update(_spelled(address[0]) for *_, address in resolved)
+    return resolved
 
 
 def _spelled(host: Any) -> str:

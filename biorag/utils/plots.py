@@ -36,8 +36,8 @@ def write_plot(path: Path, panels: Sequence[Panel]) -> None:
         If matplotlib is not installed.
     """
     figure = _figure(6 * len(panels))
-    for place, panel in enumerate(panels, 1):
-        axes = figure.add_subplot(1, len(panels), place)
+    for number, panel in enumerate(panels, 1):
+        axes = figure.add_subplot(1, len(panels), number)
         for name, points in panel.lines.items():
             _line(axes, name, points, panel.bands.get(name))
         axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
@@ -61,12 +61,12 @@ def _figure(width: float) -> Any:
 
 
 def require_matplotlib() -> None:
-    """Refuse to go on without the package.
+    """Check that matplotlib is installed.
 
     Raises
     ------
     MissingError
-        Naming the extra that brings it.
+        Naming the extra that installs it.
     """
     try:
         import matplotlib.figure  # noqa: F401

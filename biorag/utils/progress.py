@@ -1,4 +1,4 @@
-"""Progress where none is shown, or where another stage of the work shows it."""
+"""Progress that is not shown, or that counts towards a stage already shown."""
 
 from __future__ import annotations
 

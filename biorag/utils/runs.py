@@ -23,7 +23,7 @@ class ResumableRun(ABC, Generic[T]):
     """Results at `path` that a killed run resumes; `identity` is everything that determines them.
 
     They are a directory with the manifest in it; of a `ResumableFile` a file with the manifest beside it. A subclass
-    names its kind of run and its manifest, and says what a manifest tells.
+    names its kind of run and its manifest, and reads the result from a manifest.
     """
 
     path: Path
@@ -39,12 +39,12 @@ class ResumableRun(ABC, Generic[T]):
 
     @property
     def named(self) -> Path:
-        """What messages name."""
+        """The path that messages name."""
         return self.path
 
     @abstractmethod
     def result(self, values: Mapping[str, Any]) -> T | None:
-        """Return what a manifest tells of a finished run; None if there is still something to do.
+        """Return what a manifest says of a finished run; None if the run is incomplete.
 
         Raises
         ------
@@ -57,7 +57,7 @@ class ResumableRun(ABC, Generic[T]):
         return changed_keys(values["identity"], self.identity)
 
     def finished(self) -> T | None:
-        """Return the result of an earlier run of this identity; None if there is still something to do.
+        """Return the result of an earlier run of this identity; None if it is incomplete.
 
         Raises
         ------
@@ -76,18 +76,18 @@ class ResumableRun(ABC, Generic[T]):
         return result
 
     def check_nothing_else(self) -> None:
-        """Refuse a path that holds something, but no manifest: others' files are left alone.
+        """Refuse a path that holds files but no manifest: they are not ours.
 
         Raises
         ------
         MismatchError
-            Unless there is nothing but the lock, or what a kill left of the manifest's first writing.
+            If there is more than the lock, or what a kill left of the first write of the manifest.
         """
         if self.manifest.exists() or not self.path.exists():
             return
         names = {path.name for path in self.path.iterdir()} - {LOCK} if self.path.is_dir() else {""}
         if not all(name.startswith(f".{self.manifest_name}.") for name in names):
-            raise MismatchError(f"{self.path} holds something else than a {self.kind}: {NEXT_STEP}")
+            raise MismatchError(f"{self.path} holds something other than a {self.kind}: {NEXT_STEP}")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -135,7 +135,7 @@ class RunDirectory(ResumableRun[dict[str, Any]]):
 
 
 class ResumableFile(ResumableRun[T]):
-    """A JSONL file that grows by whole lines; the result is made of the counts in its manifest."""
+    """A JSONL file that grows by whole lines; its result is made of the counts in its manifest."""
 
     @property
     def manifest(self) -> Path:
@@ -143,15 +143,15 @@ class ResumableFile(ResumableRun[T]):
         return self.path.with_name(f"{self.path.name}.manifest.json")
 
     def result(self, values: Mapping[str, Any]) -> T | None:
-        """Return the result that the counts of a complete file make."""
+        """Return the result of a complete file's counts."""
         return self.counted(dict(values["counts"])) if values["complete"] else None
 
     @abstractmethod
     def counted(self, counts: dict[str, int]) -> T:
-        """Return the result that counts make; TypeError if they are of something else."""
+        """Return the result of these counts; raise TypeError if they are those of something else."""
 
     def finished(self) -> T | None:
-        """Return the result of a complete file; None if there is still something to do.
+        """Return the result of a complete file; None if it is incomplete.
 
         Raises
         ------
@@ -161,21 +161,21 @@ class ResumableFile(ResumableRun[T]):
         if not self.path.exists():
             return None
         if not self.manifest.is_file():
-            raise MismatchError(f"{self.path} is there, but not with the manifest of what made it: {NEXT_STEP}")
+            raise MismatchError(f"{self.path} exists, but without the manifest of the run that made it: {NEXT_STEP}")
         result = super().finished()
         if result is not None and sha256_of(self.path) != json.loads(self.manifest.read_bytes()).get("sha256"):
             raise MismatchError(f"{self.path} was changed after it was made: {NEXT_STEP}, or delete it")
         return result
 
     def whole_lines(self) -> Iterator[bytes]:
-        """Yield the lines that have an end; a last one without was torn by a kill."""
+        """Yield the complete lines; a last one without a line end was torn by a kill."""
         if self.path.is_file():
             with self.path.open("rb") as stream:
                 yield from (line for line in stream if line.endswith(b"\n"))
 
     @contextmanager
     def appending(self) -> Iterator[BinaryIO]:
-        """Open an incomplete file to append to it, alone, having written its manifest.
+        """Write the manifest and open an incomplete file to append to it, as its only writer.
 
         Raises
         ------
@@ -200,12 +200,12 @@ class ResumableFile(ResumableRun[T]):
         self.manifest.unlink(missing_ok=True)
 
 
-def changed_keys(known: Mapping[str, Any], identity: Mapping[str, Any], nested: bool = False) -> list[str]:
-    """Return the keys in which an identity that was read back differs from this one; of `nested` ones the inner."""
-    wanted = json.loads(json.dumps(identity))
+def changed_keys(stored: Mapping[str, Any], identity: Mapping[str, Any], nested: bool = False) -> list[str]:
+    """Return the keys in which a stored identity differs from this one; with `nested`, those of inner objects."""
+    current = json.loads(json.dumps(identity))
     changed: list[str] = []
-    for key in sorted({*known, *wanted}):
-        before, now = known.get(key), wanted.get(key)
+    for key in sorted({*stored, *current}):
+        before, now = stored.get(key), current.get(key)
         if nested and isinstance(before, dict) and isinstance(now, dict):
             changed += changed_keys(before, now, nested)
         elif before != now:

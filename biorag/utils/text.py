@@ -1,10 +1,10 @@
-"""Text that can be written: as UTF-8, on one line, and to a terminal without commanding it."""
+"""Text that can be written: as UTF-8, on one line, and to a terminal without controlling it."""
 
 from __future__ import annotations
 
 import re
 
-# C0 and C1 control characters, of which some begin terminal commands, and what ends a line.
+# C0 and C1 control characters, some of which begin terminal commands, and line separators.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 # Those but for tab and line feed, and what else a terminal may act on: marks that reorder text, invisible tags, and
 # half surrogate pairs, which cannot be written at all.
@@ -29,5 +29,5 @@ def has_control(text: str) -> bool:
 
 
 def showable(text: str) -> str:
-    """Return text that a terminal only shows: what it could act on becomes a visible mark."""
+    """Return text that a terminal only shows: whatever it could act on becomes a visible mark."""
     return UNSHOWABLE.sub("\N{REPLACEMENT CHARACTER}", text)

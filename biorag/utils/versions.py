@@ -17,10 +17,10 @@ PACKAGES = (
 
 def installed_versions() -> dict[str, str]:
     """Return the versions of the packages that determine results."""
-    found = {}
+    versions = {}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions

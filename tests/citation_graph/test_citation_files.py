@@ -142,7 +142,7 @@ def test_records_cite_what_the_reader_of_snippets_says(tmp_path, monkeypatch):
 def test_a_record_without_a_pmid(tmp_path):
     bad = article(2, "Two.").replace('<PMID Version="1">2</PMID>', '<PMID Version="1">two</PMID>')
     source = written(tmp_path, file_of(article(1, "One."), bad), "pubmed.xml")
-    with pytest.raises(BadInputError, match=r"pubmed.xml, line \d+: PMID 'two' is no positive whole number"):
+    with pytest.raises(BadInputError, match=r"pubmed.xml, line \d+: PMID 'two' is not a positive whole number"):
         read(source)
     assert read(source, skip=True) == ([], 1)
 

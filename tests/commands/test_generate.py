@@ -107,7 +107,7 @@ def test_a_corpus_and_a_template_of_ones_own(generate, invoke, server, tmp_path,
     failed(invoke(*asked, tmp_path / "r.jsonl"), 3, prompt, "no {documents}")
     corpus_file.write_text("{}\n")
     prompt.write_text("[system]\nAsk.\n[user]\n{documents}\n")
-    failed(invoke(*asked, tmp_path / "r.jsonl"), 3, corpus_file, "line 1", "mend the line")
+    failed(invoke(*asked, tmp_path / "r.jsonl"), 3, corpus_file, "line 1", "fix or remove the line")
 
 
 def test_a_sequence_to_sequence_model_writes_questions(generate, invoke, tiny_t5, corpus_file, tmp_path):

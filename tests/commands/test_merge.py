@@ -82,7 +82,7 @@ def test_a_merge_is_indexed_with_and_its_manifest_says_how_it_came_about(invoke,
     assert done(invoke(*words)) == found
     assert (tmp_path / "m" / "model.safetensors").stat().st_mtime_ns == written
     failed(invoke(*words, "--weights", "2,3"), 5, "weights", "--out")
-    failed(invoke("merge", place / "a", "--method", "linear", "--out", place / "b"), 5, "something else than a merge")
+    failed(invoke("merge", place / "a", "--method", "linear", "--out", place / "b"), 5, "something other than a merge")
 
 
 def searched(place, *words):

@@ -180,7 +180,7 @@ BAD_LINES = {
     "no 'id'": b'{"title": "t", "content": "c"}',
     "has no text": b'{"id": "x", "title": "t", "content": " "}',
     "'content' is int, not a string": b'{"id": "x", "content": 3}',
-    "PMID 'abc' is no positive whole number": b'{"id": "x", "content": "c", "PMID": "abc"}',
+    "PMID 'abc' is not a positive whole number": b'{"id": "x", "content": "c", "PMID": "abc"}',
     "not UTF-8": b'{"id": "x", "content": "\xff"}',
 }
 

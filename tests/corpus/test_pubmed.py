@@ -156,18 +156,18 @@ def test_a_folder_gives_its_xml_files_by_name(tmp_path):
 NO_PMID = article(1, "T").replace('<PMID Version="1">1</PMID>', "")
 NO_CITATION = "PubmedArticle has no MedlineCitation with an Article"
 BAD = {
-    NO_PMID: "PMID '' is no positive whole number",
-    article(0, "Zero"): "PMID '0' is no positive whole number",
-    article(1, "x").replace(">1<", ">" + "9" * 5000 + "<"): "is no positive whole number",
-    article(1, "x").replace(">1<", ">1.5<"): "PMID '1.5' is no positive whole number",
-    article(1, "x").replace(">1<", ">١<"): "is no positive whole number",
-    article(1, "x").replace('Version="1"', 'Version="first"'): "PMID version 'first' is no positive whole number",
+    NO_PMID: "PMID '' is not a positive whole number",
+    article(0, "Zero"): "PMID '0' is not a positive whole number",
+    article(1, "x").replace(">1<", ">" + "9" * 5000 + "<"): "is not a positive whole number",
+    article(1, "x").replace(">1<", ">1.5<"): "PMID '1.5' is not a positive whole number",
+    article(1, "x").replace(">1<", ">١<"): "is not a positive whole number",
+    article(1, "x").replace('Version="1"', 'Version="first"'): "PMID version 'first' is not a positive whole number",
     article(1, ""): "PMID 1 has neither title nor abstract",
     article(1, "a &nbsp; b"): "the entity '&nbsp;' is not declared",
     "<PubmedArticle/>": NO_CITATION,
     "<PubmedArticle><MedlineCitation/></PubmedArticle>": NO_CITATION,
     "<PubmedBookArticle><BookDocument/></PubmedBookArticle>": NO_CITATION.replace("Article ", "BookArticle ", 1),
-    deletions(0): "PMID '0' is no positive whole number",
+    deletions(0): "PMID '0' is not a positive whole number",
 }
 
 

@@ -93,7 +93,7 @@ CORPORA = [
     _corpus("UTF-16, big-endian", b"\xfe\xff" + SNIPPETS.decode().encode("utf-16-be"), 3, "UTF-16"),
     _corpus("JSON 100,000 deep", b"[" * 100_000, 3, "nested too deeply"),
     _corpus("field 200 deep", _line(x=json.loads("[" * 200 + "]" * 200)), 3, "64 levels deep"),
-    _corpus("field twice", b'{"id": "a", "id": "b", "content": "Text"}', 3, "'id' comes twice"),
+    _corpus("field twice", b'{"id": "a", "id": "b", "content": "Text"}', 3, "'id' appears twice"),
     _corpus("number of 100,000 digits", b'{"id": "a", "content": "T", "x": ' + b"9" * 100_000 + b"}", 3, "64 bits"),
     _corpus("number over 64 bits", _line(x=2**70), 3, "64 bits"),
     _corpus("NaN", _line(x=math.nan), 3, "NaN"),
