@@ -17,7 +17,7 @@ from biorag.types import Answer, FieldFilter, GenerationRequest, Generator, Prom
 
 METHODS = ("generate", "score")
 ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format
-CACHED_NOTE = "the model was not asked: its reply was kept from before (--no-cache asks it)"
+CACHED_NOTE = "the model was not asked: its reply was cached (--no-cache asks it)"
 OnText = Callable[[str], None]
 
 
@@ -96,16 +96,16 @@ class Answerer:
             answer, cached = self._score(self._generator, answer)
         else:
             answer, cached = self._generate(self._generator, answer, on_text)
-        taken = round((time.perf_counter() - start) * 1000, 3)
+        elapsed_ms = round((time.perf_counter() - start) * 1000, 3)
         timings = dict(answer.timings_ms)
-        total = round(timings.pop("total", 0.0) + taken, 3)
-        # What the cache took is not reported as the model's speed.
-        timings = {**timings, "cached" if cached else "generate": taken, "total": total}
+        total = round(timings.pop("total", 0.0) + elapsed_ms, 3)
+        # The cache's time is not reported as the model's speed.
+        timings = {**timings, "cached" if cached else "generate": elapsed_ms, "total": total}
         notes = answer.notes + ((CACHED_NOTE,) if cached else ())
         return replace(answer, notes=notes, timings_ms=timings)
 
     def _generate(self, generator: Generator, answer: Answer, on_text: OnText | None) -> tuple[Answer, bool]:
-        """Return the answer, and whether its reply was kept from before; so does `_score`."""
+        """Return the answer, and whether its reply was cached; so does `_score`."""
         question = answer.question
         name = "open" if not question.options else "choice" if answer.hits else "closed_book"
         template = load_template(name, self._settings.generation.prompt)
@@ -121,16 +121,16 @@ class Answerer:
         text = reply.text("answer")
         prose = f"{reasoning} {question.options[choice] if choice else text}"
         citations, dropped = verify_citations(cited_numbers(reply, prose), answer.hits[:supplied], question.text, prose)
-        held = {citation.n for citation in citations}
+        cited = {citation.n for citation in citations}
         if supplied and not citations:
             notes += ("no citation holds: take the answer as unsupported and read the evidence",)
         answered = replace(
             answer,
             reply=generation.text,
-            text=question.options[choice] if choice else without_marks(text, held),
+            text=question.options[choice] if choice else without_marks(text, cited),
             choice=choice,
             parsed=reply.strict and bool(choice if question.options else text),
-            reasoning=without_marks(reasoning, held),
+            reasoning=without_marks(reasoning, cited),
             relevant_context=reply.text("relevant_context") or None,
             citations=citations,
             supplied=supplied,

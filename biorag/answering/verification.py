@@ -1,4 +1,4 @@
-"""Verification of citations: a quote must stand in its snippet, a claim must share the words of one."""
+"""Verification of citations: a quote must be in its snippet, a claim must share the words of one."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def find_quote(quote: str, text: str) -> str | None:
     words = quote.split()
     if not words:
         return None
-    found = re.search(r"\s+".join(map(re.escape, words)), text, re.IGNORECASE)
-    return found[0] if found else None
+    match = re.search(r"\s+".join(map(re.escape, words)), text, re.IGNORECASE)
+    return match[0] if match else None
 
 
 def support(sentence: str, text: str, question: str = "") -> float:
     """Return the share of a sentence's content words that stand in `text`.
 
-    Words of the question are left out, since repeating it is no evidence, unless nothing else is left.
+    Words of the question are left out, since repeating it is no evidence, unless the sentence has no others.
     """
     claimed = terms(sentence) - terms(question) or terms(sentence)
     return len(claimed & terms(text)) / len(claimed) if claimed else 0.0
@@ -36,7 +36,7 @@ def verify_citations(
 ) -> tuple[tuple[Citation, ...], tuple[str, ...]]:
     """Check each citation against the documents that were supplied.
 
-    It must name one of `hits` (numbered from 1). A quote of three words or more must stand in that
+    It must name one of `hits` (numbered from 1). A quote of three words or more must be in that
     snippet. Without one, at least half of the content words of some sentence of the answer must, and the
     citation is given the snippet's sentence nearest to the answer.
 
@@ -53,11 +53,11 @@ def verify_citations(
         hit = hits[item.n - 1]
         quote = _supported_quote(item, hit, question, answer)
         if quote is None:
-            fault = "its quote does not stand in" if item.quote else "the answer is not borne out by"
+            fault = "its quote is not in" if item.quote else "the answer is not supported by"
             dropped.append(f"citation [{item.n}] was dropped: {fault} snippet {hit.snippet.id}")
             continue
-        found = hit.snippet
-        kept.append(Citation(item.n, found.id, found.pmid, found.title, quote, hit.score, found.retracted))
+        snippet = hit.snippet
+        kept.append(Citation(item.n, snippet.id, snippet.pmid, snippet.title, quote, hit.score, snippet.retracted))
     return tuple(kept), tuple(dropped)
 
 
@@ -68,6 +68,9 @@ def _supported_quote(item: CitedNumber, hit: Hit, question: str, answer: str) ->
     best = max((support(sentence, text, question) for sentence in sentences(answer)), default=0.0)
     if best < LEAST_SUPPORT:
         return None
-    asked, said = terms(question), terms(answer)
+    question_terms, answer_terms = terms(question), terms(answer)
     # The answer's words decide which sentence is quoted; the question's break ties.
-    return max(sentences(text), key=lambda sentence: (len((words := terms(sentence)) & said), len(words & asked)))
+    return max(
+        sentences(text),
+        key=lambda sentence: (len((words := terms(sentence)) & answer_terms), len(words & question_terms)),
+    )

@@ -1,4 +1,4 @@
-"""Building a graph: files into sorted runs, runs and the graph there is into a new one that takes its place."""
+"""Building a graph: files into sorted runs, runs and the present graph into a new one that replaces it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import numpy as np
 
 from biorag.citation_graph.graph import (
     MANIFEST,
+    CitationSource,
     Graph,
     GraphManifest,
-    SourceRecord,
     generation_folder,
     read_manifest,
 )
-from biorag.citation_graph.merge import FileRun, GraphRun, Run, merge, write_run
+from biorag.citation_graph.merge import FileRun, GraphRun, SortedRun, merge, write_run
 from biorag.citation_graph.rows import Keys, distinct, ends_of
 from biorag.citation_graph.sources import read_edges
 from biorag.corpus.sources import Source
@@ -36,7 +36,7 @@ PENDING = "pending"
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a build came to: the graph's size, the edges that are new, files read and files known from before."""
+    """The result of a build: the graph's size, new edges, files read now and files known before."""
 
     graph: str
     papers: int
@@ -54,7 +54,7 @@ def build(folder: Path, sources: Sequence[Source], skip: bool, on_progress: OnPr
 
     A record given again adds to what its paper cites; nothing is ever taken away. Files are known by their
     SHA-256: one that is in the graph is not read again, nor one that an interrupted build had finished. The new
-    graph takes the old one's place at once and whole.
+    graph replaces the old one atomically.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def add(folder: Path, name: str, keys: Keys) -> GraphManifest:
         manifest = read_manifest(folder)
         if manifest is None or sha256 not in {source.sha256 for source in manifest.sources}:
             pending.write(sha256, iter([keys]))
-            record = SourceRecord(name, keys.nbytes, sha256, keys.size, 0, round(time.perf_counter() - started, 3))
+            record = CitationSource(name, keys.nbytes, sha256, keys.size, 0, round(time.perf_counter() - started, 3))
             manifest = _replaced(folder, manifest, pending, [record], started)
         _remove_rest(folder, manifest.generation)
         return manifest
@@ -114,7 +114,7 @@ def add(folder: Path, name: str, keys: Keys) -> GraphManifest:
 
 @contextmanager
 def _writing(folder: Path) -> Iterator[Pending]:
-    """Hold the folder's lock, and make the place of what is not in the graph yet."""
+    """Hold the folder's lock, and make the folder of what is not in the graph yet."""
     make_folder(folder)
     with DirectoryLock(folder, exclusive=True, what="graph"):
         make_folder(folder / PENDING)
@@ -127,39 +127,39 @@ class Pending:
 
     folder: Path
 
-    def done(self, sha256: str) -> SourceRecord | None:
+    def done(self, sha256: str) -> CitationSource | None:
         """Return the record of a file that was read before; None if it was not."""
         path = self._record(sha256)
-        return SourceRecord(**json.loads(path.read_bytes())) if path.is_file() else None
+        return CitationSource(**json.loads(path.read_bytes())) if path.is_file() else None
 
-    def read(self, source: Source, sha256: str, skip: bool, on_progress: OnProgress) -> SourceRecord:
+    def read(self, source: Source, sha256: str, skip: bool, on_progress: OnProgress) -> CitationSource:
         """Sort the edges of a file into runs."""
         started = time.perf_counter()
         edges = rejected = 0
 
         def counted() -> Iterator[Keys]:
             nonlocal edges, rejected
-            for found in read_edges(source, skip):
-                edges += found.keys.size
-                rejected += found.rejected
-                on_progress(found.keys.size)
-                yield found.keys
+            for block in read_edges(source, skip):
+                edges += block.keys.size
+                rejected += block.rejected
+                on_progress(block.keys.size)
+                yield block.keys
 
         self.write(sha256, counted())
         seconds = round(time.perf_counter() - started, 3)
-        record = SourceRecord(source.name, source.bytes, sha256, edges, rejected, seconds)
+        record = CitationSource(source.name, source.bytes, sha256, edges, rejected, seconds)
         write_json(self._record(sha256), asdict(record))
         return record
 
-    def runs(self, records: Sequence[SourceRecord]) -> list[Path]:
+    def runs(self, records: Sequence[CitationSource]) -> list[Path]:
         """Return the runs of some files."""
         return [path for record in records for path in sorted(self.folder.glob(f"{record.sha256}.*.run"))]
 
-    def write(self, sha256: str, found: Iterator[Keys]) -> None:
+    def write(self, sha256: str, blocks: Iterator[Keys]) -> None:
         """Write sorted runs of about `RUN` edges."""
         for torn in list(self.folder.glob(f"{sha256}.*.run")):
             torn.unlink()
-        for number, keys in enumerate(_gathered(found)):
+        for number, keys in enumerate(_gathered(blocks)):
             citing, cited = ends_of(keys)
             keys = distinct(keys[citing != cited])
             require_room(self.folder, keys.nbytes)
@@ -171,34 +171,34 @@ class Pending:
         return self.folder / f"{sha256}.json"
 
 
-def _gathered(found: Iterator[Keys]) -> Iterator[Keys]:
+def _gathered(blocks: Iterator[Keys]) -> Iterator[Keys]:
     """Yield the same edges in larger pieces."""
-    held: list[Keys] = []
+    buffer: list[Keys] = []
     size = 0
-    for keys in found:
-        held.append(keys)
+    for keys in blocks:
+        buffer.append(keys)
         size += keys.size
         if size >= RUN:
-            yield np.concatenate(held)
-            held, size = [], 0
-    if held:
-        yield np.concatenate(held)
+            yield np.concatenate(buffer)
+            buffer, size = [], 0
+    if buffer:
+        yield np.concatenate(buffer)
 
 
 def _replaced(
-    folder: Path, old: GraphManifest | None, pending: Pending, records: Sequence[SourceRecord], started: float
+    folder: Path, old: GraphManifest | None, pending: Pending, records: Sequence[CitationSource], started: float
 ) -> GraphManifest:
-    """Merge what is pending and the graph there is, and put the new graph in its place."""
+    """Merge what is pending with the present graph, and replace that."""
     paths = pending.runs(records)
-    runs: list[Run] = [FileRun(path) for path in paths]
+    runs: list[SortedRun] = [FileRun(path) for path in paths]
     if old and old.edges:
         runs.append(GraphRun(Graph(folder)))
     require_room(folder, sum(path.stat().st_size for path in paths) + (8 * old.edges if old else 0))
     generation = old.generation + 1 if old else 1
-    place = generation_folder(folder, generation)
-    if place.exists():  # of a build that was stopped before it took effect
-        shutil.rmtree(place)
-    merged = merge(runs, place)
+    target = generation_folder(folder, generation)
+    if target.exists():  # of a build that was stopped before it took effect
+        shutil.rmtree(target)
+    merged = merge(runs, target)
     sync_folder(folder)
     new = GraphManifest(
         generation=generation,

@@ -15,7 +15,7 @@ from biorag.types import Index, OnProgress, Snippet
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """The spread of a number over papers; a quantile is the number of the paper at its place."""
+    """The spread of a number over papers; a quantile is the number of the paper at that rank."""
 
     min: int
     p10: int
@@ -90,5 +90,5 @@ def cover(graph: Graph, index: Index, on_progress: OnProgress) -> Coverage:
 
 
 def paper_of(snippet: Snippet) -> int | None:
-    """Return the PMID of a snippet; None without one, or if it is none that a graph can hold."""
+    """Return the PMID of a snippet; None without one, or if no graph can hold it."""
     return snippet.pmid if snippet.pmid is not None and 0 < snippet.pmid <= LARGEST else None

@@ -1,4 +1,4 @@
-"""References from NCBI's E-utilities, for papers that no file at hand has them of.
+"""References from NCBI's E-utilities, for papers whose references no file has.
 
 Entrez Programming Utilities Help, NCBI: `elink`, by id, with the link `pubmed_pubmed_refs`.
 """
@@ -36,7 +36,7 @@ PER_SECOND, PER_SECOND_WITH_KEY = 3, 10  # requests, by NCBI's rules
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What filling came to.
+    """The result of filling gaps.
 
     Of the index's papers those that were `lacking` references: `kept` answers were there from before, `asked` were
     asked for, `unanswered` left out of the answers. `empty` have no references there either.
@@ -70,7 +70,7 @@ class ELink:
         self._pause = 1 / (PER_SECOND_WITH_KEY if server.api_key else PER_SECOND)
         self._next = 0.0
         self._http = httpx.Client(timeout=server.timeout, auth=server.auth)
-        advice = "run the same again later: what was answered is kept"
+        advice = "run the same command again later: what was answered is kept"
         self._retries = Retries(f"the server at {self._url}", advice, server.retries, server.secrets)
 
     def cited(self, pmids: Sequence[int]) -> dict[int, list[int]]:
@@ -82,12 +82,12 @@ class ELink:
         if not response.is_success:
             raise ServiceError(f"the server at {self._url} {self._retries.said(response)}: check --eutils and the key")
         try:
-            found = dict(_link_set(entry) for entry in response.json()["linksets"])
+            cited = dict(_link_set(entry) for entry in response.json()["linksets"])
         except (KeyError, TypeError, ValueError, IndexError, AttributeError):
             raise ServiceError(
-                f"the server at {self._url} {self._retries.said(response)}, which is no list of links: check --eutils"
+                f"the server at {self._url} {self._retries.said(response)}, not a list of links: check --eutils"
             ) from None
-        return {pmid: found[pmid] for pmid in pmids if pmid in found}
+        return {pmid: cited[pmid] for pmid in pmids if pmid in cited}
 
     def _send(self, request: httpx.Request) -> httpx.Response:
         time.sleep(max(0.0, self._next - time.monotonic()))
@@ -102,7 +102,7 @@ def _link_set(entry: Mapping[str, Any]) -> tuple[int, list[int]]:
 
 
 class KeptAnswers:
-    """Answers on disk, a line each; what a kill tore is passed over, and asked for again."""
+    """Answers on disk, a line each; what a kill tore is skipped, and asked for again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -114,17 +114,19 @@ class KeptAnswers:
         Raises
         ------
         ServiceError
-            If another process is at it.
+            If another process is asking.
         """
         make_folder(self._path.parent)
         with self._path.open("ab") as stream:
             if not try_lock(stream):
-                raise ServiceError("another biorag process is asking the E-utilities: run the same again when it ends")
+                raise ServiceError(
+                    "another biorag process is asking the E-utilities: run the same command again when it ends"
+                )
             yield
 
     def read(self, pmids: Set[int]) -> dict[int, list[int]]:
         """Return what was answered for papers."""
-        found = {}
+        answers = {}
         if self._path.is_file():
             with self._path.open("rb") as stream:
                 for line in stream:
@@ -134,8 +136,8 @@ class KeptAnswers:
                     except (ValueError, KeyError, TypeError):
                         continue
                     if pmid in pmids:
-                        found[pmid] = cited
-        return found
+                        answers[pmid] = cited
+        return answers
 
     def keep(self, answers: Mapping[int, Sequence[int]]) -> None:
         """Append answers, durably."""
@@ -166,9 +168,9 @@ def fill_gaps(folder: Path, index: Index, link: ELink, kept: KeptAnswers, on_pro
         known = len(answers)
         missing = [pmid for pmid in lacking.tolist() if pmid not in answers]
         for batch in batched(missing, BATCH):
-            found = link.cited(batch)
-            kept.keep(found)
-            answers |= found
+            cited = link.cited(batch)
+            kept.keep(cited)
+            answers |= cited
             on_progress(len(batch))
         keys = _edges(answers)
         after = add(folder, "E-utilities", keys) if keys.size else before

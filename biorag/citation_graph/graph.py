@@ -24,7 +24,7 @@ Papers = NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
-class SourceRecord:
+class CitationSource:
     """A file whose citations are in the graph; `edges` counts its rows, repetitions too."""
 
     name: str
@@ -43,7 +43,7 @@ class GraphManifest:
     papers: int
     edges: int
     sha256: Mapping[str, str]
-    sources: tuple[SourceRecord, ...]
+    sources: tuple[CitationSource, ...]
     seconds: float
     updated: str
     versions: Mapping[str, str]
@@ -80,17 +80,17 @@ class Graph:
         self.targets: Papers = arrays[TARGETS]
 
     def cited(self, pmid: int) -> Papers:
-        """Return the PMIDs that a paper cites, sorted; none for a paper that the graph has not."""
-        place = int(np.searchsorted(self.pmids, np.uint32(pmid)))
-        if place == self.pmids.size or self.pmids[place] != pmid:
+        """Return the PMIDs that a paper cites, sorted; none for a paper that the graph does not have."""
+        row = int(np.searchsorted(self.pmids, np.uint32(pmid)))
+        if row == self.pmids.size or self.pmids[row] != pmid:
             return self.targets[:0]
-        return self.targets[int(self.offsets[place]) : int(self.offsets[place + 1])]
+        return self.targets[int(self.offsets[row]) : int(self.offsets[row + 1])]
 
     def cites(self, pmid: int, other: int) -> bool:
         """Return whether a paper cites another."""
         cited = self.cited(pmid)
-        place = int(np.searchsorted(cited, np.uint32(other)))
-        return place < cited.size and bool(cited[place] == other)
+        index = int(np.searchsorted(cited, np.uint32(other)))
+        return index < cited.size and bool(cited[index] == other)
 
     def neighbourhood(self, pmid: int) -> Neighbourhood:
         """Return the papers one and two citations away."""
@@ -112,13 +112,13 @@ class Graph:
         return cited
 
 
-def among(values: Papers, held: Papers) -> NDArray[np.bool_]:
+def among(values: Papers, ordered: Papers) -> NDArray[np.bool_]:
     """Return which values are among sorted ones, (values,)."""
-    if not held.size:
+    if not ordered.size:
         return np.zeros(values.size, np.bool_)
-    places = np.minimum(np.searchsorted(held, values), held.size - 1)
-    found: NDArray[np.bool_] = held[places] == values
-    return found
+    indices = np.minimum(np.searchsorted(ordered, values), ordered.size - 1)
+    present: NDArray[np.bool_] = ordered[indices] == values
+    return present
 
 
 def open_graph(settings: Settings) -> Graph:
@@ -153,7 +153,7 @@ def read_manifest(folder: Path) -> GraphManifest | None:
         values = json.loads(path.read_text(encoding="utf-8"))
         if values.pop("format") != FORMAT:
             raise ValueError(f"not of format {FORMAT}")
-        sources = tuple(SourceRecord(**record) for record in values.pop("sources"))
+        sources = tuple(CitationSource(**record) for record in values.pop("sources"))
         return GraphManifest(sources=sources, **values)
     except FileNotFoundError:
         return None
@@ -167,15 +167,15 @@ def generation_folder(folder: Path, generation: int) -> Path:
 
 
 def _opened(folder: Path) -> tuple[GraphManifest, dict[str, NDArray[Any]]]:
-    """Map the arrays of the generation that the manifest names; again if a build took it away meanwhile."""
+    """Map the arrays of the generation that the manifest names; again if a build replaced it meanwhile."""
     while True:
         manifest = read_manifest(folder)
         if manifest is None:
             raise MissingError(f"there is no citation graph in {folder}: make it with 'biorag graph build SOURCE'")
         lengths = {PMIDS: manifest.papers, OFFSETS: manifest.papers + 1, TARGETS: manifest.edges}
-        place = generation_folder(folder, manifest.generation)
+        generation = generation_folder(folder, manifest.generation)
         try:
-            return manifest, {name: _mapped(place / name, length) for name, length in lengths.items()}
+            return manifest, {name: _mapped(generation / name, length) for name, length in lengths.items()}
         except FileNotFoundError as error:
             if read_manifest(folder) == manifest:
                 raise MismatchError(f"{error.filename} is not there: delete the folder and build it again") from None

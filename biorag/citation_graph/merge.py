@@ -21,7 +21,7 @@ STRIDE = 4096  # of how many edges one is a sample
 _KEY = np.dtype("<u8")
 
 
-class Run(Protocol):
+class SortedRun(Protocol):
     """Edges in order."""
 
     def sample(self) -> Papers:
@@ -31,7 +31,7 @@ class Run(Protocol):
         """Return where the pieces begin that are parted by these citing papers, and where the last one ends."""
 
     def read(self, start: int, stop: int) -> Keys:
-        """Return the edges between two places of `cut`."""
+        """Return the edges between two positions of `cut`."""
 
 
 class FileRun:
@@ -46,12 +46,12 @@ class FileRun:
         return ends_of(self._mapped()[::STRIDE])[0]
 
     def cut(self, bounds: Papers) -> list[int]:
-        """Return the places in the file."""
+        """Return the positions in the file."""
         firsts = edge_keys(bounds, np.zeros_like(bounds))
         return [0, *np.searchsorted(self._mapped(), firsts).tolist(), self._length]
 
     def read(self, start: int, stop: int) -> Keys:
-        """Return the edges between two places."""
+        """Return the edges between two positions."""
         return np.fromfile(self._path, _KEY, stop - start, offset=start * _KEY.itemsize)
 
     def _mapped(self) -> Keys:
@@ -60,7 +60,7 @@ class FileRun:
 
 
 class GraphRun:
-    """The edges of a graph; its places are those of the papers."""
+    """The edges of a graph; its positions are those of the papers."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -71,11 +71,11 @@ class GraphRun:
         return self._graph.pmids[np.searchsorted(self._graph.offsets, edges, side="right") - 1]
 
     def cut(self, bounds: Papers) -> list[int]:
-        """Return the places of the papers."""
+        """Return the positions of the papers."""
         return [0, *np.searchsorted(self._graph.pmids, bounds).tolist(), self._graph.pmids.size]
 
     def read(self, start: int, stop: int) -> Keys:
-        """Return the edges of the papers between two places."""
+        """Return the edges of the papers between two positions."""
         offsets = self._graph.offsets[start : stop + 1].astype(np.int64)
         citing = np.repeat(self._graph.pmids[start:stop], np.diff(offsets))
         return edge_keys(citing, self._graph.targets[offsets[0] : offsets[-1]])
@@ -97,7 +97,7 @@ def write_run(path: Path, keys: Keys) -> None:
         os.fsync(stream.fileno())
 
 
-def merge(runs: Sequence[Run], folder: Path) -> Merged:
+def merge(runs: Sequence[SortedRun], folder: Path) -> Merged:
     """Write the arrays of the graph of all edges, each once, into a folder; durable when it returns.
 
     Memory: `PIECE` edges, and `STRIDE` of each run, some times over.
@@ -118,7 +118,7 @@ def merge(runs: Sequence[Run], folder: Path) -> Merged:
     return Merged(papers, edges, {name: array.sha256 for name, array in arrays.items()})
 
 
-def _pieces(runs: Sequence[Run]) -> Iterator[Keys]:
+def _pieces(runs: Sequence[SortedRun]) -> Iterator[Keys]:
     """Yield the edges of all runs in order, without repetitions; a paper's are in one piece."""
     samples = np.sort(np.concatenate([np.empty(0, np.uint32), *(run.sample() for run in runs)]))
     step = PIECE // STRIDE

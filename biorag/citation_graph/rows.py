@@ -33,14 +33,14 @@ def distinct(values: NDArray[Unsigned]) -> NDArray[Unsigned]:
     """Return values sorted, each once; sorting them is ten times as fast as the hash table of `np.unique`."""
     ordered = np.sort(values)
     first = np.append(np.ones(min(1, ordered.size), np.bool_), ordered[1:] != ordered[:-1])
-    found: NDArray[Unsigned] = ordered[first]
-    return found
+    unique: NDArray[Unsigned] = ordered[first]
+    return unique
 
 
 def parse_rows(block: bytes) -> Keys | None:
     """Return the edges of whole lines, all at once; None if one is not plainly `PMID,PMID`.
 
-    The bytes that are no digits must be a comma and a line's end in turn, and the numbers between them PMIDs.
+    The bytes that are not digits must be a comma and a line's end in turn, and the numbers between them PMIDs.
     """
     if not block:
         return np.empty(0, np.uint64)
@@ -54,9 +54,9 @@ def parse_rows(block: bytes) -> Keys | None:
     if lengths.min() < 1 or lengths.max() > DIGITS:
         return None
     values = np.zeros(ends.size, np.uint64)
-    for place in range(int(lengths.max())):
-        digit = digits[np.maximum(ends - 1 - place, 0)].astype(np.uint64)
-        values += np.where(lengths > place, digit * np.uint64(10**place), np.uint64(0))
+    for power in range(int(lengths.max())):
+        digit = digits[np.maximum(ends - 1 - power, 0)].astype(np.uint64)
+        values += np.where(lengths > power, digit * np.uint64(10**power), np.uint64(0))
     if values.min() < 1 or values.max() > LARGEST:
         return None
     return edge_keys(values[0::2], values[1::2])

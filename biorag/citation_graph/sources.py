@@ -32,26 +32,26 @@ def find_citations(names: Sequence[str]) -> list[Source]:
     Raises
     ------
     MissingError
-        If a name is no file or folder.
+        If a name is neither a file nor a folder.
     BadInputError
         If a file has another suffix, or a folder holds no file with one of them.
     """
     sources = []
-    known = suffixes(CITATIONS)
+    endings = suffixes(CITATIONS)
     for name in names:
         path = Path(name)
         if path.is_dir():
-            found = sorted(file for file in path.rglob("*") if file.is_file() and file.name.endswith(known))
-            if not found:
-                raise BadInputError(f"folder {name} holds no citations: expected names ending in {', '.join(known)}")
-            sources += [Source(str(file), file) for file in found]
+            files = sorted(file for file in path.rglob("*") if file.is_file() and file.name.endswith(endings))
+            if not files:
+                raise BadInputError(f"folder {name} holds no citations: expected names ending in {', '.join(endings)}")
+            sources += [Source(str(file), file) for file in files]
         elif not path.is_file():
             raise MissingError(
                 f"{name!r} is not there: name PubMed XML, the Open Citation Collection's CSV, or folders"
             )
-        elif not name.endswith(known):
+        elif not name.endswith(endings):
             raise BadInputError(
-                f"{name} is neither {' nor '.join(CITATIONS)}: expected a name ending in {', '.join(known)}"
+                f"{name} is neither {' nor '.join(CITATIONS)}: expected a name ending in {', '.join(endings)}"
             )
         else:
             sources.append(Source(name, path))
@@ -93,8 +93,8 @@ def read_xml(source: Source, skip: bool) -> Iterator[Edges]:
                 raise DamagedSourceError(source.name, line, f"{error}: --on-bad-line skip passes over it") from None
             rejected += 1
             continue
-        known = np.array([other for other in cited if other <= LARGEST], np.uint64)
-        batch.append(edge_keys(np.full(known.size, pmid, np.uint64), known))
+        targets = np.array([other for other in cited if other <= LARGEST], np.uint64)
+        batch.append(edge_keys(np.full(targets.size, pmid, np.uint64), targets))
         if len(batch) == RECORDS:
             yield Edges(np.concatenate(batch), rejected)
             batch, rejected = [], 0
@@ -117,7 +117,7 @@ def read_csv(source: Source, skip: bool) -> Iterator[Edges]:
 
 
 def _by_lines(source: Source, block: bytes, first: int, skip: bool) -> Edges:
-    """Return the edges of lines of which some are not plain; blank ones are passed over."""
+    """Return the edges of lines of which some are not plain; blank ones are skipped."""
     keys: list[int] = []
     rejected = 0
     for number, row in enumerate(block.split(b"\n"), first):
@@ -134,17 +134,17 @@ def _by_lines(source: Source, block: bytes, first: int, skip: bool) -> Edges:
 
 def _blocks(source: Source) -> Iterator[bytes]:
     """Yield whole lines, about `BLOCK` bytes of them, with plain line ends."""
-    held = bytearray()
+    buffer = bytearray()
     lines = 1
     for chunk in read_chunks(source):
-        held += chunk
-        if len(held) >= BLOCK:
-            cut = held.rfind(b"\n") + 1
+        buffer += chunk
+        if len(buffer) >= BLOCK:
+            cut = buffer.rfind(b"\n") + 1
             if not cut:
                 raise DamagedSourceError(source.name, lines, f"longer than {BLOCK >> 20} MiB")
-            block = bytes(held[:cut])
-            del held[:cut]
+            block = bytes(buffer[:cut])
+            del buffer[:cut]
             lines += block.count(b"\n")
             yield block.replace(b"\r\n", b"\n")
-    if held or lines == 1:
-        yield bytes(held).rstrip(b"\r\n").replace(b"\r\n", b"\n") + b"\n"
+    if buffer or lines == 1:
+        yield bytes(buffer).rstrip(b"\r\n").replace(b"\r\n", b"\n") + b"\n"

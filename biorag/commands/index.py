@@ -19,7 +19,7 @@ from biorag.settings.index import IndexSettings
 from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from biorag.indexes.estimating import Estimate
+    from biorag.indexes.estimating import IndexEstimate
     from biorag.indexes.surveying import RejectsFile
 
 BAD_LINE = ("stop", "skip")
@@ -41,7 +41,7 @@ def index(
     on_bad_line: Annotated[str, typer.Option(help="stop, or skip: continue and write a rejects file.")] = "stop",
     rejects: Annotated[Path | None, typer.Option(help="Rejects file; by default rejects.jsonl in the index.")] = None,
     estimate_only: Annotated[
-        bool, typer.Option("--estimate", help="Estimate time, disk and memory of a new index; write nothing.")
+        bool, typer.Option("--estimate", help="IndexEstimate time, disk and memory of a new index; write nothing.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -93,7 +93,7 @@ def _tell(rejected: RejectsFile | None, what: str) -> None:
         )
 
 
-def _print_estimate(found: Estimate, as_json: bool) -> None:
+def _print_estimate(found: IndexEstimate, as_json: bool) -> None:
     if as_json:
         show.print_json(asdict(found))
         return

@@ -34,7 +34,7 @@ def write_checksums(folder: Path) -> str:
 
 
 def check_files(folder: Path) -> None:
-    """Hold a shard's files against the record that the manifest names; a run under way has none.
+    """Compare a shard's files with the record that the manifest names; a run under way has none.
 
     The engine rewrites its configuration whenever it opens a shard, so a record holds for its own version alone.
 
@@ -69,17 +69,17 @@ def check_files(folder: Path) -> None:
 
 def shard_files(folder: Path) -> Iterator[Path]:
     """Yield the files of an index's shard, sorted; not those that an opening process is just writing."""
-    found: list[Path] = []
-    for place, folders, names in os.walk(folder / SHARD):  # which passes over what vanishes meanwhile
+    paths: list[Path] = []
+    for parent, folders, names in os.walk(folder / SHARD):  # which skips what vanishes meanwhile
         folders[:] = [name for name in folders if not name.startswith(SCRATCH)]
-        found += (Path(place, name) for name in names)
-    yield from sorted(path for path in found if path.is_file())
+        paths += (Path(parent, name) for name in names)
+    yield from sorted(path for path in paths if path.is_file())
 
 
 def remove_scratch(folder: Path) -> None:
     """Remove what killed processes left of files half written; for a writer, who is alone."""
-    for place in (folder / SHARD).rglob(f"{SCRATCH}*"):
-        shutil.rmtree(place, ignore_errors=True)
+    for path in (folder / SHARD).rglob(f"{SCRATCH}*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _checksum(path: Path) -> dict[str, Any]:
@@ -88,21 +88,21 @@ def _checksum(path: Path) -> dict[str, Any]:
     size = path.stat().st_size
     if size <= BLOCK * BLOCKS:
         return {"bytes": size, "sha256": sha256_of(path)}
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        for place in range(BLOCKS):
-            stream.seek((size - BLOCK) * place // (BLOCKS - 1))
-            found.update(stream.read(BLOCK))
-    return {"bytes": size, "sha256": found.hexdigest()}
+        for block in range(BLOCKS):
+            stream.seek((size - BLOCK) * block // (BLOCKS - 1))
+            digest.update(stream.read(BLOCK))
+    return {"bytes": size, "sha256": digest.hexdigest()}
 
 
 def _json_sha256(path: Path) -> str | None:
-    """Return the hash of what a JSON file says; None if it says nothing."""
+    """Return the hash of a JSON file's values; None if it is not JSON."""
     try:
-        said = json.dumps(json.loads(path.read_bytes()), sort_keys=True)
+        values = json.dumps(json.loads(path.read_bytes()), sort_keys=True)
     except (ValueError, RecursionError):
         return None
-    return hashlib.sha256(said.encode()).hexdigest()
+    return hashlib.sha256(values.encode()).hexdigest()
 
 
 def _lost(folder: Path, path: Path) -> BioragError:

@@ -61,7 +61,7 @@ class EdgeIndex:
     MismatchError
         If a file of it is damaged.
     ServiceError
-        If another process is in the way, or the engine fails.
+        If another process holds the lock, or the engine fails.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, writable: bool = False) -> None:
@@ -110,7 +110,7 @@ class EdgeIndex:
                 [point_id(id) for id in ids], with_payload=["id", "digest"], with_vector=False
             )
         payloads = (record.payload or {} for record in records)
-        return {found["id"]: found["digest"] for found in payloads}
+        return {stored["id"]: stored["digest"] for stored in payloads}
 
     def dense_vectors(self, ids: Sequence[str]) -> dict[str, Vectors]:
         """Return the stored dense vectors by snippet id; see `Index.dense_vectors`."""
@@ -131,10 +131,10 @@ class EdgeIndex:
 
     def upsert(self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors] = ()) -> None:
         """Add or replace snippets and flush; durable when it returns."""
-        written = upsert_parts(snippets, tokens, self._tokens)
+        slices = upsert_parts(snippets, tokens, self._tokens)
         require_room(self._folder, _bytes(snippets, vectors, tokens))
         with _engine_errors():
-            for part in written:
+            for part in slices:
                 points = self._points(snippets[part], vectors[part], tokens[part])
                 self._shard.update(qe.UpdateOperation.upsert_points(points))
             self._flush()
@@ -178,7 +178,7 @@ class EdgeIndex:
         return write_checksums(self._folder)
 
     def close(self) -> None:
-        """Close the shard and free the lock."""
+        """Close the shard and release the lock."""
         self._shard.close()
         self._lock.release()
 

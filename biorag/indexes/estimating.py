@@ -24,7 +24,7 @@ TERM_BYTES, OVERHEAD_BYTES = 16, 120  # of a BM25 term, and of a point's ids and
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class IndexEstimate:
     """What indexing a corpus will take: seconds after the check, bytes on disk at the end, bytes of memory.
 
     While segments are merged, the disk holds up to twice as much.
@@ -39,21 +39,21 @@ class Estimate:
     memory_bytes: int
 
 
-def estimate(manifest: Manifest, found: Survey, encode: EncodeSnippets, batch_size: int) -> Estimate:
-    """Return what indexing all of it would take, by encoding and writing the sample into an embedded scratch index.
+def estimate(manifest: Manifest, survey: Survey, encode: EncodeSnippets, batch_size: int) -> IndexEstimate:
+    """Return what indexing the corpus would take, by encoding and writing the sample into an embedded scratch index.
 
     The graph's time is that of 14,448 snippets on 2 cores; it matters little beside the encoding.
 
     Raises
     ------
     BadInputError
-        If no snippet was found that the index has not taken in before.
+        If the index has taken in every snippet before.
     """
-    if not found.sample:
+    if not survey.sample:
         raise BadInputError(f"nothing is new in this corpus: index {manifest.name!r} has taken it in before")
-    snippets, count = found.sample, found.blocks
+    snippets, count = survey.sample, survey.blocks
     texts = [snippet.contents for snippet in snippets]
-    encode(texts[:8])  # what is loaded and compiled at the first call is no part of the rate
+    encode(texts[:8])  # what is loaded and compiled at the first call does not belong to the rate
     started = time.perf_counter()
     vectors, tokens = encode(texts)
     with (
@@ -66,16 +66,16 @@ def estimate(manifest: Manifest, found: Survey, encode: EncodeSnippets, batch_si
     terms = sum(len(bm25.document(text).indices) for text in texts)
     text_bytes = sum(len(json.dumps(payload(snippet), ensure_ascii=False).encode()) for snippet in snippets)
     dense = vectors.shape[1] * (5 if manifest.quantized else 4)
-    numbers = sum(found.size for found in tokens)
-    each = dense + OVERHEAD_BYTES + round((TERM_BYTES * terms + text_bytes + 2 * numbers) / len(snippets))
+    numbers = sum(rows.size for rows in tokens)
+    snippet_bytes = dense + OVERHEAD_BYTES + round((TERM_BYTES * terms + text_bytes + 2 * numbers) / len(snippets))
     waiting = 4 * numbers * max(0, batch_size - len(snippets)) // len(snippets)  # a batch's, until they are written
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return Estimate(
+    return IndexEstimate(
         name=manifest.name,
         snippets=count,
         sample=len(snippets),
         seconds=round(seconds * count, 1),
-        bytes=each * count,
-        bytes_per_snippet=each,
+        bytes=snippet_bytes * count,
+        bytes_per_snippet=snippet_bytes,
         memory_bytes=peak + waiting + vectors.shape[1] * 4 * count,
     )

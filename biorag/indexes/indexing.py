@@ -8,7 +8,7 @@ from typing import Protocol
 
 from biorag.corpus.blocks import Splitter
 from biorag.corpus.sources import Source
-from biorag.indexes.estimating import Estimate, estimate
+from biorag.indexes.estimating import IndexEstimate, estimate
 from biorag.indexes.manifest import Manifest, TokenParameters
 from biorag.indexes.store import Store
 from biorag.indexes.surveying import RejectsFile, Survey
@@ -57,13 +57,13 @@ class SurveyedCorpus:
         encoding = self.load_encoding()
         return self.store.new_manifest(encoding.encoder.identity, self.survey.avg_len, encoding.parameters)
 
-    def estimate(self) -> Estimate:
+    def estimate(self) -> IndexEstimate:
         """Return what indexing it would take; nothing is written."""
         return estimate(self._planned(), self.survey, self.load_encoding(), self.store.settings.index.batch_size)
 
     def write(self, progress: Progress) -> IndexReport:
         """Bring it into the index; see `write_index`."""
-        passed = (lambda _: None) if self.rejects else None
+        on_reject = (lambda _: None) if self.rejects else None
         with progress("Indexing", self.survey.changes) as advance:
             return write_index(
                 self.store,
@@ -72,6 +72,6 @@ class SurveyedCorpus:
                 self.survey,
                 self.load_encoding,
                 advance,
-                passed,
+                on_reject,
                 self.split,
             )

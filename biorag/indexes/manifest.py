@@ -71,7 +71,7 @@ class SourceRecord:
 class Manifest:
     """Everything that determines what an index answers.
 
-    `sources` stand in the order in which they went in: PubMed's later files change what its earlier ones said.
+    `sources` stand in the order in which they went in: PubMed's later files change its earlier ones.
     `complete` is False from the first write of a run to its end: what a killed run leaves behind.
     `seconds` adds up the indexing runs. `checksums` is the SHA-256 of `checksums.json`, by which damage to the
     shard's files is noticed; None while a run is under way, and for an index on a server.
@@ -114,8 +114,8 @@ class Manifest:
         }
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any], place: str) -> Manifest:
-        """Return the manifest of JSON values read from `place`.
+    def from_json(cls, values: Mapping[str, Any], source: str) -> Manifest:
+        """Return the manifest of JSON values read from `source`.
 
         Raises
         ------
@@ -124,7 +124,7 @@ class Manifest:
         """
         if values.get("format") != FORMAT:
             raise MismatchError(
-                f"{place} is of format {values.get('format')!r}, this biorag reads {FORMAT}: index the corpus again"
+                f"{source} is of format {values.get('format')!r}, this biorag reads {FORMAT}: index the corpus again"
             )
         try:
             parts = {
@@ -141,11 +141,11 @@ class Manifest:
                 raise KeyError("similarity")
             return _record(cls, {**values, **parts})
         except (KeyError, TypeError) as error:
-            raise MismatchError(f"{place} is damaged ({error}): index the corpus again") from None
+            raise MismatchError(f"{source} is damaged ({error}): index the corpus again") from None
 
 
 def _record(kind: type[Record], values: Mapping[str, Any]) -> Record:
-    """Return a record of JSON values; `TypeError` if one is of another type, or no dimension that an engine takes."""
+    """Return a record of JSON values; `TypeError` if one is of another type, or a dimension that no engine takes."""
     record = kind(**values)
     for field in fields(record):  # type: ignore[arg-type]
         value, expected = getattr(record, field.name), _KINDS.get(field.type)
@@ -168,5 +168,5 @@ def read_manifest(path: Path) -> Manifest:
     except (ValueError, RecursionError) as error:
         raise MismatchError(f"{path} is damaged ({error}): index the corpus again") from None
     if not isinstance(values, dict):
-        raise MismatchError(f"{path} is damaged (no JSON object): index the corpus again")
+        raise MismatchError(f"{path} is damaged (not a JSON object): index the corpus again")
     return Manifest.from_json(values, str(path))

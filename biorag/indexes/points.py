@@ -24,7 +24,7 @@ NUMBERS = 800_000  # of token vectors handed over at once: as JSON 16 MB, half o
 
 
 def point_id(snippet_id: str) -> UUID:
-    """Return the point id of a snippet: UUIDv5, so that indexing again replaces and never doubles."""
+    """Return the point id of a snippet: UUIDv5, so that indexing again replaces and never duplicates."""
     return uuid5(NAMESPACE, snippet_id)
 
 
@@ -71,10 +71,10 @@ def field_of(probe: IndexQuery) -> str:
 def parts(sizes: Sequence[int], most: int) -> Iterator[slice]:
     """Yield what is handed over at once, in order: at most `most` things, and `NUMBERS` numbers unless one has more."""
     start = total = 0
-    for place, size in enumerate(sizes):
-        if place > start and (place - start == most or total + size > NUMBERS):
-            yield slice(start, place)
-            start, total = place, 0
+    for index, size in enumerate(sizes):
+        if index > start and (index - start == most or total + size > NUMBERS):
+            yield slice(start, index)
+            start, total = index, 0
         total += size
     if start < len(sizes):
         yield slice(start, len(sizes))
@@ -115,5 +115,5 @@ def search_width(snippets: int, limit: int) -> int:
 
 def best_first(points: Iterable[Any]) -> list[ScoredDoc]:
     """Return the engine's scored points with snippet ids, equal scores in the order of their ids."""
-    found = [ScoredDoc(point.payload["id"], float(point.score)) for point in points]
-    return sorted(found, key=lambda scored: (-scored.score, scored.id))
+    hits = [ScoredDoc(point.payload["id"], float(point.score)) for point in points]
+    return sorted(hits, key=lambda scored: (-scored.score, scored.id))

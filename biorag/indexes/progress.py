@@ -13,10 +13,10 @@ PROGRESS = "progress.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class IndexingProgress:
     """`done` of the corpus's snippets, in its order, are durable; `batch` are the ids being written.
 
-    A run that goes on writes all of `batch` again, so that they are encoded together as they would have been: a
+    A run that resumes writes all of `batch` again, so that they are encoded together as they would have been: a
     text's vector differs in its last bits with the texts beside it.
     """
 
@@ -24,12 +24,12 @@ class Progress:
     batch: tuple[str, ...] = ()
 
 
-def write_progress(folder: Path, progress: Progress) -> None:
+def write_progress(folder: Path, progress: IndexingProgress) -> None:
     """Record progress, durably."""
     write_json(folder / PROGRESS, asdict(progress))
 
 
-def read_progress(folder: Path) -> Progress:
+def read_progress(folder: Path) -> IndexingProgress:
     """Return what an interrupted run recorded; nothing done where there is no record.
 
     Raises
@@ -40,11 +40,11 @@ def read_progress(folder: Path) -> Progress:
     path = folder / PROGRESS
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        return Progress(int(values["done"]), tuple(values["batch"]))
+        return IndexingProgress(int(values["done"]), tuple(values["batch"]))
     except FileNotFoundError:
-        return Progress()
+        return IndexingProgress()
     except (ValueError, KeyError, TypeError):
-        raise MismatchError(f"{path} is damaged: delete it, then run the same again") from None
+        raise MismatchError(f"{path} is damaged: delete it, then run the same command again") from None
 
 
 def clear_progress(folder: Path) -> None:

@@ -13,5 +13,5 @@ FETCHED_AT_ONCE = 1000
 def stored_snippets(index: Index) -> Iterator[Snippet]:
     """Yield every snippet of an index, in the order of its ids."""
     for ids in batched(index.ids(), FETCHED_AT_ONCE):
-        found = index.fetch(ids)
-        yield from (found[id] for id in ids if id in found)
+        snippets = index.fetch(ids)
+        yield from (snippets[id] for id in ids if id in snippets)

@@ -47,7 +47,7 @@ MANIFEST_KEY = "biorag"
 
 
 def connect(server: Server) -> QdrantClient:
-    """Return a client of a server that sends again what may pass; nothing is sent yet.
+    """Return a client of a server that retries transient failures; nothing is sent yet.
 
     All that biorag sends may be sent twice: points and collections have the same names each time.
     """
@@ -119,7 +119,7 @@ class QdrantServer:
 class ServerIndex:
     """An index in the collection named as the manifest is; `writable` makes it if there is none.
 
-    A writer's `lock` keeps other writers of the same home away; it is freed when the index is closed.
+    A writer's `lock` keeps other writers of the same home away; it is released when the index is closed.
 
     Raises
     ------
@@ -143,8 +143,9 @@ class ServerIndex:
                 if client.collection_exists(self._collection):
                     return
                 if not writable:
-                    known = "is not on the server: run 'biorag index' first"
-                    raise MissingError(f"collection {self._collection!r} {known}")
+                    raise MissingError(
+                        f"collection {self._collection!r} is not on the server: run 'biorag index' first"
+                    )
                 _create(client, manifest)
         except BaseException:
             self.close()
@@ -177,7 +178,7 @@ class ServerIndex:
         with server_errors():
             records = self._client.retrieve(self._collection, _point_ids(ids), with_payload=["id", "digest"])
         payloads = (record.payload or {} for record in records)
-        return {found["id"]: found["digest"] for found in payloads}
+        return {stored["id"]: stored["digest"] for stored in payloads}
 
     def dense_vectors(self, ids: Sequence[str]) -> dict[str, Vectors]:
         """Return the stored dense vectors by snippet id; see `Index.dense_vectors`."""
@@ -206,11 +207,11 @@ class ServerIndex:
             points = self._points(snippets[part], vectors[part], tokens[part])
             self._client.upsert(self._collection, points, wait=True)
 
-        written = upsert_parts(snippets, tokens, self._tokens)
+        slices = upsert_parts(snippets, tokens, self._tokens)
         stop = threading.Event()
         with server_errors(), ThreadPoolExecutor(UPSERT_THREADS, initializer=heed, initargs=(stop,)) as pool:
             try:
-                list(pool.map(send, written))
+                list(pool.map(send, slices))
             except BaseException:
                 stop.set()
                 raise
@@ -234,13 +235,13 @@ class ServerIndex:
             self._client.delete(self._collection, models.PointIdsList(points=_point_ids(ids)), wait=True)
 
     def optimize(self) -> None:
-        """Do nothing: a server optimizes by itself."""
+        """Do nothing: a server optimizes on its own."""
 
     def seal(self) -> None:
         """End the writing; a server looks after its own files."""
 
     def close(self) -> None:
-        """Close the connection, and free the lock if one was given."""
+        """Close the connection, and release the lock if one was given."""
         self._client.close()
         if self._lock:
             self._lock.release()

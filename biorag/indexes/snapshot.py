@@ -1,4 +1,4 @@
-"""Snapshots: an embedded index as one file, every part under its SHA-256, put back whole or not at all.
+"""Snapshots: an embedded index as one file, every part under its SHA-256, restored completely or not at all.
 
 The file is a gzipped tar. Its first member, `snapshot.json`, lists the others with sizes and hashes.
 """
@@ -62,7 +62,7 @@ def save(store: Store, file: Path, on_progress: OnProgress) -> Saved:
     Raises
     ------
     UsageError
-        If the index lies in a store of which none are taken.
+        If the index lies in a store that has no snapshots.
     MissingError, MismatchError
         If the index is not there, incomplete, damaged, or written by another version of the engine, whose
         checksums need not fit any more.
@@ -147,7 +147,7 @@ def load(settings: Settings, name: str | None, file: Path, on_progress: OnProgre
     MissingError
         If the file is not there.
     BadInputError
-        If it is no snapshot, or damaged, or holds what no snapshot does.
+        If it is not a snapshot, is damaged, or holds what no snapshot does.
     UsageError
         If there is an index, or anything else, of that name.
     ServiceError
@@ -159,20 +159,20 @@ def load(settings: Settings, name: str | None, file: Path, on_progress: OnProgre
         members = _members(packed)
         saved_as, parts = _contents(next(members, None), packed)
         settings = settings.replace(name=name or saved_as)
-        target, place = Store(settings).folder, settings.home / "loading" / settings.index.name
+        target, folder = Store(settings).folder, settings.home / "loading" / settings.index.name
         if target.exists():
-            raise UsageError(f"{target} is there already: give another --name, or delete that folder first")
-        lock = DirectoryLock(place, exclusive=True, what="snapshot")
+            raise UsageError(f"{target} exists already: give another --name, or delete that folder first")
+        lock = DirectoryLock(folder, exclusive=True, what="snapshot")
         try:
-            _clear(place)
-            _unpack(place, members, packed, parts, on_progress)
-            manifest = _verified(place, settings.index.name)
-            FolderTree(place).sync()
+            _clear(folder)
+            _unpack(folder, members, packed, parts, on_progress)
+            manifest = _verified(folder, settings.index.name)
+            FolderTree(folder).sync()
             make_folder(target.parent)
-            place.rename(target)
+            folder.rename(target)
             sync_folder(target.parent)
         except BaseException:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
             raise
         finally:
             lock.release()
@@ -185,7 +185,7 @@ def _damage_named(file: Path) -> Iterator[None]:
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, UnicodeDecodeError, _DamagedError) as error:
-        raise BadInputError(f"{file} is no whole snapshot ({error}): copy it again, or save another") from None
+        raise BadInputError(f"{file} is not a complete snapshot ({error}): copy it again, or save another") from None
 
 
 class _DamagedError(Exception):
@@ -208,15 +208,15 @@ def _members(packed: gzip.GzipFile) -> Iterator[tuple[str, int]]:
             yield name or member.name, member.size
             name = ""
         else:
-            raise _DamagedError(f"{member.name!r} is no plain file")
+            raise _DamagedError(f"{member.name!r} is not a plain file")
         _read(packed, -member.size % SECTOR)
 
 
 def _read(packed: gzip.GzipFile, size: int) -> bytes:
-    found = packed.read(size)
-    if len(found) < size:
+    content = packed.read(size)
+    if len(content) < size:
         raise _DamagedError("it ends too early")
-    return found
+    return content
 
 
 def _contents(first: tuple[str, int] | None, packed: gzip.GzipFile) -> tuple[str, dict[str, Part]]:
@@ -233,18 +233,18 @@ def _contents(first: tuple[str, int] | None, packed: gzip.GzipFile) -> tuple[str
         raise _DamagedError(f"its {CONTENTS} cannot be read") from None
     for name in parts:
         if name not in (MANIFEST, CHECKSUMS) and not _inside(name):
-            raise _DamagedError(f"{name!r} is no file of an index")
+            raise _DamagedError(f"{name!r} is not a file of an index")
     return saved_as, parts
 
 
 def _inside(name: str) -> bool:
     """Return whether a name is that of a file below the shard's folder."""
-    steps = name.split("/")
-    return len(steps) > 1 and steps[0] == SHARD and not {"", ".", ".."} & set(steps) and "\0" not in name
+    parts = name.split("/")
+    return len(parts) > 1 and parts[0] == SHARD and not {"", ".", ".."} & set(parts) and "\0" not in name
 
 
 def _unpack(
-    place: Path,
+    folder: Path,
     members: Iterator[tuple[str, int]],
     packed: gzip.GzipFile,
     parts: Mapping[str, Part],
@@ -256,7 +256,7 @@ def _unpack(
         part = missing.pop(name, None)
         if part is None or part.bytes != size:
             raise _DamagedError(f"{name!r} is not as it is listed")
-        if _copy(packed, place / name, size) != part.sha256:
+        if _copy(packed, folder / name, size) != part.sha256:
             raise _DamagedError(f"{name!r} has another SHA-256 than is listed")
         on_progress(1)
     if missing:
@@ -266,11 +266,11 @@ def _unpack(
 def _copy(packed: gzip.GzipFile, path: Path, size: int) -> str:
     """Write the next `size` bytes into a new file, durably, with holes for zeros; return their SHA-256."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with path.open("xb") as stream:
         for start in range(0, size, PIECE):
             piece = _read(packed, min(PIECE, size - start))
-            found.update(piece)
+            digest.update(piece)
             if any(piece):
                 stream.write(piece)
             else:
@@ -278,23 +278,23 @@ def _copy(packed: gzip.GzipFile, path: Path, size: int) -> str:
         stream.truncate(size)
         stream.flush()
         os.fsync(stream.fileno())
-    return found.hexdigest()
+    return digest.hexdigest()
 
 
-def _verified(place: Path, name: str) -> Manifest:
+def _verified(folder: Path, name: str) -> Manifest:
     """Return the manifest of what was unpacked, under its name here, once all fits together."""
-    if not (place / MANIFEST).is_file():
+    if not (folder / MANIFEST).is_file():
         raise _DamagedError(f"it lacks {MANIFEST!r}")
-    manifest = replace(read_manifest(place / MANIFEST), name=name)
+    manifest = replace(read_manifest(folder / MANIFEST), name=name)
     if manifest.checksums is None or not STORES[manifest.store["kind"]].snapshots:
         raise _DamagedError("its manifest is not that of a finished embedded index")
-    write_json(place / MANIFEST, manifest.to_json())
-    check_files(place)
+    write_json(folder / MANIFEST, manifest.to_json())
+    check_files(folder)
     return manifest
 
 
-def _clear(place: Path) -> None:
+def _clear(folder: Path) -> None:
     """Remove what a load that was killed left, but for the lock."""
-    for path in place.iterdir():
+    for path in folder.iterdir():
         if path.name != LOCK:
             shutil.rmtree(path) if path.is_dir() else path.unlink()

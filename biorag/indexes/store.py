@@ -27,7 +27,7 @@ class StoreServer(Protocol):
         """Keep the manifest with its index."""
 
     def open(self, manifest: Manifest, writable: bool, lock: DirectoryLock | None) -> Index:
-        """Open an index; `lock` keeps other writers of the same home away, and is freed when it is closed."""
+        """Open an index; `lock` keeps other writers of the same home away, and is released when it is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,14 @@ class Store:
             If the server does not answer.
         """
         local = read_manifest(self._path) if self._path.is_file() else None
-        asked = self._asked()
-        url = asked.get("url")
+        configured = self._configured()
+        url = configured.get("url")
         if local and url and local.store.get("url") != url:
-            place = local.store.get("url", "the embedded store")
+            location = local.store.get("url", "the embedded store")
             raise MismatchError(
-                f"index {self.settings.index.name!r} lies in {place}, not at {url}: choose another --name"
+                f"index {self.settings.index.name!r} lies in {location}, not at {url}: choose another --name"
             )
-        store = local.store if local and not url else asked
+        store = local.store if local and not url else configured
         server = self._server(store)
         if server is None:
             return local
@@ -100,7 +100,7 @@ class Store:
             similarity=similarity_of(settings, None),
             quantized=settings.index.quantize,
             bm25=Bm25Parameters(settings.index.bm25_k, settings.index.bm25_b, round(avg_len, 2)),
-            store=self._asked(),
+            store=self._configured(),
             created=now,
             updated=now,
             versions=installed_versions(),
@@ -126,8 +126,8 @@ class Store:
             server.write_manifest(manifest)
         write_json(self._path, manifest.to_json())
 
-    def _asked(self) -> Mapping[str, str]:
-        """Return what the settings say of the store, as a manifest keeps it.
+    def _configured(self) -> Mapping[str, str]:
+        """Return the configured store, as a manifest keeps it.
 
         Raises
         ------
@@ -168,7 +168,7 @@ def index_names(settings: Settings) -> list[str]:
 
 
 def check_encoder(manifest: Manifest, sha256: str, name: str) -> None:
-    """Hold an encoder's weights against those the index was made with.
+    """Check that an encoder's weights are those the index was made with.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def check_encoder(manifest: Manifest, sha256: str, name: str) -> None:
 
 
 def check_settings(manifest: Manifest, settings: Settings) -> None:
-    """Hold settings that are fixed when an index is made against those asked for now.
+    """Check that settings which an index fixes are those asked for now.
 
     Raises
     ------
@@ -207,8 +207,8 @@ def check_settings(manifest: Manifest, settings: Settings) -> None:
     if (settings.index.block_tokens or settings.index.block_overlap is not None) and blocks_of(
         settings, None
     ) != manifest.blocks:
-        held = manifest.blocks
-        made = f"--block-tokens {held.tokens} --block-overlap {held.overlap}" if held else "whole snippets"
+        blocks = manifest.blocks
+        made = f"--block-tokens {blocks.tokens} --block-overlap {blocks.overlap}" if blocks else "whole snippets"
         raise MismatchError(
             f"index {manifest.name!r} was made with {made}: leave --block-tokens and --block-overlap out, or index "
             "under another --name"

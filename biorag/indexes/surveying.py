@@ -1,4 +1,4 @@
-"""A first pass over a corpus, so that nothing bad is indexed and what superseded what is known."""
+"""A first pass over a corpus, so that nothing bad is indexed and what supersedes what is known."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HIGHEST_VERSION = 126  # so that no record's number is a deletion's
 class Survey:
     """What a first pass over a corpus found.
 
-    Places count changes (snippets and deletions) in reading order, from 0. `superseded` holds those that another
+    Positions count changes (snippets and deletions) in reading order, from 0. `superseded` holds those that another
     change of the same id takes the place of; `conflicts` those of them that are snippets without a version whose text
     is another; `revived` the snippets that count whatever the index holds, since a deletion came before. `skipped`
     are the PubMed files that the index has taken in before, with `known` snippets. `blocks` is about the
@@ -56,7 +56,7 @@ class Survey:
 
     @property
     def changes(self) -> int:
-        """How many changes are left to be made."""
+        """How many changes remain to be made."""
         return self.snippets + self.deletions - len(self.superseded)
 
 
@@ -125,7 +125,7 @@ def survey(
 
     Memory: 16 bytes a change, and a sample. Bad lines raise, or go to `rejects` if it is given. Files of an
     incremental format that stand in `taken`, what the index was made from, are not read again: later ones may have
-    changed what they said.
+    changed them.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def survey(
         known = before.get(record.sha256)
         if known and reader_of(source).incremental:
             skipped[source] = known
-            # What is wrong with it is said again.
+            # Its faults are reported again.
             deque(read_changes(source, rejects, split.check) if known.rejected else (), maxlen=0)
             continue
         earlier = tally.snippets, tally.deletions, rejects.count if rejects else 0
@@ -157,7 +157,7 @@ def survey(
         raise BadInputError(f"the corpus {', '.join(source.name for source in sources)} holds no snippet")
     texts = np.frombuffer(tally.texts, np.uint64)
     superseded, conflicts, revived = _repeated(np.frombuffer(tally.ids, np.uint64), texts)
-    left = tally.snippets - sum(int(texts[place]) >> 32 != DELETED for place in superseded)
+    remaining = tally.snippets - sum(int(texts[position]) >> 32 != DELETED for position in superseded)
     return Survey(
         sources=tuple(records),
         snippets=tally.snippets,
@@ -165,7 +165,7 @@ def survey(
         superseded=superseded,
         conflicts=conflicts,
         avg_len=tally.tokens / max(1, tally.blocks),
-        blocks=round(tally.blocks * left / max(1, tally.snippets)),
+        blocks=round(tally.blocks * remaining / max(1, tally.snippets)),
         sample=tuple(snippet for _, _, snippet in tally.sample),
         deletions=tally.deletions,
         revived=revived,
@@ -193,7 +193,7 @@ def _hash64(text: str) -> int:
 
 
 def _repeated(ids: np.ndarray, texts: np.ndarray) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
-    """Return the superseded, conflicting and revived places of a survey.
+    """Return the superseded, conflicting and revived positions of a survey.
 
     Of the changes of one id since its last deletion the one with the highest number wins, the last of equals; where
     there is none since, the deletion does.
@@ -209,15 +209,15 @@ def _repeated(ids: np.ndarray, texts: np.ndarray) -> tuple[frozenset[int], froze
     conflicts: set[int] = set()
     revived: set[int] = set()
     for group in np.flatnonzero(ends - starts > 1):
-        places = order[starts[group] : ends[group]].tolist()
-        words = texts[places].tolist()
+        positions = order[starts[group] : ends[group]].tolist()
+        words = texts[positions].tolist()
         numbers = [word >> 32 for word in words]
-        deletion = max((place for place, number in enumerate(numbers) if number == DELETED), default=-1)
-        winner = max(range(deletion + 1, len(places)), key=lambda place: (numbers[place], place), default=deletion)
-        superseded.update(places[:winner] + places[winner + 1 :])
+        deletion = max((index for index, number in enumerate(numbers) if number == DELETED), default=-1)
+        winner = max(range(deletion + 1, len(positions)), key=lambda index: (numbers[index], index), default=deletion)
+        superseded.update(positions[:winner] + positions[winner + 1 :])
         if winner > deletion >= 0:
-            revived.add(places[winner])
+            revived.add(positions[winner])
         if numbers[winner] == UNDATED:
-            others = (place for place, number in enumerate(numbers) if number == UNDATED)
-            conflicts.update(places[place] for place in others if words[place] != words[winner])
+            others = (index for index, number in enumerate(numbers) if number == UNDATED)
+            conflicts.update(positions[index] for index in others if words[index] != words[winner])
     return frozenset(superseded), frozenset(conflicts), frozenset(revived)

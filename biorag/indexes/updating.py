@@ -1,4 +1,4 @@
-"""Making changes in an index: what it does not hold as it should is removed, encoded and written."""
+"""Making changes in an index: whatever differs from the corpus is removed, or encoded and written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from biorag.corpus.blocks import Splitter
-from biorag.indexes.progress import Progress
+from biorag.indexes.progress import IndexingProgress
 from biorag.types import Change, Deletion, Encoded, Index, Snippet, block_id
 
 EncodeSnippets = Callable[[Sequence[str]], Encoded]
@@ -47,7 +47,7 @@ class Updater:
         load_encoder: Callable[[], EncodeSnippets],
         split: Splitter,
         torn: AbstractSet[str] = frozenset(),
-        record: Callable[[Progress], None] = lambda _: None,
+        record: Callable[[IndexingProgress], None] = lambda _: None,
     ) -> None:
         self._index = index
         self._load_encoder = load_encoder
@@ -63,21 +63,21 @@ class Updater:
         """Bring one batch into the index.
 
         What a document no longer has goes before what is new of it comes, and its first block, which tells how many
-        there are, goes last: so a run that was killed in between is put right by the next.
+        there are, goes last: so the next run repairs one that was killed in between.
         """
         wanted = {change.id: [] if isinstance(change, Deletion) else self._split(change) for change, _ in batch}
         ids = [
             id for document, blocks in wanted.items() for id in (*self._first_ids(document), *(b.id for b in blocks))
         ]
-        held = self._index.digests(list(dict.fromkeys(ids)))
-        changed = [winner for winner in batch if self._differs(winner.change.id, wanted[winner.change.id], held)]
-        firsts = self._firsts([winner.change.id for winner in changed], held)
+        stored = self._index.digests(list(dict.fromkeys(ids)))
+        changed = [winner for winner in batch if self._differs(winner.change.id, wanted[winner.change.id], stored)]
+        firsts = self._firsts([winner.change.id for winner in changed], stored)
         older = {winner.change.id for winner in changed if _is_older(winner, firsts.get(winner.change.id, ()))}
         changed = [winner for winner in changed if winner.change.id not in older]
         blocks = [block for change, _ in batch if change.id not in older for block in wanted[change.id]]
-        todo = [block for block in blocks if held.get(block.id) != block.digest or block.id in self.torn]
+        todo = [block for block in blocks if stored.get(block.id) != block.digest or block.id in self.torn]
         if todo or changed:
-            self._record(Progress(self.done, tuple(sorted(self.torn.union(block.id for block in todo)))))
+            self._record(IndexingProgress(self.done, tuple(sorted(self.torn.union(block.id for block in todo)))))
         self._remove([first for change, _ in changed for first in firsts.get(change.id, ())], wanted)
         if todo:
             self._encode = self._encode or self._load_encoder()
@@ -94,10 +94,10 @@ class Updater:
     def _remove_orphans(self) -> None:
         """Remove torn blocks that their document's first block does not count."""
         later = {id: _LATER_BLOCK.fullmatch(id) for id in self.torn} if self._split.tokens else {}
-        numbered = {id: (found[1], int(found[2])) for id, found in later.items() if found}
+        numbered = {id: (match[1], int(match[2])) for id, match in later.items() if match}
         firsts = self._index.fetch([block_id(document, 0) for document, _ in numbered.values()])
         counts = {first.document: _blocks_of(first) for first in firsts.values()}
-        orphans = sorted(id for id, (document, place) in numbered.items() if place >= counts.get(document, 0))
+        orphans = sorted(id for id, (document, number) in numbered.items() if number >= counts.get(document, 0))
         if orphans:
             self._index.delete(orphans)
 
@@ -105,14 +105,14 @@ class Updater:
         """Return the ids that a document's first block can have: whole, or split."""
         return [document, block_id(document, 0)] if self._split.tokens else [document]
 
-    def _differs(self, document: str, blocks: Sequence[Snippet], held: Mapping[str, str]) -> bool:
-        """Return whether the index holds a document otherwise than in these blocks."""
+    def _differs(self, document: str, blocks: Sequence[Snippet], stored: Mapping[str, str]) -> bool:
+        """Return whether the index holds a document differently from these blocks."""
         wanted = {block.id: block.digest for block in blocks}
-        return any(held.get(id) != wanted.get(id) for id in {*self._first_ids(document), *wanted})
+        return any(stored.get(id) != wanted.get(id) for id in {*self._first_ids(document), *wanted})
 
-    def _firsts(self, documents: Sequence[str], held: Mapping[str, str]) -> dict[str, list[Snippet]]:
+    def _firsts(self, documents: Sequence[str], stored: Mapping[str, str]) -> dict[str, list[Snippet]]:
         """Return what the index holds of documents as first block, or whole."""
-        owners = {id: document for document in documents for id in self._first_ids(document) if id in held}
+        owners = {id: document for document in documents for id in self._first_ids(document) if id in stored}
         firsts: dict[str, list[Snippet]] = {}
         for id, snippet in (self._index.fetch(list(owners)) if owners else {}).items():
             firsts.setdefault(owners[id], []).append(snippet)
@@ -121,7 +121,7 @@ class Updater:
     def _remove(self, firsts: Sequence[Snippet], wanted: Mapping[str, Sequence[Snippet]]) -> None:
         """Remove what the documents of these first blocks no longer have."""
         kept = {block.id for first in firsts for block in wanted[first.document]}
-        rest = (block_id(first.document, place) for first in firsts for place in range(1, _blocks_of(first)))
+        rest = (block_id(first.document, number) for first in firsts for number in range(1, _blocks_of(first)))
         for ids in (rest, (first.id for first in firsts)):
             if gone := [id for id in ids if id not in kept]:
                 self._index.delete(gone)
@@ -131,8 +131,8 @@ def _blocks_of(first: Snippet) -> int:
     return int(first.metadata["blocks"]) if first.id != first.document else 1
 
 
-def _is_older(winner: Winner, held: Iterable[Snippet]) -> bool:
+def _is_older(winner: Winner, stored: Iterable[Snippet]) -> bool:
     """Return whether a record is older than the one that the index holds."""
     if isinstance(winner.change, Deletion) or winner.revived or revision(winner.change) == (0, ""):
         return False
-    return any(revision(snippet) > revision(winner.change) for snippet in held)
+    return any(revision(snippet) > revision(winner.change) for snippet in stored)

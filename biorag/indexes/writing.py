@@ -14,7 +14,7 @@ from biorag.corpus.readers import OnReject, read_changes
 from biorag.corpus.sources import Source
 from biorag.errors import MismatchError
 from biorag.indexes.manifest import Manifest
-from biorag.indexes.progress import Progress, clear_progress, read_progress, write_progress
+from biorag.indexes.progress import IndexingProgress, clear_progress, read_progress, write_progress
 from biorag.indexes.store import Store, check_encoder
 from biorag.indexes.surveying import Survey
 from biorag.indexes.updating import EncodeSnippets, Updater, Winner
@@ -48,7 +48,7 @@ def write_index(
     store: Store,
     manifest: Manifest,
     sources: Sequence[Source],
-    found: Survey,
+    survey: Survey,
     load_encoder: Callable[[], EncodeSnippets],
     on_progress: OnProgress,
     rejects: OnReject | None = None,
@@ -56,7 +56,7 @@ def write_index(
 ) -> IndexReport:
     """Bring the surveyed corpus into the index; what it holds unchanged is neither encoded nor written.
 
-    Every batch is durable when it is counted and in the progress record, so a killed run goes on where it stopped:
+    Every batch is durable when it is counted and in the progress record, so a killed run resumes where it stopped:
     it writes again what the record names as being written.
 
     Raises
@@ -72,15 +72,15 @@ def write_index(
         store.save(replace(manifest, complete=False, updated=timestamp(), checksums=None))
         torn = frozenset(read_progress(store.folder).batch)
         updater = Updater(index, load_encoder, split, torn, partial(write_progress, store.folder))
-        for batch in batched(_winners(sources, found, rejects, split), store.settings.index.batch_size):
+        for batch in batched(_winners(sources, survey, rejects, split), store.settings.index.batch_size):
             updater.write(batch)
             on_progress(len(batch))
-        write_progress(store.folder, Progress(updater.done, tuple(sorted(updater.torn))))
+        write_progress(store.folder, IndexingProgress(updater.done, tuple(sorted(updater.torn))))
         if updater.added or updater.updated or updater.deleted or not manifest.complete:
             index.optimize()
         snippets = index.count()
         seconds = round(time.perf_counter() - started, 3)
-        store.save(replace(_finished(manifest, found, snippets, seconds), checksums=index.seal()))
+        store.save(replace(_finished(manifest, survey, snippets, seconds), checksums=index.seal()))
         if not updater.torn:
             clear_progress(store.folder)
     finally:
@@ -89,10 +89,10 @@ def write_index(
         name=manifest.name,
         added=updater.added,
         updated=updater.updated,
-        unchanged=updater.unchanged + found.known,
+        unchanged=updater.unchanged + survey.known,
         deleted=updater.deleted,
-        rejected=found.rejected,
-        duplicates=len(found.superseded),
+        rejected=survey.rejected,
+        duplicates=len(survey.superseded),
         snippets=snippets,
         seconds=seconds,
     )
@@ -105,24 +105,24 @@ def _still_fits(current: Manifest | None, planned: Manifest) -> Manifest:
     check_encoder(current, planned.encoder.sha256, planned.encoder.id)
     fixed = attrgetter("tokens", "blocks", "similarity", "quantized", "bm25")
     if fixed(current) != fixed(planned):
-        raise MismatchError(f"index {current.name!r} was made meanwhile, with other settings: run the same again")
+        raise MismatchError(f"index {current.name!r} was made meanwhile, with other settings: run the command again")
     return current
 
 
-def _winners(sources: Sequence[Source], found: Survey, rejects: OnReject | None, split: Splitter) -> Iterator[Winner]:
-    """Yield the changes of all sources without those that another one takes the place of."""
-    new = (source for source in sources if source not in found.skipped)
+def _winners(sources: Sequence[Source], survey: Survey, rejects: OnReject | None, split: Splitter) -> Iterator[Winner]:
+    """Yield the changes of all sources that no other change supersedes."""
+    new = (source for source in sources if source not in survey.skipped)
     changes = (change for source in new for change in read_changes(source, rejects, split.check))
-    for place, change in enumerate(changes):
-        if place in found.conflicts:
-            logger.warning("id %r comes again with other text; the later one wins", change.id)
-        if place not in found.superseded:
-            yield Winner(change, place in found.revived)
+    for position, change in enumerate(changes):
+        if position in survey.conflicts:
+            logger.warning("id %r appears again with other text; the later one wins", change.id)
+        if position not in survey.superseded:
+            yield Winner(change, position in survey.revived)
 
 
-def _finished(manifest: Manifest, found: Survey, snippets: int, seconds: float) -> Manifest:
+def _finished(manifest: Manifest, survey: Survey, snippets: int, seconds: float) -> Manifest:
     """Return the manifest after a run; a source read again unchanged keeps one record, in its first place."""
-    sources = {(record.name, record.sha256): record for record in (*manifest.sources, *found.sources)}
+    sources = {(record.name, record.sha256): record for record in (*manifest.sources, *survey.sources)}
     return replace(
         manifest,
         sources=tuple(sources.values()),

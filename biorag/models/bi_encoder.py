@@ -26,7 +26,7 @@ class BiEncoder:
     Raises
     ------
     MissingError
-        If the directory is no model that sentence-transformers loads.
+        If the directory is not a model that sentence-transformers loads.
     """
 
     def __init__(self, files: ModelFiles, similarity: str = "cosine", precision: str = "auto") -> None:
@@ -59,7 +59,7 @@ class BiEncoder:
         return self._encode(texts, "document", with_tokens=True)
 
     def query_tokens(self, texts: Sequence[str]) -> list[Vectors]:
-        """Return the token vectors of questions; of those just encoded they are at hand."""
+        """Return the token vectors of questions; those of the last questions encoded are kept."""
         self._require_tokens()
         return self._queries(texts).tokens
 
@@ -75,8 +75,8 @@ class BiEncoder:
             )
 
     def _queries(self, texts: Sequence[str]) -> Encoded:
-        held, encoded = self._last_queries
-        if list(texts) != held:
+        last_texts, encoded = self._last_queries
+        if list(texts) != last_texts:
             encoded = self._encode(texts, "query", with_tokens=self._has_tokens)
             self._last_queries = list(texts), encoded
         return encoded
@@ -86,16 +86,16 @@ class BiEncoder:
             vectors = features["sentence_embedding"].float()
             vectors = torch.nn.functional.normalize(vectors, dim=-1) if self._normalize else vectors
             tokens = (
-                [_unit(found) for found in token_vectors(features)]
+                [_unit(tokens) for tokens in token_vectors(features)]
                 if with_tokens
                 else [vectors[:0].numpy(force=True)] * len(vectors)
             )
             return list(zip(vectors.numpy(force=True), tokens, strict=True))
 
-        found = run(self.model, texts, task, rows)
-        vectors = [vector for vector, _ in found]
+        encoded = run(self.model, texts, task, rows)
+        vectors = [vector for vector, _ in encoded]
         stacked = np.stack(vectors) if vectors else np.empty((0, self._dimension()), np.float32)
-        return Encoded(stacked, [tokens for _, tokens in found])
+        return Encoded(stacked, [tokens for _, tokens in encoded])
 
     def _dimension(self) -> int:
         return int(self.model.get_embedding_dimension())

@@ -40,16 +40,17 @@ class CachedReranker:
     def score_all(self, queries: Sequence[str], candidates: Sequence[Sequence[Snippet]]) -> list[Vectors]:
         """Return each query's scores of its candidates, shape (candidates,)."""
         new = [
-            [snippet for snippet in found if (query, snippet.id) not in self._scores]
-            for query, found in zip(queries, candidates, strict=True)
+            [snippet for snippet in snippets if (query, snippet.id) not in self._scores]
+            for query, snippets in zip(queries, candidates, strict=True)
         ]
-        lacking = [query for query, found in zip(queries, new, strict=True) if found]
-        if lacking:
-            asked = list(compress(new, new))
-            for query, found, scores in zip(lacking, asked, self._reranker.score_all(lacking, asked), strict=True):
-                keys = ((query, snippet.id) for snippet in found)
+        if any(new):
+            asking, unscored = list(compress(queries, new)), list(compress(new, new))
+            for query, snippets, scores in zip(
+                asking, unscored, self._reranker.score_all(asking, unscored), strict=True
+            ):
+                keys = ((query, snippet.id) for snippet in snippets)
                 self._scores.update(zip(keys, map(float, scores), strict=True))
         return [
-            np.array([self._scores[query, snippet.id] for snippet in found], np.float32)
-            for query, found in zip(queries, candidates, strict=True)
+            np.array([self._scores[query, snippet.id] for snippet in snippets], np.float32)
+            for query, snippets in zip(queries, candidates, strict=True)
         ]

@@ -30,7 +30,7 @@ class CrossEncoderReranker:
     def __init__(self, files: ModelFiles, precision: str = "auto") -> None:
         if not is_cross_encoder(files):
             raise MissingError(
-                f"reranker {files.id!r} is no cross-encoder: it has no trained head ('biorag train cross-encoder' "
+                f"reranker {files.id!r} is not a cross-encoder: it has no trained head ('biorag train cross-encoder' "
                 "makes one)"
             )
         # The activation is left out: it would press the best candidates' scores together.
@@ -43,19 +43,21 @@ class CrossEncoderReranker:
     def score_all(self, queries: Sequence[str], candidates: Sequence[Sequence[Snippet]]) -> list[Vectors]:
         """Return each query's scores of its candidates, log-odds, shape (candidates,) float32."""
         pairs = [
-            (query, snippet.contents) for query, found in zip(queries, candidates, strict=True) for snippet in found
+            (query, snippet.contents)
+            for query, snippets in zip(queries, candidates, strict=True)
+            for snippet in snippets
         ]
         scores = iter(run(self._model, pairs, None, log_odds))
-        return [np.fromiter(islice(scores, len(found)), np.float32, len(found)) for found in candidates]
+        return [np.fromiter(islice(scores, len(snippets)), np.float32, len(snippets)) for snippets in candidates]
 
 
 def is_cross_encoder(files: ModelFiles) -> bool:
     """Return whether a model has a head that scores pairs; without one a random head would be made up."""
-    named = files.settings("config.json").get("architectures") or []
-    return any(str(name).endswith(HEAD) for name in named)
+    architectures = files.settings("config.json").get("architectures") or []
+    return any(str(name).endswith(HEAD) for name in architectures)
 
 
 def log_odds(features: Features) -> list[float]:
     """Return the one output of each pair of a batch, (pairs, 1) in the model's precision."""
-    found: list[float] = features["scores"].float().reshape(-1).tolist()
-    return found
+    scores: list[float] = features["scores"].float().reshape(-1).tolist()
+    return scores

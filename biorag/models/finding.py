@@ -85,8 +85,8 @@ class ModelFiles:
 
     def similarity(self) -> str | None:
         """Return the similarity that a sentence-transformers model says it was trained for, cosine or dot."""
-        said = self.settings("config_sentence_transformers.json").get("similarity_fn_name")
-        return said if said in ("cosine", "dot") else None
+        name = self.settings("config_sentence_transformers.json").get("similarity_fn_name")
+        return name if name in ("cosine", "dot") else None
 
     @property
     def has_towers(self) -> bool:
@@ -100,7 +100,7 @@ class ModelFiles:
         return self.path / str(tower[0]) if isinstance(tower, list) and tower else self.path
 
     def settings(self, file: str) -> dict[str, Any]:
-        """Return what a JSON file of the model's folder sets; nothing where it is not there or no object."""
+        """Return what a JSON file of the model's folder sets; nothing where it is missing or not a JSON object."""
         try:
             values = json.loads((self.path / file).read_bytes())
         except (OSError, ValueError):
@@ -196,7 +196,8 @@ def _from_hub(repo: str, revision: str | None) -> Path:
         )
     except Exception as error:  # the hub raises its own, HTTP, OS and validation errors; all mean the same here
         raise MissingError(
-            f"model {repo!r} is no directory and cannot be had from the Hugging Face hub ({first_line(error)})"
+            f"model {repo!r} is not a directory and cannot be downloaded from the Hugging Face hub "
+            f"({first_line(error)})"
         ) from error
 
 
@@ -208,12 +209,12 @@ def _gguf_from_hub(spec: str) -> Path:
         return Path(hf_hub_download(repo, file))
     except Exception as error:  # as above
         raise MissingError(
-            f"generator hf:{spec} cannot be had from the hub ({first_line(error)}): write hf:OWNER/REPO/FILE"
+            f"generator hf:{spec} cannot be downloaded from the hub ({first_line(error)}): write hf:OWNER/REPO/FILE"
         ) from error
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of what a library raised, or its kind where it says nothing."""
+    """Return the first line of what a library raised, or its class where the message is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 

@@ -50,21 +50,23 @@ def run(model: Any, texts: Sequence[Text], task: Task | None, rows: Callable[[Fe
     workers = torch.get_num_threads() if model.device.type == "cpu" else 1
     results: list[Any] = [None] * len(texts)
 
-    def work(places: Sequence[int]) -> None:
+    def work(batch: Sequence[int]) -> None:
         with TOKENIZING:
-            features = model.preprocess([texts[place] for place in places], prompt=prompt, task=task)
-        features = {name: _moved(value, model.device) for name, value in features.items()}
+            features = model.preprocess([texts[index] for index in batch], prompt=prompt, task=task)
+        features = {
+            name: value.to(model.device) if isinstance(value, torch.Tensor) else value
+            for name, value in features.items()
+        }
         with torch.inference_mode():
-            found = rows(model(features, task=task))
-        for place, result in zip(places, found, strict=True):
-            results[place] = result
+            batch_results = rows(model(features, task=task))
+        for index, result in zip(batch, batch_results, strict=True):
+            results[index] = result
 
     budget = CPU_CHARACTERS if model.device.type == "cpu" else GPU_CHARACTERS
     lengths = [len(text) if isinstance(text, str) else sum(map(len, text)) for text in texts]
     batches = by_length(lengths, budget, workers)
     model.eval()
-    alone = len(batches) == 1 and sum(lengths) > SHORT
-    if workers == 1 or alone:
+    if workers == 1 or (len(batches) == 1 and sum(lengths) > SHORT):
         for batch in batches:
             work(batch)
     else:
@@ -75,19 +77,19 @@ def run(model: Any, texts: Sequence[Text], task: Task | None, rows: Callable[[Fe
 
 
 def by_length(lengths: Sequence[int], budget: int, workers: int) -> list[list[int]]:
-    """Return the places of texts in batches, longest first, each of at most `budget` when padded.
+    """Return the indices of texts in batches, longest first, each of at most `budget` when padded.
 
-    A text longer than that is a batch by itself. Where all would fit into fewer batches than there are
+    A text longer than that is a batch alone. Where all would fit into fewer batches than there are
     `workers`, the batches are smaller, so that every worker has one.
     """
-    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     budget = min(budget, math.ceil(sum(lengths) / workers))
     batches: list[list[int]] = []
-    for place in order:
+    for index in order:
         if batches and (len(batches[-1]) + 1) * max(1, lengths[batches[-1][0]]) <= budget:
-            batches[-1].append(place)
+            batches[-1].append(index)
         else:
-            batches.append([place])
+            batches.append([index])
     return batches
 
 
@@ -95,7 +97,3 @@ def token_vectors(features: Features) -> list[Vectors]:
     """Return each text's token vectors, (tokens, dim) float32, without padding and masked tokens."""
     tokens, masks = features["token_embeddings"].float(), features["attention_mask"].bool()
     return [text[mask].numpy(force=True) for text, mask in zip(tokens, masks, strict=True)]
-
-
-def _moved(value: Any, device: torch.device) -> Any:
-    return value.to(device) if isinstance(value, torch.Tensor) else value

@@ -29,12 +29,11 @@ class LateInteraction:
 
     def score_all(self, queries: Sequence[str], candidates: Sequence[Sequence[Snippet]]) -> list[Vectors]:
         """Return each query's scores of its candidates; a snippet that several queries found is encoded once."""
-        texts = {snippet.contents for found in candidates for snippet in found}
-        listed = sorted(texts)
-        tokens = dict(zip(listed, self._encoder.snippet_tokens(listed), strict=True))
+        texts = sorted({snippet.contents for snippets in candidates for snippet in snippets})
+        tokens = dict(zip(texts, self._encoder.snippet_tokens(texts), strict=True))
         return [
-            mean_maxsim(query, [tokens[snippet.contents] for snippet in found])
-            for query, found in zip(self._encoder.query_tokens(queries), candidates, strict=True)
+            mean_maxsim(query, [tokens[snippet.contents] for snippet in snippets])
+            for query, snippets in zip(self._encoder.query_tokens(queries), candidates, strict=True)
         ]
 
 
@@ -50,20 +49,20 @@ class StoredLateInteraction:
 
     def score_all(self, queries: Sequence[str], candidates: Sequence[Sequence[Snippet]]) -> list[Vectors]:
         """Return each query's scores of its candidates, the mean MaxSim as the engine computes it."""
-        scores = [np.zeros(len(found), np.float32) for found in candidates]
-        asked = [place for place, found in enumerate(candidates) if found]
+        scores = [np.zeros(len(snippets), np.float32) for snippets in candidates]
+        asking = [index for index, snippets in enumerate(candidates) if snippets]
         tokens = self._encoder.query_tokens(queries)
         probes = [
             IndexQuery(
-                tokens[place], len(candidates[place]), among=frozenset(snippet.id for snippet in candidates[place])
+                tokens[index], len(candidates[index]), among=frozenset(snippet.id for snippet in candidates[index])
             )
-            for place in asked
+            for index in asking
         ]
-        for place, found in zip(asked, self._index.search(probes) if probes else (), strict=True):
-            by_id = dict(found)
-            if lacking := [snippet.id for snippet in candidates[place] if snippet.id not in by_id]:
+        for index, scored in zip(asking, self._index.search(probes) if probes else (), strict=True):
+            by_id = dict(scored)
+            if lacking := [snippet.id for snippet in candidates[index] if snippet.id not in by_id]:
                 raise MismatchError(f"the index holds no token vectors of {lacking[0]!r}: index the corpus again")
-            scores[place][:] = [by_id[snippet.id] / len(tokens[place]) for snippet in candidates[place]]
+            scores[index][:] = [by_id[snippet.id] / len(tokens[index]) for snippet in candidates[index]]
         return scores
 
 
@@ -78,7 +77,7 @@ class ColBERT:
 
     def __init__(self, files: ModelFiles, precision: str = "auto") -> None:
         if not is_late_interaction(files):
-            raise MissingError(f"reranker {files.id!r} is no ColBERT checkpoint: it has no trained projection")
+            raise MissingError(f"reranker {files.id!r} is not a ColBERT checkpoint: it has no trained projection")
         self._model = load_model(MultiVectorEncoder, files, precision)
         read_long_queries(self._model)
 
@@ -99,8 +98,8 @@ def pooled(tokens: Sequence[Vectors], factor: int) -> list[Vectors]:
     if factor == 1:
         return list(tokens)
     pooling = HierarchicalTokenPooling(pool_factor=factor)
-    merged = pooling.pool([torch.from_numpy(found) for found in tokens], task="document")
-    return [found.numpy() for found in merged]
+    merged = pooling.pool([torch.from_numpy(vectors) for vectors in tokens], task="document")
+    return [vectors.numpy() for vectors in merged]
 
 
 def is_late_interaction(files: ModelFiles) -> bool:
@@ -133,11 +132,11 @@ def mean_maxsim(query: Vectors, documents: Sequence[Vectors]) -> Vectors:
     (documents,) float32
     """
     scores = np.zeros(len(documents), dtype=np.float32)
-    filled = [place for place, document in enumerate(documents) if len(document)]
+    filled = [index for index, document in enumerate(documents) if len(document)]
     if not filled:
         return scores
-    tokens = np.concatenate([documents[place] for place in filled]).astype(np.float32)
-    starts = np.cumsum([0] + [len(documents[place]) for place in filled[:-1]])
+    tokens = np.concatenate([documents[index] for index in filled]).astype(np.float32)
+    starts = np.cumsum([0] + [len(documents[index]) for index in filled[:-1]])
     with BLAS.limit(limits=1):
         best = np.maximum.reduceat(query.astype(np.float32) @ tokens.T, starts, axis=1)
     scores[filled] = best.mean(axis=0)

@@ -1,4 +1,4 @@
-"""Loading models: from safetensors only, in the precision the hardware likes."""
+"""Loading models: from safetensors only, in the precision that suits the hardware."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> 
     Raises
     ------
     MissingError
-        If the files are no such model, read no text, or have two towers that do not go together.
+        If the files are not such a model, read no text, or have two towers that do not match.
     ServiceError
         If it does not fit into memory.
     """
@@ -47,7 +47,7 @@ def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> 
             model_kwargs={"dtype": _dtype(precision, device), "use_safetensors": True},
             **options,
         )
-    except Exception as error:  # loaders raise many kinds; to a user they all say: this is no such model
+    except Exception as error:  # loaders raise many kinds; to a user they all say that this is not such a model
         raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: {first_line(error)}") from error
     for module in input_modules(model):
         _check_reads_text(module, files)
@@ -99,7 +99,7 @@ def load_seq2seq(files: ModelFiles, precision: str) -> tuple[Any, Any]:
     Raises
     ------
     MissingError
-        If the files are no such model.
+        If the files are not such a model.
     ServiceError
         If it does not fit into memory.
     """
@@ -124,10 +124,10 @@ def load_seq2seq(files: ModelFiles, precision: str) -> tuple[Any, Any]:
 
 
 def _admit(files: ModelFiles, kind: torch.dtype, device: str) -> None:
-    """Hold what a model takes against what is free; say of a large one what it and its work take."""
+    """Check that a model fits into free memory; log what a large one and its work take."""
 
     def pace() -> str:
-        weights = sum(math.prod(found.shape) for found in memory.matrices(memory.parameters_of(files)))
+        weights = sum(math.prod(matrix.shape) for matrix in memory.matrices(memory.parameters_of(files)))
         seconds = 2 * weights * PACE_TOKENS / operations(device, kind)
         return f"{PACE_TOKENS:,} tokens of text take {memory.duration(seconds)} or more"
 

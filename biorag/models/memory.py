@@ -1,4 +1,4 @@
-"""What a model takes of memory, by the headers of its files, held against what is free before anything is loaded."""
+"""The memory that a model takes, by the headers of its files, compared with what is free before it is loaded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)  # the command line shows its INFO too
 
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
-LARGE = 2**30  # bytes from which on a model is told of, as is one that takes half of what is free
+LARGE = 2**30  # bytes from which a model is logged, as is one that takes half of the free memory
 HEADS = ("lm_head.weight", "output.weight")  # of language models, which encoders are loaded without
 FLOATING = ("F", "BF")  # how the types begin that a precision applies to
 
@@ -41,7 +41,7 @@ BLOCK = 64 * 2**20  # bytes that one thread reads to measure the memory's speed
 TRIES = 3
 
 
-class Parameter(NamedTuple):
+class ModelTensor(NamedTuple):
     """One tensor of a model as its file has it; `floating` if a precision applies to it."""
 
     name: str
@@ -60,11 +60,11 @@ class Need:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Their sum."""
         return self.weights + self.working
 
 
-def parameters_of(files: ModelFiles) -> list[Parameter]:
+def parameters_of(files: ModelFiles) -> list[ModelTensor]:
     """Return the tensors of a checkpoint's directory or a GGUF file that an encoder is loaded with.
 
     Raises
@@ -73,21 +73,21 @@ def parameters_of(files: ModelFiles) -> list[Parameter]:
         If a header does not fit its file.
     """
     if files.path.is_file():
-        found = [Parameter(*tensor[:2], tensor.bytes, True) for tensor in gguf.read_header(files.path).tensors]
+        tensors = [ModelTensor(*tensor[:2], tensor.bytes, True) for tensor in gguf.read_header(files.path).tensors]
     else:
-        found = [
-            Parameter(tensor.name, tensor.shape, tensor.end - tensor.start, tensor.dtype.startswith(FLOATING))
+        tensors = [
+            ModelTensor(tensor.name, tensor.shape, tensor.end - tensor.start, tensor.dtype.startswith(FLOATING))
             for path in _weights(files)
             for tensor in safetensors.read_header(path)
         ]
-    return [parameter for parameter in found if parameter.name not in HEADS]
+    return [tensor for tensor in tensors if tensor.name not in HEADS]
 
 
 def _weights(files: ModelFiles) -> Iterator[Path]:
-    """Yield the files that are loaded: of the model's folder and its modules' the whole one or its parts."""
-    for place in _modules(files):
-        whole = place / "model.safetensors"
-        yield from [whole] if whole.is_file() else sorted(place.glob("model-*.safetensors"))
+    """Yield the files that are loaded: of the model's folder and its modules' the single file or its parts."""
+    for folder in _modules(files):
+        path = folder / "model.safetensors"
+        yield from [path] if path.is_file() else sorted(folder.glob("model-*.safetensors"))
 
 
 def _modules(files: ModelFiles) -> list[Path]:
@@ -99,21 +99,21 @@ def _modules(files: ModelFiles) -> list[Path]:
     return [files.path / name for name in named]
 
 
-def matrices(parameters: list[Parameter]) -> list[Parameter]:
+def matrices(parameters: list[ModelTensor]) -> list[ModelTensor]:
     """Return the linear layers, by which a text's vectors are multiplied."""
-    return [found for found in parameters if len(found.shape) == 2 and "emb" not in found.name]
+    return [tensor for tensor in parameters if len(tensor.shape) == 2 and "emb" not in tensor.name]
 
 
 def of_checkpoint(files: ModelFiles, width: int) -> Need:
     """Return what a checkpoint takes in a precision of `width` bytes a weight."""
-    sizes = [math.prod(found.shape) * width if found.floating else found.bytes for found in parameters_of(files)]
+    sizes = [math.prod(tensor.shape) * width if tensor.floating else tensor.bytes for tensor in parameters_of(files)]
     return Need(files.id, sum(sizes))
 
 
 def of_gguf(path: Path, window: int) -> Need:
     """Return what llama.cpp takes for a file: weights as stored, the cache of `window` tokens, a batch's buffers.
 
-    Caches of layers that see a part of the window are taken for whole ones. Attention is computed unfused.
+    Caches of layers that see a part of the window are counted in full. Attention is computed unfused.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def of_gguf(path: Path, window: int) -> Need:
 
 
 def admit(need: Need, device: str, lighter: str, pace: Callable[[], str]) -> None:
-    """Let a model be loaded if it fits into the device's free memory, and log of a large one what it takes.
+    """Check that a model fits into the device's free memory, and log what a large one takes.
 
     Parameters
     ----------
@@ -168,8 +168,8 @@ def free_bytes(device: str = "cpu") -> int:
 
 
 def _available(proc: Path) -> int:
-    known = proc / "meminfo"
-    for line in known.read_text().splitlines() if known.is_file() else ():
+    meminfo = proc / "meminfo"
+    for line in meminfo.read_text().splitlines() if meminfo.is_file() else ():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -180,8 +180,8 @@ def _rooms(proc: Path, mount: Path) -> Iterator[int]:
 
     Source: cgroups(7); the kernel's cgroup-v2.rst and cgroup-v1/memory.rst. A container may not see its own path.
     """
-    known = proc / "self" / "cgroup"
-    for line in known.read_text().splitlines() if known.is_file() else ():
+    cgroups = proc / "self" / "cgroup"
+    for line in cgroups.read_text().splitlines() if cgroups.is_file() else ():
         _, kinds, path = line.split(":", 2)
         if kinds == "":
             homes, names, prefix = [mount, mount / "unified"], ("memory.max", "memory.current"), ""

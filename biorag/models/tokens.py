@@ -13,7 +13,7 @@ FILE = "tokenizer.json"
 
 
 def token_starts(files: ModelFiles) -> Callable[[str], list[int]]:
-    """Return a function from a passage to the places where its tokens begin, ascending; special tokens are left out.
+    """Return a function from a passage to the positions where its tokens begin, ascending; special tokens are left out.
 
     Raises
     ------

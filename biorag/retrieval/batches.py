@@ -13,7 +13,7 @@ BATCH = 32  # questions searched at once
 T = TypeVar("T")
 
 
-class Asked(Protocol):
+class AskedQuestion(Protocol):
     """A question, of whatever data set."""
 
     @property
@@ -25,7 +25,7 @@ class Asked(Protocol):
         """What is searched for."""
 
 
-Q = TypeVar("Q", bound=Asked)
+Q = TypeVar("Q", bound=AskedQuestion)
 
 
 def search_questions(
@@ -59,7 +59,7 @@ def in_batches(
     """
     for batch in batched(questions, BATCH):
         if wanted is None or any(question.id in wanted for question in batch):
-            found = zip(batch, search(batch), strict=True)
-            yield from ((question, result) for question, result in found if wanted is None or question.id in wanted)
+            results = zip(batch, search(batch), strict=True)
+            yield from ((question, result) for question, result in results if wanted is None or question.id in wanted)
         if on_progress:
             on_progress(len(batch))

@@ -23,7 +23,7 @@ _AND = re.compile(r"and\s+", re.IGNORECASE)
 
 
 def parse_filter(text: str) -> tuple[FieldFilter, ...]:
-    """Parse conditions joined by `and`; values with spaces stand in double quotes, a field alone must be true.
+    """Parse conditions joined by `and`; values with spaces stand in double quotes; a field alone must be true.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def _comparison(rest: str, text: str) -> tuple[FieldFilter, str]:
     op = "=" if match["op"] == ":" else match["op"]
     value = match["value"].strip('"') if match["field"] in TEXT_FIELDS else _value(match["value"])
     if op != "=" and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise UsageError(f"filter {text!r} compares {match['field']!r} with {value!r}, which is no number")
+        raise UsageError(f"filter {text!r} compares {match['field']!r} with {value!r}, which is not a number")
     return FieldFilter(match["field"], op, value, bool(match["not"])), match["rest"]
 
 

@@ -68,7 +68,7 @@ def _late_interaction(name: str, tokens: TokenEncoder, sha256: str, parts: Reran
     if stored.sha256 == sha256:
         return StoredLateInteraction(tokens, parts.index)
     logger.warning(
-        "index %r stores token vectors of %r: the reranker %r encodes the candidates of each query anew "
+        "index %r stores token vectors of %r: the reranker %r re-encodes the candidates of each query "
         "(--reranker %s does not)",
         parts.manifest.name,
         stored.reranker,

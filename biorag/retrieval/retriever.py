@@ -109,7 +109,7 @@ class Retriever:
     ) -> list[Ranking]:
         """Return the best `limit` (default `k`) hits of each query, every stage in one batch.
 
-        Below the depth of a stage the order of the one before goes on, on its own scale of scores. The times are
+        Below the depth of a stage the order of the one before stays, on its own scale of scores. The times are
         each query's share of the batch's.
 
         Parameters
@@ -135,8 +135,8 @@ class Retriever:
         times = {stage: round(ms / max(1, len(queries)), 3) for stage, ms in watch.ms.items()}
         times["total"] = round(sum(times.values()), 3)
         return [
-            Ranking(query, _hits(_by_document(found, snippets)[:limit], snippets), dict(times))
-            for query, found in zip(queries, candidates, strict=True)
+            Ranking(query, _hits(_by_document(ranking, snippets)[:limit], snippets), dict(times))
+            for query, ranking in zip(queries, candidates, strict=True)
         ]
 
     def _candidates(
@@ -153,19 +153,19 @@ class Retriever:
         snippets: dict[str, Snippet] = {}
         lacking = list(range(len(queries)))
         # Blocks of one document and retracted articles take places that others may have. A query that has enough is
-        # asked no more: what it finds must not depend on those beside it.
+        # searched no more: what it finds must not depend on those beside it.
         while lacking:
-            asked = [queries[place] for place in lacking], wanted, [wheres[place] for place in lacking]
-            found = dict(zip(lacking, self._first_stage(*asked, watch), strict=True))
+            searched = [queries[index] for index in lacking], wanted, [wheres[index] for index in lacking]
+            rankings = dict(zip(lacking, self._first_stage(*searched, watch), strict=True))
             with watch.stage("fetch"):
-                fetched = self._index.fetch(sorted({scored.id for ranking in found.values() for scored in ranking}))
+                fetched = self._index.fetch(sorted({scored.id for ranking in rankings.values() for scored in ranking}))
             snippets |= {id: snippet for id, snippet in fetched.items() if retracted or not snippet.retracted}
-            for place, ranking in found.items():
-                kept[place] = [scored for scored in ranking if scored.id in snippets]
+            for index, ranking in rankings.items():
+                kept[index] = [scored for scored in ranking if scored.id in snippets]
             lacking = [
-                place
-                for place, ranking in found.items()
-                if len(ranking) >= wanted and len(_by_document(kept[place], snippets)) < limit
+                index
+                for index, ranking in rankings.items()
+                if len(ranking) >= wanted and len(_by_document(kept[index], snippets)) < limit
             ]
             wanted *= 2
         return kept, snippets
@@ -177,15 +177,15 @@ class Retriever:
         with watch.stage("encode"):
             vectors = self._encode(queries) if mode != "bm25" else ()
         with watch.stage("first_stage"):
-            asked = limit if mode != "hybrid" else depth
-            bm25 = [IndexQuery(query, asked, where) for query, where in zip(queries, wheres, strict=True)]
+            side_limit = limit if mode != "hybrid" else depth
+            bm25 = [IndexQuery(query, side_limit, where) for query, where in zip(queries, wheres, strict=True)]
             if mode == "bm25":
                 return self._index.search(bm25)
-            dense = [IndexQuery(vector, asked, where) for vector, where in zip(vectors, wheres, strict=True)]
+            dense = [IndexQuery(vector, side_limit, where) for vector, where in zip(vectors, wheres, strict=True)]
             if mode == "dense":
                 return self._index.search(dense)
-            found = self._index.search(dense + bm25)
-            fused = self._fuse(dense, bm25, found[: len(dense)], found[len(dense) :])
+            rankings = self._index.search(dense + bm25)
+            fused = self._fuse(dense, bm25, rankings[: len(dense)], rankings[len(dense) :])
             return [ranked(scores, limit) for scores in fused]
 
     def _encode(self, queries: Sequence[str]) -> Vectors:
@@ -196,17 +196,17 @@ class Retriever:
         self,
         dense: list[IndexQuery],
         bm25: list[IndexQuery],
-        near: list[list[ScoredDoc]],
-        worded: list[list[ScoredDoc]],
+        by_vector: list[list[ScoredDoc]],
+        by_word: list[list[ScoredDoc]],
     ) -> list[dict[str, float]]:
-        """Return each query's fused scores; `near` answers `dense`, and `worded` answers `bm25`."""
+        """Return each query's fused scores; `by_vector` answers `dense`, and `by_word` answers `bm25`."""
         kind = FUSIONS[self._settings.fusion]
         if kind.true_scores:
-            completed = self._completed([*dense, *bm25], [*near, *worded], [*worded, *near])
-            near, worded = completed[: len(near)], completed[len(near) :]
+            completed = self._completed([*dense, *bm25], [*by_vector, *by_word], [*by_word, *by_vector])
+            by_vector, by_word = completed[: len(by_vector)], completed[len(by_vector) :]
         fuse = kind.load()
         parameters = {name: getattr(self._settings, name) for name in kind.parameters}
-        return [fuse(*sides, **parameters) for sides in zip(near, worded, strict=True)]
+        return [fuse(*sides, **parameters) for sides in zip(by_vector, by_word, strict=True)]
 
     def _completed(
         self, probes: list[IndexQuery], rankings: list[list[ScoredDoc]], others: list[list[ScoredDoc]]
@@ -216,10 +216,10 @@ class Retriever:
             frozenset(id for id, _ in other).difference(id for id, _ in own)
             for own, other in zip(rankings, others, strict=True)
         ]
-        asked = [place for place, ids in enumerate(lacking) if ids]
-        missing = [IndexQuery(probes[place].query, len(lacking[place]), among=lacking[place]) for place in asked]
-        scores = dict(zip(asked, self._index.search(missing) if missing else (), strict=True))
-        return [[*ranking, *scores.get(place, ())] for place, ranking in enumerate(rankings)]
+        incomplete = [index for index, ids in enumerate(lacking) if ids]
+        missing = [IndexQuery(probes[index].query, len(lacking[index]), among=lacking[index]) for index in incomplete]
+        scores = dict(zip(incomplete, self._index.search(missing) if missing else (), strict=True))
+        return [[*ranking, *scores.get(index, ())] for index, ranking in enumerate(rankings)]
 
     def _rerank(
         self, queries: Sequence[str], candidates: list[list[ScoredDoc]], snippets: dict[str, Snippet]
@@ -227,7 +227,7 @@ class Retriever:
         """Order each query's best candidates stage by stage, each adding the weighted score of the one before."""
         before = None
         for stage, reranker in self._stages:
-            tops = [found[: stage.depth] for found in candidates]
+            tops = [ranking[: stage.depth] for ranking in candidates]
             late = _score_in_turns(reranker, stage.depth, queries, tops, snippets)
             weight: float = getattr(self._settings, stage.kind.weight)
             candidates = [
@@ -235,8 +235,8 @@ class Retriever:
                     ScoredDoc(scored.id, float(score) + weight * earlier)
                     for scored, score, earlier in zip(top, scores, self._comparable(top, before), strict=True)
                 )
-                + found[len(top) :]
-                for found, top, scores in zip(candidates, tops, late, strict=True)
+                + ranking[len(top) :]
+                for ranking, top, scores in zip(candidates, tops, late, strict=True)
             ]
             before = stage
         return candidates
@@ -274,15 +274,15 @@ def _check_query(query: str) -> None:
         raise UsageError("the query is empty: give some words to search for")
 
 
-def _by_document(found: list[ScoredDoc], snippets: dict[str, Snippet]) -> list[ScoredDoc]:
+def _by_document(ranking: list[ScoredDoc], snippets: dict[str, Snippet]) -> list[ScoredDoc]:
     """Return the first of each document's blocks."""
     first: dict[str, ScoredDoc] = {}
-    for scored in found:
+    for scored in ranking:
         first.setdefault(snippets[scored.id].document, scored)
     return list(first.values())
 
 
-def _hits(found: list[ScoredDoc], snippets: dict[str, Snippet]) -> tuple[Hit, ...]:
+def _hits(ranking: list[ScoredDoc], snippets: dict[str, Snippet]) -> tuple[Hit, ...]:
     return tuple(
-        Hit(rank, replace(snippets[id], id=snippets[id].document), score) for rank, (id, score) in enumerate(found, 1)
+        Hit(rank, replace(snippets[id], id=snippets[id].document), score) for rank, (id, score) in enumerate(ranking, 1)
     )

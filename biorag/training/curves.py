@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from biorag.utils.files import write_text
-from biorag.utils.plots import Panel, write_plot
+from biorag.utils.plots import PlotPanel, write_plot
 
 LEFT_OUT = ("runtime", "per_second", "total_flos", "train_loss", "num_tokens")
 FIRST = ("step", "epoch", "loss", "learning_rate", "grad_norm")
@@ -33,9 +33,9 @@ def write_curves(folder: Path, history: Sequence[Mapping[str, Any]], metric: str
     writer.writeheader()
     writer.writerows(rows)
     write_text(folder / "curves.csv", text.getvalue())
-    panels = [Panel("Training", "step", "loss", {"loss": points(rows, "loss")})]
+    panels = [PlotPanel("Training", "step", "loss", {"loss": points(rows, "loss")})]
     if metric:
-        panels.append(Panel("Validation", "step", metric.removeprefix("eval_"), {metric: points(rows, metric)}))
+        panels.append(PlotPanel("Validation", "step", metric.removeprefix("eval_"), {metric: points(rows, metric)}))
     write_plot(folder / "curves.png", panels)
 
 

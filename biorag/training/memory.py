@@ -15,7 +15,7 @@ from biorag.models import memory
 from biorag.models.finding import ModelFiles
 from biorag.models.hardware import operations
 from biorag.models.loading import best_device, uses_bf16
-from biorag.models.memory import Parameter, duration, gib, matrices, parameters_of
+from biorag.models.memory import ModelTensor, duration, gib, matrices, parameters_of
 from biorag.settings.settings import Settings
 from biorag.settings.training import TrainingSettings
 from biorag.types import TrainingRow
@@ -130,7 +130,7 @@ def estimate(
     return Estimate(parameters, trained, needed, batch, seconds)
 
 
-def batch_bytes(files: ModelFiles, every: Sequence[Parameter], batch: Sequence[Texts], settings: Settings) -> int:
+def batch_bytes(files: ModelFiles, every: Sequence[ModelTensor], batch: Sequence[Texts], settings: Settings) -> int:
     """Return about what is kept of a batch for the backward pass.
 
     By token that is `KEPT` times what goes into the linear layers and comes out, as for the layer of 34·h bytes in

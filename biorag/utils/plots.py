@@ -12,7 +12,7 @@ from biorag.utils.files import replacing
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class PlotPanel:
     """One set of axes: named lines of (x, y) points; `bands` gives a line's (low, high) at each point.
 
     `logarithmic` is of both axes, `logarithmic_x` of one.
@@ -27,7 +27,7 @@ class Panel:
     logarithmic_x: bool = False
 
 
-def write_plot(path: Path, panels: Sequence[Panel]) -> None:
+def write_plot(path: Path, panels: Sequence[PlotPanel]) -> None:
     """Draw the panels side by side, replacing the file atomically.
 
     Raises

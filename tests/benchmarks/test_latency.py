@@ -18,7 +18,7 @@ from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
 from biorag.retrieval.retriever import Retriever
 from biorag.types import Encoded, IndexQuery, Scores, Snippet
-from biorag.utils.plots import Panel, write_plot
+from biorag.utils.plots import PlotPanel, write_plot
 from tests.fakes import HashEncoder, OverlapReranker, ScriptedGenerator
 
 EFFORT = timing.Effort(repetitions=4, warm_up=1, seconds=5.0)
@@ -609,5 +609,5 @@ def test_a_panel_may_have_logarithmic_axes(monkeypatch, tmp_path):
     kept, make = [], plots._figure
     monkeypatch.setattr(plots, "_figure", lambda width: kept.append(make(width)) or kept[-1])
     lines = {"a": [(1, 1.0), (100, 3.0)]}
-    write_plot(tmp_path / "plot.png", [Panel("", "", "", lines, logarithmic=True), Panel("", "", "", lines)])
+    write_plot(tmp_path / "plot.png", [PlotPanel("", "", "", lines, logarithmic=True), PlotPanel("", "", "", lines)])
     assert [(axes.get_xscale(), axes.get_yscale()) for axes in kept[0].axes] == [("log", "log"), ("linear", "linear")]

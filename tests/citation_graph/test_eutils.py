@@ -56,7 +56,7 @@ def test_faults_that_pass(entrez, monkeypatch):
 
 def test_faults_that_stay(entrez):
     entrez.faults = [(500, b"oops", {})] * 3
-    with pytest.raises(ServiceError, match="answered 500: 'oops', 3 times: run the same again later"):
+    with pytest.raises(ServiceError, match="answered 500: 'oops', 3 times: run the same command again later"):
         entrez.link(retries=2).cited([1])
     entrez.faults = [(400, b"API key s3cret not valid", {})]
     with pytest.raises(ServiceError, match="answered 400: 'API key … not valid'"):
@@ -64,7 +64,7 @@ def test_faults_that_stay(entrez):
     assert entrez.forms[-1]["api_key"] == ["s3cret"]
     entrez.faults = [(200, b"[]", {}), (200, b'{"linksets": [{"ids": []}]}', {}), (200, b'{"linksets": 1}', {})]
     for _ in range(3):
-        with pytest.raises(ServiceError, match="no list of links"):
+        with pytest.raises(ServiceError, match="not a list of links"):
             entrez.link().cited([1])
 
 

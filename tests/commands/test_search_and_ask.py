@@ -265,7 +265,7 @@ def test_a_duplicate_id_with_other_text_is_reported_and_the_later_one_wins(run, 
     result = run("index", path, "--encoder", tiny_encoder, "--json")
     found = done(result)
     assert (found["added"], found["duplicates"], found["snippets"]) == (2, 2, 2)
-    assert "id 'a' comes again with other text" in result.stderr
+    assert "id 'a' appears again with other text" in result.stderr
     assert "'b'" not in result.stderr
     hits = done(run("search", "rare", "--mode", "bm25", "--no-rerank", "--json"))["hits"]
     assert [hit["content"] for hit in hits] == ["Scurvy is rare."]

@@ -3,16 +3,16 @@
 import pytest
 
 from biorag.errors import MismatchError
-from biorag.indexes.progress import PROGRESS, Progress, clear_progress, read_progress, write_progress
+from biorag.indexes.progress import PROGRESS, IndexingProgress, clear_progress, read_progress, write_progress
 
 
 def test_a_record_comes_back_until_it_is_cleared(tmp_path):
-    assert read_progress(tmp_path) == Progress(0, ())
-    write_progress(tmp_path, Progress(7, ("a", "naïve")))
-    assert read_progress(tmp_path) == Progress(7, ("a", "naïve"))
+    assert read_progress(tmp_path) == IndexingProgress(0, ())
+    write_progress(tmp_path, IndexingProgress(7, ("a", "naïve")))
+    assert read_progress(tmp_path) == IndexingProgress(7, ("a", "naïve"))
     clear_progress(tmp_path)
     clear_progress(tmp_path)
-    assert read_progress(tmp_path) == Progress()
+    assert read_progress(tmp_path) == IndexingProgress()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"done": "x", "batch": []}', '{"done": 1}'])

@@ -17,7 +17,7 @@ from biorag.corpus.sources import find_sources
 from biorag.errors import BadInputError, ServiceError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.estimating import estimate
-from biorag.indexes.progress import Progress, read_progress, write_progress
+from biorag.indexes.progress import IndexingProgress, read_progress, write_progress
 from biorag.indexes.store import Store
 from biorag.indexes.surveying import RejectsFile, survey
 from biorag.indexes.writing import IndexReport, write_index
@@ -179,7 +179,7 @@ def test_torn_blocks_without_their_first_are_removed_whatever_comes_next(setting
     index.delete(["1#0"])  # the state of a parallel upload that was cut
     store.save(replace(store.require_manifest(), complete=False, checksums=None))
     index.close()
-    write_progress(store.folder, Progress(0, ("1#0", "1#1", "1#2", "9#1")))
+    write_progress(store.folder, IndexingProgress(0, ("1#0", "1#1", "1#2", "9#1")))
     gone = bring(settings, written(tmp_path, "2.xml", deletions(1)), split=BLOCKS)
     assert counts(gone) == {"snippets": 1}
     assert list(held(settings)) == ["2"]
@@ -189,7 +189,7 @@ def test_a_torn_batch_is_remembered_until_it_is_written_again(settings, tmp_path
     first = written(tmp_path, "1.jsonl.xml", article(1, "One."), article(2, "Two."))
     bring(settings, first)
     store, encoder = Store(settings), HashEncoder()
-    write_progress(store.folder, Progress(0, ("a", "b")))
+    write_progress(store.folder, IndexingProgress(0, ("a", "b")))
     lines = [json.dumps({"id": name, "content": f"Text {name}."}) + chr(10) for name in "abc"]
     (tmp_path / "other.jsonl").write_text(lines[2])
     bring(settings, tmp_path / "other.jsonl")

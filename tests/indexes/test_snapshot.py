@@ -154,7 +154,7 @@ def test_nothing_is_replaced(made, tmp_path):
     _, file = made
     target = tmp_path / "indexes" / "pubmed"
     target.mkdir(parents=True)
-    with pytest.raises(UsageError, match="is there already: give another --name, or delete that folder first"):
+    with pytest.raises(UsageError, match="exists already: give another --name, or delete that folder first"):
         snapshot.load(Settings.of(home=tmp_path), None, file, quiet)
     assert list(target.iterdir()) == []
 
@@ -235,7 +235,7 @@ def small(members: list[tuple[tarfile.TarInfo, bytes]], keep: int = 5) -> list[t
 def test_names_that_lead_elsewhere_are_refused(made, tmp_path, name):
     members = small(parts(made[1]))
     crafted = relisted(members, lambda c: c["files"].update({name: {"bytes": 1, "sha256": "0" * 64}}))
-    with pytest.raises(BadInputError, match="is no file of an index"):
+    with pytest.raises(BadInputError, match="is not a file of an index"):
         snapshot.load(Settings.of(home=tmp_path / "home"), None, packed(tmp_path / "s", crafted), quiet)
     assert not (tmp_path / "home").exists() or nothing_is_left(tmp_path / "home")
 
@@ -246,7 +246,7 @@ def test_links_devices_and_folders_are_refused(made, tmp_path, kind):
     members = small(parts(made[1]))
     trick = tarfile.TarInfo(members[1][0].name)
     trick.type, trick.linkname = kind, "/etc/passwd"
-    with pytest.raises(BadInputError, match="is no plain file"):
+    with pytest.raises(BadInputError, match="is not a plain file"):
         crafted = packed(tmp_path / "s", [members[0], (trick, b""), *members[2:]])
         snapshot.load(Settings.of(home=tmp_path / "home"), None, crafted, quiet)
     assert nothing_is_left(tmp_path / "home")
@@ -256,7 +256,10 @@ def test_links_devices_and_folders_are_refused(made, tmp_path, kind):
 @pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.GNUTYPE_LONGNAME])
 def test_a_header_with_a_negative_size_or_a_long_name_without_end_is_refused(made, tmp_path, kind):
     """Read literally, a negative size asks for all there is, and a name of gigabytes for as much memory."""
-    for size, says in [(-1, "has a negative size"), (1 << 40, "is no plain file|ends too early|does not begin with")]:
+    for size, says in [
+        (-1, "has a negative size"),
+        (1 << 40, "is not a plain file|ends too early|does not begin with"),
+    ]:
         header = tarfile.TarInfo("snapshot.json")
         header.type, header.size = kind, size
         crafted = tmp_path / f"s{size}"
@@ -322,7 +325,7 @@ def test_what_does_not_fit_its_list_is_refused(made, tmp_path, change, says):
     crafted = packed(tmp_path / "s", change(small(parts(made[1]))))
     with pytest.raises(BadInputError) as caught:
         snapshot.load(Settings.of(home=tmp_path / "home"), None, crafted, quiet)
-    assert str(caught.value).startswith(f"{tmp_path / 's'} is no whole snapshot (")
+    assert str(caught.value).startswith(f"{tmp_path / 's'} is not a complete snapshot (")
     assert says in str(caught.value)
     assert not (tmp_path / "home").exists() or nothing_is_left(tmp_path / "home")
 
@@ -338,7 +341,7 @@ def test_a_part_whose_index_does_not_hold_together_is_refused(made, tmp_path):
 )
 def test_what_is_no_snapshot_is_named(tmp_path, text):
     (tmp_path / "s").write_bytes(text)
-    with pytest.raises(BadInputError, match=r"s is no whole snapshot \(.+\): copy it again"):
+    with pytest.raises(BadInputError, match=r"s is not a complete snapshot \(.+\): copy it again"):
         snapshot.load(Settings.of(home=tmp_path / "home"), None, tmp_path / "s", quiet)
     with pytest.raises(MissingError):
         snapshot.load(Settings.of(home=tmp_path / "home"), None, tmp_path / "not there", quiet)

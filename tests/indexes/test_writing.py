@@ -25,7 +25,7 @@ from biorag.errors import BadInputError, MismatchError, ServiceError
 from biorag.indexes import server
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import SourceRecord
-from biorag.indexes.progress import Progress, read_progress
+from biorag.indexes.progress import IndexingProgress, read_progress
 from biorag.indexes.store import Store
 from biorag.indexes.surveying import SAMPLE, RejectsFile, Survey, survey
 from biorag.indexes.updating import revision
@@ -200,7 +200,7 @@ def test_of_a_duplicate_id_the_later_one_wins_and_is_reported(settings, tmp_path
     assert sorted(run.encoder.encoded) == ["new text of a", "only c", "the same text of b"]
     assert held(settings, "abc") == {"a": second[1], "b": second[0], "c": first[2]}
     warnings = [record.getMessage() for record in caplog.records]
-    assert warnings == ["id 'a' comes again with other text; the later one wins"] * 2
+    assert warnings == ["id 'a' appears again with other text; the later one wins"] * 2
     assert run.written == 3
 
     again = Run(settings.replace(batch_size=2), *paths)
@@ -358,12 +358,12 @@ def test_a_torn_batch_is_encoded_together_again_and_counted_as_it_was(settings, 
         patch.setattr(EdgeIndex, "upsert", half)
         with pytest.raises(KeyboardInterrupt):
             Run(settings, corpus_file)
-    assert read_progress(Store(settings).folder) == Progress(4, ("s4", "s5", "s6", "s7"))
+    assert read_progress(Store(settings).folder) == IndexingProgress(4, ("s4", "s5", "s6", "s7"))
     assert set(held(settings, [s.id for s in snippets])) == {f"s{n}" for n in range(6)}
     run = Run(settings, corpus_file)
     assert run.encoder.encoded == [snippet.contents for snippet in snippets[4:]]
     assert counts(run.report) == {"added": 6, "unchanged": 6, "snippets": 12}
-    assert read_progress(Store(settings).folder) == Progress()
+    assert read_progress(Store(settings).folder) == IndexingProgress()
     assert Run(settings, corpus_file).loads == 0
 
 

@@ -8,17 +8,17 @@ import pytest
 
 from biorag.errors import MissingError
 from biorag.utils import plots
-from biorag.utils.plots import Panel, write_plot
+from biorag.utils.plots import PlotPanel, write_plot
 
 PNG = b"\x89PNG\r\n\x1a\n"
-FIRST = Panel(
+FIRST = PlotPanel(
     "Quality",
     "k_init",
     "nDCG@10",
     {"trained": [(20, 0.5), (100, 0.625)], "base": [(20, 0.25), (100, 0.375)]},
     {"trained": [(0.4, 0.6), (0.5, 0.7)]},
 )
-SECOND = Panel("Latency", "k_init", "ms", {"trained": [(20, 10.0), (100, 40.0)]})
+SECOND = PlotPanel("Latency", "k_init", "ms", {"trained": [(20, 10.0), (100, 40.0)]})
 
 
 @pytest.fixture
@@ -73,7 +73,9 @@ def test_a_band_reaches_from_low_to_high_in_its_lines_colour(figures, tmp_path):
 
 def test_few_points_are_marked_and_many_are_not(figures, tmp_path):
     many = [(step, 1.0) for step in range(20)]
-    write_plot(tmp_path / "plot.png", [Panel("", "", "", {"few": many[:19]}), Panel("", "", "", {"many": many})])
+    write_plot(
+        tmp_path / "plot.png", [PlotPanel("", "", "", {"few": many[:19]}), PlotPanel("", "", "", {"many": many})]
+    )
     few, plain = figures[0].axes
     assert few.lines[0].get_marker() == "o"
     assert plain.lines[0].get_marker() == "None"
@@ -81,7 +83,7 @@ def test_few_points_are_marked_and_many_are_not(figures, tmp_path):
 
 @pytest.mark.parametrize("lines", [{}, {"nothing": []}, {"one": [(1, 2.0)]}])
 def test_nothing_or_a_point_can_be_drawn(lines, tmp_path):
-    write_plot(tmp_path / "plot.png", [Panel("Title", "x", "y", lines)])
+    write_plot(tmp_path / "plot.png", [PlotPanel("Title", "x", "y", lines)])
     assert (tmp_path / "plot.png").read_bytes().startswith(PNG)
 
 

@@ -15,7 +15,7 @@ from biorag.benchmarks.ablation.steps import Workshop
 from biorag.benchmarks.ablation.sweep import BASELINES
 from biorag.benchmarks.significance import bootstrap_interval, paired
 from biorag.utils.files import write_json, write_text
-from biorag.utils.plots import Panel, write_plot
+from biorag.utils.plots import PlotPanel, write_plot
 
 METRICS = ("success@3", "success@5", "success@10", "nDCG@10")
 MAIN = "nDCG@10"
@@ -133,12 +133,12 @@ def csv_text(found: Mapping[str, Sequence[Row]]) -> str:
     return text.getvalue()
 
 
-def _success(dataset: str, rows: Sequence[Row]) -> Panel:
+def _success(dataset: str, rows: Sequence[Row]) -> PlotPanel:
     lines = {row["configuration"]: [(k, row["metrics"][f"success@{k}"]) for k in SUCCESS[:3]] for row in rows}
-    return Panel(f"{dataset}: success@k", "k", "share of questions", lines)
+    return PlotPanel(f"{dataset}: success@k", "k", "share of questions", lines)
 
 
-def _depth(dataset: str, rows: Sequence[Row]) -> list[Panel]:
+def _depth(dataset: str, rows: Sequence[Row]) -> list[PlotPanel]:
     """Return quality and latency against k_init, a line for each trained pair of stages."""
     quality: dict[str, list[tuple[float, float]]] = {}
     bands: dict[str, list[tuple[float, float]]] = {}
@@ -151,6 +151,6 @@ def _depth(dataset: str, rows: Sequence[Row]) -> list[Panel]:
     if not quality:
         return []
     return [
-        Panel(f"{dataset}: quality", "k_init", MAIN, quality, bands),
-        Panel(f"{dataset}: latency", "k_init", "ms per query, of many at once", latency),
+        PlotPanel(f"{dataset}: quality", "k_init", MAIN, quality, bands),
+        PlotPanel(f"{dataset}: latency", "k_init", "ms per query, of many at once", latency),
     ]

@@ -13,7 +13,7 @@ from biorag.benchmarks.latency.machine import Machine
 from biorag.benchmarks.latency.stages import Cost, Generated
 from biorag.benchmarks.latency.timing import Timing
 from biorag.utils.files import write_json
-from biorag.utils.plots import Panel, write_plot
+from biorag.utils.plots import PlotPanel, write_plot
 
 MEGABYTE = 1 << 20
 MEMORY = {
@@ -235,15 +235,15 @@ def write_report(out: Path, report: Report) -> None:
         write_plot(out / "growth.png", growth_panels(report.growth))
 
 
-def _batch_panel(stages: Stages) -> Panel:
+def _batch_panel(stages: Stages) -> PlotPanel:
     named = {"encoding": stages.encode_queries, **stages.first_stage}
     lines = {
         name: [(size, timing.p50 / size) for size, timing in sorted(timings.items())] for name, timings in named.items()
     }
-    return Panel("Batches of questions", "questions in a batch", "ms a question (median)", lines, logarithmic=True)
+    return PlotPanel("Batches of questions", "questions in a batch", "ms a question (median)", lines, logarithmic=True)
 
 
-def growth_panels(listed: Sequence[Grown]) -> list[Panel]:
+def growth_panels(listed: Sequence[Grown]) -> list[PlotPanel]:
     """Return medians of searches, seconds of writing, and memory, each against the number of snippets."""
     search: dict[str, list[tuple[float, float]]] = {}
     write: dict[str, list[tuple[float, float]]] = {}
@@ -262,7 +262,7 @@ def growth_panels(listed: Sequence[Grown]) -> list[Panel]:
             memory.setdefault(f"opened, {kind}", []).append((grown.snippets, grown.memory.opened / MEGABYTE))
             memory.setdefault(f"searched, {kind}", []).append((grown.snippets, grown.memory.searched / MEGABYTE))
     return [
-        Panel("Search", "snippets", "ms a question (median)", search, logarithmic=True),
-        Panel("Indexing without encoding", "snippets", "seconds", write, logarithmic=True),
-        Panel("Memory of a process", "snippets", "MB", memory, logarithmic=True),
+        PlotPanel("Search", "snippets", "ms a question (median)", search, logarithmic=True),
+        PlotPanel("Indexing without encoding", "snippets", "seconds", write, logarithmic=True),
+        PlotPanel("Memory of a process", "snippets", "MB", memory, logarithmic=True),
     ]

@@ -21,7 +21,7 @@ from biorag.prompts.template import Template, render_documents
 from biorag.training.synthesis.writers import DraftForm
 from biorag.types import Generation, Prompt, Question, Snippet
 from biorag.utils.files import write_text
-from biorag.utils.plots import Panel, write_plot
+from biorag.utils.plots import PlotPanel, write_plot
 
 if TYPE_CHECKING:
     from gepa.core.adapter import EvaluationBatch
@@ -118,7 +118,9 @@ def write_curve(folder: Path, evolution: Evolution) -> None:
     scores = [(each.calls, each.score) for each in found]
     best = [(calls, max(score for _, score in scores[:place])) for place, (calls, _) in enumerate(scores, 1)]
     best.append((evolution.calls, evolution.best.score))
-    write_plot(folder / "curve.png", [Panel("instructions", "metric calls", MEASURE, {"each": scores, "best": best})])
+    write_plot(
+        folder / "curve.png", [PlotPanel("instructions", "metric calls", MEASURE, {"each": scores, "best": best})]
+    )
 
 
 class InstructionAdapter:

@@ -24,7 +24,7 @@ from biorag.training.merging.arithmetic import LINEAR, TIES, Recipe
 from biorag.training.merging.encoder import Experts
 from biorag.types import Encoder, OnProgress, Progress, Snippet, Vectors
 from biorag.utils.files import write_text
-from biorag.utils.plots import Panel, write_plot
+from biorag.utils.plots import PlotPanel, write_plot
 from biorag.utils.versions import installed_versions
 
 GRID = tuple(place / 10 for place in range(11))
@@ -243,11 +243,11 @@ def write_curve(folder: Path, points: Sequence[Point[Candidate]], name: str) -> 
     write_plot(folder / "curve.png", panels)
 
 
-def _panel(title: str, place: int, points: Sequence[Point[Candidate]], name: str) -> Panel:
+def _panel(title: str, place: int, points: Sequence[Point[Candidate]], name: str) -> PlotPanel:
     """Return the best mean at each value of one coordinate."""
     rising = sorted(points, key=lambda point: point.value[place])
     best = [
         (value, max(point.mean(name) for point in found))
         for value, found in groupby(rising, key=lambda point: point.value[place])
     ]
-    return Panel(title, title, name, {"best": best})
+    return PlotPanel(title, title, name, {"best": best})

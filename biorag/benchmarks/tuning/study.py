@@ -18,7 +18,7 @@ from biorag.corpus.datasets import Dataset, load_dataset
 from biorag.errors import UsageError
 from biorag.training.held_out import HeldOutSplit
 from biorag.utils.files import write_json, write_text
-from biorag.utils.plots import Panel, write_plot
+from biorag.utils.plots import PlotPanel, write_plot
 from biorag.utils.runs import ResumableRun
 
 Value = TypeVar("Value", float, tuple[float, ...])  # a setting's, or several's
@@ -119,4 +119,6 @@ def write_curve(folder: Path, parameter: Parameter, points: Sequence[Point[float
     rows.writerows([point.value, *(line[place][1] for line in lines.values())] for place, point in enumerate(ordered))
     write_text(folder / "curve.csv", text.getvalue())
     logarithmic = parameter.logarithmic and ordered[0].value > 0
-    write_plot(folder / "curve.png", [Panel(parameter.name, parameter.name, name, lines, logarithmic_x=logarithmic)])
+    write_plot(
+        folder / "curve.png", [PlotPanel(parameter.name, parameter.name, name, lines, logarithmic_x=logarithmic)]
+    )

@@ -19,7 +19,7 @@ MODULE_LIST, ROUTER = "modules.json", "router_config.json"  # a model's layers; 
 SETTINGS = re.compile(r"(?:config|(?:adapter|tokenizer|sentence_.*)_config|config_sentence_transformers)\.json")
 
 PICKLES = re.compile(r"(?:.*pytorch_model.*|adapter_model|model)\.bin|.*\.(?:pt|pth|ckpt|pkl|pickle|joblib)", re.I)
-# What trainers leave beside the weights; no loader of a model opens it.
+# What trainers leave beside the weights; model loaders do not open it.
 LEFT_BY_TRAINERS = re.compile(r"training_args\.bin|(?:optimizer|scheduler|scaler|rng_state.*)\.(?:pt|pth|bin)")
 
 # The classes that text models are put together from. sentence-transformers imports whatever `type` names.
@@ -77,9 +77,9 @@ def _check_modules(path: Path) -> None:
         kind = module.get("type") if isinstance(module, dict) else None
         if not isinstance(kind, str) or not _MODULE.fullmatch(kind):
             raise _refused(path, f"names the module class {kind!r}, and no code that a model names is imported")
-        place = module.get("path", "")
-        if not isinstance(place, str) or PurePosixPath(place).is_absolute() or ".." in PurePosixPath(place).parts:
-            raise _refused(path, f"names the folder {place!r}, which is not in the model's")
+        folder = module.get("path", "")
+        if not isinstance(folder, str) or PurePosixPath(folder).is_absolute() or ".." in PurePosixPath(folder).parts:
+            raise _refused(path, f"names the folder {folder!r}, which is not in the model's")
 
 
 def _types(values: Any, path: Path) -> Iterator[Any]:
@@ -101,7 +101,7 @@ def _check_index(path: Path) -> None:
 def _check_settings(path: Path, tensors: list[Tensor]) -> None:
     values = _json(path)
     if not isinstance(values, dict):
-        raise _refused(path, "is no JSON object")
+        raise _refused(path, "is not a JSON object")
     for settings in _objects(values):
         for name in _CODE_SETTINGS:
             if "/" in str(settings.get(name, "")):
@@ -113,7 +113,7 @@ def _check_settings(path: Path, tensors: list[Tensor]) -> None:
 
 
 def _check_sizes(path: Path, settings: Mapping[str, Any], tensors: list[Tensor]) -> None:
-    """Refuse sizes that the weights do not bear out: a library allocates what is missing."""
+    """Refuse sizes that the weights do not support: a library allocates what is missing."""
     if not tensors:
         return
     largest = max((side for tensor in tensors for side in tensor.shape), default=0)
@@ -121,19 +121,19 @@ def _check_sizes(path: Path, settings: Mapping[str, Any], tensors: list[Tensor])
     for name, most in (*bounds, ("max_position_embeddings", LONGEST_TEXT)):
         size = settings.get(name)
         if isinstance(size, int) and size > most:
-            raise _refused(path, f"sets {name} to {size:,}, which its weights do not bear out")
+            raise _refused(path, f"sets {name} to {size:,}, which its weights do not support")
 
 
 def _objects(values: Any) -> Iterator[Mapping[str, Any]]:
     """Yield every JSON object in a value, itself included."""
-    left = [values]
-    while left:
-        value = left.pop()
+    pending = [values]
+    while pending:
+        value = pending.pop()
         if isinstance(value, dict):
             yield value
-            left.extend(value.values())
+            pending.extend(value.values())
         elif isinstance(value, list):
-            left.extend(value)
+            pending.extend(value)
 
 
 def _json(path: Path) -> Any:

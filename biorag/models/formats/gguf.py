@@ -55,7 +55,7 @@ BLOCKS = {
 }
 
 
-class Tensor(NamedTuple):
+class GgufTensor(NamedTuple):
     """Where one tensor lies, in bytes from the start of the tensors' data."""
 
     name: str
@@ -68,24 +68,24 @@ class Header(NamedTuple):
     """The metadata (arrays as their lengths), and the tensors."""
 
     metadata: Mapping[str, Any]
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[GgufTensor, ...]
 
     def trained_window(self) -> int | None:
-        """Return the tokens of context that the model was trained with; None if it does not say."""
-        window = self._said("context_length")
+        """Return the tokens of context that the model was trained with; None if the header does not tell."""
+        window = self._setting("context_length")
         return window if isinstance(window, int) else None
 
     def number(self, name: str, otherwise: int = 0) -> int:
-        """Return a size that the architecture sets; of one for each layer how many they are, as of all arrays."""
-        found = self._said(name)
-        return found if isinstance(found, int) else otherwise
+        """Return a size that the architecture sets; for an array, such as one value a layer, its length."""
+        value = self._setting(name)
+        return value if isinstance(value, int) else otherwise
 
-    def _said(self, name: str) -> Any:
+    def _setting(self, name: str) -> Any:
         return self.metadata.get(f"{self.metadata.get('general.architecture')}.{name}")
 
 
-class _BadHeaderError(Exception):
-    """The reason why a header cannot be one."""
+class _BadGgufError(Exception):
+    """What is wrong with a GGUF header."""
 
 
 def read_header(path: Path) -> Header:
@@ -94,14 +94,14 @@ def read_header(path: Path) -> Header:
     Raises
     ------
     MissingError
-        Naming what does not.
+        Naming what does not fit.
     """
     size = path.stat().st_size
     try:
         with path.open("rb") as stream:
             return _header(_Reader(stream, size))
-    except _BadHeaderError as error:
-        raise MissingError(f"{path} is no GGUF model that can be loaded: {error}; fetch the file again") from None
+    except _BadGgufError as error:
+        raise MissingError(f"{path} is not a GGUF model that can be loaded: {error}; fetch the file again") from None
 
 
 class _Reader:
@@ -114,12 +114,12 @@ class _Reader:
 
     def bytes(self, count: int, what: str) -> bytes:
         if count > self.size - self.position:
-            raise _BadHeaderError(f"{what} reaches beyond the end of the file")
-        found = self._stream.read(count)
+            raise _BadGgufError(f"{what} reaches beyond the end of the file")
+        content = self._stream.read(count)
         self.position += count
-        if len(found) != count:
-            raise _BadHeaderError("the file was cut while it was read")
-        return found
+        if len(content) != count:
+            raise _BadGgufError("the file was cut while it was read")
+        return content
 
     def value(self, kind: str, what: str) -> Any:
         return struct.unpack(f"<{kind}", self.bytes(struct.calcsize(f"<{kind}"), what))[0]
@@ -127,44 +127,44 @@ class _Reader:
     def text(self, what: str, longest: int | None = None) -> str:
         length = self.value("Q", what)
         if longest is not None and length > longest:
-            raise _BadHeaderError(f"{what} is longer than {longest:,} bytes")
+            raise _BadGgufError(f"{what} is longer than {longest:,} bytes")
         return self.bytes(length, what).decode("utf-8", "replace")
 
 
 def _header(reader: _Reader) -> Header:
     if reader.size < len(MAGIC) or reader.bytes(len(MAGIC), "the magic") != MAGIC:
-        raise _BadHeaderError("it does not begin with 'GGUF'")
+        raise _BadGgufError("it does not begin with 'GGUF'")
     version = reader.value("I", "the version")
     if version not in VERSIONS:
-        raise _BadHeaderError(f"its version is {version}, of which only {VERSIONS} are known")
-    tensors = _count(reader, "tensors", MOST_TENSORS)
+        raise _BadGgufError(f"its version is {version}, of which only {VERSIONS} are known")
+    count = _count(reader, "tensors", MOST_TENSORS)
     keys = _count(reader, "keys", MOST_KEYS)
     metadata: dict[str, Any] = {}
     for _ in range(keys):
         key = reader.text("a key", LONGEST_KEY)
         if key in metadata:
-            raise _BadHeaderError(f"the key {key!r} comes twice")
+            raise _BadGgufError(f"the key {key!r} appears twice")
         metadata[key] = _value(reader, reader.value("I", "a key's type"), f"the value of {key!r}")
     alignment = metadata.get(ALIGNMENT, 32)
     if not isinstance(alignment, int) or alignment < 1 or alignment > 2**20 or alignment & (alignment - 1):
-        raise _BadHeaderError(f"{ALIGNMENT} is {alignment!r}, no power of two")
-    found = tuple(_tensor(reader, alignment) for _ in range(tensors))
-    if len({tensor.name for tensor in found}) != len(found):
-        raise _BadHeaderError("two tensors have one name")
+        raise _BadGgufError(f"{ALIGNMENT} is {alignment!r}, not a power of two")
+    tensors = tuple(_tensor(reader, alignment) for _ in range(count))
+    if len({tensor.name for tensor in tensors}) != len(tensors):
+        raise _BadGgufError("two tensors have the same name")
     data_start = -(-reader.position // alignment) * alignment
-    _check_extents(found, reader.size - data_start)
-    return Header(metadata, found)
+    _check_extents(tensors, reader.size - data_start)
+    return Header(metadata, tensors)
 
 
 def _count(reader: _Reader, what: str, most: int) -> int:
     count: int = reader.value("Q", f"the number of {what}")
     if count > most:
-        raise _BadHeaderError(f"it says that it has {count:,} {what}")
+        raise _BadGgufError(f"it says that it has {count:,} {what}")
     return count
 
 
 def _value(reader: _Reader, kind: int, what: str) -> Any:
-    """Return a scalar or a text; of an array its length, its values passed over."""
+    """Return a scalar or a text; of an array its length, its values skipped."""
     if kind == STRING:
         return reader.text(what)
     if kind != ARRAY:
@@ -172,7 +172,7 @@ def _value(reader: _Reader, kind: int, what: str) -> Any:
     inner, length = reader.value("I", what), reader.value("Q", what)
     if inner == STRING:
         if length > (reader.size - reader.position) // 8:
-            raise _BadHeaderError(f"{what} reaches beyond the end of the file")
+            raise _BadGgufError(f"{what} reaches beyond the end of the file")
         for _ in range(length):
             reader.text(what)
     else:
@@ -182,33 +182,33 @@ def _value(reader: _Reader, kind: int, what: str) -> Any:
 
 def _scalar(kind: int, what: str) -> str:
     if kind not in SCALARS:
-        raise _BadHeaderError(f"{what} is of the unknown type {kind}")
+        raise _BadGgufError(f"{what} is of the unknown type {kind}")
     return SCALARS[kind]
 
 
-def _tensor(reader: _Reader, alignment: int) -> Tensor:
+def _tensor(reader: _Reader, alignment: int) -> GgufTensor:
     name = reader.text("a tensor's name", LONGEST_NAME)
     dimensions = reader.value("I", f"tensor {name!r}")
     if dimensions > MOST_DIMENSIONS:
-        raise _BadHeaderError(f"tensor {name!r} has {dimensions:,} dimensions")
+        raise _BadGgufError(f"tensor {name!r} has {dimensions:,} dimensions")
     shape = tuple(reader.value("Q", f"tensor {name!r}") for _ in range(dimensions))
     kind, offset = reader.value("I", f"tensor {name!r}"), reader.value("Q", f"tensor {name!r}")
     if kind not in BLOCKS:
-        raise _BadHeaderError(f"tensor {name!r} is of the unknown type {kind}")
+        raise _BadGgufError(f"tensor {name!r} is of the unknown type {kind}")
     weights, size = BLOCKS[kind]
     if not all(shape) or (shape and shape[0] % weights):
-        raise _BadHeaderError(f"tensor {name!r} has the shape {shape}, which is not in blocks of {weights}")
+        raise _BadGgufError(f"tensor {name!r} has the shape {shape}, which is not in blocks of {weights}")
     if offset % alignment:
-        raise _BadHeaderError(f"tensor {name!r} does not begin at a multiple of {alignment} bytes")
-    return Tensor(name, shape, offset, math.prod(shape) // weights * size)
+        raise _BadGgufError(f"tensor {name!r} does not begin at a multiple of {alignment} bytes")
+    return GgufTensor(name, shape, offset, math.prod(shape) // weights * size)
 
 
-def _check_extents(tensors: tuple[Tensor, ...], room: int) -> None:
+def _check_extents(tensors: tuple[GgufTensor, ...], room: int) -> None:
     """Refuse tensors that reach beyond the file or into one another."""
     end, last = 0, ""
     for tensor in sorted(tensors, key=lambda tensor: tensor.offset):
         if tensor.offset < end:
-            raise _BadHeaderError(f"tensors {last!r} and {tensor.name!r} overlap")
+            raise _BadGgufError(f"tensors {last!r} and {tensor.name!r} overlap")
         end, last = tensor.offset + tensor.bytes, tensor.name
         if end > room:
-            raise _BadHeaderError(f"tensor {tensor.name!r} reaches beyond the end of the file")
+            raise _BadGgufError(f"tensor {tensor.name!r} reaches beyond the end of the file")

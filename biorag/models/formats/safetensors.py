@@ -35,8 +35,8 @@ class Tensor(NamedTuple):
     dtype: str
 
 
-class _BadHeaderError(Exception):
-    """The reason why a header cannot be one."""
+class _BadSafetensorsError(Exception):
+    """What is wrong with a safetensors header."""
 
 
 def read_header(path: Path) -> tuple[Tensor, ...]:
@@ -52,14 +52,14 @@ def read_header(path: Path) -> tuple[Tensor, ...]:
         with path.open("rb") as stream:
             length = int.from_bytes(stream.read(LENGTH_BYTES), "little")
             if size < 0 or length > size:
-                raise _BadHeaderError("its header reaches beyond the end of the file")
+                raise _BadSafetensorsError("its header reaches beyond the end of the file")
             if length > LONGEST_HEADER:
-                raise _BadHeaderError(f"its header is longer than {LONGEST_HEADER:,} bytes")
+                raise _BadSafetensorsError(f"its header is longer than {LONGEST_HEADER:,} bytes")
             header = _parsed(stream.read(length))
         tensors = tuple(_tensor(name, value) for name, value in header.items() if name != METADATA)
         _check_extents(tensors, size - length)
-    except _BadHeaderError as error:
-        raise MissingError(f"{path} is no safetensors file that can be loaded: {error}; fetch it again") from None
+    except _BadSafetensorsError as error:
+        raise MissingError(f"{path} is not a safetensors file that can be loaded: {error}; fetch it again") from None
     return tensors
 
 
@@ -67,29 +67,31 @@ def _parsed(raw: bytes) -> Mapping[str, Any]:
     try:
         header = json.loads(raw, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError):
-        raise _BadHeaderError("its header is not JSON") from None
+        raise _BadSafetensorsError("its header is not JSON") from None
     if not isinstance(header, dict):
-        raise _BadHeaderError("its header is no JSON object")
+        raise _BadSafetensorsError("its header is not a JSON object")
     return header
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise _BadHeaderError("its header names something twice")
-    return found
+    header = dict(pairs)
+    if len(header) != len(pairs):
+        raise _BadSafetensorsError("its header has a name twice")
+    return header
 
 
 def _tensor(name: str, value: Any) -> Tensor:
     match value:
         case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(start), int(end)]} if dtype in BITS:
             if not all(type(side) is int and 0 <= side < 2**63 for side in (*shape, start, end)):
-                raise _BadHeaderError(f"tensor {name!r} has a negative or huge size")
+                raise _BadSafetensorsError(f"tensor {name!r} has a negative or huge size")
         case _:
-            raise _BadHeaderError(f"tensor {name!r} has no known dtype, shape and data_offsets")
+            raise _BadSafetensorsError(f"tensor {name!r} has no known dtype, shape and data_offsets")
     bits = math.prod(shape) * BITS[dtype]
     if bits != (end - start) * 8:
-        raise _BadHeaderError(f"tensor {name!r} of shape {shape} and type {dtype} does not take {end - start:,} bytes")
+        raise _BadSafetensorsError(
+            f"tensor {name!r} of shape {shape} and type {dtype} does not take {end - start:,} bytes"
+        )
     return Tensor(name, tuple(shape), start, end, dtype)
 
 
@@ -98,7 +100,7 @@ def _check_extents(tensors: tuple[Tensor, ...], room: int) -> None:
     end = 0
     for tensor in sorted(tensors, key=lambda tensor: (tensor.start, tensor.end)):
         if tensor.start != end:
-            raise _BadHeaderError(f"tensor {tensor.name!r} does not begin where the one before it ends")
+            raise _BadSafetensorsError(f"tensor {tensor.name!r} does not begin where the one before it ends")
         end = tensor.end
     if end != room:
-        raise _BadHeaderError(f"its tensors take {end:,} bytes, but {room:,} follow the header")
+        raise _BadSafetensorsError(f"its tensors take {end:,} bytes, but {room:,} follow the header")
