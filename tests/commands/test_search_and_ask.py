@@ -403,7 +403,7 @@ def test_escape_sequences_do_not_reach_the_terminal_by_a_conflict(run, tmp_path,
     rows = [Snippet("a\u202e2J", "", "One."), Snippet("a\u202e2J", "", "Two.")]
     result = run("index", write_medrag(tmp_path / "c.jsonl", rows), "--encoder", tiny_encoder)
     assert result.exit_code == 0
-    assert "comes again" in result.stderr
+    assert "appears again" in result.stderr
     assert harmless(result.output)
 
 

@@ -59,7 +59,7 @@ def read(tmp_path, data: bytes):
 
 def test_a_gguf_cut_anywhere_is_refused(tmp_path):
     for length in [*range(0, len(HEADER), 97), len(TINY) - 1]:
-        with pytest.raises(MissingError, match=r"m\.gguf is no GGUF model"):
+        with pytest.raises(MissingError, match=r"m\.gguf is not a GGUF model"):
             read(tmp_path, TINY[:length])
     read(tmp_path, TINY)
 

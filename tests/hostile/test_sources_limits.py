@@ -61,7 +61,7 @@ def test_a_change_between_the_check_and_the_indexing_is_an_error(tmp_path, monke
     arguments = ["index", str(path), "--encoder", str(tiny_encoder), *(["--on-bad-line", "skip"] if skip else [])]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 3, result.output
-    assert "was changed during this run: run the same again" in result.output
+    assert "was changed during this run: run the same command again" in result.output
     monkeypatch.setattr(surveying, "survey", whole)
     if change is not remove:
         shrunk = [] if change is not shrink else ["--on-bad-line", "skip"]

@@ -120,7 +120,7 @@ def test_a_file_that_is_not_utf8_is_refused(tmp_path):
 @pytest.mark.parametrize("text", ["[]", "null", "1", '"x"'])
 def test_json_that_is_no_object_is_refused(tmp_path, text):
     (tmp_path / "manifest.json").write_text(text)
-    assert "no JSON object" in refusal(tmp_path / "manifest.json")
+    assert "not a JSON object" in refusal(tmp_path / "manifest.json")
 
 
 def test_a_file_cut_anywhere_is_refused(tmp_path):

@@ -247,7 +247,7 @@ def bare_transformer(encoder, folder):
 
 def test_a_bare_transformer_is_refused(tiny_encoder, tmp_path):
     folder = bare_transformer(tiny_encoder, tmp_path / "bare")
-    with pytest.raises(MissingError, match="no ColBERT checkpoint") as caught:
+    with pytest.raises(MissingError, match="not a ColBERT checkpoint") as caught:
         LateInteraction(ColBERT(find_encoder(str(folder)), "fp32"))
     assert caught.value.exit_code == 4
     assert str(folder) in str(caught.value)
@@ -255,7 +255,7 @@ def test_a_bare_transformer_is_refused(tiny_encoder, tmp_path):
 
 def test_a_bi_encoder_is_refused_since_its_projection_would_be_random(tiny_encoder):
     """sentence-transformers would take it and put an untrained projection on top."""
-    with pytest.raises(MissingError, match="no ColBERT checkpoint"):
+    with pytest.raises(MissingError, match="not a ColBERT checkpoint"):
         LateInteraction(ColBERT(find_encoder(str(tiny_encoder)), "fp32"))
 
 
