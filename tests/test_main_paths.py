@@ -94,7 +94,7 @@ def test_ask(home):
     ended = run("ask", "How does metformin lower blood glucose?", "--json", home=home)
     found = json.loads(ended.stdout)
     assert ended.stderr.splitlines() == [
-        "WARNING: answers come from the 135M starter generator, which is no medical model: see --llm"
+        "WARNING: answers come from the 135M starter generator, which is not a medical model: see --llm"
     ]
     assert found["question"] == "How does metformin lower blood glucose?"
     assert found["answer"]

@@ -44,7 +44,7 @@ class GgufSource:
 
         check_memory(path, chosen.context_window, chosen.threads)
         if self._spec == STARTER:
-            logger.warning("answers come from the 135M starter generator, which is no medical model: see --llm")
+            logger.warning("answers come from the 135M starter generator, which is not a medical model: see --llm")
         else:
             from biorag.generators.preflight import try_out
 

@@ -1,7 +1,7 @@
 """A GGUF file tried out in a process of its own: at some damaged or crafted files llama.cpp ends its process.
 
 A header can be held against its file, but not every value against every other: llama.cpp aborts at some
-(a vocabulary with one token twice), reads beyond its memory at others, and cannot read weights that are no numbers.
+(a vocabulary with one token twice), reads beyond its memory at others, and cannot read weights that are NaN.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class Seq2SeqGenerator:
     Raises
     ------
     MissingError
-        If the files are no sequence-to-sequence model with a tokenizer.
+        If the files are not a sequence-to-sequence model with a tokenizer.
     """
 
     def __init__(self, files: ModelFiles, precision: str) -> None:

@@ -83,11 +83,11 @@ def cited_numbers(reply: Reply, text: str) -> list[CitedNumber]:
 def without_marks(text: str, kept: set[int]) -> str:
     """Return prose without the `[n]` marks whose number is not in `kept`."""
 
-    def mend(match: re.Match[str]) -> str:
+    def fixed(match: re.Match[str]) -> str:
         numbers = [number for number in re.findall(r"\d+", match[0]) if int(number) in kept]
         return f" [{', '.join(numbers)}]" if numbers else ""
 
-    return re.sub(rf"\s*{_BRACKETS}", mend, text).strip()
+    return re.sub(rf"\s*{_BRACKETS}", fixed, text).strip()
 
 
 def _cited(item: Any) -> CitedNumber | None:

@@ -517,7 +517,7 @@ def test_ask_with_the_starter_models(run, demo_home):
     arguments = ["ask", "Which vitamin is given with isoniazid?", "-o", "A=thiamine", "-o", "B=pyridoxine"]
     result = run(*arguments, "--max-tokens", "40", "--json", home=demo_home, BIORAG_THREADS="1")
     found = done(result)
-    assert "135M starter generator, which is no medical model" in result.stderr
+    assert "135M starter generator, which is not a medical model" in result.stderr
     assert found["choice"] in ("A", "B")
     assert found["relevant_context"] in ("YES", "NOT")
     assert ids(found)[0] == "demo_044"
