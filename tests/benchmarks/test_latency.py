@@ -21,6 +21,8 @@ from biorag.types import Encoded, IndexQuery, Scores, Snippet
 from biorag.utils.plots import PlotPanel, write_plot
 from tests.fakes import HashEncoder, OverlapReranker, ScriptedGenerator
 
+pytestmark = pytest.mark.models
+
 EFFORT = timing.Effort(repetitions=4, warm_up=1, seconds=5.0)
 
 

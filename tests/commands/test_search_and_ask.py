@@ -487,7 +487,7 @@ def test_a_prompt_file_takes_the_built_in_ones_place(run, small_home, scripted, 
 
 @pytest.mark.slow
 def test_ask_keeps_the_starters_reply(run, small_home):
-    arguments = ["ask", "What blocks vitamin K?", "--mode", "bm25", "--max-tokens", "5", "--json"]
+    arguments = ["ask", "What blocks vitamin K?", "--mode", "bm25", "-k", "1", "--max-tokens", "5", "--json"]
 
     def asked(*options):
         return done(run(*arguments, *options, home=small_home, BIORAG_THREADS="1"))

@@ -18,6 +18,8 @@ from tests.cli import Ended, done, failed, invoke, run, start, wait_until
 from tests.conftest import WORDS, write_medrag
 from tests.fakes import scores_of
 
+pytestmark = pytest.mark.models
+
 COUPLES = [(one, other) for one in WORDS for other in WORDS if one != other][::3]
 PAIRS = [{"query": f"{one} and {other}?", "positive": f"{one} heals the {other}."} for one, other in COUPLES]
 MINED = [

@@ -10,6 +10,8 @@ from tests.cli import done, failed, invoke, run
 from tests.conftest import WORDS, write_medrag
 from tests.fakes import ScriptedGenerator
 
+pytestmark = pytest.mark.models
+
 COUPLES = [(one, other) for one in WORDS for other in WORDS if one != other][::3]
 MINED = [
     {"query": f"{one} and {other}?", "positive": f"{one} heals the {other}.", "negative_1": f"{other} hurts."}

@@ -471,7 +471,7 @@ def llama_server(tmp_path_factory):
         process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT)
     url = f"http://127.0.0.1:{port}"
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while True:
             assert process.poll() is None, f"the server ended: {log.read_text()[-2000:]}"
             assert time.monotonic() < deadline, f"the server did not start: {log.read_text()[-2000:]}"
@@ -493,7 +493,7 @@ def llama_server(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("cap", [3, 60])
 def test_a_real_server_gives_replies_of_the_schema(llama_server, cap):
-    generator = ServerGenerator(Server(llama_server, 60.0, 1), None, 2048)
+    generator = ServerGenerator(Server(llama_server, 240.0, 1), None, 2048)
     assert generator.name
     snippets = [Snippet("s1", "Aspirin", "Aspirin lowers fever."), Snippet("s2", "", "Insulin moves glucose.")]
     prompt = load_template("choice").render(CHOICE, snippets)
@@ -513,7 +513,7 @@ def test_a_real_server_gives_replies_of_the_schema(llama_server, cap):
 
 @pytest.mark.slow
 def test_a_real_server_gives_log_probabilities(llama_server):
-    generator = ServerGenerator(Server(llama_server, 60.0, 1), None, 2048)
+    generator = ServerGenerator(Server(llama_server, 240.0, 1), None, 2048)
     scores = generator.score(
         Prompt("Reply with one letter.", "Which is the second letter? A, B or C?"), ["A", "B", "C"]
     ).logprobs
@@ -526,6 +526,6 @@ def test_a_real_server_gives_log_probabilities(llama_server):
 
 @pytest.mark.slow
 def test_a_real_servers_refusal_is_an_error_of_ours(llama_server):
-    generator = ServerGenerator(Server(llama_server, 60.0, 1), None, 100_000)
+    generator = ServerGenerator(Server(llama_server, 240.0, 1), None, 100_000)
     with pytest.raises(ServiceError, match=llama_server):
         generator.generate(GenerationRequest(Prompt("You help.", "fever " * 5000), SCHEMA, 10))
