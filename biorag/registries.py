@@ -318,7 +318,7 @@ EMBEDDED = "edge"  # the store of a new index, and of scratch ones
 
 @dataclass(frozen=True, kw_only=True)
 class NegativesKind(Kind):
-    """A kind of negatives: its target mines them, `(MiningPlan, Collaborators) -> Kind`; empty if none are mined.
+    """A kind of negatives: its target mines them, `(MiningPlan, Collaborators) -> Miner`; empty if none are mined.
 
     Attributes
     ----------

@@ -99,7 +99,7 @@ CORE = {
         "*mine *mining",
     ),
     "citation negatives": Area(
-        "CitedPapers.of CitedPapers.reach CitedPapers._held CitationNegatives.window walk citation:_next",
+        "CitedPapers.of CitedPapers.reach CitedPapers._indexed CitationNegatives.window walk citation:_next",
         "*mine *mining",
     ),
     "held out": Area(

@@ -153,7 +153,7 @@ def retriever(
     passes = split.passes(settings.seed)
     columns = columns_of(share([row for part in passes for row in part]), settings.training)
     training.tell(files, columns, settings, form.lora, form.asymmetric)
-    made = trained.Form(form.attention, instructions, form.lora, form.asymmetric)
+    made = trained.EncoderForm(form.attention, instructions, form.lora, form.asymmetric)
     with training.steps(steps_of([len(part) for part in passes], settings.training)) as advance:
         manifest = trained.train_retriever(files, split, settings, out, facts, advance, negatives, made)
     training.report(out, manifest, as_json)

@@ -18,7 +18,7 @@ QUERY, DOCUMENT = "query", "document"
 
 
 def with_towers(model: SentenceTransformer) -> SentenceTransformer:
-    """Return an encoder whose two towers are copies of a model; one that has towers stays as it is."""
+    """Return an encoder whose two towers are copies of a model; one that has towers is returned as it is."""
     if has_towers(model):
         return model
     passages = list(model)
@@ -27,21 +27,21 @@ def with_towers(model: SentenceTransformer) -> SentenceTransformer:
 
 def without_unit_length(model: SentenceTransformer) -> SentenceTransformer:
     """Return a model without the layers that make all vectors unit length, those of its towers included."""
-    first, *others = _kept(model)
+    first, *others = _without_normalize(model)
     if has_towers(model):
-        towers = {name: _kept(modules) for name, modules in first.sub_modules.items()}
+        towers = {name: _without_normalize(modules) for name, modules in first.sub_modules.items()}
         first = Router(towers, **first.get_config_dict())
     return _like(model, [first, *others])
 
 
 def tower_of(model: SentenceTransformer, columns: Iterable[str]) -> Mapping[str, str]:
-    """Return the tower that reads each column of texts; nothing where all texts are read alike."""
+    """Return the tower that reads each column of texts; empty if one transformer reads all texts."""
     if not has_towers(model):
         return {}
     return {name: QUERY if name == "query" else DOCUMENT for name in columns}
 
 
-def require_one(files: ModelFiles) -> None:
+def require_single_tower(files: ModelFiles) -> None:
     """Refuse a base with two towers where one transformer reads queries and passages.
 
     Raises
@@ -53,7 +53,7 @@ def require_one(files: ModelFiles) -> None:
         raise MissingError(f"base {files.id!r} has two towers: name one of them, such as {files.reads_passages()}")
 
 
-def _kept(modules: Iterable[Any]) -> list[Any]:
+def _without_normalize(modules: Iterable[Any]) -> list[Any]:
     return [module for module in modules if not isinstance(module, Normalize)]
 
 

@@ -38,7 +38,7 @@ class Lengths:
     passage: int
 
     def within(self, model: Any) -> Lengths:
-        """Return the lengths that a model has positions for."""
+        """Return these lengths, no longer than the model has positions."""
         positions = getattr(model[0].auto_model.config, "max_position_embeddings", None) or self.passage
         return Lengths(min(self.query, positions), min(self.passage, positions))
 
@@ -59,7 +59,7 @@ class Style:
         Raises
         ------
         MissingError
-            If it puts more than a marker before texts, which ColBERT's layout cannot say.
+            If it puts more than one token before texts, which ColBERT's layout cannot express.
         """
         markers = [(model.prompts.get(name) or "").strip() for name in ("query", "document")]
         vocabulary = model.tokenizer.get_vocab()
@@ -79,7 +79,7 @@ def write_base(files: ModelFiles, folder: Path, lengths: Lengths, texts: Sequenc
     Raises
     ------
     MissingError
-        If the base does not load, is no encoder transformer, or has a head that the layout cannot hold.
+        If the base does not load, is not an encoder transformer, or has a head that the layout cannot hold.
     """
     if is_late_interaction(files):
         save_model(folder, load_model(MultiVectorEncoder, files, "fp32"), lengths)
@@ -91,39 +91,39 @@ def _with_projection(files: ModelFiles, folder: Path, lengths: Lengths, texts: S
     """Write a checkpoint of a base that has no projection yet: any encoder transformer.
 
     The projection starts as the principal components of the base's token vectors on some of `texts`, so that
-    the first MaxSim is close to that of the whole vectors. Where the base has fewer than 128 dimensions it is
-    a random orthogonal one, which leaves inner products as they are.
+    the first MaxSim is close to that of the whole vectors. A base of fewer than 128 dimensions gets a random
+    orthogonal one, which preserves inner products.
     """
     base = load_model(SentenceTransformer, files, "fp32")
     backbone, tokenizer = getattr(base[0], "auto_model", None), base.tokenizer
     if backbone is None or backbone.config.is_encoder_decoder or tokenizer.mask_token_id is None:
-        raise MissingError(f"base {files.id!r} is no masked-language encoder (BERT, MiniLM, ModernBERT …)")
+        raise MissingError(f"base {files.id!r} is not a masked-language encoder (BERT, MiniLM, ModernBERT …)")
     missing = [token for token in (QUERY_MARKER, DOCUMENT_MARKER) if token not in tokenizer.get_vocab()]
     if missing:
         tokenizer.add_tokens(missing, special_tokens=True)
         backbone.resize_token_embeddings(len(tokenizer))
-    _start_harmless(backbone, tokenizer)
+    _initialise_markers(backbone, tokenizer)
     lengths, longest = lengths.within(base), base.max_seq_length
     base.max_seq_length = lengths.passage
     projection = _projection(base, texts, seed)
-    base.max_seq_length = longest  # the tokenizer's own limit, which queries may need
+    base.max_seq_length = longest  # the tokenizer's limit, which queries may need
     write_checkpoint(folder, backbone, tokenizer, projection, lengths, Style())
 
 
-def _start_harmless(backbone: Any, tokenizer: Any) -> None:
-    """Give ColBERT's extra tokens embeddings that the base knows the place of, for training to go on from.
+def _initialise_markers(backbone: Any, tokenizer: Any) -> None:
+    """Give ColBERT's extra tokens embeddings that the base knows, for training to start from.
 
     The markers start as [SEP]; [MASK], which pads queries, as [CLS], so that a padding token's vector is near
     that of the whole query. As the base has them (untrained rows; the guess of a masked word) they drown the
-    query's own tokens until much training has put that right.
+    query's own tokens until long training corrects it.
     """
     rows = backbone.get_input_embeddings().weight.data
-    first, end = tokenizer.cls_token_id, tokenizer.sep_token_id
-    if first is None or end is None:
+    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+    if cls is None or sep is None:
         return
     for marker in tokenizer.convert_tokens_to_ids([QUERY_MARKER, DOCUMENT_MARKER]):
-        rows[marker] = rows[end]
-    rows[tokenizer.mask_token_id] = rows[first]
+        rows[marker] = rows[sep]
+    rows[tokenizer.mask_token_id] = rows[cls]
 
 
 def _projection(base: SentenceTransformer, texts: Sequence[str], seed: int) -> torch.Tensor:
@@ -135,11 +135,11 @@ def _projection(base: SentenceTransformer, texts: Sequence[str], seed: int) -> t
         return weight
     sample = list(texts[:: max(1, len(texts) // SAMPLE)])[:SAMPLE]
     tokens = base.encode(sample, output_value="token_embeddings", show_progress_bar=False)
-    vectors = torch.nn.functional.normalize(torch.cat([found.float().cpu() for found in tokens]), dim=-1)
+    vectors = torch.nn.functional.normalize(torch.cat([vectors.float().cpu() for vectors in tokens]), dim=-1)
     # Of the second moment, not the covariance: MaxSim takes inner products, not distances to a mean.
     _, components = torch.linalg.eigh(vectors.T @ vectors)
-    first: torch.Tensor = components.T.flip(0)[:DIMENSION].contiguous()
-    return first
+    projection: torch.Tensor = components.T.flip(0)[:DIMENSION].contiguous()
+    return projection
 
 
 def save_model(folder: Path, model: MultiVectorEncoder, lengths: Lengths) -> None:
@@ -148,11 +148,13 @@ def save_model(folder: Path, model: MultiVectorEncoder, lengths: Lengths) -> Non
     Raises
     ------
     MissingError
-        If it is not a transformer with one linear projection, which is all that the layout holds.
+        If it is not a transformer with one linear projection, all that the layout holds.
     """
     projections = [module for module in model if isinstance(module, Dense)]
     if len(projections) != 1 or projections[0].linear.bias is not None:
-        raise MissingError("the base has not one linear projection without bias, which is what ColBERT's layout holds")
+        raise MissingError(
+            "the base does not have one linear projection without bias, which is what ColBERT's layout holds"
+        )
     weight = projections[0].linear.weight.detach().cpu()
     lengths, style = lengths.within(model), Style.of(model)
     write_checkpoint(folder, model[0].auto_model, model.tokenizer, weight, lengths, style)
@@ -165,8 +167,8 @@ def write_checkpoint(
     folder.mkdir(parents=True, exist_ok=True)
     weights = {f"{backbone.base_model_prefix}.{name}": value for name, value in backbone.state_dict().items()}
     weights["linear.weight"] = projection
-    plain = {name: value.detach().cpu().float().clone().contiguous() for name, value in weights.items()}
-    save_file(plain, folder / "model.safetensors", metadata={"format": "pt"})
+    float32 = {name: value.detach().cpu().float().clone().contiguous() for name, value in weights.items()}
+    save_file(float32, folder / "model.safetensors", metadata={"format": "pt"})
     write_json(folder / "config.json", {**backbone.config.to_dict(), "architectures": [ARCHITECTURE]})
     tokenizer.save_pretrained(str(folder))
     metadata = {

@@ -1,13 +1,13 @@
-"""The contamination guard: training queries that are questions of a benchmark, or nearly so.
+"""Contamination: training queries that are, or nearly are, questions of a benchmark.
 
 A query matches a question if both are the same `normalised` text, or if the sets of their character trigrams
 have a Jaccard similarity of at least the threshold. A typo, a spelling variant or one more short word changes
 few trigrams, another drug's name in the same phrase many: with the default of 0.8, BioASQ's and PubMedQA's
-development questions match themselves with one letter replaced in 93 of 100 cases and with a common word put in
-in 82, while those that are not MIRAGE's word for word come no nearer to MIRAGE's questions than 0.57. It is a
-comparison of spelling and no more: in a long phrase a short name is little ("Is eteplirsen effective for the
-treatment of Duchenne muscular dystrophy?" matches the same question of golodirsen), short questions bear less
-change than long ones, and a question put in other words is not found.
+development questions match themselves with one letter replaced in 93 of 100 cases and with a common word inserted
+in 82, while those that are not copies of MIRAGE's questions reach a similarity of at most 0.57 to them. Only
+spelling is compared: in a long phrase a short name counts little ("Is eteplirsen effective for the treatment of
+Duchenne muscular dystrophy?" matches the same question about golodirsen), short questions tolerate less change than long ones, and
+paraphrases are not found.
 
 Pairs to compare come from MinHash with locality-sensitive hashing (Broder 1997; Indyk & Motwani 1998) and are
 verified by their exact similarity, so that chance decides only whether a pair is compared. Of b bands of r
@@ -53,7 +53,7 @@ class Match:
 
 
 def _shown(text: str) -> str:
-    """Return a text on one line, cut where it is long: questions may be whole case histories."""
+    """Return a text on one line, cut if it is long: questions may be whole case histories."""
     line = " ".join(text.split())
     return line if len(line) <= SHOWN else line[: SHOWN - 1] + "…"
 
@@ -75,7 +75,7 @@ class ContaminationError(BadInputError):
 
 
 class ContaminationDetector:
-    """The questions of some benchmark files, to hold training queries against.
+    """The questions of some benchmark files, to compare training queries with.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class ContaminationDetector:
     UsageError
         If the threshold is out of its range.
     MissingError
-        If a benchmark, or the package datasketch, is not there.
+        If a benchmark does not exist, or the package datasketch is not installed.
     BadInputError
         If a benchmark cannot be read.
     """
@@ -106,23 +106,23 @@ class ContaminationDetector:
         self._texts = list(self._questions)
         self._minhash, self._index = _empty_index(threshold)
         self._sizes = [len(shingles(text)) for text in self._texts]
-        for place, text in enumerate(self._texts):
-            self._index.insert(place, self._sketch(text))
+        for number, text in enumerate(self._texts):
+            self._index.insert(number, self._sketch(text))
 
     def matches(self, queries: Iterable[str]) -> list[Match]:
         """Return the best match of each query that has one, in their order.
 
-        Queries that are the same when `normalised` are named once, as the first is written. Of equally similar
-        questions the one that comes first in the benchmarks is taken.
+        Queries that are the same when `normalised` are named once, by the first. Of equally similar questions the
+        first in the benchmarks is taken.
         """
-        found: list[Match] = []
+        matches: list[Match] = []
         seen = {""}
         for query in queries:
             text = normalised(query)
             if text not in seen:
                 seen.add(text)
-                found += self._best(query, text)
-        return found
+                matches += self._best(query, text)
+        return matches
 
     def _best(self, query: str, text: str) -> Iterator[Match]:
         """Yield the best match, if there is one."""
@@ -130,16 +130,16 @@ class ContaminationDetector:
             yield Match(query, *self._questions[text], 1.0)
             return
         grams = shingles(text)
-        candidates = (place for place in self._index.query(self._sketch(text)) if self._may_match(place, len(grams)))
-        compared = ((-jaccard(grams, shingles(self._texts[place])), place) for place in candidates)
-        distance, place = min(compared, default=(0.0, -1))
-        if place >= 0 and -distance >= self._threshold:
-            yield Match(query, *self._questions[self._texts[place]], -distance)
+        candidates = (number for number in self._index.query(self._sketch(text)) if self._may_match(number, len(grams)))
+        compared = ((-jaccard(grams, shingles(self._texts[number])), number) for number in candidates)
+        distance, number = min(compared, default=(0.0, -1))
+        if number >= 0 and -distance >= self._threshold:
+            yield Match(query, *self._questions[self._texts[number]], -distance)
 
-    def _may_match(self, place: int, size: int) -> bool:
-        """Return whether the sizes of the sets, of which the smaller is at most what is shared, allow a match."""
-        first, second = sorted((self._sizes[place], size))
-        return first / second >= self._threshold
+    def _may_match(self, number: int, size: int) -> bool:
+        """Return whether the sizes of the sets allow a match: they share at most the smaller one."""
+        smaller, larger = sorted((self._sizes[number], size))
+        return smaller / larger >= self._threshold
 
     def _sketch(self, text: str) -> Any:
         """Return the MinHash of a normalised text."""
@@ -163,7 +163,7 @@ class ContaminationPolicy:
 
     def __post_init__(self) -> None:
         if self.drop and not self.benchmarks:
-            raise UsageError("--drop-contaminated needs --guard FILE: name the benchmark to keep out")
+            raise UsageError("--drop-contaminated needs --guard FILE: name the benchmark file")
 
     def apply(self, rows: Sequence[TrainingRow]) -> tuple[list[TrainingRow], list[Match]]:
         """Return the rows whose query matches no benchmark question, and the matches.
@@ -182,7 +182,7 @@ class ContaminationPolicy:
         return [row for row in rows if normalised(row.query) not in matched], matches
 
     def facts(self, matches: Sequence[Match]) -> dict[str, Any]:
-        """Return what a training manifest says of the matches; nothing where no benchmark was given."""
+        """Return the matches for a training manifest; nothing if no benchmark was given."""
         if not self.benchmarks:
             return {}
         files = [str(path) for path in self.benchmarks]
@@ -190,9 +190,9 @@ class ContaminationPolicy:
 
 
 def shingles(text: str) -> set[str]:
-    """Return the character trigrams of a normalised text, a space before it and after."""
+    """Return the character trigrams of a normalised text with a space before and after it."""
     padded = f" {text} "
-    return {padded[place : place + SHINGLE] for place in range(len(padded) - SHINGLE + 1)}
+    return {padded[start : start + SHINGLE] for start in range(len(padded) - SHINGLE + 1)}
 
 
 def jaccard(first: set[str], second: set[str]) -> float:
@@ -204,8 +204,8 @@ def jaccard(first: set[str], second: set[str]) -> float:
 def bands(threshold: float) -> tuple[int, int]:
     """Return the bands, and the hashes in each, of the sharpest search with `RECALL` at the threshold.
 
-    The more hashes there are in a band, the fewer pairs are compared, and found. One hash in each of 128 bands
-    is the most that can be done, and less than `RECALL` below a threshold of about 0.05.
+    The more hashes a band has, the fewer pairs are compared, and found. 128 bands of one hash are the most there can
+    be; below a threshold of about 0.05 they reach less than `RECALL`.
     """
     for rows in range(PERMUTATIONS, 1, -1):
         count = PERMUTATIONS // rows
@@ -215,7 +215,7 @@ def bands(threshold: float) -> tuple[int, int]:
 
 
 def _empty_index(threshold: float) -> tuple[Any, Any]:
-    """Return a MinHash of nothing, to be copied, and an index of none."""
+    """Return an empty MinHash, to be copied, and an empty index."""
     try:
         from datasketch import MinHash, MinHashLSH
     except ImportError:
@@ -225,7 +225,7 @@ def _empty_index(threshold: float) -> tuple[Any, Any]:
 
 
 def read_benchmark_questions(path: Path) -> list[str]:
-    """Return the texts of a benchmark's questions, in their order; those without a word are passed over.
+    """Return the texts of a benchmark's questions, in their order; those without a word are skipped.
 
     The file is MIRAGE's `benchmark.json`, BioASQ's JSON with `questions`, BEIR's `queries.jsonl` (or the folder
     it is in), or JSON Lines with `question` or `query`; any of them may be gzip.
@@ -233,7 +233,7 @@ def read_benchmark_questions(path: Path) -> list[str]:
     Raises
     ------
     MissingError
-        If it is not there.
+        If it does not exist.
     BadInputError
         If it cannot be read, has another shape or has no question.
     """
@@ -243,9 +243,9 @@ def read_benchmark_questions(path: Path) -> list[str]:
     if not file.is_file():
         raise MissingError(f"benchmark {file} is not there: {SHAPES}")
     questions = []
-    for place, question in _questions(file):
+    for location, question in _questions(file):
         if not isinstance(question, str) or not is_whole(question):
-            raise BadInputError(f"{place}: the question is not a text; {SHAPES}")
+            raise BadInputError(f"{location}: the question is not a text; {SHAPES}")
         if normalised(question):
             questions.append(question)
     if not questions:
@@ -254,11 +254,11 @@ def read_benchmark_questions(path: Path) -> list[str]:
 
 
 def _questions(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield `(place, question)` as they stand in the file, of any type."""
+    """Yield `(location, question)` as the file has them, of any type."""
     document = _document(path)
     if document is None:
-        for place, line in read_records(path):
-            yield place, _question(line)
+        for location, record in read_records(path):
+            yield location, _question(record)
     elif not isinstance(document, dict):
         raise BadInputError(f"benchmark {path} is a JSON {type(document).__name__}: {SHAPES}")
     elif isinstance(document.get("questions"), list):
@@ -272,13 +272,13 @@ def _questions(path: Path) -> Iterator[tuple[str, Any]]:
         yield f"{path}, line 1", _question(document)
 
 
-def _question(line: Mapping[str, Any]) -> Any:
-    keys = ("question", "query", *(("text",) if "_id" in line else ()))
-    return next((line[key] for key in keys if key in line), None)
+def _question(record: Mapping[str, Any]) -> Any:
+    keys = ("question", "query", *(("text",) if "_id" in record else ()))
+    return next((record[key] for key in keys if key in record), None)
 
 
 def _document(path: Path) -> Any:
-    """Return the JSON document that the whole file is, or None where it goes on after the first."""
+    """Return the JSON document that the whole file is, or None if more follows the first."""
     try:
         content = path.read_bytes()
         if content.startswith(GZIP_MAGIC):

@@ -1,4 +1,4 @@
-"""Training a cross-encoder: questions and passages read together, held apart by the logistic loss."""
+"""Training a cross-encoder: a question and a passage are read together; the loss is logistic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from biorag.models.inference import prompt_of
 from biorag.models.loading import load_model
 from biorag.settings.settings import Settings
 from biorag.training import distributed
-from biorag.training.asymmetric import require_one
+from biorag.training.asymmetric import require_single_tower
 from biorag.training.data import Split, check_mined, described, labelled_pairs, usable
 from biorag.training.evaluators import METRIC, reranking_validation
 from biorag.training.loop import Job, NoModelCard, folder_of, run
@@ -52,12 +52,12 @@ def train_cross_encoder(
 
     Raises
     ------
-    As `train_retriever` does; UsageError too in one of several processes.
+    As `train_retriever` does; also UsageError in one of several processes.
     """
-    if distributed.count() > 1:  # compared with one's, the gradients of several are other ones
+    if distributed.count() > 1:  # the gradients of several differ from those of one
         raise UsageError("train cross-encoder trains in one process: start it without torchrun or accelerate launch")
     check_mined(negatives, settings.training)
-    require_one(files)
+    require_single_tower(files)
     rows = usable(split.training, negatives, settings.training.hard_negatives)
     pairs = labelled_pairs(rows, settings.training.hard_negatives)
     facts = {**facts, "base": files.id, **described(split.training, rows), "pairs": len(pairs["label"])}
@@ -90,7 +90,7 @@ def train_cross_encoder(
 def logistic_loss(model: CrossEncoder, labels: Sequence[float]) -> BinaryCrossEntropyLoss:
     """Return `−w·y·log σ(z) − (1 − y)·log(1 − σ(z))`, the mean over pairs of label y and output z.
 
-    w, the number of negatives for each positive of the data, makes both classes count alike.
+    w, the number of negatives for each positive of the data, gives both classes the same weight.
     """
     positives = sum(labels)
     return BinaryCrossEntropyLoss(model, pos_weight=torch.tensor((len(labels) - positives) / positives))

@@ -16,11 +16,11 @@ FIRST = ("step", "epoch", "loss", "learning_rate", "grad_norm")
 
 
 def curve(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return one row per step from a trainer's log, losses and metrics of a step together."""
+    """Return one row per step from a trainer's log, with its losses and metrics."""
     rows: dict[int, dict[str, Any]] = {}
     for entry in history:
-        kept = {name: value for name, value in entry.items() if not any(part in name for part in LEFT_OUT)}
-        rows.setdefault(int(entry["step"]), {}).update(kept)
+        logged = {name: value for name, value in entry.items() if not any(part in name for part in LEFT_OUT)}
+        rows.setdefault(int(entry["step"]), {}).update(logged)
     return [rows[step] for step in sorted(rows)]
 
 

@@ -1,4 +1,4 @@
-"""From rows to the columns of texts that a loss takes, and what is known of the data for the manifest."""
+"""From rows to the columns of texts that a loss takes, and the facts of the data for the manifest."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.registries import NEGATIVES, own_negatives
 from biorag.settings.training import TrainingSettings
 from biorag.training.instructions import Instructions
-from biorag.training.rows import row_random
+from biorag.training.rows import row_random, with_negatives
 from biorag.types import TrainingRow
 
 IN_BATCH = "in-batch"
 SYNTHETIC = "synthetic"  # written by a model
-# Which passages a query is held against: the other rows' and its own, or its own mined ones alone.
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSet:
-    """One set of a mixture, whose rows make batches of their own; what is None is the run's.
+    """One set of a mixture, whose rows make batches of their own; None takes the run's.
 
     An epoch draws its rows `weight` times; `temperature` divides the similarities in its loss.
     """
@@ -39,12 +38,12 @@ class TrainingSet:
     def passes(self, seed: int) -> list[list[TrainingRow]]:
         """Return the rows of the first epoch by `passes`."""
         return [
-            [self.training[place] for place in places]
-            for places in passes(len(self.training), self.weight, seed, epoch=0)
+            [self.training[index] for index in indices]
+            for indices in passes(len(self.training), self.weight, seed, epoch=0)
         ]
 
     def described(self) -> dict[str, Any]:
-        """Return what identifies the set but the rows themselves."""
+        """Return what identifies the set besides the rows."""
         return {
             "name": self.name,
             "rows": len(self.training),
@@ -56,7 +55,7 @@ class TrainingSet:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Rows to train on, and rows of held-out questions; of a mixture those of all its `sets` in turn."""
+    """Rows to train on, and rows of held-out questions; of a mixture those of all its `sets`, in order."""
 
     training: Sequence[TrainingRow]
     validation: Sequence[TrainingRow]
@@ -64,32 +63,32 @@ class Split:
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what identifies the data: the hashes of both parts and their sizes, and what the sets are."""
-        found: dict[str, Any] = {
+        data: dict[str, Any] = {
             "training_rows": len(self.training),
             "training_sha256": _sha256(self.training),
             "validation_rows": len(self.validation),
             "validation_sha256": _sha256(self.validation),
         }
-        return {**found, "sets": [each.described() for each in self.sets]} if self.sets else found
+        return {**data, "sets": [part.described() for part in self.sets]} if self.sets else data
 
     def passes(self, seed: int) -> list[list[TrainingRow]]:
-        """Return the rows of the first epoch by `passes`; the last batch of each may be a smaller one."""
+        """Return the rows of the first epoch by `passes`; the last batch of each may be smaller."""
         if not self.sets:
             return [list(self.training)]
-        return [rows for each in self.sets for rows in each.passes(seed)]
+        return [rows for part in self.sets for rows in part.passes(seed)]
 
 
 def mixed(sets: Sequence[TrainingSet]) -> Split:
     """Return the rows of the sets as one split."""
     return Split(
-        [row for each in sets for row in each.training], [row for each in sets for row in each.validation], sets
+        [row for part in sets for row in part.training], [row for part in sets for row in part.validation], sets
     )
 
 
 def passes(rows: int, weight: float, seed: int, epoch: int) -> Iterator[list[int]]:
-    """Yield the places of the rows that an epoch draws: all of them for each whole of the weight, then its fraction.
+    """Yield the indices of the rows that an epoch draws: all rows for each whole of the weight, then its fraction.
 
-    The fraction's are drawn anew in each epoch. At least one row is drawn, if there is any.
+    Each epoch draws the fraction anew. At least one row is drawn, if there is any.
     """
     if not rows:
         return
@@ -137,7 +136,7 @@ def check_mined(negatives: str, settings: TrainingSettings) -> None:
         raise UsageError(f"--negatives {negatives} trains on mined negatives alone: give --hard-negatives 1 or more")
     if settings.mini_batch_size:
         raise UsageError(
-            "--mini-batch-size (train_mini_batch_size) caches the gradients of in-batch negatives: leave it out here"
+            "--mini-batch-size (train_mini_batch_size) caches the gradients of in-batch negatives: leave it out"
         )
 
 
@@ -158,9 +157,9 @@ def usable(rows: Sequence[TrainingRow], negatives: str, count: int) -> list[Trai
         return mined if mined and count else list(rows)
     others = {row.kind for row in mined} - {negatives, ""}
     if not mined or others:
-        found = f"negatives mined as {', '.join(sorted(others))}" if others else "no mined negatives"
+        negatives_found = f"negatives mined as {', '.join(sorted(others))}" if others else "no mined negatives"
         make = NEGATIVES[negatives].made_by.format(name=negatives)
-        raise BadInputError(f"the rows have {found}: run 'biorag {make}' and train on that")
+        raise BadInputError(f"the rows have {negatives_found}: run 'biorag {make}' and train on that")
     return mined
 
 
@@ -178,38 +177,31 @@ def columns(rows: Sequence[TrainingRow], count: int, distill: bool = False) -> d
         raise BadInputError(
             "--distill needs a list 'scores' in every row: a teacher's score of the positive and of each negative"
         )
-    number = min(count, max((len(row.negatives) for row in rows), default=0))
-    picked = [list(islice(cycle(range(len(row.negatives))), number)) if row.negatives else [] for row in rows]
-    found: dict[str, list[Any]] = {
+    count = min(count, max((len(row.negatives) for row in rows), default=0))
+    rows = [with_negatives(row, list(islice(cycle(range(len(row.negatives))), count))) for row in rows]
+    columns: dict[str, list[Any]] = {
         "query": [row.query for row in rows],
         "positive": [row.positive for row in rows],
     }
-    for place in range(number):
-        found[f"negative_{place + 1}"] = [
-            row.negatives[places[place]] for row, places in zip(rows, picked, strict=True)
-        ]
+    for number in range(count):
+        columns[f"negative_{number + 1}"] = [row.negatives[number] for row in rows]
     if distill:
-        found["label"] = [
-            [row.scores[0], *(row.scores[1 + place] for place in places)]
-            for row, places in zip(rows, picked, strict=True)
-        ]
-    return found
+        columns["label"] = [list(row.scores) for row in rows]
+    return columns
 
 
 def sampled(rows: Sequence[TrainingRow], count: int, seed: int) -> list[TrainingRow]:
     """Return the rows with at most `count` negatives each, drawn from all of a row's with the seed."""
-    found = []
-    for row in rows:
-        places = row_random(seed, row).sample(range(len(row.negatives)), min(count, len(row.negatives)))
-        scores = (row.scores[0], *(row.scores[1 + place] for place in places)) if row.scores else ()
-        found.append(replace(row, negatives=tuple(row.negatives[place] for place in places), scores=scores))
-    return found
+    return [
+        with_negatives(row, row_random(seed, row).sample(range(len(row.negatives)), min(count, len(row.negatives))))
+        for row in rows
+    ]
 
 
 def sampled_split(split: Split, count: int, seed: int) -> Split:
     """Return a split whose training rows are `sampled`, in all sets."""
     if split.sets:
-        return mixed([replace(each, training=sampled(each.training, count, seed)) for each in split.sets])
+        return mixed([replace(part, training=sampled(part.training, count, seed)) for part in split.sets])
     return replace(split, training=sampled(split.training, count, seed))
 
 

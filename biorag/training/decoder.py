@@ -29,7 +29,7 @@ LAST_TOKEN = "lasttoken"
 
 
 def write_base(files: ModelFiles, bases: Path) -> ModelFiles:
-    """Write a GGUF file's weights (as float32) and tokenizer into a folder of `bases`, once, and return it as the base.
+    """Write a GGUF file's weights (as float32) and tokenizer into a folder of `bases`, once; return it as the base.
 
     Raises
     ------
@@ -43,16 +43,16 @@ def write_base(files: ModelFiles, bases: Path) -> ModelFiles:
     unfinished = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     transformers_logging.disable_progress_bar()
-    place, source = str(files.path.parent), {"gguf_file": files.path.name, "local_files_only": True}
+    folder_name, source = str(files.path.parent), {"gguf_file": files.path.name, "local_files_only": True}
     try:
         import gguf  # noqa: F401  transformers reads with it
         from transformers import GgufConfig
     except ImportError:
         raise MissingError(f"to read {files.path} run pip install 'biorag[decoders]'") from None
     try:
-        tokenizer = AutoTokenizer.from_pretrained(place, **source)
+        tokenizer = AutoTokenizer.from_pretrained(folder_name, **source)
         plain = {"dtype": torch.float32, "quantization_config": GgufConfig(dequantize=True)}
-        model = AutoModel.from_pretrained(place, **plain, **source)
+        model = AutoModel.from_pretrained(folder_name, **plain, **source)
     except Exception as error:  # transformers raises many kinds; all say that it does not read this file
         raise MissingError(f"{files.path} cannot be read as a base: {first_line(error)}") from error
     model.save_pretrained(unfinished)
@@ -62,7 +62,7 @@ def write_base(files: ModelFiles, bases: Path) -> ModelFiles:
 
 
 def is_decoder(model: SentenceTransformer) -> bool:
-    """Return whether a model's backbone, or a tower's, is of a kind that predicts the next token and no masked ones."""
+    """Return whether a model's backbone, or a tower's, is of a kind that predicts the next token, not masked ones."""
     return any(map(_predicts_next, input_modules(model)))
 
 
@@ -80,35 +80,36 @@ def as_bi_encoder(model: SentenceTransformer, bare: bool, attention: str | None)
     Raises
     ------
     UsageError
-        If the attention is unknown, or the architecture cannot be without the causal mask.
+        If the attention is unknown, or the architecture needs the causal mask.
     MissingError
         If the tokenizer cannot append EOS.
     """
     for module in filter(_predicts_next, input_modules(model)):
         if attention is not None:
             _set_attention(module.auto_model, attention)
-        # Else EOS learns nothing where it is the padding token too.
+        # Otherwise EOS learns nothing where it is also the padding token.
         module.auto_model.get_input_embeddings().padding_idx = None
     if not bare:
         return model
     _append_eos(model)
     pooling = Pooling(model[0].get_embedding_dimension(), LAST_TOKEN)
-    made = SentenceTransformer(modules=[model[0], pooling], device=str(model.device))
-    made.max_seq_length = min(MAX_TOKENS, model.max_seq_length or MAX_TOKENS)
-    return made
+    bi_encoder = SentenceTransformer(modules=[model[0], pooling], device=str(model.device))
+    bi_encoder.max_seq_length = min(MAX_TOKENS, model.max_seq_length or MAX_TOKENS)
+    return bi_encoder
 
 
 def _append_eos(model: SentenceTransformer) -> None:
-    """Let the tokenizer put EOS after every text, also a cut one, and pad on the right; special tokens before stay."""
+    """Let the tokenizer append EOS to every text, also a cut one, and pad on the right; leading special tokens stay."""
     tokenizer = model.tokenizer
     if tokenizer.eos_token is None or not tokenizer.is_fast:
         raise MissingError("the base's tokenizer has no end-of-sequence token, or no tokenizer.json to keep it in")
     plain = tokenizer("a", add_special_tokens=False).input_ids
     marked = tokenizer("a").input_ids
-    before = tokenizer.convert_ids_to_tokens(marked[: _place(plain, marked)])
+    start = next(start for start in range(len(marked)) if marked[start : start + len(plain)] == plain)
+    before = tokenizer.convert_ids_to_tokens(marked[:start])
     first, eos = " ".join(before), tokenizer.eos_token
     specials = [(token, tokenizer.convert_tokens_to_ids(token)) for token in {*before, eos}]
-    tokenizer.add_bos_token = tokenizer.bos_token in before  # where its settings speak, they win over tokenizer.json
+    tokenizer.add_bos_token = tokenizer.bos_token in before  # where set, it wins over tokenizer.json
     tokenizer.add_eos_token = True
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
         single=f"{first} $A {eos}".strip(), pair=f"{first} $A $B:1 {eos}:1".strip(), special_tokens=specials
@@ -116,11 +117,6 @@ def _append_eos(model: SentenceTransformer) -> None:
     tokenizer.padding_side = "right"
     if tokenizer.pad_token is None:
         tokenizer.pad_token = eos
-
-
-def _place(part: list[int], whole: list[int]) -> int:
-    """Return where one list of tokens begins in another."""
-    return next(place for place in range(len(whole)) if whole[place : place + len(part)] == part)
 
 
 def _set_attention(backbone: Any, attention: str) -> None:
@@ -133,8 +129,8 @@ def _set_attention(backbone: Any, attention: str) -> None:
 
 
 def _sees_ahead(backbone: Any) -> bool:
-    """Return whether a text's first token knows of its last one."""
+    """Return whether a text's first token attends to its last one."""
     tokens = torch.tensor([[1, 2, 3], [1, 2, 4]], device=backbone.device)
     with torch.inference_mode():
-        found = backbone.eval()(input_ids=tokens, attention_mask=torch.ones_like(tokens)).last_hidden_state[:, 0]
-    return not torch.allclose(found[0], found[1], atol=1e-6)
+        first = backbone.eval()(input_ids=tokens, attention_mask=torch.ones_like(tokens)).last_hidden_state[:, 0]
+    return not torch.allclose(first[0], first[1], atol=1e-6)

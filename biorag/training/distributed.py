@@ -1,4 +1,4 @@
-"""Several processes that train one model, one a device, as accelerate or torchrun start them; the first one writes."""
+"""Processes that train one model, one per device, as accelerate or torchrun starts them; the first one writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def count() -> int:
-    """Return how many processes train together; 1 where none was started for that."""
+    """Return how many processes train together; 1 without a launcher."""
     return int(os.environ.get("WORLD_SIZE", 1)) if "LOCAL_RANK" in os.environ else 1
 
 
@@ -20,12 +20,12 @@ def is_first() -> bool:
 
 
 def share(rows: Sequence[T]) -> Sequence[T]:
-    """Return as many of the rows as one process trains on."""
+    """Return one process's share of the rows."""
     return rows[:: count()]
 
 
 def wait() -> None:
-    """Wait until every process has come here; the first time, join the others and take this process's device."""
+    """Wait until every process is here; the first call joins the others and takes this process's device."""
     if count() == 1:
         return
     from accelerate import PartialState

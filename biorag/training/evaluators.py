@@ -1,4 +1,4 @@
-"""How good a model is on the held-out questions while it trains."""
+"""Validation: how good a model is on the held-out questions while it trains."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class Validation(BaseEvaluator):  # type: ignore[misc]
     def __call__(
         self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
-        """Return the metrics, without the name of the similarity before them."""
+        """Return the metrics, without the similarity's name before theirs."""
         autocast = torch.autocast(best_device(), torch.bfloat16) if uses_bf16(self._precision) else nullcontext()
         with autocast:
-            found = self._inner(model)
-        plain = {name.rpartition("_")[2]: float(value) for name, value in found.items()}
+            metrics = self._inner(model)
+        plain = {name.rpartition("_")[2]: float(value) for name, value in metrics.items()}
         return {name: plain[name] for name in KEPT if name in plain}
 
 
 class SetsValidation(BaseEvaluator):  # type: ignore[misc]
-    """The mean of the sets' metrics: each set counts alike, however many questions it has."""
+    """The mean of the sets' metrics: all sets weigh the same, however many questions they have."""
 
     def __init__(self, sets: Sequence[Validation]) -> None:
         super().__init__()
@@ -56,8 +56,8 @@ class SetsValidation(BaseEvaluator):  # type: ignore[misc]
         self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
         """Return the means."""
-        found = [each(model) for each in self._sets]
-        return {name: fmean(each[name] for each in found) for name in found[0]}
+        metrics = [validation(model) for validation in self._sets]
+        return {name: fmean(of_set[name] for of_set in metrics) for name in metrics[0]}
 
 
 def retrieval_validation(
@@ -71,7 +71,7 @@ def retrieval_validation(
     """Return the search for each held-out question among its passages, its negatives and others; None without any.
 
     The others are drawn from the training rows' passages until there are 1,000. Without instructions the model's own
-    prompts stand before the texts.
+    prompts are used.
     """
     rows = _some_questions(validation, seed)
     if not rows:
@@ -108,18 +108,18 @@ def reranking_validation(
         sample = samples.setdefault(row.query, {"query": row.query, "positive": {}, "negative": {}})
         sample["positive"][row.positive] = None
         sample["negative"].update(dict.fromkeys(row.negatives))
-    listed = [
+    samples_with_negatives = [
         {"query": query, "positive": list(sample["positive"]), "negative": list(sample["negative"])}
         for query, sample in samples.items()
         if sample["negative"]
     ]
-    if not listed:
+    if not samples_with_negatives:
         return None
-    return Validation(evaluator(listed, at_k=10, batch_size=32, write_csv=False), precision)
+    return Validation(evaluator(samples_with_negatives, at_k=10, batch_size=32, write_csv=False), precision)
 
 
 def _some_questions(rows: Sequence[TrainingRow], seed: int) -> list[TrainingRow]:
     questions = sorted({row.query for row in rows})
     random.Random(seed).shuffle(questions)
-    kept = set(questions[:QUESTIONS])
-    return [row for row in rows if row.query in kept]
+    drawn = set(questions[:QUESTIONS])
+    return [row for row in rows if row.query in drawn]

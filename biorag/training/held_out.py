@@ -1,4 +1,4 @@
-"""Which questions training held out or dropped: the parts of a data set that may be tuned or measured on."""
+"""The held-out split: which questions training held out or dropped, and which may be tuned or measured on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL, HELD_OUT, TRAINING, DROPPED = PARTS = ("all", "held-out", "training", "drop
 
 @dataclass(frozen=True, slots=True)
 class HeldOutSplit:
-    """How training divided its questions, and which part of them is wanted.
+    """How training split its questions, and which part of them to take.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class HeldOutSplit:
     Raises
     ------
     UsageError
-        If dropped questions are wanted and no benchmark is given.
+        If dropped questions are to be taken and no benchmark is given.
     """
 
     fraction: float
@@ -41,12 +41,12 @@ class HeldOutSplit:
             raise UsageError("--dropped takes the questions that --guard FILE dropped: give the benchmark")
 
     def select(self, data: Dataset) -> Dataset:
-        """Return the data set with the wanted part of its questions.
+        """Return the data set with that part of its questions.
 
         Raises
         ------
         BadInputError
-            If no question is in it.
+            If no question is in that part.
         """
         if self.part == ALL:
             return data

@@ -1,4 +1,4 @@
-"""Instructions: what stands before a query and before a passage, kept in the model as its prompts."""
+"""Instructions: the text before a query and before a passage, kept in the model as its prompts."""
 
 from __future__ import annotations
 
@@ -39,36 +39,38 @@ TEMPLATES = {
 
 
 def generic_tasks(number: int, seed: int) -> tuple[str, ...]:
-    """Return some of the 100 tasks that fit any search, drawn with the seed, in the order of the list.
+    """Return `number` of the 100 tasks that fit any search, drawn with the seed, in the order of the list.
 
     Source: the random generic prompts of Synthesize-Train-Merge (10, 20, 50 or 100).
     """
     tasks = resources.files("biorag.prompts").joinpath("generic_tasks.txt").read_text(encoding="utf-8").splitlines()
-    return tuple(tasks[place] for place in sorted(Random(seed).sample(range(len(tasks)), number)))
+    return tuple(tasks[index] for index in sorted(Random(seed).sample(range(len(tasks)), number)))
 
 
 def read_instructions(spec: str, task: str = TASK, drawn: Sequence[str] = ()) -> Instructions:
     """Return the instructions of a template by its name, or of a TOML file that sets `query` and `passage`.
 
     `{task}` becomes the task, in `Instructions.drawn` each of the tasks `drawn`; the templates end with `{query}` and
-    `{passage}`, for a model keeps prefixes.
+    `{passage}`, since a model keeps prefixes.
 
     Raises
     ------
     MissingError
         If it is neither a name nor a file.
     BadInputError
-        If the file is no such template.
+        If the file is not such a template.
     UsageError
-        If there are tasks to draw from and the template has no place for them.
+        If there are tasks to draw from and the template does not have `{task}`.
     """
     query, passage = TEMPLATES[spec] if spec in TEMPLATES else _read(spec)
     if drawn and "{task}" not in query:
-        raise UsageError(f"--random-prompts fill {{task}}, which the query of template {spec!r} has not: give another")
+        raise UsageError(
+            f"--random-prompts fill {{task}}, which the query of template {spec!r} does not have: give another"
+        )
     return Instructions(
         _before(query, QUERY, spec, task),
         _before(passage, PASSAGE, spec, task),
-        tuple(_before(query, QUERY, spec, each) for each in drawn),
+        tuple(_before(query, QUERY, spec, other) for other in drawn),
     )
 
 
@@ -76,20 +78,20 @@ def _read(spec: str) -> tuple[str, str]:
     """Return the two templates of a TOML file."""
     path = Path(spec)
     if not path.is_file():
-        raise MissingError(f"--instruct {spec!r} is no file: name one, or use one of {', '.join(TEMPLATES)}")
+        raise MissingError(f"--instruct {spec!r} is not a file: name one, or use one of {', '.join(TEMPLATES)}")
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInputError(f"template {path} is not valid TOML: {error}") from None
     if values.keys() != {"query", "passage"} or not all(isinstance(value, str) for value in values.values()):
-        raise BadInputError(f"template {path} has to set the texts query and passage, and nothing else")
+        raise BadInputError(f"template {path} must set the texts query and passage, and nothing else")
     return values["query"], values["passage"]
 
 
-def _before(template: str, place: str, name: str, task: str) -> str:
-    """Return what a template puts before its place."""
-    if template.count(place) != 1 or not template.endswith(place):
+def _before(template: str, placeholder: str, name: str, task: str) -> str:
+    """Return what a template puts before its placeholder."""
+    if template.count(placeholder) != 1 or not template.endswith(placeholder):
         raise BadInputError(
-            f"template {name} has to end with {place}, once: what a model keeps stands before a text, never after it"
+            f"template {name} must end with {placeholder}, once: a model keeps only what stands before a text"
         )
-    return template.removesuffix(place).replace("{task}", task)
+    return template.removesuffix(placeholder).replace("{task}", task)

@@ -36,7 +36,7 @@ from biorag.utils.versions import installed_versions
 
 logger = logging.getLogger(__name__)
 
-FULL = ("allocate memory", "out of memory", "ALLOC_FAILED")  # the CPU's, MPS's and cuBLAS's words for it
+FULL = ("allocate memory", "out of memory", "ALLOC_FAILED")  # how the CPU, MPS and cuBLAS word it
 LOGGED = 100  # points on a loss curve
 MAX_GRAD_NORM = 1.0
 WEIGHT_DECAY = 0.01
@@ -48,8 +48,8 @@ class Job:
     """What is trained on what: the library's classes, the model, the loss, columns of texts, an evaluator.
 
     `metric` is the evaluator's figure that the best checkpoint is chosen by; larger is better. Of a mixture `loss`
-    and `columns` hold those of each set, and `passes` the rows of each pass of an epoch. `collator` makes the
-    trainer's collator another.
+    and `columns` hold those of each set, and `passes` the rows of each pass of an epoch. `collator` replaces the
+    trainer's collator.
     """
 
     trainer: type
@@ -77,13 +77,13 @@ class NoModelCard:
 
 
 def steps_of(rows: int | Sequence[int], settings: TrainingSettings) -> int:
-    """Return the number of optimizer steps of a run, of the rows of each pass where there are some.
+    """Return the number of optimizer steps of a run of so many rows, or rows of each pass.
 
-    Several processes leave out what does not fill a last batch.
+    Several processes drop a last batch that is not full.
     """
     passes = [rows] if isinstance(rows, int) else rows
     rounded = math.ceil if distributed.count() == 1 else math.floor
-    return math.ceil(settings.epochs * sum(rounded(each / batch_size(settings)) for each in passes))
+    return math.ceil(settings.epochs * sum(rounded(count / batch_size(settings)) for count in passes))
 
 
 def batch_size(settings: TrainingSettings) -> int:
@@ -92,12 +92,12 @@ def batch_size(settings: TrainingSettings) -> int:
 
 
 def require_batch(rows: int | Sequence[int], settings: TrainingSettings) -> None:
-    """Refuse rows, or those of each pass, that fill no batch of several processes: none would be trained on.
+    """Refuse rows, or those of each pass, that do not fill one batch of all processes: none would be trained on.
 
     Raises
     ------
     BadInputError
-        Saying what would fill one.
+        Naming the options that fix it.
     """
     if not steps_of(rows, settings):
         most = rows if isinstance(rows, int) else max(rows)
@@ -115,7 +115,7 @@ def run(job: Job, folder: TrainingRun, settings: Settings, facts: Mapping[str, A
     Raises
     ------
     ServiceError
-        If memory runs out, or the loss is no number any more.
+        If memory runs out, or the loss is not finite.
     As `require_batch` does.
     """
     require_batch(job.rows, settings.training)
@@ -146,12 +146,12 @@ def run(job: Job, folder: TrainingRun, settings: Settings, facts: Mapping[str, A
 
 def _trainer(job: Job, out: Path, settings: Settings, resumes: bool) -> Any:
     dataset_class = _datasets()
-    logged, saved = _intervals(job.rows, settings.training)
+    logging_steps, saving_steps = _intervals(job.rows, settings.training)
     evaluated = job.evaluator is not None
     args = job.arguments(
         output_dir=str(out / CHECKPOINTS),
         num_train_epochs=settings.training.epochs,
-        per_device_train_batch_size=batch_size(settings.training),  # of the loader, whose batches the processes share
+        per_device_train_batch_size=batch_size(settings.training),  # the loader's: processes share its batches
         learning_rate=settings.training.learning_rate,
         **_sharing(settings.training),
         warmup_steps=settings.training.warmup,  # below 1: a share of all steps
@@ -161,20 +161,20 @@ def _trainer(job: Job, out: Path, settings: Settings, resumes: bool) -> Any:
         use_cpu=best_device() == "cpu",
         seed=settings.seed,
         data_seed=settings.seed,
-        logging_steps=logged,
-        logging_nan_inf_filter=False,  # else a loss that is no number is shown as the mean of those before
+        logging_steps=logging_steps,
+        logging_nan_inf_filter=False,  # else a loss that is not finite is shown as the mean of those before
         save_strategy="steps",
-        save_steps=saved,
+        save_steps=saving_steps,
         save_total_limit=2,
         eval_strategy="steps" if evaluated else "no",
-        eval_steps=saved if evaluated else None,
+        eval_steps=saving_steps if evaluated else None,
         eval_on_start=evaluated and not resumes,
         load_best_model_at_end=evaluated,
         metric_for_best_model=f"eval_{job.metric}" if evaluated else None,
         greater_is_better=True if evaluated else None,
         report_to=[],
         disable_tqdm=True,
-        # no_duplicates: a question's other positives are no negatives of it
+        # no_duplicates: a question's other positives must not be its negatives
         **{
             "prompts": prompts_of(job.model, job.columns),
             "batch_sampler": "no_duplicates",
@@ -182,9 +182,10 @@ def _trainer(job: Job, out: Path, settings: Settings, resumes: bool) -> Any:
         },
         **({"gradient_checkpointing": True} if settings.training.gradient_checkpointing else {}),
     )
-    args._n_gpu = min(args.n_gpu, 1)  # with several GPUs the library would multiply the batch behind our back
-    made = dataset_class.from_dict
-    dataset = {name: made(dict(each)) for name, each in job.columns.items()} if job.passes else made(dict(job.columns))
+    args._n_gpu = min(args.n_gpu, 1)  # with several GPUs the library would silently multiply the batch
+    from_dict = dataset_class.from_dict
+    sets = {name: from_dict(dict(columns)) for name, columns in job.columns.items()} if job.passes else None
+    dataset = sets or from_dict(dict(job.columns))
     trainer = job.trainer(model=job.model, args=args, train_dataset=dataset, loss=job.loss, evaluator=job.evaluator)
     if job.collator:
         trainer.data_collator = job.collator(trainer)
@@ -192,10 +193,10 @@ def _trainer(job: Job, out: Path, settings: Settings, resumes: bool) -> Any:
 
 
 def _sharing(settings: TrainingSettings) -> dict[str, Any]:
-    """Return what several processes need to take equal shares of each batch, without a text twice among them.
+    """Return the arguments by which several processes take equal shares of each batch, no text twice among them.
 
-    A weight's gradient is averaged when it is ready, and the first step says which weights get one, by how many passes.
-    With cached gradients the passes differ, and the weights that one does not use count as ready.
+    A weight's gradient is averaged when it is ready; the first step records which weights get one, by how many passes.
+    With cached gradients the passes differ, and weights that a pass does not use count as ready.
     """
     if distributed.count() == 1:
         return {}
@@ -209,23 +210,23 @@ def _sharing(settings: TrainingSettings) -> dict[str, Any]:
 
 
 def prompts_of(model: Any, columns: Iterable[str], instructions: Instructions | None = None) -> dict[str, str]:
-    """Return the prompt of each column: what searching puts before queries and passages, training must too.
+    """Return the prompt of each column: training must use what searching puts before queries and passages.
 
-    They are those of the instructions, but what is drawn for each query, or else the model's own. ColBERT's markers
-    are such prompts; the trainer knows of none unless it is told.
+    They are those of the instructions, but for drawn ones, or else the model's own. ColBERT's markers are such
+    prompts; the trainer does not find them on its own.
     """
-    before = {"query": prompt_of(model, "query"), "document": prompt_of(model, "document")}
+    prompts = {"query": prompt_of(model, "query"), "document": prompt_of(model, "document")}
     if instructions:
-        before = {**instructions.prompts(), **({"query": ""} if instructions.drawn else {})}
-    found = {name: before["query" if name == "query" else "document"] for name in columns if name != "label"}
-    return {name: prompt for name, prompt in found.items() if prompt}
+        prompts = {**instructions.prompts(), **({"query": ""} if instructions.drawn else {})}
+    of_columns = {name: prompts["query" if name == "query" else "document"] for name in columns if name != "label"}
+    return {name: prompt for name, prompt in of_columns.items() if prompt}
 
 
 def _intervals(rows: int | Sequence[int], settings: TrainingSettings) -> tuple[int, int]:
-    """Return the steps between log entries, and between checkpoints: a multiple, so that resuming loses none."""
+    """Return the steps between log entries, and between checkpoints: a multiple, so that resuming loses no entry."""
     steps = steps_of(rows, settings)
-    logged = max(1, steps // LOGGED)
-    return logged, logged * math.ceil(steps / settings.evaluations / logged)
+    logging_steps = max(1, steps // LOGGED)
+    return logging_steps, logging_steps * math.ceil(steps / settings.evaluations / logging_steps)
 
 
 def _datasets() -> Any:
@@ -234,7 +235,7 @@ def _datasets() -> Any:
         from datasets import Dataset, disable_progress_bars
     except ImportError:
         raise MissingError("training needs more packages: run pip install 'biorag[train]'") from None
-    require_matplotlib()  # for the curves: better known now than at the first checkpoint
+    require_matplotlib()  # for the curves: better to fail now than at the first checkpoint
     disable_progress_bars()
     return Dataset
 
@@ -250,17 +251,17 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
         self._started = time.perf_counter()
 
     def seconds(self) -> float:
-        """Return the time of the run, with that of the pieces before an interruption."""
+        """Return the time of the run, including that before interruptions."""
         return time.perf_counter() - self._started
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.first_step = state.global_step
-        before = self._out / CHECKPOINTS / f"checkpoint-{self.first_step}" / SECONDS
-        self._started -= float(before.read_text()) if before.is_file() else 0.0
+        seconds_file = self._out / CHECKPOINTS / f"checkpoint-{self.first_step}" / SECONDS
+        self._started -= float(seconds_file.read_text()) if seconds_file.is_file() else 0.0
         self._on_progress(state.global_step)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **_: Any) -> None:
-        """Tell the sampler the epoch; the library does not where several processes go on within one."""
+        """Tell the sampler the epoch; the library does not where several processes resume within one."""
         sampler = train_dataloader.batch_sampler
         while inner := getattr(sampler, "batch_sampler", None):
             sampler = inner
@@ -286,11 +287,11 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
 
 @contextmanager
 def _device_errors(settings: TrainingSettings) -> Iterator[None]:
-    """Turn what a full memory raises, of several kinds, into one sentence with what to do."""
+    """Turn the several errors of a full memory into one sentence with what to do."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        full = isinstance(error, torch.OutOfMemoryError | MemoryError) or any(sign in str(error) for sign in FULL)
+        full = isinstance(error, torch.OutOfMemoryError | MemoryError) or any(phrase in str(error) for phrase in FULL)
         if not full:
             raise
         raise ServiceError(
@@ -300,7 +301,7 @@ def _device_errors(settings: TrainingSettings) -> Iterator[None]:
 
 
 def hardware(settings: Settings) -> dict[str, Any]:
-    """Return what the run ran on."""
+    """Return the hardware of the run."""
     device = best_device()
     return {
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
@@ -313,12 +314,12 @@ def hardware(settings: Settings) -> dict[str, Any]:
     }
 
 
-def folder_of(out: Path, kind: str, files: ModelFiles, split: Split, settings: Settings, **how: Any) -> TrainingRun:
-    """Return the folder of a run; `how` are the choices besides the settings that determine its result."""
+def folder_of(out: Path, kind: str, files: ModelFiles, split: Split, settings: Settings, **choices: Any) -> TrainingRun:
+    """Return the run in a folder; `choices`, besides the settings, determine its result."""
     identity = {
         "kind": kind,
         "base_sha256": files.sha256,
-        **how,
+        **choices,
         **({"processes": distributed.count()} if distributed.count() > 1 else {}),
         "settings": settings.training_identity(),
         "data": split.fingerprint(),

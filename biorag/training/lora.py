@@ -14,10 +14,10 @@ from biorag.models.loading import has_towers
 from biorag.settings.settings import Settings
 
 
-class Adapter:
+class LoraLayers:
     """LoRA matrices on all linear layers of a model's backbone, which is frozen; rank and α as configured.
 
-    An asymmetric model's towers have each their own, saved in a folder of the tower's name.
+    Each tower of an asymmetric model has its own, saved in a folder of the tower's name.
 
     Raises
     ------
@@ -36,29 +36,29 @@ class Adapter:
             target_modules="all-linear",
             task_type="FEATURE_EXTRACTION",
         )
-        self._adapted: dict[str, Any] = {}  # by the place of their folder
-        for place, backbone in _backbones(model).items():
-            torch.manual_seed(settings.seed)  # of the matrices drawn at random
+        self._adapted: dict[str, Any] = {}  # by the name of their folder
+        for tower, backbone in _backbones(model).items():
+            torch.manual_seed(settings.seed)  # the matrices are drawn at random
             if settings.training.gradient_checkpointing:
                 backbone.enable_input_require_grads()
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by a name that goes out of use
-                self._adapted[place] = get_peft_model(backbone, matrices)  # its layers take their places
+                warnings.simplefilter("ignore", FutureWarning)  # peft uses a name that transformers deprecates
+                self._adapted[tower] = get_peft_model(backbone, matrices)  # replaces the layers in place
 
     def save(self, folder: Path, base: str) -> None:
         """Write the adapter, as peft loads it onto the base of that name."""
-        for place, adapted in self._adapted.items():
+        for tower, adapted in self._adapted.items():
             adapted.peft_config["default"].base_model_name_or_path = base
-            adapted.save_pretrained(str(folder / place), save_embedding_layers=False)
-            (folder / place / "README.md").unlink(missing_ok=True)
+            adapted.save_pretrained(str(folder / tower), save_embedding_layers=False)
+            (folder / tower / "README.md").unlink(missing_ok=True)
 
     def load(self, folder: Path) -> None:
-        """Take over the weights of a saved adapter."""
+        """Load the weights of a saved adapter."""
         from peft import set_peft_model_state_dict
         from peft.utils import load_peft_weights
 
-        for place, adapted in self._adapted.items():
-            set_peft_model_state_dict(adapted, load_peft_weights(str(folder / place), device="cpu"))
+        for tower, adapted in self._adapted.items():
+            set_peft_model_state_dict(adapted, load_peft_weights(str(folder / tower), device="cpu"))
 
     def merge(self) -> None:
         """Add the product of the matrices to the backbone's weights: plain layers again."""

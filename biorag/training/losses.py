@@ -1,7 +1,7 @@
-"""The loss that the library has not: a row's positive against its own mined negatives and nothing else.
+"""The loss that the library lacks: a row's positive against its own mined negatives alone.
 
 `MultipleNegativesRankingLoss` always counts the other rows' passages as negatives too. The paper's BM25 and
-random rows are about the mined negatives alone, so there the softmax runs over one row's passages:
+random rows concern the mined negatives alone, so there the softmax runs over one row's passages:
 
     L = −log( exp(s·sim(q, p⁺)) / (exp(s·sim(q, p⁺)) + Σ_j exp(s·sim(q, p⁻_j))) )
 """
@@ -26,7 +26,7 @@ Scores = Callable[[nn.Module, list[dict[str, Tensor]]], Tensor]
 
 
 def _in_float32(similarity: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return a similarity that stays in float32 under autocast: bfloat16 tells scaled scores apart by 0.06 only."""
+    """Return a similarity that stays in float32 under autocast: bfloat16 resolves scaled scores to 0.06 only."""
 
     def compared(queries: Tensor, passages: Tensor) -> Tensor:
         with torch.autocast(queries.device.type, enabled=False):
@@ -81,7 +81,8 @@ def maxsim_scores(model: nn.Module, columns: list[dict[str, Tensor]]) -> Tensor:
     query = model(columns[0], task="query")
     passages = [model(features, task="document") for features in columns[1:]]
     vectors, masks = stack_padded_token_embeddings(
-        [found["token_embeddings"] for found in passages], [found["attention_mask"].bool() for found in passages]
+        [passage["token_embeddings"] for passage in passages],
+        [passage["attention_mask"].bool() for passage in passages],
     )
     scores: Tensor = colbert_kd_scores(
         query["token_embeddings"], vectors, queries_mask=query["attention_mask"].bool(), documents_mask=masks

@@ -1,4 +1,4 @@
-"""What training a model takes, told before it starts: memory by its weights and a batch, time by the device's speed."""
+"""What training takes, estimated before it starts: memory by weights and batch, time by the device's speed."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from biorag.types import TrainingRow
 
 WEIGHT_BYTES = 4  # float32
 TRAINED_BYTES = 12  # a gradient and AdamW's two moments, float32
-KEPT_BYTES = {"fp32": 4, "bf16": 3}  # of an activation: under autocast about half of them are bfloat16
-KEPT = 1.5  # activations kept for the backward pass, in those that go into the linear layers and come out
-KEPT_SCORES = 3  # attention's: the softmax, what is dropped of it, and what is left
+ACTIVATION_BYTES = {"fp32": 4, "bf16": 3}  # of an activation: under autocast about half of them are bfloat16
+STORED = 1.5  # activations stored for the backward pass, over the inputs and outputs of the linear layers
+STORED_SCORES = 3  # attention's: the softmax, its dropout mask, and the product
 RECOMPUTED = 3  # layers at a time, with gradient checkpointing
-CHARACTERS = 4  # of a token, about
-PASSES = {"forward": 2, "backward": 2, "gradients": 2}  # operations for each weight and token
+CHARACTERS = 4  # per token, about
+PASSES = {"forward": 2, "backward": 2, "gradients": 2}  # operations per weight and token
 LAYER = re.compile(r"(?:^|\.)(\d+)\.")
 DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
 HEADS = ("num_attention_heads", "n_heads")
 
 
 class Texts(NamedTuple):
-    """Texts that go through the model together, each padded to so many tokens."""
+    """Texts that go through the model together, each padded to `tokens`."""
 
     rows: int
     tokens: int
@@ -42,18 +42,18 @@ class Texts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The tokens of an epoch; the texts of one batch whose activations are held at once."""
+    """The tokens of an epoch; the texts of one batch whose activations are in memory at once."""
 
     tokens: int
     batch: tuple[Texts, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class TrainingEstimate:
     """Parameters of a model and those that are trained; bytes of both with gradients and AdamW's state; seconds.
 
-    `batch_bytes` are the activations of the longest batch. The seconds are a lower bound: all work at the speed of
-    large matrix products.
+    `batch_bytes` are the activations of the longest batch. The seconds are a lower bound, at the speed of large matrix
+    products.
     """
 
     parameters: int
@@ -63,7 +63,7 @@ class Estimate:
     seconds: float
 
     def sentence(self) -> str:
-        """Return what a user is told."""
+        """Return the estimate as a user reads it."""
         return (
             f"{self.parameters / 1e6:,.1f} M parameters, {self.trained / 1e6:,.1f} M trained: {gib(self.bytes)} of "
             f"memory and about {gib(self.batch_bytes)} for a batch, {duration(self.seconds)} or more"
@@ -76,7 +76,7 @@ def columns_of(rows: Sequence[TrainingRow], settings: TrainingSettings, query_to
     columns = [
         [max(query_tokens, _tokens(settings, row.query)) for row in rows],
         [_tokens(settings, row.positive) for row in rows],
-        *([_tokens(settings, text) for row in rows for text in row.negatives[place:][:1]] for place in range(count)),
+        *([_tokens(settings, text) for row in rows for text in row.negatives[number:][:1]] for number in range(count)),
     ]
     size = min(settings.mini_batch_size or settings.batch_size, settings.batch_size)
     batch = tuple(Texts(size, max(column, default=0)) for column in columns)
@@ -97,27 +97,27 @@ def pairs_of(rows: Sequence[TrainingRow], settings: TrainingSettings) -> Work:
 
 def estimate(
     files: ModelFiles, work: Work, settings: Settings, lora: bool = False, asymmetric: bool = False
-) -> Estimate:
-    """Return what training takes: the memory of its batches about, the time at least; evaluations and saving apart.
+) -> TrainingEstimate:
+    """Return what training takes: memory about, time at least, without evaluations and saving.
 
     An `asymmetric` encoder is two of the base, unless the base has two towers; a text goes through one.
 
     Raises
     ------
     ServiceError
-        If the device has not as much memory.
+        If the device does not have that much memory.
     """
     towers = 2 if files.has_towers else 1
     copies = 2 if asymmetric and towers == 1 else 1
-    every = parameters_of(files)
-    layers = matrices(every)
-    parameters = copies * sum(math.prod(found.shape) for found in every)
-    trained = copies * sum(settings.training.lora_rank * sum(found.shape) for found in layers) if lora else parameters
-    multiplied = sum(math.prod(found.shape) for found in layers) // towers
+    tensors = parameters_of(files)
+    layers = matrices(tensors)
+    parameters = copies * sum(math.prod(tensor.shape) for tensor in tensors)
+    trained = copies * sum(settings.training.lora_rank * sum(layer.shape) for layer in layers) if lora else parameters
+    multiplied = sum(math.prod(layer.shape) for layer in layers) // towers
     passes = sum(PASSES.values()) - (PASSES["gradients"] if lora else 0)
     passes += PASSES["forward"] if settings.training.gradient_checkpointing or settings.training.mini_batch_size else 0
     needed = WEIGHT_BYTES * (parameters + (trained if lora else 0)) + TRAINED_BYTES * trained
-    batch = batch_bytes(files, every, work.batch, settings)
+    batch = batch_bytes(files, tensors, work.batch, settings)
     if needed + batch > (free := memory.free_bytes(best_device())):
         base = "a smaller base" if lora else "--lora, or a smaller base"
         lighter = base if needed > free else f"a smaller --batch-size or --max-tokens, --gradient-checkpointing, {base}"
@@ -125,33 +125,35 @@ def estimate(
             f"training {files.id} takes {gib(needed)} of memory and about {gib(batch)} for a batch, and {gib(free)} "
             f"are free: take {lighter}, or a larger machine"
         )
-    kind = torch.bfloat16 if uses_bf16(settings.retrieval.precision) else torch.float32
-    seconds = passes * multiplied * work.tokens * settings.training.epochs / operations(best_device(), kind)
-    return Estimate(parameters, trained, needed, batch, seconds)
+    dtype = torch.bfloat16 if uses_bf16(settings.retrieval.precision) else torch.float32
+    seconds = passes * multiplied * work.tokens * settings.training.epochs / operations(best_device(), dtype)
+    return TrainingEstimate(parameters, trained, needed, batch, seconds)
 
 
-def batch_bytes(files: ModelFiles, every: Sequence[ModelTensor], batch: Sequence[Texts], settings: Settings) -> int:
-    """Return about what is kept of a batch for the backward pass.
+def batch_bytes(files: ModelFiles, tensors: Sequence[ModelTensor], batch: Sequence[Texts], settings: Settings) -> int:
+    """Return about how many bytes of a batch are stored for the backward pass.
 
-    By token that is `KEPT` times what goes into the linear layers and comes out, as for the layer of 34·h bytes in
-    16 bits of Korthikanti et al. (2022, arXiv:2205.05198), and where attention is not fused its 5·a·s of scores. With
-    gradient checkpointing it is each layer's input and some layers' all. Of two towers a text goes through one.
+    Per token that is `STORED` times the inputs and outputs of the linear layers, as for the layer of 34·h bytes in 16
+    bits of Korthikanti et al. (2022, arXiv:2205.05198), and 5·a·s of scores where attention is not fused. With gradient
+    checkpointing it is each layer's input and all of some layers. A text goes through one of two towers.
     """
-    layers = matrices(list(every))
+    layers = matrices(list(tensors))
     towers = 2 if files.has_towers else 1
-    blocks = {found[1] for parameter in layers if (found := LAYER.search(parameter.name))}
+    blocks = {match[1] for layer in layers if (match := LAYER.search(layer.name))}
     tokens = sum(texts.rows * texts.tokens for texts in batch)
-    width = KEPT_BYTES["bf16" if uses_bf16(settings.retrieval.precision) else "fp32"]
-    kept = KEPT * tokens * sum(sum(parameter.shape) for parameter in layers) / towers * width
-    kept += KEPT_SCORES * WEIGHT_BYTES * len(blocks) * _heads(files) * sum(rows * side**2 for rows, side in batch)
+    width = ACTIVATION_BYTES["bf16" if uses_bf16(settings.retrieval.precision) else "fp32"]
+    stored = STORED * tokens * sum(sum(layer.shape) for layer in layers) / towers * width
+    stored += (
+        STORED_SCORES * WEIGHT_BYTES * len(blocks) * _heads(files) * sum(rows * length**2 for rows, length in batch)
+    )
     if settings.training.gradient_checkpointing and len(blocks) > RECOMPUTED:
-        hidden = max((min(found.shape) for found in every if "emb" in found.name), default=0)
-        kept = kept * RECOMPUTED / len(blocks) + len(blocks) * hidden * tokens * WEIGHT_BYTES
-    return int(kept)
+        hidden = max((min(tensor.shape) for tensor in tensors if "emb" in tensor.name), default=0)
+        stored = stored * RECOMPUTED / len(blocks) + len(blocks) * hidden * tokens * WEIGHT_BYTES
+    return int(stored)
 
 
 def _heads(files: ModelFiles) -> int:
-    """Return the heads whose scores are kept: those of dropout on a CPU, where it is not fused with attention."""
+    """Return the heads whose scores are stored: only with dropout on a CPU, where attention is not fused."""
     architecture = replace(files, path=files.reads_passages()).settings("config.json")
     if best_device() != "cpu" or not any(architecture.get(name) for name in DROPOUTS):
         return 0

@@ -16,7 +16,7 @@ SUFFIX = ".toml"
 
 
 class SetFile(BaseModel):
-    """One set: where its rows are, and how it is trained on."""
+    """One set: its files, and how it is trained on."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -47,11 +47,11 @@ def is_mixture(train: Sequence[Path]) -> bool:
     Raises
     ------
     UsageError
-        If there are other paths beside it.
+        If other paths are given with it.
     """
     files = [path for path in train if path.suffix == SUFFIX]
     if files and len(train) > 1:
-        raise UsageError(f"{files[0]} is a mixture: name its sets in it and nothing beside it")
+        raise UsageError(f"{files[0]} is a mixture: list its sets in the file and give no other path")
     return bool(files)
 
 
@@ -66,35 +66,32 @@ def load_mixture(path: Path) -> Mixture:
         If it is not valid TOML, a key is unknown or has a value that is not allowed, or two sets have the same name.
     """
     if not path.is_file():
-        raise MissingError(f"mixture {path} is not there: docs/decoders.md has one to start from")
+        raise MissingError(f"mixture {path} is not there: docs/decoders.md has an example")
     try:
-        read = Mixture.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        mixture = Mixture.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInputError(f"{path} is not valid TOML: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise BadInputError(f"{path}: {place or 'the file'}: {first['msg']} (it has {first['input']!r})") from None
-    sets = [_placed(each, path.parent) for each in read.sets]
-    for file in [file for each in sets for file in each.rows]:
+        key = ".".join(map(str, first["loc"]))
+        raise BadInputError(f"{path}: {key or 'the file'}: {first['msg']} (it has {first['input']!r})") from None
+    sets = [_placed(listed, path.parent) for listed in mixture.sets]
+    for file in [file for listed in sets for file in listed.rows]:
         if not file.exists():
             raise MissingError(f"{path} names {file}, which is not there")
-    names = [each.name for each in sets]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise BadInputError(f"{path}: two sets have the name {twice!r}: give one another")
+    names = [listed.name for listed in sets]
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise BadInputError(f"{path}: two sets have the name {repeated!r}: rename one")
     return Mixture(sets=tuple(sets))
 
 
-def _placed(each: SetFile, folder: Path) -> SetFile:
+def _placed(listed: SetFile, folder: Path) -> SetFile:
     """Return a set whose paths do not depend on where the mixture's file lies, with its name."""
-    rows = tuple(folder / file for file in each.rows)
-    template = each.instruct and folder / each.instruct
-    instruct = str(template) if template and template.is_file() else each.instruct
-    return each.model_copy(update={"rows": rows, "name": each.name or _stem(rows[0]), "instruct": instruct})
-
-
-def _stem(path: Path) -> str:
-    return path.name.removesuffix(".gz").removesuffix(".jsonl")
+    rows = tuple(folder / file for file in listed.rows)
+    stem = rows[0].name.removesuffix(".gz").removesuffix(".jsonl")
+    template = listed.instruct and folder / listed.instruct
+    instruct = str(template) if template and template.is_file() else listed.instruct
+    return listed.model_copy(update={"rows": rows, "name": listed.name or stem, "instruct": instruct})
 
 
 def instructions_of(
@@ -102,8 +99,8 @@ def instructions_of(
 ) -> tuple[Instructions | None, list[Instructions | None]]:
     """Return the instructions that the model keeps, and those of each set; None for the base's own.
 
-    The run's template is `instruct`, its task `task` or else that of the first set. A set has what it does not set
-    from the run. A model of no template of the run's keeps the first set's.
+    The run's template is `instruct`, its task `task` or else that of the first set. What a set does not
+    set it takes from the run. Without a template of the run the model keeps the first set's.
 
     Raises
     ------
@@ -111,14 +108,14 @@ def instructions_of(
         If a set has a task and there is no template for it.
     As `read_instructions` does.
     """
-    own = task or mixture.sets[0].task or TASK
-    found = []
-    for each in mixture.sets:
-        template = each.instruct or instruct
-        if each.task is not None and template is None:
+    task = task or mixture.sets[0].task or TASK
+    instructions: list[Instructions | None] = []
+    for listed in mixture.sets:
+        template = listed.instruct or instruct
+        if listed.task is not None and template is None:
             raise UsageError(
-                f"the task of set {each.name!r} stands in an instruction: set its instruct too, or give --instruct"
+                f"the task of set {listed.name!r} is part of an instruction: set its instruct too, or give --instruct"
             )
-        found.append(None if template is None else read_instructions(template, each.task or own, drawn))
+        instructions.append(None if template is None else read_instructions(template, listed.task or task, drawn))
     kept = instruct or mixture.sets[0].instruct
-    return (None if kept is None else read_instructions(kept, own, drawn)), found
+    return (None if kept is None else read_instructions(kept, task, drawn)), instructions

@@ -1,4 +1,4 @@
-"""Scores by colbert-ai, the reference implementation: a checkpoint of ours must give them too."""
+"""Scores by colbert-ai, the reference implementation, which our checkpoints must reproduce."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ColbertAI:
 def largest_difference(folder: Path, query: str, texts: Sequence[str]) -> float | None:
     """Return how far colbert-ai's scores of a checkpoint are from sentence-transformers'.
 
-    None without colbert-ai, or where it fails: a checkpoint is worth keeping either way.
+    None without colbert-ai, or if it fails: a checkpoint is worth keeping either way.
     """
     if find_spec("colbert") is None:
         return None
@@ -61,7 +61,7 @@ def largest_difference(folder: Path, query: str, texts: Sequence[str]) -> float 
     ours = model.similarity(model.encode_query([query]), model.encode_document(list(texts)))[0].cpu().numpy()
     try:
         return float(np.abs(ours - ColbertAI(folder).score(query, texts)).max())
-    except Exception as error:  # whatever another program raises, this one's result is complete
+    except Exception as error:  # whatever colbert-ai raises, the training is complete
         logger.warning("colbert-ai could not score %s: %s", folder, error)
         return None
 
@@ -73,19 +73,19 @@ def _classes() -> tuple[Any, Any]:
         from colbert.modeling.checkpoint import Checkpoint
         from colbert.modeling.colbert import ColBERT
     except ImportError as error:
-        raise MissingError(f"colbert-ai is not there ({error}): run pip install 'biorag[colbert]'") from None
-    ColBERT.loaded_extensions = True  # its C++ scoring, which it would compile now, is not used here
+        raise MissingError(f"colbert-ai is not installed ({error}): run pip install 'biorag[colbert]'") from None
+    ColBERT.loaded_extensions = True  # its C++ scoring, which it would compile now, is not needed
     base_colbert.class_factory = _for_transformers_5(hf_colbert.class_factory)
     return Checkpoint, ColBERTConfig
 
 
 def _for_transformers_5(class_factory: Any) -> Any:
-    """Give colbert-ai's model class the two attributes that transformers 5 asks of a class before loading."""
+    """Give colbert-ai's model class the two attributes that transformers 5 expects before loading."""
 
     def factory(name_or_path: str) -> Any:
-        found = class_factory(name_or_path)
-        found._keys_to_ignore_on_load_unexpected = set(found._keys_to_ignore_on_load_unexpected or ())
-        found.all_tied_weights_keys = {}
-        return found
+        model_class = class_factory(name_or_path)
+        model_class._keys_to_ignore_on_load_unexpected = set(model_class._keys_to_ignore_on_load_unexpected or ())
+        model_class.all_tied_weights_keys = {}
+        return model_class
 
     return factory

@@ -1,4 +1,4 @@
-"""From files to the rows of a run: read, without benchmark questions, split and capped."""
+"""From files to the rows of a run: read, checked for contamination, split and capped."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ QUESTIONS, TITLE_ABSTRACT = PAIRS = ("questions", "title-abstract")
 class Preparation:
     """How the rows that were read become those of a run.
 
-    Rows of benchmark questions go by the `contamination` policy, a share `validation` of the questions is held out
-    with the seed, and of each question at most `max_positives` rows are trained on. `fetch` gives the passages of
-    BEIR folders that have no corpus.
+    The `contamination` policy refuses or drops rows of benchmark questions, a share `validation` of the questions is
+    held out with the seed, and at most `max_positives` rows of each other question are trained on. `fetch` gives the
+    passages of BEIR folders that have no corpus.
     """
 
     contamination: ContaminationPolicy
@@ -41,11 +41,11 @@ class Preparation:
         Raises
         ------
         UsageError
-            If a file is a mixture's, or the kind of pairs is unknown.
+            If a file is a mixture, or the kind of pairs is unknown.
         As `read_rows` and `ContaminationPolicy.apply` do.
         """
         if is_mixture(train):
-            raise UsageError(f"{train[0]} is a mixture, which 'biorag train retriever' takes: name rows here")
+            raise UsageError(f"{train[0]} is a mixture, which 'biorag train retriever' takes: give files of rows here")
         if pairs not in PAIRS:
             raise unknown_name("--pairs", pairs, PAIRS)
         if pairs == TITLE_ABSTRACT:
@@ -71,21 +71,21 @@ class Preparation:
         kept, instructions = instructions_of(mixture, instruct, task, drawn)
         read = [read_rows(listed.rows, self.fetch) for listed in mixture.sets]
         clean, matches = self.contamination.apply([row for rows, _ in read for row in rows])
-        left = set(clean)
+        allowed = set(clean)
         sets, facts = [], []
         for listed, (rows, cleaning), own in zip(mixture.sets, read, instructions, strict=True):
-            allowed = [row for row in rows if row in left]
-            part = self._split(allowed)
+            clean_rows = [row for row in rows if row in allowed]
+            part = self._split(clean_rows)
             sets.append(
                 TrainingSet(listed.name, part.training, part.validation, listed.weight, listed.temperature, own)
             )
-            files, dropped = [str(file) for file in listed.rows], len(rows) - len(allowed)
+            files, dropped = [str(file) for file in listed.rows], len(rows) - len(clean_rows)
             facts.append({"name": listed.name, "files": files, **asdict(cleaning), "dropped": dropped})
         data = {"files": [str(path)], "pairs": QUESTIONS, "sets": facts}
         return mixed(sets), {"data": data, **self.contamination.facts(matches)}, kept
 
     def _split(self, rows: Sequence[TrainingRow]) -> Split:
-        """Return the rows with some questions held out, and of the others at most so many rows."""
+        """Return the rows with some questions held out and the rows of the others capped."""
         training, validation = split(rows, self.validation, self.seed)
         if self.max_positives:
             training = cap_positives(training, self.max_positives, self.seed)

@@ -23,7 +23,7 @@ from biorag.models.loading import load_model
 from biorag.registries import NEGATIVES
 from biorag.settings.settings import Settings
 from biorag.training import distributed
-from biorag.training.asymmetric import require_one
+from biorag.training.asymmetric import require_single_tower
 from biorag.training.colbert import Lengths, save_model, write_base
 from biorag.training.data import IN_BATCH, Split, check_negatives, columns, described, usable
 from biorag.training.evaluators import METRIC, reranking_validation
@@ -32,9 +32,9 @@ from biorag.training.losses import OwnNegativesLoss, maxsim_scores
 from biorag.training.parity import largest_difference
 from biorag.types import OnProgress
 
-PASSAGE_TOKENS = 256  # that a trained reranker reads at least; training may cut passages shorter for speed
-SAMPLE = 16  # passages on which a saved checkpoint is held against colbert-ai
-SCALE = 1.0  # MaxSim sums over the query's tokens, so it is spread widely enough as it is
+PASSAGE_TOKENS = 256  # a trained reranker reads at least these; training may cut passages shorter for speed
+SAMPLE = 16  # passages on which a saved checkpoint is compared with colbert-ai
+SCALE = 1.0  # MaxSim sums over the query's tokens, so its scores are spread widely enough
 
 
 class _Trainer(NoModelCard, MultiVectorEncoderTrainer):  # type: ignore[misc]
@@ -65,10 +65,10 @@ def train_reranker(
 
     Raises
     ------
-    As `train_retriever` does; BadInputError too if rows lack the scores to distill from.
+    As `train_retriever` does; also BadInputError if rows lack the scores to distill from.
     """
     check_negatives(negatives, settings.training, distill)
-    require_one(files)
+    require_single_tower(files)
     rows = usable(split.training, negatives, settings.training.hard_negatives)
     facts = {**facts, "base": files.id, **described(split.training, rows)}
     folder = folder_of(out, "reranker", files, split, settings, negatives=negatives, distill=distill)
@@ -101,16 +101,16 @@ def train_reranker(
 
 
 def _loss(model: MultiVectorEncoder, negatives: str, distill: bool, settings: Settings) -> Any:
-    mini, gathered = settings.training.mini_batch_size, distributed.count() > 1
+    mini_batch, gather = settings.training.mini_batch_size, distributed.count() > 1
     if distill:
-        return MultiVectorDistillKLDivLoss(model, mini_batch_size=mini)
+        return MultiVectorDistillKLDivLoss(model, mini_batch_size=mini_batch)
     if not NEGATIVES[negatives].in_batch:
         return OwnNegativesLoss(model, maxsim_scores, SCALE)
-    if mini:
+    if mini_batch:
         return CachedMultiVectorMultipleNegativesRankingLoss(
-            model, scale=SCALE, mini_batch_size=mini, gather_across_devices=gathered
+            model, scale=SCALE, mini_batch_size=mini_batch, gather_across_devices=gather
         )
-    # Passages are encoded as many at a time as queries, the long ones by themselves: less padding.
+    # Passages are encoded as many at a time as queries, the long ones apart: less padding.
     return MultiVectorMultipleNegativesRankingLoss(
-        model, scale=SCALE, mini_batch_size=settings.training.batch_size, gather_across_devices=gathered
+        model, scale=SCALE, mini_batch_size=settings.training.batch_size, gather_across_devices=gather
     )

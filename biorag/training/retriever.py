@@ -30,22 +30,22 @@ from biorag.training.decoder import as_bi_encoder, is_decoder, write_base
 from biorag.training.evaluators import METRIC, SetsValidation, retrieval_validation
 from biorag.training.instructions import Instructions, read_instructions
 from biorag.training.loop import Job, NoModelCard, folder_of, prompts_of, require_batch, run
-from biorag.training.lora import Adapter
+from biorag.training.lora import LoraLayers
 from biorag.training.losses import OWN_SCORES, SIMILARITIES, OwnNegativesLoss
 from biorag.training.run_directory import TrainingRun
 from biorag.training.sampling import RandomPrompts, WeightedBatchSampler
 from biorag.types import OnProgress
 
-# The paper's: a cosine lies between −1 and 1 and is sharpened, a dot product is taken as it is.
+# As in the paper: a cosine, between −1 and 1, is sharpened; a dot product is not.
 SCALES = {"cosine": 20.0, "dot": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """How a base becomes the bi-encoder that is trained; what is None stays as the base has it.
+class EncoderForm:
+    """How a base becomes the bi-encoder that is trained; None keeps what the base has.
 
-    A decoder that is none yet gets BMRetriever's instructions. With `lora` its linear layers learn through LoRA.
-    `asymmetric` trains two copies of it, one for queries and one for passages.
+    A decoder that is not a bi-encoder yet gets BMRetriever's instructions. With `lora` its linear layers learn through
+    LoRA. `asymmetric` trains two copies of it, one for queries and one for passages.
     """
 
     attention: str | None = None
@@ -54,24 +54,22 @@ class Form:
     asymmetric: bool = False
 
     def identity(self) -> dict[str, Any]:
-        """Return what was chosen, for the run's identity."""
-        said = self.instructions.prompts() if self.instructions else None
-        drawn = self.instructions.drawn if self.instructions else ()
-        chosen = {
+        """Return the choices that are set, for the run's identity."""
+        choices = {
             "attention": self.attention,
-            "instructions": said,
-            "random_prompts": drawn,
+            "instructions": self.instructions.prompts() if self.instructions else None,
+            "random_prompts": self.instructions.drawn if self.instructions else (),
             "lora": self.lora,
             "asymmetric": self.asymmetric,
         }
-        return {name: value for name, value in chosen.items() if value}
+        return {name: value for name, value in choices.items() if value}
 
 
 class _Trainer(NoModelCard, SentenceTransformerTrainer):  # type: ignore[misc]
     pass
 
 
-def _lora_trainer(adapter: Adapter, base: str) -> type[_Trainer]:
+def _lora_trainer(adapter: LoraLayers, base: str) -> type[_Trainer]:
     """Return the trainer whose checkpoints hold the adapter alone."""
 
     class LoRATrainer(_Trainer):
@@ -92,7 +90,7 @@ def train_retriever(
     facts: Mapping[str, Any],
     on_progress: OnProgress,
     negatives: str = IN_BATCH,
-    form: Form | None = None,
+    form: EncoderForm | None = None,
 ) -> dict[str, Any]:
     """Train a bi-encoder into `out`, a sentence-transformers directory, and return its manifest.
 
@@ -112,7 +110,7 @@ def train_retriever(
     MissingError
         If the base does not load, or a package is not installed.
     UsageError
-        If the form asks what the base has not.
+        If the form asks for what the base does not have.
     BadInputError
         If no row can be used.
     MismatchError
@@ -122,16 +120,16 @@ def train_retriever(
     """
     similarity = settings.index.similarity or "cosine"
     check_negatives(negatives, settings.training)
-    used = _usable(split, negatives, settings)
-    facts = {**facts, "base": files.id, **described(split.training, used.training)}
-    form = form or Form()
-    how = {"negatives": negatives, "similarity": similarity, **form.identity()}
-    folder = folder_of(out, "retriever", files, split, settings, **how)
+    usable_split = _usable(split, negatives, settings)
+    facts = {**facts, "base": files.id, **described(split.training, usable_split.training)}
+    form = form or EncoderForm()
+    choices = {"negatives": negatives, "similarity": similarity, **form.identity()}
+    folder = folder_of(out, "retriever", files, split, settings, **choices)
     if done := folder.finished():
         return done
     with folder.locked():
         model = _model(_base(files, folder, facts), similarity, form)
-        adapter = Adapter(model, settings) if form.lora else None
+        adapter = LoraLayers(model, settings) if form.lora else None
         longest = {module: module.max_seq_length for module in input_modules(model)}
         for module, length in longest.items():
             module.max_seq_length = min(settings.training.max_tokens, length or settings.training.max_tokens)
@@ -140,7 +138,9 @@ def train_retriever(
             arguments=SentenceTransformerTrainingArguments,
             model=model,
             metric=METRIC,
-            **(_of_sets if split.sets else _of_rows)(model, used, similarity, negatives, settings, form.instructions),
+            **(_of_sets if split.sets else _of_rows)(
+                model, usable_split, similarity, negatives, settings, form.instructions
+            ),
         )
         figures = run(job, folder, settings, facts, on_progress)
         for module, length in longest.items():
@@ -159,9 +159,9 @@ def _usable(split: Split, negatives: str, settings: Settings) -> Split:
     if not split.sets:
         return replace(split, training=usable(split.training, negatives, count))
     sets = []
-    for each in split.sets:
-        with _naming(each):
-            sets.append(replace(each, training=usable(each.training, negatives, count)))
+    for part in split.sets:
+        with _naming(part):
+            sets.append(replace(part, training=usable(part.training, negatives, count)))
     return mixed(sets)
 
 
@@ -206,57 +206,61 @@ def _of_sets(
     settings: Settings,
     instructions: Instructions | None,
 ) -> dict[str, Any]:
-    """Return a job's losses, columns and prompts by the places of a mixture's sets, and an evaluator of all.
+    """Return a job's losses, columns and prompts by the numbers of a mixture's sets, and an evaluator of all.
 
-    A set without instructions has the model's.
+    A set without instructions uses the model's.
     """
-    for each in split.sets:
-        with _naming(each):
-            require_batch([len(rows) for rows in each.passes(settings.seed)], settings.training)
-    sets = {str(place): each for place, each in enumerate(split.sets)}
-    told = {place: each.instructions or instructions for place, each in sets.items()}
-    texts = {place: columns(each.training, settings.training.hard_negatives) for place, each in sets.items()}
+    for part in split.sets:
+        with _naming(part):
+            require_batch([len(rows) for rows in part.passes(settings.seed)], settings.training)
+    sets = {str(number): part for number, part in enumerate(split.sets)}
+    instructions_by_set = {number: part.instructions or instructions for number, part in sets.items()}
+    texts = {number: columns(part.training, settings.training.hard_negatives) for number, part in sets.items()}
     evaluators = [
         retrieval_validation(
-            each.validation, each.training, similarity, settings.retrieval.precision, settings.seed, each.instructions
+            part.validation, part.training, similarity, settings.retrieval.precision, settings.seed, part.instructions
         )
-        for each in split.sets
+        for part in split.sets
     ]
-    held_out = [each for each in evaluators if each]
+    validations = [part for part in evaluators if part]
     return {
         "loss": {
-            place: _loss(model, similarity, negatives, settings, _scale(each.temperature, similarity))
-            for place, each in sets.items()
+            number: _loss(
+                model, similarity, negatives, settings, 1 / part.temperature if part.temperature else SCALES[similarity]
+            )
+            for number, part in sets.items()
         },
         "columns": texts,
-        "evaluator": SetsValidation(held_out) if held_out else None,
+        "evaluator": SetsValidation(validations) if validations else None,
         "arguments_of_stage": {
-            "prompts": {place: prompts_of(model, texts[place], told[place]) for place in sets},
-            "router_mapping": {place: tower_of(model, texts[place]) for place in sets},
-            "batch_sampler": partial(WeightedBatchSampler, weights={place: sets[place].weight for place in sets}),
+            "prompts": {number: prompts_of(model, texts[number], instructions_by_set[number]) for number in sets},
+            "router_mapping": {number: tower_of(model, texts[number]) for number in sets},
+            "batch_sampler": partial(WeightedBatchSampler, weights={number: sets[number].weight for number in sets}),
         },
         "passes": [len(rows) for rows in split.passes(settings.seed)],
-        "collator": _random_prompts(model, told, settings),
+        "collator": _random_prompts(model, instructions_by_set, settings),
     }
 
 
 def _random_prompts(
     model: SentenceTransformer, instructions: Mapping[str, Instructions | None], settings: Settings
 ) -> partial[RandomPrompts] | None:
-    """Return what makes a collator draw prompts, if there are any to draw from.
+    """Return the collator that draws prompts, if there are any to draw from.
 
-    A model whose vectors leave prompts out is refused: these would count in them.
+    A model whose pooling leaves prompts out is refused: drawn prompts would count in its vectors.
     """
-    drawn = {name: each.drawn if each else () for name, each in instructions.items()}
+    drawn = {name: instruction.drawn if instruction else () for name, instruction in instructions.items()}
     if not any(drawn.values()):
         return None
     if any(isinstance(module, Pooling) and not module.include_prompt for module in model.modules()):
-        raise UsageError("--random-prompts: the base's pooling leaves prompts out: take another base, or none of them")
+        raise UsageError(
+            "--random-prompts: the base's pooling leaves prompts out: take another base, or no random prompts"
+        )
     return partial(RandomPrompts, prompts=drawn, seed=settings.seed)
 
 
 def _base(files: ModelFiles, folder: TrainingRun, facts: Mapping[str, Any]) -> ModelFiles:
-    """Return the base as a directory; a GGUF file's weights are written into the run's folder for that."""
+    """Return the base as a directory; a GGUF file's weights are first written into the run's folder."""
     if files.path.is_dir():
         return files
     folder.begin(facts)
@@ -266,20 +270,20 @@ def _base(files: ModelFiles, folder: TrainingRun, facts: Mapping[str, Any]) -> M
     return write_base(files, folder.base)
 
 
-def _model(files: ModelFiles, similarity: str, form: Form) -> SentenceTransformer:
-    """Load the base in float32, in its form; for dot products without the layer that makes all vectors unit length."""
+def _model(files: ModelFiles, similarity: str, form: EncoderForm) -> SentenceTransformer:
+    """Load the base in float32, in its form; for dot products without the layer that makes vectors unit length."""
     if is_late_interaction(files):
         raise MissingError(f"base {files.id!r} is a late-interaction checkpoint: name a bi-encoder or a transformer")
     model = load_model(SentenceTransformer, files, "fp32")
     if not all(hasattr(module, "auto_model") for module in input_modules(model)):
-        raise MissingError(f"base {files.id!r} does not read its texts by a transformer: name one that does")
+        raise MissingError(f"base {files.id!r} does not read its texts with a transformer: name one that does")
     bare = not (files.path / MODULE_LIST).is_file()
     instructions = form.instructions
     if is_decoder(model):
         model = as_bi_encoder(model, bare, form.attention)
         instructions = instructions or (read_instructions("bmretriever") if bare else None)
     elif form.attention:
-        raise UsageError(f"--attention is for decoders, which base {files.id!r} is not: leave it out")
+        raise UsageError(f"--attention is for decoders, and base {files.id!r} is not one: leave it out")
     if similarity == "dot":
         model = without_unit_length(model)
     if form.asymmetric:
@@ -290,19 +294,15 @@ def _model(files: ModelFiles, similarity: str, form: Form) -> SentenceTransforme
     return model
 
 
-def _scale(temperature: float | None, similarity: str) -> float:
-    return SCALES[similarity] if temperature is None else 1 / temperature
-
-
 def _loss(model: SentenceTransformer, similarity: str, negatives: str, settings: Settings, scale: float) -> Any:
     if not NEGATIVES[negatives].in_batch:
         return OwnNegativesLoss(model, OWN_SCORES[similarity], scale)
-    compared, gathered = SIMILARITIES[similarity], distributed.count() > 1
+    similarity_of, gather = SIMILARITIES[similarity], distributed.count() > 1
     if size := settings.training.mini_batch_size:
-        if gathered and has_towers(model):
+        if gather and has_towers(model):
             raise UsageError(
-                "--mini-batch-size goes through one tower at a time, and processes average both at once: leave it out, "
+                "--mini-batch-size trains one tower at a time, but processes average both at once: leave it out, "
                 "or train --asymmetric in one process"
             )
-        return CachedMultipleNegativesRankingLoss(model, scale, compared, size, gather_across_devices=gathered)
-    return MultipleNegativesRankingLoss(model, scale, compared, gather_across_devices=gathered)
+        return CachedMultipleNegativesRankingLoss(model, scale, similarity_of, size, gather_across_devices=gather)
+    return MultipleNegativesRankingLoss(model, scale, similarity_of, gather_across_devices=gather)

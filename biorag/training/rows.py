@@ -24,7 +24,7 @@ from biorag.utils.text import is_whole
 
 QUERY_KEYS = ("query", "anchor")  # the second is sentence-transformers'
 SCORE_KEYS = ("scores", "label")
-NEXT_STEP = "mend the line or take it out"
+NEXT_STEP = "fix or remove the line"
 FETCHED_AT_ONCE = 1000
 _NUMBERED = re.compile(r"negative_([0-9]{1,9})\Z")
 _SEPARATORS = re.compile(r"[\W_]+")
@@ -32,12 +32,11 @@ _SEPARATORS = re.compile(r"[\W_]+")
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """What reading kept and what it left out.
+    """What reading kept and what it dropped.
 
-    `rows` and `questions` (distinct by `normalised` text) were kept. Left out were `duplicates` of a query and
-    positive that came before, rows with an `empty` side, and judgements of snippets that are `unknown`: neither
-    in the folder's corpus nor in the index. `gold` negatives were taken out: positives of the same question in another
-    row.
+    `rows` and `questions` (distinct by `normalised` text) were kept. Dropped were `duplicates` of an earlier query and
+    positive, rows with an `empty` side, and judgements of `unknown` snippets, neither in the folder's corpus nor in
+    the index. `gold` negatives were removed: positives of the same question in another row.
     """
 
     rows: int
@@ -50,7 +49,7 @@ class Cleaning:
 
 @dataclass(slots=True)
 class _Kept:
-    """The rows kept so far, and what was left out."""
+    """The rows kept so far, and the counts of those dropped."""
 
     rows: list[TrainingRow] = field(default_factory=list)
     pairs: set[bytes] = field(default_factory=set)
@@ -74,11 +73,11 @@ class _Kept:
         self.rows.append(row)
 
     def result(self, names: Iterable[str]) -> tuple[list[TrainingRow], Cleaning]:
-        """Return the rows with their counts; the names are those of the files, for the error if there is none."""
+        """Return the rows with their counts; `names` are the files', for the error if there is none."""
         if not self.rows:
             raise BadInputError(
                 f"no training row in {', '.join(names) or 'no file'}: {self.empty} had an empty side, {self.unknown} "
-                "were of snippets that neither the corpus nor the index has; give rows with a query and a positive"
+                "judge snippets that neither the corpus nor the index has; give rows with a query and a positive"
             )
         rows = _without_gold(self.rows)
         gold = sum(len(row.negatives) for row in self.rows) - sum(len(row.negatives) for row in rows)
@@ -90,20 +89,24 @@ def _without_gold(rows: Sequence[TrainingRow]) -> list[TrainingRow]:
     positives: dict[str, set[str]] = {}
     for row in rows:
         positives.setdefault(normalised(row.query), set()).add(normalised(row.positive))
-    found = []
+    cleaned = []
     for row in rows:
         gold = positives[normalised(row.query)] if row.negatives else ()
-        kept = [place for place, text in enumerate(row.negatives) if normalised(text) not in gold]
-        scores = (row.scores[0], *(row.scores[1 + place] for place in kept)) if row.scores else ()
-        clean = replace(row, negatives=tuple(row.negatives[place] for place in kept), scores=scores)
-        found.append(row if len(kept) == len(row.negatives) else clean)
-    return found
+        kept = [index for index, text in enumerate(row.negatives) if normalised(text) not in gold]
+        cleaned.append(row if len(kept) == len(row.negatives) else with_negatives(row, kept))
+    return cleaned
+
+
+def with_negatives(row: TrainingRow, indices: Sequence[int]) -> TrainingRow:
+    """Return the row with the negatives at the indices, and their scores where it has scores."""
+    scores = (row.scores[0], *(row.scores[1 + index] for index in indices)) if row.scores else ()
+    return replace(row, negatives=tuple(row.negatives[index] for index in indices), scores=scores)
 
 
 def normalised(text: str) -> str:
-    """Return the words of a text as it is compared: NFKC, casefolded, one space for all between them.
+    """Return a text as it is compared: NFKC, casefolded, its words separated by one space.
 
-    Letters and digits of any script make words; the underscore does not. What has no word becomes empty.
+    Words are of letters and digits of any script, not of underscores. A text without a word becomes empty.
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return _SEPARATORS.sub(" ", folded).strip()
@@ -114,14 +117,14 @@ def read_rows(paths: Sequence[Path], fetch: Fetch | None = None) -> tuple[list[T
 
     A line has `query` (or `anchor`) and `positive`; negatives in `negative`, `negative_1`, `negative_2` …, or a
     list of texts `negatives`; optionally a teacher's `scores` (or `label`) of the positive and each negative,
-    `kind`, `query_id` and `positive_id`. Null is as if absent, and so is a list `negatives` of objects, which
-    mined files have beside the texts. Other keys are passed over.
+    `kind`, `query_id` and `positive_id`. Null counts as absent, and so does a list `negatives` of objects,
+    which mined files have beside the texts. Other keys are ignored.
 
-    A folder gives one row for each question and relevant snippet of `qrels/train.tsv`, or else
-    `qrels/test.tsv`; the snippets come from its `corpus.jsonl`, or else from `fetch`.
+    A folder gives one row for each question and relevant snippet of `qrels/train.tsv`, if it has that, or of
+    `qrels/test.tsv`; the snippets come from its `corpus.jsonl`, if it has that, or from `fetch`.
 
-    Rows whose query or positive has no word are left out, and so is a query and positive (both `normalised`)
-    that came before, in any of the files.
+    Rows whose query or positive has no word are dropped, and so are repetitions of a query and positive (both
+    `normalised`) in any of the files.
 
     Raises
     ------
@@ -135,11 +138,8 @@ def read_rows(paths: Sequence[Path], fetch: Fetch | None = None) -> tuple[list[T
         if path.is_dir():
             _read_folder(path, fetch, kept)
         elif path.is_file():
-            for place, record in read_records(path):
-                try:
-                    kept.add(parse_row(record))
-                except ValueError as error:
-                    raise BadInputError(f"{place}: {error}; {NEXT_STEP}") from None
+            for row, _ in parsed_rows(path):
+                kept.add(row)
         else:
             raise MissingError(
                 f"training data {path} is not there: name a JSON Lines file, or a folder in BEIR's layout"
@@ -150,9 +150,9 @@ def read_rows(paths: Sequence[Path], fetch: Fetch | None = None) -> tuple[list[T
 def read_title_abstract(sources: Sequence[Source]) -> tuple[list[TrainingRow], Cleaning]:
     """Return a row for each snippet: its title is the query, its content the positive.
 
-    Of a snippet without a title its first half is the query, the second the positive: disjoint passages of one
-    document (BMRetriever, arXiv:2404.18443). One that has no title and one sentence is left out and counted as
-    empty. These are the pairs of a first, unsupervised phase of training.
+    Without a title its first half is the query and the second the positive: disjoint passages of one document
+    (BMRetriever, arXiv:2404.18443). A snippet without a title and of one sentence is dropped and counted as empty.
+    These are the pairs of a first, unsupervised phase of training.
 
     Raises
     ------
@@ -168,17 +168,17 @@ def read_title_abstract(sources: Sequence[Source]) -> tuple[list[TrainingRow], C
 
 
 def halves(text: str) -> tuple[str, str]:
-    """Return a text cut before the sentence that begins nearest its middle; an empty half where there is one alone."""
-    place = min(sentence_starts(text), key=lambda start: abs(2 * start - len(text)), default=0)
-    return text[:place].strip(), text[place:].strip()
+    """Return a text cut before the sentence that begins nearest its middle; one sentence leaves a half empty."""
+    middle = min(sentence_starts(text), key=lambda start: abs(2 * start - len(text)), default=0)
+    return text[:middle].strip(), text[middle:].strip()
 
 
 def split(rows: Sequence[TrainingRow], fraction: float, seed: int) -> tuple[list[TrainingRow], list[TrainingRow]]:
-    """Return the rows to train on and those held out, about `fraction` of the questions; none with 0.
+    """Return the rows to train on and those held out, about `fraction` of the questions.
 
-    A question is wholly on one side. Which side is decided by a hash of the seed and its `normalised` text
-    alone: the same seed and fraction hold out the same questions in every command, whatever else is in the
-    data, and a larger fraction holds out those of a smaller one and more.
+    All rows of a question are on one side, which a hash of the seed and its `normalised` text alone decides: the same
+    seed and fraction hold out the same questions in every command, whatever else is in the data, and a larger
+    fraction holds out those of a smaller one and more.
     """
     training: list[TrainingRow] = []
     validation: list[TrainingRow] = []
@@ -193,20 +193,20 @@ def is_held_out(question: str, fraction: float, seed: int) -> bool:
 
 
 def cap_positives(rows: Sequence[TrainingRow], limit: int, seed: int) -> list[TrainingRow]:
-    """Return the rows in their order, of each question at most `limit`, drawn with the seed.
+    """Return the rows in their order, at most `limit` of each question, drawn with the seed.
 
-    A row's place in the draw depends on the seed and its own texts: a larger limit keeps a smaller one's rows.
+    A row's draw depends on the seed and its own texts: a larger limit keeps a smaller one's rows.
     """
-    places: dict[str, list[tuple[int, int]]] = {}
-    for place, row in enumerate(rows):
+    draws: dict[str, list[tuple[int, int]]] = {}
+    for index, row in enumerate(rows):
         question = normalised(row.query)
-        places.setdefault(question, []).append((_draw(seed, question, normalised(row.positive)), place))
-    kept = {place for group in places.values() for _, place in heapq.nsmallest(limit, group)}
-    return [row for place, row in enumerate(rows) if place in kept]
+        draws.setdefault(question, []).append((_draw(seed, question, normalised(row.positive)), index))
+    kept = {index for group in draws.values() for _, index in heapq.nsmallest(limit, group)}
+    return [row for index, row in enumerate(rows) if index in kept]
 
 
 def row_random(seed: int, row: TrainingRow) -> Random:
-    """Return the source of a row's draws: the same whatever rows stand around it."""
+    """Return the generator of a row's draws, which does not depend on the other rows."""
     return Random(json.dumps([seed, normalised(row.query), normalised(row.positive)]))
 
 
@@ -217,7 +217,7 @@ def _draw(seed: int, *texts: str) -> int:
 
 
 def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield `(place, object)` for each line of a JSON Lines file, gzip or not; `place` names file and line.
+    """Yield `(location, object)` for each line of a JSON Lines file, gzip or not; `location` names file and line.
 
     Raises
     ------
@@ -225,25 +225,25 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         Naming file, line and reason.
     """
     for number, line in read_lines(Source(str(path), path)):
-        place = f"{path}, line {number}"
+        location = f"{path}, line {number}"
         try:
             record = json.loads(line.decode("utf-8"))
         except UnicodeDecodeError as error:
-            raise BadInputError(f"{place}: not UTF-8 (byte {error.start}); {NEXT_STEP}") from None
+            raise BadInputError(f"{location}: not UTF-8 (byte {error.start}); {NEXT_STEP}") from None
         except RecursionError:
-            raise BadInputError(f"{place}: JSON nested too deeply; {NEXT_STEP}") from None
+            raise BadInputError(f"{location}: JSON nested too deeply; {NEXT_STEP}") from None
         except ValueError as error:
-            raise BadInputError(f"{place}: not JSON ({error}); {NEXT_STEP}") from None
+            raise BadInputError(f"{location}: not JSON ({error}); {NEXT_STEP}") from None
         if not isinstance(record, dict):
-            raise BadInputError(f"{place}: not a JSON object but {type(record).__name__}; {NEXT_STEP}")
-        yield place, record
+            raise BadInputError(f"{location}: not a JSON object but {type(record).__name__}; {NEXT_STEP}")
+        yield location, record
 
 
 def _read_folder(folder: Path, fetch: Fetch | None, kept: _Kept) -> None:
     """Keep a row for each question and relevant snippet of a BEIR folder."""
     train = folder / "qrels" / "train.tsv"
     dataset = load_dataset(folder, "train" if train.is_file() else "test")
-    snippets = _passages(folder, dict.fromkeys(id for found in dataset.qrels.values() for id in found), fetch)
+    snippets = _passages(folder, dict.fromkeys(id for judged in dataset.qrels.values() for id in judged), fetch)
     for question in dataset.questions:
         for id in dataset.qrels[question.id]:
             if id in snippets:
@@ -253,11 +253,11 @@ def _read_folder(folder: Path, fetch: Fetch | None, kept: _Kept) -> None:
 
 
 def _passages(folder: Path, wanted: Mapping[str, None], fetch: Fetch | None) -> Mapping[str, Snippet]:
-    """Return the wanted snippets by id, of the folder's corpus or else of the index; unknown ids are left out."""
+    """Return the wanted snippets by id, from the folder's corpus or else the index, without unknown ids."""
     corpus = next((folder / name for name in BEIR_CORPUS if (folder / name).is_file()), None)
     if corpus is not None:
-        found = read_snippets(Source(str(corpus), corpus), refuse)
-        return {snippet.id: snippet for snippet in found if snippet.id in wanted}
+        snippets = read_snippets(Source(str(corpus), corpus), refuse)
+        return {snippet.id: snippet for snippet in snippets if snippet.id in wanted}
     if fetch is None:
         raise MissingError(
             f"{folder} has judgements but no passages: give --name INDEX of an index that has them, or put a "
@@ -270,15 +270,24 @@ def _passages(folder: Path, wanted: Mapping[str, None], fetch: Fetch | None) -> 
     return fetched
 
 
+def parsed_rows(path: Path) -> Iterator[tuple[TrainingRow, Mapping[str, Any]]]:
+    """Yield each row of a JSON Lines file with its record; see `read_records`."""
+    for location, record in read_records(path):
+        try:
+            yield parse_row(record), record
+        except ValueError as error:
+            raise BadInputError(f"{location}: {error}; {NEXT_STEP}") from None
+
+
 def parse_row(record: Mapping[str, Any]) -> TrainingRow:
-    """Return the row of a line; ValueError with the reason if it is none."""
+    """Return the row of a line; raise ValueError with the reason if it is not one."""
     query, positive = _required(record, QUERY_KEYS), _required(record, ("positive",))
     negatives = tuple(_negatives(record))
-    same = normalised(positive)
+    positive_words = normalised(positive)
     for negative in map(normalised, negatives):
         if not negative:
             raise ValueError("a negative is empty")
-        if negative == same:
+        if negative == positive_words:
             raise ValueError("a negative is the same text as the positive")
     return TrainingRow(
         query,
@@ -312,16 +321,16 @@ def _text(key: str, value: Any) -> str:
 
 def _negatives(record: Mapping[str, Any]) -> Iterator[str]:
     """Yield the texts of `negative`, then `negative_1`, `negative_2` … by their numbers, then `negatives`."""
-    numbered = sorted((int(found[1]), key) for key in record if (found := _NUMBERED.match(key)))
+    numbered = sorted((int(match[1]), key) for key in record if (match := _NUMBERED.match(key)))
     for key in ("negative", *(key for _, key in numbered)):
         if record.get(key) is not None:
             yield _text(key, record[key])
-    listed = record.get("negatives")
-    if listed is None or (isinstance(listed, list) and all(isinstance(value, dict) for value in listed)):
+    texts = record.get("negatives")
+    if texts is None or (isinstance(texts, list) and all(isinstance(value, dict) for value in texts)):
         return
-    if not isinstance(listed, list) or not all(isinstance(value, str) for value in listed):
+    if not isinstance(texts, list) or not all(isinstance(value, str) for value in texts):
         raise ValueError("'negatives' is neither a list of texts nor a list of objects")
-    for value in listed:
+    for value in texts:
         yield _text("negatives", value)
 
 
@@ -343,5 +352,5 @@ def _is_number(value: Any) -> bool:
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # a whole number that no float holds
+    except OverflowError:  # an integer that no float holds
         return False

@@ -1,4 +1,4 @@
-"""The directory of a training run: what it is a run of, how far it came, and where it resumes."""
+"""The directory of a training run: what run it holds, how far that came, and where it resumes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from biorag.utils.runs import RunDirectory, changed_keys
 
 CHECKPOINTS = "checkpoints"
 STATE = "trainer_state.json"
-BASE = "base"  # what a reranker starts from, in ColBERT's layout; a retriever from GGUF, in transformers'
+BASE = "base"  # what training starts from: a reranker in ColBERT's layout, a retriever from GGUF in transformers'
 
 
 class TrainingRun(RunDirectory):
     """A directory that holds one training run.
 
-    Of several processes of the run the first alone locks and writes it.
+    Of several processes only the first locks and writes it.
     """
 
     kind = "training run"
@@ -30,16 +30,16 @@ class TrainingRun(RunDirectory):
 
     @property
     def checkpoints(self) -> Path:
-        """Where the checkpoints lie."""
+        """Where the checkpoints are."""
         return self.path / CHECKPOINTS
 
     @property
     def base(self) -> Path:
-        """Where a starting checkpoint lies that had to be written in another layout."""
+        """Where a starting checkpoint is that had to be written in another layout."""
         return self.path / BASE
 
     def changed(self, values: Mapping[str, Any]) -> list[str]:
-        """Return what differs; nothing in a run without a checkpoint, which another may replace without loss."""
+        """Return what differs; nothing for a run without a checkpoint, which another may replace without loss."""
         changed = changed_keys(values["identity"], self.identity, nested=True)
         return changed if values["complete"] or self.last_checkpoint() else []
 
@@ -52,7 +52,7 @@ class TrainingRun(RunDirectory):
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other runs out; none of this run's processes starts before they are; see `ResumableRun.locked`."""
+        """Keep other runs out; no process of this run starts before; see `ResumableRun.locked`."""
         with super().locked() if distributed.is_first() else nullcontext():
             distributed.wait()
             yield
@@ -76,15 +76,15 @@ class TrainingRun(RunDirectory):
             shutil.rmtree(self.path / name, ignore_errors=True)
 
     def last_checkpoint(self) -> Path | None:
-        """Return the newest checkpoint that was written whole: its state file is the last to be written.
+        """Return the newest checkpoint that was written whole: its state file is written last.
 
-        The state names the best checkpoint by its path, which is corrected where the directory was moved.
+        The state names the best checkpoint by its path, which is corrected if the directory was moved.
         """
-        found = [path for path in self.checkpoints.glob("checkpoint-*") if _state(path)]
-        last = max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+        complete = [path for path in self.checkpoints.glob("checkpoint-*") if _state(path)]
+        last = max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
         if last and distributed.is_first() and (best := _state(last).get("best_model_checkpoint")):
-            here = str(self.checkpoints / Path(best).name)
-            write_json(last / STATE, {**_state(last), "best_model_checkpoint": here})
+            best_path = str(self.checkpoints / Path(best).name)
+            write_json(last / STATE, {**_state(last), "best_model_checkpoint": best_path})
         return last
 
 

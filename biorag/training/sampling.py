@@ -14,14 +14,14 @@ from sentence_transformers.base.sampler import DefaultBatchSampler, NoDuplicates
 
 from biorag.training.data import passes
 
-SET = "dataset_name"  # the trainer's column that says which set a row is of
+SET = "dataset_name"  # the trainer's column that names the set of a row
 
 
 class WeightedBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
-    """The batches of one set in an epoch, whose rows are drawn by the set's weight; no text is in a batch twice.
+    """The batches of one set in an epoch, whose rows are drawn by the set's weight; no batch holds a text twice.
 
     A pass has as many batches as its rows fill: where repeated texts would spread them over more, as in a set with
-    more rows of one question than batches, the rest waits for another epoch.
+    more rows of one question than batches, the rest are left to another epoch.
     """
 
     def __init__(self, dataset: Any, weights: Mapping[str, float], **settings: Any) -> None:
@@ -32,18 +32,18 @@ class WeightedBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
         self._settings = settings
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yield the places of each batch's rows; the order depends on seed, set and epoch alone."""
-        for number, places in enumerate(self._passes()):
-            drawn = Random(f"{self.seed} {self._set} {self.epoch} {number}").getrandbits(63)
-            settings = {**self._settings, "generator": torch.Generator(), "seed": drawn}
-            batches = NoDuplicatesBatchSampler(self._dataset.select(places), **settings)
+        """Yield the row indices of each batch; their order depends on the seed, the set and the epoch alone."""
+        for number, rows in enumerate(self._passes()):
+            seed = Random(f"{self.seed} {self._set} {self.epoch} {number}").getrandbits(63)
+            settings = {**self._settings, "generator": torch.Generator(), "seed": seed}
+            batches = NoDuplicatesBatchSampler(self._dataset.select(rows), **settings)
             for batch in islice(batches, len(batches)):
-                yield [places[place] for place in batch]
+                yield [rows[index] for index in batch]
 
     def __len__(self) -> int:
         """Return the number of batches, the same in every epoch."""
         rounded = math.floor if self.drop_last else math.ceil
-        return sum(rounded(len(places) / self.batch_size) for places in self._passes())
+        return sum(rounded(len(rows) / self.batch_size) for rows in self._passes())
 
     def _passes(self) -> Iterator[list[int]]:
         return passes(len(self._dataset), self._weight, self.seed, self.epoch)
@@ -52,8 +52,8 @@ class WeightedBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
 class RandomPrompts:
     """A trainer's collator that puts one of several prompts before each query.
 
-    Which one depends on the seed, the epoch and the row's texts alone, so that a resumed run draws the same.
-    `prompts` are by the name of a set, "" where rows are of none; the queries of a set without any are left.
+    The draw depends on the seed, the epoch and the row's texts alone, so that a resumed run repeats it. `prompts` are
+    by the name of a set, "" where there are no sets; queries of a set without prompts stay as they are.
     """
 
     def __init__(self, trainer: Any, prompts: Mapping[str, Sequence[str]], seed: int) -> None:

@@ -162,7 +162,7 @@ def test_the_training_is_the_same_after_an_interruption(pairs, tiny_decoder, tmp
     options = ["--lora", *FASTER, "--evaluations", "2"]
     trained(pairs, tiny_decoder, tmp_path / "whole", *options)
     with monkeypatch.context() as cut:
-        cut.setattr("biorag.training.lora.Adapter.merge", lambda adapter: sys.exit(130))
+        cut.setattr("biorag.training.lora.LoraLayers.merge", lambda adapter: sys.exit(130))
         invoke("train", "retriever", pairs, "--base", tiny_decoder, *FAST, *options, "--out", tmp_path / "cut")
     checkpoints = sorted((tmp_path / "cut" / "checkpoints").iterdir())
     assert not (checkpoints[0] / "model.safetensors").exists(), "a checkpoint holds the adapter alone"
@@ -202,7 +202,7 @@ def test_what_cannot_be_is_said(pairs, tiny_encoder, tiny_decoder, tmp_path, mon
         (tiny_encoder, ["--attention", "causal"], 2, "--attention is for decoders"),
         (tiny_decoder, ["--attention", "both"], 2, "'both'", "bidirectional, causal"),
         (tiny_decoder, ["--instruct", "absent.toml"], 4, "'absent.toml'", "bmretriever, none"),
-        (tiny_decoder, ["--instruct", template], 3, str(template), "has to end with {query}"),
+        (tiny_decoder, ["--instruct", template], 3, str(template), "must end with {query}"),
         (tiny_decoder, ["--task", "Find it"], 2, "--task", "--instruct"),
         (tmp_path / "absent.gguf", [], 4, "absent.gguf"),
         (tiny_decoder, [], 6, "memory", "--lora"),

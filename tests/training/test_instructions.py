@@ -42,12 +42,12 @@ def test_whatever_a_file_holds_raises_nothing_but_our_errors(tmp_path, written):
 @pytest.mark.parametrize(
     ("written", "reason"),
     [
-        ('query = "{query}"', "has to set the texts query and passage"),
+        ('query = "{query}"', "must set the texts query and passage"),
         ('query = "{query}"\npassage = "{passage}"\nother = "x"', "and nothing else"),
-        ('query = 1\npassage = "{passage}"', "has to set the texts"),
-        ('query = "{query}?"\npassage = "{passage}"', r"has to end with \{query\}"),
-        ('query = "{query}"\npassage = "passage"', r"has to end with \{passage\}"),
-        ('query = "{query}{query}"\npassage = "{passage}"', r"has to end with \{query\}, once"),
+        ('query = 1\npassage = "{passage}"', "must set the texts"),
+        ('query = "{query}?"\npassage = "{passage}"', r"must end with \{query\}"),
+        ('query = "{query}"\npassage = "passage"', r"must end with \{passage\}"),
+        ('query = "{query}{query}"\npassage = "{passage}"', r"must end with \{query\}, once"),
     ],
 )
 def test_what_is_no_template(tmp_path, written, reason):

@@ -23,7 +23,7 @@ from biorag.training.evaluators import METRIC, SetsValidation, retrieval_validat
 from biorag.training.instructions import TASK, Instructions, generic_tasks, read_instructions
 from biorag.training.loop import steps_of
 from biorag.training.mixture import instructions_of, load_mixture
-from biorag.training.retriever import Form, train_retriever
+from biorag.training.retriever import EncoderForm, train_retriever
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
 
@@ -76,7 +76,7 @@ def whole(tiny_encoder, tmp_path_factory):
     """A run of the mixture: what each step saw, the manifest, the folder."""
     out = tmp_path_factory.mktemp("mixture") / "m"
     with pytest.MonkeyPatch.context() as patch:
-        return (*seen_by(patch, tiny_encoder, mixed(SETS), Form(instructions=FIRST), out), out)
+        return (*seen_by(patch, tiny_encoder, mixed(SETS), EncoderForm(instructions=FIRST), out), out)
 
 
 # --- what an epoch holds ------------------------------------------------------------------------------------
@@ -150,7 +150,9 @@ def test_what_the_manifest_says(whole):
 def test_another_mixture_is_refused(whole, tiny_encoder, change):
     other = mixed([replace(SETS[0], **change), *SETS[1:]])
     with pytest.raises(MismatchError, match="sets"):
-        train_retriever(find_encoder(str(tiny_encoder)), other, CONFIG, whole[2], {}, QUIET, form=Form(None, FIRST))
+        train_retriever(
+            find_encoder(str(tiny_encoder)), other, CONFIG, whole[2], {}, QUIET, form=EncoderForm(None, FIRST)
+        )
 
 
 def test_steps_are_those_of_all_passes():
@@ -226,7 +228,7 @@ def prompts_of(encoder, steps, rows):
 
 def test_each_query_has_a_drawn_prompt_anew_in_each_epoch(tiny_encoder, tmp_path, monkeypatch):
     split = replace(mixed([replace(SETS[0], training=ROWS[:24], validation=[])]), sets=())
-    form = Form(instructions=DRAWN)
+    form = EncoderForm(instructions=DRAWN)
     steps, manifest = seen_by(monkeypatch, tiny_encoder, split, form, tmp_path / "m")
     first, second = prompts_of(tiny_encoder, steps, ROWS[:24])
     assert len(first) == len(second) == 24
@@ -244,7 +246,7 @@ def test_each_query_has_a_drawn_prompt_anew_in_each_epoch(tiny_encoder, tmp_path
 def test_a_killed_mixture_goes_on_to_the_same_weights(tiny_encoder, tmp_path, monkeypatch):
     """Killed in its second epoch, of which other rows and prompts are drawn than of the first."""
     split = mixed([replace(SETS[0], instructions=DRAWN), *SETS[1:]])
-    form = Form(instructions=DRAWN)
+    form = EncoderForm(instructions=DRAWN)
     whole, _ = seen_by(monkeypatch, tiny_encoder, split, form, tmp_path / "whole")
 
     class Killed(BaseException):

@@ -205,7 +205,7 @@ def test_a_bad_line_is_named_with_its_reason_and_what_to_do(tmp_path, line, reas
     with pytest.raises(BadInputError, match=re.escape(reason)) as caught:
         read_rows([path])
     assert str(caught.value).startswith(f"{path}, line 3: ")
-    assert "mend the line" in str(caught.value)
+    assert "fix or remove the line" in str(caught.value)
 
 
 def test_files_that_are_absent_damaged_or_without_a_row(tmp_path):

@@ -1,4 +1,4 @@
-"""LoRA adapters as `peft` saves them: the change that each makes to a weight of its base."""
+"""LoRA adapters as `peft` saves them: their changes to the weights of a base."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from biorag.types import Vectors
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
 PREFIX = "base_model.model."
 A, B = ".lora_A.weight", ".lora_B.weight"
-# What changes the formula below, so an adapter that has it is refused.
+# Settings that change the formula below: an adapter with one is refused.
 OTHER_FORMULAS = ("use_dora", "alpha_pattern", "modules_to_save", "use_qalora", "layer_replication", "lora_bias")
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """Factors A, (rank, inputs), and B, (outputs, rank), of the weights that are adapted, by the weights' names.
+    """Factors A, (rank, inputs), and B, (outputs, rank), of the adapted weights, by the weights' names.
 
     References
     ----------
@@ -53,19 +53,21 @@ def read_adapter(folder: Path, weights: Iterable[str]) -> Adapter:
     Raises
     ------
     BadInputError
-        If it is none of plain LoRA, or adapts what the base does not have.
+        If it is not plain LoRA, or adapts what the base does not have.
     """
     settings = _settings(folder / SETTINGS)
     if settings.get("peft_type") != "LORA":
         raise BadInputError(f"{folder} is an adapter of kind {settings.get('peft_type')!r}: only LORA can be merged")
-    if found := [name for name in OTHER_FORMULAS if settings.get(name)]:
-        raise BadInputError(f"{folder / SETTINGS} sets {found[0]}: merge the adapter into its base with peft first")
+    if changed := [name for name in OTHER_FORMULAS if settings.get(name)]:
+        raise BadInputError(f"{folder / SETTINGS} sets {changed[0]}: merge the adapter into its base with peft first")
     file = TensorFile(folder / WEIGHTS)
     modules = {name.removesuffix(A) for name in file.tensors if name.endswith(A)}
     if others := file.tensors.keys() - {module + factor for module in modules for factor in (A, B)}:
-        raise BadInputError(f"{file.path} holds {min(others)}, no factor of LoRA: merge it into its base with peft")
-    known = list(weights)
-    factors = {_weight(module, known, file.path): module for module in sorted(modules)}
+        raise BadInputError(
+            f"{file.path} holds {min(others)}, which is not a factor of LoRA: merge it into its base with peft"
+        )
+    names = list(weights)
+    factors = {_weight(module, names, file.path): module for module in sorted(modules)}
     alpha, stabilised = settings.get("lora_alpha"), bool(settings.get("use_rslora"))
     if not isinstance(alpha, int | float):
         raise BadInputError(f"{folder / SETTINGS} has no lora_alpha")
@@ -76,15 +78,15 @@ def _settings(path: Path) -> Mapping[str, Any]:
     try:
         return dict(json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError):
-        raise BadInputError(f"{path} is not there or no JSON object: an adapter has it beside {WEIGHTS}") from None
+        raise BadInputError(f"{path} is missing or not a JSON object: an adapter has it beside {WEIGHTS}") from None
 
 
-def _weight(module: str, known: Iterable[str], path: Path) -> str:
-    """Return the name of the base's weight that a module is; either may have a class's prefix, such as `model.`."""
+def _weight(module: str, weights: Iterable[str], path: Path) -> str:
+    """Return the base's weight that a module adapts; either name may have a class's prefix, such as `model.`."""
     name = module.removeprefix(PREFIX) + ".weight"
-    found = [each for each in known if each == name] or [
-        each for each in known if each.endswith(f".{name}") or name.endswith(f".{each}")
+    matches = [weight for weight in weights if weight == name] or [
+        weight for weight in weights if weight.endswith(f".{name}") or name.endswith(f".{weight}")
     ]
-    if len(found) != 1:
+    if len(matches) != 1:
         raise BadInputError(f"{path} adapts {module}, which the base does not have: give the adapter's own --base")
-    return found[0]
+    return matches[0]

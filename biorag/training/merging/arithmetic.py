@@ -1,4 +1,4 @@
-"""What a tensor of the merged encoder is, given the experts' and the base's: arrays of one shape in, one out."""
+"""The merging methods: a merged tensor from those of the experts and the base, all of one shape."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from biorag.errors import UsageError, unknown_name
 from biorag.types import Vectors
 
 LINEAR, TIES = "linear", "ties"
-SAMPLE = 2**20  # values whose merging is timed
-NEGLIGIBLE = 1e-9  # of the base beside task vectors whose weights sum to 1: their rounding
+SAMPLE = 2**20  # values, whose merging is timed
+NEGLIGIBLE = 1e-9  # a share of the base that is only the rounding of weights that sum to 1
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A method of `METHODS`; one weight an expert, none negative, their sum above 0.
+    """A method of `METHODS`, with one weight per expert, none negative, their sum above 0.
 
     `density` is the share of a task vector that TIES keeps; `scale` is its λ.
     """
@@ -36,11 +36,11 @@ class Recipe:
 
 
 def recipe_of(method: str, experts: int, weights: str | None, density: float, scale: float) -> Recipe:
-    """Return the recipe for so many experts, with equal weights where none are given.
+    """Return the recipe for so many experts, with equal weights if none are given.
 
     Parameters
     ----------
-    weights : numbers with commas between them, one an expert
+    weights : numbers separated by commas, one per expert
 
     Raises
     ------
@@ -59,16 +59,16 @@ def _parsed(text: str, experts: int) -> tuple[float, ...]:
     try:
         weights = tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise UsageError(f"--weights {text!r}: write numbers with commas between them, such as 0.3,0.7") from None
+        raise UsageError(f"--weights {text!r}: write numbers separated by commas, such as 0.3,0.7") from None
     if len(weights) != experts:
-        raise UsageError(f"--weights names {len(weights)} and there are {experts} experts: one weight each")
+        raise UsageError(f"--weights gives {len(weights)} weights for {experts} experts: give one each")
     if not all(0 <= weight < math.inf for weight in weights) or not any(weights):
         raise UsageError(f"--weights {text!r}: none may be negative or infinite, and one must be above 0")
     return weights
 
 
-class Method(Protocol):
-    """How experts become one."""
+class MergeMethod(Protocol):
+    """A way to merge tensors."""
 
     def __call__(self, recipe: Recipe, experts: Sequence[Vectors], base: Vectors | None) -> Vectors:
         """Return the merged tensor."""
@@ -89,10 +89,10 @@ def linear(recipe: Recipe, experts: Sequence[Vectors], base: Vectors | None) -> 
 
 
 def ties(recipe: Recipe, experts: Sequence[Vectors], base: Vectors | None) -> Vectors:
-    """Return θ₀ + λ τ: of each task vector the largest values, where signs differ those of the heavier one.
+    """Return θ₀ + λ τ: of each task vector the largest values, and only those of the elected sign.
 
     Task vectors τᵢ = θᵢ − θ₀ are trimmed to `density`; the elected sign of a parameter is that of Σ wᵢ τᵢ; and τ
-    is the weighted mean of the values that have it. Where the sum is 0, the base stays.
+    is the weighted mean of the values of that sign. Where the sum is 0, the base stays.
 
     References
     ----------
@@ -107,16 +107,16 @@ def ties(recipe: Recipe, experts: Sequence[Vectors], base: Vectors | None) -> Ve
         agrees = (np.sign(vector) == elected) & (elected != 0)
         mass += np.where(agrees, weight * vector, np.float32(0))
         share += np.where(agrees, weight, np.float32(0))
-    share[share == 0] = 1  # where no value is left to be shared
+    share[share == 0] = 1  # where no value has the sign
     merged: Vectors = base + np.float32(recipe.scale) * mass / share
     return merged
 
 
-METHODS: Mapping[str, Method] = {LINEAR: linear, TIES: ties}
+METHODS: Mapping[str, MergeMethod] = {LINEAR: linear, TIES: ties}
 
 
-def seconds_a_value(recipe: Recipe, sources: int) -> float:
-    """Return the time of one value of a merged tensor on this machine; `sources` are the experts and the base."""
+def seconds_per_value(recipe: Recipe, sources: int) -> float:
+    """Return the time to merge one value on this machine; `sources` counts the experts and the base."""
     tensors = list(np.random.default_rng(0).standard_normal((sources, SAMPLE), np.float32))
     experts = len(recipe.weights)
     started = time.perf_counter()
@@ -127,7 +127,7 @@ def seconds_a_value(recipe: Recipe, sources: int) -> float:
 def trim(vector: Vectors, density: float) -> Vectors:
     """Return a task vector with zeros for all but the share `density` of largest magnitude, at least one value.
 
-    Values as large as the smallest that is kept are kept too.
+    Ties with the smallest kept value are kept too.
     """
     kept = max(1, int(density * vector.size))
     if kept >= vector.size:
@@ -138,7 +138,7 @@ def trim(vector: Vectors, density: float) -> Vectors:
 
 
 def _weighted(tensors: Sequence[Vectors], weights: Sequence[float]) -> Vectors:
-    """Return Σ wᵢ θᵢ; a tensor of weight 0 leaves no trace, not even in the sign of a zero."""
+    """Return Σ wᵢ θᵢ; a tensor of weight 0 has no effect, not even on the sign of a zero."""
     terms = [np.float32(weight) * tensor for weight, tensor in zip(weights, tensors, strict=True) if weight]
     merged = terms[0]
     for term in terms[1:]:

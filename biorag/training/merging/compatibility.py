@@ -1,4 +1,4 @@
-"""What encoders must have in common for a mean of their weights to mean anything."""
+"""Compatibility: what encoders must have in common for a mean of their weights to be meaningful."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from biorag.models.formats.directory import MODULE_LIST, ROUTER, VOCABULARIES
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
 ENCODER = "config_sentence_transformers.json"
-# Where weights come from and how they are stored or trained, not what is computed with them.
+# Where weights come from and how they are stored or trained, not what they compute.
 PROVENANCE = ("_name_or_path", "architectures", "torch_dtype", "dtype", "use_cache", "gradient_checkpointing")
 VERSION = "transformers_version"
 TOKENIZING = ("normalizer", "pre_tokenizer", "post_processor", "added_tokens", "model")
@@ -27,13 +27,13 @@ POOLING_MODES = {
 }
 POOLING_DEFAULTS = {"include_prompt": True}
 
-Folders = Sequence[Path]  # of one encoder: a file is that of the last one that has it
+Folders = Sequence[Path]  # of one encoder: the last one that has a file provides it
 
 
-def check_alike(experts: Sequence[Folders], base: Folders | None) -> None:
+def check_compatible(experts: Sequence[Folders], base: Folders | None) -> None:
     """Refuse experts that differ in more than their weights.
 
-    A base shares architecture and vocabulary with them; it may be without pooling and prompts.
+    A base shares architecture and vocabulary with them; it may lack pooling and prompts.
 
     Raises
     ------
@@ -49,19 +49,19 @@ def check_alike(experts: Sequence[Folders], base: Folders | None) -> None:
 
 
 def _refuse(first: Folders, other: Folders, differences: Iterable[str]) -> None:
-    if found := next(iter(differences), None):
-        raise BadInputError(f"{first[-1]} and {other[-1]} cannot be merged: they differ in {found}")
+    if difference := next(iter(differences), None):
+        raise BadInputError(f"{first[-1]} and {other[-1]} cannot be merged: they differ in {difference}")
 
 
 def _differences(first: Folders, other: Folders) -> Iterator[str]:
     ours, theirs = _architecture(first), _architecture(other)
-    # Of another version of the library, a setting that is not there has that version's default.
+    # A setting that another version of the library does not write has that version's default.
     yield from _unlike("architecture", ours, theirs, common=ours.get(VERSION) != theirs.get(VERSION))
     yield from _named("modules", _modules(first) == _modules(other))
-    for place in sorted(_places(first) | _places(other)):
-        name = place.partition("_")[2].lower() if place[0].isdigit() else place
-        yield from _unlike(name or place, _module(first, place), _module(other, place), common=False)
-        yield from _named(f"tokenizer of {place}", _tokenizer(first, place) == _tokenizer(other, place))
+    for module in sorted(_module_folders(first) | _module_folders(other)):
+        name = module.partition("_")[2].lower() if module[0].isdigit() else module
+        yield from _unlike(name or module, _module(first, module), _module(other, module), common=False)
+        yield from _named(f"tokenizer of {module}", _tokenizer(first, module) == _tokenizer(other, module))
     yield from _named("tokenizer", _tokenizer(first) == _tokenizer(other))
     yield from _unlike("towers", _towers(first), _towers(other), common=False)
     yield from _unlike("encoder settings", _settings(first), _settings(other), common=False)
@@ -73,7 +73,7 @@ def _named(name: str, alike: bool) -> Iterator[str]:
 
 
 def _unlike(name: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], common: bool) -> Iterator[str]:
-    """Yield the keys whose values differ; of those that both have, if only `common` ones count."""
+    """Yield the keys whose values differ; only of those that both have, if `common`."""
     keys = {*ours} & {*theirs} if common else {*ours} | {*theirs}
     for key in sorted(keys - {VERSION}):
         if ours.get(key) != theirs.get(key):
@@ -86,59 +86,67 @@ def _architecture(folders: Folders, name: str = CONFIG) -> dict[str, Any]:
 
 def _modules(folders: Folders) -> dict[str, str]:
     """Return module folder -> class, which older versions of the library name by another path."""
-    listed = _read(folders, MODULE_LIST)
-    listed = listed if isinstance(listed, list) else []
-    return {each.get("path", ""): each["type"].rpartition(".")[2] for each in listed}
+    modules = _read(folders, MODULE_LIST)
+    modules = modules if isinstance(modules, list) else []
+    return {module.get("path", ""): module["type"].rpartition(".")[2] for module in modules}
 
 
-def _places(folders: Folders) -> set[str]:
+def _module_folders(folders: Folders) -> set[str]:
     """Return the folders of the modules that have settings of their own."""
     return {path.parent.name for folder in folders for path in folder.glob(f"*/{CONFIG}")}
 
 
 def _towers(folders: Folders) -> dict[str, Any]:
     """Return which modules an asymmetric encoder's towers are made of."""
-    found = _json(folders, ROUTER)
-    return {key: found.get(key) for key in ("structure", "parameters")}
+    router = _json(folders, ROUTER)
+    return {key: router.get(key) for key in ("structure", "parameters")}
 
 
-def _module(folders: Folders, place: str) -> dict[str, Any]:
+def _module(folders: Folders, module: str) -> dict[str, Any]:
     """Return a module's settings; pooling as the library writes it since version 6."""
-    found = _architecture(folders, f"{place}/{CONFIG}")
-    modes = [name for key, name in POOLING_MODES.items() if found.pop(key, False)]
+    settings = _architecture(folders, f"{module}/{CONFIG}")
+    modes = [name for key, name in POOLING_MODES.items() if settings.pop(key, False)]
     if modes:
-        found["pooling_mode"] = modes[0] if len(modes) == 1 else modes
-        found["embedding_dimension"] = found.pop("word_embedding_dimension", None)
-    return {**POOLING_DEFAULTS, **found} if "pooling_mode" in found else found
+        settings["pooling_mode"] = modes[0] if len(modes) == 1 else modes
+        settings["embedding_dimension"] = settings.pop("word_embedding_dimension", None)
+    return {**POOLING_DEFAULTS, **settings} if "pooling_mode" in settings else settings
 
 
-def _tokenizer(folders: Folders, place: str = ".") -> Any:
-    """Return what makes tokens of a text; how long texts are cut and padded is left to each run."""
-    found = _json(folders, f"{place}/{TOKENIZER}")
-    return {key: found.get(key) for key in TOKENIZING} if found else _hashes(folders, place)
+def _tokenizer(folders: Folders, module: str = ".") -> Any:
+    """Return what makes tokens of a text; truncation and padding are left to each run."""
+    settings = _json(folders, f"{module}/{TOKENIZER}")
+    return {key: settings.get(key) for key in TOKENIZING} if settings else _hashes(folders, module)
 
 
 def _vocabulary(folders: Folders) -> Any:
-    found = _json(folders, TOKENIZER)
-    return found["model"].get("vocab") if isinstance(found.get("model"), dict) else _hashes(folders)
+    settings = _json(folders, TOKENIZER)
+    return settings["model"].get("vocab") if isinstance(settings.get("model"), dict) else _hashes(folders)
 
 
-def _hashes(folders: Folders, place: str = ".") -> dict[str, str]:
-    found = {name: _file(folders, f"{place}/{name}") for name in VOCABULARIES}
-    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items() if path}
+def _hashes(folders: Folders, module: str = ".") -> dict[str, str]:
+    paths = {name: _file(folders, f"{module}/{name}") for name in VOCABULARIES}
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items() if path}
 
 
 def _settings(folders: Folders) -> dict[str, Any]:
-    """Return prompts, similarity and whatever else an encoder says of itself."""
-    found = {key: value for key, value in _json(folders, ENCODER).items() if key not in ("__version__", "model_type")}
-    prompts = found.get("prompts")
-    found["prompts"] = {name: each for name, each in prompts.items() if each} if isinstance(prompts, dict) else {}
-    return {"default_prompt_name": None, **found, "similarity_fn_name": found.get("similarity_fn_name") or "cosine"}
+    """Return prompts, similarity and the other settings of an encoder."""
+    settings = {
+        key: value for key, value in _json(folders, ENCODER).items() if key not in ("__version__", "model_type")
+    }
+    prompts = settings.get("prompts")
+    settings["prompts"] = (
+        {name: prompt for name, prompt in prompts.items() if prompt} if isinstance(prompts, dict) else {}
+    )
+    return {
+        "default_prompt_name": None,
+        **settings,
+        "similarity_fn_name": settings.get("similarity_fn_name") or "cosine",
+    }
 
 
 def _json(folders: Folders, name: str) -> Mapping[str, Any]:
-    found = _read(folders, name)
-    return found if isinstance(found, dict) else {}
+    document = _read(folders, name)
+    return document if isinstance(document, dict) else {}
 
 
 def _read(folders: Folders, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The merged encoder: the experts' weights by a recipe, all else as the first expert has it."""
+"""The merged encoder: the experts' weights by a recipe, everything else from the first expert."""
 
 from __future__ import annotations
 
@@ -12,22 +12,29 @@ from typing import Any
 from biorag.models.finding import ModelFiles
 from biorag.models.memory import FLOAT_BYTES, Need, admit, duration
 from biorag.training.merging.adapters import SETTINGS
-from biorag.training.merging.arithmetic import Recipe, seconds_a_value
-from biorag.training.merging.compatibility import Folders, check_alike
-from biorag.training.merging.experts import Expert, Place, StoredWeights, check_tensors, open_expert, require_weights
+from biorag.training.merging.arithmetic import Recipe, seconds_per_value
+from biorag.training.merging.compatibility import Folders, check_compatible
+from biorag.training.merging.experts import (
+    Expert,
+    StoredWeights,
+    TensorKey,
+    check_tensors,
+    open_expert,
+    require_weights,
+)
 from biorag.types import OnProgress, Vectors
 from biorag.utils.files import make_folder, replacing, require_room
 from biorag.utils.runs import RunDirectory
 
 MANIFEST = "merge.json"
 COPIED = (".json", ".txt", ".model", ".metadata", ".jinja")
-COPIES, TEMPORARIES = 2, 6  # of a tensor, as float32: each expert's and its share; of the merged one
+COPIES, TEMPORARIES = 2, 6  # of a tensor, as float32: for each expert, and for the merged one
 LEFT_BEHIND = (MANIFEST, "training.json", SETTINGS, "points.json")  # facts of a run, not of the encoder
 
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """Experts that can be merged, and the base that they were trained from if it was given."""
+    """Experts that can be merged, and the base that they were trained from, if given."""
 
     experts: tuple[Expert, ...]
     base: Expert | None
@@ -39,12 +46,12 @@ class Experts:
 
     @property
     def hashes(self) -> dict[str, Any]:
-        """The SHA-256 of all weights that go in."""
+        """The SHA-256 of all weights that are merged."""
         experts = [expert.files.sha256 for expert in self.experts]
         return {"experts": experts, "base": self.base.files.sha256 if self.base else None}
 
     def check_memory(self, recipe: Recipe) -> None:
-        """Hold what merging the largest tensor takes against what is free; say of a large one what all of it takes.
+        """Check the memory that merging the largest tensor takes; tell the time of a large merge.
 
         Raises
         ------
@@ -56,7 +63,7 @@ class Experts:
         copies = COPIES * sources + TEMPORARIES
 
         def pace() -> str:
-            return f"merging takes {duration(sum(sizes) * seconds_a_value(recipe, sources))} or more"
+            return f"merging takes {duration(sum(sizes) * seconds_per_value(recipe, sources))} or more"
 
         need = Need(f"merging {len(self.experts)} experts", 0, copies * max(sizes, default=0) * FLOAT_BYTES)
         admit(need, "cpu", "fewer experts at a time", pace)
@@ -72,7 +79,7 @@ class Experts:
         files = self._stored().files
         make_folder(folder)
         require_room(folder, sum(file.path.stat().st_size for file in files.values()))
-        for source in self._folders(self.experts[0]):
+        for source in self.folders(self.experts[0]):
             _copy(source, folder)
         for name, file in files.items():
             with replacing(folder / name) as stream:
@@ -80,34 +87,24 @@ class Experts:
 
     def _merged(self, recipe: Recipe, module: str, on_progress: OnProgress) -> Callable[[str], Vectors]:
         def values(name: str) -> Vectors:
-            place = Place(module, name)
-            experts = [expert.weights.floats(place) for expert in self.experts]
-            merged = recipe.merged(experts, self.base.weights.floats(place) if self.base else None)
+            key = TensorKey(module, name)
+            experts = [expert.weights.floats(key) for expert in self.experts]
+            merged = recipe.merged(experts, self.base.weights.floats(key) if self.base else None)
             on_progress(1)
             return merged
 
         return values
 
     def _stored(self) -> StoredWeights:
-        """Return the weights whose files, names and types the merged encoder takes over."""
-        giver = self.base if self.base and self.experts[0].adapted else self.experts[0]
-        assert isinstance(giver.weights, StoredWeights)
-        return giver.weights
+        """Return the weights whose files, names and types the merged encoder has."""
+        source = self.base if self.base and self.experts[0].adapted else self.experts[0]
+        assert isinstance(source.weights, StoredWeights)
+        return source.weights
 
-    def _folders(self, expert: Expert) -> Folders:
+    def folders(self, expert: Expert) -> Folders:
+        """Return the folders of an expert's files, its base's before an adapter's."""
         base = [self.base.files.path] if self.base and expert.adapted else []
         return [*base, expert.files.path]
-
-    def check(self) -> None:
-        """Refuse experts that are not of one base.
-
-        Raises
-        ------
-        BadInputError
-            Naming what differs.
-        """
-        check_alike([self._folders(expert) for expert in self.experts], [self.base.files.path] if self.base else None)
-        check_tensors(self.experts, self.base)
 
 
 def open_experts(experts: Sequence[ModelFiles], base: ModelFiles | None) -> Experts:
@@ -122,9 +119,10 @@ def open_experts(experts: Sequence[ModelFiles], base: ModelFiles | None) -> Expe
     """
     weights = require_weights(base) if base else None
     opened = tuple(open_expert(files, weights) for files in experts)
-    found = Experts(opened, Expert(base, weights, adapted=False) if base and weights else None)
-    found.check()
-    return found
+    merged = Experts(opened, Expert(base, weights, adapted=False) if base and weights else None)
+    check_compatible([merged.folders(expert) for expert in opened], [base.path] if base else None)
+    check_tensors(opened, merged.base)
+    return merged
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -134,9 +132,9 @@ def _copy(source: Path, target: Path) -> None:
         for path in sorted(folder.iterdir()):
             kept = path.suffix in COPIED and path.name not in LEFT_BEHIND and not path.name.startswith(".")
             if path.is_file() and kept:
-                place = target / path.relative_to(source)
-                make_folder(place.parent)
-                with path.open("rb") as read, replacing(place) as write:
+                copy = target / path.relative_to(source)
+                make_folder(copy.parent)
+                with path.open("rb") as read, replacing(copy) as write:
                     shutil.copyfileobj(read, write)
 
 

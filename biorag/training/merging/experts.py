@@ -1,4 +1,4 @@
-"""Experts: encoders of one architecture, each by its own weights or by a LoRA adapter on the base's."""
+"""Experts: encoders of one architecture, each with its own weights or a LoRA adapter on the base's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from biorag.training.merging import adapters
 from biorag.types import Vectors
 
 
-class Place(NamedTuple):
+class TensorKey(NamedTuple):
     """A tensor by its module's folder within the encoder's ("." for the first one's) and its name."""
 
     folder: str
@@ -29,10 +29,10 @@ class Weights(Protocol):
     """An encoder's tensors."""
 
     @property
-    def tensors(self) -> Mapping[Place, Tensor]:
+    def tensors(self) -> Mapping[TensorKey, Tensor]:
         """Every tensor's shape and type."""
 
-    def floats(self, place: Place) -> Vectors:
+    def floats(self, key: TensorKey) -> Vectors:
         """Return one as float32."""
 
 
@@ -44,25 +44,25 @@ class StoredWeights:
     MissingError
         If one is damaged.
     BadInputError
-        If a tensor stands in two files of a folder.
+        If two files of a folder hold the same tensor.
     """
 
     def __init__(self, folder: Path) -> None:
         self.files = {str(path.relative_to(folder)): TensorFile(path) for path in weight_files(folder)}
-        self._homes: dict[Place, TensorFile] = {}
+        self._files: dict[TensorKey, TensorFile] = {}
         for name, file in self.files.items():
             for tensor in file.tensors:
-                if self._homes.setdefault(Place(str(Path(name).parent), tensor), file) is not file:
+                if self._files.setdefault(TensorKey(str(Path(name).parent), tensor), file) is not file:
                     raise BadInputError(f"{file.path} holds {tensor}, as another file beside it does")
 
     @property
-    def tensors(self) -> Mapping[Place, Tensor]:
+    def tensors(self) -> Mapping[TensorKey, Tensor]:
         """Every tensor's shape and type."""
-        return {place: file.tensors[place.name] for place, file in self._homes.items()}
+        return {key: file.tensors[key.name] for key, file in self._files.items()}
 
-    def floats(self, place: Place) -> Vectors:
+    def floats(self, key: TensorKey) -> Vectors:
         """Return one as float32."""
-        return self._homes[place].floats(place.name)
+        return self._files[key].floats(key.name)
 
 
 class AdaptedWeights:
@@ -71,7 +71,7 @@ class AdaptedWeights:
     Raises
     ------
     BadInputError
-        If an adapter cannot be merged, or is not the base's.
+        If an adapter cannot be merged, or does not fit the base.
     """
 
     def __init__(self, base: StoredWeights, folder: Path) -> None:
@@ -80,18 +80,18 @@ class AdaptedWeights:
         self._adapters = {}
         for path in adapter_files(folder):
             module = str(path.parent.relative_to(folder))
-            names = [place.name for place in base.tensors if place.folder == module]
+            names = [key.name for key in base.tensors if key.folder == module]
             self._adapters[module] = adapters.read_adapter(path.parent, names)
 
-    def floats(self, place: Place) -> Vectors:
+    def floats(self, key: TensorKey) -> Vectors:
         """Return one as float32."""
-        weight = self._base.floats(place)
-        adapter = self._adapters.get(place.folder)
-        change = adapter.change(place.name) if adapter else None
+        weight = self._base.floats(key)
+        adapter = self._adapters.get(key.folder)
+        change = adapter.change(key.name) if adapter else None
         if change is None:
             return weight
         if change.shape != weight.shape:
-            raise BadInputError(f"an adapter changes {place} by {change.shape}, and the base has {weight.shape}")
+            raise BadInputError(f"an adapter changes {key} by {change.shape}, and the base has {weight.shape}")
         return weight + change
 
 
@@ -115,7 +115,7 @@ def open_expert(files: ModelFiles, base: StoredWeights | None) -> Expert:
     if not adapter_files(files.path):
         return Expert(files, StoredWeights(files.path), adapted=False)
     if weight_files(files.path):
-        raise BadInputError(f"{files.path} holds an adapter and whole weights: leave one of them in the folder")
+        raise BadInputError(f"{files.path} holds an adapter and whole weights: keep only one of them in the folder")
     if base is None:
         raise UsageError(f"{files.path} is a LoRA adapter: give the encoder that it adapts with --base")
     return Expert(files, AdaptedWeights(base, files.path), adapted=True)
@@ -132,19 +132,19 @@ def check_tensors(experts: Sequence[Expert], base: Expert | None) -> None:
         Naming the tensor.
     """
     first, *others = [*experts, *([base] if base else [])]
-    wanted = _shapes(first)
+    shapes = _shapes(first)
     for other in others:
-        found = _shapes(other)
-        for place in sorted({*wanted, *found}):
-            if wanted.get(place) != found.get(place):
+        other_shapes = _shapes(other)
+        for key in sorted({*shapes, *other_shapes}):
+            if shapes.get(key) != other_shapes.get(key):
                 raise BadInputError(
-                    f"{first.files.id} and {other.files.id} are not of one base: the tensor {place} has the shape "
-                    f"{_shown(wanted.get(place))} in one and {_shown(found.get(place))} in the other"
+                    f"{first.files.id} and {other.files.id} are not of one base: the tensor {key} has the shape "
+                    f"{_shown(shapes.get(key))} in one and {_shown(other_shapes.get(key))} in the other"
                 )
 
 
-def _shapes(expert: Expert) -> dict[Place, tuple[int, ...]]:
-    return {place: tensor.shape for place, tensor in expert.weights.tensors.items() if tensor.dtype in FLOATS}
+def _shapes(expert: Expert) -> dict[TensorKey, tuple[int, ...]]:
+    return {key: tensor.shape for key, tensor in expert.weights.tensors.items() if tensor.dtype in FLOATS}
 
 
 def _shown(shape: tuple[int, ...] | None) -> str:

@@ -1,4 +1,4 @@
-"""A merge: the weights chosen where they are to be, then the merged encoder written; resumable."""
+"""A resumable merge: the weights are chosen if asked, then the merged encoder is written."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from biorag.utils.versions import installed_versions
 
 
 class WeightChoice(Protocol):
-    """Chooses the weights of experts by how well the merged encoder does."""
+    """Chooses the weights of experts by the quality of the merged encoder."""
 
     def identity(self, method: str) -> Mapping[str, Any]:
-        """Return what determines the choice besides the experts and the recipe that it begins with."""
+        """Return what determines the choice besides the experts and the starting recipe."""
 
     def choose(
         self, out: Path, experts: Experts, recipe: Recipe, progress: Progress
     ) -> tuple[Recipe, Mapping[str, Any]]:
-        """Return the recipe with the weights that are best, and the report of the search."""
+        """Return the recipe with the best weights, and the report of the search."""
 
 
 def merge_experts(
@@ -55,7 +55,7 @@ def merge_experts(
 
 
 def _facts(experts: Experts, recipe: Recipe, search: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what the manifest says of a merge."""
+    """Return the facts of a merge for its manifest."""
     return {
         **asdict(recipe),
         "experts": [

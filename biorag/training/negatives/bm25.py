@@ -17,5 +17,5 @@ class Bm25Negatives:
         self._hits = ranking(retriever, TOP)
 
     def window(self, row: TrainingRow, gold: Gold) -> list[Negative]:
-        """Return the bottom 32; all there are where a question has fewer."""
+        """Return the bottom 32, or all if a question has fewer."""
         return list(eligible(as_negatives(self._hits(row.query)), gold))[-KEPT:]

@@ -25,7 +25,7 @@ BLOCK = 64  # texts encoded at once
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How many positives there are, and how many of them have no candidates, by the first reason that holds."""
+    """How many positives there are, and how many have no candidates, by the first reason that applies."""
 
     positives: int
     without_pmid: int
@@ -33,15 +33,15 @@ class Reach:
     without_neighbourhood: int
 
 
-class Candidates(NamedTuple):
-    """A positive's candidates: the ids of their snippets, those one hop away first, and how many these are."""
+class Neighbourhood(NamedTuple):
+    """A positive's candidates: the ids of their snippets, those one hop away first, and the number of these."""
 
     ids: tuple[str, ...]
     one_hop: int
 
 
 class CitedPapers:
-    """The positives' neighbourhoods within an index: of a paper with several snippets the first stands for it.
+    """The positives' neighbourhoods within an index: the first snippet of a paper stands for it.
 
     The first is that of the lowest block, then of the lowest id. A positive's PMID is that of the snippet that has
     its id or, where the row has none, its text. Memory: the PMIDs and ids of the index.
@@ -67,8 +67,8 @@ class CitedPapers:
             pmid = paper_of(snippet)
             if pmid is None:
                 continue
-            place = (_block(snippet), snippet.id)
-            first[pmid] = min(first.get(pmid, place), place)
+            rank = (_block(snippet), snippet.id)
+            first[pmid] = min(first.get(pmid, rank), rank)
             if snippet.document in ids:
                 self._by_id[snippet.document] = pmid
             if texts and (text := normalised(snippet.contents)) in texts:
@@ -76,74 +76,74 @@ class CitedPapers:
         self._pmids: Papers = np.array(sorted(first), np.uint32)
         self._ids = [first[pmid][1] for pmid in self._pmids.tolist()]
 
-    def of(self, row: TrainingRow) -> Candidates:
+    def of(self, row: TrainingRow) -> Neighbourhood:
         """Return the candidates of a row's positive, the older ones first in each hop."""
         pmid = self._pmid(row)
         if pmid is None:
-            return Candidates((), 0)
+            return Neighbourhood((), 0)
         one_hop, two_hop = self._hops(pmid)
-        return Candidates((*one_hop, *two_hop), len(one_hop))
+        return Neighbourhood((*one_hop, *two_hop), len(one_hop))
 
     def reach(self, rows: Iterable[TrainingRow]) -> Reach:
         """Return how many positives have candidates."""
         pmids = [self._pmid(row) for row in rows]
-        known = [pmid for pmid in pmids if pmid is not None and self.graph.cited(pmid).size]
-        alone = sum(not any(self._hops(pmid)) for pmid in known)
-        without = pmids.count(None)
-        return Reach(len(pmids), without, len(pmids) - without - len(known), alone)
+        citing = [pmid for pmid in pmids if pmid is not None and self.graph.cited(pmid).size]
+        isolated = sum(not any(self._hops(pmid)) for pmid in citing)
+        without_pmid = pmids.count(None)
+        return Reach(len(pmids), without_pmid, len(pmids) - without_pmid - len(citing), isolated)
 
     def _pmid(self, row: TrainingRow) -> int | None:
         return self._by_id.get(row.positive_id) if row.positive_id else self._by_text.get(normalised(row.positive))
 
     def _hops(self, pmid: int) -> list[list[str]]:
-        return [self._held(pmid, papers) for papers in self.graph.neighbourhood(pmid)]
+        return [self._indexed(pmid, papers) for papers in self.graph.neighbourhood(pmid)]
 
-    def _held(self, pmid: int, papers: Papers) -> list[str]:
+    def _indexed(self, pmid: int, papers: Papers) -> list[str]:
         """Return the snippets of those papers that are in the index."""
-        held = papers[among(papers, self._pmids)]
-        places = zip(held.tolist(), np.searchsorted(self._pmids, held).tolist(), strict=True)
-        return [self._ids[at] for other, at in places if not (self._exclude_citing and self.graph.cites(other, pmid))]
+        indexed = papers[among(papers, self._pmids)]
+        rows = zip(indexed.tolist(), np.searchsorted(self._pmids, indexed).tolist(), strict=True)
+        return [self._ids[row] for other, row in rows if not (self._exclude_citing and self.graph.cites(other, pmid))]
 
 
 class CitationNegatives:
     """The papers that walks over a positive's neighbourhood visit, and one more, drawn uniformly from the others.
 
-    Gold and repeated texts are no candidates. A negative's rank is its place in the order of the visits, its score
-    the cosine with the query. A row whose positive has no candidate gets none.
+    Gold and repeated texts are not candidates. A negative's rank is the number of its visit, its score the cosine with
+    the query. A row whose positive has no candidate gets none.
     """
 
     def __init__(
-        self, index: Index, encoder: Encoder, papers: CitedPapers, rows: Sequence[TrainingRow], seed: int, how: Walk
+        self, index: Index, encoder: Encoder, papers: CitedPapers, rows: Sequence[TrainingRow], seed: int, options: Walk
     ) -> None:
         self._index = index
         self._papers = papers
         self._seed = seed
-        self._how = how
-        asked = [row for row in by_question(rows) if papers.of(row).ids]
-        self._queries = BlockVectors([row.query for row in asked], encoder.encode_queries)
-        lacking = [row.positive for row in asked if row.positive not in papers.stored]
-        self._positives = BlockVectors(lacking, encoder.encode_snippets)
+        self._walk = options
+        mined_rows = [row for row in by_question(rows) if papers.of(row).ids]
+        self._queries = BlockVectors([row.query for row in mined_rows], encoder.encode_queries)
+        not_stored = [row.positive for row in mined_rows if row.positive not in papers.stored]
+        self._positives = BlockVectors(not_stored, encoder.encode_snippets)
 
     def window(self, row: TrainingRow, gold: Gold) -> list[Negative]:
         """Return the negatives in the order of the visits."""
-        found = self._papers.of(row)
-        snippets = self._index.fetch(found.ids)
-        places = {snippets[id].document: place for place, id in enumerate(found.ids)}
-        texts = (Negative(snippets[id].document, snippets[id].contents, 0, None) for id in found.ids)
+        neighbourhood = self._papers.of(row)
+        snippets = self._index.fetch(neighbourhood.ids)
+        order = {snippets[id].document: number for number, id in enumerate(neighbourhood.ids)}
+        texts = (Negative(snippets[id].document, snippets[id].contents, 0, None) for id in neighbourhood.ids)
         others = list(eligible(texts, gold))
         if not others:
             return []
-        vectors = self._stored([found.ids[places[other.id]] for other in others])
-        if self._how.max_similarity is not None:
-            kept = np.flatnonzero(vectors @ self._positive(row) <= self._how.max_similarity)
-            others, vectors = [others[place] for place in kept], vectors[kept]
+        vectors = self._stored([neighbourhood.ids[order[other.id]] for other in others])
+        if self._walk.max_similarity is not None:
+            kept = np.flatnonzero(vectors @ self._positive(row) <= self._walk.max_similarity)
+            others, vectors = [others[index] for index in kept], vectors[kept]
         if not others:
             return []
         to_query = vectors @ self._queries.of(row.query)
-        one_hop = np.array([places[other.id] < found.one_hop for other in others])
-        visited = walk(to_query, vectors @ vectors.T, one_hop, self._how, row_random(self._seed, row))
+        one_hop = np.array([order[other.id] < neighbourhood.one_hop for other in others])
+        visited = walk(to_query, vectors @ vectors.T, one_hop, self._walk, row_random(self._seed, row))
         return [
-            replace(others[place], rank=rank, score=float(to_query[place])) for rank, place in enumerate(visited, 1)
+            replace(others[index], rank=rank, score=float(to_query[index])) for rank, index in enumerate(visited, 1)
         ]
 
     def _positive(self, row: TrainingRow) -> Vectors:
@@ -157,37 +157,37 @@ class CitationNegatives:
 
 
 class BlockVectors:
-    """Unit vectors of texts, encoded in blocks when one of a block is asked for.
+    """Unit vectors of texts, encoded in blocks on first use.
 
-    Rounding depends on what a text is encoded together with. Blocks of one given order are the same in every run, so
-    that one which goes on after a kill draws what it would have drawn. Memory: a vector for each text asked for, and
-    for the others of its block.
+    Rounding depends on what a text is encoded together with. The blocks of one order are the same in every run, so
+    that a resumed one draws what it would have drawn. Memory: the vectors of the blocks that were used.
     """
 
     def __init__(self, texts: Iterable[str], encode: Callable[[Sequence[str]], Vectors]) -> None:
         self._texts = list(dict.fromkeys(texts))
-        self._places = {text: place for place, text in enumerate(self._texts)}
+        self._rows = {text: row for row, text in enumerate(self._texts)}
         self._encode = encode
         self._blocks: dict[int, Vectors] = {}
 
     def of(self, text: str) -> Vectors:
         """Return the vector of one of the texts, (dimension,)."""
-        block, place = divmod(self._places[text], BLOCK)
+        block, row = divmod(self._rows[text], BLOCK)
         if block not in self._blocks:
             self._blocks[block] = _unit(self._encode(self._texts[block * BLOCK : (block + 1) * BLOCK]))
-        vector: Vectors = self._blocks[block][place]
+        vector: Vectors = self._blocks[block][row]
         return vector
 
 
-def walk(to_query: Vectors, to_each_other: Vectors, one_hop: NDArray[np.bool_], how: Walk, random: Random) -> list[int]:
+def walk(
+    to_query: Vectors, to_each_other: Vectors, one_hop: NDArray[np.bool_], options: Walk, random: Random
+) -> list[int]:
     """Return the candidates that the paths visit, and one drawn uniformly from the rest, as the last.
 
-    A path begins at one of the `paths` one-hop candidates most similar to the query, and is no more if an earlier
-    one visited it; beyond the paper, where no candidate is one hop away (gold is none), at a two-hop one. The
-    beginning counts as one of its `length` papers, as in the authors' code. From where it stands it goes to one of
-    the `top` unvisited candidates most similar to there, one hop away or two, with probability proportional to the
-    cosine, as the paper has it; negative ones count as 0, and where all do the draw is uniform. Of equally similar
-    candidates the one that comes first is taken.
+    A path begins at one of the `paths` one-hop candidates most similar to the query, and is skipped if an earlier one
+    visited that; beyond the paper, if no candidate is one hop away (gold is excluded), at a two-hop one. The beginning
+    counts as one of its `length` papers, as in the authors' code. Each step goes to one of the `top` unvisited
+    candidates most similar to the current one, one hop away or two, with probability proportional to the cosine, as in
+    the paper; negative cosines count as 0, and if all are, the draw is uniform. Ties go to the earlier candidate.
 
     Parameters
     ----------
@@ -196,16 +196,16 @@ def walk(to_query: Vectors, to_each_other: Vectors, one_hop: NDArray[np.bool_], 
     one_hop : which candidates the positive cites itself, (candidates,)
     """
     free = np.ones(to_query.size, np.bool_)
-    begins = one_hop if one_hop.any() else free.copy()
+    eligible_starts = one_hop if one_hop.any() else free.copy()
     starts = np.argsort(-to_query, kind="stable")
     visited: list[int] = []
-    for start in starts[begins[starts]][: how.paths].tolist():
+    for start in starts[eligible_starts[starts]][: options.paths].tolist():
         if not free[start]:
             continue
         path = [start]
         free[start] = False
-        while len(path) < how.length and free.any():
-            path.append(_next(to_each_other[path[-1]], free, how.top, random))
+        while len(path) < options.length and free.any():
+            path.append(_next(to_each_other[path[-1]], free, options.top, random))
             free[path[-1]] = False
         visited += path
     rest = np.flatnonzero(free).tolist()

@@ -1,4 +1,4 @@
-"""Mining, as all kinds of negatives share it: what is excluded, what is drawn, one row after the other."""
+"""Mining, shared by all kinds of negatives: what is excluded, what is drawn, one row after another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from biorag.types import Hit, Negative, OnProgress, TrainingRow
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The kind `citation`'s paths: how many, papers on each, and among how many nearest each next one is drawn.
+    """The kind `citation`'s paths: their number, papers on each, and from how many nearest ones the next is drawn.
 
     Candidates whose cosine with the positive is above `max_similarity`, or that cite it, may be excluded.
     """
@@ -45,14 +45,14 @@ class MiningPlan:
 
 @dataclass(frozen=True, slots=True)
 class Gold:
-    """What is no negative of a question: all its positives by id and normalised text, and its own text."""
+    """What must not be a negative of a question: its positives by id and normalised text, and its own text."""
 
     ids: frozenset[str]
     texts: frozenset[str]
 
 
-class Kind(Protocol):
-    """A way to find negatives."""
+class Miner(Protocol):
+    """A kind of negatives."""
 
     def window(self, row: TrainingRow, gold: Gold) -> list[Negative]:
         """Return what qualifies for a row, in the order of the ranks."""
@@ -66,11 +66,11 @@ def golds(rows: Iterable[TrainingRow]) -> dict[str, Gold]:
         question = normalised(row.query)
         ids.setdefault(question, set()).update(filter(None, [row.positive_id]))
         texts.setdefault(question, {question}).add(normalised(row.positive))
-    return {question: Gold(frozenset(ids[question]), frozenset(found)) for question, found in texts.items()}
+    return {question: Gold(frozenset(ids[question]), frozenset(forms)) for question, forms in texts.items()}
 
 
 def eligible(candidates: Iterable[Negative], gold: Gold) -> Iterator[Negative]:
-    """Yield the candidates that are no gold, have some text, and have not the text of one before."""
+    """Yield the candidates that are not gold, have some text, and do not repeat an earlier one's."""
     seen = {"", *gold.texts}
     for candidate in candidates:
         text = normalised(candidate.text)
@@ -83,11 +83,11 @@ def drawn(window: Sequence[Negative], count: int | None, random: Random) -> list
     """Return `count` of the window, or all, drawn uniformly without replacement, in the order of their ranks."""
     if count is None or len(window) <= count:
         return list(window)
-    return [window[place] for place in sorted(random.sample(range(len(window)), count))]
+    return [window[index] for index in sorted(random.sample(range(len(window)), count))]
 
 
 def ranking(retriever: Retriever, depth: int) -> Callable[[str], tuple[Hit, ...]]:
-    """Return a search for the best `depth` that keeps the last query's: rows of one query come together."""
+    """Return a search for the best `depth` that caches the last query's: rows of one query come together."""
     return lru_cache(maxsize=1)(lambda query: retriever.search(query, depth).hits)
 
 
@@ -97,7 +97,7 @@ def as_negatives(hits: Iterable[Hit]) -> Iterator[Negative]:
 
 
 def by_question(rows: Iterable[TrainingRow]) -> list[TrainingRow]:
-    """Return the rows with those of one query together, where its first stood."""
+    """Return the rows with those of one query together, at the place of its first."""
     groups: dict[str, list[TrainingRow]] = {}
     for row in rows:
         groups.setdefault(row.query, []).append(row)
@@ -105,17 +105,17 @@ def by_question(rows: Iterable[TrainingRow]) -> list[TrainingRow]:
 
 
 def mine(
-    rows: Iterable[TrainingRow], kind: Kind, plan: MiningPlan, out: TripletFile, on_progress: OnProgress
+    rows: Iterable[TrainingRow], miner: Miner, plan: MiningPlan, out: TripletFile, on_progress: OnProgress
 ) -> MiningReport:
     """Mine and write each row that is not in the file yet; those of one query come together.
 
-    A row for which nothing qualifies is left out and counted. Each line is with the system when the next row
-    begins, so that a killed run goes on after its last whole line, and the file gets the same bytes.
+    A row for which nothing qualifies is dropped and counted. Each line is flushed before the next row begins, so that a
+    killed run resumes after its last whole line, and the file gets the same bytes.
 
     Raises
     ------
     BadInputError
-        If a line of the file is none of these rows.
+        If a line of the file is not one of these rows.
     ServiceError
         If another process is writing the file.
     """
@@ -123,18 +123,18 @@ def mine(
     gold = golds(rows)
     with out.appending() as stream:
         done = out.resume(rows)
-        on_progress(done.place)
-        written, negatives = done.rows, done.negatives
+        on_progress(done.next_row)
+        written, count = done.rows, done.negatives
         stream.truncate(done.size)
-        for row in rows[done.place :]:
-            window = kind.window(row, gold[normalised(row.query)])
-            chosen = drawn(window, plan.per_row, row_random(plan.seed, row))
-            if chosen:
-                stream.write(to_line(row, chosen, plan.kind))
+        for row in rows[done.next_row :]:
+            window = miner.window(row, gold[normalised(row.query)])
+            negatives = drawn(window, plan.per_row, row_random(plan.seed, row))
+            if negatives:
+                stream.write(to_line(row, negatives, plan.kind))
                 stream.flush()
                 written += 1
-                negatives += len(chosen)
+                count += len(negatives)
             on_progress(1)
-        report = MiningReport(written, negatives, len(rows) - written, done.rows)
+        report = MiningReport(written, count, len(rows) - written, done.rows)
         out.finish(report)
     return report

@@ -13,7 +13,7 @@ from biorag.types import Index, Negative, TrainingRow
 
 
 class RandomNegatives:
-    """`count` negatives a row, without replacement; a negative's rank is its place in the order of the draws.
+    """`count` negatives a row, without replacement; a negative's rank is the number of its draw.
 
     Memory: the ids of the corpus.
     """
@@ -26,8 +26,8 @@ class RandomNegatives:
 
     def window(self, row: TrainingRow, gold: Gold) -> list[Negative]:
         """Return the first `count` draws that are neither gold nor a repetition."""
-        found = islice(eligible(self._draws(row), gold), self._count)
-        return [replace(negative, rank=rank) for rank, negative in enumerate(found, 1)]
+        draws = islice(eligible(self._draws(row), gold), self._count)
+        return [replace(negative, rank=rank) for rank, negative in enumerate(draws, 1)]
 
     def _draws(self, row: TrainingRow) -> Iterator[Negative]:
         order = shuffled(self._ids, row_random(self._seed, row))
@@ -37,9 +37,9 @@ class RandomNegatives:
 
 
 def shuffled(items: Sequence[str], random: Random) -> Iterator[str]:
-    """Yield all items in a random order, by as much of a Fisher-Yates shuffle as is asked for."""
+    """Yield all items in a random order: a lazy Fisher-Yates shuffle."""
     moved: dict[int, int] = {}
-    for place in range(len(items)):
-        other = random.randrange(place, len(items))
+    for index in range(len(items)):
+        other = random.randrange(index, len(items))
         yield items[moved.get(other, other)]
-        moved[other] = moved.get(place, place)
+        moved[other] = moved.get(index, index)

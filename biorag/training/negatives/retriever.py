@@ -1,4 +1,4 @@
-"""Negatives from a retriever's own predictions: what it ranks high though it answers nothing."""
+"""Negatives from a retriever's own predictions: what it ranks high though it does not answer."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ BATCH = 1024
 class RetrieverNegatives:
     """The passages at the ranks `first` to `last` (from 1, gold counted), gold removed.
 
-    With `margin` those that score near the row's positive or above it are dropped too, as likely false
-    negatives: see `most`. A positive below the last rank has every candidate above it, so none is kept.
+    With `margin` those that score near the row's positive or above it are dropped too, as likely false negatives: see
+    `highest_score`. A positive below the last rank has every candidate above it, so none is kept.
     """
 
     def __init__(self, retriever: Retriever, ranks: tuple[int, int], margin: float | None) -> None:
@@ -31,17 +31,17 @@ class RetrieverNegatives:
         self._margin = margin
 
     def window(self, row: TrainingRow, gold: Gold) -> list[Negative]:
-        """Return what is left of the ranks."""
+        """Return the hits at the ranks that qualify."""
         hits = self._hits(row.query)
-        others = eligible(as_negatives(hits[self._first - 1 :]), gold)
+        candidates = eligible(as_negatives(hits[self._first - 1 :]), gold)
         if self._margin is None:
-            return list(others)
-        limit = most(score_of_positive(row, hits), self._margin)
-        return [other for other in others if other.score is not None and other.score <= limit]
+            return list(candidates)
+        limit = highest_score(score_of_positive(row, hits), self._margin)
+        return [negative for negative in candidates if negative.score is not None and negative.score <= limit]
 
 
 def score_of_positive(row: TrainingRow, hits: Iterable[Hit]) -> float | None:
-    """Return the score of the row's positive, known by its id or its text; None if it is not among the hits."""
+    """Return the score of the row's positive, by its id or its text; None if it is not among the hits."""
     text = normalised(row.positive)
     for hit in hits:
         if hit.snippet.id == row.positive_id or normalised(hit.snippet.contents) == text:
@@ -49,8 +49,8 @@ def score_of_positive(row: TrainingRow, hits: Iterable[Hit]) -> float | None:
     return None
 
 
-def most(positive: float | None, margin: float) -> float:
-    """Return the most that a negative may score: `(1 − margin) · positive`, and so less where that is negative.
+def highest_score(positive: float | None, margin: float) -> float:
+    """Return the highest score of a negative: `(1 − margin) · positive`, and `(1 + margin) · positive` below 0.
 
     Source: TopK-PercPos of NV-Retriever (Moreira et al., 2024, arXiv 2407.15831), where 95 % is margin 0.05.
     """
@@ -73,24 +73,24 @@ def parse_ranks(text: str) -> tuple[int, int]:
 
 
 def require_positives(index: Index, rows: Sequence[TrainingRow]) -> None:
-    """Hold that every positive is in the index, by its id or its text; else it has no score to hold others to.
+    """Check that every positive is in the index, by its id or its text: otherwise it has no score to compare with.
 
     Raises
     ------
     BadInputError
-        Naming how many are not, and the first one's query.
+        Naming how many are missing, and the query of the first.
     """
-    known: set[str] = set()
+    indexed: set[str] = set()
     for ids in batched({row.positive_id for row in rows} - {""}, BATCH):
-        found = index.digests([*ids, *(block_id(id, 0) for id in ids)])
-        known.update(id for id in ids if id in found or block_id(id, 0) in found)
-    lost = [row for row in rows if row.positive_id not in known]
-    texts = {normalised(row.positive) for row in lost}
+        digests = index.digests([*ids, *(block_id(id, 0) for id in ids)])
+        indexed.update(id for id in ids if id in digests or block_id(id, 0) in digests)
+    missing = [row for row in rows if row.positive_id not in indexed]
+    texts = {normalised(row.positive) for row in missing}
     if texts:
         texts.difference_update(normalised(snippet.contents) for snippet in stored_snippets(index))
-    lost = [row for row in lost if normalised(row.positive) in texts]
-    if lost:
+    missing = [row for row in missing if normalised(row.positive) in texts]
+    if missing:
         raise BadInputError(
-            f"--margin holds negatives to the positive's score, but {len(lost)} positives are not in the index, the "
-            f"first that of the query {lost[0].query!r}: index them too, or leave --margin out"
+            f"--margin compares negatives with the positive's score, but {len(missing)} positives are not indexed, "
+            f"the first that of the query {missing[0].query!r}: index them, or leave --margin out"
         )

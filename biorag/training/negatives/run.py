@@ -1,4 +1,4 @@
-"""A mining run: pairs read and held against the benchmarks, their negatives mined from an open index into a file."""
+"""A mining run: pairs read and checked for contamination, their negatives mined from an open index into a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from biorag.utils.versions import installed_versions
 
 @dataclass(frozen=True, slots=True)
 class Mined:
-    """What a run came to; `reach` is the kind citation's, `contaminated` rows of the `matches` were left out."""
+    """The result of a run; `reach` is for the kind citation, `contaminated` rows of the `matches` were dropped."""
 
     kind: str
     counts: MiningReport
@@ -54,7 +54,7 @@ def mine_pairs(
     out: Path,
     progress: Progress,
 ) -> Mined:
-    """Mine negatives of pairs into the file `out`, resuming an interrupted run; a finished one's counts are read.
+    """Mine negatives of pairs into the file `out`, resuming an interrupted run; a finished run's counts are read.
 
     Raises
     ------
@@ -89,11 +89,11 @@ def _mined(
         return counts
     if plan.margin is not None:
         require_positives(opened.index, rows)
-    kind = NEGATIVES[plan.kind].load()(
+    miner = NEGATIVES[plan.kind].load()(
         plan, Collaborators(opened.index, opened.retriever, rows, opened.load_encoder, papers)
     )
     with progress("Mining", len(rows)) as advance:
-        return mine(rows, kind, plan, file, advance)
+        return mine(rows, miner, plan, file, advance)
 
 
 def identity(

@@ -1,4 +1,4 @@
-"""The file of mined rows, and beside it the manifest of what made it."""
+"""The file of mined rows, and its manifest beside it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from biorag.utils.runs import ResumableFile
 
 @dataclass(frozen=True, slots=True)
 class MiningReport:
-    """What a run came to: rows written, their negatives, rows without any; `resumed` rows were there before."""
+    """The counts of a run: rows written, their negatives, rows without any; `resumed` rows were there before."""
 
     rows: int
     negatives: int
@@ -25,9 +25,9 @@ class MiningReport:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """How far a file's whole lines reach: the place of the row to go on with, and what they come to."""
+    """How far a file's whole lines reach: the index of the row to resume at, and the totals so far."""
 
-    place: int = 0
+    next_row: int = 0
     rows: int = 0
     negatives: int = 0
     size: int = 0
@@ -46,14 +46,14 @@ class TripletFile(ResumableFile[MiningReport]):
         self.complete({name: value for name, value in asdict(report).items() if name != "resumed"})
 
     def resume(self, rows: Sequence[TrainingRow]) -> Done:
-        """Return how far the file came in mining these rows in this order; rows may have been left out.
+        """Return how far the file came in mining these rows in this order; rows may have been dropped.
 
-        A last line without an end was torn by a kill, and does not count.
+        A last line without a line break was cut off by a kill and does not count.
 
         Raises
         ------
         BadInputError
-            If a whole line is none of the rows that may stand there.
+            If a whole line is not one of the rows that may be there.
         """
         done = Done()
         for line in self.whole_lines():
@@ -66,9 +66,9 @@ class TripletFile(ResumableFile[MiningReport]):
             pair, negatives = (values["query"], values["positive"]), len(values["negatives"])
         except (ValueError, KeyError, TypeError):
             pair, negatives = ("", ""), 0
-        for place in range(done.place, len(rows)):
-            if (rows[place].query, rows[place].positive) == pair:
-                return Done(place + 1, done.rows + 1, done.negatives + negatives, done.size + len(line))
+        for index in range(done.next_row, len(rows)):
+            if (rows[index].query, rows[index].positive) == pair:
+                return Done(index + 1, done.rows + 1, done.negatives + negatives, done.size + len(line))
         raise BadInputError(
             f"{self.path}, line {done.rows + 1}: not a row that was mined from these pairs: delete the file and mine "
             "again, or choose another --out"
@@ -76,7 +76,7 @@ class TripletFile(ResumableFile[MiningReport]):
 
 
 def to_line(row: TrainingRow, negatives: Sequence[Negative], kind: str) -> bytes:
-    """Return a mined row as a line of the file: the texts, and the ids, ranks and scores of the negatives."""
+    """Return a mined row as a line of the file: texts, and the ids, ranks and scores of the negatives."""
     values: dict[str, Any] = {"query": row.query, "positive": row.positive}
     values |= {f"negative_{number}": negative.text for number, negative in enumerate(negatives, 1)}
     values["kind"] = kind

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from biorag.errors import BadInputError, MissingError
+from biorag.errors import MissingError
 from biorag.retrieval.retriever import Retriever
-from biorag.training.rows import NEXT_STEP, normalised, parse_row, read_records
+from biorag.training.rows import normalised, parsed_rows
 from biorag.types import Index, OnProgress, TrainingRow, block_id
 from biorag.utils.batched import batched
 from biorag.utils.files import replacing
@@ -24,10 +24,10 @@ BATCH = 32
 
 @dataclass(frozen=True, slots=True)
 class ConsistencyReport:
-    """What the filter came to: rows `read`, `kept`, and left out.
+    """The counts of the filter: rows `read`, `kept`, and dropped.
 
-    `below` had their passage further down than the top ranks, the passages of `absent` are not in the index, and
-    `empty` ones have a query without a word.
+    `below` rows have their passage below the top ranks, the passages of `absent` ones are not in the index, and `empty`
+    ones have a query without a word.
     """
 
     read: int
@@ -40,7 +40,7 @@ class ConsistencyReport:
 def keep_consistent(
     path: Path, out: Path, index: Index, retriever: Retriever, keep_top: int, on_progress: OnProgress
 ) -> ConsistencyReport:
-    """Write the rows whose passage is among the best `keep_top` for their query, as they stand, and count.
+    """Write the rows whose passage is among the best `keep_top` for their query, unchanged, and count.
 
     `out` is written at once, at the end.
 
@@ -54,8 +54,8 @@ def keep_consistent(
     tally = {"read": 0, "kept": 0, "below": 0, "absent": 0, "empty": 0}
     with replacing(out) as stream:
         for batch in batched(_read(path), BATCH):
-            found = verdicts([row for row, _ in batch], index, retriever, keep_top)
-            for (_, record), verdict in zip(batch, found, strict=True):
+            batch_verdicts = verdicts([row for row, _ in batch], index, retriever, keep_top)
+            for (_, record), verdict in zip(batch, batch_verdicts, strict=True):
                 tally["read"] += 1
                 tally[verdict] += 1
                 if verdict == "kept":
@@ -65,7 +65,7 @@ def keep_consistent(
 
 
 def verdicts(rows: Sequence[TrainingRow], index: Index, retriever: Retriever, keep_top: int) -> list[str]:
-    """Return the count that each row belongs to, "kept" for those to keep; one search for all.
+    """Return the count that each row belongs to, "kept" for those to keep, with one search for all.
 
     A hit is a row's passage if it is the document of its `positive_id`, which may name a document or a block, or has
     the same `normalised` text. A row without an id is never "absent".
@@ -89,16 +89,12 @@ def verdicts(rows: Sequence[TrainingRow], index: Index, retriever: Retriever, ke
 
 def _documents(index: Index, ids: Set[str]) -> dict[str, str]:
     """Return the document of each id of a snippet or a document that the index has."""
-    found = index.fetch(sorted({*ids, *(block_id(id, 0) for id in ids)}))
-    cut = {id: id for id in ids if block_id(id, 0) in found}
-    return cut | {id: found[id].document for id in ids if id in found}
+    snippets = index.fetch(sorted({*ids, *(block_id(id, 0) for id in ids)}))
+    cut = {id: id for id in ids if block_id(id, 0) in snippets}
+    return cut | {id: snippets[id].document for id in ids if id in snippets}
 
 
 def _read(path: Path) -> Iterator[tuple[TrainingRow, Mapping[str, Any]]]:
     if not path.is_file():
-        raise MissingError(f"{path} is not there: name a JSON Lines file of query and positive")
-    for place, record in read_records(path):
-        try:
-            yield parse_row(record), record
-        except ValueError as error:
-            raise BadInputError(f"{place}: {error}; {NEXT_STEP}") from None
+        raise MissingError(f"{path} is not there: give a JSON Lines file of query and positive")
+    yield from parsed_rows(path)

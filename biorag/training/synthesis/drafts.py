@@ -1,6 +1,6 @@
-"""What a model wrote of each subject, kept as it comes, and the training rows that are made of it at the end.
+"""What a model wrote for each subject, kept as it comes, and the training rows that are made of it at the end.
 
-A subject is what is written of: a snippet, a training row, a scenario. A killed run goes on where its drafts end.
+A subject is what is written for: a snippet, a training row, a scenario. A killed run resumes where its drafts end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, BinaryIO, Generic, TypeVar
 
 from biorag.errors import BadInputError
-from biorag.training.synthesis.writers import Subject, Writer
+from biorag.training.synthesis.writers import DraftSubject, Writer
 from biorag.types import Generation, OnProgress
 from biorag.utils.files import replacing
 from biorag.utils.runs import NEXT_STEP, ResumableFile
@@ -21,10 +21,9 @@ from biorag.utils.text import whole
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratedRowCounts:
-    """What a run came to: of the `generated` texts `rows` were made; what each was left out for says its own kind.
+    """The counts of a run: `rows` were made of the `generated` texts; subclasses say why texts were dropped.
 
-    The tokens are those of all drafts, and of whatever else the model was asked for the file; the drafts of
-    `resumed` subjects were there before.
+    The tokens are those of all drafts and of the other requests for the file; `resumed` subjects had drafts before.
     """
 
     generated: int = 0
@@ -39,7 +38,7 @@ class GeneratedRowCounts:
     resumed: int = 0
 
 
-S = TypeVar("S", bound=Subject)
+S = TypeVar("S", bound=DraftSubject)
 C = TypeVar("C", bound=GeneratedRowCounts)
 Tally = dict[str, int]
 
@@ -50,7 +49,7 @@ class Drafts(ResumableFile[None]):
     def counted(self, counts: dict[str, int]) -> None:
         """Return nothing: drafts are never complete."""
 
-    def read(self, subjects: Sequence[Subject]) -> Iterator[tuple[list[Generation], int]]:
+    def read(self, subjects: Sequence[DraftSubject]) -> Iterator[tuple[list[Generation], int]]:
         """Yield each subject's drafts and the bytes of their line, as far as the file goes.
 
         Raises
@@ -62,23 +61,23 @@ class Drafts(ResumableFile[None]):
             try:
                 values = json.loads(line)
                 drafts = [
-                    Generation(str(text), bool(capped), prompt_tokens=int(asked), completion_tokens=int(wrote))
-                    for text, capped, asked, wrote in values["drafts"]
+                    Generation(str(text), bool(capped), prompt_tokens=int(prompt), completion_tokens=int(completion))
+                    for text, capped, prompt, completion in values["drafts"]
                 ]
-                found = values["id"]
+                id = values["id"]
             except (ValueError, KeyError, TypeError):
-                drafts, found = [], None
-            if found != subject.id:
+                drafts, id = [], None
+            if id != subject.id:
                 raise BadInputError(
-                    f"{self.path}, line {number}: not what was written of {subject.id!r}: delete the file and "
-                    f"run the same again, or {NEXT_STEP}"
+                    f"{self.path}, line {number}: not what was written for {subject.id!r}: delete the file and "
+                    f"run the command again, or {NEXT_STEP}"
                 )
             yield drafts, len(line)
 
     def fill(self, stream: BinaryIO, subjects: Sequence[S], writer: Writer[S], on_progress: OnProgress) -> int:
-        """Write of each subject that is not in the file yet, in whole batches; return how many were there.
+        """Write for each subject that is not in the file yet, in whole batches; return how many were there.
 
-        Each batch is with the system when the next begins.
+        Each batch is flushed before the next begins.
         """
         sizes = [size for _, size in self.read(subjects)]
         done = len(sizes) if len(sizes) == len(subjects) else len(sizes) // writer.batch * writer.batch
@@ -86,16 +85,16 @@ class Drafts(ResumableFile[None]):
         stream.truncate(sum(sizes[:done]))
         for start in range(done, len(subjects), writer.batch):
             batch = subjects[start : start + writer.batch]
-            for subject, written in zip(batch, writer(batch), strict=True):
-                kept = [[whole(one.text), one.capped, one.prompt_tokens, one.completion_tokens] for one in written]
-                stream.write(_line({"id": subject.id, "drafts": kept}))
+            for subject, texts in zip(batch, writer(batch), strict=True):
+                drafts = [[whole(text.text), text.capped, text.prompt_tokens, text.completion_tokens] for text in texts]
+                stream.write(_line({"id": subject.id, "drafts": drafts}))
             stream.flush()
             on_progress(len(batch))
         return done
 
 
 class RowFile(ResumableFile[C], Generic[S, C]):
-    """A JSONL file of the training rows that are made of drafts."""
+    """A JSONL file of training rows made of drafts."""
 
     counts: type[C]
 
@@ -110,13 +109,13 @@ class RowFile(ResumableFile[C], Generic[S, C]):
 
     @abstractmethod
     def rows(self, subject: S, drafts: Sequence[Generation], tally: Tally, seen: set[str]) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a subject, counting them and what is left out.
+        """Yield the rows of a subject, counting what is dropped.
 
-        `seen` are the texts that rows before had, in whatever form they are compared.
+        `seen` are the texts of earlier rows, as they are compared.
         """
 
     def finished(self) -> C | None:
-        """Return the counts of a file that is complete, its drafts deleted; None if there is still something to do.
+        """Return the counts of a file that is complete, its drafts deleted; None if there is work left.
 
         Raises
         ------
@@ -131,7 +130,7 @@ class RowFile(ResumableFile[C], Generic[S, C]):
         return counts
 
     def generate(self, subjects: Sequence[S], counts: C, writer: Writer[S], on_progress: OnProgress) -> C:
-        """Write the rows of all subjects, going on where a killed run stopped.
+        """Write the rows of all subjects, resuming where a killed run stopped.
 
         Parameters
         ----------

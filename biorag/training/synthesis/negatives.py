@@ -1,6 +1,6 @@
 """Hard negatives that a model writes: passages of a query's topic and words that do not answer it.
 
-Synthesize-Train-Merge (2026) writes them of a query, its positive and a mined negative.
+Synthesize-Train-Merge (2026) writes them from a query, its positive and a mined negative.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from biorag.types import Generation, Prompt, Snippet, TrainingRow
 
 @dataclass(frozen=True, slots=True)
 class NegativeCounts(GeneratedRowCounts):
-    """What a run came to: `pairs` were written of, `unmined` ones without a mined negative.
+    """The counts of a run: negatives were written for `pairs`, of which `unmined` ones have no mined negative.
 
-    The rows have `negatives` in all that were written; pairs for which none was kept are `without`. Left out were
+    The rows have `negatives` written ones in all; pairs for which none was kept are `without`. Dropped were
     texts that are `empty`, `cut` by the token cap, `short` of eight words, `copied` (the query, or part of the
-    positive, of a mined negative or of the prompt), `near_copies` of these, or `duplicates` of a negative before.
+    positive, of a mined negative or of the prompt), `near_copies` of these, or `duplicates` of an earlier negative.
     """
 
     pairs: int
@@ -37,8 +37,8 @@ class NegativeCounts(GeneratedRowCounts):
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """A training row to write negatives of."""
+class MinedPair:
+    """A training row to write negatives for."""
 
     row: TrainingRow
 
@@ -49,38 +49,38 @@ class Pair:
         return hashlib.blake2b(texts.encode(), digest_size=16).hexdigest()
 
 
-def fingerprint(pairs: Sequence[Pair]) -> str:
-    """Return the SHA-256 of what the pairs' rows are made of, hex."""
+def fingerprint(pairs: Sequence[MinedPair]) -> str:
+    """Return the SHA-256 of what determines the pairs' rows, hex."""
     digest = hashlib.sha256()
     for pair in pairs:
         digest.update(json.dumps([pair.id, pair.row.query_id, pair.row.positive_id]).encode() + b"\n")
     return digest.hexdigest()
 
 
-def draft_form(template: Template) -> DraftForm[Pair]:
+def draft_form(template: Template) -> DraftForm[MinedPair]:
     """Return what a language model is asked for: a passage, shown the positive and the mined negatives in turn."""
 
-    def prompts(pair: Pair, number: int) -> Iterator[Prompt]:
+    def prompts(pair: MinedPair, number: int) -> Iterator[Prompt]:
         mined = pair.row.negatives
         shown = [pair.row.positive, *([mined[number % len(mined)]] if mined else [])]
-        return about(template, pair.row.query, [Snippet(str(place), "", text) for place, text in enumerate(shown)])
+        return about(template, pair.row.query, [Snippet(str(number), "", text) for number, text in enumerate(shown)])
 
     return DraftForm(("passage",), prompts, "passage")
 
 
 @dataclass(frozen=True)
-class NegativeFile(RowFile[Pair, NegativeCounts]):
-    """A JSONL file of training rows, each with the negatives that were written of it.
+class NegativeFile(RowFile[MinedPair, NegativeCounts]):
+    """A JSONL file of training rows, each with the negatives that were written for it.
 
-    With `keep_mined` in the identity, the row's own negatives follow them. The `examples` of the prompt are no
-    negatives.
+    With `keep_mined` in the identity, the row's own negatives follow them. Copies of the prompt's
+    `examples` are dropped.
     """
 
     counts = NegativeCounts
     examples: str = ""
 
     def rows(
-        self, subject: Pair, drafts: Sequence[Generation], tally: Tally, seen: set[str]
+        self, subject: MinedPair, drafts: Sequence[Generation], tally: Tally, seen: set[str]
     ) -> Iterator[dict[str, Any]]:
         """Yield the row if it has a negative."""
         row = subject.row

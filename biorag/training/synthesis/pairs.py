@@ -1,4 +1,4 @@
-"""Pairs that a model writes of retrieval scenarios: a query, a passage that answers it, and a hard negative.
+"""Pairs that a model writes for retrieval scenarios: a query, a passage that answers it, and a hard negative.
 
 BMRetriever's second kind of synthetic data (Xu et al. 2024, arXiv 2404.18443).
 """
@@ -26,11 +26,11 @@ LEAST_WORDS = 2  # of a query
 
 @dataclass(frozen=True, slots=True)
 class PairCounts(GeneratedRowCounts):
-    """What a run came to, of so many `scenarios`.
+    """The counts of a run on `scenarios`.
 
-    Left out were pairs of which a text is `empty` or missing or `cut` by the token cap; with a passage `short` of
-    eight words or a query of two; `copied`, whose query is the scenario, or of whose texts one is part of another
-    or of the examples, or `near_copies` so; and `duplicates`, whose query or positive a row before had.
+    Dropped were pairs with a text that is `empty` or missing or `cut` by the token cap; with a passage `short` of eight
+    words or a query of two; `copied`, whose query is the scenario or of whose texts one is part of another or of the
+    examples, or `near_copies` of these; and `duplicates` of an earlier row's query or positive.
     """
 
     scenarios: int
@@ -44,7 +44,7 @@ def draft_form(template: Template) -> DraftForm[Scenario]:
 
 @dataclass(frozen=True)
 class PairFile(RowFile[Scenario, PairCounts]):
-    """A JSONL file of training rows, each a query, its positive and its hard negative; none of the `examples`."""
+    """A JSONL file of training rows, each a query, its positive and its hard negative, without the `examples`."""
 
     counts = PairCounts
     examples: str = ""
@@ -52,7 +52,7 @@ class PairFile(RowFile[Scenario, PairCounts]):
     def rows(
         self, subject: Scenario, drafts: Sequence[Generation], tally: Tally, seen: set[str]
     ) -> Iterator[dict[str, Any]]:
-        """Yield a row for each pair that is one to keep."""
+        """Yield a row for each pair without a fault."""
         for draft in drafts:
             reply = parse_reply(draft.text)
             query, positive, negative = (on_one_line(reply.text(key)) for key in TEXTS)
@@ -65,7 +65,7 @@ class PairFile(RowFile[Scenario, PairCounts]):
             yield {**row, "scenario": subject.id}
 
     def _fault(self, texts: tuple[str, str, str], capped: bool, scenario: Scenario, seen: set[str]) -> str | None:
-        """Return the name of the count of what is wrong with a pair; None if it is one to keep."""
+        """Return the name of the count of a pair's fault; None if it has none."""
         query, positive, negative = texts
         words = normalised(query)
         if not words:

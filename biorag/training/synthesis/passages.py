@@ -1,9 +1,10 @@
-"""What a generated passage must be to serve as a negative: whole, long enough, and no copy."""
+"""What a generated passage must be to serve as a negative: complete, long enough, and not a copy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from biorag.training.contamination import jaccard
 from biorag.training.rows import normalised
 
 LEAST_WORDS = 8
@@ -11,11 +12,11 @@ NEAR = 0.9  # Jaccard index of the words above which two passages are near-copie
 
 
 def passage_fault(passage: str, capped: bool, others: Iterable[str]) -> str | None:
-    """Return the name of the count of what is wrong with a passage; None if nothing is.
+    """Return the name of the count of a passage's fault; None if it has none.
 
     Parameters
     ----------
-    others : texts that it must not be part of, nor hold if they are long enough, nor share nearly all its words with
+    others : texts that it must not be part of, nor contain if they are long enough, nor share nearly all words with
     """
     words = normalised(passage)
     if not words:
@@ -24,23 +25,23 @@ def passage_fault(passage: str, capped: bool, others: Iterable[str]) -> str | No
         return "cut"
     if len(words.split()) < LEAST_WORDS:
         return "short"
-    compared = [normalised(other) for other in others]
-    if any(holds(other, words) or (len(other.split()) >= LEAST_WORDS and holds(words, other)) for other in compared):
+    texts = [normalised(other) for other in others]
+    if any(holds(other, words) or (len(other.split()) >= LEAST_WORDS and holds(words, other)) for other in texts):
         return "copied"
-    return "near_copies" if any(jaccard(words, other) > NEAR for other in compared) else None
+    return "near_copies" if any(word_overlap(words, other) > NEAR for other in texts) else None
 
 
 def holds(text: str, part: str) -> bool:
-    """Return whether a normalised text has another's words in a row."""
+    """Return whether a normalised text contains another's words in sequence."""
     return f" {part} " in f" {text} "
 
 
-def jaccard(one: str, other: str) -> float:
-    """Return the share of two normalised texts' distinct words that both have; 0 for two empty ones."""
-    first, second = set(one.split()), set(other.split())
-    return len(first & second) / len(first | second) if first or second else 0.0
+def word_overlap(text: str, other: str) -> float:
+    """Return the Jaccard index of two normalised texts' words; 0 for two empty ones."""
+    words, other_words = set(text.split()), set(other.split())
+    return jaccard(words, other_words) if words or other_words else 0.0
 
 
 def on_one_line(text: str) -> str:
-    """Return a text with one space for all white space."""
+    """Return a text with all white space as single spaces."""
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""Questions generated from snippets: which snippets, and which of what the model wrote of each are questions.
+"""Questions generated from snippets: which snippets are drawn, and which of the model's texts are kept.
 
 Generating queries from documents to train on is Nogueira et al.'s docTTTTTquery and Ma et al.'s zero-shot synthetic
 questions (arXiv 2004.14503).
@@ -17,6 +17,7 @@ from biorag.corpus.sentences import sentences
 from biorag.prompts.template import Template
 from biorag.training.rows import normalised
 from biorag.training.synthesis.drafts import GeneratedRowCounts, RowFile, Tally
+from biorag.training.synthesis.passages import on_one_line
 from biorag.training.synthesis.writers import DraftForm, about
 from biorag.types import Generation, Snippet
 
@@ -27,10 +28,10 @@ LEAST_WORDS = 3
 
 @dataclass(frozen=True, slots=True)
 class QuestionCounts(GeneratedRowCounts):
-    """What a run came to: `snippets` were written of, `too_short` ones passed over.
+    """The counts of a run: questions were written for `snippets`, and `too_short` ones were skipped.
 
-    Left out were texts that are `empty`, `short` of three words, `cut` by the token cap before a question mark,
-    `copied` (the snippet's title or one of its sentences), or `duplicates` of a question before.
+    Dropped were texts that are `empty`, `short` of three words, `cut` by the token cap before a question mark,
+    `copied` (the snippet's title or one of its sentences), or `duplicates` of an earlier question.
     """
 
     snippets: int
@@ -38,10 +39,10 @@ class QuestionCounts(GeneratedRowCounts):
 
 
 def draw(snippets: Iterable[Snippet], limit: int | None, seed: int) -> tuple[list[Snippet], int]:
-    """Return the snippets to write of, and how many were passed over since they have too little text.
+    """Return the snippets to write questions for, and how many were skipped as too short.
 
     With a limit they are those whose ids hash lowest with the seed, in that order: a larger limit adds to a
-    smaller one's. Without one they are all, as they come.
+    smaller one's. Without one they are all, in their order.
     """
     too_short = 0
 
@@ -53,12 +54,11 @@ def draw(snippets: Iterable[Snippet], limit: int | None, seed: int) -> tuple[lis
             else:
                 too_short += 1
 
-    chosen = list(long_enough()) if limit is None else heapq.nsmallest(limit, long_enough(), lambda s: _place(seed, s))
+    def by_hash(snippet: Snippet) -> bytes:
+        return hashlib.blake2b(json.dumps([seed, snippet.id]).encode(), digest_size=16).digest()
+
+    chosen = list(long_enough()) if limit is None else heapq.nsmallest(limit, long_enough(), by_hash)
     return chosen, too_short
-
-
-def _place(seed: int, snippet: Snippet) -> bytes:
-    return hashlib.blake2b(json.dumps([seed, snippet.id]).encode(), digest_size=16).digest()
 
 
 def draft_form(template: Template) -> DraftForm[Snippet]:
@@ -74,7 +74,7 @@ class QuestionFile(RowFile[Snippet, QuestionCounts]):
     def rows(
         self, subject: Snippet, drafts: Sequence[Generation], tally: Tally, seen: set[str]
     ) -> Iterator[dict[str, Any]]:
-        """Yield a row for each question that is one to keep."""
+        """Yield a row for each question without a fault."""
         for draft in drafts:
             question = as_question(draft.text)
             if fault := _fault(question, draft.capped, subject, seen):
@@ -85,14 +85,13 @@ class QuestionFile(RowFile[Snippet, QuestionCounts]):
 
 
 def as_question(text: str) -> str:
-    """Return what a model wrote on one line, up to its first question mark: small models write on after it."""
-    line = " ".join(text.split())
-    question, mark, _ = line.partition("?")
+    """Return what a model wrote on one line, up to its first question mark: small models keep writing after it."""
+    question, mark, _ = on_one_line(text).partition("?")
     return question + mark
 
 
 def _fault(question: str, capped: bool, snippet: Snippet, seen: set[str]) -> str | None:
-    """Return the name of the count of what is wrong with a question; None if it is one to keep."""
+    """Return the name of the count of a question's fault; None if it has none."""
     words = normalised(question)
     if not words:
         return "empty"

@@ -96,7 +96,7 @@ def generate_negatives(
     job.check("--per-row")
     with open_passages(job.settings, name) as fetch:
         rows, _ = read_rows(paths, fetch)
-    subjects = [negatives.Pair(row) for row in rows]
+    subjects = [negatives.MinedPair(row) for row in rows]
     template = load_template("negative", job.template)
     opened = open_generator(job.settings)
     identity = {

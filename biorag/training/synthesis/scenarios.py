@@ -1,4 +1,4 @@
-"""Retrieval scenarios, of which pairs are written: from a file, or as a model lists them."""
+"""Retrieval scenarios, for which pairs are written: from a file, or listed by a model."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from biorag.utils.files import write_text
 from biorag.utils.runs import ResumableFile
 from biorag.utils.text import whole
 
-LISTED = 10  # scenarios that a model is asked for at once
+LISTED = 10  # scenarios asked for at once
 LEAST_WORDS = 3
-ROUNDS = 3  # times as many lists as would do if no scenario came twice
+ROUNDS = 3  # times as many lists as would suffice without repetitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The scenarios that a model listed, and the tokens that they took."""
+    """The scenarios that a model listed, and the tokens that this took."""
 
     scenarios: list[Scenario]
     prompt_tokens: int = 0
@@ -42,7 +42,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One of the times that a model is asked for a list."""
+    """One request for a list."""
 
     number: int
 
@@ -63,15 +63,15 @@ def read_scenarios(path: Path, limit: int | None = None) -> list[Scenario]:
         If it is not UTF-8, or has no scenario.
     """
     if not path.is_file():
-        raise MissingError(f"{path} is not there: name a text file with a scenario on each line")
+        raise MissingError(f"{path} is not there: give a text file with a scenario on each line")
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise BadInputError(f"{path} is not UTF-8 (byte {error.start}): save it as UTF-8") from None
-    found = list(islice(_distinct(lines, set()), limit))
-    if not found:
+    scenarios = list(islice(_distinct(lines, set()), limit))
+    if not scenarios:
         raise BadInputError(f"{path} has no scenario of {LEAST_WORDS} words or more: write one on each line")
-    return found
+    return scenarios
 
 
 def fingerprint(scenarios: Sequence[Scenario]) -> str:
@@ -86,7 +86,7 @@ def draft_form(template: Template) -> DraftForm[Round]:
 
 @dataclass(frozen=True)
 class ScenarioFile(ResumableFile[Listed]):
-    """A text file of the scenarios that a model listed, one a line, written at once; none of the `examples`."""
+    """A text file of the scenarios that a model listed, one a line, written at once, without the `examples`."""
 
     examples: str = ""
 
@@ -95,7 +95,7 @@ class ScenarioFile(ResumableFile[Listed]):
         return Listed(read_scenarios(self.path), **counts)
 
     def listed(self, limit: int, writer: Writer[Round], on_progress: OnProgress) -> Listed:
-        """Return `limit` distinct scenarios, asking for them unless they are there already; fewer if no more come.
+        """Return `limit` distinct scenarios, asking for them unless they are there; fewer if the model repeats itself.
 
         Raises
         ------
@@ -109,18 +109,19 @@ class ScenarioFile(ResumableFile[Listed]):
         scenarios: list[Scenario] = []
         seen: set[str] = set()
         tokens = {"prompt_tokens": 0, "completion_tokens": 0}
-        most = ROUNDS * -(-limit // LISTED)
-        asked = 0
-        while len(scenarios) < limit and asked < most:
-            lacking = -(-(limit - len(scenarios)) // LISTED)
-            rounds = [Round(number) for number in range(asked, min(asked + min(lacking, writer.batch), most))]
-            asked += len(rounds)
+        max_rounds = ROUNDS * -(-limit // LISTED)
+        number = 0
+        while len(scenarios) < limit and number < max_rounds:
+            missing = -(-(limit - len(scenarios)) // LISTED)
+            stop = min(number + min(missing, writer.batch), max_rounds)
+            rounds = [Round(index) for index in range(number, stop)]
+            number = stop
             for reply in (reply for replies in writer(rounds) for reply in replies):
-                found = list(islice(_distinct(_texts(reply), seen, self.examples), limit - len(scenarios)))
-                scenarios += found
+                new = list(islice(_distinct(_texts(reply), seen, self.examples), limit - len(scenarios)))
+                scenarios += new
                 tokens["prompt_tokens"] += reply.prompt_tokens
                 tokens["completion_tokens"] += reply.completion_tokens
-                on_progress(len(found))
+                on_progress(len(new))
         if not scenarios:
             raise BadInputError("the model listed no scenario: give --scenario-file, or another --llm")
         self.save(complete=False)
@@ -130,15 +131,15 @@ class ScenarioFile(ResumableFile[Listed]):
 
 
 def _texts(reply: Generation) -> list[str]:
-    listed = parse_reply(reply.text).fields.get("scenarios")
-    return [whole(text) for text in listed if isinstance(text, str)] if isinstance(listed, list) else []
+    texts = parse_reply(reply.text).fields.get("scenarios")
+    return [whole(text) for text in texts if isinstance(text, str)] if isinstance(texts, list) else []
 
 
 def _distinct(texts: Sequence[str], seen: set[str], examples: str = "") -> Iterator[Scenario]:
-    """Yield the scenarios among texts that are long enough, no example and not yet seen, on one line each."""
-    known = normalised(examples)
+    """Yield the texts that are long enough, not an example and not yet seen, each on one line, as scenarios."""
+    example_words = normalised(examples)
     for text in texts:
         words = normalised(text)
-        if len(words.split()) >= LEAST_WORDS and words not in seen and words not in known:
+        if len(words.split()) >= LEAST_WORDS and words not in seen and words not in example_words:
             seen.add(words)
             yield Scenario(on_one_line(text))

@@ -1,4 +1,4 @@
-"""What writes texts: a language model under a prompt template, or a sequence-to-sequence model."""
+"""Writers of texts: a language model with a prompt template, or a sequence-to-sequence model."""
 
 from __future__ import annotations
 
@@ -24,50 +24,50 @@ PROMPT_MARGIN = 64  # tokens left free for what opens and closes a reply
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """How many texts of a subject are drawn, and how."""
+    """How many texts are drawn for a subject, and how."""
 
-    each: int
+    each: int  # a key of the identities of runs
     max_tokens: int
     temperature: float
     seed: int
 
-    def sampling(self, *place: str | int) -> Sampling:
-        """Return the draw at a place, its seed the same whatever is drawn elsewhere."""
-        digest = hashlib.blake2b(json.dumps([self.seed, *place]).encode(), digest_size=4).digest()
+    def sampling(self, *key: str | int) -> Sampling:
+        """Return the sampling of one draw, whose seed depends on the key alone."""
+        digest = hashlib.blake2b(json.dumps([self.seed, *key]).encode(), digest_size=4).digest()
         return Sampling(self.temperature, int.from_bytes(digest, "big") >> 1)
 
 
-class Subject(Protocol):
-    """What a text is written of; its id is the same in every run."""
+class DraftSubject(Protocol):
+    """What a text is written for; its id is the same in every run."""
 
     @property
     def id(self) -> str:
-        """Name of the subject, unlike all others'."""
+        """Name of the subject, unique among all."""
 
 
-S = TypeVar("S", bound=Subject)
-Written = TypeVar("Written", bound=Subject, contravariant=True)
+S = TypeVar("S", bound=DraftSubject)
+Written = TypeVar("Written", bound=DraftSubject, contravariant=True)
 
 
 class Writer(Protocol[Written]):
-    """Writes texts of subjects: questions of snippets, negatives of rows."""
+    """Writes texts for subjects: questions for snippets, negatives for rows."""
 
     @property
     def batch(self) -> int:
-        """Return how many subjects are written of together; the texts may depend on what else is in a batch."""
+        """Return how many subjects are written for together; texts may depend on the rest of their batch."""
 
     def __call__(self, subjects: Sequence[Written]) -> list[list[Generation]]:
-        """Return each subject's texts as the model gave them, `Draws.each` of each."""
+        """Return each subject's texts as the model wrote them, `Draws.each` of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class DraftForm(Generic[S]):
-    """What a language model is asked for of a subject: a reply whose fields are all free texts.
+    """What a language model is asked for: a reply whose fields are all free texts.
 
     Parameters
     ----------
     fields : names of the reply's fields; lists of `listed` texts each, if that is given
-    prompts : the prompts to ask for a subject's text of a number, each shorter than the one before: one has to fit
+    prompts : the prompts for a subject and a draw's number, each shorter than the one before: one must fit
     kept : the field that is kept of a reply; None keeps the whole reply
     """
 
@@ -80,10 +80,10 @@ class DraftForm(Generic[S]):
     def schema(self) -> Mapping[str, Any]:
         """JSON schema of the reply."""
         text = {"type": "string"}
-        many = {"type": "array", "items": text, "minItems": self.listed, "maxItems": self.listed}
+        texts = {"type": "array", "items": text, "minItems": self.listed, "maxItems": self.listed}
         return {
             "type": "object",
-            "properties": {name: many if self.listed else text for name in self.fields},
+            "properties": {name: texts if self.listed else text for name in self.fields},
             "required": list(self.fields),
             "additionalProperties": False,
         }
@@ -96,7 +96,7 @@ class DraftForm(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class PromptedWriter(Generic[S]):
-    """Asks a language model for one reply at a time; a server for several side by side."""
+    """Asks a language model for one reply at a time, or a server for several in parallel."""
 
     generator: Generator
     form: DraftForm[S]
@@ -105,24 +105,24 @@ class PromptedWriter(Generic[S]):
 
     @property
     def batch(self) -> int:
-        """Subjects written of together."""
+        """Subjects written for together."""
         return 1 if self.at_a_time == 1 else 4 * self.at_a_time
 
     def __call__(self, subjects: Sequence[S]) -> list[list[Generation]]:
         """Return each subject's texts; see `Writer`."""
         count = self.draws.each
-        asked = [(subject, number) for subject in subjects for number in range(count)]
+        requests = [(subject, number) for subject in subjects for number in range(count)]
         if self.at_a_time == 1:
-            drafts = [self._ask(subject, number) for subject, number in asked]
+            drafts = [self._ask(subject, number) for subject, number in requests]
         else:
-            drafts = self._ask_together(asked)
+            drafts = self._ask_together(requests)
         return [drafts[start : start + count] for start in range(0, len(drafts), count)]
 
-    def _ask_together(self, asked: Sequence[tuple[S, int]]) -> list[Generation]:
-        stop = threading.Event()  # of waits for a server that fails
+    def _ask_together(self, requests: Sequence[tuple[S, int]]) -> list[Generation]:
+        stop = threading.Event()  # ends the waits for a failing server
         with ThreadPoolExecutor(self.at_a_time, initializer=heed, initargs=(stop,)) as pool:
             try:
-                return list(pool.map(lambda one: self._ask(*one), asked))
+                return list(pool.map(lambda request: self._ask(*request), requests))
             except BaseException:
                 stop.set()
                 raise
@@ -147,12 +147,12 @@ class PromptedWriter(Generic[S]):
 
 
 def about(template: Template, question: str, snippets: Sequence[Snippet]) -> Iterator[Prompt]:
-    """Yield the prompt on snippets, then with ever less of their ends; at last without their texts."""
-    asked = Question("", question)
-    yield template.render(asked, snippets)
+    """Yield the prompt with the snippets, then with each cut by half again; at last without their texts."""
+    parsed = Question("", question)
+    yield template.render(parsed, snippets)
     while any(snippet.contents for snippet in snippets):
         snippets = [_halved(snippet) for snippet in snippets]
-        yield template.render(asked, snippets)
+        yield template.render(parsed, snippets)
 
 
 def _halved(snippet: Snippet) -> Snippet:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from biorag.training.merging import arithmetic
-from biorag.training.merging.arithmetic import METHODS, Recipe, linear, seconds_a_value, ties, trim
+from biorag.training.merging.arithmetic import METHODS, Recipe, linear, seconds_per_value, ties, trim
 from biorag.training.merging.encoder import COPIES, TEMPORARIES
 
 numbers = st.floats(-8, 8, width=16)
@@ -150,4 +150,4 @@ def test_merging_takes_no_more_memory_than_is_told(method, experts):
 def test_the_time_of_a_value_is_that_of_merging_many(monkeypatch):
     times = iter([100.0, 108.0])
     monkeypatch.setattr(arithmetic.time, "perf_counter", lambda: next(times))
-    assert seconds_a_value(Recipe("ties", (0.5, 0.5), 0.2, 1.0), 3) == 8 / arithmetic.SAMPLE
+    assert seconds_per_value(Recipe("ties", (0.5, 0.5), 0.2, 1.0), 3) == 8 / arithmetic.SAMPLE

@@ -135,9 +135,9 @@ def test_other_versions_write_the_same_in_other_words(tmp_path, experts):
     (experts[1] / "1_Pooling" / "config.json").write_text(json.dumps(old))
     edit(experts[1] / "modules.json", lambda v: [{**m, "type": f"x.y.{m['type'].split('.')[-1]}"} for m in v])
     edit(experts[0] / "config_sentence_transformers.json", lambda v: v.update(prompts={"query": ""}))
-    from biorag.training.merging.compatibility import check_alike
+    from biorag.training.merging.compatibility import check_compatible
 
-    check_alike([[each] for each in experts], None)
+    check_compatible([[each] for each in experts], None)
 
 
 def test_another_base_is_refused_by_tensor_vocabulary_or_architecture(tmp_path, tiny_encoder, tiny_modernbert, experts):
@@ -188,7 +188,7 @@ def test_adapters_need_their_own_base(tmp_path, tiny_encoder, tiny_modernbert):
         merge([folder], folder, HALF, tmp_path / "out")
     factors = load_file(folder / "adapter_model.safetensors")
     save_file({**factors, "base_model.model.x": np.ones(2)}, folder / "adapter_model.safetensors")
-    with pytest.raises(BadInputError, match=r"base_model.model.x, no factor"):
+    with pytest.raises(BadInputError, match=r"base_model.model.x, which is not a factor"):
         merge([folder], tiny_encoder, HALF, tmp_path / "out")
     (folder / "adapter_config.json").write_text("[")
     with pytest.raises(BioragError, match=r"adapter_config\.json"):

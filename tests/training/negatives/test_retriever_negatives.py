@@ -7,7 +7,7 @@ import pytest
 
 from biorag.errors import BadInputError, UsageError
 from biorag.retrieval.retriever import Retriever
-from biorag.training.negatives.retriever import RetrieverNegatives, most, parse_ranks, require_positives
+from biorag.training.negatives.retriever import RetrieverNegatives, highest_score, parse_ranks, require_positives
 from biorag.types import Snippet, TrainingRow
 from tests.training.negatives.small_corpus import (
     ENCODER,
@@ -110,11 +110,11 @@ def test_a_positive_above_the_first_rank_still_sets_the_limit():
     [(0.8, 0.05, 0.76), (0.8, 0.0, 0.8), (0.8, 1.0, 0.0), (12.0, 0.25, 9.0), (-2.0, 0.5, -3.0), (0.0, 0.5, 0.0)],
 )
 def test_the_most_that_a_negative_may_score(positive, margin, limit):
-    assert most(positive, margin) == pytest.approx(limit)
+    assert highest_score(positive, margin) == pytest.approx(limit)
 
 
 def test_nothing_may_score_where_the_positive_has_no_score():
-    assert most(None, 0.05) == -math.inf
+    assert highest_score(None, 0.05) == -math.inf
 
 
 def test_the_rows_of_a_query_take_one_search():
@@ -154,5 +154,5 @@ def test_a_positive_in_blocks_is_known_by_its_document_s_id():
 
 def test_positives_that_are_not_in_the_index_are_counted_and_the_first_is_named():
     rows = [row("a?", "Nowhere.", "s01"), row("b?", "Nowhere."), row("c?", SNIPPETS[0].contents), row("d?", "No.", "x")]
-    with pytest.raises(BadInputError, match=r"2 positives are not in the index, the first that of the query 'b\?'"):
+    with pytest.raises(BadInputError, match=r"2 positives are not indexed, the first that of the query 'b\?'"):
         require_positives(INDEX, rows)

@@ -89,14 +89,14 @@ def test_resuming_goes_on_after_the_last_whole_line(out):
     whole = line(0) + line(2, 3)
     for tail in (b"", line(1)[:-1], b"{", b"\x00"):
         out.path.write_bytes(whole + tail)
-        assert out.resume(ROWS) == Done(place=3, rows=2, negatives=5, size=len(whole))
+        assert out.resume(ROWS) == Done(next_row=3, rows=2, negatives=5, size=len(whole))
 
 
 def test_rows_that_are_alike_are_passed_one_by_one(out):
     out.path.write_bytes(line(1))
-    assert out.resume([ROWS[1], ROWS[1]]).place == 1
+    assert out.resume([ROWS[1], ROWS[1]]).next_row == 1
     out.path.write_bytes(line(1) + line(1))
-    assert out.resume([ROWS[1], ROWS[1]]).place == 2
+    assert out.resume([ROWS[1], ROWS[1]]).next_row == 2
 
 
 @pytest.mark.parametrize(

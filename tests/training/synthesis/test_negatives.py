@@ -9,7 +9,7 @@ from biorag.prompts.template import load_template
 from biorag.settings.settings import Settings
 from biorag.training.data import SYNTHETIC, check_negatives, columns, usable
 from biorag.training.rows import read_rows
-from biorag.training.synthesis.negatives import NegativeCounts, NegativeFile, Pair, draft_form, fingerprint
+from biorag.training.synthesis.negatives import MinedPair, NegativeCounts, NegativeFile, draft_form, fingerprint
 from biorag.training.synthesis.writers import Draws, PromptedWriter
 from biorag.types import Generation, TrainingRow
 from tests.fakes import ScriptedGenerator
@@ -35,7 +35,7 @@ class Writer:
 
 
 def generated(tmp_path, texts, keep_mined=False, examples=""):
-    pairs = [Pair(MINED_ROW), Pair(BARE_ROW)]
+    pairs = [MinedPair(MINED_ROW), MinedPair(BARE_ROW)]
     file = NegativeFile(tmp_path / "n.jsonl", {"keep_mined": keep_mined}, examples)
     counts = file.generate(pairs, NegativeCounts(2, 1), Writer(texts), lambda _: None)
     assert file.finished() == replace(counts, resumed=2)
@@ -88,7 +88,7 @@ def test_they_are_trained_on_as_synthetic_ones(tmp_path):
 def test_a_model_is_shown_the_positive_and_mined_negatives_in_turn():
     generator = ScriptedGenerator(replies=[json.dumps({"passage": f" text {n} "}) for n in range(5)] + ["no JSON"])
     asked = draft_form(load_template("negative"))
-    drafts = PromptedWriter(generator, asked, Draws(3, 48, 0.5, seed=3))([Pair(MINED_ROW), Pair(BARE_ROW)])
+    drafts = PromptedWriter(generator, asked, Draws(3, 48, 0.5, seed=3))([MinedPair(MINED_ROW), MinedPair(BARE_ROW)])
     assert [[draft.text for draft in group] for group in drafts] == [
         ["text 0", "text 1", "text 2"],
         ["text 3", "text 4", ""],
@@ -104,7 +104,7 @@ def test_a_model_is_shown_the_positive_and_mined_negatives_in_turn():
 def test_long_passages_are_cut_to_the_window_together():
     generator = ScriptedGenerator(replies=["{}"], context_window=700)
     long = TrainingRow("What is it?", "one " * 3000, ("two " * 3000,))
-    PromptedWriter(generator, draft_form(load_template("negative")), Draws(1, 48, 0.5, 0))([Pair(long)])
+    PromptedWriter(generator, draft_form(load_template("negative")), Draws(1, 48, 0.5, 0))([MinedPair(long)])
     (prompt,) = generator.prompts
     assert 300 < generator.count_tokens(prompt) <= 700 - 48 - 64
     assert abs(prompt.user.count("one ") - prompt.user.count("two ")) <= 1
@@ -113,6 +113,6 @@ def test_long_passages_are_cut_to_the_window_together():
 @pytest.mark.parametrize("change", [{"query": "x"}, {"positive": "x"}, {"negatives": MINED[:1]}])
 def test_a_pair_is_known_by_all_its_texts(change):
     other = replace(MINED_ROW, **change)
-    assert Pair(other).id != Pair(MINED_ROW).id == Pair(replace(MINED_ROW, kind="random", scores=())).id
-    assert fingerprint([Pair(other)]) != fingerprint([Pair(MINED_ROW)])
-    assert fingerprint([Pair(replace(MINED_ROW, query_id="q2"))]) != fingerprint([Pair(MINED_ROW)])
+    assert MinedPair(other).id != MinedPair(MINED_ROW).id == MinedPair(replace(MINED_ROW, kind="random", scores=())).id
+    assert fingerprint([MinedPair(other)]) != fingerprint([MinedPair(MINED_ROW)])
+    assert fingerprint([MinedPair(replace(MINED_ROW, query_id="q2"))]) != fingerprint([MinedPair(MINED_ROW)])

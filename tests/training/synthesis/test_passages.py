@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biorag.training.synthesis.passages import NEAR, jaccard, passage_fault
+from biorag.training.synthesis.passages import NEAR, passage_fault, word_overlap
 
 POSITIVE = "Aspirin lowers fever: it blocks cyclooxygenase, an enzyme that makes prostaglandins from arachidonic acid."
 MINED = "Heparin."
@@ -38,13 +38,13 @@ WORDS = st.lists(st.sampled_from("abcdefgh"), max_size=12)
 
 
 @given(WORDS, WORDS)
-def test_jaccard_is_counted_word_by_word(one, other):
+def test_word_overlap_is_counted_word_by_word(one, other):
     both = sum(word in one and word in other for word in "abcdefgh")
     either = sum(word in one or word in other for word in "abcdefgh")
-    assert jaccard(" ".join(one), " ".join(other)) == (both / either if either else 0.0)
+    assert word_overlap(" ".join(one), " ".join(other)) == (both / either if either else 0.0)
 
 
 def test_exactly_nine_tenths_is_no_near_copy():
     nine = " ".join("abcdefghi")
-    assert jaccard(nine, f"{nine} j") == NEAR
+    assert word_overlap(nine, f"{nine} j") == NEAR
     assert passage_fault(f"j {' '.join('ihgfedcba')}", False, [nine]) is None

@@ -220,7 +220,7 @@ def test_drafts_and_files_of_other_settings_are_left_alone(tmp_path):
 def test_a_draft_of_something_else_is_refused(tmp_path, line):
     file = QuestionFile(tmp_path / "q.jsonl", IDENTITY)
     file.drafts.path.write_bytes(line + b"\n")
-    with pytest.raises(BadInputError, match=r"q\.jsonl\.drafts, line 1: not what was written of 's0'"):
+    with pytest.raises(BadInputError, match=r"q\.jsonl\.drafts, line 1: not what was written for 's0'"):
         generated(file, SEVEN, Writer(TEXTS))
 
 
