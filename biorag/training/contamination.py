@@ -6,8 +6,8 @@ few trigrams, another drug's name in the same phrase many: with the default of 0
 development questions match themselves with one letter replaced in 93 of 100 cases and with a common word inserted
 in 82, while those that are not copies of MIRAGE's questions reach a similarity of at most 0.57 to them. Only
 spelling is compared: in a long phrase a short name counts little ("Is eteplirsen effective for the treatment of
-Duchenne muscular dystrophy?" matches the same question about golodirsen), short questions tolerate less change than long ones, and
-paraphrases are not found.
+Duchenne muscular dystrophy?" matches the same question about golodirsen), short questions tolerate less change than
+long ones, and paraphrases are not found.
 
 Pairs to compare come from MinHash with locality-sensitive hashing (Broder 1997; Indyk & Motwani 1998) and are
 verified by their exact similarity, so that chance decides only whether a pair is compared. Of b bands of r

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle, islice
@@ -14,7 +12,7 @@ from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.registries import NEGATIVES, own_negatives
 from biorag.settings.training import TrainingSettings
 from biorag.training.instructions import Instructions
-from biorag.training.rows import row_random, with_negatives
+from biorag.training.rows import row_random, sha256_of, with_negatives
 from biorag.types import TrainingRow
 
 IN_BATCH = "in-batch"
@@ -65,9 +63,9 @@ class Split:
         """Return what identifies the data: the hashes of both parts and their sizes, and what the sets are."""
         data: dict[str, Any] = {
             "training_rows": len(self.training),
-            "training_sha256": _sha256(self.training),
+            "training_sha256": sha256_of(map(asdict, self.training)),
             "validation_rows": len(self.validation),
-            "validation_sha256": _sha256(self.validation),
+            "validation_sha256": sha256_of(map(asdict, self.validation)),
         }
         return {**data, "sets": [part.described() for part in self.sets]} if self.sets else data
 
@@ -97,13 +95,6 @@ def passes(rows: int, weight: float, seed: int, epoch: int) -> Iterator[list[int
         yield list(range(rows))
     if rest := wanted % rows:
         yield sorted(Random(f"{seed} {epoch}").sample(range(rows), rest))
-
-
-def _sha256(rows: Sequence[TrainingRow]) -> str:
-    digest = hashlib.sha256()
-    for row in rows:
-        digest.update(json.dumps(asdict(row), sort_keys=True).encode() + b"\n")
-    return digest.hexdigest()
 
 
 def check_negatives(negatives: str, settings: TrainingSettings, distill: bool = False) -> None:

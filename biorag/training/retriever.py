@@ -216,18 +216,17 @@ def _of_sets(
     sets = {str(number): part for number, part in enumerate(split.sets)}
     instructions_by_set = {number: part.instructions or instructions for number, part in sets.items()}
     texts = {number: columns(part.training, settings.training.hard_negatives) for number, part in sets.items()}
+    scale = SCALES[similarity]
     evaluators = [
         retrieval_validation(
             part.validation, part.training, similarity, settings.retrieval.precision, settings.seed, part.instructions
         )
         for part in split.sets
     ]
-    validations = [part for part in evaluators if part]
+    validations = [evaluator for evaluator in evaluators if evaluator]
     return {
         "loss": {
-            number: _loss(
-                model, similarity, negatives, settings, 1 / part.temperature if part.temperature else SCALES[similarity]
-            )
+            number: _loss(model, similarity, negatives, settings, 1 / part.temperature if part.temperature else scale)
             for number, part in sets.items()
         },
         "columns": texts,

@@ -20,6 +20,7 @@ from biorag.corpus.sentences import sentence_starts
 from biorag.corpus.sources import BEIR_CORPUS, Source, read_lines
 from biorag.errors import BadInputError, MissingError
 from biorag.types import Fetch, Snippet, TrainingRow
+from biorag.utils.batched import batched
 from biorag.utils.text import is_whole
 
 QUERY_KEYS = ("query", "anchor")  # the second is sentence-transformers'
@@ -210,6 +211,14 @@ def row_random(seed: int, row: TrainingRow) -> Random:
     return Random(json.dumps([seed, normalised(row.query), normalised(row.positive)]))
 
 
+def sha256_of(records: Iterable[Any]) -> str:
+    """Return the SHA-256 of records as lines of JSON, hex."""
+    digest = hashlib.sha256()
+    for record in records:
+        digest.update(json.dumps(record, sort_keys=True).encode() + b"\n")
+    return digest.hexdigest()
+
+
 def _draw(seed: int, *texts: str) -> int:
     """Return 64 bits that depend on the seed and the texts."""
     digest = hashlib.blake2b("\0".join([str(seed), *texts]).encode(), digest_size=8)
@@ -263,10 +272,9 @@ def _passages(folder: Path, wanted: Mapping[str, None], fetch: Fetch | None) -> 
             f"{folder} has judgements but no passages: give --name INDEX of an index that has them, or put a "
             "corpus.jsonl in the folder"
         )
-    ids = list(wanted)
     fetched: dict[str, Snippet] = {}
-    for start in range(0, len(ids), FETCHED_AT_ONCE):
-        fetched |= fetch(ids[start : start + FETCHED_AT_ONCE])
+    for ids in batched(wanted, FETCHED_AT_ONCE):
+        fetched |= fetch(ids)
     return fetched
 
 

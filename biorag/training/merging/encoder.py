@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from biorag.errors import MissingError
 from biorag.models.finding import ModelFiles
 from biorag.models.memory import FLOAT_BYTES, Need, admit, duration
 from biorag.training.merging.adapters import SETTINGS
@@ -18,9 +19,9 @@ from biorag.training.merging.experts import (
     Expert,
     StoredWeights,
     TensorKey,
+    adapter_files,
     check_tensors,
     open_expert,
-    require_weights,
 )
 from biorag.types import OnProgress, Vectors
 from biorag.utils.files import make_folder, replacing, require_room
@@ -116,8 +117,12 @@ def open_experts(experts: Sequence[ModelFiles], base: ModelFiles | None) -> Expe
         If they are not of one base, naming what differs.
     UsageError
         If one is an adapter, and there is no base.
+    MissingError
+        If the base is an adapter itself.
     """
-    weights = require_weights(base) if base else None
+    if base and adapter_files(base.path):
+        raise MissingError(f"--base {base.path} is an adapter: give the encoder that it adapts")
+    weights = StoredWeights(base.path) if base else None
     opened = tuple(open_expert(files, weights) for files in experts)
     merged = Experts(opened, Expert(base, weights, adapted=False) if base and weights else None)
     check_compatible([merged.folders(expert) for expert in opened], [base.path] if base else None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from biorag.errors import BadInputError, MissingError, UsageError
+from biorag.errors import BadInputError, UsageError
 from biorag.models.finding import ModelFiles
 from biorag.models.formats.safetensors import Tensor
 from biorag.models.formats.tensors import FLOATS, TensorFile
@@ -159,16 +159,3 @@ def weight_files(folder: Path) -> list[Path]:
 def adapter_files(folder: Path) -> list[Path]:
     """Return the files of adapters in an encoder's folder."""
     return sorted(folder.rglob(adapters.WEIGHTS))
-
-
-def require_weights(files: ModelFiles) -> StoredWeights:
-    """Return the weights of a base.
-
-    Raises
-    ------
-    MissingError
-        If it is an adapter itself.
-    """
-    if adapter_files(files.path):
-        raise MissingError(f"--base {files.path} is an adapter: give the encoder that it adapts")
-    return StoredWeights(files.path)

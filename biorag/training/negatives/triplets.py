@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from biorag.errors import BadInputError
+from biorag.training.rows import sha256_of
 from biorag.types import Negative, TrainingRow
 from biorag.utils.runs import ResumableFile
 
@@ -94,7 +94,4 @@ def to_line(row: TrainingRow, negatives: Sequence[Negative], kind: str) -> bytes
 
 def fingerprint(rows: Iterable[TrainingRow]) -> str:
     """Return the SHA-256 of what mining reads of the rows, hex."""
-    digest = hashlib.sha256()
-    for row in rows:
-        digest.update(json.dumps([row.query, row.positive, row.query_id, row.positive_id]).encode() + b"\n")
-    return digest.hexdigest()
+    return sha256_of([row.query, row.positive, row.query_id, row.positive_id] for row in rows)

@@ -13,7 +13,7 @@ from typing import Any
 
 from biorag.prompts.template import Template
 from biorag.training.data import SYNTHETIC
-from biorag.training.rows import normalised
+from biorag.training.rows import normalised, sha256_of
 from biorag.training.synthesis.drafts import GeneratedRowCounts, RowFile, Tally
 from biorag.training.synthesis.passages import on_one_line, passage_fault
 from biorag.training.synthesis.writers import DraftForm, about
@@ -51,10 +51,7 @@ class MinedPair:
 
 def fingerprint(pairs: Sequence[MinedPair]) -> str:
     """Return the SHA-256 of what determines the pairs' rows, hex."""
-    digest = hashlib.sha256()
-    for pair in pairs:
-        digest.update(json.dumps([pair.id, pair.row.query_id, pair.row.positive_id]).encode() + b"\n")
-    return digest.hexdigest()
+    return sha256_of([pair.id, pair.row.query_id, pair.row.positive_id] for pair in pairs)
 
 
 def draft_form(template: Template) -> DraftForm[MinedPair]:
