@@ -33,7 +33,7 @@ class Reach:
     without_neighbourhood: int
 
 
-class Neighbourhood(NamedTuple):
+class WalkCandidates(NamedTuple):
     """A positive's candidates: the ids of their snippets, those one hop away first, and the number of these."""
 
     ids: tuple[str, ...]
@@ -76,13 +76,13 @@ class CitedPapers:
         self._pmids: Papers = np.array(sorted(first), np.uint32)
         self._ids = [first[pmid][1] for pmid in self._pmids.tolist()]
 
-    def of(self, row: TrainingRow) -> Neighbourhood:
+    def of(self, row: TrainingRow) -> WalkCandidates:
         """Return the candidates of a row's positive, the older ones first in each hop."""
         pmid = self._pmid(row)
         if pmid is None:
-            return Neighbourhood((), 0)
+            return WalkCandidates((), 0)
         one_hop, two_hop = self._hops(pmid)
-        return Neighbourhood((*one_hop, *two_hop), len(one_hop))
+        return WalkCandidates((*one_hop, *two_hop), len(one_hop))
 
     def reach(self, rows: Iterable[TrainingRow]) -> Reach:
         """Return how many positives have candidates."""
