@@ -120,6 +120,13 @@ def test_a_record_without_an_abstract_is_its_title(tmp_path):
     assert found.metadata["abstract"] is False
 
 
+@pytest.mark.parametrize(("month", "number"), [("January", "01"), ("May", "05"), ("sept", "09"), ("December", "12")])
+def test_a_month_is_read_by_its_whole_name_too(tmp_path, month, number):
+    record = article(1, "Title.").replace("<Year>2020</Year>", f"<Year>2020</Year><Month>{month}</Month>")
+    ((snippet,), _) = read(written(tmp_path, file_of(record)))
+    assert snippet.metadata["date"] == f"2020-{number}"
+
+
 def test_a_single_record_without_a_set(tmp_path):
     ((found,), rejects) = read(written(tmp_path, article(7, "Title.", "Text.").encode()))
     assert (found.id, found.contents, rejects) == ("7", "Title. Text.", [])
