@@ -86,7 +86,7 @@ CORE = {
         "losses training train train_cross_encoder cross_encoder*",
     ),
     "sampling": Area(
-        "WeightedBatchSampler.__iter__ WeightedBatchSampler.__len__ passes mixed data:sampled RandomPrompts.__call__ "
+        "WeightedBatchSampler.__iter__ WeightedBatchSampler.__len__ passes mixed data:sampled with_negatives RandomPrompts.__call__ "
         "RandomPrompts._drawn",
         "mixture instructions data *train",
     ),
@@ -152,6 +152,7 @@ RENAMED: Mapping[str, str] = {
     "Guard.matches": "ContaminationDetector.matches",
     "IndexLock._holder": "DirectoryLock._holder",
     "Retries.__call__": "Retries._try",
+    "sampled": "with_negatives",
 }
 
 FLIPPED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
