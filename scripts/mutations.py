@@ -86,8 +86,8 @@ CORE = {
         "losses training train train_cross_encoder cross_encoder*",
     ),
     "sampling": Area(
-        "WeightedBatchSampler.__iter__ WeightedBatchSampler.__len__ passes mixed data:sampled with_negatives RandomPrompts.__call__ "
-        "RandomPrompts._drawn",
+        "WeightedBatchSampler.__iter__ WeightedBatchSampler.__len__ passes mixed data:sampled with_negatives "
+        "RandomPrompts.__call__ RandomPrompts._drawn",
         "mixture instructions data *train",
     ),
     "mining": Area(
