@@ -8,6 +8,8 @@ from biorag.models.finding import find_encoder
 from biorag.types import Sampling
 from tests.tiny_t5 import WORDS, write_tiny_t5
 
+pytestmark = pytest.mark.models
+
 TEXTS = ["aspirin lower fever", "warfarin cause pain in the liver"]
 
 
