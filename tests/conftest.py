@@ -30,7 +30,6 @@ hypothesis.settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("any machine")
-WITHOUT_MODELS = "not models"
 MODELS = {"tiny_encoder", "tiny_cross_encoder", "tiny_modernbert", "tiny_decoder", "demo_home"}
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 WORDS = ["aspirin", "ibuprofen", "warfarin", "heparin", "liver", "kidney", "heart", "lung", "fever", "pain", "gene"]
@@ -38,7 +37,7 @@ WORDS = ["aspirin", "ibuprofen", "warfarin", "heparin", "liver", "kidney", "hear
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not even import the files of which every test needs a model, where these are left out."""
-    if config.option.markexpr != WITHOUT_MODELS or not collection_path.name.startswith("test_"):
+    if "not models" not in config.option.markexpr or not collection_path.name.startswith("test_"):
         return None
     text = collection_path.read_text(encoding="utf-8")
     return re.search(r"^pytestmark = pytest\.mark\.(models|slow)$", text, re.MULTILINE) is not None or None

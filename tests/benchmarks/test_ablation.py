@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from biorag.benchmarks.ablation import plan, report, steps
 from biorag.benchmarks.ablation.plan import AblationPlan, Measurement
@@ -21,6 +20,7 @@ from biorag.benchmarks.significance import bootstrap_interval, paired
 from biorag.cli import app
 from biorag.corpus.sources import demo_file
 from biorag.errors import BadInputError, MissingError, ServiceError
+from tests.cli import done, failed, invoke
 
 QUIET = lambda _: None  # noqa: E731
 PATHS = {"train": ["train"], "corpus": ["corpus.jsonl"], "evaluate": ["test"]}
@@ -880,21 +880,14 @@ def test_plots_have_a_line_for_each_configuration_and_pair_of_stages(tmp_path, m
 
 
 def ablate(*arguments):
-    return CliRunner().invoke(app, ["ablate", *map(str, arguments)], env={"COLUMNS": "200"})
-
-
-def failed(result, code, *parts):
-    assert (result.exit_code, result.stdout) == (code, ""), (result.output, result.exception)
-    (sentence,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
-    assert result.stderr.rstrip().endswith(sentence)
-    assert [str(part) for part in parts if str(part) not in sentence] == [], sentence
+    return invoke("ablate", *arguments)
 
 
 def test_a_folder_of_something_else_is_not_touched(sweep, place):
     sweep(**SMALL)
     (place / "papers").mkdir()
     (place / "papers" / "thesis.txt").write_text("mine")
-    failed(ablate("sweep.toml", "--out", "papers"), 5, "papers", "something else", "another --out")
+    failed(ablate("sweep.toml", "--out", "papers"), 5, "papers", "something other", "another --out")
     failed(ablate("sweep.toml", "--out", "corpus.jsonl"), 5, "corpus.jsonl")
     assert [path.name for path in (place / "papers").iterdir()] == ["thesis.txt"]
 
@@ -966,8 +959,8 @@ def test_a_whole_sweep_and_again(tiny_encoder, tmp_path, monkeypatch):
     command = rows["BM25"]["commands"][0].split()
     assert command[:2] == ["biorag", "--config"]
     home = {"BIORAG_HOME": str(tmp_path / "out" / "home")}
-    again = CliRunner().invoke(app, command[1:], env=home)
-    assert json.loads(again.stdout)["metrics"]["nDCG@10"] == rows["BM25"]["metrics"]["nDCG@10"]
+    again = done(invoke(*command[1:], **home))
+    assert again["metrics"]["nDCG@10"] == rows["BM25"]["metrics"]["nDCG@10"]
 
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
     second = ablate("sweep.toml", "--out", "out", "--json")

@@ -29,9 +29,9 @@ def test_grids_are_spaced_by_ratio_or_by_difference():
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_every_value_of_a_range_is_allowed_and_holds_the_default(name):
     parameter, default = PARAMETERS[name], Settings.of()
-    assert parameter.low < getattr(default, parameter.setting) < parameter.high
+    assert parameter.low < getattr(default.retrieval, parameter.setting) < parameter.high
     for value in parameter.grid(9):
-        assert getattr(default.replace(**{parameter.setting: value}), parameter.setting) == value
+        assert getattr(default.replace(**{parameter.setting: value}).retrieval, parameter.setting) == value
 
 
 def test_ranges_and_lists_that_cannot_be():

@@ -101,4 +101,4 @@ def test_judgements_without_texts_are_refused(dataset, run, fraction):
 
 @pytest.mark.parametrize("words", [("--validation", 0.5), ("--guard", "x.json")])
 def test_how_training_parted_questions_says_nothing_of_all_of_them(dataset, run, words):
-    failed(bench(dataset, "--run", run, *words), 2, words[0], "give --held-out with it")
+    failed(bench(dataset, "--run", run, *words), 2, words[0], "add --held-out")

@@ -1177,6 +1177,7 @@ def test_main_ends_with_the_code_of_the_error(monkeypatch, capsys):
     assert call_main(monkeypatch, "info") == 130
 
 
+@pytest.mark.models
 @pytest.mark.parametrize("debug", [False, True])
 def test_a_traceback_is_shown_with_debug_alone(debug, tmp_path):
     arguments = [*(["--debug"] if debug else []), "info", "nothing"]

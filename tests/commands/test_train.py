@@ -404,8 +404,8 @@ def test_a_model_of_an_unknown_type(train, pairs, tiny_encoder, tmp_path, stage)
 @STAGES
 def test_a_folder_of_something_else_is_not_touched(train, mined, tmp_path, stage):
     (tmp_path / "thesis.txt").write_text("mine")
-    failed(train(stage, mined, "--out", tmp_path), 5, tmp_path, "something else", "another --out")
-    failed(train(stage, mined, "--out", tmp_path / "thesis.txt"), 5, "thesis.txt", "something else")
+    failed(train(stage, mined, "--out", tmp_path), 5, tmp_path, "something other", "another --out")
+    failed(train(stage, mined, "--out", tmp_path / "thesis.txt"), 5, "thesis.txt", "something other")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
