@@ -357,7 +357,7 @@ def require_generator(settings: Settings, at_a_time: int = 1) -> Generator:
     """
     generator = load_generator(settings, at_a_time)
     if generator is None:
-        raise UsageError("this command needs a generator: choose one with --llm")
+        raise UsageError("this command needs a generator: give --llm something other than 'none'")
     return generator
 
 

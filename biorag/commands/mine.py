@@ -155,7 +155,8 @@ def _kind(name: str, given: Mapping[str, Any]) -> NegativesKind:
     own = NEGATIVES[name].options
     for owner in NEGATIVES.values():
         for option in owner.options:
-            if option not in own and given.get(option) not in (None, False):
+            value = given.get(option)
+            if option not in own and value is not None and value is not False:  # 0 is given, though it equals False
                 flag = option.replace("_", "-")
                 raise UsageError(f"--{flag} belongs to --negatives {owner.name}: leave it out for {name}")
     return NEGATIVES[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 
@@ -79,7 +80,7 @@ def test_a_graph_is_built_and_shown(invoke, report, tmp_path):
     }
     assert [Path(source["name"]).name for source in shown["sources"]] == ["a.csv", "update.xml"]
     table = invoke("graph", "info", "--graph", "shown").stdout
-    assert "update.xml" in table
+    assert "update.xml" in re.sub(r"[\s│]", "", table), "the path may be wrapped"
     assert "median 5" in table
 
 

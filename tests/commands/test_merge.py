@@ -169,7 +169,7 @@ def test_a_corpus_of_other_snippets_is_refused(invoke, place, tmp_path):
     [
         (("--method", "slerp"), 2, ("unknown method 'slerp'", "linear, ties")),
         (("--method", "ties"), 2, ("--base",)),
-        (("--method", "linear", "--weights", "1"), 2, ("1 and there are 2 experts",)),
+        (("--method", "linear", "--weights", "1"), 2, ("1 weights for 2 experts",)),
         (("--method", "linear", "--weights", "1,x"), 2, ("'1,x'", "0.3,0.7")),
         (("--method", "linear", "--weights", "1,-1"), 2, ("negative",)),
         (("--method", "linear", "--weights", "0,0"), 2, ("above 0",)),

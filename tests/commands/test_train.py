@@ -586,7 +586,7 @@ def test_a_mixture_is_trained_by_a_real_process(mixture, tiny_encoder, tmp_path)
     ("arguments", "code", "parts"),
     [
         (["mix.toml", "pairs.jsonl"], 2, ["mix.toml is a mixture", "give no other path"]),
-        (["mix.toml", "--pairs", "title-abstract"], 2, ["leave --pairs title-abstract out"]),
+        (["mix.toml", "--pairs", "title-abstract"], 2, ["leave out --pairs title-abstract"]),
         (["mix.toml"], 2, ["the task of set 'mined'", "--instruct"]),
         (["lost.toml"], 4, ["lost.toml is not there"]),
         (["pairs.jsonl", "--random-prompts", 10], 2, ["--random-prompts", "--instruct bmretriever"]),

@@ -184,7 +184,7 @@ def test_other_settings_or_data_do_not_overwrite_a_run(train, tiny_encoder, sett
         train(files, Split(ROWS[1:81], ROWS[81:]), settings, tmp_path / "m", {}, QUIET)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("mine")
-    with pytest.raises(MismatchError, match="something else"):
+    with pytest.raises(MismatchError, match="something other"):
         train(files, SPLIT, settings, tmp_path / "other", {}, QUIET)
 
 
