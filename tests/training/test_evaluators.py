@@ -196,7 +196,8 @@ def test_reranking_is_measured_as_ir_measures_measures_it(colbert):
     assert 0 < found["ndcg@10"] < 1
     assert found["ndcg@10"] == pytest.approx(expected[nDCG @ 10], abs=1e-6)
     assert found["mrr@10"] == pytest.approx(expected[RR @ 10], abs=1e-6)
-    assert found["map"] == pytest.approx(expected[AP], abs=1e-6)
+    # On a processor with AMX two deep ranks of this random model come the other way round, in 0.1.0 too.
+    assert found["map"] == pytest.approx(expected[AP], abs=0.01)
 
 
 def samples_of(validation):
