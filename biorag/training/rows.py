@@ -77,8 +77,9 @@ class _Kept:
         """Return the rows with their counts; `names` are the files', for the error if there is none."""
         if not self.rows:
             raise BadInputError(
-                f"no training row in {', '.join(names) or 'no file'}: {self.empty} had an empty side, {self.unknown} "
-                "judge snippets that neither the corpus nor the index has; give rows with a query and a positive"
+                f"no training row in {', '.join(names) or 'no file'} (with an empty side: {self.empty}; "
+                f"of snippets that neither the corpus nor the index has: {self.unknown}); "
+                "give rows with a query and a positive"
             )
         rows = _without_gold(self.rows)
         gold = sum(len(row.negatives) for row in self.rows) - sum(len(row.negatives) for row in rows)

@@ -305,7 +305,7 @@ def test_a_folder_without_a_corpus_takes_an_index(tmp_path):
     assert Counter(row.query_id for row in rows) == {"q1": 2500, "q2": 2500}
     assert cleaning == Cleaning(rows=5000, questions=2, duplicates=0, empty=0, unknown=2)
     assert asked == [1000, 1000, 501]
-    with pytest.raises(BadInputError, match="1 were of snippets that neither the corpus nor the index has"):
+    with pytest.raises(BadInputError, match="of snippets that neither the corpus nor the index has: 1"):
         read_rows([beir(tmp_path / "gone", "q1 x 1\n")], fetch)
 
 
