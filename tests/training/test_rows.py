@@ -215,7 +215,7 @@ def test_files_that_are_absent_damaged_or_without_a_row(tmp_path):
     damaged.write_bytes(gzip.compress(json.dumps(GOOD).encode() * 99)[:-9])
     with pytest.raises(BadInputError, match="damaged or truncated gzip"):
         read_rows([damaged])
-    with pytest.raises(BadInputError, match=r"no training row in .*rows.jsonl: 1 had an empty side"):
+    with pytest.raises(BadInputError, match=r"no training row in .*rows.jsonl .with an empty side: 1;"):
         read_rows(lines(tmp_path / "rows.jsonl", {"query": "", "positive": "p"}))
     with pytest.raises(BadInputError, match="no training row in no file"):
         read_rows([])
@@ -357,7 +357,7 @@ def test_halves_are_the_text_cut_where_no_other_cut_is_nearer_the_middle(parts):
 
 def test_a_corpus_without_titles_or_with_a_bad_line(tmp_path, snippets):
     untitled = write_medrag(tmp_path / "untitled.jsonl", [replace(snippets[0], title="")])
-    with pytest.raises(BadInputError, match="no training row in the corpus: 1 had an empty side"):
+    with pytest.raises(BadInputError, match="no training row in the corpus .with an empty side: 1;"):
         read_title_abstract([Source("the corpus", untitled)])
     untitled.write_text("{}")
     with pytest.raises(BadInputError, match="the corpus, line 1: no 'id'; fix or remove the line"):
