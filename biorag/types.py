@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:  # importing NumPy costs a third of the time that --help may take
@@ -121,13 +122,47 @@ class Citation:
     retracted: bool = False
 
 
+class Verdict(StrEnum):
+    """What the evidence at hand says of a sentence; a supported sentence need not be true."""
+
+    SUPPORTED = "supported"
+    UNSUPPORTED = "unsupported"
+    CONTRADICTED = "contradicted"
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceSpan:
+    """What a verdict rests on: `quote` stands verbatim in the contents of the snippet `id`, the `n`-th hit (from 1)."""
+
+    n: int
+    id: str
+    pmid: int | None
+    quote: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSentence:
+    """A sentence of an answer, without its marks, and what the evidence says of it.
+
+    `citations` are the numbers of the hits that support it, `evidence` the spans that decided.
+    """
+
+    text: str
+    verdict: Verdict
+    citations: tuple[int, ...] = ()
+    evidence: tuple[EvidenceSpan, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The answer to one question.
 
     `choice` is None where no option could be read from the reply, `parsed` is True where the reply was the
     JSON asked for. `supplied` counts the hits that stood in the prompt; `notes` says what was cut or dropped.
-    `timings_ms` has "cached" in place of "generate" where the reply came from the cache.
+    `timings_ms` has "cached" in place of "generate" where the reply came from the cache. `answerer` says what
+    made the text; `evidence_probability` is that of the index holding an answer, None where it was not estimated, and
+    `abstained` is True where it was too low for an answer to be given.
     """
 
     question: Question
@@ -143,6 +178,10 @@ class Answer:
     supplied: int = 0
     notes: tuple[str, ...] = ()
     timings_ms: Mapping[str, float] = field(default_factory=dict)
+    answerer: str = "generate"
+    sentences: tuple[CheckedSentence, ...] = ()
+    abstained: bool = False
+    evidence_probability: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
