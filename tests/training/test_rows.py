@@ -357,7 +357,7 @@ def test_halves_are_the_text_cut_where_no_other_cut_is_nearer_the_middle(parts):
 
 def test_a_corpus_without_titles_or_with_a_bad_line(tmp_path, snippets):
     untitled = write_medrag(tmp_path / "untitled.jsonl", [replace(snippets[0], title="")])
-    with pytest.raises(BadInputError, match="no training row in the corpus .with an empty side: 1;"):
+    with pytest.raises(BadInputError, match=r"no training row in the corpus .with an empty side: 1;"):
         read_title_abstract([Source("the corpus", untitled)])
     untitled.write_text("{}")
     with pytest.raises(BadInputError, match="the corpus, line 1: no 'id'; fix or remove the line"):
