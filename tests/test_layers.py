@@ -93,7 +93,7 @@ OWNERS = {
     "llama_cpp": {"biorag.generators.llama"},
     "huggingface_hub": {"biorag.models.finding", "biorag.commands.models"},
     "lxml": {"biorag.corpus.pubmed"},
-    "tokenizers": {"biorag.models.tokens", "biorag.training.decoder"},
+    "tokenizers": {"biorag.answering.verification.words", "biorag.models.tokens", "biorag.training.decoder"},
     "peft": {"biorag.training.lora"},
     "gepa": {"biorag.benchmarks.tuning.evolution"},
     "gguf": {"biorag.training.decoder"},
@@ -101,7 +101,7 @@ OWNERS = {
     "scipy": {"biorag.benchmarks.significance"},
     "rank_bm25": {f"{LATENCY}.peers"},
     "bm25s": {f"{LATENCY}.peers"},
-    "Stemmer": {f"{LATENCY}.peers"},
+    "Stemmer": {"biorag.answering.verification.words", f"{LATENCY}.peers"},
 }
 
 

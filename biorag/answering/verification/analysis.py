@@ -1,0 +1,207 @@
+"""A sentence as it is compared: its content words, what negates, hedges or plans them, and which way they point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache, lru_cache
+
+from biorag.answering.verification.cues import Phrases, cues, lexicon, rarity, read_list
+from biorag.answering.verification.words import Word, WordKind, stem, words
+
+REACH = 6  # content words that a cue governs at most
+REPORTING_WEIGHT = 0.05
+LEAST_WEIGHT = 0.02
+CLOSING = frozenset(";:.?!")
+SEPARATING = frozenset(",;:.?!()[]–—")
+BY = "by"
+Directions = frozenset[tuple[str, int]]
+
+
+class CueKind(StrEnum):
+    """What a cue does to the words in its scope."""
+
+    NEGATION = "negation"
+    HEDGE = "hedge"
+    AIM = "aim"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A cue and the content words that it governs, by their positions among the content words, the nearest first."""
+
+    kind: CueKind
+    targets: tuple[int, ...]
+
+    def moved(self, count: int) -> Scope:
+        """Return the scope as it is after `count` more content words."""
+        return Scope(self.kind, tuple(target + count for target in self.targets))
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """One or two neighbouring sentences; all tuples but `scopes` have one entry for each content word.
+
+    Attributes
+    ----------
+    content : the words that are compared
+    weights : how rare each is, 0 to 1
+    negated : whether an odd number of negations governs it
+    segments : the number of the part of the sentence between commas and brackets that it stands in
+    sentences : the number of its sentence
+    after_by : whether "by" stands right before it, as before the agent of a passive
+    joined : whether "and", "or" or a comma alone stands between it and the content word before
+    soft : whether a word such as "suggest" softens the sentences
+    """
+
+    content: tuple[Word, ...] = ()
+    weights: tuple[float, ...] = ()
+    negated: tuple[bool, ...] = ()
+    segments: tuple[int, ...] = ()
+    sentences: tuple[int, ...] = ()
+    after_by: tuple[bool, ...] = ()
+    joined: tuple[bool, ...] = ()
+    scopes: tuple[Scope, ...] = ()
+    soft: bool = False
+
+    @property
+    def hedged(self) -> bool:
+        """Whether it has a hedge."""
+        return any(scope.kind is CueKind.HEDGE for scope in self.scopes)
+
+    @property
+    def aims(self) -> bool:
+        """Whether it tells an aim or a hypothesis."""
+        return any(scope.kind is CueKind.AIM for scope in self.scopes)
+
+    def followed_by(self, other: Analysis) -> Analysis:
+        """Return this and the next sentence as one."""
+        count, segment = len(self.content), max(self.segments, default=0) + 1
+        moved = tuple(scope.moved(count) for scope in other.scopes)
+        return Analysis(
+            self.content + other.content,
+            self.weights + other.weights,
+            self.negated + other.negated,
+            self.segments + tuple(number + segment for number in other.segments),
+            self.sentences + tuple(number + max(self.sentences, default=0) + 1 for number in other.sentences),
+            self.after_by + other.after_by,
+            self.joined + other.joined,
+            self.scopes + moved,
+            self.soft or other.soft,
+        )
+
+
+@cache
+def _directions() -> dict[str, Directions]:
+    directions: dict[str, set[tuple[str, int]]] = {}
+    for axis, sides in read_list("direction.toml").items():
+        for side, sign in (("up", 1), ("down", -1)):
+            for word in sides[side]:
+                directions.setdefault(stem(word), set()).add((axis, sign))
+    return {key: frozenset(pairs) for key, pairs in directions.items()}
+
+
+def directions(word: Word) -> Directions:
+    """Return the axes on which a word points, each with +1 or -1."""
+    return _directions().get(word.key, frozenset()) if word.kind in (WordKind.CONTENT, WordKind.NAME) else frozenset()
+
+
+def opposed(one: Word, other: Word) -> bool:
+    """Return whether two words point in opposite ways."""
+    theirs = directions(other)
+    return one.key != other.key and any((axis, -sign) in theirs for axis, sign in directions(one))
+
+
+def aligned(one: Word, other: Word) -> bool:
+    """Return whether two words point the same way on an axis, and on none in opposite ways."""
+    return bool(directions(one) & directions(other)) and not opposed(one, other)
+
+
+@lru_cache(maxsize=1 << 14)
+def analyse(sentence: str) -> Analysis:
+    """Return the analysis of one sentence."""
+    tokens = words(sentence)
+    lower = [word.text.lower().replace("’", "'") for word in tokens]
+    spans = list(_cue_spans(lower))
+    governing = {place for start, length, _ in spans for place in range(start, start + length)}
+    places = [place for place, word in enumerate(tokens) if _is_content(word) and place not in governing]
+    scopes = tuple(_scopes(lower, spans, places))
+    if lower and lower[-1] == "?":
+        scopes += (Scope(CueKind.AIM, tuple(range(len(places)))),)
+    negations = [scope.targets for scope in scopes if scope.kind is CueKind.NEGATION]
+    odd = [sum(targets.count(n) for targets in negations) % 2 == 1 for n in range(len(places))]
+    content = tuple(tokens[place] for place in places)
+    return Analysis(
+        content,
+        tuple(_weight(word) for word in content),
+        tuple(negated != word.negated for negated, word in zip(odd, content, strict=True)),
+        _segments(tokens, places),
+        (0,) * len(places),
+        tuple(BY in lower[max(0, place - 2) : place] for place in places),
+        tuple(_are_joined(lower, before, place) for before, place in zip([-1, *places], places, strict=False)),
+        scopes,
+        any(cues().soft.match(lower, place) for place in range(len(lower))),
+    )
+
+
+def _is_content(word: Word) -> bool:
+    return word.kind in (WordKind.CONTENT, WordKind.NAME, WordKind.NUMBER)
+
+
+def _weight(word: Word) -> float:
+    if word.kind is WordKind.NUMBER:
+        return 1.0
+    if word.text.lower() in lexicon().reporting:
+        return REPORTING_WEIGHT
+    return max(LEAST_WEIGHT, rarity(word.key))
+
+
+def _segments(tokens: Sequence[Word], places: Sequence[int]) -> tuple[int, ...]:
+    marks = [place for place, word in enumerate(tokens) if word.text in SEPARATING]
+    return tuple(sum(mark < place for mark in marks) for place in places)
+
+
+def _are_joined(lower: Sequence[str], before: int, place: int) -> bool:
+    between = lower[before + 1 : place]
+    return before >= 0 and bool(between) and all(word in ("and", "or", ",", "/", "the", "&") for word in between)
+
+
+def _cue_spans(lower: list[str]) -> Iterator[tuple[int, int, str]]:
+    """Yield the cues of a sentence: where each begins, how many words it has, and the list that it stands in."""
+    lists: list[tuple[str, Phrases]] = [
+        ("pseudo", cues().pseudo),
+        ("aims", cues().aims),
+        ("after", cues().after),
+        ("determiners", cues().determiners),
+        ("before", cues().before),
+        ("hedges", cues().hedges),
+    ]
+    place = 0
+    while place < len(lower):
+        length, name = max(((phrases.match(lower, place), name) for name, phrases in lists), key=lambda pair: pair[0])
+        if length:
+            yield place, length, name
+        place += max(length, 1)
+
+
+def _scopes(lower: list[str], spans: Sequence[tuple[int, int, str]], places: Sequence[int]) -> Iterator[Scope]:
+    kinds = {"hedges": CueKind.HEDGE, "aims": CueKind.AIM}
+    for start, length, name in spans:
+        if name == "pseudo":
+            continue
+        end = start + length
+        after = [n for n, place in enumerate(places) if place >= end and not _ends(lower, end, place)]
+        before = [n for n, place in enumerate(places) if place < start and not _ends(lower, place, start)][::-1]
+        targets = after[:REACH]
+        if name == "after":
+            targets = before[:2]
+        elif name == "determiners":
+            targets = after[:REACH] + [n for n in before[:1] if places[n] >= start - 2]
+        yield Scope(kinds.get(name, CueKind.NEGATION), tuple(targets))
+
+
+def _ends(lower: list[str], start: int, end: int) -> bool:
+    """Whether a scope ends between two places: at the end of a clause, or before a termination."""
+    between = lower[start:end]
+    return any(word in CLOSING or word in cues().terminations for word in between)

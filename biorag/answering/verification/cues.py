@@ -1,0 +1,129 @@
+"""The word lists that verification reads: data files of the package, each with its sources."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
+from importlib import resources
+from typing import Any
+
+Phrase = tuple[str, ...]
+FILES = resources.files("biorag.answering.verification") / "data"
+
+
+def read_list(name: str) -> dict[str, Any]:
+    """Return a TOML file of word lists."""
+    return tomllib.loads((FILES / name).read_text(encoding="utf-8"), parse_float=Decimal)
+
+
+class Phrases:
+    """Phrases that are looked up in a list of lower-case words, the longest first; "^" holds one to the beginning."""
+
+    def __init__(self, phrases: Iterable[str]) -> None:
+        self._by_first: dict[str, list[Phrase]] = {}
+        for phrase in sorted(set(phrases), key=lambda text: -len(text.split())):
+            words = tuple(phrase.split())
+            self._by_first.setdefault(words[0].removeprefix("^"), []).append(words)
+
+    def match(self, words: list[str], start: int) -> int:
+        """Return how many words the longest phrase that begins at `start` has; 0 for none."""
+        for phrase in self._by_first.get(words[start], ()):
+            if phrase[0].startswith("^") and start > 0:
+                continue
+            if tuple(words[start + 1 : start + len(phrase)]) == phrase[1:]:
+                return len(phrase)
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cues:
+    """Cues of negation, hedging and aims; see `data/negation.toml` and `data/modality.toml`."""
+
+    before: Phrases
+    determiners: Phrases
+    after: Phrases
+    pseudo: Phrases
+    terminations: frozenset[str]
+    prefixed: Mapping[str, str]
+    hedges: Phrases
+    soft: Phrases
+    aims: Phrases
+
+
+@cache
+def cues() -> Cues:
+    """Return the cues of the package."""
+    negation, modality = read_list("negation.toml"), read_list("modality.toml")
+    return Cues(
+        before=Phrases(negation["before"]),
+        determiners=Phrases(negation["determiners"]),
+        after=Phrases(negation["after"]),
+        pseudo=Phrases(negation["pseudo"]),
+        terminations=frozenset(negation["terminations"]),
+        prefixed=negation["prefixed"],
+        hedges=Phrases(modality["hedges"]),
+        soft=Phrases(modality["soft"]),
+        aims=Phrases(modality["aims"]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit of measurement: its dimension, and its size in the dimension's base unit."""
+
+    dimension: str
+    size: Decimal
+
+
+@cache
+def units() -> Mapping[str, Unit]:
+    """Return the units by their spelling."""
+    return {
+        spelling: Unit(dimension, Decimal(size))
+        for dimension, sizes in read_list("units.toml").items()
+        for spelling, size in sizes.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """Words with a part of their own; see `data/words.toml`. `populations` maps a word to the name of its group."""
+
+    function: frozenset[str]
+    reporting: frozenset[str]
+    populations: Mapping[str, str]
+    symmetric: frozenset[str]
+    numbers: Mapping[str, Decimal]
+    greek: Mapping[str, str]
+
+
+@cache
+def lexicon() -> Lexicon:
+    """Return the lexicon of the package."""
+    lists = read_list("words.toml")
+    return Lexicon(
+        frozenset(lists["function"]),
+        frozenset(lists["reporting"]),
+        {word: group for group, names in lists["populations"].items() for word in names},
+        frozenset(lists["symmetric"]["relations"]),
+        {word: Decimal(value) for word, value in lists["numbers"].items()},
+        lists["greek"],
+    )
+
+
+@cache
+def _frequencies() -> tuple[int, Mapping[str, int]]:
+    lines = gzip.decompress((FILES / "frequencies.tsv.gz").read_bytes()).decode().splitlines()
+    rows = (line.split("\t") for line in lines[1:])
+    return int(lines[0]), {stem: int(count) for stem, count in rows}
+
+
+def rarity(stem: str) -> float:
+    """Return the weight of a stem: its inverse document frequency, as a share of that of a stem never seen, 0 to 1."""
+    total, counts = _frequencies()
+    return math.log((total + 1) / (counts.get(stem, 0) + 1)) / math.log(total + 1)

@@ -1,0 +1,187 @@
+"""A claim held against one or two neighbouring sentences: how much of it they cover, and what speaks against them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from biorag.answering.verification.alignment import Positions, align, gap, misplaced
+from biorag.answering.verification.analysis import Analysis, CueKind, Scope, directions, opposed
+from biorag.answering.verification.cues import lexicon
+from biorag.answering.verification.words import WordKind, stem
+from biorag.types import Verdict
+
+LEAST_COVERAGE = 0.7
+RARE = 0.55  # the weight from which a word must stand in the evidence, and in its place
+VOTES = 3  # words of a scope that decide about its polarity
+PARTICIPLES = ("ed", "en", "wn", "ght", "lt", "pt", "nt", "und")
+NOTHING: frozenset[str] = frozenset()
+
+
+class Fault(StrEnum):
+    """What keeps evidence from supporting a claim; see `judge`."""
+
+    UNCOVERED = "words"
+    MISSING = "a number, name, direction or rare word"
+    ORDER = "words in other places"
+    ROLE = "roles"
+    POLARITY = "negation"
+    DIRECTION = "direction"
+    HEDGE = "hedge"
+    AIM = "aim"
+
+
+REVERSALS = frozenset({Fault.POLARITY, Fault.DIRECTION})
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """How much of a claim's words, weighted by rarity, some evidence covers, and its faults."""
+
+    coverage: float
+    faults: frozenset[Fault]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Contradicted is what is covered well, but with the polarity or the direction reversed."""
+        if not self.faults:
+            return Verdict.SUPPORTED
+        return Verdict.CONTRADICTED if self.faults <= REVERSALS else Verdict.UNSUPPORTED
+
+
+def judge(
+    claim: Analysis, evidence: Analysis, asked: frozenset[str] = NOTHING, context: frozenset[str] = NOTHING
+) -> Judgement:
+    """Hold a claim against evidence.
+
+    Parameters
+    ----------
+    asked : keys of the question's words: repeating them is no evidence, unless the claim has no others
+    context : keys of the whole snippet, where a word of the question may stand apart from the evidence
+    """
+    positions = align(claim, evidence)
+    reversals = _reversals(claim, evidence, positions)
+    faults = set(_missing(claim, positions, reversals, asked & context))
+    faults |= set(_order(claim, evidence, positions))
+    faults |= set(_polarity(claim, evidence, positions))
+    faults |= set(_modality(claim, evidence, positions))
+    if reversals:
+        faults.add(Fault.DIRECTION)
+    passed = {n for n, word in enumerate(claim.content) if positions[n] is None and word.key in asked & context}
+    passed |= reversals
+    coverage = _coverage(claim, positions, passed)
+    own = {n for n, word in enumerate(claim.content) if word.key not in asked}
+    new = _coverage(claim, positions, passed | (set(range(len(claim.content))) - own)) if own else coverage
+    if min(coverage, new) < LEAST_COVERAGE:
+        faults.add(Fault.UNCOVERED)
+    return Judgement(coverage, frozenset(faults))
+
+
+def _coverage(claim: Analysis, positions: Positions, passed: set[int]) -> float:
+    weights = [(weight, positions[n] is not None) for n, weight in enumerate(claim.weights) if n not in passed]
+    total = sum(weight for weight, _ in weights)
+    return sum(weight for weight, covered in weights if covered) / total if total else float(bool(passed))
+
+
+def _must_stand(claim: Analysis, index: int) -> bool:
+    word = claim.content[index]
+    return word.kind is not WordKind.CONTENT or claim.weights[index] >= RARE or bool(directions(word))
+
+
+def _missing(claim: Analysis, positions: Positions, reversals: set[int], passed: frozenset[str]) -> Iterator[Fault]:
+    for index, position in enumerate(positions):
+        word = claim.content[index]
+        if position is None and index not in reversals and word.key not in passed and _must_stand(claim, index):
+            yield Fault.MISSING
+
+
+def _reversals(claim: Analysis, evidence: Analysis, positions: Positions) -> set[int]:
+    """Return the words of the claim whose opposite stands in their place in the evidence."""
+    taken = {position for position in positions if position is not None}
+    return {
+        index
+        for index, position in enumerate(positions)
+        if position is None
+        and any(
+            opposed(claim.content[index], evidence.content[place])
+            for place in gap(index, positions, len(evidence.content))
+            if place not in taken
+        )
+    }
+
+
+def _order(claim: Analysis, evidence: Analysis, positions: Positions) -> Iterator[Fault]:
+    """Yield faults where words have changed places or roles; a change of voice, or of the sides of "and", is none."""
+    exempt: set[int] = set()
+    for index, position in enumerate(positions):
+        verb = positions[index - 1] if index else None
+        if position is None:
+            continue
+        ours, theirs = _is_agent(claim, index), _is_agent(evidence, position)
+        if ours and not theirs and verb is not None:
+            if position > verb:
+                yield Fault.ROLE
+            exempt.add(claim.segments[index])
+        elif theirs and not ours:
+            verbs = [n for n, place in enumerate(positions) if place == position - 1]
+            if verbs and verbs[0] < index:
+                yield Fault.ROLE
+            exempt.add(claim.segments[index])
+    wrong = [index for index in misplaced(claim, evidence, positions) if _must_stand(claim, index)]
+    symmetric = {claim.segments[n] for n, word in enumerate(claim.content) if word.key in _symmetric()}
+    for index in wrong:
+        segment = claim.segments[index]
+        exchanged = segment in symmetric and sum(claim.segments[other] == segment for other in wrong) > 1
+        if segment not in exempt and not exchanged:
+            yield Fault.ORDER
+
+
+def _symmetric() -> frozenset[str]:
+    return frozenset(stem(word) for word in lexicon().symmetric)
+
+
+def _is_agent(text: Analysis, index: int) -> bool:
+    """Whether "by" and a participle stand before a word: `is inhibited by aspirin`."""
+    if not index or not text.after_by[index] or text.content[index].kind is WordKind.NUMBER:
+        return False
+    return text.content[index - 1].text.endswith(PARTICIPLES)
+
+
+def _polarity(claim: Analysis, evidence: Analysis, positions: Positions) -> Iterator[Fault]:
+    owners = {position: index for index, position in enumerate(positions) if position is not None}
+    pairs = {index: position for position, index in owners.items()}
+    for scope in _negations(claim):
+        targets = [index for index in scope.targets if index in pairs]
+        same = [claim.negated[index] == evidence.negated[pairs[index]] for index in targets[:VOTES]]
+        if not _agree(same):
+            yield Fault.POLARITY
+        if not same and not any(True for _ in _negations(evidence)):
+            yield Fault.POLARITY
+    for scope in _negations(evidence):
+        targets = [owners[position] for position in scope.targets[: VOTES + 1] if position in owners]
+        if not _agree([claim.negated[index] == evidence.negated[pairs[index]] for index in targets[:VOTES]]):
+            yield Fault.POLARITY
+    for index, position in pairs.items():
+        by_prefix = claim.content[index].negated or evidence.content[position].negated
+        if by_prefix and claim.negated[index] != evidence.negated[position]:
+            yield Fault.POLARITY
+
+
+def _negations(text: Analysis) -> Iterator[Scope]:
+    return (scope for scope in text.scopes if scope.kind is CueKind.NEGATION)
+
+
+def _agree(same: Sequence[bool]) -> bool:
+    """Whether the nearest word has the same polarity, or most of the nearest."""
+    return not same or same[0] or sum(same) * 2 > len(same)
+
+
+def _modality(claim: Analysis, evidence: Analysis, positions: Positions) -> Iterator[Fault]:
+    matched = {position for position in positions if position is not None}
+    for scope in evidence.scopes:
+        governs = any(target in matched for target in scope.targets[:VOTES])
+        if scope.kind is CueKind.HEDGE and governs and not claim.hedged:
+            yield Fault.HEDGE
+        if scope.kind is CueKind.AIM and governs and not claim.aims:
+            yield Fault.AIM

@@ -1,0 +1,203 @@
+"""Words of a text with their offsets and keys: stems, names as they are, numbers with their units."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from functools import cache, lru_cache
+from typing import Any
+
+import Stemmer
+from tokenizers import Regex, pre_tokenizers
+
+from biorag.answering.verification.cues import cues, lexicon, units
+
+HYPHENS = "-\N{HYPHEN}\N{NON-BREAKING HYPHEN}\N{EN DASH}\N{MINUS SIGN}"
+SHORTEST_PART = 4  # letters from which a part of a hyphenated word is a word of its own
+DIGITS = 40  # no number of medicine is longer
+_SPLIT = re.compile(f"[{HYPHENS}]")
+_NUMBER = re.compile(r"\d+(?:[.,·]\d+)*")
+_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+COMPARATORS = {"<": "<", ">": ">", "≤": "≤", "≥": "≥"}
+
+
+class WordKind(StrEnum):
+    """What a word is compared as."""
+
+    FUNCTION = "function"
+    CONTENT = "content"
+    NAME = "name"
+    NUMBER = "number"
+    MARK = "mark"
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word, name, number or mark of a text; `end` is that of the unit, where a number has one.
+
+    Two words are the same where their keys are. `negated` is True where a prefix negates it, as in "ineffective".
+    """
+
+    text: str
+    start: int
+    end: int
+    key: str
+    kind: WordKind
+    negated: bool = False
+
+
+@cache
+def _tokenizer() -> Any:
+    glued = sorted((unit for unit in units() if len(unit) > 1 or unit in "ghd%"), key=len, reverse=True)
+    endings = "|".join(re.escape(unit) for unit in glued)
+    number = rf"\d+(?:[.,·]\d+)*(?:(?![\p{{L}}\p{{N}}])|(?=(?:{endings})(?![\p{{L}}\p{{N}}])))"
+    word = rf"[\p{{L}}\p{{N}}]+(?:[{HYPHENS}'’]+[\p{{L}}\p{{N}}]+)*"
+    return pre_tokenizers.Split(Regex(rf"{number}|{word}|[^\s\p{{L}}\p{{N}}]"), "removed", invert=True)
+
+
+@cache
+def _stemmer() -> Any:
+    return Stemmer.Stemmer("english")
+
+
+@lru_cache(maxsize=1 << 16)
+def stem(word: str) -> str:
+    """Return the Snowball stem of a lower-case word."""
+    return str(_stemmer().stemWord(word))
+
+
+def stems(text: str) -> list[str]:
+    """Return the keys of the words and names of a text, for counting them."""
+    return [word.key for word in words(text) if word.kind in (WordKind.CONTENT, WordKind.NAME)]
+
+
+def words(text: str) -> list[Word]:
+    """Return the words, numbers and marks of a text in their order."""
+    pieces = [part for piece, (start, _) in _tokenizer().pre_tokenize_str(text) for part in _parts(piece, start)]
+    return list(_with_quantities(text, pieces))
+
+
+def _parts(piece: str, start: int) -> Iterator[tuple[str, int]]:
+    """Split a hyphenated token where a part is a word: `placebo-controlled`, `IL-6-mediated`; `IL-6` stays."""
+    if not _SPLIT.search(piece) or not piece[0].isalnum():
+        yield piece, start
+        return
+    joined = ""
+    position = start
+    for part in _SPLIT.split(piece):
+        is_word = len(part) >= SHORTEST_PART and part.isalpha() and (part.islower() or part.istitle())
+        if is_word or part.lower() in ("non", "in", "of", "to", "the", "and", "by", "up", "co", "pre"):
+            if joined:
+                yield joined, position - len(joined) - 1
+                joined = ""
+            yield part, position
+        else:
+            joined = f"{joined}-{part}" if joined else part
+        position += len(part) + 1
+    if joined:
+        yield joined, position - len(joined) - 1
+
+
+def _with_quantities(text: str, pieces: Sequence[tuple[str, int]]) -> Iterator[Word]:
+    position = 0
+    while position < len(pieces):
+        piece, start = pieces[position]
+        value = _value(piece)
+        if value is None:
+            before = pieces[position - 1][0] if position else "."
+            if piece.lower() != "non":
+                yield _word(piece, start, first=before in ".?!:", negated=before.lower() == "non")
+            position += 1
+            continue
+        unit, taken = _unit(pieces, position + 1)
+        if not taken:
+            unit = _unit_of_range(pieces, position + 1)
+        last, last_start = pieces[position + taken]
+        sign = _sign(text, pieces, position)
+        yield Word(piece, start, last_start + len(last), f"#{sign}{_scaled(value, unit)}", WordKind.NUMBER)
+        position += taken + 1
+
+
+def _value(piece: str) -> Decimal | None:
+    """Return the value of a number in figures or in letters; None where the piece is none."""
+    if len(piece) > DIGITS:
+        return None
+    if _THOUSANDS.fullmatch(piece):
+        return Decimal(piece.replace(",", ""))
+    if _NUMBER.fullmatch(piece) and piece.isascii():
+        return Decimal(piece) if piece.count(".") <= 1 and "," not in piece else None
+    lower = piece.lower()
+    return None if lower == "one" else lexicon().numbers.get(lower)
+
+
+def _unit(pieces: Sequence[tuple[str, int]], position: int) -> tuple[tuple[str, Decimal], int]:
+    """Return the unit that begins at a position, with how many pieces it takes: `mg`, `-week`, `mg/kg per day`."""
+    taken = 1 if position + 1 < len(pieces) and pieces[position][0] in HYPHENS else 0
+    if position + taken >= len(pieces):
+        return ("", Decimal(1)), 0
+    unit = _unit_named(pieces[position + taken][0])
+    if unit is None:
+        return ("", Decimal(1)), 0
+    dimension, size = unit
+    taken += 1
+    while position + taken + 1 < len(pieces) and pieces[position + taken][0].lower() in ("/", "per"):
+        divisor = pieces[position + taken + 1][0].lower()
+        dimension += f"/{divisor.removesuffix('s')}"
+        taken += 2
+    return (dimension, size), taken
+
+
+def _unit_named(piece: str) -> tuple[str, Decimal] | None:
+    known = units().get(piece) or units().get(piece.lower().replace("μ", "µ"))
+    return (known.dimension, known.size) if known else None
+
+
+def _unit_of_range(pieces: Sequence[tuple[str, int]], position: int) -> tuple[str, Decimal]:
+    """Return the unit of the second number of a range, which is the first one's too: `20 to 30 mg`."""
+    joins = position + 1 < len(pieces) and pieces[position][0].lower() in (*HYPHENS, "to", "and", "or")
+    if not joins or _value(pieces[position + 1][0]) is None:
+        return "", Decimal(1)
+    return _unit(pieces, position + 2)[0]
+
+
+def _sign(text: str, pieces: Sequence[tuple[str, int]], position: int) -> str:
+    """Return the comparator or the minus before a number."""
+    if position == 0:
+        return ""
+    before, start = pieces[position - 1]
+    if before in COMPARATORS:
+        return COMPARATORS[before]
+    leads = start == 0 or text[start - 1] in " (=["
+    return "-" if before in HYPHENS and leads and pieces[position][1] == start + 1 else ""
+
+
+def _scaled(value: Decimal, unit: tuple[str, Decimal]) -> str:
+    dimension, size = unit
+    scaled = (value * size).normalize()
+    return f"{scaled:f}{dimension}" if abs(scaled.adjusted()) <= DIGITS else f"{scaled}{dimension}"
+
+
+def _word(piece: str, start: int, first: bool, negated: bool) -> Word:
+    end = start + len(piece)
+    if not piece[0].isalnum():
+        return Word(piece, start, end, piece, WordKind.MARK)
+    lower = piece.lower().replace("’", "'").removesuffix("'s")
+    if lower in lexicon().function and not (piece.isupper() and len(piece) > 1):
+        return Word(piece, start, end, lower, WordKind.FUNCTION)
+    key = "".join(lexicon().greek.get(letter, letter) for letter in lower)
+    if group := lexicon().populations.get(key):
+        return Word(piece, start, end, f"@{group}", WordKind.NAME)
+    if base := cues().prefixed.get(key):
+        return Word(piece, start, end, stem(base), WordKind.CONTENT, negated=True)
+    if _is_symbol(piece):
+        return Word(piece, start, end, re.sub(f"[{HYPHENS}']", "", key).removesuffix("s") or key, WordKind.NAME)
+    kind = WordKind.NAME if piece[0].isupper() and not first else WordKind.CONTENT
+    return Word(piece, start, end, stem(key), kind, negated)
+
+
+def _is_symbol(piece: str) -> bool:
+    """Whether a word looks like a gene, a compound or an abbreviation: a figure in it, or capitals beyond the first."""
+    return any(letter.isdigit() for letter in piece) or sum(letter.isupper() for letter in piece) > 1
