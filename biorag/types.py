@@ -262,6 +262,16 @@ class Encoded(NamedTuple):
     tokens: list[Vectors]
 
 
+class LocatedTokens(NamedTuple):
+    """The token vectors of a passage, (tokens, dim), and the (start, end) of each token in its text.
+
+    A special token's span is empty. There are more spans than vectors where the passage is longer than the window.
+    """
+
+    vectors: Vectors
+    spans: list[tuple[int, int]]
+
+
 class Sampling(NamedTuple):
     """How tokens are drawn: at this temperature with this seed (0 to 2³¹ - 1); at 0 the likeliest is taken."""
 
@@ -325,6 +335,13 @@ class TokenEncoder(Protocol):
 
     def snippet_tokens(self, texts: Sequence[str]) -> list[Vectors]:
         """Return a (tokens, dim) array for each passage."""
+
+
+class SentenceEncoder(TokenEncoder, Protocol):
+    """A token encoder that says where in a passage its tokens stand."""
+
+    def located_tokens(self, texts: Sequence[str]) -> list[LocatedTokens]:
+        """Return the token vectors of passages, with the place of each token."""
 
 
 class Reranker(Protocol):

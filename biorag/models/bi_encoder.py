@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -12,7 +13,10 @@ from biorag.errors import UsageError
 from biorag.models.finding import ModelFiles
 from biorag.models.inference import Features, Task, prompt_of, run, token_vectors
 from biorag.models.loading import input_modules, load_model
-from biorag.types import Encoded, EncoderIdentity, Vectors
+from biorag.models.tokens import token_spans
+from biorag.types import Encoded, EncoderIdentity, LocatedTokens, Vectors
+
+KEPT_PASSAGES = 128  # of the last call for token vectors: a few dozen candidates of one question, never a whole batch
 
 
 class BiEncoder:
@@ -31,10 +35,12 @@ class BiEncoder:
 
     def __init__(self, files: ModelFiles, similarity: str = "cosine", precision: str = "auto") -> None:
         self.model = load_model(SentenceTransformer, files, precision)
-        self._has_tokens = all(hasattr(module, "auto_model") for module in input_modules(self.model))
+        self.has_tokens = all(hasattr(module, "auto_model") for module in input_modules(self.model))
         self._normalize = similarity == "cosine"
+        self._files = files
         self.identity = EncoderIdentity(files.id, files.revision, files.sha256, self._dimension())
         self._last_queries: tuple[list[str], Encoded] = ([], Encoded(np.empty((0, 0), np.float32), []))
+        self._last_passages: dict[str, Vectors] = {}
 
     @property
     def query_prompt(self) -> str:
@@ -66,10 +72,34 @@ class BiEncoder:
     def snippet_tokens(self, texts: Sequence[str]) -> list[Vectors]:
         """Return the token vectors of passages."""
         self._require_tokens()
-        return self._encode(texts, "document", with_tokens=True).tokens
+        tokens = self._encode(texts, "document", with_tokens=True).tokens
+        self._last_passages = dict(zip(texts, tokens, strict=True)) if len(texts) <= KEPT_PASSAGES else {}
+        return tokens
+
+    def located_tokens(self, texts: Sequence[str]) -> list[LocatedTokens]:
+        """Return the token vectors of passages, and where each token stands in its passage.
+
+        Those of a passage among the last that a reranker had encoded are not computed again.
+        """
+        self._require_tokens()
+        missing = [text for text in dict.fromkeys(texts) if text not in self._last_passages]
+        encoded = self._encode(missing, "document", with_tokens=True).tokens if missing else []
+        tokens = {**self._last_passages, **dict(zip(missing, encoded, strict=True))}
+        return [LocatedTokens(tokens[text], self._spans(text)) for text in texts]
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
+        prompt = prompt_of(self.model, "document") or ""
+        spans = self._token_spans(prompt + text)
+        if prompt and not all(getattr(module, "include_prompt", True) for module in self.model):
+            spans = spans[sum(end <= len(prompt) for _, end in spans[:-1]) :]  # pooling masks the prompt's tokens
+        return [(max(0, start - len(prompt)), max(0, end - len(prompt))) for start, end in spans]
+
+    @cached_property
+    def _token_spans(self) -> Callable[[str], list[tuple[int, int]]]:
+        return token_spans(self._files)
 
     def _require_tokens(self) -> None:
-        if not self._has_tokens:
+        if not self.has_tokens:
             raise UsageError(
                 f"encoder {self.identity.id!r} has no token vectors to rerank by: give --no-rerank, or a --reranker"
             )
@@ -77,7 +107,7 @@ class BiEncoder:
     def _queries(self, texts: Sequence[str]) -> Encoded:
         last_texts, encoded = self._last_queries
         if list(texts) != last_texts:
-            encoded = self._encode(texts, "query", with_tokens=self._has_tokens)
+            encoded = self._encode(texts, "query", with_tokens=self.has_tokens)
             self._last_queries = list(texts), encoded
         return encoded
 

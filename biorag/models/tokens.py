@@ -1,4 +1,4 @@
-"""Where the tokens of an encoder's own tokenizer begin in a text, without loading the encoder."""
+"""Where the tokens of an encoder's own tokenizer stand in a text, without loading the encoder."""
 
 from __future__ import annotations
 
@@ -20,14 +20,34 @@ def token_starts(files: ModelFiles) -> Callable[[str], list[int]]:
     MissingError
         If the model has no tokenizer.json, or none that can be read.
     """
+    tokenizer = _tokenizer(
+        files, "{path}, by which blocks are counted, cannot be read ({error}): {advice}, or leave --block-tokens out"
+    )
+    return lambda text: [start for start, _ in tokenizer.encode(text, add_special_tokens=False).offsets]
+
+
+def token_spans(files: ModelFiles) -> Callable[[str], list[tuple[int, int]]]:
+    """Return a function from a passage to the (start, end) of each token that the encoder makes a vector of, in order.
+
+    Special tokens are among them, with an empty span. A passage longer than the encoder's window has more spans than
+    vectors, the first of which belong together.
+
+    Raises
+    ------
+    MissingError
+        If the model has no tokenizer.json, or none that can be read.
+    """
+    tokenizer = _tokenizer(files, "{path}, by which sentences are found, cannot be read ({error}): {advice}")
+    return lambda text: list(tokenizer.encode(text).offsets)
+
+
+def _tokenizer(files: ModelFiles, message: str) -> Tokenizer:
     path = files.reads_passages() / FILE
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the binding raises bare exceptions
-        raise MissingError(
-            f"{path}, by which blocks are counted, cannot be read ({error}): save the model with its fast tokenizer, "
-            "or leave --block-tokens out"
-        ) from None
+        advice = "save the model with its fast tokenizer"
+        raise MissingError(message.format(path=path, error=error, advice=advice)) from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return lambda text: [start for start, _ in tokenizer.encode(text, add_special_tokens=False).offsets]
+    return tokenizer

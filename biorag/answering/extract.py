@@ -1,0 +1,272 @@
+"""The extractive answerer: the sentences of the evidence that answer a question best, verbatim."""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biorag.corpus.sentences import sentence_starts, terms
+from biorag.types import Hit, LocatedTokens, SentenceEncoder, Vectors
+
+_WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
+_LABEL = re.compile(r"([A-Za-z][A-Za-z'’/&,\- ]{2,40}?)\s*:\s+(?=[\"'(\[]?[A-Z0-9])")
+_REASON = re.compile(r"\s*(?:why|how (?:do|does|did|is|are|can))\b", re.IGNORECASE)
+_AMOUNT = re.compile(r"\b(?:how (?:many|much|long|often|old|high|large)|what (?:percentage|proportion|share|dose|age)|"
+                     r"when|at what|how fast|threshold|within how)\b", re.IGNORECASE)
+SHORTEST_SENTENCE = 4  # words
+NEW_TERMS = 3.0  # content words besides the question's: a sentence with so many says something of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much each feature of a sentence counts, and what a further sentence needs.
+
+    Attributes
+    ----------
+    coverage : the share of the question's words that the sentence holds, rare ones weighing more
+    hit : the snippet's score as a share of the first hit's
+    novelty : whether the sentence holds words that the question does not
+    conclusion, aim, question, heading : for a sentence of such a kind
+    cue : a cue of what the question asks for: a reason, a number
+    margin : how far below the best score a further sentence may lie
+    redundancy : the share of its words that a further sentence may have in common with those before it
+    most : sentences at most
+    """
+
+    coverage: float = 0.35
+    hit: float = 0.3
+    novelty: float = 0.1
+    conclusion: float = 0.05
+    aim: float = -0.15
+    question: float = -0.3
+    heading: float = -0.3
+    cue: float = 0.05
+    margin: float = 0.12
+    redundancy: float = 0.6
+    most: int = 3
+
+
+WEIGHTS = Weights()
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A sentence of the `n`-th hit (from 1), at `start` to `end` of the snippet's contents."""
+
+    n: int
+    start: int
+    end: int
+    text: str
+    section: str = ""
+
+
+@cache
+def _cues() -> Mapping[str, Any]:
+    return tomllib.loads(files("biorag.answering").joinpath("extract_cues.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _sections() -> Mapping[str, str]:
+    return {label: section for section, labels in _cues()["sections"].items() for label in labels}
+
+
+@cache
+def _pattern(group: str, name: str) -> re.Pattern[str]:
+    phrases = sorted(_cues()[group][name], key=len, reverse=True)
+    return re.compile(rf"\b(?:{'|'.join(map(re.escape, phrases))})\b", re.IGNORECASE)
+
+
+def candidates(hits: Sequence[Hit]) -> list[Candidate]:
+    """Return the sentences of the hits, in their order, without the labels of structured abstracts.
+
+    A snippet without content gives its title.
+    """
+    return [candidate for n, hit in enumerate(hits, 1) for candidate in _of_hit(n, hit)]
+
+
+def _of_hit(n: int, hit: Hit) -> list[Candidate]:
+    contents = hit.snippet.contents
+    body = hit.snippet.content or hit.snippet.title
+    offset = len(contents) - len(body)
+    starts = [0, *sentence_starts(body), len(body)]
+    section, rows = "", []
+    for start, end in zip(starts, starts[1:], strict=False):
+        sentence = body[start:end]
+        label = _LABEL.match(sentence)
+        if label and (named := _sections().get(label[1].strip().lower().replace("’", "'"))):
+            section, start = named, start + label.end()
+        start += len(body[start:end]) - len(body[start:end].lstrip())
+        text = body[start:end].rstrip()
+        if text:
+            rows.append(Candidate(n, offset + start, offset + start + len(text), text, section))
+    return rows
+
+
+def sentence_maxsim(query: Vectors, tokens: Vectors, owners: NDArray[np.int64], sentences: int) -> Vectors:
+    """Return `1/m Σ_i max_{j in s} ⟨q_i, d_j⟩` for each sentence s of a passage: its mean MaxSim.
+
+    Parameters
+    ----------
+    query : (query tokens, dim)
+    tokens : (tokens, dim) of the passage
+    owners : (tokens,), the sentence that each token stands in, -1 for none
+    sentences : their number
+
+    Returns
+    -------
+    (sentences,) float32, NaN for a sentence without a token
+    """
+    scores = np.full(sentences, np.nan, np.float32)
+    similarity = query @ tokens.T
+    for sentence in range(sentences):
+        columns = owners == sentence
+        if columns.any():
+            scores[sentence] = similarity[:, columns].max(axis=1).mean()
+    return scores
+
+
+def owners_of(spans: Sequence[tuple[int, int]], bounds: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+    """Return the sentence, by its (start, end) in `bounds`, that each token begins in; -1 for none.
+
+    Bounds are in the order of the text and do not overlap. A special token, of empty span, is of none.
+    """
+    starts = np.array([start for start, _ in bounds])
+    ends = np.array([end for _, end in bounds])
+    begins = np.array([start for start, _ in spans])
+    owners = np.searchsorted(starts, begins, side="right") - 1
+    empty = np.array([start == end for start, end in spans])
+    outside = (owners < 0) | empty | (begins >= ends[owners])
+    return np.where(outside, -1, owners)
+
+
+def late_interaction(question: str, hits: Sequence[Hit], rows: Sequence[Candidate], encoder: SentenceEncoder) -> Vectors:
+    """Return each sentence's mean MaxSim to the question, (sentences,); tokens have seen the whole snippet.
+
+    A sentence beyond the encoder's window is encoded apart, after its title.
+    """
+    (query,) = encoder.query_tokens([question])
+    scores = np.full(len(rows), np.nan, np.float32)
+    located = encoder.located_tokens([hit.snippet.contents for hit in hits])
+    for n, (vectors, spans) in enumerate(located, 1):
+        indices = [index for index, row in enumerate(rows) if row.n == n]
+        if indices and len(vectors):
+            owners = owners_of(spans[: len(vectors)], [(rows[index].start, rows[index].end) for index in indices])
+            scores[indices] = sentence_maxsim(query, vectors[: len(owners)], owners, len(indices))
+    beyond = [index for index in range(len(rows)) if math.isnan(scores[index])]
+    if beyond:
+        texts = [_with_title(hits[rows[index].n - 1], rows[index].text) for index in beyond]
+        for index, text, tokens in zip(beyond, texts, encoder.located_tokens(texts), strict=True):
+            start = len(text) - len(rows[index].text)
+            owners = owners_of(tokens.spans[: len(tokens.vectors)], [(start, len(text))])
+            scores[index] = sentence_maxsim(query, tokens.vectors[: len(owners)], owners, 1)[0]
+    return np.nan_to_num(scores)
+
+
+def _with_title(hit: Hit, sentence: str) -> str:
+    title = hit.snippet.title
+    return f"{title}{' ' if title.endswith(('.', '?', '!')) else '. '}{sentence}" if title else sentence
+
+
+def coverage(question: str, texts: Sequence[str]) -> Vectors:
+    """Return the share of the question's content words in each text, (texts,), rare ones among the texts weighing more.
+
+    A word in `d` of `N` texts weighs ln(1 + N / (d + 1/2)).
+    """
+    asked = sorted(terms(question))
+    if not asked or not texts:
+        return np.zeros(len(texts), np.float32)
+    held = np.array([[word in words for word in asked] for words in map(terms, texts)], dtype=np.float32)
+    weights = np.log1p(len(texts) / (held.sum(axis=0) + 0.5))
+    share: Vectors = (held @ weights / weights.sum()).astype(np.float32)
+    return share
+
+
+def features(question: str, hits: Sequence[Hit], rows: Sequence[Candidate], weights: Weights = WEIGHTS) -> Vectors:
+    """Return the part of each sentence's score that no encoder takes part in, (sentences,)."""
+    top = max((hit.score for hit in hits), default=0.0)
+    asked = terms(question)
+    scores = weights.coverage * coverage(question, [row.text for row in rows])
+    for index, row in enumerate(rows):
+        new = len(terms(row.text) - asked)
+        share = max(0.0, hits[row.n - 1].score / top) if top > 0 else 1.0 / row.n
+        scores[index] += weights.hit * share + weights.novelty * min(1.0, new / NEW_TERMS) + _kind(question, row, weights)
+    return scores
+
+
+def _kind(question: str, row: Candidate, weights: Weights) -> float:
+    score = 0.0
+    if row.section in ("conclusions", "results") or _pattern("phrases", "conclusion").search(row.text):
+        score += weights.conclusion
+    if row.section in ("objective", "methods", "background") or _pattern("phrases", "aim").search(row.text):
+        score += weights.aim
+    if row.text.rstrip("\"')").endswith("?"):
+        score += weights.question
+    if len(_WORD.findall(row.text)) < SHORTEST_SENTENCE or not row.text.endswith((".", "!", "?", ")", '"', "'", "]")):
+        score += weights.heading
+    wants_reason = _REASON.match(question) and _pattern("asked", "reason").search(row.text)
+    wants_amount = _AMOUNT.search(question) and re.search(r"\d", row.text)
+    return score + (weights.cue if wants_reason or wants_amount else 0.0)
+
+
+def select(rows: Sequence[Candidate], scores: Vectors, weights: Weights = WEIGHTS) -> list[Candidate]:
+    """Return the best sentence and at most two more, in the order of their snippets' best and of the text.
+
+    A further one must score nearly as much and say something else. One that leans on the sentence before it ("It
+    prevents …") brings that one along.
+    """
+    if not rows:
+        return []
+    order = np.argsort(-scores, kind="stable")
+    floor = float(scores[order[0]]) - weights.margin
+    chosen: list[int] = []
+    for index in map(int, order):
+        if scores[index] < floor or len(chosen) >= weights.most:
+            break
+        wanted = [*([index - 1] if _leans(rows, index) else []), index]
+        added = [place for place in wanted if place not in chosen]
+        if index in added and len(chosen) + len(added) <= weights.most and not _repeats(rows, index, chosen, weights):
+            chosen += added
+    snippets = list(dict.fromkeys(rows[index].n for index in chosen))
+    return [rows[index] for index in sorted(chosen, key=lambda index: (snippets.index(rows[index].n), index))]
+
+
+def _leans(rows: Sequence[Candidate], index: int) -> bool:
+    opener = _pattern("phrases", "opener").match(rows[index].text)
+    return bool(opener) and index > 0 and rows[index - 1].n == rows[index].n
+
+
+def _repeats(rows: Sequence[Candidate], index: int, chosen: Sequence[int], weights: Weights) -> bool:
+    words = terms(rows[index].text)
+    return any(
+        len(words & (other := terms(rows[place].text))) >= weights.redundancy * max(1, min(len(words), len(other)))
+        for place in chosen
+    )
+
+
+class Extractor:
+    """Chooses the sentences of the hits that answer a question; without an encoder, by their words alone."""
+
+    def __init__(self, encoder: SentenceEncoder | None = None, weights: Weights = WEIGHTS) -> None:
+        self._encoder = encoder
+        self._weights = weights
+
+    def scored(self, question: str, hits: Sequence[Hit]) -> tuple[list[Candidate], Vectors]:
+        """Return the sentences of the hits and their scores, (sentences,); larger is better."""
+        rows = candidates(hits)
+        scores = features(question, hits, rows, self._weights)
+        if self._encoder and rows:
+            scores = scores + late_interaction(question, hits, rows, self._encoder)
+        return rows, scores
+
+    def extract(self, question: str, hits: Sequence[Hit]) -> list[Candidate]:
+        """Return one to three sentences that answer the question best; none where there is no hit."""
+        return select(*self.scored(question, hits), self._weights)
