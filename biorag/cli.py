@@ -181,7 +181,7 @@ def settings(
     """Set up logging and remember where the settings are."""
     ctx.obj = {"config": config, "offline": offline}
     restrict(() if offline else None)  # a command that has settings names its hosts later
-    lines = logging.StreamHandler(sys.stderr)
+    lines = show.ConsoleHandler()
     lines.setFormatter(
         show.ShowingFormatter("%(levelname)s %(name)s: %(message)s" if debug else "%(levelname)s: %(message)s")
     )

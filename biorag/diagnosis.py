@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biorag.corpus.sources import DEMO
-from biorag.engine import index_corpus, load_generator, open_index
+from biorag.engine import index_corpus, named_generator, open_index
 from biorag.errors import BioragError
 from biorag.indexes.store import Store, index_names
 from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR
@@ -41,7 +41,7 @@ def diagnose(settings: Settings) -> list[Check]:
         *([("starter encoder", lambda _: _starter(STARTER_ENCODER.path()))] if not settings.index.encoder else []),
         *(
             [("starter generator", lambda _: _starter(STARTER_GENERATOR.path()))]
-            if settings.generation.llm == STARTER
+            if settings.generation.generator == STARTER
             else []
         ),
         ("indexes", _indexes),
@@ -90,7 +90,7 @@ def _question(settings: Settings) -> str:
         scratch = settings.replace(home=Path(home), **changes)
         report = index_corpus(scratch, [DEMO])
         with open_index(scratch) as opened:
-            answerer = opened.answerer(load_generator(scratch))
+            answerer = opened.answerer(named_generator(scratch))
             answer = answerer.answer(Question("doctor", "Why is pyridoxine given together with isoniazid?"))
     top = answer.hits[0].snippet.title if answer.hits else "nothing"
     return f"found “{top}” in {report.snippets} snippets, answered in {time.perf_counter() - started:.1f} s"

@@ -64,10 +64,12 @@ class OpenIndex:
         return load_encoder(files, self.manifest.similarity, self.settings.retrieval.precision)
 
     def answerer(self, generator: Generator | None) -> Answerer:
-        """Return an answerer over this index; without a generator the answer is the evidence."""
+        """Return an answerer over this index; without a generator it extracts the answer from the evidence."""
         from biorag.answering.answerer import Answerer
+        from biorag.answering.extract import Extractor
 
-        return Answerer(self.retriever, generator, self.settings)
+        encoder = self.encoder if self.encoder and self.encoder.has_tokens else None
+        return Answerer(self.retriever, generator, self.settings, Extractor(encoder))
 
 
 @contextmanager
@@ -322,16 +324,23 @@ def load_rerankers(
 
 
 def load_generator(settings: Settings, at_a_time: int = 1) -> Generator | None:
-    """Load or reach the generator, with a cache of its replies if the settings say so; None for `--llm none`.
+    """Load or reach the generator, the starter where none is named; None for `--llm none`.
+
+    Its replies are kept if the settings say so.
 
     `at_a_time` is the number of concurrent requests to a server.
     """
-    generator = generator_source(settings.generation.llm).open(settings, at_a_time)
+    generator = generator_source(settings.generation.generator).open(settings, at_a_time)
     if generator is None or not settings.generation.cache:
         return generator
     from biorag.generators.cache import CachedGenerator
 
     return CachedGenerator(generator, settings.replies, generator_identity(settings, generator))
+
+
+def named_generator(settings: Settings) -> Generator | None:
+    """Load or reach the generator that is named; None where none is, or `--llm none`."""
+    return load_generator(settings) if settings.generation.llm else None
 
 
 def generator_identity(settings: Settings, generator: Generator) -> dict[str, Any]:
@@ -340,7 +349,7 @@ def generator_identity(settings: Settings, generator: Generator) -> dict[str, An
 
     return {
         "name": generator.name,
-        **generator_source(settings.generation.llm).identity(),
+        **generator_source(settings.generation.generator).identity(),
         "context_window": generator.context_window,
         "versions": {package: installed_versions().get(package) for package in ("biorag", "llama-cpp-python")},
         "code": code_hash(),
@@ -378,7 +387,7 @@ def open_generator(settings: Settings) -> OpenGenerator:
     UsageError
         For `--llm none`.
     """
-    at_a_time = generator_of(settings.generation.llm).at_a_time(settings.generation.concurrency)
+    at_a_time = generator_of(settings.generation.generator).at_a_time(settings.generation.concurrency)
     generator = require_generator(settings, at_a_time)
     return OpenGenerator(generator, at_a_time, generator_identity(settings, generator))
 

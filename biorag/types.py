@@ -122,6 +122,9 @@ class Citation:
     retracted: bool = False
 
 
+EXTRACT, GENERATE = "extract", "generate"  # what makes an answer
+
+
 class Verdict(StrEnum):
     """What the evidence at hand says of a sentence; a supported sentence need not be true."""
 
@@ -178,7 +181,7 @@ class Answer:
     supplied: int = 0
     notes: tuple[str, ...] = ()
     timings_ms: Mapping[str, float] = field(default_factory=dict)
-    answerer: str = "generate"
+    answerer: str = GENERATE
     sentences: tuple[CheckedSentence, ...] = ()
     abstained: bool = False
     evidence_probability: float | None = None

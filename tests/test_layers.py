@@ -178,7 +178,7 @@ def test_module_imports_nothing_from_a_higher_layer(module):
     assert higher == set()
 
 
-SHARED = {f"biorag.commands.{name}" for name in ("options", "groups", "show", "training")}
+SHARED = {f"biorag.commands.{name}" for name in ("options", "groups", "show", "show_answer", "training")}
 
 
 def test_no_command_imports_another():

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from biorag.answering.extract import Extractor, extracted
 from biorag.answering.verification import verify_citations
 from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.prompts.parse import cited_numbers, parse_reply, without_marks
 from biorag.prompts.template import Template, load_template, schema_for
 from biorag.retrieval.retriever import Ranking, Retriever
 from biorag.settings.settings import Settings
-from biorag.types import Answer, FieldFilter, GenerationRequest, Generator, Prompt, Question
+from biorag.types import EXTRACT, Answer, FieldFilter, GenerationRequest, Generator, Prompt, Question
 
 METHODS = ("generate", "score")
 ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format
@@ -33,13 +34,20 @@ def _check_method(method: str) -> None:
 class Answerer:
     """Answers questions from what the retriever finds; without a retriever, from the model alone.
 
-    Without a generator the answer is the evidence.
+    Without a generator the answer is sentences of the evidence, or for `--llm none` the hits alone.
     """
 
-    def __init__(self, retriever: Retriever | None, generator: Generator | None, settings: Settings) -> None:
+    def __init__(
+        self,
+        retriever: Retriever | None,
+        generator: Generator | None,
+        settings: Settings,
+        extractor: Extractor | None = None,
+    ) -> None:
         self._retriever = retriever
         self._generator = generator
         self._settings = settings
+        self._extractor = extractor or Extractor()
 
     def answer(
         self,
@@ -87,22 +95,25 @@ class Answerer:
         answer = Answer(question)
         if ranking:
             answer = replace(answer, hits=ranking.hits, timings_ms=ranking.timings_ms)
-        if self._generator is None:
+        if self._generator is None and self._settings.generation.llm:
             return replace(answer, notes=("no generator was asked (--llm none): this is the evidence alone",))
         if ranking and not ranking.hits and not question.options:
-            return replace(answer, notes=("no evidence was found, so nothing was generated",))
+            return replace(answer, notes=("no evidence was found, so there is no answer",))
+        if self._generator is None:
+            return self._extract(answer)
         start = time.perf_counter()
         if method == "score":
             answer, cached = self._score(self._generator, answer)
         else:
             answer, cached = self._generate(self._generator, answer, on_text)
-        elapsed_ms = round((time.perf_counter() - start) * 1000, 3)
-        timings = dict(answer.timings_ms)
-        total = round(timings.pop("total", 0.0) + elapsed_ms, 3)
-        # The cache's time is not reported as the model's speed.
-        timings = {**timings, "cached" if cached else "generate": elapsed_ms, "total": total}
         notes = answer.notes + ((CACHED_NOTE,) if cached else ())
-        return replace(answer, notes=notes, timings_ms=timings)
+        # The cache's time is not reported as the model's speed.
+        return _timed(replace(answer, notes=notes), "cached" if cached else "generate", start)
+
+    def _extract(self, answer: Answer) -> Answer:
+        start = time.perf_counter()
+        sentences = self._extractor.extract(answer.question.text, answer.hits)
+        return _timed(extracted(answer, sentences), EXTRACT, start)
 
     def _generate(self, generator: Generator, answer: Answer, on_text: OnText | None) -> tuple[Answer, bool]:
         """Return the answer, and whether its reply was cached; so does `_score`."""
@@ -183,3 +194,11 @@ class Answerer:
             return prompt, supplied, ()
         note = f"{cut} of {len(snippets)} documents did not fit the window of {generator.context_window} tokens"
         return prompt, supplied, (note,)
+
+
+def _timed(answer: Answer, stage: str, start: float) -> Answer:
+    """Return an answer with the time of a stage that began at `start` and ends now."""
+    elapsed_ms = round((time.perf_counter() - start) * 1000, 3)
+    timings = dict(answer.timings_ms)
+    total = round(timings.pop("total", 0.0) + elapsed_ms, 3)
+    return replace(answer, timings_ms={**timings, stage: elapsed_ms, "total": total})

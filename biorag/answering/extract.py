@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -15,19 +16,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biorag.corpus.sentences import sentence_starts, terms
-from biorag.types import Hit, LocatedTokens, SentenceEncoder, Vectors
+from biorag.types import (
+    EXTRACT,
+    Answer,
+    CheckedSentence,
+    Citation,
+    EvidenceSpan,
+    Hit,
+    SentenceEncoder,
+    Vectors,
+    Verdict,
+)
 
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
 _LABEL = re.compile(r"([A-Za-z][A-Za-z'’/&,\- ]{2,40}?)\s*:\s+(?=[\"'(\[]?[A-Z0-9])")
 _REASON = re.compile(r"\s*(?:why|how (?:do|does|did|is|are|can))\b", re.IGNORECASE)
-_AMOUNT = re.compile(r"\b(?:how (?:many|much|long|often|old|high|large)|what (?:percentage|proportion|share|dose|age)|"
-                     r"when|at what|how fast|threshold|within how)\b", re.IGNORECASE)
+_AMOUNT = re.compile(
+    r"\b(?:how (?:many|much|long|often|old|high|large)|what (?:percentage|proportion|share|dose|age)|"
+    r"when|at what|how fast|threshold|within how)\b",
+    re.IGNORECASE,
+)
+
 SHORTEST_SENTENCE = 4  # words
 NEW_TERMS = 3.0  # content words besides the question's: a sentence with so many says something of its own
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class ExtractWeights:
     """How much each feature of a sentence counts, and what a further sentence needs.
 
     Attributes
@@ -55,11 +70,11 @@ class Weights:
     most: int = 3
 
 
-WEIGHTS = Weights()
+WEIGHTS = ExtractWeights()
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class EvidenceSentence:
     """A sentence of the `n`-th hit (from 1), at `start` to `end` of the snippet's contents."""
 
     n: int
@@ -85,7 +100,7 @@ def _pattern(group: str, name: str) -> re.Pattern[str]:
     return re.compile(rf"\b(?:{'|'.join(map(re.escape, phrases))})\b", re.IGNORECASE)
 
 
-def candidates(hits: Sequence[Hit]) -> list[Candidate]:
+def candidates(hits: Sequence[Hit]) -> list[EvidenceSentence]:
     """Return the sentences of the hits, in their order, without the labels of structured abstracts.
 
     A snippet without content gives its title.
@@ -93,13 +108,13 @@ def candidates(hits: Sequence[Hit]) -> list[Candidate]:
     return [candidate for n, hit in enumerate(hits, 1) for candidate in _of_hit(n, hit)]
 
 
-def _of_hit(n: int, hit: Hit) -> list[Candidate]:
+def _of_hit(n: int, hit: Hit) -> list[EvidenceSentence]:
     contents = hit.snippet.contents
     body = hit.snippet.content or hit.snippet.title
     offset = len(contents) - len(body)
     starts = [0, *sentence_starts(body), len(body)]
     section, rows = "", []
-    for start, end in zip(starts, starts[1:], strict=False):
+    for start, end in itertools.pairwise(starts):
         sentence = body[start:end]
         label = _LABEL.match(sentence)
         if label and (named := _sections().get(label[1].strip().lower().replace("’", "'"))):
@@ -107,7 +122,7 @@ def _of_hit(n: int, hit: Hit) -> list[Candidate]:
         start += len(body[start:end]) - len(body[start:end].lstrip())
         text = body[start:end].rstrip()
         if text:
-            rows.append(Candidate(n, offset + start, offset + start + len(text), text, section))
+            rows.append(EvidenceSentence(n, offset + start, offset + start + len(text), text, section))
     return rows
 
 
@@ -148,7 +163,9 @@ def owners_of(spans: Sequence[tuple[int, int]], bounds: Sequence[tuple[int, int]
     return np.where(outside, -1, owners)
 
 
-def late_interaction(question: str, hits: Sequence[Hit], rows: Sequence[Candidate], encoder: SentenceEncoder) -> Vectors:
+def late_interaction(
+    question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence], encoder: SentenceEncoder
+) -> Vectors:
     """Return each sentence's mean MaxSim to the question, (sentences,); tokens have seen the whole snippet.
 
     A sentence beyond the encoder's window is encoded apart, after its title.
@@ -190,7 +207,9 @@ def coverage(question: str, texts: Sequence[str]) -> Vectors:
     return share
 
 
-def features(question: str, hits: Sequence[Hit], rows: Sequence[Candidate], weights: Weights = WEIGHTS) -> Vectors:
+def features(
+    question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence], weights: ExtractWeights = WEIGHTS
+) -> Vectors:
     """Return the part of each sentence's score that no encoder takes part in, (sentences,)."""
     top = max((hit.score for hit in hits), default=0.0)
     asked = terms(question)
@@ -198,11 +217,13 @@ def features(question: str, hits: Sequence[Hit], rows: Sequence[Candidate], weig
     for index, row in enumerate(rows):
         new = len(terms(row.text) - asked)
         share = max(0.0, hits[row.n - 1].score / top) if top > 0 else 1.0 / row.n
-        scores[index] += weights.hit * share + weights.novelty * min(1.0, new / NEW_TERMS) + _kind(question, row, weights)
+        scores[index] += (
+            weights.hit * share + weights.novelty * min(1.0, new / NEW_TERMS) + _kind(question, row, weights)
+        )
     return scores
 
 
-def _kind(question: str, row: Candidate, weights: Weights) -> float:
+def _kind(question: str, row: EvidenceSentence, weights: ExtractWeights) -> float:
     score = 0.0
     if row.section in ("conclusions", "results") or _pattern("phrases", "conclusion").search(row.text):
         score += weights.conclusion
@@ -217,7 +238,9 @@ def _kind(question: str, row: Candidate, weights: Weights) -> float:
     return score + (weights.cue if wants_reason or wants_amount else 0.0)
 
 
-def select(rows: Sequence[Candidate], scores: Vectors, weights: Weights = WEIGHTS) -> list[Candidate]:
+def select(
+    rows: Sequence[EvidenceSentence], scores: Vectors, weights: ExtractWeights = WEIGHTS
+) -> list[EvidenceSentence]:
     """Return the best sentence and at most two more, in the order of their snippets' best and of the text.
 
     A further one must score nearly as much and say something else. One that leans on the sentence before it ("It
@@ -239,12 +262,12 @@ def select(rows: Sequence[Candidate], scores: Vectors, weights: Weights = WEIGHT
     return [rows[index] for index in sorted(chosen, key=lambda index: (snippets.index(rows[index].n), index))]
 
 
-def _leans(rows: Sequence[Candidate], index: int) -> bool:
+def _leans(rows: Sequence[EvidenceSentence], index: int) -> bool:
     opener = _pattern("phrases", "opener").match(rows[index].text)
     return bool(opener) and index > 0 and rows[index - 1].n == rows[index].n
 
 
-def _repeats(rows: Sequence[Candidate], index: int, chosen: Sequence[int], weights: Weights) -> bool:
+def _repeats(rows: Sequence[EvidenceSentence], index: int, chosen: Sequence[int], weights: ExtractWeights) -> bool:
     words = terms(rows[index].text)
     return any(
         len(words & (other := terms(rows[place].text))) >= weights.redundancy * max(1, min(len(words), len(other)))
@@ -255,11 +278,11 @@ def _repeats(rows: Sequence[Candidate], index: int, chosen: Sequence[int], weigh
 class Extractor:
     """Chooses the sentences of the hits that answer a question; without an encoder, by their words alone."""
 
-    def __init__(self, encoder: SentenceEncoder | None = None, weights: Weights = WEIGHTS) -> None:
+    def __init__(self, encoder: SentenceEncoder | None = None, weights: ExtractWeights = WEIGHTS) -> None:
         self._encoder = encoder
         self._weights = weights
 
-    def scored(self, question: str, hits: Sequence[Hit]) -> tuple[list[Candidate], Vectors]:
+    def scored(self, question: str, hits: Sequence[Hit]) -> tuple[list[EvidenceSentence], Vectors]:
         """Return the sentences of the hits and their scores, (sentences,); larger is better."""
         rows = candidates(hits)
         scores = features(question, hits, rows, self._weights)
@@ -267,6 +290,31 @@ class Extractor:
             scores = scores + late_interaction(question, hits, rows, self._encoder)
         return rows, scores
 
-    def extract(self, question: str, hits: Sequence[Hit]) -> list[Candidate]:
+    def extract(self, question: str, hits: Sequence[Hit]) -> list[EvidenceSentence]:
         """Return one to three sentences that answer the question best; none where there is no hit."""
         return select(*self.scored(question, hits), self._weights)
+
+
+def extracted(answer: Answer, sentences: Sequence[EvidenceSentence]) -> Answer:
+    """Return an answer whose text is sentences of its hits, each followed by the number of its hit.
+
+    They need no check: each is its own evidence.
+    """
+    hits = {row.n: answer.hits[row.n - 1] for row in sentences}
+    spans = [
+        EvidenceSpan(row.n, hits[row.n].snippet.id, hits[row.n].snippet.pmid, row.text, Verdict.SUPPORTED)
+        for row in sentences
+    ]
+    return replace(
+        answer,
+        answerer=EXTRACT,
+        text=" ".join(f"{row.text} [{row.n}]" for row in sentences),
+        sentences=tuple(CheckedSentence(span.quote, Verdict.SUPPORTED, (span.n,), (span,)) for span in spans),
+        citations=tuple(citation_of(hits[span.n], span.n, span.quote) for span in spans),
+    )
+
+
+def citation_of(hit: Hit, n: int, quote: str) -> Citation:
+    """Return the citation of a quote that stands in the `n`-th hit."""
+    snippet = hit.snippet
+    return Citation(n, snippet.id, snippet.pmid, snippet.title, quote, hit.score, snippet.retracted)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from biorag.commands import options, show
+from biorag.commands import options, show, show_answer
 from biorag.commands.groups import Flags, expanded
-from biorag.engine import OpenIndex, load_generator, open_index
+from biorag.engine import OpenIndex, named_generator, open_index
 from biorag.errors import UsageError
 from biorag.generators.source import generator_source
 from biorag.settings.settings import Settings
@@ -43,17 +42,23 @@ def ask(
       biorag ask "..." --llm http://localhost:8080 --json
     """
     asked = Question("ask", question, parse_options(option or []))
-    generator_source(settings.generation.llm).check()  # before the index and the encoder are loaded
-    from biorag.answering.answerer import Answerer
-
-    with open_index(settings) as ready:
-        generator = load_generator(settings)
-        answerer = Answerer(ready.retriever, generator, settings)
-        if as_json:
-            answer = answerer.answer(asked, filters.conditions)
-            show.print_json(show.answer_json(answer, models_used(settings, ready, generator)))
-        else:
-            show.answer(answerer.answer(asked, filters.conditions, on_text=_streaming()))
+    if settings.generation.llm:
+        generator_source(settings.generation.llm).check()  # before the index and the encoder are loaded
+    with show_answer.waiting() as stage:
+        stage("Opening the index")
+        with open_index(settings) as ready:
+            if settings.generation.llm:
+                stage("Loading the generator")
+            generator = named_generator(settings)
+            answerer = ready.answerer(generator)
+            stage("Searching")
+            (ranking,) = answerer.retrieve([asked], [filters.conditions])
+            stage("Writing, not checked yet" if generator else "Answering")
+            answer = answerer.answer_from(asked, ranking, on_text=stage.provisional)
+    if as_json:
+        show.print_json(show_answer.answer_json(answer, models_used(settings, ready, generator)))
+    else:
+        show_answer.answer(answer)
 
 
 def parse_options(texts: list[str]) -> dict[str, str]:
@@ -88,18 +93,3 @@ def models_used(settings: Settings, ready: OpenIndex, generator: Generator | Non
         "reranker": settings.retrieval.reranker if settings.retrieval.rerank else None,
         "generator": generator.name if generator else None,
     }
-
-
-def _streaming() -> Callable[[str], None]:
-    """Return a function that prints the new part of the model's text each time the reply grows."""
-    from biorag.prompts.grammar import growing_text
-
-    printed = 0
-
-    def on_text(reply: str) -> None:
-        nonlocal printed
-        text = growing_text(reply)
-        show.out.print(text[printed:], end="", soft_wrap=True)
-        printed = len(text)
-
-    return on_text

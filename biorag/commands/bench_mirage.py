@@ -80,7 +80,7 @@ def mirage(
 
     if answer not in METHODS:
         raise unknown_name("way to answer", answer, METHODS)
-    settings = overridden(settings, mode=None if mode == NO_RETRIEVAL else mode)
+    settings = overridden(settings, mode=None if mode == NO_RETRIEVAL else mode, llm=settings.generation.generator)
     chosen = asked.questions(settings.seed)
     others = run.score_finished(chosen, compare) if compare else None
     total = sum(len(questions) for questions in chosen.values())

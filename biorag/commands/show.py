@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -25,7 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from biorag.corpus.sentences import best_sentence, matches, terms
-from biorag.types import Answer, Citation, Hit, OnProgress
+from biorag.types import Hit, OnProgress
 from biorag.utils.text import UNSHOWABLE, showable
 
 if TYPE_CHECKING:
@@ -60,6 +60,14 @@ class ShowingFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
         return showable(super().format(record))
+
+
+class ConsoleHandler(logging.Handler):
+    """Writes log lines through the console, so that they stand above what is shown while one waits."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the line of a record."""
+        err.print(Text(self.format(record)), soft_wrap=True)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -116,38 +124,13 @@ def hit_json(hit: Hit) -> dict[str, Any]:
         "title": snippet.title,
         "content": snippet.content,
         "score": round(hit.score, 6),
-        **_mark(snippet.retracted),
+        **retraction(snippet.retracted),
     }
 
 
-def _mark(retracted: bool) -> dict[str, bool]:
+def retraction(retracted: bool) -> dict[str, bool]:
+    """Return the field that marks a retracted article in JSON."""
     return {"retracted": True} if retracted else {}
-
-
-def _citation_json(citation: Citation) -> dict[str, Any]:
-    fields = {**asdict(citation), "score": round(citation.score, 6)}
-    retracted = fields.pop("retracted")
-    return {**fields, **_mark(retracted)}
-
-
-def answer_json(answer: Answer, models: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an answer as `--json` prints it."""
-    return {
-        "question": answer.question.text,
-        "options": dict(answer.question.options),
-        "answer": answer.text,
-        "choice": answer.choice,
-        "reasoning": answer.reasoning,
-        "relevant_context": answer.relevant_context,
-        "citations": [_citation_json(citation) for citation in answer.citations],
-        "hits": [hit_json(hit) for hit in answer.hits],
-        "models": dict(models),
-        "parsed": answer.parsed,
-        "option_logprobs": dict(answer.option_logprobs),
-        "supplied": answer.supplied,
-        "notes": list(answer.notes),
-        "timings_ms": dict(answer.timings_ms),
-    }
 
 
 def evidence_table(query: str, hits: Sequence[Hit], cited: frozenset[int] = frozenset()) -> None:
@@ -158,15 +141,16 @@ def evidence_table(query: str, hits: Sequence[Hit], cited: frozenset[int] = froz
         shown.add_column(column, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for hit in hits:
         rank = Text(f"{hit.rank}{'*' if hit.rank in cited else ''}", style="bold" if hit.rank in cited else "")
-        shown.add_row(rank, _pmid(hit), _snippet(hit, target), Text(f"{hit.score:.3f}"))
+        shown.add_row(rank, pmid(hit), _snippet(hit, target), Text(f"{hit.score:.3f}"))
     out.print(shown)
 
 
-def _pmid(hit: Hit) -> Text:
-    pmid = hit.snippet.pmid
-    if pmid is None:
+def pmid(hit: Hit) -> Text:
+    """Return a hit's PMID as a link; its id where it has none."""
+    number = hit.snippet.pmid
+    if number is None:
         return Text(showable(hit.snippet.id), style="dim")
-    return Text(str(pmid), style=f"link {PUBMED}/{pmid}/")
+    return Text(str(number), style=f"link {PUBMED}/{number}/")
 
 
 def _snippet(hit: Hit, target: set[str]) -> Text:
@@ -179,26 +163,6 @@ def _snippet(hit: Hit, target: set[str]) -> Text:
     for start, end in matches(sentence.plain, target):
         sentence.stylize("yellow", start, end)
     return shown.append_text(sentence)
-
-
-def answer(answer: Answer) -> None:
-    """Print an answer whose text has streamed already: the choice, the citations, the evidence, the notes."""
-    out.print()
-    if answer.choice:
-        out.print(Text.assemble(("\nAnswer: ", "bold"), (f"{answer.choice}. {showable(answer.text)}", "bold green")))
-    elif answer.question.options and answer.reply:
-        out.print(Text("\nAnswer: the model's reply names no option", style="bold red"))
-    for citation in answer.citations:
-        source = f"PMID {citation.pmid}" if citation.pmid else citation.id
-        mark = (f" {RETRACTED}" if citation.retracted else "", "bold red")
-        quote = f"“{showable(citation.quote)}” "
-        out.print(Text.assemble((f"[{citation.n}] ", "bold"), quote, (showable(source), "dim"), mark))
-    if answer.hits:
-        out.print()
-        cited = frozenset(citation.n for citation in answer.citations)
-        evidence_table(f"{answer.question.text} {answer.text}", answer.hits, cited)
-    for note in answer.notes:
-        err.print(f"note: {note}")
 
 
 def generated_rows(title: str, out: Path, counts: GeneratedRowCounts, started: float, as_json: bool) -> None:

@@ -15,9 +15,10 @@ from biorag.settings.servers import check_plain
 class GenerationSettings(Section):
     """The generator, its prompt and its limits."""
 
-    llm: Annotated[str, Flag("--llm", panel=GENERATION), Effect.NAMES] = Field(
-        default=STARTER,
-        description=f"{GENERATORS.listed()}.",
+    llm: Annotated[str | None, Flag("--llm", panel=GENERATION), Effect.NAMES] = Field(
+        default=None,
+        description=f"{GENERATORS.listed()}. Where none is named, 'ask' extracts sentences, and other commands take "
+        "'starter'.",
     )
     llm_model: Annotated[str | None, Flag("--llm-model", panel=GENERATION), Effect.NAMES] = Field(
         default=None, description="Model name on a server; none: its first."
@@ -44,6 +45,11 @@ class GenerationSettings(Section):
     )
 
     _plain = field_validator("llm")(check_plain)
+
+    @property
+    def generator(self) -> str:
+        """The generator of a command that needs one: the starter where none is named."""
+        return self.llm or STARTER
 
     @field_validator("prompt")
     @classmethod

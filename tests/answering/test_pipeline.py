@@ -581,11 +581,23 @@ def test_the_reply_is_seen_as_it_grows(answerer):
 
 def test_without_a_generator_the_answer_is_the_evidence(answerer):
     for question in (CHOICE, OPEN):
-        answer = answerer(None).answer(question)
+        answer = answerer(None, llm="none").answer(question)
         assert [hit.snippet.id for hit in answer.hits] == ["d3", "d2", "d1"]
         assert (answer.reply, answer.text, answer.choice, answer.parsed) == ("", "", None, False)
         assert len(answer.notes) == 1
         assert "--llm none" in answer.notes[0]
+
+
+def test_where_no_generator_is_named_the_answer_is_an_extract(answerer):
+    answer = answerer(None).answer(OPEN)
+    (sentence,) = answer.sentences
+    (citation,) = answer.citations
+    assert answer.answerer == "extract"
+    assert answer.text == f"{sentence.text} [{citation.n}]"
+    assert sentence.text == citation.quote == sentence.evidence[0].quote
+    assert sentence.text in answer.hits[citation.n - 1].snippet.contents
+    assert (sentence.verdict, sentence.citations) == ("supported", (citation.n,))
+    assert "extract" in answer.timings_ms
 
 
 def test_without_a_retriever_the_model_answers_alone(settings):

@@ -36,6 +36,7 @@ ANSWER_KEYS = {
     "models",
     "timings_ms",
 }
+CHECKED_KEYS = {"answerer", "abstained", "evidence_probability", "sentences"}
 MEASURE_KEYS = {"nDCG@10", "MAP@10", "MRR@10"} | {f"{m}@{k}" for m in ("success", "R") for k in (3, 5, 10, 20, 100)}
 
 
@@ -95,7 +96,7 @@ def closed_port():
 def scripted(monkeypatch):
     """Put a scripted generator in the real one's place, for `ask` and for `bench mirage`."""
     generator = ScriptedGenerator()
-    monkeypatch.setattr("biorag.commands.ask.load_generator", lambda settings: generator)
+    monkeypatch.setattr("biorag.commands.ask.named_generator", lambda settings: generator)
     monkeypatch.setattr("biorag.commands.bench_mirage.require_generator", lambda settings, at_a_time: generator)
     monkeypatch.setattr("biorag.generators.gguf.GgufSource.sha256", lambda source: "0" * 64)
     return generator
@@ -421,7 +422,7 @@ def test_ask_json_has_the_documented_shape(run, small_home, scripted):
     reply = {"answer": "Warfarin blocks vitamin K recycling.", "citations": [1]}
     scripted.replies = [json.dumps(reply)]
     found = done(run("ask", "What blocks vitamin K?", "--mode", "bm25", "--json", home=small_home))
-    assert set(found) == ANSWER_KEYS | {"notes", "parsed", "option_logprobs", "supplied"}
+    assert set(found) == ANSWER_KEYS | {"notes", "parsed", "option_logprobs", "supplied"} | CHECKED_KEYS
     assert (found["question"], found["options"], found["choice"]) == ("What blocks vitamin K?", {}, None)
     assert found["answer"] == "Warfarin blocks vitamin K recycling."
     (citation,) = found["citations"]
@@ -446,7 +447,7 @@ def test_ask_with_options_gives_a_choice(run, small_home, scripted):
     assert scripted.schemas[0]["properties"]["answer_choice"]["enum"] == ["A", "B", "C"]
 
 
-def test_ask_without_json_streams_the_answer_then_shows_the_evidence(run, small_home, scripted):
+def test_ask_without_json_shows_the_answer_then_the_evidence(run, small_home, scripted):
     scripted.replies = [
         json.dumps({"answer": "Warfarin blocks [bold]vitamin K[/bold] recycling.", "citations": [1, 9]})
     ]
@@ -469,7 +470,22 @@ def test_a_choice_that_cannot_be_read_is_said(run, small_home, scripted):
     assert (found["choice"], found["answer"]) == (None, "")
 
 
-def test_ask_without_a_generator_gives_the_evidence_alone(run, small_home):
+def test_ask_extracts_where_no_generator_is_named(run, small_home):
+    found = done(run("ask", "What blocks vitamin K?", "--mode", "bm25", "--no-rerank", "--json", home=small_home))
+    assert found["answer"] == "Warfarin blocks vitamin K recycling and thins the blood. [1]"
+    assert (found["answerer"], found["abstained"], found["models"]["generator"]) == ("extract", False, None)
+    quote = "Warfarin blocks vitamin K recycling and thins the blood."
+    assert found["sentences"] == [
+        {"text": quote, "verdict": "supported", "citations": [1], "evidence": [{"id": "s1", "quote": quote}]}
+    ]
+    result = run("ask", "What blocks vitamin K?", "--mode", "bm25", "--no-rerank", home=small_home)
+    assert result.stdout.splitlines()[:2] == [
+        "Extract: 1 sentence of the evidence, verbatim",
+        "Warfarin blocks vitamin K recycling and thins the blood. [1]",
+    ]
+
+
+def test_ask_with_none_for_a_generator_gives_the_evidence_alone(run, small_home):
     found = done(run("ask", "What blocks vitamin K?", "--llm", "none", "--mode", "bm25", "--json", home=small_home))
     assert (found["answer"], found["choice"], found["citations"]) == ("", None, [])
     assert found["models"]["generator"] is None

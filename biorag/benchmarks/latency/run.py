@@ -148,7 +148,7 @@ def _generation(
     generator = load_generator(settings)
     if generator is None:
         return None, None
-    local = not generator_of(settings.generation.llm).remote
+    local = not generator_of(settings.generation.generator).remote
     return stages.generation(retriever, generator, settings, subject.questions, request.terms.effort, local)
 
 

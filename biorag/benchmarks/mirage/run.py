@@ -81,7 +81,7 @@ def plan_run(
         asking.where,
         Layout(out, generator.name, retrieval.k, corpus, retriever if opened else None),
         _identity(settings, opened, generator, asking),
-        generator_of(settings.generation.llm).at_a_time(settings.generation.concurrency),
+        generator_of(settings.generation.generator).at_a_time(settings.generation.concurrency),
     )
 
 
@@ -96,7 +96,7 @@ def _identity(settings: Settings, opened: OpenIndex | None, generator: Generator
         "exclude_source": asking.exclude_source,
         "filter": [asdict(condition) for condition in asking.where],
         "prompts": templates_hash(settings.generation.prompt),
-        "generator": {"name": generator.name, "sha256": generator_source(settings.generation.llm).sha256()},
+        "generator": {"name": generator.name, "sha256": generator_source(settings.generation.generator).sha256()},
         "reranker": settings.retrieval.rerankers_hash() if opened else None,
         "index": opened.fingerprint() if opened else None,
         "versions": installed_versions(),
