@@ -503,7 +503,19 @@ def test_a_prompt_file_takes_the_built_in_ones_place(run, small_home, scripted, 
 
 @pytest.mark.slow
 def test_ask_keeps_the_starters_reply(run, small_home):
-    arguments = ["ask", "What blocks vitamin K?", "--mode", "bm25", "-k", "1", "--max-tokens", "5", "--json"]
+    arguments = [
+        "ask",
+        "What blocks vitamin K?",
+        "--mode",
+        "bm25",
+        "--llm",
+        "starter",
+        "-k",
+        "1",
+        "--max-tokens",
+        "5",
+        "--json",
+    ]
 
     def asked(*options):
         return done(run(*arguments, *options, home=small_home, BIORAG_THREADS="1"))
@@ -531,7 +543,7 @@ def test_ask_keeps_the_starters_reply(run, small_home):
 @pytest.mark.slow
 def test_ask_with_the_starter_models(run, demo_home):
     arguments = ["ask", "Which vitamin is given with isoniazid?", "-o", "A=thiamine", "-o", "B=pyridoxine"]
-    result = run(*arguments, "--max-tokens", "40", "--json", home=demo_home, BIORAG_THREADS="1")
+    result = run(*arguments, "--llm", "starter", "--max-tokens", "40", "--json", home=demo_home, BIORAG_THREADS="1")
     found = done(result)
     assert "135M starter generator, which is not a medical model" in result.stderr
     assert found["choice"] in ("A", "B")
