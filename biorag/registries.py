@@ -412,6 +412,11 @@ BENCHMARKS = Registry(
         BenchmarkKind(name="latency", target="biorag.commands.bench_latency:latency", summary="what each stage takes"),
         BenchmarkKind(name="bioasq", target="biorag.commands.bench_bioasq:bioasq", summary="BioASQ's own measures"),
         BenchmarkKind(
+            name="verification",
+            target="biorag.commands.bench_verification:verification",
+            summary="true and falsified claims",
+        ),
+        BenchmarkKind(
             name="mteb", target="biorag.commands.bench_mteb:mteb", summary="retrieval tasks of MTEB", extra="mteb"
         ),
     ],

@@ -1,0 +1,1 @@
+"""How well the check of sentences tells true claims from falsified ones."""

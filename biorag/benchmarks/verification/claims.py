@@ -1,0 +1,161 @@
+"""Claims of known truth, made from a dataset's ideal answers and the snippets that they were written from."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from biorag.benchmarks.verification.falsification import FALSIFIERS, OTHER
+from biorag.benchmarks.verification.rewording import reworded
+from biorag.corpus.datasets import Dataset
+from biorag.corpus.sentences import sentences, terms
+from biorag.errors import BadInputError, MissingError
+from biorag.types import Fetch, Snippet
+
+ANSWERS = ("answers.jsonl", "answers.jsonl.gz")
+VERBATIM, REWORDED, AS_WRITTEN = "verbatim", "reworded", "as written"
+TRUE_KINDS = (VERBATIM, REWORDED, AS_WRITTEN)
+SNIPPETS = 5  # of a question, as many as an answer is made from
+SHORTEST, LONGEST = 6, 60  # words of a sentence that claims are made of
+FALSIFIED = 3  # claims of a sentence at most
+OTHERS = 40  # sentences of other questions among which the nearest is taken
+ALIKE = 0.6  # share of words from which a sentence of another question may say the same
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A sentence, how it was made of `source`, and the snippets that it is held against."""
+
+    id: str
+    question: str
+    kind: str
+    text: str
+    source: str
+    snippets: tuple[Snippet, ...]
+
+    @property
+    def true(self) -> bool:
+        """Whether the snippets say so."""
+        return self.kind in TRUE_KINDS
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A question with its snippets, the sentence of theirs that its answer repeats, and the answer's own sentence."""
+
+    id: str
+    question: str
+    snippets: tuple[Snippet, ...]
+    sentence: str
+    written: str
+
+
+def read_ideal_answers(folder: Path) -> dict[str, list[str]]:
+    """Return the ideal answers of each question, or its conclusion, from `answers.jsonl[.gz]`.
+
+    Raises
+    ------
+    MissingError
+        If there is no such file.
+    BadInputError
+        Naming file, line and reason.
+    """
+    path = next((folder / name for name in ANSWERS if (folder / name).is_file()), None)
+    if path is None:
+        raise MissingError(f"{folder} has no answers.jsonl[.gz], which claims are made from")
+    raw = path.read_bytes()
+    lines = (gzip.decompress(raw) if path.suffix == ".gz" else raw).splitlines()
+    answers: dict[str, list[str]] = {}
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+                answers[str(row["_id"])] = _texts(row.get("ideal_answer") or row.get("long_answer") or [])
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise BadInputError(f"{path}, line {number}: not a JSON object with _id and ideal_answer") from None
+    return answers
+
+
+def _texts(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else [text for text in value if isinstance(text, str)]
+
+
+def in_half(id: str, half: str) -> bool:
+    """Return whether a question is in the half "development" or "test", which a hash of its id decides; or in "all"."""
+    odd = hashlib.sha256(id.encode()).digest()[0] % 2
+    return half == "all" or odd == (half == "test")
+
+
+def passages(dataset: Dataset, answers: Mapping[str, Sequence[str]], fetch: Fetch, seed: int) -> Iterator[Passage]:
+    """Yield a passage for each question that has one.
+
+    Its sentence is one of the ideal answers' that stands in a snippet; where none does, the sentence of the snippets
+    that shares most words with the answer.
+    """
+    for question in dataset.questions:
+        ids = list(dataset.qrels[question.id])
+        stored = fetch(ids)
+        snippets = tuple(stored[id] for id in ids if id in stored)
+        written = [sentence for answer in answers.get(question.id, ()) for sentence in _usable(answer)]
+        candidates = [sentence for snippet in snippets for sentence in _usable(snippet.content)]
+        if not written or not candidates:
+            continue
+        rng = random.Random(f"{seed} {question.id}")
+        plain = {_plain(sentence): sentence for sentence in candidates}
+        verbatim = sorted({plain[_plain(sentence)] for sentence in written if _plain(sentence) in plain})
+        target = terms(" ".join(written))
+        sentence = rng.choice(verbatim) if verbatim else max(candidates, key=lambda text: len(terms(text) & target))
+        others = sorted({text for text in written if _plain(text) not in plain})
+        ordered = sorted(snippets, key=lambda snippet: sentence not in snippet.content)[:SNIPPETS]
+        yield Passage(question.id, question.text, tuple(ordered), sentence, rng.choice(others) if others else "")
+
+
+def _usable(text: str) -> list[str]:
+    return [
+        sentence
+        for sentence in sentences(text)
+        if SHORTEST <= len(sentence.split()) <= LONGEST and not sentence.endswith("?") and sentence[0].isalnum()
+    ]
+
+
+def _plain(sentence: str) -> str:
+    return re.sub(r"\W+", " ", sentence).strip().lower()
+
+
+def make_claims(made: Sequence[Passage], seed: int) -> Iterator[Claim]:
+    """Yield the claims of each passage: verbatim, reworded, as the answer has it, and falsified in different ways.
+
+    The kinds that few sentences allow come first, so that there are enough of each.
+    """
+    for position, passage in enumerate(made):
+        rng = random.Random(f"{seed} {passage.id} claims")
+        texts = {VERBATIM: passage.sentence, REWORDED: reworded(passage.sentence, rng), AS_WRITTEN: passage.written}
+        source = " ".join(snippet.contents for snippet in passage.snippets if passage.sentence in snippet.content)
+        falsified = {kind: falsify(passage.sentence, source, rng) for kind, falsify in FALSIFIERS.items()}
+        applicable = [kind for kind in _by_rarity(rng) if falsified[kind]][:FALSIFIED]
+        texts |= {kind: falsified[kind] for kind in applicable}
+        if other := _other_sentence(made, position, rng):
+            texts[OTHER] = other
+        for kind, text in texts.items():
+            if text:
+                yield Claim(f"{passage.id}:{kind}", passage.question, kind, text, passage.sentence, passage.snippets)
+
+
+def _by_rarity(rng: random.Random) -> list[str]:
+    scarce, common = ["unit", "hedge", "population", "number", "name"], ["negation", "direction"]
+    return [*scarce[:2], rng.choice(common), *scarce[2:], *common]
+
+
+def _other_sentence(made: Sequence[Passage], position: int, rng: random.Random) -> str | None:
+    """Return the nearest of some sentences of other questions that says something else."""
+    here = terms(" ".join(snippet.contents for snippet in made[position].snippets))
+    drawn = [made[rng.randrange(len(made))].sentence for _ in range(OTHERS)]
+    shares = [(len((words := terms(sentence)) & here) / len(words), sentence) for sentence in drawn if terms(sentence)]
+    return max(((share, sentence) for share, sentence in shares if share < ALIKE), default=(0.0, None))[1]

@@ -1,0 +1,84 @@
+"""`biorag bench verification`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from biorag.commands import options, show
+from biorag.commands.groups import Flags, expanded
+from biorag.engine import open_stored
+from biorag.errors import BadInputError, unknown_name
+from biorag.settings.settings import Settings
+
+HALVES = ("all", "development", "test")
+
+
+@expanded
+def verification(
+    dataset: Annotated[Path, typer.Argument(help="Folder with queries.jsonl, qrels/ and answers.jsonl[.gz].")],
+    out: Annotated[Path, typer.Option(help="Folder of claims.jsonl and report.json; an interrupted run resumes.")],
+    settings: Annotated[Settings, Flags("name", "qdrant", "seed")],
+    half: Annotated[
+        str, typer.Option(help="Questions to use: all, development or test, as a hash of their ids decides.")
+    ] = HALVES[0],
+    limit: Annotated[int | None, typer.Option(min=1, help="Questions to use at most.")] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Measure how well the check of claims tells true sentences from falsified ones.
+
+    The true ones are sentences of the snippets that the ideal answers repeat, verbatim and slightly reworded. Each is
+    falsified in up to three of seven ways: negation, direction, number, unit, name, hedge, population; and a true
+    sentence of another question is held against snippets that do not say it. Reported for comparison: the answers'
+    sentences as they were written, which need not stand in any one snippet.
+
+    Examples:
+
+      biorag bench verification data/bioasq --name pubmed --half test --out runs/verification
+    """
+    from biorag.answering.verification.checker import Checker
+    from biorag.benchmarks.verification import claims, run
+    from biorag.corpus.datasets import load_dataset
+
+    if half not in HALVES:
+        raise unknown_name("half", half, HALVES)
+    data = load_dataset(dataset)
+    answers = claims.read_ideal_answers(dataset)
+    with open_stored(settings) as (manifest, index):
+        made = [
+            passage
+            for passage in claims.passages(data, answers, index.fetch, settings.seed)
+            if claims.in_half(passage.id, half)
+        ][:limit]
+        fingerprint = manifest.fingerprint()
+    if not made:
+        raise BadInputError(f"the index holds none of the snippets of {dataset}: name another with --name")
+    identity = {"dataset": data.name, "index": fingerprint, "seed": settings.seed, "half": half, "limit": limit}
+    todo = list(claims.make_claims(made, settings.seed))
+    work = run.VerificationRun(out, identity)
+    with show.progress("Claims", len(todo)) as advance:
+        rows = work.judge(todo, Checker(), advance)
+    report = run.report(rows, data.name, {"half": half, "limit": limit, "seed": settings.seed}, settings.seed)
+    work.end(report)
+    if as_json:
+        show.print_json(report)
+    else:
+        _print(report)
+
+
+def _print(report: Mapping[str, Any]) -> None:
+    columns = ["kind", "claims", "supported", "unsupported", "contradicted", "accuracy", "95 %"]
+    rows = [
+        (
+            kind,
+            shares["claims"],
+            *(f"{shares[verdict]:.1%}" for verdict in ("supported", "unsupported", "contradicted")),
+            f"{shares['accuracy']:.1%}",
+            "{:.1%} to {:.1%}".format(*shares["interval"]),
+        )
+        for kind, shares in report["kinds"].items()
+    ]
+    show.table(f"{report['dataset']}: {report['claims']} claims", columns, rows)
