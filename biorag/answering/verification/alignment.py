@@ -110,7 +110,7 @@ def misplaced(claim: Analysis, evidence: Analysis, positions: Positions) -> Iter
         if not neighbours:
             if evidence.sentences[position] != main and len(owners) > 1:
                 yield index
-        elif not any(_in_order(claim, positions, owners, index, neighbour) for neighbour in neighbours):
+        elif not any(_in_order(claim, evidence, positions, owners, index, neighbour) for neighbour in neighbours):
             yield index
 
 
@@ -128,10 +128,12 @@ def _neighbour(claim: Analysis, positions: Positions, index: int, step: int) -> 
     return None
 
 
-def _in_order(claim: Analysis, positions: Positions, owners: dict[int, int], index: int, neighbour: int) -> bool:
+def _in_order(
+    claim: Analysis, evidence: Analysis, positions: Positions, owners: dict[int, int], index: int, neighbour: int
+) -> bool:
     here, there = positions[index], positions[neighbour]
     assert here is not None and there is not None, "both have one"
-    if (here > there) != (index > neighbour):
+    if (here > there) != (index > neighbour) or evidence.sentences[here] != evidence.sentences[there]:
         return False
     low, high = sorted((index, neighbour))
     # What the claim lists together with the two may stand in another order.

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, lru_cache
 
-from biorag.answering.verification.cues import Phrases, cues, lexicon, rarity, read_list
+from biorag.answering.verification.cues import Phrases, cues, general, lexicon, rarity, read_list
 from biorag.answering.verification.words import Word, WordKind, stem, words
 
 REACH = 6  # content words that a cue governs at most
 REPORTING_WEIGHT = 0.05
 LEAST_WEIGHT = 0.02
+GENERAL_SHARE = 0.5  # of its weight that a word of general English keeps
 CLOSING = frozenset(";:.?!")
 SEPARATING = frozenset(",;:.?!()[]–—")
 BY = "by"
@@ -52,7 +53,7 @@ class Analysis:
     sentences : the number of its sentence
     after_by : whether "by" stands right before it, as before the agent of a passive
     joined : whether "and", "or" or a comma alone stands between it and the content word before
-    soft : whether a word such as "suggest" softens the sentences
+    certain : whether a word such as "prove" claims certainty
     """
 
     content: tuple[Word, ...] = ()
@@ -63,7 +64,7 @@ class Analysis:
     after_by: tuple[bool, ...] = ()
     joined: tuple[bool, ...] = ()
     scopes: tuple[Scope, ...] = ()
-    soft: bool = False
+    certain: bool = False
 
     @property
     def hedged(self) -> bool:
@@ -88,14 +89,14 @@ class Analysis:
             self.after_by + other.after_by,
             self.joined + other.joined,
             self.scopes + moved,
-            self.soft or other.soft,
+            self.certain or other.certain,
         )
 
 
 @cache
 def _directions() -> dict[str, Directions]:
     directions: dict[str, set[tuple[str, int]]] = {}
-    for axis, sides in read_list("direction.toml").items():
+    for axis, sides in read_list("direction.toml")["axes"].items():
         for side, sign in (("up", 1), ("down", -1)):
             for word in sides[side]:
                 directions.setdefault(stem(word), set()).add((axis, sign))
@@ -105,6 +106,16 @@ def _directions() -> dict[str, Directions]:
 def directions(word: Word) -> Directions:
     """Return the axes on which a word points, each with +1 or -1."""
     return _directions().get(word.key, frozenset()) if word.kind in (WordKind.CONTENT, WordKind.NAME) else frozenset()
+
+
+def carries_direction(word: Word) -> bool:
+    """Return whether a word points on an axis that findings are told by, such as amount or activity."""
+    return any(axis in _core() for axis, _ in directions(word))
+
+
+@cache
+def _core() -> frozenset[str]:
+    return frozenset(read_list("direction.toml")["core"])
 
 
 def opposed(one: Word, other: Word) -> bool:
@@ -141,7 +152,7 @@ def analyse(sentence: str) -> Analysis:
         tuple(BY in lower[max(0, place - 2) : place] for place in places),
         tuple(_are_joined(lower, before, place) for before, place in zip([-1, *places], places, strict=False)),
         scopes,
-        any(cues().soft.match(lower, place) for place in range(len(lower))),
+        any(cues().certain.match(lower, place) for place in range(len(lower))),
     )
 
 
@@ -154,7 +165,8 @@ def _weight(word: Word) -> float:
         return 1.0
     if word.text.lower() in lexicon().reporting:
         return REPORTING_WEIGHT
-    return max(LEAST_WEIGHT, rarity(word.key))
+    weight = max(LEAST_WEIGHT, rarity(word.key))
+    return weight * GENERAL_SHARE if word.kind is WordKind.CONTENT and word.key in general() else weight
 
 
 def _segments(tokens: Sequence[Word], places: Sequence[int]) -> tuple[int, ...]:

@@ -19,7 +19,8 @@ from biorag.types import CheckedSentence, Citation, EvidenceSpan, Hit, Snippet, 
 MARKS = re.compile(r"\s*\[(\d{1,4}(?:\s*[,;]\s*\d{1,4})*)\]")
 SHORTEST_QUOTE = 3  # words
 SPANS = 2  # spans of evidence that a sentence is given at most
-CANDIDATES = 6  # windows of a snippet that are compared word by word
+CANDIDATES = 4  # sentences of a snippet, and pairs of sentences, that are compared word by word
+GAIN = 0.15  # by how much more a second sentence must cover of a claim, to be looked at
 MARGIN = 0.1  # by how much better a contradiction must be covered than a support to outweigh it
 OPPOSITE = {
     Verdict.SUPPORTED: Verdict.CONTRADICTED,
@@ -38,12 +39,13 @@ class CheckedAnswer:
 
 
 class Window(NamedTuple):
-    """One sentence of a snippet, or two that are neighbours; the title neighbours every sentence."""
+    """One sentence of a snippet, or a pair of neighbours; the title neighbours every sentence."""
 
     start: int
     end: int
     analysis: Analysis
     keys: frozenset[str]
+    pair: bool
 
 
 class Judged(NamedTuple):
@@ -61,16 +63,15 @@ def windows(text: str, titled: bool) -> tuple[Window, ...]:
     ends = [*starts[1:], len(text)]
     spans = [(start, start + len(text[start:end].rstrip())) for start, end in zip(starts, ends, strict=True)]
     analyses = [analyse(text[start:end]) for start, end in spans]
-    single = [_window(start, end, analysis) for (start, end), analysis in zip(spans, analyses, strict=True)]
-    pairs = [
-        _window(spans[n][0], spans[n + 1][1], analyses[n].followed_by(analyses[n + 1])) for n in range(len(spans) - 1)
-    ]
-    under = [_window(*spans[n], analyses[0].followed_by(analyses[n])) for n in range(2, len(spans))] if titled else []
-    return (*single, *pairs, *under)
+    single = [_window(*span, analysis) for span, analysis in zip(spans, analyses, strict=True)]
+    neighbours = [_window(spans[n - 1][0], spans[n][1], *analyses[n - 1 : n + 1]) for n in range(1, len(spans))]
+    under_title = [_window(*spans[n], analyses[0], analyses[n]) for n in range(2, len(spans))] if titled else []
+    return (*single, *neighbours, *under_title)
 
 
-def _window(start: int, end: int, analysis: Analysis) -> Window:
-    return Window(start, end, analysis, frozenset(word.key for word in analysis.content))
+def _window(start: int, end: int, first: Analysis, second: Analysis | None = None) -> Window:
+    analysis = first.followed_by(second) if second else first
+    return Window(start, end, analysis, frozenset(word.key for word in analysis.content), second is not None)
 
 
 class Checker:
@@ -150,12 +151,18 @@ class Checker:
         asked = frozenset(word.key for sentence in sentences(question) for word in analyse(sentence).content)
         context = frozenset(key for window in candidates for key in window.keys)
         shares = [(sum(wanted[key] for key in wanted.keys() & window.keys), window) for window in candidates]
-        best = max((share for share, _ in shares), default=0.0)
-        if best < LEAST_COVERAGE / 2 * sum(wanted.values()):
+        if max(share for share, _ in shares) < LEAST_COVERAGE / 2 * sum(wanted.values()):
             return None
-        ranked = sorted(shares, key=lambda pair: -pair[0])[:CANDIDATES]
-        results = [(judge(analysis, window.analysis, asked, context), window) for _, window in ranked]
-        judgement, window = max(results, key=lambda pair: _rank(pair[0]))
+        shares.sort(key=lambda pair: -pair[0])
+        ranked = [window for _, window in shares]
+        chosen = [part for pairs in (False, True) for part in [w for w in ranked if w.pair is pairs][:CANDIDATES]]
+        results = [(judge(analysis, window.analysis, asked, context), window) for window in chosen]
+        # A second sentence counts where it says much more of the claim, not where it lends it a name or a number.
+        needed = max((judgement.coverage for judgement, window in results if not window.pair), default=0.0) + GAIN
+        judgement, window = max(
+            ((judgement, window) for judgement, window in results if not window.pair or judgement.coverage >= needed),
+            key=lambda result: _rank(result[0]),
+        )
         return Judged(judgement.verdict, judgement.coverage, text[window.start : window.end])
 
     def _fault_of_quote(

@@ -51,7 +51,7 @@ class Cues:
     terminations: frozenset[str]
     prefixed: Mapping[str, str]
     hedges: Phrases
-    soft: Phrases
+    certain: Phrases
     aims: Phrases
 
 
@@ -67,7 +67,7 @@ def cues() -> Cues:
         terminations=frozenset(negation["terminations"]),
         prefixed=negation["prefixed"],
         hedges=Phrases(modality["hedges"]),
-        soft=Phrases(modality["soft"]),
+        certain=Phrases(modality["certain"]),
         aims=Phrases(modality["aims"]),
     )
 
@@ -121,6 +121,13 @@ def _frequencies() -> tuple[int, Mapping[str, int]]:
     lines = gzip.decompress((FILES / "frequencies.tsv.gz").read_bytes()).decode().splitlines()
     rows = (line.split("\t") for line in lines[1:])
     return int(lines[0]), {stem: int(count) for stem, count in rows}
+
+
+@cache
+def general() -> frozenset[str]:
+    """Return stems of general English that are rare in biomedical text."""
+    lines = (FILES / "general.txt").read_text(encoding="utf-8").splitlines()
+    return frozenset(line for line in lines if not line.startswith("#"))
 
 
 def rarity(stem: str) -> float:

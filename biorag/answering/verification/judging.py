@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from biorag.answering.verification.alignment import Positions, align, gap, misplaced
-from biorag.answering.verification.analysis import Analysis, CueKind, Scope, directions, opposed
+from biorag.answering.verification.analysis import Analysis, CueKind, Scope, carries_direction, opposed
 from biorag.answering.verification.cues import lexicon
 from biorag.answering.verification.words import WordKind, stem
 from biorag.types import Verdict
 
 LEAST_COVERAGE = 0.7
 RARE = 0.55  # the weight from which a word must stand in the evidence, and in its place
+CLOSE = 4  # content words within which an agent stands before its verb
 VOTES = 3  # words of a scope that decide about its polarity
 PARTICIPLES = ("ed", "en", "wn", "ght", "lt", "pt", "nt", "und")
 NOTHING: frozenset[str] = frozenset()
@@ -86,7 +87,7 @@ def _coverage(claim: Analysis, positions: Positions, passed: set[int]) -> float:
 
 def _must_stand(claim: Analysis, index: int) -> bool:
     word = claim.content[index]
-    return word.kind is not WordKind.CONTENT or claim.weights[index] >= RARE or bool(directions(word))
+    return word.kind is not WordKind.CONTENT or claim.weights[index] >= RARE or carries_direction(word)
 
 
 def _missing(claim: Analysis, positions: Positions, reversals: set[int], passed: frozenset[str]) -> Iterator[Fault]:
@@ -113,28 +114,35 @@ def _reversals(claim: Analysis, evidence: Analysis, positions: Positions) -> set
 
 def _order(claim: Analysis, evidence: Analysis, positions: Positions) -> Iterator[Fault]:
     """Yield faults where words have changed places or roles; a change of voice, or of the sides of "and", is none."""
-    exempt: set[int] = set()
-    for index, position in enumerate(positions):
-        verb = positions[index - 1] if index else None
-        if position is None:
-            continue
-        ours, theirs = _is_agent(claim, index), _is_agent(evidence, position)
-        if ours and not theirs and verb is not None:
-            if position > verb:
-                yield Fault.ROLE
-            exempt.add(claim.segments[index])
-        elif theirs and not ours:
-            verbs = [n for n, place in enumerate(positions) if place == position - 1]
-            if verbs and verbs[0] < index:
-                yield Fault.ROLE
-            exempt.add(claim.segments[index])
+    other_voice: set[int] = set()  # segments
+    for agent, lead in _voices(claim, evidence, positions):
+        if lead < 0:
+            yield Fault.ROLE
+        elif lead <= CLOSE:
+            other_voice.add(claim.segments[agent])
     wrong = [index for index in misplaced(claim, evidence, positions) if _must_stand(claim, index)]
     symmetric = {claim.segments[n] for n, word in enumerate(claim.content) if word.key in _symmetric()}
     for index in wrong:
         segment = claim.segments[index]
         exchanged = segment in symmetric and sum(claim.segments[other] == segment for other in wrong) > 1
-        if segment not in exempt and not exchanged:
+        if segment not in other_voice and not exchanged:
             yield Fault.ORDER
+
+
+def _voices(claim: Analysis, evidence: Analysis, positions: Positions) -> Iterator[tuple[int, int]]:
+    """Yield each agent that one side alone has in the passive, and by how many words it leads its verb on the other.
+
+    It follows the verb, by a negative number, where the roles are exchanged: what is inhibited by aspirin does not
+    inhibit it.
+    """
+    owners = {position: index for index, position in enumerate(positions) if position is not None}
+    for position, index in owners.items():
+        ours, theirs = _is_agent(claim, index), _is_agent(evidence, position)
+        verb = positions[index - 1] if ours else None
+        if verb is not None and not theirs:
+            yield index, verb - position
+        elif theirs and not ours and position - 1 in owners:
+            yield index, owners[position - 1] - index
 
 
 def _symmetric() -> frozenset[str]:
@@ -156,8 +164,8 @@ def _polarity(claim: Analysis, evidence: Analysis, positions: Positions) -> Iter
         same = [claim.negated[index] == evidence.negated[pairs[index]] for index in targets[:VOTES]]
         if not _agree(same):
             yield Fault.POLARITY
-        if not same and not any(True for _ in _negations(evidence)):
-            yield Fault.POLARITY
+    if _ungoverned(claim, set(pairs)) > _ungoverned(evidence, set(owners)):
+        yield Fault.POLARITY
     for scope in _negations(evidence):
         targets = [owners[position] for position in scope.targets[: VOTES + 1] if position in owners]
         if not _agree([claim.negated[index] == evidence.negated[pairs[index]] for index in targets[:VOTES]]):
@@ -166,6 +174,11 @@ def _polarity(claim: Analysis, evidence: Analysis, positions: Positions) -> Iter
         by_prefix = claim.content[index].negated or evidence.content[position].negated
         if by_prefix and claim.negated[index] != evidence.negated[position]:
             yield Fault.POLARITY
+
+
+def _ungoverned(text: Analysis, matched: set[int]) -> int:
+    """Return how many negations govern no word that the other side has."""
+    return sum(matched.isdisjoint(scope.targets) for scope in _negations(text))
 
 
 def _negations(text: Analysis) -> Iterator[Scope]:
@@ -178,10 +191,13 @@ def _agree(same: Sequence[bool]) -> bool:
 
 
 def _modality(claim: Analysis, evidence: Analysis, positions: Positions) -> Iterator[Fault]:
-    matched = {position for position in positions if position is not None}
+    owners = {position: index for index, position in enumerate(positions) if position is not None}
+    hedged = {target for scope in claim.scopes if scope.kind is CueKind.HEDGE for target in scope.targets}
+    if claim.certain and not evidence.certain:
+        yield Fault.HEDGE
     for scope in evidence.scopes:
-        governs = any(target in matched for target in scope.targets[:VOTES])
-        if scope.kind is CueKind.HEDGE and governs and not claim.hedged:
+        governed = {owners[target] for target in scope.targets if target in owners}
+        if scope.kind is CueKind.HEDGE and governed and not governed & hedged:
             yield Fault.HEDGE
-        if scope.kind is CueKind.AIM and governs and not claim.aims:
+        if scope.kind is CueKind.AIM and governed and not claim.aims:
             yield Fault.AIM

@@ -16,6 +16,9 @@ from tokenizers import Regex, pre_tokenizers
 from biorag.answering.verification.cues import cues, lexicon, units
 
 HYPHENS = "-\N{HYPHEN}\N{NON-BREAKING HYPHEN}\N{EN DASH}\N{MINUS SIGN}"
+PREFIXES = frozenset(
+    {"up", "down", "over", "under", "anti", "pro", "re", "co", "pre", "post", "sub", "hyper", "hypo", "un"}
+)
 SHORTEST_PART = 4  # letters from which a part of a hyphenated word is a word of its own
 DIGITS = 40  # no number of medicine is longer
 _SPLIT = re.compile(f"[{HYPHENS}]")
@@ -89,7 +92,12 @@ def _parts(piece: str, start: int) -> Iterator[tuple[str, int]]:
     position = start
     for part in _SPLIT.split(piece):
         is_word = len(part) >= SHORTEST_PART and part.isalpha() and (part.islower() or part.istitle())
-        if is_word or part.lower() in ("non", "in", "of", "to", "the", "and", "by", "up", "co", "pre"):
+        if part.lower() in PREFIXES and not joined:
+            joined = part
+        elif is_word and joined.lower() in PREFIXES:
+            yield f"{joined}-{part}", position - len(joined) - 1
+            joined = ""
+        elif is_word or part.lower() in ("non", "in", "of", "to", "the", "and", "by"):
             if joined:
                 yield joined, position - len(joined) - 1
                 joined = ""
@@ -127,8 +135,9 @@ def _value(piece: str) -> Decimal | None:
         return None
     if _THOUSANDS.fullmatch(piece):
         return Decimal(piece.replace(",", ""))
-    if _NUMBER.fullmatch(piece) and piece.isascii():
-        return Decimal(piece) if piece.count(".") <= 1 and "," not in piece else None
+    if _NUMBER.fullmatch(piece):
+        plain = piece.replace("·", ".")
+        return Decimal(plain) if plain.isascii() and plain.count(".") <= 1 and "," not in plain else None
     lower = piece.lower()
     return None if lower == "one" else lexicon().numbers.get(lower)
 
@@ -188,6 +197,8 @@ def _word(piece: str, start: int, first: bool, negated: bool) -> Word:
     if lower in lexicon().function and not (piece.isupper() and len(piece) > 1):
         return Word(piece, start, end, lower, WordKind.FUNCTION)
     key = "".join(lexicon().greek.get(letter, letter) for letter in lower)
+    if _SPLIT.split(key)[0] in PREFIXES:
+        key = _SPLIT.sub("", key)
     if group := lexicon().populations.get(key):
         return Word(piece, start, end, f"@{group}", WordKind.NAME)
     if base := cues().prefixed.get(key):

@@ -29,6 +29,13 @@ OTHERS = 40  # sentences of other questions among which the nearest is taken
 ALIKE = 0.6  # share of words from which a sentence of another question may say the same
 
 
+_ASKS = re.compile(
+    r"^(?:\w+: )?(?:To|Whether|Does|Do|Is|Are|Can) |\b(?:aim|objective|purpose|goal)(?:s|ed)?\b|"
+    r"whether|hypothes|investigate",
+    re.IGNORECASE,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A sentence, how it was made of `source`, and the snippets that it is held against."""
@@ -118,10 +125,14 @@ def passages(dataset: Dataset, answers: Mapping[str, Sequence[str]], fetch: Fetc
 
 
 def _usable(text: str) -> list[str]:
+    """Return the sentences that assert something: no questions, no aims, no pieces of sentences."""
     return [
         sentence
         for sentence in sentences(text)
-        if SHORTEST <= len(sentence.split()) <= LONGEST and not sentence.endswith("?") and sentence[0].isalnum()
+        if SHORTEST <= len(sentence.split()) <= LONGEST
+        and sentence[0].isalnum()
+        and not sentence.endswith("?")
+        and not _ASKS.search(sentence)
     ]
 
 

@@ -16,14 +16,16 @@ Falsifier = Callable[[str, str, random.Random], str | None]
 
 # Under these, a changed sentence may not be false: a question, a possibility, a list of alternatives.
 _OPEN = re.compile(r"\b(?:whether|if|may|might|could|unknown|unclear|not only|possibly|perhaps)\b", re.IGNORECASE)
-_AUXILIARY = re.compile(r"\b(is|are|was|were|has been|have been|can|does|do|did|will|should)\b(?! not| no |n't|not\b)")
+_AUXILIARY = re.compile(
+    r"\b(is|are|was|were|has been|have been|can|does|do|did|will|should)\b(?! (?:not|no|only|never)\b|n't|not\b)"
+)
 _LISTS = tomllib.loads((files("biorag.benchmarks.verification") / "falsification.toml").read_text(encoding="utf-8"))
 _OPPOSITES = dict(_LISTS["opposites"]) | {there: here for here, there in _LISTS["opposites"]}
 _COMMON = frozenset(_LISTS["common"])
 _NUMBER = re.compile(r"(?<![\w.,/<>=≤≥-])(?<![<>=≤≥] )\d+(?:\.\d+)?(?![\w]|[.,]\d|-[A-Za-z]|/)")
 _ENDINGS = "mab|nib|ine|ide|cin|zole|pril|statin|vir|mycin|oma|itis|emia|aemia|osis|pathy|lysis|ase|phy|sartan|olol"
 _NAMES = re.compile(
-    rf"\b(?:[A-Za-z]*[A-Z][A-Za-z]*\d[\w-]*|[A-Z][A-Z0-9]{{1,}}(?:-\w+)?|[a-z]{{3,}}(?:{_ENDINGS}))\b(?![-/(])"
+    rf"\b(?:[A-Za-z]*[A-Z][A-Za-z]*\d\w*(?:-[A-Z0-9]+)?|[A-Z][A-Z0-9]{{1,}}(?:-[A-Z0-9α-ω]+)?|[a-z]{{3,}}(?:{_ENDINGS}))\b(?![-/(])"
 )
 
 
@@ -38,7 +40,7 @@ def _replaced(sentence: str, match: re.Match[str], text: str) -> str:
 
 def negation(sentence: str, text: str, rng: random.Random) -> str | None:
     """Remove a negation, or put one before what is asserted."""
-    if _OPEN.search(sentence):
+    if _OPEN.search(sentence) or re.search(r"\bwith(?:out)? or |\bnot limited|\bnot, however", sentence):
         return None
     for pattern, plain in _LISTS["negations"]:
         changed = re.sub(pattern, plain, sentence, count=1)

@@ -12,8 +12,10 @@ Edit = Callable[[str, random.Random], str]
 EDITS = 2  # at most, in one sentence
 
 _LISTS = tomllib.loads((files("biorag.benchmarks.verification") / "rewording.toml").read_text(encoding="utf-8"))
-_SYNONYMS, _CONTRACTIONS, _ACTIVE = _LISTS["synonyms"], _LISTS["contractions"], _LISTS["active"]
-_OPENINGS = _LISTS["openings"]
+_SYNONYMS: dict[str, list[str]] = _LISTS["synonyms"]
+_CONTRACTIONS: dict[str, str] = _LISTS["contractions"]
+_ACTIVE: dict[str, str] = _LISTS["active"]
+_OPENINGS: list[str] = _LISTS["openings"]
 
 
 def synonym(sentence: str, rng: random.Random) -> str:
