@@ -53,7 +53,7 @@ class Analysis:
     sentences : the number of its sentence
     after_by : whether "by" stands right before it, as before the agent of a passive
     joined : whether "and", "or" or a comma alone stands between it and the content word before
-    certain : whether a word such as "prove" claims certainty
+    certain : the words such as "prove" and "only", which claim certainty or exclude the rest
     """
 
     content: tuple[Word, ...] = ()
@@ -64,7 +64,7 @@ class Analysis:
     after_by: tuple[bool, ...] = ()
     joined: tuple[bool, ...] = ()
     scopes: tuple[Scope, ...] = ()
-    certain: bool = False
+    certain: frozenset[str] = frozenset()
 
     @property
     def hedged(self) -> bool:
@@ -89,7 +89,7 @@ class Analysis:
             self.after_by + other.after_by,
             self.joined + other.joined,
             self.scopes + moved,
-            self.certain or other.certain,
+            self.certain | other.certain,
         )
 
 
@@ -152,7 +152,7 @@ def analyse(sentence: str) -> Analysis:
         tuple(BY in lower[max(0, place - 2) : place] for place in places),
         tuple(_are_joined(lower, before, place) for before, place in zip([-1, *places], places, strict=False)),
         scopes,
-        any(cues().certain.match(lower, place) for place in range(len(lower))),
+        frozenset(stem(word) for place, word in enumerate(lower) if cues().certain.match(lower, place)),
     )
 
 
@@ -189,11 +189,13 @@ def _cue_spans(lower: list[str]) -> Iterator[tuple[int, int, str]]:
         ("before", cues().before),
         ("hedges", cues().hedges),
     ]
-    place = 0
+    place, negated = 0, False
     while place < len(lower):
         length, name = max(((phrases.match(lower, place), name) for name, phrases in lists), key=lambda pair: pair[0])
-        if length:
+        # "nor" carries on a negation: "neither A nor B" negates each once.
+        if length and not (lower[place] == "nor" and negated):
             yield place, length, name
+        negated = (negated and lower[place] not in CLOSING) or (length > 0 and name in ("before", "determiners"))
         place += max(length, 1)
 
 

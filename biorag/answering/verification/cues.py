@@ -100,6 +100,7 @@ class Lexicon:
     symmetric: frozenset[str]
     numbers: Mapping[str, Decimal]
     greek: Mapping[str, str]
+    generic: frozenset[str]
 
 
 @cache
@@ -113,6 +114,7 @@ def lexicon() -> Lexicon:
         frozenset(lists["symmetric"]["relations"]),
         {word: Decimal(value) for word, value in lists["numbers"].items()},
         lists["greek"],
+        frozenset(lists["generic"]["words"]),
     )
 
 
@@ -125,7 +127,7 @@ def _frequencies() -> tuple[int, Mapping[str, int]]:
 
 @cache
 def general() -> frozenset[str]:
-    """Return stems of general English that are rare in biomedical text."""
+    """Return the stems of general English."""
     lines = (FILES / "general.txt").read_text(encoding="utf-8").splitlines()
     return frozenset(line for line in lines if not line.startswith("#"))
 

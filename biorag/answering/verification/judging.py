@@ -8,12 +8,13 @@ from enum import StrEnum
 
 from biorag.answering.verification.alignment import Positions, align, gap, misplaced
 from biorag.answering.verification.analysis import Analysis, CueKind, Scope, carries_direction, opposed
-from biorag.answering.verification.cues import lexicon
-from biorag.answering.verification.words import WordKind, stem
+from biorag.answering.verification.cues import general, lexicon
+from biorag.answering.verification.words import Word, WordKind, stem
 from biorag.types import Verdict
 
 LEAST_COVERAGE = 0.7
 RARE = 0.55  # the weight from which a word must stand in the evidence, and in its place
+LEAST_IN_PLACE = 0.5  # coverage without the question's words that stand elsewhere in the snippet
 CLOSE = 4  # content words within which an agent stands before its verb
 VOTES = 3  # words of a scope that decide about its polarity
 PARTICIPLES = ("ed", "en", "wn", "ght", "lt", "pt", "nt", "und")
@@ -61,22 +62,33 @@ def judge(
     asked : keys of the question's words: repeating them is no evidence, unless the claim has no others
     context : keys of the whole snippet, where a word of the question may stand apart from the evidence
     """
+    own = {n for n, word in enumerate(claim.content) if word.key not in asked}
     positions = align(claim, evidence)
     reversals = _reversals(claim, evidence, positions)
-    faults = set(_missing(claim, positions, reversals, asked & context))
+    apart = _apart(claim, positions, asked & context) if own else set()
+    faults = set(_missing(claim, evidence, positions, reversals | apart))
     faults |= set(_order(claim, evidence, positions))
     faults |= set(_polarity(claim, evidence, positions))
     faults |= set(_modality(claim, evidence, positions))
     if reversals:
         faults.add(Fault.DIRECTION)
-    passed = {n for n, word in enumerate(claim.content) if positions[n] is None and word.key in asked & context}
-    passed |= reversals
-    coverage = _coverage(claim, positions, passed)
-    own = {n for n, word in enumerate(claim.content) if word.key not in asked}
-    new = _coverage(claim, positions, passed | (set(range(len(claim.content))) - own)) if own else coverage
-    if min(coverage, new) < LEAST_COVERAGE:
+    coverage = _coverage(claim, positions, reversals | apart)
+    new = _coverage(claim, positions, reversals | (set(range(len(claim.content))) - own)) if own else coverage
+    if min(coverage, new) < LEAST_COVERAGE or _coverage(claim, positions, reversals) < LEAST_IN_PLACE:
         faults.add(Fault.UNCOVERED)
     return Judgement(coverage, frozenset(faults))
+
+
+def _apart(claim: Analysis, positions: Positions, asked: frozenset[str]) -> set[int]:
+    """Return the question's words that stand elsewhere in the snippet: what a sentence is about is often named before.
+
+    Numbers, populations and directions are never apart from what they belong to.
+    """
+    return {
+        n
+        for n, word in enumerate(claim.content)
+        if positions[n] is None and word.key in asked and word.key[0] not in "#@" and not carries_direction(word)
+    }
 
 
 def _coverage(claim: Analysis, positions: Positions, passed: set[int]) -> float:
@@ -85,15 +97,24 @@ def _coverage(claim: Analysis, positions: Positions, passed: set[int]) -> float:
     return sum(weight for weight, covered in weights if covered) / total if total else float(bool(passed))
 
 
+def _is_specific(word: Word) -> bool:
+    return word.key not in general() and word.text.lower() not in lexicon().generic | lexicon().reporting
+
+
 def _must_stand(claim: Analysis, index: int) -> bool:
     word = claim.content[index]
     return word.kind is not WordKind.CONTENT or claim.weights[index] >= RARE or carries_direction(word)
 
 
-def _missing(claim: Analysis, positions: Positions, reversals: set[int], passed: frozenset[str]) -> Iterator[Fault]:
+def _missing(claim: Analysis, evidence: Analysis, positions: Positions, passed: set[int]) -> Iterator[Fault]:
+    """Yield a fault for each word that had to stand in the evidence, or that stands in the place of another there."""
+    taken = {position for position in positions if position is not None}
     for index, position in enumerate(positions):
-        word = claim.content[index]
-        if position is None and index not in reversals and word.key not in passed and _must_stand(claim, index):
+        if position is not None or index in passed:
+            continue
+        others = [place for place in gap(index, positions, len(evidence.content)) if place not in taken]
+        replaces = _is_specific(claim.content[index]) and any(_is_specific(evidence.content[place]) for place in others)
+        if replaces or _must_stand(claim, index):
             yield Fault.MISSING
 
 
@@ -122,9 +143,10 @@ def _order(claim: Analysis, evidence: Analysis, positions: Positions) -> Iterato
             other_voice.add(claim.segments[agent])
     wrong = [index for index in misplaced(claim, evidence, positions) if _must_stand(claim, index)]
     symmetric = {claim.segments[n] for n, word in enumerate(claim.content) if word.key in _symmetric()}
+    compared = {claim.segments[n] for n, word in enumerate(claim.content) if carries_direction(word)}
     for index in wrong:
         segment = claim.segments[index]
-        exchanged = segment in symmetric and sum(claim.segments[other] == segment for other in wrong) > 1
+        exchanged = segment in symmetric - compared and sum(claim.segments[other] == segment for other in wrong) > 1
         if segment not in other_voice and not exchanged:
             yield Fault.ORDER
 
@@ -193,7 +215,7 @@ def _agree(same: Sequence[bool]) -> bool:
 def _modality(claim: Analysis, evidence: Analysis, positions: Positions) -> Iterator[Fault]:
     owners = {position: index for index, position in enumerate(positions) if position is not None}
     hedged = {target for scope in claim.scopes if scope.kind is CueKind.HEDGE for target in scope.targets}
-    if claim.certain and not evidence.certain:
+    if not claim.certain <= evidence.certain:
         yield Fault.HEDGE
     for scope in evidence.scopes:
         governed = {owners[target] for target in scope.targets if target in owners}
