@@ -37,6 +37,7 @@ from biorag.commands import (
     train_retriever,
     tune,
     tune_prompt,
+    verify,
 )
 from biorag.errors import BioragError, MissingError, ServiceError
 from biorag.registries import BENCHMARKS
@@ -132,6 +133,7 @@ Nothing here is medical advice.""",
 app.command("index")(index.index)
 app.command("search")(search.search)
 app.command("ask")(ask.ask)
+app.command("verify")(verify.verify)
 train = typer.Typer(no_args_is_help=True, help="Train the retriever and the rerankers on your own pairs.")
 train.command("retriever")(train_retriever.retriever)
 train.command("reranker")(train_reranker.reranker)

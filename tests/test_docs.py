@@ -59,6 +59,8 @@ def test_the_commands_of_the_design_are_there():
         ("tune prompt",),
         ("snapshot", "save"),
         ("snapshot", "load"),
+        ("verify",),
+        ("bench", "verification"),
     }
     assert {"--config", "--debug", "--version", "--install-completion", "--show-completion"} <= {
         name for parameter in PROGRAM.params for name in parameter.opts

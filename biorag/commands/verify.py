@@ -150,11 +150,11 @@ def _snippets(ready: OpenIndex, rows: Sequence[ClaimRow], filters: options.Recor
     searched = [row.claim for row in rows if not row.snippet]
     rankings = iter(ready.retriever.search_all(searched, wheres=[filters.conditions] * len(searched)))
     return [
-        [named[row.snippet]] if row.snippet in named
-        else [] if row.snippet
+        [named[row.snippet] for _ in range(row.snippet in named)]
+        if row.snippet
         else [hit.snippet for hit in next(rankings).hits]
         for row in rows
-    ]  # fmt: skip
+    ]
 
 
 def _print(checked: CheckedSentence) -> None:

@@ -52,15 +52,12 @@ def read_claims(path: Path) -> Iterator[ClaimRow]:
                 raise BadInputError(f"{path}, line {number}: not a JSON object with id and claim") from None
             texts = (row.id, row.claim, row.snippet)
             if not all(isinstance(text, str) and is_whole(text) for text in texts) or not row.claim.strip():
-                raise BadInputError(f"{path}, line {number}: id, claim and snippet must be strings, and claim not blank")
+                raise BadInputError(f"{path}, line {number}: id, claim, snippet must be strings, claim not blank")
             yield row
 
 
 class VerdictFile(ResumableFile[Counts]):
     """A JSONL file of verdicts, a line for each claim in their order."""
-
-    kind = "file of verdicts"
-    manifest_name = ""
 
     def counted(self, counts: dict[str, int]) -> Counts:
         """Return how many claims got each verdict."""

@@ -1,0 +1,111 @@
+"""`biorag verify`: one claim by search or by a snippet, and files of claims that resume."""
+
+import gzip
+import json
+
+import pytest
+
+from tests.cli import done, failed, invoke, succeeded
+
+
+@pytest.fixture(scope="module")
+def bm25(tmp_path_factory):
+    """A home whose index needs no encoder to be searched."""
+    home = tmp_path_factory.mktemp("verify-home")
+    succeeded(invoke("index", "demo", home=home))
+    return home
+
+
+def verify(home, *arguments):
+    return invoke("verify", *arguments, "--mode", "bm25", "--no-rerank", home=home)
+
+
+@pytest.fixture(scope="module")
+def snippet(bm25):
+    hits = done(invoke("search", "isoniazid pyridoxine", "--mode", "bm25", "--no-rerank", "--json", home=bm25))["hits"]
+    return hits[0]
+
+
+def sentence_of(snippet) -> str:
+    return snippet["content"].split(". ")[0].rstrip(".") + "."
+
+
+def test_a_sentence_of_the_index_is_supported_by_its_snippet(bm25, snippet):
+    claim = sentence_of(snippet)
+    report = done(verify(bm25, claim, "--json"))
+    assert (report["claim"], report["verdict"]) == (claim, "supported")
+    (first, *_) = report["evidence"]
+    assert set(first) == {"id", "pmid", "quote", "verdict"}
+    assert first["id"] == snippet["id"]
+    assert claim.rstrip(".") in first["quote"]
+
+
+def test_a_claim_by_one_snippet_and_what_a_terminal_shows(bm25, snippet):
+    shown = succeeded(verify(bm25, sentence_of(snippet), "--snippet", snippet["id"])).stdout
+    assert shown.startswith("Supported by the evidence")
+    unsupported = succeeded(verify(bm25, "Bananas ripen in the dark.", "--snippet", snippet["id"]))
+    assert unsupported.stdout == "Unsupported\n"
+
+
+def test_fail_unsupported_exits_with_seven(bm25, snippet):
+    assert verify(bm25, sentence_of(snippet), "--fail-unsupported").exit_code == 0
+    result = verify(bm25, "Bananas ripen in the dark.", "--fail-unsupported", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["verdict"]) == (7, "unsupported")
+
+
+def test_a_file_of_claims_resumes_and_gives_the_verdicts_of_single_claims(bm25, snippet, tmp_path):
+    rows = [
+        {"id": "a", "claim": sentence_of(snippet)},
+        {"id": "b", "claim": sentence_of(snippet), "snippet": "no such snippet"},
+        {"id": "c", "claim": sentence_of(snippet), "snippet": snippet["id"]},
+        {"id": "d", "claim": "Bananas ripen in the dark."},
+    ]
+    claims, out = tmp_path / "claims.jsonl.gz", tmp_path / "verdicts.jsonl"
+    claims.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    arguments = ("--claims", claims, "--out", out, "--json")
+    counts = {"out": str(out), "claims": 4, "supported": 2, "unsupported": 2, "contradicted": 0}
+    assert done(verify(bm25, *arguments)) == counts
+    whole = out.read_bytes()
+    verdicts = [json.loads(line) for line in whole.splitlines()]
+    assert [(row["id"], row["verdict"]) for row in verdicts] == [
+        ("a", "supported"),
+        ("b", "unsupported"),
+        ("c", "supported"),
+        ("d", "unsupported"),
+    ]
+    assert {key: verdicts[0][key] for key in ("claim", "verdict", "evidence")} == done(
+        verify(bm25, rows[0]["claim"], "--json")
+    )
+    assert done(verify(bm25, *arguments)) == counts, "a finished file is left as it is"
+    # As a kill leaves it: an incomplete manifest and a torn line.
+    manifest = out.with_name("verdicts.jsonl.manifest.json")
+    values = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({"complete": False, "identity": values["identity"]}))
+    out.write_bytes(whole[: len(whole) // 2])
+    assert done(verify(bm25, *arguments)) == counts
+    assert out.read_bytes() == whole
+    claims.write_bytes(gzip.compress(b'{"id": "z", "claim": "Another claim."}\n'))
+    failed(verify(bm25, *arguments), 5, str(out), "claims")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "part"),
+    [
+        ((), 2, "give a claim"),
+        ((" ",), 2, "empty"),
+        (("A claim.", "--out", "x.jsonl"), 2, "--out"),
+        (("--claims", "none.jsonl", "--out", "x.jsonl", "--snippet", "s"), 2, "--snippet"),
+        (("--claims", "none.jsonl", "--out", "x.jsonl"), 4, "none.jsonl"),
+        (("A claim.", "--snippet", "none"), 4, "no snippet 'none'"),
+    ],
+)
+def test_refusals_name_the_option_and_the_next_step(bm25, arguments, code, part, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    failed(verify(bm25, *arguments), code, part)
+
+
+@pytest.mark.parametrize("line", ["{", '{"id": "a"}', '{"id": 1, "claim": "x"}', '{"id": "a", "claim": " "}', "[]"])
+def test_a_bad_line_is_named(bm25, line, tmp_path):
+    claims = tmp_path / "claims.jsonl"
+    claims.write_text('{"id": "ok", "claim": "A claim."}\n' + line + "\n")
+    failed(verify(bm25, "--claims", claims, "--out", tmp_path / "out.jsonl"), 3, str(claims), "line 2")
