@@ -109,11 +109,9 @@ def test_ask(home):
 # --- benchmarks ---------------------------------------------------------------------------------------------
 
 
-TASKS = ["medqa", "medmcqa", "pubmedqa", "bioasq", "mmlu"]
-
-
-@pytest.mark.parametrize(("way", "tasks"), [("generate", TASKS), ("score", ["medmcqa", "bioasq"])])
-def test_bench_mirage(home, tmp_path, way, tasks):
+@pytest.mark.parametrize("way", ["generate", "score"])
+def test_bench_mirage(home, tmp_path, way):
+    tasks = ["medmcqa", "bioasq"]
     arguments = ["--benchmark", "demo", "--limit", "1", "--answer", way, "--max-tokens", "24", "-k", "1"]
     asked = [part for task in tasks for part in ("--task", task)]
     ended = run("bench", "mirage", *arguments, *asked, "--out", tmp_path, "--json", home=home)
