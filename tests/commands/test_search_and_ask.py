@@ -1015,7 +1015,6 @@ def test_the_starter_index_is_not_opened_with_another_encoder(run, demo_home, ti
 
 
 def test_an_encoder_whose_weights_changed_is_noticed(run, corpus_file, other_encoder, tiny_encoder, tmp_path):
-    import shutil
 
     folder = shutil.copytree(tiny_encoder, tmp_path / "encoder")
     done(run("index", corpus_file, "--encoder", folder, "--json"))
