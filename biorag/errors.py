@@ -47,6 +47,12 @@ class OfflineError(ServiceError):
     """A connection that offline mode refuses."""
 
 
+class UnsupportedError(BioragError):
+    """No answer that the evidence supports, where a script asked to fail then."""
+
+    exit_code = 7
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """Return the error for a name that is not among the keys of a registry."""
     allowed = ", ".join(sorted(known))

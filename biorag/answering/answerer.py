@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from biorag.answering.echoes import fault_of
 from biorag.answering.extract import Extractor, extracted
-from biorag.answering.verification import verify_citations
+from biorag.answering.replies import chosen, written
+from biorag.answering.verification.checker import Checker
 from biorag.errors import BadInputError, UsageError, unknown_name
-from biorag.prompts.parse import cited_numbers, parse_reply, without_marks
+from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template, load_template, schema_for
 from biorag.retrieval.retriever import Ranking, Retriever
 from biorag.settings.settings import Settings
@@ -43,11 +45,13 @@ class Answerer:
         generator: Generator | None,
         settings: Settings,
         extractor: Extractor | None = None,
+        checker: Checker | None = None,
     ) -> None:
         self._retriever = retriever
         self._generator = generator
         self._settings = settings
         self._extractor = extractor or Extractor()
+        self._checker = checker or Checker()
 
     def answer(
         self,
@@ -126,28 +130,15 @@ class Answerer:
         )
         if generation.capped:
             notes += (f"the model's text was cut at {self._settings.generation.max_tokens} tokens (--max-tokens)",)
+        answer = replace(answer, reply=generation.text, supplied=supplied, notes=answer.notes + notes)
         reply = parse_reply(generation.text)
-        choice = reply.choice(tuple(question.options)) if question.options else None
-        reasoning = reply.text("step_by_step_thinking")
-        text = reply.text("answer")
-        prose = f"{reasoning} {question.options[choice] if choice else text}"
-        citations, dropped = verify_citations(cited_numbers(reply, prose), answer.hits[:supplied], question.text, prose)
-        cited = {citation.n for citation in citations}
-        if supplied and not citations:
-            notes += ("no citation holds: take the answer as unsupported and read the evidence",)
-        answered = replace(
-            answer,
-            reply=generation.text,
-            text=question.options[choice] if choice else without_marks(text, cited),
-            choice=choice,
-            parsed=reply.strict and bool(choice if question.options else text),
-            reasoning=without_marks(reasoning, cited),
-            relevant_context=reply.text("relevant_context") or None,
-            citations=citations,
-            supplied=supplied,
-            notes=dropped + notes,
-        )
-        return answered, generation.cached
+        if question.options:
+            return chosen(answer, reply, template, self._checker), generation.cached
+        if fault := fault_of(reply.text("answer"), question, template):
+            note = f"the model's reply {fault}, so it is not shown: this is an extract of the evidence"
+            extract = extracted(answer, self._extractor.extract(question.text, answer.hits))
+            return replace(extract, notes=(note, *extract.notes)), generation.cached
+        return written(answer, reply, self._checker), generation.cached
 
     def _score(self, generator: Generator, answer: Answer) -> tuple[Answer, bool]:
         question = answer.question

@@ -541,7 +541,7 @@ def test_an_open_reply_is_read_and_its_citations_are_verified(answerer):
     answer = answerer(generator).answer(OPEN)
     assert (answer.choice, answer.parsed) == (None, True)
     assert answer.text == "Pyridoxine prevents neuropathy in adults."
-    assert [(citation.n, citation.id) for citation in answer.citations] == [(2, "d2"), (3, "d1")]
+    assert [(citation.n, citation.id) for citation in answer.citations] == [(2, "d2")]
     assert answer.citations[0].quote == "Pyridoxine prevents isoniazid neuropathy in adults."
     assert any("[9]" in note and "no document of that number" in note for note in answer.notes)
     assert generator.prompts == [load_template("open").render(OPEN, IN_ORDER)]
@@ -552,13 +552,32 @@ def test_quotes_of_an_open_reply_are_matched(answerer):
     citations = [{"n": 1, "quote": "Thiamine cures everything"}, {"n": 2, "quote": "pyridoxine PREVENTS isoniazid"}]
     answer = answerer(ScriptedGenerator([reply(answer="Pyridoxine.", citations=citations)])).answer(OPEN)
     assert [(citation.n, citation.quote) for citation in answer.citations] == [(2, "Pyridoxine prevents isoniazid")]
-    assert any("[1]" in note and "quote" in note for note in answer.notes)
+    assert any("[1]" in note and "not supported" in note for note in answer.notes)
 
 
-@pytest.mark.parametrize("text", [reply(answer=""), reply(answer=5), reply(citations=[1]), "{}", "prose"])
-def test_an_open_reply_without_an_answer_is_not_parsed(answerer, text):
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(reply(answer=""), reply(answer=5), reply(citations=[1]), "{}", "prose"),
+        *(reply(answer="citations"), reply(answer="A JSON object:"), reply(answer=ASKED)),
+    ],
+)
+def test_a_reply_that_is_no_answer_is_not_shown_and_the_extract_is(answerer, text):
     answer = answerer(ScriptedGenerator([text])).answer(OPEN)
-    assert (answer.text, answer.parsed) == ("", False)
+    assert (answer.reply, answer.parsed, answer.answerer) == (text, False, "extract")
+    assert answer.sentences[0].text in answer.hits[answer.citations[0].n - 1].snippet.contents
+    assert "is not shown: this is an extract" in answer.notes[0]
+
+
+def test_a_letter_is_held_against_its_option(answerer):
+    question = Question("q9", "Which vitamin prevents isoniazid neuropathy?", OPTIONS)
+    supported = answerer(ScriptedGenerator([reply(step_by_step_thinking="", answer_choice="B")])).answer(question)
+    assert [(s.text, s.verdict, s.citations) for s in supported.sentences] == [
+        ("Pyridoxine", "supported", (supported.citations[0].n,))
+    ]
+    unsupported = answerer(ScriptedGenerator([reply(step_by_step_thinking="", answer_choice="A")])).answer(question)
+    assert [(s.text, s.verdict) for s in unsupported.sentences] == [("Zinc", "unsupported")]
+    assert "no citation holds" in unsupported.notes[-1]
 
 
 def test_an_answer_that_no_document_bears_out_says_so(answerer):

@@ -1,0 +1,72 @@
+"""From a generator's reply to an answer of which each sentence has been checked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from biorag.answering.echoes import fault_of
+from biorag.answering.extract import citation_of
+from biorag.answering.options import held
+from biorag.answering.verification.checker import CheckedAnswer, Checker
+from biorag.prompts.parse import Reply, cited_numbers, without_marks
+from biorag.prompts.template import Template
+from biorag.types import Answer
+
+NO_CITATION = "no citation holds: take the answer as unsupported and read the evidence"
+
+
+def written(answer: Answer, reply: Reply, checker: Checker) -> Answer:
+    """Return an answer with the text that a reply to an open question gives, checked against the supplied hits."""
+    text = reply.text("answer")
+    checked = _checked(text, answer, reply, checker)
+    kept = {citation.n for citation in checked.citations}
+    return _with_check(
+        replace(answer, text=without_marks(text, kept), parsed=reply.strict and bool(text)), checked, checked.notes
+    )
+
+
+def chosen(answer: Answer, reply: Reply, template: Template, checker: Checker) -> Answer:
+    """Return an answer with the option that a reply chooses, held against the hits, and its reasoning, checked too.
+
+    The option is the first of the answer's sentences. Reasoning that is none is left out.
+    """
+    question = answer.question
+    choice = reply.choice(tuple(question.options))
+    reasoning = reply.text("step_by_step_thinking")
+    notes: tuple[str, ...] = ()
+    if reasoning and (fault := fault_of(reasoning, question, template)):
+        reasoning, notes = "", (f"the model's reasoning {fault}, so it is not shown",)
+    checked = _checked(reasoning, answer, reply, checker)
+    kept = {citation.n for citation in checked.citations}
+    answered = replace(
+        answer,
+        text=question.options[choice] if choice else "",
+        choice=choice,
+        parsed=reply.strict and bool(choice),
+        reasoning=without_marks(reasoning, kept),
+        relevant_context=reply.text("relevant_context") or None,
+    )
+    notes += checked.notes
+    if choice and answer.supplied:
+        hits = answer.hits[: answer.supplied]
+        option = held(question.text, question.options[choice], hits, checker)
+        citations = tuple(
+            citation_of(hits[span.n - 1], span.n, span.quote) for span in option.evidence if span.n in option.citations
+        )
+        others = tuple(citation for citation in checked.citations if citation.n not in {own.n for own in citations})
+        checked = CheckedAnswer((option, *checked.sentences), citations + others, ())
+    return _with_check(answered, checked, notes)
+
+
+def _checked(text: str, answer: Answer, reply: Reply, checker: Checker) -> CheckedAnswer:
+    """Check a text against the supplied hits; without any there is nothing to check it against."""
+    hits = answer.hits[: answer.supplied]
+    cited = cited_numbers(reply, text)
+    return checker.check_answer(text, hits, answer.question.text, cited) if hits else CheckedAnswer((), (), ())
+
+
+def _with_check(answer: Answer, checked: CheckedAnswer, notes: tuple[str, ...]) -> Answer:
+    missing = (NO_CITATION,) if answer.supplied and not checked.citations else ()
+    return replace(
+        answer, sentences=checked.sentences, citations=checked.citations, notes=notes + answer.notes + missing
+    )
