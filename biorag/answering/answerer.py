@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from biorag.answering.echoes import fault_of
 from biorag.answering.extract import Extractor, extracted
+from biorag.answering.options import by_evidence
 from biorag.answering.replies import chosen, written
 from biorag.answering.verification.checker import Checker
 from biorag.errors import BadInputError, UsageError, unknown_name
@@ -18,7 +19,13 @@ from biorag.retrieval.retriever import Ranking, Retriever
 from biorag.settings.settings import Settings
 from biorag.types import EXTRACT, Answer, FieldFilter, GenerationRequest, Generator, Prompt, Question
 
-METHODS = ("generate", "score")
+EVIDENCE = "evidence"
+METHODS = {  # the ways to answer a multiple-choice question
+    "generate": "JSON reply",
+    "score": "compare log-likelihoods",
+    EVIDENCE: "the option that the evidence supports best, without a model",
+}
+WITHOUT_GENERATOR = frozenset([EVIDENCE])
 ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format
 CACHED_NOTE = "the model was not asked: its reply was cached (--no-cache asks it)"
 OnText = Callable[[str], None]
@@ -87,7 +94,7 @@ class Answerer:
         Parameters
         ----------
         ranking : None for an answer without evidence
-        method : "generate" (a JSON reply) or "score" (compare the options' log-probabilities)
+        method : one of `METHODS`
         on_text : sees the raw reply as it grows
 
         Raises
@@ -99,6 +106,8 @@ class Answerer:
         answer = Answer(question)
         if ranking:
             answer = replace(answer, hits=ranking.hits, timings_ms=ranking.timings_ms)
+        if question.options and (method == EVIDENCE or self._generator is None):
+            return self._choose(answer)
         if self._generator is None and self._settings.generation.llm:
             return replace(answer, notes=("no generator was asked (--llm none): this is the evidence alone",))
         if ranking and not ranking.hits and not question.options:
@@ -118,6 +127,11 @@ class Answerer:
         start = time.perf_counter()
         sentences = self._extractor.extract(answer.question.text, answer.hits)
         return _timed(extracted(answer, sentences), EXTRACT, start)
+
+    def _choose(self, answer: Answer) -> Answer:
+        start = time.perf_counter()
+        chosen = by_evidence(answer, self._extractor, self._checker)
+        return _timed(chosen, EVIDENCE, start)
 
     def _generate(self, generator: Generator, answer: Answer, on_text: OnText | None) -> tuple[Answer, bool]:
         """Return the answer, and whether its reply was cached; so does `_score`."""

@@ -290,6 +290,18 @@ class Extractor:
             scores = scores + late_interaction(question, hits, rows, self._encoder)
         return rows, scores
 
+    def similarities(self, texts: Sequence[str], rows: Sequence[EvidenceSentence]) -> Vectors:
+        """Return the mean MaxSim of each text to each sentence alone, (texts, sentences); 0 without an encoder."""
+        if not self._encoder or not rows:
+            return np.zeros((len(texts), len(rows)), np.float32)
+        tokens = self._encoder.located_tokens([row.text for row in rows])
+        starts = np.cumsum([0] + [len(located.vectors) for located in tokens[:-1]])
+        everything = np.concatenate([located.vectors for located in tokens])
+        queries = self._encoder.query_tokens(texts)
+        return np.stack(
+            [np.maximum.reduceat(query @ everything.T, starts, axis=1).mean(axis=0) for query in queries]
+        ).astype(np.float32)
+
     def extract(self, question: str, hits: Sequence[Hit]) -> list[EvidenceSentence]:
         """Return one to three sentences that answer the question best; none where there is no hit."""
         return select(*self.scored(question, hits), self._weights)

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from biorag.answering.extract import EvidenceSentence, Extractor, citation_of
+from biorag.answering.verification.analysis import analyse
 from biorag.answering.verification.checker import Checker
 from biorag.answering.verification.statements import asserted
-from biorag.corpus.sentences import sentences
-from biorag.types import CheckedSentence, Hit, Verdict
+from biorag.corpus.sentences import sentences, terms
+from biorag.types import EXTRACT, Answer, CheckedSentence, EvidenceSpan, Hit, Vectors, Verdict
 
 POLAR = ("yes", "no", "maybe")
+NEGATED, HEDGED = 1, 2  # columns of what a sentence does
+TOP = 5  # sentences whose polarity counts
+TEMPERATURE = 0.1  # of the weights of these sentences, in units of their scores
+COVERAGE = 0.5  # weight of an option's words beside its MaxSim
+RELEVANCE = 0.3  # weight of a sentence's score for the question alone
+VERDICT = 0.3  # what support adds and contradiction takes away
 _ASKED = re.compile(
     r"^.*?\b(?:which|what|who|whom|whose|where|when|how)\b(?:\s+(?:one\s+)?of\s+the\s+following)?", re.IGNORECASE
 )
@@ -22,7 +38,7 @@ def statements(question: str, option: str) -> list[str]:
 
     "Which vitamin prevents neuropathy?" with "Pyridoxine" gives "Pyridoxine prevents neuropathy."
     """
-    answer = option.strip().lower().rstrip(".")
+    answer = _plain(option)
     if answer in POLAR:
         return [] if answer == "maybe" else [asserted(question, answer)]
     last = (sentences(question) or [""])[-1].rstrip("?:. ")
@@ -40,3 +56,114 @@ def held(question: str, option: str, hits: Sequence[Hit], checker: Checker) -> C
     best = min(checked, key=lambda sentence: order.index(sentence.verdict), default=CheckedSentence("", order[-1]))
     supporting = tuple(span.n for span in best.evidence if span.verdict is Verdict.SUPPORTED)
     return replace(best, text=option, citations=supporting)
+
+
+def by_evidence(answer: Answer, extractor: Extractor, checker: Checker) -> Answer:
+    """Return an answer with the option that its hits support best, and the sentence that does as the citation.
+
+    Raises nothing where there is no hit: the answer then has no choice.
+    """
+    question, hits = answer.question, answer.hits
+    rows, relevance = extractor.scored(question.text, hits)
+    if not rows:
+        return replace(answer, answerer=EXTRACT, notes=(*answer.notes, "no evidence was found to choose an option by"))
+    if all(_plain(text) in POLAR for text in question.options.values()):
+        return _polar_choice(answer, rows, relevance, checker)
+    checked = {letter: held(question.text, text, hits, checker).verdict for letter, text in question.options.items()}
+    matrix = option_scores(question.text, list(question.options.values()), rows, relevance, extractor)
+    bonus = {Verdict.SUPPORTED: VERDICT, Verdict.CONTRADICTED: -VERDICT, Verdict.UNSUPPORTED: 0.0}
+    by_letter = dict(zip(question.options, matrix, strict=True))
+    choice = max(by_letter, key=lambda letter: (by_letter[letter].max() + bonus[checked[letter]], -ord(letter)))
+    return _chosen(answer, choice, rows[int(by_letter[choice].argmax())], checked[choice])
+
+
+def _polar_choice(answer: Answer, rows: Sequence[EvidenceSentence], relevance: Vectors, checker: Checker) -> Answer:
+    """Return an answer with the likeliest of "yes", "no" and "maybe", and the best sentence that speaks for it."""
+    question = answer.question
+    top, signs = polarity(question.text, rows, relevance)
+    verdict = held(question.text, "yes", answer.hits, checker).verdict
+    scores = polar_scores(polar_features(relevance[top], signs, verdict))
+    choice = max(question.options, key=lambda letter: scores[POLAR.index(_plain(question.options[letter]))])
+    chosen = _plain(question.options[choice])
+    fits = {"yes": ~signs[:, NEGATED], "no": signs[:, NEGATED], "maybe": signs[:, HEDGED]}[chosen]
+    place = int(np.argmax(fits))  # the first of the most relevant sentences, the most relevant if none fits
+    opposed = {("yes", Verdict.CONTRADICTED), ("no", Verdict.SUPPORTED)}
+    agreed = {("yes", Verdict.SUPPORTED), ("no", Verdict.CONTRADICTED)}
+    own = Verdict.CONTRADICTED if (chosen, verdict) in opposed else Verdict.UNSUPPORTED
+    return _chosen(answer, choice, rows[top[place]], Verdict.SUPPORTED if (chosen, verdict) in agreed else own)
+
+
+def _chosen(answer: Answer, choice: str, row: EvidenceSentence, verdict: Verdict) -> Answer:
+    hit, option = answer.hits[row.n - 1], answer.question.options[choice]
+    span = EvidenceSpan(row.n, hit.snippet.id, hit.snippet.pmid, row.text, verdict)
+    cited = (row.n,) if verdict is Verdict.SUPPORTED else ()
+    return replace(
+        answer,
+        answerer=EXTRACT,
+        text=option,
+        choice=choice,
+        parsed=True,
+        reply=json.dumps({"answer_choice": choice}),
+        sentences=(CheckedSentence(option, verdict, cited, (span,)),),
+        citations=(citation_of(hit, row.n, row.text),),
+    )
+
+
+def option_scores(
+    question: str, options: Sequence[str], rows: Sequence[EvidenceSentence], relevance: Vectors, extractor: Extractor
+) -> Vectors:
+    """Return how well each sentence supports each option, (options, sentences).
+
+    The option's mean MaxSim, the share of its own words that the sentence holds, and the sentence's relevance to the
+    question. Words that all options or the question have tell nothing.
+    """
+    words = [terms(option) - terms(question) for option in options]
+    shared = set.intersection(*words) if words else set()
+    own = [kept - shared or kept for kept in words]
+    held = [terms(row.text) for row in rows]
+    covered = np.array([[len(kept & of_row) / max(1, len(kept)) for of_row in held] for kept in own], np.float32)
+    return extractor.similarities(options, rows) + COVERAGE * covered + RELEVANCE * relevance
+
+
+def polarity(
+    question: str, rows: Sequence[EvidenceSentence], relevance: Vectors
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the indices of the most relevant sentences, best first, and what each does, (sentences, 4).
+
+    Whether it negates a word of the question, negates any word, hedges, and tells an aim.
+    """
+    top = np.argsort(-relevance, kind="stable")[:TOP]
+    asked = {word.key for word in analyse(question).content}
+    signs = []
+    for index in top:
+        analysis = analyse(rows[index].text)
+        negated = {word.key for word, is_negated in zip(analysis.content, analysis.negated, strict=True) if is_negated}
+        signs.append([bool(negated & asked), bool(negated), analysis.hedged or analysis.soft, analysis.aims])
+    return top, np.array(signs, bool)
+
+
+def polar_features(relevance: Vectors, signs: NDArray[np.bool_], verdict: Verdict) -> Vectors:
+    """Return what speaks for "yes", "no" and "maybe", (6,).
+
+    The shares of `signs` among the sentences, weighted by their relevance; then whether the statement that the question
+    makes is supported, and whether it is contradicted.
+    """
+    weights = np.exp((relevance - relevance.max()) / TEMPERATURE)
+    shares = weights / weights.sum() @ signs.astype(np.float32)
+    return np.array([*shares, verdict is Verdict.SUPPORTED, verdict is Verdict.CONTRADICTED], np.float32)
+
+
+def polar_scores(features: Vectors) -> Vectors:
+    """Return the log-odds of "yes", "no" and "maybe", (3,), by the packaged logistic regression."""
+    model = _polar_model()
+    scores: Vectors = np.array(model["intercepts"]) + np.array(model["coefficients"]) @ features
+    return scores
+
+
+@cache
+def _polar_model() -> Mapping[str, Any]:
+    return tomllib.loads(files("biorag.answering").joinpath("polar.toml").read_text(encoding="utf-8"))
+
+
+def _plain(option: str) -> str:
+    return option.strip().lower().rstrip(".")

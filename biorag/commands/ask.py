@@ -9,10 +9,10 @@ import typer
 from biorag.commands import options, show, show_answer
 from biorag.commands.groups import Flags, expanded
 from biorag.engine import OpenIndex, named_generator, open_index
-from biorag.errors import UsageError
+from biorag.errors import UnsupportedError, UsageError
 from biorag.generators.source import generator_source
 from biorag.settings.settings import Settings
-from biorag.types import Generator, Question
+from biorag.types import Answer, Generator, Question, Verdict
 from biorag.utils.text import is_whole
 
 
@@ -27,11 +27,15 @@ def ask(
         list[str] | None,
         typer.Option("--option", "-o", help="An option of a multiple-choice question: A=text. Repeatable."),
     ] = None,
+    fail_unsupported: Annotated[
+        bool, typer.Option("--fail-unsupported", help="Exit with code 7 if no supported answer came.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Answer a question from the evidence, with verified citations.
+    """Answer a question from the evidence, each sentence checked against it.
 
-    Retracted articles are not used as evidence unless --include-retracted is given.
+    Where --llm names no generator, the answer is one to three sentences of the evidence, verbatim, or with --option the
+    one that the evidence supports best. Retracted articles are no evidence unless --include-retracted is given.
 
     Examples:
 
@@ -39,7 +43,9 @@ def ask(
 
       biorag ask "Which vitamin is given with isoniazid?" -o A=thiamine -o B=pyridoxine -o C=folate
 
-      biorag ask "..." --llm http://localhost:8080 --json
+      biorag ask "Why is pyridoxine given together with isoniazid?" --llm starter
+
+      biorag ask "..." --llm http://localhost:8080 --json --fail-unsupported
     """
     asked = Question("ask", question, parse_options(option or []))
     if settings.generation.llm:
@@ -59,6 +65,18 @@ def ask(
         show.print_json(show_answer.answer_json(answer, models_used(settings, ready, generator)))
     else:
         show_answer.answer(answer)
+    if fail_unsupported and not is_supported(answer):
+        raise UnsupportedError("no answer that the evidence supports: rephrase the question, or read the hits")
+
+
+def is_supported(answer: Answer) -> bool:
+    """Return whether there is an answer of which the evidence supports a sentence and contradicts none.
+
+    Of a multiple-choice answer the option counts, not the reasoning.
+    """
+    judged = answer.sentences[:1] if answer.choice else answer.sentences
+    verdicts = {sentence.verdict for sentence in judged}
+    return not answer.abstained and Verdict.SUPPORTED in verdicts and Verdict.CONTRADICTED not in verdicts
 
 
 def parse_options(texts: list[str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ import typer
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded, overridden
 from biorag.engine import open_index, require_generator
-from biorag.errors import unknown_name
+from biorag.errors import UsageError, unknown_name
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.section import RETRIEVAL
 from biorag.settings.settings import Settings
@@ -53,7 +53,8 @@ def mirage(
     ],
     filters: options.Filters,
     answer: Annotated[
-        str, typer.Option(help="generate (JSON reply), or score (compare log-likelihoods).")
+        str,
+        typer.Option(help="generate (JSON reply), score (compare log-likelihoods), or evidence (no language model)."),
     ] = "generate",
     mode: Annotated[
         str | None,
@@ -74,18 +75,24 @@ def mirage(
       biorag bench mirage --benchmark benchmark.json --limit 20 --out runs/hybrid
 
       biorag bench mirage --benchmark benchmark.json --mode none --answer score --out runs/closed-book
+
+      biorag bench mirage --benchmark benchmark.json --limit 20 --answer evidence --out runs/evidence
     """
-    from biorag.answering.answerer import METHODS, Answerer
+    from biorag.answering.answerer import METHODS, WITHOUT_GENERATOR, Answerer
     from biorag.benchmarks.mirage import run
 
     if answer not in METHODS:
         raise unknown_name("way to answer", answer, METHODS)
+    if answer in WITHOUT_GENERATOR and mode == NO_RETRIEVAL:
+        raise UsageError(f"--answer {answer} answers from the evidence: leave --mode none out")
     settings = overridden(settings, mode=None if mode == NO_RETRIEVAL else mode, llm=settings.generation.generator)
     chosen = asked.questions(settings.seed)
     others = run.score_finished(chosen, compare) if compare else None
     total = sum(len(questions) for questions in chosen.values())
     with nullcontext(None) if mode == NO_RETRIEVAL else open_index(settings) as opened:
-        generator = require_generator(settings, settings.generation.concurrency)
+        generator = None
+        if answer not in WITHOUT_GENERATOR:
+            generator = require_generator(settings, settings.generation.concurrency)
         asking = run.Asking(answer, exclude_source, filters.conditions)
         plan = run.plan_run(settings, opened, generator, out, asking)
         answerer = opened.answerer(generator) if opened else Answerer(None, generator, settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -123,37 +123,48 @@ def verdict(answer: Answer) -> Text | None:
         return Text("Answer: the model's reply names no option", style="bold red")
     if not answer.sentences:
         return None
-    numbers = sorted({citation.n for citation in answer.citations})
+    judged = answer.sentences[:1] if answer.choice else answer.sentences
+    numbers = sorted({n for sentence in judged for n in sentence.citations})
     by = f" by {', '.join(f'[{n}]' for n in numbers)}" if numbers else ""
-    if answer.answerer == EXTRACT:
-        count = len(answer.sentences)
+    if answer.answerer == EXTRACT and not answer.choice:
+        count = len(judged)
         return Text(f"Extract: {count} {'sentence' if count == 1 else 'sentences'} of the evidence, verbatim", "bold")
-    counts = {kind: sum(sentence.verdict is kind for sentence in answer.sentences) for kind in Verdict}
-    total = len(answer.sentences)
+    line, style = _verdict_of(judged, by)
+    return Text(f"Chosen by the evidence alone. {line}" if answer.answerer == EXTRACT else line, style)
+
+
+def _verdict_of(sentences: Sequence[CheckedSentence], by: str) -> tuple[str, str]:
+    counts = {kind: sum(sentence.verdict is kind for sentence in sentences) for kind in Verdict}
+    total, supported = len(sentences), counts[Verdict.SUPPORTED]
     if counts[Verdict.CONTRADICTED]:
-        line, style = f"{counts[Verdict.CONTRADICTED]} of {total} sentences contradicted", "bold red"
-        line += f", {counts[Verdict.SUPPORTED]} supported{by}"
-    elif total and counts[Verdict.SUPPORTED] == total:
-        line, style = f"Supported{by}", "bold green"
-    elif counts[Verdict.SUPPORTED]:
-        line, style = f"{counts[Verdict.SUPPORTED]} of {total} sentences supported{by}", "bold yellow"
-    else:
-        line, style = "Unsupported: nothing in the evidence says this", "bold yellow"
-    return Text(line, style)
+        line = "Contradicted" if total == 1 else f"{counts[Verdict.CONTRADICTED]} of {total} sentences contradicted"
+        return f"{line}, {supported} supported{by}" if supported else line, "bold red"
+    if supported == total:
+        return f"Supported{by}", "bold green"
+    if supported:
+        return f"{supported} of {total} sentences supported{by}", "bold yellow"
+    return "Unsupported: no snippet at hand says this", "bold yellow"
 
 
 def _texts(answer: Answer) -> Iterator[Text]:
-    """Yield the choice and the text, each sentence with its marks and what was found of it."""
+    """Yield the choice and the text or the reasoning, each sentence with its marks and what was found of it."""
+    sentences = answer.sentences
     if answer.choice:
-        option = showable(answer.question.options[answer.choice])
-        yield Text.assemble(("Answer: ", "bold"), (f"{answer.choice}. {option}", "bold"))
-    if answer.sentences:
-        yield marked(answer.sentences)
-    elif answer.text and not answer.choice:
+        line = Text.assemble(("Answer: ", "bold"), (f"{answer.choice}. ", "bold"))
+        if answer.supplied or answer.answerer == EXTRACT:
+            yield line.append_text(marked(sentences[:1]))
+            sentences = sentences[1:]
+        else:
+            yield line.append(showable(answer.text), style="bold")
+        if sentences:
+            yield Text.assemble(("Reasoning: ", "bold"), marked(sentences))
+    elif sentences:
+        yield marked(sentences)
+    elif answer.text:
         yield Text(showable(answer.text))
 
 
-def marked(sentences: tuple[CheckedSentence, ...]) -> Text:
+def marked(sentences: Sequence[CheckedSentence]) -> Text:
     """Return checked sentences in one text: unsupported ones marked, contradicted ones struck out, citations after."""
     text = Text()
     for sentence in sentences:
@@ -180,7 +191,7 @@ def _sources(answer: Answer) -> Iterator[Text]:
     for citation in answer.citations:
         source = f"PMID {citation.pmid}" if citation.pmid else citation.id
         mark = (f" {show.RETRACTED}" if citation.retracted else "", "bold red")
-        verbatim = answer.answerer == EXTRACT
+        verbatim = answer.answerer == EXTRACT and not answer.choice
         quote = showable(citation.title) + " " if verbatim else f"“{showable(citation.quote)}” "
         if (citation.n, quote) not in shown:
             shown.add((citation.n, quote))

@@ -599,12 +599,20 @@ def test_the_reply_is_seen_as_it_grows(answerer):
 
 
 def test_without_a_generator_the_answer_is_the_evidence(answerer):
-    for question in (CHOICE, OPEN):
-        answer = answerer(None, llm="none").answer(question)
-        assert [hit.snippet.id for hit in answer.hits] == ["d3", "d2", "d1"]
-        assert (answer.reply, answer.text, answer.choice, answer.parsed) == ("", "", None, False)
-        assert len(answer.notes) == 1
-        assert "--llm none" in answer.notes[0]
+    answer = answerer(None, llm="none").answer(OPEN)
+    assert [hit.snippet.id for hit in answer.hits] == ["d3", "d2", "d1"]
+    assert (answer.reply, answer.text, answer.choice, answer.parsed) == ("", "", None, False)
+    assert len(answer.notes) == 1
+    assert "--llm none" in answer.notes[0]
+
+
+@pytest.mark.parametrize("llm", [None, "none"])
+def test_without_a_generator_an_option_is_chosen_by_the_evidence(answerer, llm):
+    answer = answerer(None, llm=llm).answer(CHOICE)
+    assert (answer.choice, answer.text, answer.answerer) == ("B", "Pyridoxine", "extract")
+    (citation,) = answer.citations
+    assert citation.quote in answer.hits[citation.n - 1].snippet.contents
+    assert "evidence" in answer.timings_ms
 
 
 def test_where_no_generator_is_named_the_answer_is_an_extract(answerer):

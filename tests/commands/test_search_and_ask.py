@@ -388,7 +388,7 @@ def test_escape_sequences_do_not_reach_the_terminal_by_an_answer(run, hostile_ho
     scripted.replies = [json.dumps({"answer": f"Rabies is fatal {HOSTILE}.", "citations": [1]})]
     result = run("ask", "Is rabies fatal?", "--mode", "bm25", "--no-rerank", home=hostile_home)
     assert result.exit_code == 0
-    assert "[1] “Rabies is fatal" in result.stdout
+    assert "[1] “T" in result.stdout
     assert harmless(result.output)
 
 
@@ -449,12 +449,13 @@ def test_ask_with_options_gives_a_choice(run, small_home, scripted):
 
 def test_ask_without_json_shows_the_answer_then_the_evidence(run, small_home, scripted):
     scripted.replies = [
-        json.dumps({"answer": "Warfarin blocks [bold]vitamin K[/bold] recycling.", "citations": [1, 9]})
+        json.dumps({"answer": "Warfarin blocks vitamin K recycling. It cures [bold]colds[/bold].", "citations": [1, 9]})
     ]
     result = run("ask", "What blocks vitamin K?", "--mode", "bm25", home=small_home)
     assert result.exit_code == 0
     answer, _, evidence = result.stdout.partition("Evidence")
-    assert "Warfarin blocks [bold]vitamin K[/bold] recycling." in answer
+    assert "1 of 2 sentences supported by [1]" in answer
+    assert "Warfarin blocks vitamin K recycling. [1] It cures [bold]colds[/bold]. [unsupported]" in answer
     assert "[1] “Warfarin blocks vitamin K recycling and thins the blood.” PMID 1001" in answer
     assert "1*" in evidence, "a cited snippet is marked"
     assert "note: citation [9] was dropped: there is no document of that number" in result.stderr

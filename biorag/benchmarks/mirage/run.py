@@ -69,9 +69,12 @@ class Asking:
 
 
 def plan_run(
-    settings: Settings, opened: OpenIndex | None, generator: Generator, out: Path, asking: Asking
+    settings: Settings, opened: OpenIndex | None, generator: Generator | None, out: Path, asking: Asking
 ) -> MirageRun:
-    """Return how the questions are answered and what that depends on; without an index from the model alone."""
+    """Return how the questions are answered and what that depends on; without an index from the model alone.
+
+    Without a generator the method stands in its place.
+    """
     retrieval = settings.retrieval
     retriever = retrieval.mode + (f"+{retrieval.reranker}" if retrieval.rerank else "")
     corpus = opened.manifest.name if opened else ""
@@ -79,13 +82,15 @@ def plan_run(
         asking.method,
         asking.exclude_source,
         asking.where,
-        Layout(out, generator.name, retrieval.k, corpus, retriever if opened else None),
+        Layout(out, generator.name if generator else asking.method, retrieval.k, corpus, retriever if opened else None),
         _identity(settings, opened, generator, asking),
-        generator_of(settings.generation.generator).at_a_time(settings.generation.concurrency),
+        generator_of(settings.generation.generator).at_a_time(settings.generation.concurrency) if generator else 1,
     )
 
 
-def _identity(settings: Settings, opened: OpenIndex | None, generator: Generator, asking: Asking) -> dict[str, Any]:
+def _identity(
+    settings: Settings, opened: OpenIndex | None, generator: Generator | None, asking: Asking
+) -> dict[str, Any]:
     """Return what determines the answers; a result folder belongs to one of these."""
     return {
         "settings": {
@@ -96,11 +101,17 @@ def _identity(settings: Settings, opened: OpenIndex | None, generator: Generator
         "exclude_source": asking.exclude_source,
         "filter": [asdict(condition) for condition in asking.where],
         "prompts": templates_hash(settings.generation.prompt),
-        "generator": {"name": generator.name, "sha256": generator_source(settings.generation.generator).sha256()},
+        "generator": _model(settings, generator),
         "reranker": settings.retrieval.rerankers_hash() if opened else None,
         "index": opened.fingerprint() if opened else None,
         "versions": installed_versions(),
     }
+
+
+def _model(settings: Settings, generator: Generator | None) -> dict[str, str] | None:
+    if generator is None:
+        return None
+    return {"name": generator.name, "sha256": generator_source(settings.generation.generator).sha256()}
 
 
 class Asked(NamedTuple):
