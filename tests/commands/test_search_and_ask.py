@@ -388,7 +388,7 @@ def test_escape_sequences_do_not_reach_the_terminal_by_an_answer(run, hostile_ho
     scripted.replies = [json.dumps({"answer": f"Rabies is fatal {HOSTILE}.", "citations": [1]})]
     result = run("ask", "Is rabies fatal?", "--mode", "bm25", "--no-rerank", home=hostile_home)
     assert result.exit_code == 0
-    assert "[1] “T" in result.stdout
+    assert "[1] “" in result.stdout
     assert harmless(result.output)
 
 
