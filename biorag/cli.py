@@ -36,6 +36,7 @@ from biorag.commands import (
     train_reranker,
     train_retriever,
     tune,
+    tune_abstention,
     tune_prompt,
     verify,
 )
@@ -153,6 +154,7 @@ app.add_typer(generate, name="generate")
 app.command("ablate")(ablation.ablate)
 app.add_typer(graph.app, name="graph")
 app.command("tune")(tune.tune)
+app.command("tune abstention")(tune_abstention.abstention)
 app.command("tune prompt")(tune_prompt.prompt)
 app.add_typer(snapshot.app, name="snapshot")
 app.command("info")(info.info)

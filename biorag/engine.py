@@ -32,6 +32,7 @@ from biorag.utils.registry import or_list
 from biorag.utils.versions import installed_versions
 
 if TYPE_CHECKING:
+    from biorag.answering.abstention.estimator import EvidenceEstimator
     from biorag.answering.answerer import Answerer
     from biorag.indexes.indexing import SurveyedCorpus
     from biorag.indexes.surveying import RejectsFile
@@ -63,13 +64,37 @@ class OpenIndex:
         files = encoder_files(self.settings, self.manifest)
         return load_encoder(files, self.manifest.similarity, self.settings.retrieval.precision)
 
+    @property
+    def folder(self) -> Path:
+        """The index's folder under the home."""
+        return Store(self.settings).folder
+
+    def estimator(self) -> EvidenceEstimator | None:
+        """Return what estimates whether this index holds an answer.
+
+        None where there are no coefficients for its encoder, or no hybrid retrieval with reranking, as they suppose.
+
+        Raises
+        ------
+        MismatchError
+            If the index's own coefficients are of another encoder.
+        """
+        retrieval = self.settings.retrieval
+        if retrieval.mode != "hybrid" or not retrieval.rerank or self.encoder is None or not self.encoder.has_tokens:
+            return None
+        from biorag.answering.abstention.estimator import EvidenceEstimator, coefficients_of
+
+        found = coefficients_of(self.folder, self.manifest.encoder, self.manifest.similarity)
+        threshold = self.settings.abstention.evidence_threshold
+        return EvidenceEstimator(found, self.encoder, threshold) if found else None
+
     def answerer(self, generator: Generator | None) -> Answerer:
         """Return an answerer over this index; without a generator it extracts the answer from the evidence."""
         from biorag.answering.answerer import Answerer
         from biorag.answering.extract import Extractor
 
         encoder = self.encoder if self.encoder and self.encoder.has_tokens else None
-        return Answerer(self.retriever, generator, self.settings, Extractor(encoder))
+        return Answerer(self.retriever, generator, self.settings, Extractor(encoder), estimator=self.estimator())
 
 
 @contextmanager

@@ -406,6 +406,7 @@ BENCHMARKS = Registry(
     "benchmark",
     [
         BenchmarkKind(name="retrieval", target="biorag.commands.bench_retrieval:retrieval", summary="judged questions"),
+        BenchmarkKind(name="answers", target="biorag.commands.bench_answers:answers", summary="experts' answers"),
         BenchmarkKind(
             name="mirage", target="biorag.commands.bench_mirage:mirage", summary="multiple-choice questions, answered"
         ),

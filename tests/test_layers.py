@@ -93,6 +93,7 @@ OWNERS = {
     "llama_cpp": {"biorag.generators.llama"},
     "huggingface_hub": {"biorag.models.finding", "biorag.commands.models"},
     "lxml": {"biorag.corpus.pubmed"},
+    "sklearn": {"biorag.benchmarks.tuning.abstention"},
     "tokenizers": {"biorag.answering.verification.words", "biorag.models.tokens", "biorag.training.decoder"},
     "peft": {"biorag.training.lora"},
     "gepa": {"biorag.benchmarks.tuning.evolution"},

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from biorag.answering.abstention.estimator import EvidenceEstimator
 from biorag.answering.echoes import fault_of
 from biorag.answering.extract import Extractor, extracted
 from biorag.answering.options import by_evidence
@@ -28,6 +29,7 @@ METHODS = {  # the ways to answer a multiple-choice question
 WITHOUT_GENERATOR = frozenset([EVIDENCE])
 ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format
 CACHED_NOTE = "the model was not asked: its reply was cached (--no-cache asks it)"
+NOTHING = "The index holds nothing that answers this."
 OnText = Callable[[str], None]
 
 
@@ -53,12 +55,14 @@ class Answerer:
         settings: Settings,
         extractor: Extractor | None = None,
         checker: Checker | None = None,
+        estimator: EvidenceEstimator | None = None,
     ) -> None:
         self._retriever = retriever
         self._generator = generator
         self._settings = settings
         self._extractor = extractor or Extractor()
         self._checker = checker or Checker()
+        self._estimator = estimator
 
     def answer(
         self,
@@ -67,9 +71,40 @@ class Answerer:
         method: str = "generate",
         on_text: OnText | None = None,
     ) -> Answer:
-        """Answer one question from evidence that fulfils `where`; see `answer_from`."""
+        """Answer one question from evidence that fulfils `where`; see `answer_or_withhold`."""
         _check_method(method)
-        return self.answer_from(question, self.retrieve([question], [where])[0], method, on_text)
+        return self.answer_or_withhold(question, self.retrieve([question], [where])[0], method, on_text)
+
+    def answer_or_withhold(
+        self,
+        question: Question,
+        ranking: Ranking | None,
+        method: str = "generate",
+        on_text: OnText | None = None,
+    ) -> Answer:
+        """Answer as `answer_from` does, unless the index is too unlikely to hold an answer to an open question.
+
+        Then the text says so, the hits are the nearest there are, and nothing is generated. A question with options is
+        always answered: the probability is that of short questions, and these are often long case reports.
+        """
+        if self._estimator is None or ranking is None or question.options:
+            return self.answer_from(question, ranking, method, on_text)
+        probability = self._estimator.probability(ranking)
+        if probability is None or self._settings.abstention.answer_anyway or probability >= self._estimator.threshold:
+            answer = self.answer_from(question, ranking, method, on_text)
+            return replace(answer, evidence_probability=probability)
+        return Answer(
+            question,
+            text=NOTHING,
+            hits=ranking.hits,
+            timings_ms=ranking.timings_ms,
+            notes=(
+                f"the evidence answers this with probability {probability:.2f} (--answer-anyway shows what it says)",
+            ),
+            answerer="generate" if self._generator else EXTRACT,
+            abstained=True,
+            evidence_probability=probability,
+        )
 
     def retrieve(
         self, questions: Sequence[Question], wheres: Sequence[tuple[FieldFilter, ...]]

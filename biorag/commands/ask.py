@@ -11,6 +11,7 @@ from biorag.commands.groups import Flags, expanded
 from biorag.engine import OpenIndex, named_generator, open_index
 from biorag.errors import UnsupportedError, UsageError
 from biorag.generators.source import generator_source
+from biorag.settings.abstention import AbstentionSettings
 from biorag.settings.settings import Settings
 from biorag.types import Answer, Generator, Question, Verdict
 from biorag.utils.text import is_whole
@@ -20,7 +21,12 @@ from biorag.utils.text import is_whole
 def ask(
     question: Annotated[str, typer.Argument(help="The question.")],
     settings: Annotated[
-        Settings, options.INDEX, options.RANKING, options.GENERATOR, Flags("include_retracted", "max_tokens", "prompt")
+        Settings,
+        options.INDEX,
+        options.RANKING,
+        options.GENERATOR,
+        Flags("include_retracted", "max_tokens", "prompt"),
+        Flags(AbstentionSettings),
     ],
     filters: options.RecordFilters,
     option: Annotated[
@@ -60,7 +66,7 @@ def ask(
             stage("Searching")
             (ranking,) = answerer.retrieve([asked], [filters.conditions])
             stage("Writing, not checked yet" if generator else "Answering")
-            answer = answerer.answer_from(asked, ranking, on_text=stage.provisional)
+            answer = answerer.answer_or_withhold(asked, ranking, on_text=stage.provisional)
     if as_json:
         show.print_json(show_answer.answer_json(answer, models_used(settings, ready, generator)))
     else:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 from biorag.errors import UsageError
-from biorag.types import FieldFilter
+from biorag.types import FieldFilter, Snippet
 
 _TERM = re.compile(
     r"""\s*(?P<not>not\s+)?(?P<field>[A-Za-z_]\w*(?:\.\w+)*)\s*(?P<op>>=|<=|=|:|>|<)\s*
@@ -79,3 +80,11 @@ def _value(text: str) -> str | int | float | bool:
 def exclude_pmids(pmids: tuple[int, ...]) -> tuple[FieldFilter, ...]:
     """Return the conditions that leave these PubMed records out; none for no records."""
     return (FieldFilter("pmid", "in", pmids, negated=True),) if pmids else ()
+
+
+def exclude_documents(snippets: Iterable[Snippet]) -> tuple[FieldFilter, ...]:
+    """Return the conditions that leave out the PubMed records of these snippets; of one without a PMID itself alone."""
+    kept = list(snippets)
+    pmids = tuple(sorted({snippet.pmid for snippet in kept if snippet.pmid is not None}))
+    alone = sorted(snippet.id for snippet in kept if snippet.pmid is None)
+    return (*exclude_pmids(pmids), *(FieldFilter("id", "=", id, negated=True) for id in alone))

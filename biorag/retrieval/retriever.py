@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from biorag.errors import UsageError
 from biorag.registries import FUSIONS
@@ -31,12 +31,28 @@ CANDIDATES = 1000  # reranked at once at most, unless one query has more: their 
 
 
 @dataclass(frozen=True, slots=True)
+class Sides:
+    """What each side of hybrid retrieval found for one query before fusion, best first, with its own scores."""
+
+    dense: Sequence[ScoredDoc]
+    bm25: Sequence[ScoredDoc]
+
+
+@dataclass(frozen=True, slots=True)
 class Ranking:
-    """The hits of one query, best first, and what each stage took."""
+    """The hits of one query, best first, and what each stage took; `sides` is None unless the mode is hybrid."""
 
     query: str
     hits: tuple[Hit, ...]
     timings_ms: dict[str, float]
+    sides: Sides | None = None
+
+
+class FirstStageCandidates(NamedTuple):
+    """The candidates of one query for reranking, best first, and the sides they come from."""
+
+    ranking: list[ScoredDoc]
+    sides: Sides | None = None
 
 
 @dataclass(slots=True)
@@ -129,14 +145,15 @@ class Retriever:
         limit = limit or self._settings.k
         watch = Stopwatch()
         candidates, snippets = self._candidates(queries, limit, wheres or [()] * len(queries), retracted, watch)
-        if self._stages and any(candidates):
+        rankings = [candidate.ranking for candidate in candidates]
+        if self._stages and any(rankings):
             with watch.stage("rerank"):
-                candidates = self._rerank(queries, candidates, snippets)
+                rankings = self._rerank(queries, rankings, snippets)
         times = {stage: round(ms / max(1, len(queries)), 3) for stage, ms in watch.ms.items()}
         times["total"] = round(sum(times.values()), 3)
         return [
-            Ranking(query, _hits(_by_document(ranking, snippets)[:limit], snippets), dict(times))
-            for query, ranking in zip(queries, candidates, strict=True)
+            Ranking(query, _hits(_by_document(ranking, snippets)[:limit], snippets), dict(times), candidate.sides)
+            for query, ranking, candidate in zip(queries, rankings, candidates, strict=True)
         ]
 
     def _candidates(
@@ -146,33 +163,35 @@ class Retriever:
         wheres: Sequence[tuple[FieldFilter, ...]],
         retracted: bool,
         watch: Stopwatch,
-    ) -> tuple[list[list[ScoredDoc]], dict[str, Snippet]]:
+    ) -> tuple[list[FirstStageCandidates], dict[str, Snippet]]:
         """Return the first stage's candidates and their snippets: of `limit` documents, if so many can be found."""
         wanted = max(limit, self._settings.k_init) if self._stages else limit
-        kept: list[list[ScoredDoc]] = [[] for _ in queries]
+        kept = [FirstStageCandidates([]) for _ in queries]
         snippets: dict[str, Snippet] = {}
         lacking = list(range(len(queries)))
         # Blocks of one document and retracted articles take places that others may have. A query that has enough is
         # searched no more: what it finds must not depend on those beside it.
         while lacking:
             searched = [queries[index] for index in lacking], wanted, [wheres[index] for index in lacking]
-            rankings = dict(zip(lacking, self._first_stage(*searched, watch), strict=True))
+            candidates = dict(zip(lacking, self._first_stage(*searched, watch), strict=True))
             with watch.stage("fetch"):
-                fetched = self._index.fetch(sorted({scored.id for ranking in rankings.values() for scored in ranking}))
+                fetched = self._index.fetch(
+                    sorted({scored.id for ranking, _ in candidates.values() for scored in ranking})
+                )
             snippets |= {id: snippet for id, snippet in fetched.items() if retracted or not snippet.retracted}
-            for index, ranking in rankings.items():
-                kept[index] = [scored for scored in ranking if scored.id in snippets]
+            for index, (ranking, sides) in candidates.items():
+                kept[index] = FirstStageCandidates([scored for scored in ranking if scored.id in snippets], sides)
             lacking = [
                 index
-                for index, ranking in rankings.items()
-                if len(ranking) >= wanted and len(_by_document(kept[index], snippets)) < limit
+                for index, (ranking, _) in candidates.items()
+                if len(ranking) >= wanted and len(_by_document(kept[index].ranking, snippets)) < limit
             ]
             wanted *= 2
         return kept, snippets
 
     def _first_stage(
         self, queries: Sequence[str], limit: int, wheres: Sequence[tuple[FieldFilter, ...]], watch: Stopwatch
-    ) -> list[list[ScoredDoc]]:
+    ) -> list[FirstStageCandidates]:
         mode, depth = self._settings.mode, max(self._settings.depth, limit)
         with watch.stage("encode"):
             vectors = self._encode(queries) if mode != "bm25" else ()
@@ -180,13 +199,17 @@ class Retriever:
             side_limit = limit if mode != "hybrid" else depth
             bm25 = [IndexQuery(query, side_limit, where) for query, where in zip(queries, wheres, strict=True)]
             if mode == "bm25":
-                return self._index.search(bm25)
+                return [FirstStageCandidates(ranking) for ranking in self._index.search(bm25)]
             dense = [IndexQuery(vector, side_limit, where) for vector, where in zip(vectors, wheres, strict=True)]
             if mode == "dense":
-                return self._index.search(dense)
+                return [FirstStageCandidates(ranking) for ranking in self._index.search(dense)]
             rankings = self._index.search(dense + bm25)
-            fused = self._fuse(dense, bm25, rankings[: len(dense)], rankings[len(dense) :])
-            return [ranked(scores, limit) for scores in fused]
+            by_vector, by_word = rankings[: len(dense)], rankings[len(dense) :]
+            fused = self._fuse(dense, bm25, by_vector, by_word)
+            return [
+                FirstStageCandidates(ranked(scores, limit), Sides(*sides))
+                for scores, *sides in zip(fused, by_vector, by_word, strict=True)
+            ]
 
     def _encode(self, queries: Sequence[str]) -> Vectors:
         assert self._encoder is not None, "dense retrieval needs an encoder"

@@ -1,4 +1,4 @@
-"""All settings of a run: five sections, and the few that belong to none.
+"""All settings of a run: six sections, and the few that belong to none.
 
 Files, variables, flags and reports know no sections: there a setting goes by one flat name (`k_init`, `train_epochs`).
 """
@@ -14,6 +14,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
 from biorag.errors import UsageError
+from biorag.settings.abstention import AbstentionSettings
 from biorag.settings.generation import GenerationSettings
 from biorag.settings.index import NAME, IndexSettings
 from biorag.settings.retrieval import RetrievalSettings
@@ -38,6 +39,7 @@ class Settings(Section):
     index: IndexSettings = IndexSettings()
     retrieval: RetrievalSettings = RetrievalSettings()
     generation: GenerationSettings = GenerationSettings()
+    abstention: AbstentionSettings = AbstentionSettings()
     seed: Annotated[int, Flag("--seed")] = Field(default=0, description="Seed of all random draws.")
     training: TrainingSettings = TrainingSettings()
 

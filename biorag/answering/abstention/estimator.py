@@ -1,0 +1,157 @@
+"""From the features of a retrieval to the probability that the index holds an answer, by fitted coefficients."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biorag.answering.abstention.features import FEATURES, evidence_features
+from biorag.errors import MismatchError
+from biorag.retrieval.retriever import Ranking
+from biorag.types import EncoderIdentity, SentenceEncoder
+from biorag.utils.files import write_json
+
+FILE = "abstention.json"  # beside an index's manifest
+FORMAT = 1
+NEXT_STEP = "run 'biorag tune abstention' again, or delete the file"
+
+
+@dataclass(frozen=True, slots=True)
+class AbstentionCoefficients:
+    """A logistic regression over `FEATURES`, its calibration, and what both were fitted on.
+
+    Attributes
+    ----------
+    encoder, similarity : of the index: the features are its scores, so no other has these coefficients
+    snippets : the size of the index that they were fitted over
+    data : the names of the question sets
+    command : what made them
+    mean, scale, weights : (features,)
+    log_odds, probabilities : the knots of the calibration, ascending; linear in between, level outside
+    threshold : the probability from which a question is answered
+    """
+
+    encoder: EncoderIdentity
+    similarity: str
+    snippets: int
+    data: tuple[str, ...]
+    questions: int
+    command: str
+    threshold: float
+    features: tuple[str, ...]
+    mean: tuple[float, ...]
+    scale: tuple[float, ...]
+    weights: tuple[float, ...]
+    intercept: float
+    log_odds: tuple[float, ...]
+    probabilities: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if self.features != FEATURES:
+            raise ValueError("its features are those of another version of biorag")
+        if {len(self.mean), len(self.scale), len(self.weights)} != {len(FEATURES)}:
+            raise ValueError("it has not one mean, scale and weight for each feature")
+        if not self.probabilities or len(self.log_odds) != len(self.probabilities):
+            raise ValueError("its calibration has not one probability for each knot")
+        values = (*self.mean, *self.scale, *self.weights, self.intercept, *self.log_odds)
+        if not all(map(math.isfinite, values)) or not all(0 <= p <= 1 for p in (*self.probabilities, self.threshold)):
+            raise ValueError("a number of it is not finite, or a probability not between 0 and 1")
+
+    def scores(self, rows: Sequence[Sequence[float]] | NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the log-odds before calibration, (questions,), of features (questions, features)."""
+        standard = (np.asarray(rows, dtype=float) - self.mean) / self.scale
+        log_odds: NDArray[np.float64] = standard @ np.array(self.weights) + self.intercept
+        return log_odds
+
+    def probability_of(self, rows: Sequence[Sequence[float]] | NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the calibrated probabilities, (questions,), of features (questions, features)."""
+        return np.interp(self.scores(rows), self.log_odds, self.probabilities)
+
+    def fit(self, encoder: EncoderIdentity, similarity: str) -> bool:
+        """Return whether these are the coefficients of an index of this encoder and similarity."""
+        return (self.encoder.sha256, self.similarity) == (encoder.sha256, similarity)
+
+    def save(self, path: Path) -> None:
+        """Write them as JSON."""
+        write_json(path, {"format": FORMAT, **asdict(self)})
+
+
+def read_coefficients(path: Path) -> AbstentionCoefficients:
+    """Read coefficients from a JSON file.
+
+    Raises
+    ------
+    MismatchError
+        If the file is damaged or of another version.
+    """
+    try:
+        return _from_json(json.loads(path.read_bytes()))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise MismatchError(f"{path} holds no coefficients that this version reads ({error}): {NEXT_STEP}") from None
+
+
+@cache
+def starter_coefficients() -> AbstentionCoefficients:
+    """Return the packaged coefficients, those of the starter encoder."""
+    return _from_json(json.loads(files("biorag.answering.abstention").joinpath("starter.json").read_bytes()))
+
+
+def _from_json(values: Mapping[str, Any]) -> AbstentionCoefficients:
+    if values["format"] != FORMAT:
+        raise ValueError(f"its format is {values['format']!r}")
+    found = {field.name: values[field.name] for field in fields(AbstentionCoefficients)}
+    lists = {name: tuple(value) for name, value in found.items() if isinstance(value, list)}
+    return AbstentionCoefficients(**{**found, **lists, "encoder": EncoderIdentity(**values["encoder"])})
+
+
+def coefficients_of(folder: Path, encoder: EncoderIdentity, similarity: str) -> AbstentionCoefficients | None:
+    """Return the coefficients of an index: its own, else the starter's if they fit; None if there are none.
+
+    Parameters
+    ----------
+    folder : the index's, where 'biorag tune abstention' stores its own
+
+    Raises
+    ------
+    MismatchError
+        If its own are of another encoder.
+    """
+    path = folder / FILE
+    if path.is_file():
+        own = read_coefficients(path)
+        if not own.fit(encoder, similarity):
+            raise MismatchError(
+                f"{path} was fitted for encoder {own.encoder.id!r} ({own.encoder.sha256[:12]}, {own.similarity}), and "
+                f"the index has {encoder.id!r} ({encoder.sha256[:12]}, {similarity}): {NEXT_STEP}"
+            )
+        return own
+    starter = starter_coefficients()
+    return starter if starter.fit(encoder, similarity) else None
+
+
+class EvidenceEstimator:
+    """Estimates the probability that the index holds an answer to a question, from what hybrid retrieval found."""
+
+    def __init__(
+        self, coefficients: AbstentionCoefficients, encoder: SentenceEncoder, threshold: float | None = None
+    ) -> None:
+        self._coefficients = coefficients
+        self._encoder = encoder
+        self.threshold = coefficients.threshold if threshold is None else threshold
+
+    def probability(self, ranking: Ranking) -> float | None:
+        """Return the probability; None for a ranking that is not of hybrid retrieval, 0 for one without a hit."""
+        if ranking.sides is None:
+            return None
+        if not ranking.hits:
+            return 0.0
+        return float(self._coefficients.probability_of([evidence_features(ranking, self._encoder)])[0])

@@ -1,0 +1,124 @@
+"""How well a probability tells questions that an index can answer from those that it cannot. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biorag.utils.plots import PlotPanel
+
+Values = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+SAMPLES = 1000  # redrawn sets of questions
+
+
+def auroc(probabilities: Values, answerable: Flags) -> float:
+    """Return the probability that an answerable question scores above an unanswerable one, a tie counting half.
+
+    Parameters
+    ----------
+    probabilities, answerable : (questions,), with at least one question of each kind
+
+    References
+    ----------
+    Hanley and McNeil (1982), The meaning and use of the area under a ROC curve; Mann and Whitney's U.
+    """
+    above, below = probabilities[answerable], np.sort(probabilities[~answerable])
+    left, right = np.searchsorted(below, above, "left"), np.searchsorted(below, above, "right")
+    return float((left + right).sum() / (2 * len(above) * len(below)))
+
+
+def risk_coverage(probabilities: Values, answerable: Flags) -> tuple[Values, Values]:
+    """Return coverage and selective risk as the threshold falls: (questions,) each.
+
+    Coverage is the share of all questions that are answered, risk the share of unanswerable ones among these.
+    Questions of one probability are answered together, so the points in between have the risk of the whole group.
+
+    References
+    ----------
+    El-Yaniv and Wiener (2010), On the foundations of noise-free selective classification, JMLR.
+    """
+    order = np.argsort(-probabilities, kind="stable")
+    sorted_probabilities, wrong = probabilities[order], np.cumsum(~answerable[order])
+    last = np.searchsorted(-sorted_probabilities, -sorted_probabilities, "right")  # answered with each question
+    counts = np.arange(1, len(order) + 1)
+    return counts / len(order), wrong[last - 1] / last
+
+
+def risk_coverage_area(probabilities: Values, answerable: Flags) -> float:
+    """Return the mean of the risk over all coverages (AURC); 0 is perfect, the share of the unanswerable is chance."""
+    return float(risk_coverage(probabilities, answerable)[1].mean())
+
+
+def threshold_at(probabilities: Values, share: float) -> float:
+    """Return the highest threshold at which at least `share` of these questions are answered."""
+    ranked = np.sort(probabilities)[::-1]
+    return float(ranked[max(0, int(np.ceil(share * len(ranked))) - 1)])
+
+
+def answered_share(probabilities: Values, threshold: float) -> float:
+    """Return the share of questions whose probability reaches the threshold."""
+    return float((probabilities >= threshold).mean())
+
+
+def false_answer_share(probabilities: Values, answerable: Flags, share: float = 0.9) -> float:
+    """Return the share of the unanswerable that are answered where `share` of the answerable are."""
+    return answered_share(probabilities[~answerable], threshold_at(probabilities[answerable], share))
+
+
+def calibration_error(probabilities: Values, answerable: Flags, bins: int = 10) -> float:
+    """Return the expected calibration error over bins of equal width (Guo et al. 2017, eq. 3)."""
+    owners = np.minimum((probabilities * bins).astype(int), bins - 1)
+    gaps = [
+        abs(probabilities[owners == owner].mean() - answerable[owners == owner].mean()) * (owners == owner).mean()
+        for owner in np.unique(owners)
+    ]
+    return float(sum(gaps))
+
+
+MEASURES: dict[str, Callable[[Values, Flags], float]] = {
+    "AUROC": auroc,
+    "AURC": risk_coverage_area,
+    "unanswerable_answered@90": false_answer_share,
+    "calibration_error": calibration_error,
+}
+
+
+def measured(probabilities: Values, answerable: Flags, questions: NDArray[Any], seed: int) -> dict[str, Any]:
+    """Return each measure with its 95 % percentile bootstrap interval.
+
+    Parameters
+    ----------
+    questions : (rows,), the question of each row; a question is drawn with all its rows, with and without its gold
+    """
+    ids, owners = np.unique(questions, return_inverse=True)
+    counts = np.bincount(owners)
+    rows = np.full((len(ids), counts.max()), -1)  # those of each question, -1 where it has fewer
+    rows[np.arange(counts.max()) < counts[:, None]] = np.argsort(owners, kind="stable")
+    generator = np.random.default_rng(seed)
+    draws: dict[str, list[float]] = {name: [] for name in MEASURES}
+    for _ in range(SAMPLES):
+        drawn = rows[generator.integers(0, len(rows), len(rows))].ravel()
+        drawn = drawn[drawn >= 0]
+        if answerable[drawn].all() or not answerable[drawn].any():
+            continue
+        for name, measure in MEASURES.items():
+            draws[name].append(measure(probabilities[drawn], answerable[drawn]))
+    intervals = {name: np.quantile(values, (0.025, 0.975)).tolist() for name, values in draws.items() if values}
+    return {
+        name: {"value": measure(probabilities, answerable), "interval": intervals.get(name)}
+        for name, measure in MEASURES.items()
+    }
+
+
+def risk_panel(probabilities: Values, answerable: Flags) -> PlotPanel:
+    """Return the plot of the risk-coverage curve, with that of a perfect estimate."""
+    curves = {
+        "estimate": risk_coverage(probabilities, answerable),
+        "perfect": risk_coverage(answerable.astype(np.float64), answerable),
+    }
+    lines = {name: list(zip(*(axis.tolist() for axis in curve), strict=True)) for name, curve in curves.items()}
+    return PlotPanel("Risk and coverage", "questions answered", "unanswerable among the answered", lines)

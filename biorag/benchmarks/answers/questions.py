@@ -1,0 +1,156 @@
+"""Questions with the exact and ideal answers that experts wrote, in BioASQ's form or PubMedQA's."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from biorag.corpus.datasets import Dataset, load_dataset
+from biorag.corpus.sources import Source, read_chunks
+from biorag.errors import BadInputError, MissingError
+
+YES_NO, FACTOID, LIST, SUMMARY = TYPES = ("yesno", "factoid", "list", "summary")
+FILES = ("answers.jsonl", "answers.jsonl.gz")
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertAnswer:
+    """What experts answered.
+
+    Attributes
+    ----------
+    type : of `TYPES`
+    decision : "yes", "no" or "maybe" of a yes/no question, else None
+    things : what a factoid or list asks for, each with its synonyms
+    ideal : answers in sentences
+    """
+
+    type: str
+    decision: str | None
+    things: tuple[tuple[str, ...], ...]
+    ideal: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredQuestion:
+    """A question with its experts' answer, and the ids or URLs of its relevant passages."""
+
+    id: str
+    text: str
+    expert: ExpertAnswer
+    relevant: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerDataset:
+    """A named set of questions with experts' answers."""
+
+    name: str
+    questions: Sequence[AnsweredQuestion]
+
+
+def load_answers(folder: Path) -> AnswerDataset:
+    """Read a folder in BEIR layout with `answers.jsonl`, gzip or not; a question without an answer is left out.
+
+    Raises
+    ------
+    MissingError
+        If a file is not there.
+    BadInputError
+        Naming file, line and reason.
+    """
+    data = load_dataset(folder)
+    path = next((folder / name for name in FILES if (folder / name).is_file()), None)
+    if path is None:
+        raise MissingError(f"{folder / FILES[0]} is not there: it has the experts' answers, plain or gzipped")
+    answers = dict(_read_answers(path))
+    return AnswerDataset(data.name, list(_joined(data, answers, path)))
+
+
+def _joined(data: Dataset, answers: Mapping[str, ExpertAnswer], path: Path) -> Iterator[AnsweredQuestion]:
+    asked = [question for question in data.questions if question.id in answers]
+    if not asked:
+        raise BadInputError(f"no question of {data.name} has an answer in {path}: do the ids belong together?")
+    for question in asked:
+        yield AnsweredQuestion(question.id, question.text, answers[question.id], tuple(sorted(data.qrels[question.id])))
+
+
+def _read_answers(path: Path) -> Iterator[tuple[str, ExpertAnswer]]:
+    lines = b"".join(read_chunks(Source(str(path), path))).splitlines()
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            yield str(record["_id"]), expert_answer(record)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise BadInputError(f"{path}, line {number}: not the answer to a question ({error})") from None
+
+
+def read_golden_answers(paths: Iterable[Path]) -> list[AnswerDataset]:
+    """Read BioASQ's golden files with the answers of phase B.
+
+    Raises
+    ------
+    MissingError, BadInputError
+        Naming the file and the question.
+    """
+    return [_golden(path) for path in paths]
+
+
+def _golden(path: Path) -> AnswerDataset:
+    if not path.is_file():
+        raise MissingError(f"golden file {path} is not there")
+    name = path.name.removesuffix(".gz").removesuffix(".json").removesuffix("_golden")
+    questions = []
+    try:
+        records = json.loads(b"".join(read_chunks(Source(str(path), path))))["questions"]
+        for record in records:
+            documents = tuple(str(url).rstrip("/").rsplit("/", 1)[-1] for url in record.get("documents") or ())
+            questions.append(AnsweredQuestion(str(record["id"]), str(record["body"]), expert_answer(record), documents))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BadInputError(f"{path}, question {len(questions) + 1}: no golden answer of BioASQ ({error})") from None
+    if not questions:
+        raise BadInputError(f"{path} has no questions")
+    return AnswerDataset(name, questions)
+
+
+def expert_answer(record: Mapping[str, Any]) -> ExpertAnswer:
+    """Return the answer of a record: BioASQ's `type`, `exact_answer`, `ideal_answer`, or PubMedQA's fields.
+
+    Raises
+    ------
+    ValueError
+        If the type or the exact answer is none of BioASQ's.
+    """
+    if "final_decision" in record:
+        return ExpertAnswer(YES_NO, str(record["final_decision"]).lower(), (), _texts(record.get("long_answer")))
+    kind, exact = record["type"], record.get("exact_answer")
+    if kind not in TYPES:
+        raise ValueError(f"its type is {kind!r:.40}, not one of {', '.join(TYPES)}")
+    ideal = _texts(record.get("ideal_answer"))
+    if kind == YES_NO:
+        decision = (exact[0] if isinstance(exact, list) and exact else exact) or ""
+        return ExpertAnswer(kind, str(decision).strip().strip(".").lower() or None, (), ideal)
+    if kind == SUMMARY:
+        return ExpertAnswer(kind, None, (), ideal)
+    return ExpertAnswer(
+        kind, None, tuple(_texts(thing) for thing in ([exact] if isinstance(exact, str) else exact or ())), ideal
+    )
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    values = value if isinstance(value, list) else [value]
+    return tuple(text for text in values if isinstance(text, str) and text.strip())
+
+
+def sample(data: AnswerDataset, limit: int | None, seed: int) -> AnswerDataset:
+    """Return the questions in their order, at most `limit` of them, drawn with the seed."""
+    if limit is None or limit >= len(data.questions):
+        return data
+    drawn = sorted(random.Random(seed).sample(range(len(data.questions)), limit))
+    return AnswerDataset(data.name, [data.questions[index] for index in drawn])

