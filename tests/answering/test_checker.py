@@ -1,19 +1,58 @@
 """The check of claims and answers, by hand: what each rule accepts and refuses."""
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from biorag.answering.verification.checker import Checker
+from biorag.answering.verification.checker import Checker, marked_sentences
+from biorag.answering.verification.quotes import find_quote
+from biorag.answering.verification.statements import asserted, is_polar, leading_answer
+from biorag.corpus.sentences import sentences
 from biorag.prompts.parse import CitedNumber
 from biorag.types import Hit, Snippet, Verdict
+from tests.answering.test_verification import ANY_TEXT
 
 TEXT = (
     "Metformin lowers blood glucose in adults with diabetes. TNF and IL-6 rose. "
     "Aspirin inhibits COX-1 in platelets at 81 mg/day."
 )
+TEXTS = [
+    (
+        "Isoniazid and pyridoxine",
+        "Isoniazid inhibits pyridoxine phosphokinase and depletes vitamin B6. Pyridoxine 25 mg daily prevents "
+        "peripheral neuropathy in adults who take isoniazid. Of 412 patients, 41 developed neuropathy without "
+        "pyridoxine.",
+    ),
+    (
+        "Zinc for the common cold",
+        "Zinc lozenges were ineffective in preventing colds in children. Zinc did not shorten the duration of colds. "
+        "We hypothesized that zinc reduces viral replication.",
+    ),
+    (
+        "",
+        "Metformin lowers blood glucose in adults with type 2 diabetes. Metformin is associated with a lower risk of "
+        "lactic acidosis than phenformin. Metformin may reduce the risk of cancer.",
+    ),
+    (
+        "",
+        "Aspirin was associated with fewer heart attacks in men (relative risk 0.56, P < 0.001). There is no evidence "
+        "that aspirin prevents stroke in healthy women. IL-6 activates STAT3 in hepatocytes.",
+    ),
+    (
+        "Does vitamin D prevent falls?",
+        "The aim of this study was to determine whether vitamin D prevents falls in the elderly. Falls were fewer with "
+        "800 IU than with placebo. The warfarin dose ranged from 2.5 to 5 mg.",
+    ),
+]
+HITS = [Hit(n, Snippet(f"s{n}", title, content, 100 + n), 1.0) for n, (title, content) in enumerate(TEXTS, 1)]
 
 
 def verdict(claim: str, text: str = TEXT, question: str = "") -> Verdict:
     return Checker().check_claim(claim, [Snippet("s", "", text)], question).verdict
+
+
+def check(text: str, question: str = "", *cited: tuple[int, str]):
+    return Checker().check_answer(text, HITS, question, [CitedNumber(*item) for item in cited])
 
 
 @pytest.mark.parametrize(
@@ -30,12 +69,193 @@ def verdict(claim: str, text: str = TEXT, question: str = "") -> Verdict:
         ("Aspirin inhibits COX-1 in platelets at 810 mg/day.", "unsupported"),
         ("Aspirin inhibits COX-1 in platelets at 81 g/day.", "unsupported"),
         ("Aspirin inhibits COX-1 in platelets at 0.081 g per day.", "supported"),
+        ("Only metformin lowers blood glucose.", "unsupported"),
         ("Bananas are yellow.", "unsupported"),
         ("", "unsupported"),
     ],
 )
 def test_a_claim_against_one_snippet(claim, expected):
     assert verdict(claim) == expected
+
+
+@pytest.mark.parametrize(
+    ("claim", "evidence", "expected"),
+    [
+        ("The drug failed to reduce pain.", "The drug reduced pain.", "contradicted"),
+        ("The drug reduced pain.", "The drug failed to reduce pain.", "contradicted"),
+        ("The drug did not reduce pain.", "The drug failed to reduce pain.", "supported"),
+        ("Relapse occurred without treatment.", "Relapse occurred with treatment.", "contradicted"),
+        ("Neither zinc nor iron reduced pain.", "Zinc and iron reduced pain.", "contradicted"),
+        ("Neither zinc nor iron reduced pain.", "Neither zinc nor iron reduced pain in adults.", "supported"),
+        ("Bleeding was absent.", "There was no bleeding.", "supported"),
+        ("The test was nonsignificant.", "The test was not significant.", "supported"),
+        ("The test was significant.", "The test was non-significant.", "contradicted"),
+        (
+            "The drug not only reduced pain but improved sleep.",
+            "The drug reduced pain and improved sleep.",
+            "supported",
+        ),
+        ("Serum TNF was elevated in sepsis.", "Serum TNF was increased in sepsis.", "supported"),
+        ("Serum TNF was reduced in sepsis.", "Serum TNF was increased in sepsis.", "contradicted"),
+        ("BRAF inhibits MEK.", "BRAF activates MEK.", "contradicted"),
+        ("Smoking is a benefit for survival.", "Smoking is a risk for survival.", "contradicted"),
+        ("Statins reduce the risk of stroke.", "Statins may reduce the risk of stroke.", "unsupported"),
+        ("Statins may reduce the risk of stroke.", "Statins may reduce the risk of stroke.", "supported"),
+        (
+            "Statins reduce the risk of stroke.",
+            "We hypothesized that statins reduce the risk of stroke.",
+            "unsupported",
+        ),
+        (
+            "Statins reduce the risk of stroke.",
+            "To determine whether statins reduce the risk of stroke.",
+            "unsupported",
+        ),
+        ("Statins reduce the risk of stroke.", "Do statins reduce the risk of stroke?", "unsupported"),
+        ("Follow-up lasted 12 weeks.", "Follow-up lasted 12 months.", "unsupported"),
+        ("Follow-up lasted 14 days.", "Follow-up lasted 2 weeks.", "supported"),
+        ("Follow-up lasted two weeks.", "Follow-up lasted 2 weeks.", "supported"),
+        ("Of 30 women, 12 relapsed.", "Of 12 women, 30 relapsed.", "unsupported"),
+        ("Doses of 20 to 30 mg were given.", "Doses of 20-30 mg were given.", "supported"),
+        ("The p53 mutation causes cancer in mice.", "The p53 mutation causes cancer in humans.", "unsupported"),
+        ("EGFR mutations are linked to KRAS mutations.", "KRAS mutations are linked to EGFR mutations.", "supported"),
+        ("Nivolumab is a PD-1 blocker.", "Ipilimumab is a CTLA-4 blocker. Nivolumab is a PD-1 blocker.", "supported"),
+        (
+            "Ipilimumab is a PD-1 blocker.",
+            "Ipilimumab is a CTLA-4 blocker. Nivolumab is a PD-1 blocker.",
+            "unsupported",
+        ),
+    ],
+)
+def test_negation_direction_modality_numbers_and_roles(claim, evidence, expected):
+    assert verdict(claim, evidence) == expected
+
+
+def test_words_of_the_question_are_no_evidence():
+    question = "How does metformin treat diabetes in adults?"
+    assert verdict("Metformin treats diabetes in adults by magic.", TEXT, question) is Verdict.UNSUPPORTED
+    assert verdict("Metformin lowers blood glucose.", TEXT, question) is Verdict.SUPPORTED
+    text = "Metformin is an old drug. It lowers blood glucose."
+    assert verdict("Metformin lowers blood glucose.", text, "What does metformin do?") is Verdict.SUPPORTED
+
+
+def test_evidence_stands_verbatim_and_names_its_snippet():
+    checked = Checker().check_claim("Zinc did not shorten colds.", [hit.snippet for hit in HITS])
+    (span,) = checked.evidence
+    assert (span.n, span.id, span.pmid, span.verdict) == (2, "s2", 102, Verdict.SUPPORTED)
+    assert span.quote == "Zinc did not shorten the duration of colds."
+
+
+CHEATS = [
+    "Pyridoxine 250 mg daily prevents peripheral neuropathy in adults who take isoniazid [1].",
+    "Pyridoxine 25 g daily prevents peripheral neuropathy [1].",
+    "Pyridoxine phosphokinase inhibits isoniazid [1].",
+    "Isoniazid is inhibited by pyridoxine phosphokinase [1].",
+    "Pyridoxine causes peripheral neuropathy in adults who take isoniazid [1].",
+    "Of 412 patients, 410 developed neuropathy without pyridoxine [1].",
+    "Of 41 patients, 412 developed neuropathy without pyridoxine [1].",
+    "41 patients developed neuropathy with pyridoxine [1].",
+    "Pyridoxine 25 mg daily prevents peripheral neuropathy in children who take isoniazid [1].",
+    "Isoniazid depletes zinc [1].",
+    "Isoniazid depletes vitamin B12 [1].",
+    "Pyridoxine prevents neuropathy, and zinc cures colds [1].",
+    "Zinc shortens the duration of colds [2].",
+    "Zinc lozenges prevent colds [2].",
+    "Zinc reduces viral replication [2].",
+    "Metformin does not lower blood glucose [3].",
+    "Metformin fails to lower blood glucose [3].",
+    "Metformin raises blood glucose in adults with type 2 diabetes [3].",
+    "Metformin lowers blood glucose by 30% [3].",
+    "Neither metformin nor insulin lowers blood glucose [3].",
+    "Phenformin is associated with a lower risk of lactic acidosis than metformin [3].",
+    "Metformin is associated with a higher risk of lactic acidosis than phenformin [3].",
+    "Metformin reduces the risk of cancer [3].",
+    "Metformin cures cancer [3].",
+    "Metformin lowers blood glucose in mice with type 2 diabetes [3].",
+    "Aspirin was associated with fewer heart attacks in women [4].",
+    "Aspirin was associated with more heart attacks in men [4].",
+    "Aspirin was associated with fewer heart attacks in men (relative risk 5.6) [4].",
+    "Aspirin prevents stroke in healthy women [4].",
+    "STAT3 activates IL-6 in hepatocytes [4].",
+    "IL-6 inhibits STAT3 in hepatocytes [4].",
+    "IL-6 does not activate STAT3 [4].",
+    "Vitamin D prevents falls in the elderly [5].",
+    "Falls were fewer with placebo than with 800 IU [5].",
+    "Falls were fewer with 8000 IU than with placebo [5].",
+]
+
+
+@pytest.mark.parametrize("text", CHEATS)
+def test_a_cheating_sentence_is_not_supported_and_its_citation_falls(text):
+    checked = check(text)
+    assert [item.verdict for item in checked.sentences] != [Verdict.SUPPORTED]
+    assert checked.citations == ()
+    assert len(checked.notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "question", "n", "quote"),
+    [
+        ("Zinc was effective in preventing colds in children.", "", 2, "effective in preventing colds in children"),
+        ("Zinc prevented colds in children.", "", 2, "[in]effective in preventing colds in children"),
+        ("2 patients took it.", "", 1, "2 patients, 41 developed neuropathy"),
+        ("41 of 2 patients developed neuropathy.", "", 1, "41[2] patients, 41 developed neuropathy"),
+        ("The warfarin dose ranged from 5 to 5 mg.", "", 5, "5 to 5 mg"),
+        ("Aspirin prevents stroke in healthy women.", "", 4, "aspirin prevents stroke in healthy women"),
+        ("Zinc reduces viral replication.", "", 2, "zinc reduces viral replication"),
+        ("Zinc did not shorten colds.", "", 2, "Zinc ... shorten the duration of colds"),
+        ("Zinc did not shorten the duration of colds.", "", 2, "Zinc lozenges were ineffective"),
+    ],
+)
+def test_a_quote_must_stand_there_whole_and_support_the_sentence(text, question, n, quote):
+    checked = check(text, question, (n, quote))
+    assert len(checked.notes) == 1
+    assert checked.citations == ()
+
+
+def test_one_true_sentence_among_six_lends_the_others_nothing():
+    true = "Pyridoxine 25 mg daily prevents peripheral neuropathy in adults who take isoniazid."
+    rest = " It doubles life expectancy. It cures cancer. It prevents dementia. It makes you tall. It heals bones."
+    checked = check(true + rest, "", (1, ""))
+    assert [item.verdict.value for item in checked.sentences] == ["supported"] + ["unsupported"] * 5
+    assert [citation.n for citation in checked.citations] == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "question", "expected"),
+    [
+        ("Yes, aspirin was associated with fewer heart attacks in men [4].", "Does aspirin help men?", "supported"),
+        ("Yes.", "Does zinc shorten the duration of colds?", "contradicted"),
+        ("No.", "Does zinc shorten the duration of colds?", "supported"),
+        ("Yes.", "Does metformin lower blood glucose?", "supported"),
+        ("no", "Does metformin lower blood glucose?", "contradicted"),
+        ("Yes.", "Does vitamin D prevent falls in the elderly?", "unsupported"),
+        ("Yes, aspirin prevents stroke in healthy women.", "Does aspirin prevent stroke in women?", "contradicted"),
+    ],
+)
+def test_yes_and_no_are_held_against_what_they_assert(text, question, expected):
+    (sentence,) = check(text, question).sentences
+    assert sentence.verdict == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Pyridoxine prevents peripheral neuropathy in adults taking isoniazid [1].",
+        "Isoniazid depletes vitamin B6, and pyridoxine prevents peripheral neuropathy [1].",
+        "Vitamin B6 is depleted by isoniazid [1].",
+        "STAT3 is activated by IL-6 [4].",
+        "Metformin may reduce cancer risk [3].",
+        "There is no evidence that aspirin prevents stroke in healthy women [4].",
+        "Zinc lozenges were not effective in preventing colds in children [2].",
+        "Studies show that metformin lowers blood glucose [3]. It lowers the risk of lactic acidosis [3].",
+    ],
+)
+def test_fair_rewordings_keep_their_citations(text):
+    checked = check(text)
+    assert {item.verdict for item in checked.sentences} == {Verdict.SUPPORTED}
+    assert checked.notes == ()
+    assert len(checked.citations) == 1
 
 
 def test_marks_belong_to_their_sentences():
@@ -55,3 +275,70 @@ def test_marks_belong_to_their_sentences():
         "citation [2] was dropped: its sentence is not supported by snippet b",
         "citation [7] was dropped: there is no document of that number",
     )
+
+
+def test_marked_sentences_by_hand():
+    assert marked_sentences("A rose [1, 2]. It fell.[3] [1] \nEnd") == [
+        ("A rose.", (1, 2)),
+        ("It fell.", (3, 1)),
+        ("End", ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("quote", "text", "expected"),
+    [
+        ("effective in colds", "It was ineffective in colds.", None),
+        ("effective in colds", "It was non-effective in colds.", None),
+        ("effective in colds.", "It was  effective\nin colds in men.", "effective\nin colds"),
+        ("2 patients", "412 patients", None),
+        ("5 mg", "2.5 mg", None),
+        ("000 cells", "1,000 cells", None),
+        ("IL", "IL-6 rose", None),
+        ("2", "2.5 mg", None),
+        ("“it rose”", "and it rose.", "it rose"),
+        ("It rose ... fast", "It rose very fast", None),
+        ("", "It rose", None),
+    ],
+)
+def test_quotes_begin_and_end_between_words_and_numbers(quote, text, expected):
+    span = find_quote(quote, text)
+    assert (span and text[slice(*span)]) == expected
+
+
+def test_what_an_answer_asserts():
+    assert asserted("Does aspirin prevent colds?", "yes") == "aspirin prevent colds."
+    assert asserted("Is the protein Papilin secreted?", "no") == "the protein Papilin not secreted."
+    assert asserted("Which vitamin is given?", "pyridoxine") == "Which vitamin is given pyridoxine"
+    assert is_polar("Is it?") and not is_polar("Which vitamin is given?")
+    assert leading_answer("No, it is not. Never.") == ("no", "Never.")
+    assert leading_answer("Nothing helps.") == ("", "Nothing helps.")
+
+
+@given(ANY_TEXT)
+@example("Do not use. Whether it works?")
+@example("It did not: 1) help 2) harm.")
+def test_a_sentence_of_the_snippet_is_supported_by_it(text):
+    snippet = Snippet("s", "", text)
+    for sentence in sentences(text):
+        checked = Checker().check_claim(sentence, [snippet])
+        if any(letter.isalpha() for letter in sentence) and checked.verdict is not Verdict.SUPPORTED:
+            assert not has_content(sentence), sentence
+
+
+def has_content(sentence: str) -> bool:
+    from biorag.answering.verification.analysis import analyse
+
+    return bool(analyse(sentence).content)
+
+
+@given(st.lists(st.tuples(ANY_TEXT, ANY_TEXT), max_size=3), ANY_TEXT, ANY_TEXT, st.integers(-1, 4), ANY_TEXT)
+def test_nothing_raises_and_what_holds_stands_in_its_snippet(texts, answer, question, n, quote):
+    hits = [Hit(rank, Snippet(f"s{rank}", *text), 1.0) for rank, text in enumerate(texts, 1)]
+    checked = Checker().check_answer(answer, hits, question, [CitedNumber(n, quote)])
+    for citation in checked.citations:
+        assert citation.quote in hits[citation.n - 1].snippet.contents
+    for sentence in checked.sentences:
+        assert (sentence.verdict is Verdict.SUPPORTED) == bool(sentence.citations)
+        for span in sentence.evidence:
+            assert span.quote in hits[span.n - 1].snippet.contents

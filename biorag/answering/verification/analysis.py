@@ -152,8 +152,16 @@ def analyse(sentence: str) -> Analysis:
         tuple(BY in lower[max(0, place - 2) : place] for place in places),
         tuple(_are_joined(lower, before, place) for before, place in zip([-1, *places], places, strict=False)),
         scopes,
-        frozenset(stem(word) for place, word in enumerate(lower) if cues().certain.match(lower, place)),
+        frozenset(_certain(lower, spans)),
     )
+
+
+def _certain(lower: list[str], spans: Sequence[tuple[int, int, str]]) -> Iterator[str]:
+    """Yield the stems of words of certainty, but not that of "only" in "not only"."""
+    passed = {place for start, length, name in spans if name == "pseudo" for place in range(start, start + length)}
+    for place, word in enumerate(lower):
+        if place not in passed and cues().certain.match(lower, place):
+            yield stem(word)
 
 
 def _is_content(word: Word) -> bool:

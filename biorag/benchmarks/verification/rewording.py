@@ -84,7 +84,8 @@ REWORDINGS: tuple[Edit, ...] = (
 def reworded(sentence: str, rng: random.Random) -> str | None:
     """Return the sentence with one or two edits; None where none applies."""
     changed, edits = sentence, 0
-    for edit in rng.sample(REWORDINGS, len(REWORDINGS)):
+    # The other edits look at how a sentence begins, so that a new beginning comes last.
+    for edit in sorted(rng.sample(REWORDINGS, len(REWORDINGS)), key=lambda edit: edit is opening):
         result = edit(changed, rng)
         edits += result != changed
         changed = result

@@ -1,0 +1,192 @@
+"""Claims of known truth: how they are falsified and reworded, by hand, and the benchmark over a small index."""
+
+import json
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biorag.benchmarks.verification import claims, run
+from biorag.benchmarks.verification.falsification import FALSIFIERS, KINDS
+from biorag.benchmarks.verification.rewording import reworded
+from biorag.corpus.datasets import Dataset
+from biorag.errors import BadInputError, MissingError
+from biorag.types import Question, Snippet
+from tests.cli import done, failed, invoke, succeeded
+
+TEXT = "IL-6 was measured. Serum TNF rose in children by 12 mg after 3 days."
+
+
+def falsified(kind: str, sentence: str, text: str = TEXT, seed: int = 0) -> str | None:
+    return FALSIFIERS[kind](sentence, text, random.Random(seed))
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence", "expected"),
+    [
+        ("negation", "The drug is effective.", "The drug is not effective."),
+        ("negation", "The drug inhibits growth.", "The drug does not inhibit growth."),
+        ("negation", "The drug did not help.", "The drug did help."),
+        ("negation", "It failed to respond.", "It respond."),
+        ("negation", "It occurred with or without fever.", None),
+        ("negation", "It is only given to men.", None),
+        ("negation", "It may be effective.", None),
+        ("direction", "The dose increased quickly.", "The dose decreased quickly."),
+        ("direction", "The inferior result stood.", "The superior result stood."),
+        ("direction", "Nothing points anywhere.", None),
+        ("number", "No figure here.", None),
+        ("number", "It rose (P < 0.05).", None),
+        ("unit", "It took 3 women.", None),
+        ("hedge", "It may be toxic.", "It is toxic."),
+        ("hedge", "These data suggest that it helps.", "These data proves that it helps."),
+        ("hedge", "It is toxic.", None),
+        ("population", "Nothing was seen in stones.", None),
+        ("name", "Serum TNF rose.", "Serum IL-6 rose."),
+        ("name", "Serum levels rose.", None),
+    ],
+)
+def test_falsified_by_hand(kind, sentence, expected):
+    assert falsified(kind, sentence) == expected
+
+
+def test_numbers_units_and_populations_change_and_nothing_else_does():
+    for seed in range(10):
+        assert falsified("number", "We gave 12 mg.", seed=seed) in {"We gave 120 mg.", *_numbers(13, 14, 19, 25)}
+        assert falsified("unit", "We gave 12 mg daily.", seed=seed) in {"We gave 12 g daily.", "We gave 12 µg daily."}
+        assert falsified("population", "Seen in women.", seed=seed) in {"Seen in men.", "Seen in boys."}
+
+
+def _numbers(*values: int) -> set[str]:
+    return {f"We gave {value} mg." for value in values}
+
+
+def test_names_that_may_be_two_names_of_one_thing_stay():
+    assert falsified("name", "Serum TNF rose.", "TNF (IL6) rose.") is None
+
+
+@given(st.sampled_from(sorted(FALSIFIERS)), st.text(max_size=60), st.text(max_size=60), st.integers(0, 9))
+def test_a_falsifier_returns_a_changed_sentence_or_none(kind, sentence, text, seed):
+    assert falsified(kind, sentence, text, seed) != sentence
+
+
+@given(st.text(max_size=80), st.integers(0, 9))
+def test_a_rewording_is_another_sentence_or_none(sentence, seed):
+    assert reworded(sentence, random.Random(seed)) != sentence
+
+
+def test_rewordings_by_hand():
+    texts = {reworded("COX-1 is inhibited by aspirin.", random.Random(seed)) for seed in range(30)}
+    assert "Aspirin inhibits COX-1." in texts
+    assert not any(text is None for text in texts)
+
+
+def test_halves_are_disjoint_and_complete():
+    ids = [f"q{n}" for n in range(200)]
+    development, test = ({id for id in ids if claims.in_half(id, half)} for half in ("development", "test"))
+    assert development | test == {id for id in ids if claims.in_half(id, "all")} == set(ids)
+    assert not development & test
+    assert 60 < len(test) < 140
+
+
+SNIPPETS = {
+    "a": Snippet(
+        "a", "", "Serum TNF rose in children by 12 mg after 3 days. The drug was well tolerated by all of them."
+    ),
+    "b": Snippet("b", "", "Regular walking improves sleep and mood in elderly women. IL-6 was measured twice in them."),
+}
+QUESTIONS = [Question("q1", "What rose?"), Question("q2", "What improves sleep?")]
+DATASET = Dataset("small", QUESTIONS, {"q1": {"a": 1}, "q2": {"b": 1}})
+ANSWERS = {
+    "q1": ["Serum TNF rose in children by 12 mg after 3 days."],
+    "q2": ["Sleep gets better by walking regularly, they say."],
+}
+
+
+def made():
+    return list(claims.passages(DATASET, ANSWERS, lambda ids: {id: SNIPPETS[id] for id in ids}, seed=0))
+
+
+def test_a_passage_is_the_sentence_that_the_answer_repeats_or_the_nearest():
+    first, second = made()
+    assert (first.sentence, first.written) == ("Serum TNF rose in children by 12 mg after 3 days.", "")
+    assert second.sentence == "Regular walking improves sleep and mood in elderly women."
+    assert second.written == "Sleep gets better by walking regularly, they say."
+
+
+def test_claims_are_seeded_and_true_or_false_by_their_kind():
+    todo = list(claims.make_claims(made(), 0))
+    assert todo == list(claims.make_claims(made(), 0))
+    kinds = {claim.kind for claim in todo}
+    assert kinds <= {*claims.TRUE_KINDS, *KINDS}
+    assert {"verbatim", "unit", "other snippet"} <= kinds
+    assert all(claim.true == (claim.kind in claims.TRUE_KINDS) for claim in todo)
+    assert len({claim.id for claim in todo}) == len(todo)
+    for claim in todo:
+        assert (claim.text == claim.source) == (claim.kind == "verbatim")
+
+
+def test_a_report_counts_true_claims_supported_and_falsified_ones_not():
+    verdicts = [
+        ("verbatim", "supported"),
+        ("verbatim", "unsupported"),
+        ("number", "supported"),
+        ("number", "contradicted"),
+    ]
+    report = run.report([{"kind": kind, "verdict": verdict} for kind, verdict in verdicts], "small", {}, 0)
+    assert report["claims"] == 4
+    assert [(kind, shares["accuracy"]) for kind, shares in report["kinds"].items()] == [
+        ("verbatim", 0.5),
+        ("number", 0.5),
+    ]
+    assert report["kinds"]["number"]["contradicted"] == 0.5
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    folder = tmp_path / "data"
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "queries.jsonl").write_text(
+        "".join(json.dumps({"_id": question.id, "text": question.text}) + "\n" for question in QUESTIONS)
+    )
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\ta\t1\nq2\tb\t1\n")
+    (folder / "answers.jsonl").write_text(
+        "".join(json.dumps({"_id": id, "ideal_answer": answers}) + "\n" for id, answers in ANSWERS.items())
+    )
+    return folder
+
+
+def test_ideal_answers_and_conclusions_are_read(dataset):
+    assert claims.read_ideal_answers(dataset) == ANSWERS
+    path = dataset / "answers.jsonl"
+    path.write_text('{"_id": 7, "long_answer": "A conclusion."}\n\n')
+    assert claims.read_ideal_answers(dataset) == {"7": ["A conclusion."]}
+    path.write_text('{"_id": "x"\n')
+    with pytest.raises(BadInputError, match=r"answers.jsonl, line 1"):
+        claims.read_ideal_answers(dataset)
+    path.unlink()
+    with pytest.raises(MissingError, match="no answers.jsonl"):
+        claims.read_ideal_answers(dataset)
+
+
+def test_the_command_measures_resumes_and_refuses_another_run(dataset, tmp_path, tiny_encoder):
+    home, corpus, out = tmp_path / "home", tmp_path / "corpus.jsonl", tmp_path / "run"
+    corpus.write_text(
+        "".join(json.dumps({"id": s.id, "title": "", "content": s.content}) + "\n" for s in SNIPPETS.values())
+    )
+    succeeded(invoke("index", corpus, "--encoder", tiny_encoder, "--name", "small", home=home))
+    arguments = ("bench", "verification", dataset, "--name", "small", "--out", out, "--json")
+    report = done(invoke(*arguments, home=home))
+    assert report["kinds"]["verbatim"] == {
+        "claims": 2, "true": True, "supported": 1.0, "unsupported": 0.0, "contradicted": 0.0,
+        "accuracy": 1.0, "interval": [1.0, 1.0],
+    }  # fmt: skip
+    assert all(report["kinds"][kind]["supported"] == 0 for kind in KINDS if kind in report["kinds"])
+    rows = (out / "claims.jsonl").read_bytes()
+    assert len(rows.splitlines()) == report["claims"]
+    (out / "claims.jsonl").write_bytes(rows[: len(rows) // 2])
+    assert done(invoke(*arguments, home=home)) == report == json.loads((out / "report.json").read_bytes())
+    assert (out / "claims.jsonl").read_bytes() == rows
+    assert "verbatim" in succeeded(invoke(*arguments[:-1], home=home)).stdout
+    failed(invoke(*arguments, "--seed", 3, home=home), 5, "seed")
+    failed(invoke(*arguments, "--half", "third", home=home), 2, "third")
