@@ -67,8 +67,8 @@ CORE = {
     "filters": Area("parse_filter filters:_flag filters:_comparison filters:_value exclude_pmids"),
     "blocks": Area("blocks:cut _tokens_at _latest _earliest Splitter.__call__ Splitter.check sentence_starts"),
     "citations": Area(
-        "verify_citations _supported_quote cited_numbers parse:_cited without_marks terms _stem sentences "
-        "best_sentence matches find_quote support"
+        "cited_numbers parse:_cited without_marks terms _stem sentences best_sentence matches find_quote "
+        "marked_sentences align misplaced judge"
     ),
     "replies": Area("Reply.text Reply.choice parse_reply _first_object"),
     "mirage": Area("locate score_reply task_score average paired_bootstrap stored_reply", "mirage* search_and_ask cli"),

@@ -10,7 +10,7 @@ from biorag.answering.verification.statements import asserted, is_polar, leading
 from biorag.corpus.sentences import sentences
 from biorag.prompts.parse import CitedNumber
 from biorag.types import Hit, Snippet, Verdict
-from tests.answering.test_verification import ANY_TEXT
+from tests.corpus.test_sentences import ANY_TEXT
 
 TEXT = (
     "Metformin lowers blood glucose in adults with diabetes. TNF and IL-6 rose. "

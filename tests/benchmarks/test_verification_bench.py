@@ -77,8 +77,8 @@ def test_a_rewording_is_another_sentence_or_none(sentence, seed):
 
 def test_rewordings_by_hand():
     texts = {reworded("COX-1 is inhibited by aspirin.", random.Random(seed)) for seed in range(30)}
-    assert "Aspirin inhibits COX-1." in texts
-    assert not any(text is None for text in texts)
+    assert any(text and text.endswith("spirin inhibits COX-1.") for text in texts)
+    assert None not in texts
 
 
 def test_halves_are_disjoint_and_complete():
@@ -165,7 +165,7 @@ def test_ideal_answers_and_conclusions_are_read(dataset):
     with pytest.raises(BadInputError, match=r"answers.jsonl, line 1"):
         claims.read_ideal_answers(dataset)
     path.unlink()
-    with pytest.raises(MissingError, match="no answers.jsonl"):
+    with pytest.raises(MissingError, match="has no answers"):
         claims.read_ideal_answers(dataset)
 
 
