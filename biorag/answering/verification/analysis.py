@@ -53,6 +53,7 @@ class Analysis:
     sentences : the number of its sentence
     after_by : whether "by" stands right before it, as before the agent of a passive
     joined : whether "and", "or" or a comma alone stands between it and the content word before
+    soft : whether a word such as "suggest" softens it
     certain : the words such as "prove" and "only", which claim certainty or exclude the rest
     """
 
@@ -64,6 +65,7 @@ class Analysis:
     after_by: tuple[bool, ...] = ()
     joined: tuple[bool, ...] = ()
     scopes: tuple[Scope, ...] = ()
+    soft: bool = False
     certain: frozenset[str] = frozenset()
 
     @property
@@ -89,6 +91,7 @@ class Analysis:
             self.after_by + other.after_by,
             self.joined + other.joined,
             self.scopes + moved,
+            self.soft or other.soft,
             self.certain | other.certain,
         )
 
@@ -152,6 +155,7 @@ def analyse(sentence: str) -> Analysis:
         tuple(BY in lower[max(0, place - 2) : place] for place in places),
         tuple(_are_joined(lower, before, place) for before, place in zip([-1, *places], places, strict=False)),
         scopes,
+        any(cues().soft.match(lower, place) for place in range(len(lower))),
         frozenset(_certain(lower, spans)),
     )
 

@@ -51,6 +51,7 @@ class Cues:
     terminations: frozenset[str]
     prefixed: Mapping[str, str]
     hedges: Phrases
+    soft: Phrases
     certain: Phrases
     aims: Phrases
 
@@ -67,6 +68,7 @@ def cues() -> Cues:
         terminations=frozenset(negation["terminations"]),
         prefixed=negation["prefixed"],
         hedges=Phrases(modality["hedges"]),
+        soft=Phrases(modality["soft"]),
         certain=Phrases(modality["certain"]),
         aims=Phrases(modality["aims"]),
     )
