@@ -48,6 +48,7 @@ class ExtractWeights:
     Attributes
     ----------
     coverage : the share of the question's words that the sentence holds, rare ones weighing more
+    complement : for a further sentence, that share of the words that those before it lack
     hit : the snippet's score as a share of the first hit's
     novelty : whether the sentence holds words that the question does not
     conclusion, aim, question, heading : for a sentence of such a kind
@@ -58,15 +59,16 @@ class ExtractWeights:
     """
 
     coverage: float = 0.35
-    hit: float = 0.3
+    hit: float = 0.8
     novelty: float = 0.1
-    conclusion: float = 0.05
-    aim: float = -0.15
+    conclusion: float = 0.2
+    aim: float = -0.1
     question: float = -0.3
     heading: float = -0.3
     cue: float = 0.05
+    complement: float = 0.3
     margin: float = 0.12
-    redundancy: float = 0.6
+    redundancy: float = 0.4
     most: int = 3
 
 
@@ -193,18 +195,18 @@ def _with_title(hit: Hit, sentence: str) -> str:
     return f"{title}{' ' if title.endswith(('.', '?', '!')) else '. '}{sentence}" if title else sentence
 
 
-def coverage(question: str, texts: Sequence[str]) -> Vectors:
-    """Return the share of the question's content words in each text, (texts,), rare ones among the texts weighing more.
+def held_words(question: str, texts: Sequence[str]) -> Vectors:
+    """Return which of the question's content words each text holds, by weight, (texts, words); a full row sums to 1.
 
     A word in `d` of `N` texts weighs ln(1 + N / (d + 1/2)).
     """
     asked = sorted(terms(question))
     if not asked or not texts:
-        return np.zeros(len(texts), np.float32)
+        return np.zeros((len(texts), 0), np.float32)
     held = np.array([[word in words for word in asked] for words in map(terms, texts)], dtype=np.float32)
     weights = np.log1p(len(texts) / (held.sum(axis=0) + 0.5))
-    share: Vectors = (held @ weights / weights.sum()).astype(np.float32)
-    return share
+    weighted: Vectors = (held * (weights / weights.sum())).astype(np.float32)
+    return weighted
 
 
 def features(
@@ -213,7 +215,7 @@ def features(
     """Return the part of each sentence's score that no encoder takes part in, (sentences,)."""
     top = max((hit.score for hit in hits), default=0.0)
     asked = terms(question)
-    scores = weights.coverage * coverage(question, [row.text for row in rows])
+    scores = weights.coverage * held_words(question, [row.text for row in rows]).sum(axis=1)
     for index, row in enumerate(rows):
         new = len(terms(row.text) - asked)
         share = max(0.0, hits[row.n - 1].score / top) if top > 0 else 1.0 / row.n
@@ -239,25 +241,39 @@ def _kind(question: str, row: EvidenceSentence, weights: ExtractWeights) -> floa
 
 
 def select(
-    rows: Sequence[EvidenceSentence], scores: Vectors, weights: ExtractWeights = WEIGHTS
+    rows: Sequence[EvidenceSentence],
+    scores: Vectors,
+    held: Vectors,
+    weights: ExtractWeights = WEIGHTS,
 ) -> list[EvidenceSentence]:
     """Return the best sentence and at most two more, in the order of their snippets' best and of the text.
 
-    A further one must score nearly as much and say something else. One that leans on the sentence before it ("It
-    prevents …") brings that one along.
+    A further one must score nearly as much, words of the question that are still missing counting for it, and say
+    something else. One that leans on the sentence before it ("It prevents …") brings that one along.
+
+    Parameters
+    ----------
+    scores : (sentences,)
+    held : (sentences, words), as `held_words` gives it
     """
     if not rows:
         return []
-    order = np.argsort(-scores, kind="stable")
-    floor = float(scores[order[0]]) - weights.margin
+    floor = float(scores.max()) - weights.margin
     chosen: list[int] = []
-    for index in map(int, order):
-        if scores[index] < floor or len(chosen) >= weights.most:
+    refused: set[int] = set()
+    while len(chosen) < weights.most and len(chosen) + len(refused) < len(rows):
+        missing = (held[chosen].max(axis=0) == 0) if chosen else np.zeros(held.shape[1], bool)
+        totals = scores + weights.complement * held[:, missing].sum(axis=1)
+        totals[[*chosen, *refused]] = -np.inf
+        index = int(totals.argmax())
+        if totals[index] < floor:
             break
-        wanted = [*([index - 1] if _leans(rows, index) else []), index]
-        added = [place for place in wanted if place not in chosen]
-        if index in added and len(chosen) + len(added) <= weights.most and not _repeats(rows, index, chosen, weights):
+        added = [place for place in ([index - 1] if _leans(rows, index) else []) if place not in chosen] + [index]
+        if len(chosen) + len(added) > weights.most or _repeats(rows, index, chosen, weights):
+            refused.add(index)
+        else:
             chosen += added
+            refused.discard(added[0])
     snippets = list(dict.fromkeys(rows[index].n for index in chosen))
     return [rows[index] for index in sorted(chosen, key=lambda index: (snippets.index(rows[index].n), index))]
 
@@ -304,7 +320,8 @@ class Extractor:
 
     def extract(self, question: str, hits: Sequence[Hit]) -> list[EvidenceSentence]:
         """Return one to three sentences that answer the question best; none where there is no hit."""
-        return select(*self.scored(question, hits), self._weights)
+        rows, scores = self.scored(question, hits)
+        return select(rows, scores, held_words(question, [row.text for row in rows]), self._weights)
 
 
 def extracted(answer: Answer, sentences: Sequence[EvidenceSentence]) -> Answer:

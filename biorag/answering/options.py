@@ -138,7 +138,7 @@ def polarity(
     for index in top:
         analysis = analyse(rows[index].text)
         negated = {word.key for word, is_negated in zip(analysis.content, analysis.negated, strict=True) if is_negated}
-        signs.append([bool(negated & asked), bool(negated), analysis.hedged or analysis.soft, analysis.aims])
+        signs.append([bool(negated & asked), bool(negated), analysis.hedged, analysis.aims])
     return top, np.array(signs, bool)
 
 

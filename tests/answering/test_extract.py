@@ -1,0 +1,204 @@
+"""The extract: sentences and their offsets, MaxSim a sentence, words of the question, selection; values by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from biorag.answering.extract import (
+    EvidenceSentence,
+    Extractor,
+    ExtractWeights,
+    candidates,
+    extracted,
+    features,
+    held_words,
+    late_interaction,
+    owners_of,
+    select,
+    sentence_maxsim,
+)
+from biorag.types import Answer, Hit, LocatedTokens, Question, Snippet
+
+QUESTIONS = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "demo_questions.jsonl").read_text(encoding="utf-8").splitlines()
+]
+LEAST_ANSWERED = 28
+
+
+def hits_of(*texts: str, title: str = "") -> list[Hit]:
+    return [Hit(n, Snippet(f"s{n}", title, text), 1.0 / n) for n, text in enumerate(texts, 1)]
+
+
+def row(text: str, n: int = 1, start: int = 0) -> EvidenceSentence:
+    return EvidenceSentence(n, start, start + len(text), text)
+
+
+def test_sentences_stand_verbatim_at_their_offsets_without_section_labels():
+    hits = hits_of("BACKGROUND: Colds are common. CONCLUSIONS: Zinc did not help. More work is needed.", title="Zinc")
+    rows = candidates(hits)
+    assert [(each.text, each.section) for each in rows] == [
+        ("Colds are common.", "background"),
+        ("Zinc did not help.", "conclusions"),
+        ("More work is needed.", "conclusions"),
+    ]
+    assert all(hits[0].snippet.contents[each.start : each.end] == each.text for each in rows)
+
+
+def test_a_colon_that_labels_no_section_stays():
+    assert [each.text for each in candidates(hits_of("Three drugs: Aspirin is one."))] == [
+        "Three drugs: Aspirin is one."
+    ]
+
+
+def test_a_snippet_without_content_gives_its_title():
+    assert [each.text for each in candidates([Hit(1, Snippet("s", "Only a title", ""), 1.0)])] == ["Only a title"]
+
+
+def test_tokens_belong_to_the_sentence_they_begin_in():
+    spans = [(0, 0), (0, 4), (5, 9), (9, 10), (11, 15), (30, 33), (0, 0)]
+    assert owners_of(spans, [(5, 10), (11, 20)]).tolist() == [-1, -1, 0, 0, 1, -1, -1]
+
+
+def test_maxsim_of_sentences_against_a_slow_loop():
+    draw = np.random.default_rng(0)
+    query, tokens = draw.normal(size=(3, 4)).astype(np.float32), draw.normal(size=(6, 4)).astype(np.float32)
+    owners = np.array([-1, 0, 0, 2, 2, -1])
+    scores = sentence_maxsim(query, tokens, owners, 3)
+    for sentence in (0, 2):
+        best = [max(float(q @ tokens[j]) for j in range(6) if owners[j] == sentence) for q in query]
+        assert scores[sentence] == pytest.approx(sum(best) / 3, abs=1e-6)
+    assert math.isnan(scores[1]), "a sentence without a token"
+
+
+class WindowedEncoder:
+    """A token a word, along an axis of its own for each distinct word; sees the first `window` words."""
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self._axes: dict[str, int] = {}
+
+    def _vector(self, word: str) -> np.ndarray:
+        return np.eye(64, dtype=np.float32)[self._axes.setdefault(word.strip(".?").lower(), len(self._axes))]
+
+    def query_tokens(self, texts):
+        return [np.stack([self._vector(word) for word in text.split()]) for text in texts]
+
+    def located_tokens(self, texts):
+        located = []
+        for text in texts:
+            starts = [
+                place for place in range(len(text)) if text[place] != " " and (not place or text[place - 1] == " ")
+            ]
+            spans = [(start, start + len(text[start:].split()[0])) for start in starts]
+            vectors = np.stack([self._vector(text[start:end]) for start, end in spans[: self._window]])
+            located.append(LocatedTokens(vectors, spans))
+        return located
+
+
+@pytest.mark.parametrize("window", [99, 6])
+def test_each_sentence_is_scored_by_its_own_tokens_beyond_the_window_too(window):
+    hits = hits_of("Aspirin lowers fever. Zinc shortens colds.", title="Drugs")
+    rows = candidates(hits)
+    scores = late_interaction("Zinc lowers colds", hits, rows, WindowedEncoder(window))
+    assert scores == pytest.approx([1 / 3, 2 / 3])
+
+
+def test_words_of_the_question_weigh_by_how_few_sentences_hold_them():
+    held = held_words("Does zinc shorten colds?", ["Zinc is a metal.", "Zinc shortens colds."])
+    rare, common = math.log(1 + 2 / 1.5), math.log(1 + 2 / 2.5)
+    total = rare * 2 + common
+    assert held.sum(axis=1) == pytest.approx([common / total, (common + rare) / total], abs=1e-6), "not 'shorten'"
+    assert held_words("Does it?", ["Zinc."]).shape == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        ("Zinc shortened colds by a day in adults.", "Does zinc shorten colds by a day in adults?"),
+        ("Zinc shortened colds by a day in adults.", "We aimed to find whether zinc shortened colds by a day."),
+        ("Zinc shortened colds by a day.", "Zinc and colds"),
+        ("In conclusion, zinc shortened colds.", "By contrast, zinc shortened colds."),
+    ],
+)
+def test_questions_aims_and_fragments_weigh_less_and_conclusions_more(better, worse):
+    hits = hits_of(better, worse)
+    hits[1] = Hit(2, hits[1].snippet, hits[0].score)
+    scores = features("Does zinc shorten colds?", hits, candidates(hits))
+    assert scores[0] > scores[1]
+
+
+WEIGHTS = ExtractWeights(margin=0.1, complement=0.2, redundancy=0.5, most=3)
+
+
+def chosen(texts, scores, question="Zinc?", weights=WEIGHTS):
+    rows = [row(text, n) for text, n in texts]
+    held = held_words(question, [each.text for each in rows])
+    return [each.text for each in select(rows, np.array(scores, np.float32), held, weights)]
+
+
+def test_a_further_sentence_is_taken_only_near_the_best_score():
+    texts = [("Zinc shortens colds.", 1), ("Iron prevents anaemia.", 1), ("Copper colours hair.", 2)]
+    assert chosen(texts, [1.0, 0.95, 0.5]) == ["Zinc shortens colds.", "Iron prevents anaemia."]
+
+
+def test_a_sentence_that_repeats_another_is_left_out():
+    texts = [("Zinc shortens colds.", 1), ("Zinc shortens colds.", 2), ("Iron prevents anaemia.", 2)]
+    assert chosen(texts, [1.0, 0.99, 0.95]) == ["Zinc shortens colds.", "Iron prevents anaemia."]
+
+
+def test_words_of_the_question_that_are_missing_count_for_a_further_sentence():
+    texts = [("Zinc shortens colds.", 1), ("The dose is daily.", 1)]
+    assert chosen(texts, [1.0, 0.85]) == ["Zinc shortens colds."]
+    assert chosen(texts, [1.0, 0.85], "Which zinc dose?") == ["Zinc shortens colds.", "The dose is daily."]
+
+
+def test_a_sentence_that_leans_on_the_one_before_brings_it_along():
+    texts = [("Isoniazid depletes pyridoxine.", 1), ("This causes neuropathy.", 1)]
+    assert chosen(texts, [0.1, 1.0]) == ["Isoniazid depletes pyridoxine.", "This causes neuropathy."]
+    assert chosen([("Zinc shortens colds.", 1), ("This causes neuropathy.", 2)], [0.1, 1.0]) == [
+        "This causes neuropathy."
+    ], "not one of another snippet"
+
+
+def test_never_more_than_three():
+    texts = [(f"{word} is here.", 1) for word in ("Iron", "Zinc", "Copper", "Gold", "Silver")]
+    assert len(chosen(texts, [1.0] * 5)) == 3
+
+
+def test_an_extract_is_its_own_evidence():
+    hits = tuple(hits_of("Zinc shortens colds."))
+    answer = extracted(Answer(Question("q", "Zinc?"), hits=hits), candidates(hits))
+    assert answer.text == "Zinc shortens colds. [1]"
+    (sentence,) = answer.sentences
+    assert (sentence.verdict, sentence.citations, sentence.evidence[0].id) == ("supported", (1,), "s1")
+    assert [(citation.n, citation.quote) for citation in answer.citations] == [(1, "Zinc shortens colds.")]
+
+
+def test_no_hit_gives_no_sentence():
+    assert Extractor().extract("Zinc?", []) == []
+
+
+@pytest.mark.slow
+def test_extracts_answer_the_questions_that_the_demonstration_corpus_covers(demo_home):
+    """The expected sentences were written down before the extractor was."""
+    from biorag.engine import open_index
+    from biorag.settings.settings import Settings
+
+    assert len(QUESTIONS) == 32
+    with open_index(Settings.of(home=demo_home, name="default")) as opened:
+        extractor = Extractor(opened.encoder)
+        missed = []
+        for item in QUESTIONS:
+            hits = opened.retriever.search(item["question"]).hits
+            extract = extractor.extract(item["question"], hits)
+            assert 1 <= len(extract) <= 3
+            assert all(each.text in hits[each.n - 1].snippet.contents for each in extract)
+            if not any(item["phrase"] in each.text for each in extract):
+                missed.append(item["question"])
+    assert len(QUESTIONS) - len(missed) >= LEAST_ANSWERED, missed
