@@ -170,7 +170,7 @@ def late_interaction(
 ) -> Vectors:
     """Return each sentence's mean MaxSim to the question, (sentences,); tokens have seen the whole snippet.
 
-    A sentence beyond the encoder's window is encoded apart, after its title.
+    A sentence that the encoder's window cuts off or does not reach is encoded apart, after its title.
     """
     (query,) = encoder.query_tokens([question])
     scores = np.full(len(rows), np.nan, np.float32)
@@ -179,7 +179,11 @@ def late_interaction(
         indices = [index for index, row in enumerate(rows) if row.n == n]
         if indices and len(vectors):
             owners = owners_of(spans[: len(vectors)], [(rows[index].start, rows[index].end) for index in indices])
-            scores[indices] = sentence_maxsim(query, vectors[: len(owners)], owners, len(indices))
+            whole = sentence_maxsim(query, vectors[: len(owners)], owners, len(indices))
+            limit = spans[len(vectors) - 1][0] if len(spans) > len(vectors) else len(hits[n - 1].snippet.contents)
+            scores[indices] = [
+                score if rows[index].end <= limit else np.nan for index, score in zip(indices, whole, strict=True)
+            ]
     beyond = [index for index in range(len(rows)) if math.isnan(scores[index])]
     if beyond:
         texts = [_with_title(hits[rows[index].n - 1], rows[index].text) for index in beyond]
