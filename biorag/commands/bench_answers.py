@@ -84,9 +84,10 @@ def check_method(answer: str) -> None:
 def examine(data: AnswerDataset, opened: OpenIndex, answer: str, out: Path, advance: OnProgress) -> dict[str, Any]:
     """Ask a system the questions of a dataset, resuming in `out`, and return the report."""
     from biorag.benchmarks.answers import run
+    from biorag.benchmarks.answers.systems import BASELINES
 
     settings = opened.settings
-    estimator = opened.estimator()
+    estimator = opened.estimator() if answer not in BASELINES else None  # it judges the index, not the system
     determining = {**settings.retrieval.identity(), **(settings.generation.identity() if answer == "generate" else {})}
     directory = run.AnswersRun(out, run.identity(determining, opened, answer, data))
     directory.finished()  # refuses another run's folder before anything is loaded
