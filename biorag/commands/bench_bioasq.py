@@ -9,10 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.bench_answers import Answering, check_method, examine, print_report
 from biorag.commands.groups import Flags, expanded
 from biorag.engine import open_index
+from biorag.errors import UsageError, unknown_name
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
+
+PHASES = ("a", "b")
 
 
 @expanded
@@ -22,12 +26,15 @@ def bioasq(
         Settings,
         options.INDEX,
         Flags(RetrievalSettings, but=("precision", "include_retracted", "mode", "rerank", "k")),
-        Flags("seed"),
+        options.GENERATOR,
+        Flags("max_tokens", "seed"),
     ],
     system: Annotated[
         list[str] | None, typer.Option(help="bm25, dense, hybrid or hybrid+rerank; all four by default. Repeatable.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the submissions and report.json.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the submissions or answers, and report.json.")] = None,
+    phase: Annotated[str, typer.Option(help="a: documents and snippets; b: exact and ideal answers.")] = "a",
+    answer: Answering = "extract",
     whole_records: Annotated[
         bool,
         typer.Option(
@@ -37,16 +44,24 @@ def bioasq(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Measure document and snippet retrieval on BioASQ's test batches, as BioASQ's evaluator does (task B, phase A).
+    """Measure retrieval, or answers, on BioASQ's test batches, as BioASQ's evaluator does (task B, phases A and B).
 
-    Documents are PubMed records, compared by PMID: MAP@10, GMAP, mean precision, recall and F1.
+    Phase A: documents are PubMed records, compared by PMID: MAP@10, GMAP, mean precision, recall and F1. Phase B: what
+    'bench answers' measures, answered from what this index finds, not from the golden snippets.
 
     Examples:
 
       biorag bench bioasq 8B1_golden.json 8B2_golden.json --name pubmed
 
       biorag bench bioasq golden/8B1_golden.json.gz --system hybrid --system hybrid+rerank --out runs/bioasq --json
+
+      biorag bench bioasq 8B1_golden.json --phase b --answer extract --name pubmed --out runs/phase-b
     """
+    if phase not in PHASES:
+        raise unknown_name("phase", phase, PHASES)
+    if phase == "b":
+        _answers(golden, settings, answer, out, as_json)
+        return
     from biorag.benchmarks.bioasq.golden import read_batches
     from biorag.benchmarks.bioasq.run import SYSTEMS, answer, chosen_systems, coverage, report
     from biorag.benchmarks.bioasq.submission import write_submission
@@ -82,6 +97,27 @@ def bioasq(
         show.print_json(found)
     else:
         _print(found)
+
+
+def _answers(golden: Sequence[Path], settings: Settings, answer: str, out: Path | None, as_json: bool) -> None:
+    """Measure phase B, batch by batch."""
+    from biorag.benchmarks.answers.questions import read_golden_answers
+    from biorag.utils.files import write_json
+
+    check_method(answer)
+    if out is None:
+        raise UsageError("--phase b keeps the answers, so that an interrupted run resumes: give --out FOLDER")
+    batches = read_golden_answers(golden)
+    questions = sum(len(batch.questions) for batch in batches)
+    with open_index(settings) as ready, show.progress("Questions", questions) as advance:
+        reports = [examine(batch, ready, answer, out / batch.name, advance) for batch in batches]
+    found = {"phase": "b", "batches": reports}
+    write_json(out / "report.json", found)
+    if as_json:
+        show.print_json(found)
+    else:
+        for report in reports:
+            print_report(report)
 
 
 def _print(report: Mapping[str, Any]) -> None:

@@ -37,12 +37,13 @@ class ExpertAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredQuestion:
-    """A question with its experts' answer, and the ids or URLs of its relevant passages."""
+    """A question with its experts' answer, and what is relevant to it: passages by id, or documents by PMID."""
 
     id: str
     text: str
     expert: ExpertAnswer
     relevant: tuple[str, ...] = ()
+    pmids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +111,9 @@ def _golden(path: Path) -> AnswerDataset:
     try:
         records = json.loads(b"".join(read_chunks(Source(str(path), path))))["questions"]
         for record in records:
-            documents = tuple(str(url).rstrip("/").rsplit("/", 1)[-1] for url in record.get("documents") or ())
-            questions.append(AnsweredQuestion(str(record["id"]), str(record["body"]), expert_answer(record), documents))
+            documents = [str(url).rstrip("/").rsplit("/", 1)[-1] for url in record.get("documents") or ()]
+            pmids = tuple(sorted({int(document) for document in documents if document.isdecimal()}))
+            questions.append(AnsweredQuestion(str(record["id"]), str(record["body"]), expert_answer(record), (), pmids))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInputError(f"{path}, question {len(questions) + 1}: no golden answer of BioASQ ({error})") from None
     if not questions:

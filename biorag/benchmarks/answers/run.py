@@ -24,11 +24,12 @@ from biorag.engine import OpenIndex
 from biorag.retrieval.batches import in_batches
 from biorag.retrieval.filters import exclude_documents
 from biorag.retrieval.retriever import Ranking
-from biorag.types import OnProgress, Snippet, Verdict, block_id
+from biorag.types import FieldFilter, IndexQuery, OnProgress, Snippet, Verdict, block_id
 from biorag.utils.plots import write_plot
 from biorag.utils.runs import RunDirectory
 
 ROWS = "answers.jsonl"
+GOLD = 100  # snippets of relevant documents that are looked at
 AnswerRow = Mapping[str, Any]
 
 
@@ -91,6 +92,11 @@ class Examination:
         return list(zip(rankings, gold, without, strict=True))
 
     def _gold(self, question: AnsweredQuestion) -> list[Snippet]:
+        """Return the relevant snippets that the index holds; of relevant documents those that share a word with it."""
+        if question.pmids:
+            among = (FieldFilter("pmid", "in", question.pmids),)
+            (scored,) = self.opened.index.search([IndexQuery(question.text, GOLD, among)])
+            return list(self.opened.index.fetch([id for id, _ in scored]).values())
         ids = [*question.relevant, *(block_id(id, 0) for id in question.relevant)]
         return list(self.opened.index.fetch(ids).values())
 
