@@ -179,7 +179,7 @@ def test_module_imports_nothing_from_a_higher_layer(module):
     assert higher == set()
 
 
-SHARED = {f"biorag.commands.{name}" for name in ("options", "groups", "show", "show_answer", "training")}
+SHARED = {f"biorag.commands.{name}" for name in ("options", "groups", "show", "show_answer", "training", "examining")}
 
 
 def test_no_command_imports_another():

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.bench_answers import Answering, check_method, examine, print_report
+from biorag.commands.examining import Answering, check_method, examine, print_report
 from biorag.commands.groups import Flags, expanded
 from biorag.engine import open_index
 from biorag.errors import UsageError, unknown_name

@@ -151,7 +151,7 @@ def test_golden_answers_and_samples(tmp_path):
     path = tmp_path / "8B1_golden.json"
     path.write_text(json.dumps({"questions": questions}))
     (data,) = read_golden_answers([path])
-    assert (data.name, data.questions[0].relevant) == ("8B1", ("12",))
+    assert (data.name, data.questions[0].pmids) == ("8B1", (12,))
     drawn = sample(data, 4, seed=1)
     assert drawn == sample(data, 4, seed=1)
     assert [question.id for question in drawn.questions] == sorted(question.id for question in drawn.questions)

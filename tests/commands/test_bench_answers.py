@@ -1,0 +1,122 @@
+"""`biorag bench answers`, `bench bioasq --phase b` and `biorag tune abstention` from the command line."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from biorag.answering.abstention.estimator import FILE, read_coefficients
+from tests import cli
+from tests.cli import done, failed, succeeded
+from tests.conftest import write_medrag
+
+SUBJECTS = [
+    "fever",
+    "vitamin K",
+    "antithrombin",
+    "glucose",
+    "insulin",
+    "malaria",
+    "tuberculosis",
+    "asthma",
+    "penicillin",
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, snippets, tiny_encoder) -> Path:
+    """A folder with a home, whose index `default` the tests only read, and a data set with answers."""
+    place = tmp_path_factory.mktemp("answers")
+    corpus = write_medrag(place / "corpus.jsonl", snippets)
+    succeeded(cli.invoke("index", corpus, "--encoder", tiny_encoder, home=place / "home"))
+    data = place / "asked"
+    (data / "qrels").mkdir(parents=True)
+    texts = [f"What is known about {subject}?" for subject in SUBJECTS]
+    rows = [json.dumps({"_id": f"q{n}", "text": text}) for n, text in enumerate(texts)]
+    (data / "queries.jsonl").write_text("\n".join(rows))
+    judged = [f"q{n}\ts{n}\t1\n" for n in range(len(SUBJECTS))]
+    (data / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    answers = [
+        {"_id": f"q{n}", "type": "summary", "ideal_answer": [snippets[n].content]} for n in range(len(SUBJECTS) - 1)
+    ]
+    answers.append({"_id": "q8", "type": "factoid", "exact_answer": [["cell wall"]], "ideal_answer": ["It breaks."]})
+    (data / "answers.jsonl").write_text("\n".join(map(json.dumps, answers)))
+    return place
+
+
+@pytest.fixture
+def invoke(place, tmp_path, monkeypatch):
+    """Run a command in an empty folder, with the module's home."""
+    monkeypatch.chdir(tmp_path)
+    return partial(cli.invoke, home=place / "home")
+
+
+def test_the_oracle_finds_the_ideal_answers_and_a_run_resumes(invoke, place, tmp_path):
+    run = partial(invoke, "bench", "answers", place / "asked", "--answer", "oracle", "--out", "out", "--json")
+    report = done(run())
+    assert (report["questions"], report["answer"], report["abstention"]) == (9, "oracle", None)
+    assert report["ideal"]["n"] == 9
+    assert report["ideal"]["ROUGE-2 F1"]["mean"] > 0.85  # eight ideal answers stand in the index
+    assert report["exact"]["factoid"]["n"] == 1
+    assert report["sentences"]["supported"] == report["sentences"]["citation_recall"] == 1.0
+    rows = (tmp_path / "out" / "answers.jsonl").read_bytes().splitlines(keepends=True)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_bytes())
+    (tmp_path / "out" / "manifest.json").write_text(json.dumps({**manifest, "complete": False}))
+    (tmp_path / "out" / "answers.jsonl").write_bytes(b"".join(rows[:4]) + rows[4][:20])  # torn by a kill
+    again = done(run())
+    assert {**again, "answer_ms": None} == {**report, "answer_ms": None}
+    assert "other answer" in failed(
+        invoke("bench", "answers", place / "asked", "--answer", "first-sentence", "--out", "out"), 5
+    )
+
+
+def test_an_unknown_system_is_refused(invoke, place):
+    message = failed(invoke("bench", "answers", place / "asked", "--answer", "best", "--out", "out"), 2)
+    assert "bm25-sentences, extract, first-sentence, generate, oracle" in message
+
+
+def test_phase_b_of_a_golden_file(invoke, tmp_path):
+    question = {
+        "id": "g1",
+        "body": "What blocks vitamin K recycling?",
+        "type": "factoid",
+        "exact_answer": [["warfarin"]],
+        "ideal_answer": ["Warfarin blocks vitamin K recycling and thins the blood."],
+        "documents": ["http://www.ncbi.nlm.nih.gov/pubmed/1001"],
+        "snippets": [],
+    }
+    (tmp_path / "1B_golden.json").write_text(json.dumps({"questions": [question]}))
+    phase = partial(invoke, "bench", "bioasq", "1B_golden.json", "--phase")
+    assert "give --out" in failed(phase("b"), 2)
+    assert "unknown phase 'c'" in failed(phase("c"), 2)
+    report = done(phase("b", "--answer", "oracle", "--out", "out", "--json"))
+    (batch,) = report["batches"]
+    assert (batch["dataset"], batch["ideal"]["ROUGE-2 F1"]["mean"]) == ("1B", 1.0)
+    assert batch["exact"]["factoid"]["lenient"]["mean"] == 1.0
+
+
+def test_coefficients_are_fitted_stored_used_and_refused_for_another_encoder(invoke, place, tmp_path):
+    outside = [{"_id": f"o{n}", "text": f"Who won match number {n}?"} for n in range(8)]
+    (tmp_path / "elsewhere.jsonl").write_text("\n".join(map(json.dumps, outside)))
+    tune = partial(invoke, "tune", "abstention", place / "asked", "--outside", "elsewhere.jsonl", "--out", "out")
+    assert failed(tune("--report-share", "0.9"), 3).startswith("error: there are too few questions to fit on")
+    report = done(tune("--report-share", "0.4", "--no-write", "--json"))
+    assert report["written"] is None
+    assert set(report["answered"]) == {"asked, gold in", "asked, gold out", "elsewhere"}
+    assert set(report["measures"]) == {"all", "asked"}
+    found = read_coefficients(tmp_path / "out" / FILE)
+    assert (found.data, found.snippets) == (("asked", "elsewhere"), 12)
+    assert (tmp_path / "out" / "curves.png").is_file()
+    assert done(invoke("ask", "What is malaria?", "--json"))["evidence_probability"] is None  # none for this encoder
+    own = place / "home" / "indexes" / "default" / FILE
+    try:
+        found.save(own)
+        answer = done(invoke("ask", "What is malaria?", "--evidence-threshold", "1", "--json"))
+        assert (answer["abstained"], len(answer["hits"])) == (answer["evidence_probability"] < 1, 5)
+        own.write_text(own.read_text().replace(found.encoder.sha256, "0" * 64))
+        assert "was fitted for encoder" in failed(invoke("ask", "What is malaria?"), 5)
+    finally:
+        own.unlink()
