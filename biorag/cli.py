@@ -35,6 +35,7 @@ from biorag.commands import (
     train_cross_encoder,
     train_reranker,
     train_retriever,
+    train_verifier,
     tune,
     tune_abstention,
     tune_prompt,
@@ -139,6 +140,7 @@ train = typer.Typer(no_args_is_help=True, help="Train the retriever and the rera
 train.command("retriever")(train_retriever.retriever)
 train.command("reranker")(train_reranker.reranker)
 train.command("cross-encoder")(train_cross_encoder.cross_encoder)
+train.command("verifier")(train_verifier.verifier)
 app.add_typer(train, name="train")
 bench = typer.Typer(cls=Benchmarks, no_args_is_help=True, help="Measure retrieval and answers.")
 bench.callback()(lambda: None)

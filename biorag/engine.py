@@ -26,7 +26,7 @@ from biorag.retrieval.rerankers import RerankerParts
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
-from biorag.types import Encoded, Fetch, Generator, Index, Progress, Reranker, Snippet, TokenEncoder
+from biorag.types import Encoded, Fetch, Generator, Index, PairVerifier, Progress, Reranker, Snippet, TokenEncoder
 from biorag.utils.progress import silent
 from biorag.utils.registry import or_list
 from biorag.utils.versions import installed_versions
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from biorag.models.bi_encoder import BiEncoder
 
 logger = logging.getLogger(__name__)
+
+VERIFIER_PREFIX = "cross:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,22 @@ def encoder_files(settings: Settings, manifest: Manifest | None) -> ModelFiles:
     if manifest:
         check_encoder(manifest, files.sha256, files.id)
     return files
+
+
+def load_verifier(spec: str | None, settings: Settings) -> PairVerifier | None:
+    """Return the cross-encoder that judges claims, `cross:ID` or a directory; None where none is named.
+
+    Raises
+    ------
+    MissingError
+        If it is not there, or is not a cross-encoder.
+    """
+    if spec is None:
+        return None
+    files = find_encoder(spec.removeprefix(VERIFIER_PREFIX))
+    from biorag.models.cross_encoder import CrossEncoderVerifier
+
+    return CrossEncoderVerifier(files, settings.retrieval.precision)
 
 
 def load_encoder(files: ModelFiles, similarity: str, precision: str) -> BiEncoder:

@@ -354,6 +354,13 @@ class Reranker(Protocol):
         """Return each query's scores of its candidates, shape (candidates,)."""
 
 
+class PairVerifier(Protocol):
+    """Judges whether texts support claims."""
+
+    def supports(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """Return the probability that the text supports the claim, for each pair of text and claim."""
+
+
 class Index(Protocol):
     """Snippets with their dense and BM25 vectors, searchable by both."""
 

@@ -10,11 +10,8 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded
-from biorag.engine import open_stored
-from biorag.errors import BadInputError, unknown_name
+from biorag.engine import load_verifier, open_stored
 from biorag.settings.settings import Settings
-
-HALVES = ("all", "development", "test")
 
 
 @expanded
@@ -24,7 +21,8 @@ def verification(
     settings: Annotated[Settings, Flags("name", "qdrant", "seed")],
     half: Annotated[
         str, typer.Option(help="Questions to use: all, development or test, as a hash of their ids decides.")
-    ] = HALVES[0],
+    ] = "all",
+    verifier: options.Verifier = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Questions to use at most.")] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -45,25 +43,27 @@ def verification(
     from biorag.benchmarks.verification import claims, run
     from biorag.corpus.datasets import load_dataset
 
-    if half not in HALVES:
-        raise unknown_name("half", half, HALVES)
+    claims.check_half(half)
     data = load_dataset(dataset)
     answers = claims.read_ideal_answers(dataset)
     with open_stored(settings) as (manifest, index):
-        made = [
-            passage
-            for passage in claims.passages(data, answers, index.fetch, settings.seed)
-            if claims.in_half(passage.id, half)
-        ][:limit]
+        made = list(claims.passages(data, answers, index.fetch, settings.seed, half))[:limit]
         fingerprint = manifest.fingerprint()
-    if not made:
-        raise BadInputError(f"the index holds none of the snippets of {dataset}: name another with --name")
-    identity = {"dataset": data.name, "index": fingerprint, "seed": settings.seed, "half": half, "limit": limit}
+    identity = {
+        "dataset": data.name,
+        "index": fingerprint,
+        "seed": settings.seed,
+        "half": half,
+        "limit": limit,
+        "verifier": verifier,
+    }
     todo = list(claims.make_claims(made, settings.seed))
     work = run.VerificationRun(out, identity)
     with show.progress("Claims", len(todo)) as advance:
-        rows = work.judge(todo, Checker(), advance)
-    report = run.report(rows, data.name, {"half": half, "limit": limit, "seed": settings.seed}, settings.seed)
+        rows = work.judge(todo, Checker(load_verifier(verifier, settings)), advance)
+    report = run.report(
+        rows, data.name, {"half": half, "limit": limit, "seed": settings.seed, "verifier": verifier}, settings.seed
+    )
     work.end(report)
     if as_json:
         show.print_json(report)

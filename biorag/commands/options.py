@@ -38,6 +38,12 @@ Temperature = Annotated[
     float,
     typer.Option(min=0, max=2, help="Sampling temperature; 0 is greedy.", rich_help_panel=GENERATION),
 ]
+Verifier = Annotated[
+    str | None,
+    typer.Option(
+        help="Cross-encoder that judges claims beside the rules: a directory, or cross:ID ('biorag train verifier')."
+    ),
+]
 ROWS = "Rows"  # a panel
 TEMPERATURE = 0.7
 GeneratedOut = Annotated[Path, typer.Option("--out", help="JSONL file to write; an interrupted run resumes.")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from biorag.commands import options, show
 from biorag.commands.groups import expanded
-from biorag.engine import OpenIndex, open_index, open_stored
+from biorag.engine import OpenIndex, load_verifier, open_index, open_stored
 from biorag.errors import MissingError, UsageError
 from biorag.settings.settings import Settings
 from biorag.types import CheckedSentence, Snippet, Verdict
@@ -21,6 +21,7 @@ from biorag.utils.text import is_whole, showable
 
 if TYPE_CHECKING:
     from biorag.answering.verification.batches import ClaimRow
+    from biorag.answering.verification.checker import Checker
 
 STYLES = {Verdict.SUPPORTED: "bold green", Verdict.UNSUPPORTED: "bold yellow", Verdict.CONTRADICTED: "bold red"}
 UNSUPPORTED_CODE = 7
@@ -57,6 +58,7 @@ def verify(
     asked: Claims,
     settings: Annotated[Settings, options.INDEX, options.RANKING],
     filters: options.RecordFilters,
+    verifier: options.Verifier = None,
     fail_unsupported: Annotated[
         bool, typer.Option("--fail-unsupported", help="Exit with code 7 unless every claim is supported.")
     ] = False,
@@ -76,10 +78,18 @@ def verify(
       biorag verify --claims claims.jsonl --out verdicts.jsonl --name pubmed --fail-unsupported
     """
     asked.check()
+    from biorag.answering.verification.checker import Checker
+
+    checker = Checker(load_verifier(verifier, settings))
     if asked.claim is None:
-        supported = _many(asked, settings, filters, as_json)
+        counts = _many(asked, checker, settings, filters, {"verifier": verifier})
+        supported = counts[Verdict.SUPPORTED] == sum(counts.values())
+        if as_json:
+            show.print_json({"out": str(asked.out), "claims": sum(counts.values()), **counts})
+        else:
+            show.table("Verdicts", ["verdict", "claims"], list(counts.items()))
     else:
-        checked = _judged(asked.claim, asked.snippet, settings, filters)
+        checked = _judged(asked.claim, asked.snippet, checker, settings, filters)
         supported = checked.verdict is Verdict.SUPPORTED
         if as_json:
             show.print_json(verdict_json(checked))
@@ -98,29 +108,29 @@ def verdict_json(checked: CheckedSentence) -> dict[str, Any]:
     return {"claim": checked.text, "verdict": checked.verdict.value, "evidence": evidence}
 
 
-def _judged(claim: str, id: str | None, settings: Settings, filters: options.RecordFilters) -> CheckedSentence:
-    from biorag.answering.verification.checker import Checker
-
+def _judged(
+    claim: str, id: str | None, checker: Checker, settings: Settings, filters: options.RecordFilters
+) -> CheckedSentence:
     if id is None:
         with open_index(settings) as ready:
             ranking = ready.retriever.search(claim, where=filters.conditions)
-        return Checker().check_claim(claim, [hit.snippet for hit in ranking.hits])
+        return checker.check_claim(claim, [hit.snippet for hit in ranking.hits])
     with open_stored(settings) as (manifest, index):
         snippets = index.fetch([id])
     if id not in snippets:
         raise MissingError(f"index {manifest.name!r} has no snippet {id!r}: 'biorag search' shows the ids")
-    return Checker().check_claim(claim, [snippets[id]])
+    return checker.check_claim(claim, [snippets[id]])
 
 
-def _many(asked: Claims, settings: Settings, filters: options.RecordFilters, as_json: bool) -> bool:
-    """Judge the claims of a file; return whether all are supported."""
+def _many(
+    asked: Claims, checker: Checker, settings: Settings, filters: options.RecordFilters, models: Mapping[str, Any]
+) -> dict[str, int]:
+    """Judge the claims of a file; return how many got each verdict. `models` are part of what determines them."""
     from biorag.answering.verification.batches import VerdictFile, read_claims
-    from biorag.answering.verification.checker import Checker
     from biorag.utils.files import sha256_of
 
     assert asked.claims and asked.out, "checked before"
     rows = list(read_claims(asked.claims))
-    checker = Checker()
     with open_index(settings) as ready, show.progress("Claims", len(rows)) as advance:
 
         def judge(batch: Sequence[ClaimRow]) -> Iterable[dict[str, Any]]:
@@ -132,13 +142,9 @@ def _many(asked: Claims, settings: Settings, filters: options.RecordFilters, as_
             "index": ready.fingerprint(),
             "retrieval": settings.retrieval.identity(),
             "filter": [str(condition) for condition in filters.conditions],
+            **models,
         }
-        counts = VerdictFile(asked.out, identity).fill(rows, judge, advance)
-    if as_json:
-        show.print_json({"out": str(asked.out), "claims": len(rows), **counts})
-    else:
-        show.table("Verdicts", ["verdict", "claims"], list(counts.items()))
-    return counts[Verdict.SUPPORTED] == len(rows)
+        return VerdictFile(asked.out, identity).fill(rows, judge, advance)
 
 
 def _snippets(ready: OpenIndex, rows: Sequence[ClaimRow], filters: options.RecordFilters) -> list[list[Snippet]]:

@@ -28,17 +28,7 @@ class CrossEncoderReranker:
     """
 
     def __init__(self, files: ModelFiles, precision: str = "auto") -> None:
-        if not is_cross_encoder(files):
-            raise MissingError(
-                f"reranker {files.id!r} is not a cross-encoder: it has no trained head ('biorag train cross-encoder' "
-                "makes one)"
-            )
-        # The activation is left out: it would press the best candidates' scores together.
-        self._model = load_model(CrossEncoder, files, precision, activation_fn=nn.Identity())
-        if self._model.num_labels != 1:
-            raise MissingError(
-                f"cross-encoder {files.id!r} has {self._model.num_labels} outputs: name one with a single score"
-            )
+        self._model = _load(files, precision, "reranker", "biorag train cross-encoder")
 
     def score_all(self, queries: Sequence[str], candidates: Sequence[Sequence[Snippet]]) -> list[Vectors]:
         """Return each query's scores of its candidates, log-odds, shape (candidates,) float32."""
@@ -49,6 +39,37 @@ class CrossEncoderReranker:
         ]
         scores = iter(run(self._model, pairs, None, log_odds))
         return [np.fromiter(islice(scores, len(snippets)), np.float32, len(snippets)) for snippets in candidates]
+
+
+class CrossEncoderVerifier:
+    """Judges pairs of a text and a claim, as `biorag train verifier` trains it.
+
+    Raises
+    ------
+    MissingError
+        As `CrossEncoderReranker` does.
+    """
+
+    def __init__(self, files: ModelFiles, precision: str = "auto") -> None:
+        self._model = _load(files, precision, "verifier", "biorag train verifier")
+
+    def supports(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """Return the probability that the text supports the claim, for each pair of text and claim."""
+        scores = np.fromiter(run(self._model, list(pairs), None, log_odds), np.float64, len(pairs))
+        probabilities: list[float] = (1 / (1 + np.exp(-scores))).tolist()
+        return probabilities
+
+
+def _load(files: ModelFiles, precision: str, role: str, made_by: str) -> CrossEncoder:
+    if not is_cross_encoder(files):
+        raise MissingError(
+            f"{role} {files.id!r} is not a cross-encoder: it has no trained head ({made_by!r} makes one)"
+        )
+    # The activation is left out: it would press the best candidates' scores together.
+    model = load_model(CrossEncoder, files, precision, activation_fn=nn.Identity())
+    if model.num_labels != 1:
+        raise MissingError(f"cross-encoder {files.id!r} has {model.num_labels} outputs: name one with a single score")
+    return model
 
 
 def is_cross_encoder(files: ModelFiles) -> bool:

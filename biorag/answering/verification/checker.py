@@ -9,12 +9,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from biorag.answering.verification.analysis import Analysis, analyse
-from biorag.answering.verification.judging import LEAST_COVERAGE, Judgement, judge
+from biorag.answering.verification.judging import LEAST_COVERAGE, Fault, Judgement, judge
 from biorag.answering.verification.quotes import find_quote
 from biorag.answering.verification.statements import asserted, is_polar, leading_answer
 from biorag.corpus.sentences import sentence_starts, sentences
 from biorag.prompts.parse import CitedNumber
-from biorag.types import CheckedSentence, Citation, EvidenceSpan, Hit, Snippet, Verdict
+from biorag.types import CheckedSentence, Citation, EvidenceSpan, Hit, PairVerifier, Snippet, Verdict
 
 MARKS = re.compile(r"\s*\[(\d{1,4}(?:\s*[,;]\s*\d{1,4})*)\]")
 SHORTEST_QUOTE = 3  # words
@@ -22,6 +22,7 @@ SPANS = 2  # spans of evidence that a sentence is given at most
 CANDIDATES = 4  # sentences of a snippet, and pairs of sentences, that are compared word by word
 GAIN = 0.15  # by how much more a second sentence must cover of a claim, to be looked at
 MARGIN = 0.1  # by how much better a contradiction must be covered than a support to outweigh it
+LIKELY, SURE = 0.5, 0.9  # probabilities from which a verifier confirms a support, and makes one
 OPPOSITE = {
     Verdict.SUPPORTED: Verdict.CONTRADICTED,
     Verdict.CONTRADICTED: Verdict.SUPPORTED,
@@ -75,7 +76,15 @@ def _window(start: int, end: int, first: Analysis, second: Analysis | None = Non
 
 
 class Checker:
-    """Judges sentences by the snippets at hand; what it calls supported need not be true."""
+    """Judges sentences by the snippets at hand; what it calls supported need not be true.
+
+    Parameters
+    ----------
+    verifier : has the last word on what the rules call supported, and on what they refuse for its words alone
+    """
+
+    def __init__(self, verifier: PairVerifier | None = None) -> None:
+        self._verifier = verifier
 
     def check_claim(self, claim: str, snippets: Sequence[Snippet], question: str = "") -> CheckedSentence:
         """Judge one claim by all snippets, whose numbers are their positions from 1.
@@ -163,7 +172,22 @@ class Checker:
             ((judgement, window) for judgement, window in results if not window.pair or judgement.coverage >= needed),
             key=lambda result: _rank(result[0]),
         )
-        return Judged(judgement.verdict, judgement.coverage, text[window.start : window.end])
+        quote = text[window.start : window.end]
+        verdict = judgement.verdict if self._verifier is None else self._verified(claim, quote, judgement)
+        return Judged(verdict, judgement.coverage, quote)
+
+    def _verified(self, claim: str, quote: str, judgement: Judgement) -> Verdict:
+        """Return the verdict that the rules and the verifier come to.
+
+        The verifier may refuse what the rules support, and support what they refuse for no other reason than that it
+        says too little of the claim in its words. Numbers, names, negation, direction and roles are the rules' alone.
+        """
+        worded = judgement.faults <= {Fault.UNCOVERED} and judgement.coverage >= LEAST_COVERAGE / 2
+        if not worded or self._verifier is None:
+            return judgement.verdict
+        (probability,) = self._verifier.supports([(quote, claim)])
+        needed = SURE if judgement.faults else LIKELY
+        return Verdict.SUPPORTED if probability >= needed else Verdict.UNSUPPORTED
 
     def _fault_of_quote(
         self, quote: str, snippet: Snippet, checked: Sequence[CheckedSentence], n: int, question: str

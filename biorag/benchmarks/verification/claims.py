@@ -16,12 +16,13 @@ from biorag.benchmarks.verification.falsification import FALSIFIERS, OTHER
 from biorag.benchmarks.verification.rewording import reworded
 from biorag.corpus.datasets import Dataset
 from biorag.corpus.sentences import sentences, terms
-from biorag.errors import BadInputError, MissingError
+from biorag.errors import BadInputError, MissingError, unknown_name
 from biorag.types import Fetch, Snippet
 
 ANSWERS = ("answers.jsonl", "answers.jsonl.gz")
 VERBATIM, REWORDED, AS_WRITTEN = "verbatim", "reworded", "as written"
 TRUE_KINDS = (VERBATIM, REWORDED, AS_WRITTEN)
+HALVES = ("all", "development", "test")
 SNIPPETS = 5  # of a question, as many as an answer is made from
 SHORTEST, LONGEST = 6, 60  # words of a sentence that claims are made of
 FALSIFIED = 3  # claims of a sentence at most
@@ -94,19 +95,41 @@ def _texts(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else [text for text in value if isinstance(text, str)]
 
 
+def check_half(half: str) -> None:
+    """Refuse a name of no half.
+
+    Raises
+    ------
+    UsageError
+        Naming them.
+    """
+    if half not in HALVES:
+        raise unknown_name("half", half, HALVES)
+
+
 def in_half(id: str, half: str) -> bool:
     """Return whether a question is in the half "development" or "test", which a hash of its id decides; or in "all"."""
     odd = hashlib.sha256(id.encode()).digest()[0] % 2
     return half == "all" or odd == (half == "test")
 
 
-def passages(dataset: Dataset, answers: Mapping[str, Sequence[str]], fetch: Fetch, seed: int) -> Iterator[Passage]:
-    """Yield a passage for each question that has one.
+def passages(
+    dataset: Dataset, answers: Mapping[str, Sequence[str]], fetch: Fetch, seed: int, half: str = "all"
+) -> Iterator[Passage]:
+    """Yield a passage for each question of a half that has one.
 
     Its sentence is one of the ideal answers' that stands in a snippet; where none does, the sentence of the snippets
     that shares most words with the answer.
+
+    Raises
+    ------
+    BadInputError
+        If there is none.
     """
+    none = True
     for question in dataset.questions:
+        if not in_half(question.id, half):
+            continue
         ids = list(dataset.qrels[question.id])
         stored = fetch(ids)
         snippets = tuple(stored[id] for id in ids if id in stored)
@@ -121,7 +144,10 @@ def passages(dataset: Dataset, answers: Mapping[str, Sequence[str]], fetch: Fetc
         sentence = rng.choice(verbatim) if verbatim else max(candidates, key=lambda text: len(terms(text) & target))
         others = sorted({text for text in written if _plain(text) not in plain})
         ordered = sorted(snippets, key=lambda snippet: sentence not in snippet.content)[:SNIPPETS]
+        none = False
         yield Passage(question.id, question.text, tuple(ordered), sentence, rng.choice(others) if others else "")
+    if none:
+        raise BadInputError(f"the index has no snippet that an answer of {dataset.name} repeats: name another (--name)")
 
 
 def _usable(text: str) -> list[str]:
