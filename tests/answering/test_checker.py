@@ -342,3 +342,32 @@ def test_nothing_raises_and_what_holds_stands_in_its_snippet(texts, answer, ques
         assert (sentence.verdict is Verdict.SUPPORTED) == bool(sentence.citations)
         for span in sentence.evidence:
             assert span.quote in hits[span.n - 1].snippet.contents
+
+
+class Fixed:
+    """A verifier that gives every pair the same probability, and keeps the pairs."""
+
+    def __init__(self, probability: float) -> None:
+        self.probability = probability
+        self.pairs: list[tuple[str, str]] = []
+
+    def supports(self, pairs):
+        self.pairs += pairs
+        return [self.probability] * len(pairs)
+
+
+@pytest.mark.parametrize(
+    ("claim", "probability", "expected"),
+    [
+        ("Metformin lowers blood glucose.", 0.9, "supported"),
+        ("Metformin lowers blood glucose.", 0.4, "unsupported"),
+        ("Metformin does not lower blood glucose.", 0.99, "contradicted"),
+        ("Metformin lowers blood glucose in children.", 0.99, "unsupported"),
+        ("Metformin gets the glucose of adults into a reasonable range, step by step.", 0.95, "supported"),
+        ("Metformin gets the glucose of adults into a reasonable range, step by step.", 0.8, "unsupported"),
+    ],
+)
+def test_a_verifier_decides_about_words_and_the_rules_about_the_rest(claim, probability, expected):
+    verifier = Fixed(probability)
+    assert Checker(verifier).check_claim(claim, [Snippet("s", "", TEXT)]).verdict == expected
+    assert all(pair == ("Metformin lowers blood glucose in adults with diabetes.", claim) for pair in verifier.pairs)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from biorag.benchmarks.verification import claims, run
 from biorag.benchmarks.verification.falsification import FALSIFIERS, KINDS
 from biorag.benchmarks.verification.rewording import reworded
+from biorag.benchmarks.verification.training_rows import training_rows
 from biorag.corpus.datasets import Dataset
 from biorag.errors import BadInputError, MissingError
 from biorag.types import Question, Snippet
@@ -142,6 +143,17 @@ def test_a_report_counts_true_claims_supported_and_falsified_ones_not():
     assert report["kinds"]["number"]["contradicted"] == 0.5
 
 
+def test_training_rows_set_a_true_claim_against_each_falsified_one():
+    todo = list(claims.make_claims(made(), 0))
+    rows = list(training_rows(todo))
+    assert len(rows) == sum(not claim.true for claim in todo)
+    texts = {kind: {claim.text for claim in todo if claim.kind == kind} for kind in ("verbatim", "reworded")}
+    for row in rows:
+        assert row.positive in texts["verbatim"] | texts["reworded"]
+        assert row.query in texts["verbatim"]
+        assert len(row.negatives) == 1
+
+
 @pytest.fixture
 def dataset(tmp_path):
     folder = tmp_path / "data"
@@ -190,3 +202,23 @@ def test_the_command_measures_resumes_and_refuses_another_run(dataset, tmp_path,
     assert "verbatim" in succeeded(invoke(*arguments[:-1], home=home)).stdout
     failed(invoke(*arguments, "--seed", 3, home=home), 5, "seed")
     failed(invoke(*arguments, "--half", "third", home=home), 2, "third")
+
+
+def test_a_verifier_is_trained_and_judges(dataset, tmp_path, tiny_encoder):
+    home, corpus, model = tmp_path / "home", tmp_path / "corpus.jsonl", tmp_path / "verifier"
+    corpus.write_text(
+        "".join(json.dumps({"id": s.id, "title": "", "content": s.content}) + "\n" for s in SNIPPETS.values())
+    )
+    succeeded(invoke("index", corpus, "--encoder", tiny_encoder, "--name", "small", home=home))
+    fast = ("--precision", "fp32", "--batch-size", 4, "--max-tokens", 32, "--evaluations", 1, "--validation", 0)
+    training = ("train", "verifier", dataset, "--name", "small", "--base", tiny_encoder, "--half", "all", *fast)
+    manifest = done(invoke(*training, "--out", model, "--json", home=home))
+    assert manifest["pairs"] == 2 * manifest["rows"]
+    claim = ("verify", ANSWERS["q1"][0], "--name", "small", "--snippet", "a", "--json")
+    assert done(invoke(*claim, "--verifier", f"cross:{model}", home=home))["verdict"] in ("supported", "unsupported")
+    report = done(
+        invoke("bench", "verification", dataset, "--name", "small", "--verifier", model, "--out", tmp_path / "run",
+               "--json", home=home)
+    )  # fmt: skip
+    assert report["config"]["verifier"] == str(model)
+    failed(invoke(*claim, "--verifier", tiny_encoder, home=home), 4, "biorag train verifier")
