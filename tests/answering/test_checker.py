@@ -70,6 +70,7 @@ def check(text: str, question: str = "", *cited: tuple[int, str]):
         ("Aspirin inhibits COX-1 in platelets at 81 g/day.", "unsupported"),
         ("Aspirin inhibits COX-1 in platelets at 0.081 g per day.", "supported"),
         ("Only metformin lowers blood glucose.", "unsupported"),
+        ("No, metformin lowers blood glucose.", "supported"),
         ("Bananas are yellow.", "unsupported"),
         ("", "unsupported"),
     ],
@@ -230,6 +231,9 @@ def test_one_true_sentence_among_six_lends_the_others_nothing():
         ("Yes.", "Does metformin lower blood glucose?", "supported"),
         ("no", "Does metformin lower blood glucose?", "contradicted"),
         ("Yes.", "Does vitamin D prevent falls in the elderly?", "unsupported"),
+        ("No, metformin lowers blood glucose.", "Does metformin lower blood glucose?", "contradicted"),
+        ("No, metformin lowers blood glucose.", "Is metformin an antibiotic?", "supported"),
+        ("No, metformin lowers blood glucose.", "Which drug lowers lactate?", "supported"),
         ("Yes, aspirin prevents stroke in healthy women.", "Does aspirin prevent stroke in women?", "contradicted"),
     ],
 )

@@ -204,8 +204,10 @@ def _cue_spans(lower: list[str]) -> Iterator[tuple[int, int, str]]:
     place, negated = 0, False
     while place < len(lower):
         length, name = max(((phrases.match(lower, place), name) for name, phrases in lists), key=lambda pair: pair[0])
-        # "nor" carries on a negation: "neither A nor B" negates each once.
-        if length and not (lower[place] == "nor" and negated):
+        # "nor" carries on a negation: "neither A nor B" negates each once. "No, ..." answers a question.
+        carries_on = lower[place] == "nor" and negated
+        answers = lower[place] == "no" and lower[place + 1 : place + 2] == [","]
+        if length and not carries_on and not answers:
             yield place, length, name
         negated = (negated and lower[place] not in CLOSING) or (length > 0 and name in ("before", "determiners"))
         place += max(length, 1)

@@ -143,13 +143,17 @@ class Checker:
         return replace(checked, text=sentence, citations=chosen)
 
     def _check_polar(self, answer: str, rest: str, snippets: Sequence[Snippet], question: str) -> CheckedSentence:
-        """Judge "yes" or "no" by what it asserts of the question, with whatever else its sentence says."""
-        if rest:
-            return self.check_claim(rest, snippets, question)
+        """Judge "yes" or "no" by what it asserts of the question, and whatever else its sentence says by that.
+
+        What the rest says may be right, and "yes" or "no" still contradicted.
+        """
         judged = [self._judge(asserted(question, "yes"), snippet, "") for snippet in snippets]
         if answer == "no":
-            judged = [each and each._replace(verdict=OPPOSITE[each.verdict]) for each in judged]
-        return _checked(answer, snippets, judged)
+            judged = [item and item._replace(verdict=OPPOSITE[item.verdict]) for item in judged]
+        checked = _checked(answer, snippets, judged)
+        if rest and checked.verdict is not Verdict.CONTRADICTED:
+            return self.check_claim(rest, snippets, question)
+        return checked
 
     def _judge(self, claim: str, snippet: Snippet, question: str) -> Judged | None:
         analysis, text = _claim(claim), snippet.contents

@@ -90,7 +90,8 @@ def _parts(piece: str, start: int) -> Iterator[tuple[str, int]]:
         return
     joined = ""
     position = start
-    for part in _SPLIT.split(piece):
+    # "not-diploid" negates its other half alone, as "non-diploid" does.
+    for part in _SPLIT.split(re.sub("^not(?=\\W)", "non", piece, flags=re.IGNORECASE)):
         is_word = len(part) >= SHORTEST_PART and part.isalpha() and (part.islower() or part.istitle())
         if part.lower() in PREFIXES and not joined:
             joined = part
