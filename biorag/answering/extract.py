@@ -105,7 +105,8 @@ def _pattern(group: str, name: str) -> re.Pattern[str]:
 def candidates(hits: Sequence[Hit]) -> list[EvidenceSentence]:
     """Return the sentences of the hits, in their order, without the labels of structured abstracts.
 
-    A snippet without content gives its title.
+    Sentences that give orders to a reader are left out: a snippet is evidence, not instruction. A snippet without
+    content gives its title.
     """
     return [candidate for n, hit in enumerate(hits, 1) for candidate in _of_hit(n, hit)]
 
@@ -123,9 +124,14 @@ def _of_hit(n: int, hit: Hit) -> list[EvidenceSentence]:
             section, start = named, start + label.end()
         start += len(body[start:end]) - len(body[start:end].lstrip())
         text = body[start:end].rstrip()
-        if text:
+        if text and not _is_instruction(text):
             rows.append(EvidenceSentence(n, offset + start, offset + start + len(text), text, section))
     return rows
+
+
+def _is_instruction(text: str) -> bool:
+    order = _pattern("phrases", "order").match(text)
+    return bool(order or _pattern("phrases", "reply").search(text)) or text.startswith(("</", "<|"))
 
 
 def sentence_maxsim(query: Vectors, tokens: Vectors, owners: NDArray[np.int64], sentences: int) -> Vectors:

@@ -130,7 +130,10 @@ def verdict(answer: Answer) -> Text | None:
         count = len(judged)
         return Text(f"Extract: {count} {'sentence' if count == 1 else 'sentences'} of the evidence, verbatim", "bold")
     line, style = _verdict_of(judged, by)
-    return Text(f"Chosen by the evidence alone. {line}" if answer.answerer == EXTRACT else line, style)
+    if answer.answerer == EXTRACT:
+        confirmed = judged[0].verdict is not Verdict.UNSUPPORTED
+        line = f"Chosen by the evidence alone: {line.lower() if confirmed else 'nearest to it, and not confirmed'}"
+    return Text(line, style)
 
 
 def _verdict_of(sentences: Sequence[CheckedSentence], by: str) -> tuple[str, str]:
