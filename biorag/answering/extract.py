@@ -225,7 +225,7 @@ def features(
     """Return the part of each sentence's score that no encoder takes part in, (sentences,)."""
     top = max((hit.score for hit in hits), default=0.0)
     asked = terms(question)
-    scores = weights.coverage * held_words(question, [row.text for row in rows]).sum(axis=1)
+    scores: Vectors = weights.coverage * held_words(question, [row.text for row in rows]).sum(axis=1)
     for index, row in enumerate(rows):
         new = len(terms(row.text) - asked)
         share = max(0.0, hits[row.n - 1].score / top) if top > 0 else 1.0 / row.n

@@ -122,7 +122,8 @@ def option_scores(
     own = [kept - shared or kept for kept in words]
     held = [terms(row.text) for row in rows]
     covered = np.array([[len(kept & of_row) / max(1, len(kept)) for of_row in held] for kept in own], np.float32)
-    return extractor.similarities(options, rows) + COVERAGE * covered + RELEVANCE * relevance
+    scores: Vectors = extractor.similarities(options, rows) + COVERAGE * covered + RELEVANCE * relevance
+    return scores
 
 
 def polarity(

@@ -63,7 +63,8 @@ def bioasq(
         _answers(golden, settings, answer, out, as_json)
         return
     from biorag.benchmarks.bioasq.golden import read_batches
-    from biorag.benchmarks.bioasq.run import SYSTEMS, answer, chosen_systems, coverage, report
+    from biorag.benchmarks.bioasq.run import SYSTEMS, chosen_systems, coverage, report
+    from biorag.benchmarks.bioasq.run import answer as answered
     from biorag.benchmarks.bioasq.submission import write_submission
     from biorag.utils.files import write_json
 
@@ -78,7 +79,7 @@ def bioasq(
         covered = coverage(batches, ready)
         retriever = ready.retriever.with_cache()
         for each in systems:
-            runs.append(answer(each, batches, retriever.variant(**SYSTEMS[each]), whole_records, advance))
+            runs.append(answered(each, batches, retriever.variant(**SYSTEMS[each]), whole_records, advance))
             if out:
                 for batch in batches:
                     write_submission(out / each / f"{batch.name}.json", batch, runs[-1].responses[batch.name])
