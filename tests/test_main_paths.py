@@ -93,9 +93,7 @@ def test_search(home):
 def test_ask(home):
     ended = run("ask", "How does metformin lower blood glucose?", "--json", home=home)
     found = json.loads(ended.stdout)
-    assert ended.stderr.splitlines() == [
-        "WARNING: answers come from the 135M starter generator, which is not a medical model: see --llm"
-    ]
+    assert ended.stderr == ""
     assert found["question"] == "How does metformin lower blood glucose?"
     assert found["answer"]
     texts = {hit["id"]: hit["content"] for hit in found["hits"]}

@@ -104,7 +104,7 @@ def answer(answer: Answer) -> None:
     """Print an answer that has been checked: the verdict, the text, the sources, the evidence, the notes."""
     parts = [part for part in (verdict(answer), *_texts(answer), *_contradictions(answer), *_sources(answer)) if part]
     for part in parts:
-        show.out.print(part)
+        show.out.print(part, soft_wrap=not show.out.is_terminal)
     if answer.hits:
         show.out.print()
         cited = frozenset(citation.n for citation in answer.citations)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from biorag.cli import app
-from biorag.commands import show
+from biorag.commands import show, show_answer
 from biorag.types import Answer, Citation, Hit, Question, Snippet
 from biorag.utils.text import UNSHOWABLE, showable
 from tests.hostile.hostile_files import ESCAPES
@@ -61,7 +61,7 @@ def test_tables_titles_lines_and_notes_show_markup_as_text(capsys, monkeypatch):
     show.evidence_table("fever", hits)
     citation = Citation(1, MARKED, None, MARKED, MARKED, 1.0)
     question = Question("q", "Q?", {"A": MARKED, "B": "b"})
-    show.answer(
+    show_answer.answer(
         Answer(question, reply="{}", text=MARKED, choice="A", citations=(citation,), hits=hits, notes=(MARKED,))
     )
     show.err.print(f"kept in {MARKED}")

@@ -108,11 +108,10 @@ def test_answers_leave_retracted_articles_out_unless_told(index, settings, inclu
 
 def test_a_citation_of_a_retracted_article_is_marked(index, settings):
     settings = settings.replace(include_retracted=True, k=20)
-    reply = {"answer": "Heparin fever blood.", "citations": list(range(1, 21))}
-    generator = ScriptedGenerator([json.dumps(reply)])
-    answer = Answerer(Retriever(index, ENCODER, None, settings.retrieval), generator, settings).answer(
-        Question("q", QUERY)
-    )
+    retriever = Retriever(index, ENCODER, None, settings.retrieval)
+    sentences = [f"{hit.snippet.content.capitalize()} [{hit.rank}]." for hit in retriever.search(QUERY).hits]
+    generator = ScriptedGenerator([json.dumps({"answer": " ".join(sentences), "citations": []})])
+    answer = Answerer(retriever, generator, settings).answer(Question("q", QUERY))
     marks = {citation.id: citation.retracted for citation in answer.citations}
     assert set(marks.values()) == {True, False}
     assert marks == {id: int(id[1:]) % 3 == 0 for id in marks}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from biorag.settings.abstention import AbstentionSettings
 from biorag.settings.section import Effect, Flag, marked
 from biorag.settings.settings import PLACES, SECRETS, SECTIONS, Settings
 
@@ -43,7 +44,7 @@ def test_every_setting_stands_in_one_section_under_one_name():
     assert (
         set(names) | {"home", "graph", "seed"} == set(PLACES) == set(Settings().flat()) == set(Settings().flat_json())
     )
-    assert set(SECTIONS) == {"services", "index", "retrieval", "generation", "training"}
+    assert set(SECTIONS) == {"services", "index", "retrieval", "generation", "abstention", "training"}
 
 
 def test_flat_values_make_the_same_settings_again():
@@ -89,7 +90,8 @@ def test_reports_show_neither_secrets_nor_this_machine_nor_training():
     shown = settings.public()
     hidden = {name for name, place in PLACES.items() if marked(place.field, Effect) is Effect.NONE}
     assert hidden >= SECRETS | {"home", "graph", "timeout", "retries", "threads", "offline", "batch_size", "cache"}
-    assert set(shown) == set(PLACES) - hidden - set(TRAINING)
+    # No benchmark withholds an answer.
+    assert set(shown) == set(PLACES) - hidden - set(TRAINING) - set(AbstentionSettings.model_fields)
     assert (shown["qdrant"], shown["k_init"], shown["seed"]) == ("http://host:1", 20, 0)
 
 
