@@ -202,4 +202,4 @@ def test_the_starter_withholds_what_the_demonstration_corpus_lacks_and_answers_w
         assert not any(abstains(json.loads(line)["question"]) for line in covered)
         for name in ("outside-medicine", "uncovered-medicine"):
             lines = (QUESTIONS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-            assert all(abstains(json.loads(line)["text"]) for line in lines[:20])
+            assert all(abstains(json.loads(line)["text"]) for line in lines[:6])
