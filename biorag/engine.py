@@ -26,7 +26,7 @@ from biorag.retrieval.rerankers import RerankerParts
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
-from biorag.types import Encoded, Fetch, Generator, Index, PairVerifier, Progress, Reranker, Snippet, TokenEncoder
+from biorag.types import Encoded, Fetch, Generator, Index, Progress, Reranker, Snippet, TokenEncoder
 from biorag.utils.progress import silent
 from biorag.utils.registry import or_list
 from biorag.utils.versions import installed_versions
@@ -34,6 +34,7 @@ from biorag.utils.versions import installed_versions
 if TYPE_CHECKING:
     from biorag.answering.abstention.estimator import EvidenceEstimator
     from biorag.answering.answerer import Answerer
+    from biorag.answering.verification.checker import Checker
     from biorag.indexes.indexing import SurveyedCorpus
     from biorag.indexes.surveying import RejectsFile
     from biorag.indexes.writing import IndexReport
@@ -90,13 +91,13 @@ class OpenIndex:
         threshold = self.settings.abstention.evidence_threshold
         return EvidenceEstimator(found, self.encoder, threshold) if found else None
 
-    def answerer(self, generator: Generator | None) -> Answerer:
+    def answerer(self, generator: Generator | None, checker: Checker | None = None) -> Answerer:
         """Return an answerer over this index; without a generator it extracts the answer from the evidence."""
         from biorag.answering.answerer import Answerer
         from biorag.answering.extract import Extractor
 
         encoder = self.encoder if self.encoder and self.encoder.has_tokens else None
-        return Answerer(self.retriever, generator, self.settings, Extractor(encoder), estimator=self.estimator())
+        return Answerer(self.retriever, generator, self.settings, Extractor(encoder), checker, self.estimator())
 
 
 @contextmanager
@@ -197,20 +198,22 @@ def encoder_files(settings: Settings, manifest: Manifest | None) -> ModelFiles:
     return files
 
 
-def load_verifier(spec: str | None, settings: Settings) -> PairVerifier | None:
-    """Return the cross-encoder that judges claims, `cross:ID` or a directory; None where none is named.
+def load_checker(verifier: str | None, settings: Settings) -> Checker:
+    """Return the check of claims, with a cross-encoder, `cross:ID` or a directory, beside its rules if one is named.
 
     Raises
     ------
     MissingError
         If it is not there, or is not a cross-encoder.
     """
-    if spec is None:
-        return None
-    files = find_encoder(spec.removeprefix(VERIFIER_PREFIX))
+    from biorag.answering.verification.checker import Checker
+
+    if verifier is None:
+        return Checker()
+    files = find_encoder(verifier.removeprefix(VERIFIER_PREFIX))
     from biorag.models.cross_encoder import CrossEncoderVerifier
 
-    return CrossEncoderVerifier(files, settings.retrieval.precision)
+    return Checker(CrossEncoderVerifier(files, settings.retrieval.precision))
 
 
 def load_encoder(files: ModelFiles, similarity: str, precision: str) -> BiEncoder:

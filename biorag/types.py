@@ -355,7 +355,9 @@ class Reranker(Protocol):
 
 
 class PairVerifier(Protocol):
-    """Judges whether texts support claims."""
+    """Judges whether texts support claims; `sha256` is the hash of its weights."""
+
+    sha256: str
 
     def supports(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Return the probability that the text supports the claim, for each pair of text and claim."""

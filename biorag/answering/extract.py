@@ -192,17 +192,12 @@ def late_interaction(
             ]
     beyond = [index for index in range(len(rows)) if math.isnan(scores[index])]
     if beyond:
-        texts = [_with_title(hits[rows[index].n - 1], rows[index].text) for index in beyond]
+        texts = [replace(hits[rows[index].n - 1].snippet, content=rows[index].text).contents for index in beyond]
         for index, text, tokens in zip(beyond, texts, encoder.located_tokens(texts), strict=True):
             start = len(text) - len(rows[index].text)
             owners = owners_of(tokens.spans[: len(tokens.vectors)], [(start, len(text))])
             scores[index] = sentence_maxsim(query, tokens.vectors[: len(owners)], owners, 1)[0]
     return np.nan_to_num(scores)
-
-
-def _with_title(hit: Hit, sentence: str) -> str:
-    title = hit.snippet.title
-    return f"{title}{' ' if title.endswith(('.', '?', '!')) else '. '}{sentence}" if title else sentence
 
 
 def held_words(question: str, texts: Sequence[str]) -> Vectors:
@@ -320,13 +315,10 @@ class Extractor:
         """Return the mean MaxSim of each text to each sentence alone, (texts, sentences); 0 without an encoder."""
         if not self._encoder or not rows:
             return np.zeros((len(texts), len(rows)), np.float32)
-        tokens = self._encoder.located_tokens([row.text for row in rows])
-        starts = np.cumsum([0] + [len(located.vectors) for located in tokens[:-1]])
-        everything = np.concatenate([located.vectors for located in tokens])
-        queries = self._encoder.query_tokens(texts)
-        return np.stack(
-            [np.maximum.reduceat(query @ everything.T, starts, axis=1).mean(axis=0) for query in queries]
-        ).astype(np.float32)
+        from biorag.models.late_interaction import mean_maxsim
+
+        tokens = [located.vectors for located in self._encoder.located_tokens([row.text for row in rows])]
+        return np.stack([mean_maxsim(query, tokens) for query in self._encoder.query_tokens(texts)])
 
     def extract(self, question: str, hits: Sequence[Hit]) -> list[EvidenceSentence]:
         """Return one to three sentences that answer the question best; none where there is no hit."""

@@ -8,7 +8,7 @@ import typer
 
 from biorag.commands import options, show, show_answer
 from biorag.commands.groups import Flags, expanded
-from biorag.engine import OpenIndex, named_generator, open_index
+from biorag.engine import OpenIndex, load_checker, named_generator, open_index
 from biorag.errors import UnsupportedError, UsageError
 from biorag.generators.source import generator_source
 from biorag.settings.abstention import AbstentionSettings
@@ -33,6 +33,7 @@ def ask(
         list[str] | None,
         typer.Option("--option", "-o", help="An option of a multiple-choice question: A=text. Repeatable."),
     ] = None,
+    verifier: options.Verifier = None,
     fail_unsupported: Annotated[
         bool, typer.Option("--fail-unsupported", help="Exit with code 7 if no supported answer came.")
     ] = False,
@@ -56,13 +57,14 @@ def ask(
     asked = Question("ask", question, parse_options(option or []))
     if settings.generation.llm:
         generator_source(settings.generation.llm).check()  # before the index and the encoder are loaded
+    checker = load_checker(verifier, settings)
     with show_answer.waiting() as stage:
         stage("Opening the index")
         with open_index(settings) as ready:
             if settings.generation.llm:
                 stage("Loading the generator")
             generator = named_generator(settings)
-            answerer = ready.answerer(generator)
+            answerer = ready.answerer(generator, checker)
             stage("Searching")
             (ranking,) = answerer.retrieve([asked], [filters.conditions])
             stage("Writing, not checked yet" if generator else "Answering")

@@ -10,7 +10,7 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded
-from biorag.engine import load_verifier, open_stored
+from biorag.engine import load_checker, open_stored
 from biorag.settings.settings import Settings
 
 
@@ -39,13 +39,13 @@ def verification(
 
       biorag bench verification data/pubmedqa --name pubmed --limit 100 --out runs/conclusions --json
     """
-    from biorag.answering.verification.checker import Checker
     from biorag.benchmarks.verification import claims, run
     from biorag.corpus.datasets import load_dataset
 
     claims.check_half(half)
     data = load_dataset(dataset)
     answers = claims.read_ideal_answers(dataset)
+    checker = load_checker(verifier, settings)
     with open_stored(settings) as (manifest, index):
         made = list(claims.passages(data, answers, index.fetch, settings.seed, half))[:limit]
         fingerprint = manifest.fingerprint()
@@ -55,12 +55,12 @@ def verification(
         "seed": settings.seed,
         "half": half,
         "limit": limit,
-        "verifier": verifier,
+        "verifier": checker.identity(),
     }
     todo = list(claims.make_claims(made, settings.seed))
     work = run.VerificationRun(out, identity)
     with show.progress("Claims", len(todo)) as advance:
-        rows = work.judge(todo, Checker(load_verifier(verifier, settings)), advance)
+        rows = work.judge(todo, checker, advance)
     report = run.report(
         rows, data.name, {"half": half, "limit": limit, "seed": settings.seed, "verifier": verifier}, settings.seed
     )

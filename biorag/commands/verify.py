@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,8 +12,8 @@ from rich.text import Text
 
 from biorag.commands import options, show
 from biorag.commands.groups import expanded
-from biorag.engine import OpenIndex, load_verifier, open_index, open_stored
-from biorag.errors import MissingError, UsageError
+from biorag.engine import OpenIndex, load_checker, open_index, open_stored
+from biorag.errors import MissingError, UnsupportedError, UsageError
 from biorag.settings.settings import Settings
 from biorag.types import CheckedSentence, Snippet, Verdict
 from biorag.utils.files import check_is_no_folder
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from biorag.answering.verification.checker import Checker
 
 STYLES = {Verdict.SUPPORTED: "bold green", Verdict.UNSUPPORTED: "bold yellow", Verdict.CONTRADICTED: "bold red"}
-UNSUPPORTED_CODE = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +77,9 @@ def verify(
       biorag verify --claims claims.jsonl --out verdicts.jsonl --name pubmed --fail-unsupported
     """
     asked.check()
-    from biorag.answering.verification.checker import Checker
-
-    checker = Checker(load_verifier(verifier, settings))
+    checker = load_checker(verifier, settings)
     if asked.claim is None:
-        counts = _many(asked, checker, settings, filters, {"verifier": verifier})
+        counts = _many(asked, checker, settings, filters)
         supported = counts[Verdict.SUPPORTED] == sum(counts.values())
         if as_json:
             show.print_json({"out": str(asked.out), "claims": sum(counts.values()), **counts})
@@ -96,7 +93,7 @@ def verify(
         else:
             _print(checked)
     if fail_unsupported and not supported:
-        raise typer.Exit(UNSUPPORTED_CODE)
+        raise UnsupportedError("not every claim is supported by the evidence: read it with 'biorag search'")
 
 
 def verdict_json(checked: CheckedSentence) -> dict[str, Any]:
@@ -122,10 +119,8 @@ def _judged(
     return checker.check_claim(claim, [snippets[id]])
 
 
-def _many(
-    asked: Claims, checker: Checker, settings: Settings, filters: options.RecordFilters, models: Mapping[str, Any]
-) -> dict[str, int]:
-    """Judge the claims of a file; return how many got each verdict. `models` are part of what determines them."""
+def _many(asked: Claims, checker: Checker, settings: Settings, filters: options.RecordFilters) -> dict[str, int]:
+    """Judge the claims of a file; return how many got each verdict."""
     from biorag.answering.verification.batches import VerdictFile, read_claims
     from biorag.utils.files import sha256_of
 
@@ -142,7 +137,7 @@ def _many(
             "index": ready.fingerprint(),
             "retrieval": settings.retrieval.identity(),
             "filter": [str(condition) for condition in filters.conditions],
-            **models,
+            "verifier": checker.identity(),
         }
         return VerdictFile(asked.out, identity).fill(rows, judge, advance)
 

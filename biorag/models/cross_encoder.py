@@ -52,6 +52,7 @@ class CrossEncoderVerifier:
 
     def __init__(self, files: ModelFiles, precision: str = "auto") -> None:
         self._model = _load(files, precision, "verifier", "biorag train verifier")
+        self.sha256 = files.sha256
 
     def supports(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Return the probability that the text supports the claim, for each pair of text and claim."""

@@ -42,7 +42,7 @@ def parse_reply(text: str) -> Reply:
 
 
 def _no_json(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not valid JSON")
 
 
 def _first_object(text: str) -> dict[str, Any]:

@@ -58,6 +58,11 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def sha256_of_json(values: Any) -> str:
+    """Return the SHA-256, hex, of values as JSON; the order of keys does not count."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
 def check_is_no_folder(*paths: Path | None) -> None:
     """Refuse files to write that are folders.
 

@@ -168,10 +168,8 @@ class ResumableFile(ResumableRun[T]):
         return result
 
     def whole_lines(self) -> Iterator[bytes]:
-        """Yield the complete lines; a last one without a line end was torn by a kill."""
-        if self.path.is_file():
-            with self.path.open("rb") as stream:
-                yield from (line for line in stream if line.endswith(b"\n"))
+        """Return the file's complete lines; see `whole_lines`."""
+        return whole_lines(self.path)
 
     @contextmanager
     def appending(self) -> Iterator[BinaryIO]:
@@ -198,6 +196,13 @@ class ResumableFile(ResumableRun[T]):
         """Delete the file, then its manifest."""
         self.path.unlink(missing_ok=True)
         self.manifest.unlink(missing_ok=True)
+
+
+def whole_lines(path: Path) -> Iterator[bytes]:
+    """Yield the complete lines of a file, none if it is not there; a last one without a line end was torn by a kill."""
+    if path.is_file():
+        with path.open("rb") as stream:
+            yield from (line for line in stream if line.endswith(b"\n"))
 
 
 def changed_keys(stored: Mapping[str, Any], identity: Mapping[str, Any], nested: bool = False) -> list[str]:

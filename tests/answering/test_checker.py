@@ -322,6 +322,7 @@ def test_what_an_answer_asserts():
 @given(ANY_TEXT)
 @example("Do not use. Whether it works?")
 @example("It did not: 1) help 2) harm.")
+@example("Fever. Fever. Fever. Fever. Fever Fever ")
 def test_a_sentence_of_the_snippet_is_supported_by_it(text):
     snippet = Snippet("s", "", text)
     for sentence in sentences(text):
@@ -354,6 +355,8 @@ class Fixed:
     def __init__(self, probability: float) -> None:
         self.probability = probability
         self.pairs: list[tuple[str, str]] = []
+
+    sha256 = ""
 
     def supports(self, pairs):
         self.pairs += pairs

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 
 import pytest
 from hypothesis import given
@@ -204,7 +205,7 @@ def test_the_command_measures_resumes_and_refuses_another_run(dataset, tmp_path,
     failed(invoke(*arguments, "--half", "third", home=home), 2, "third")
 
 
-def test_a_verifier_is_trained_and_judges(dataset, tmp_path, tiny_encoder):
+def test_a_verifier_is_trained_and_judges(dataset, tmp_path, tiny_encoder, tiny_cross_encoder):
     home, corpus, model = tmp_path / "home", tmp_path / "corpus.jsonl", tmp_path / "verifier"
     corpus.write_text(
         "".join(json.dumps({"id": s.id, "title": "", "content": s.content}) + "\n" for s in SNIPPETS.values())
@@ -222,3 +223,12 @@ def test_a_verifier_is_trained_and_judges(dataset, tmp_path, tiny_encoder):
     )  # fmt: skip
     assert report["config"]["verifier"] == str(model)
     failed(invoke(*claim, "--verifier", tiny_encoder, home=home), 4, "biorag train verifier")
+    asked = ("ask", QUESTIONS[0].text, "--name", "small", "--answer-anyway", "--json", "--verifier")
+    assert done(invoke(*asked, model, home=home))["answer"]
+    failed(invoke(*asked, tiny_encoder, home=home), 4, "biorag train verifier")
+    claims_file, out = tmp_path / "some.jsonl", tmp_path / "verdicts.jsonl"
+    claims_file.write_text(json.dumps({"id": "q1", "claim": ANSWERS["q1"][0]}) + "\n")
+    many = ("verify", "--claims", claims_file, "--out", out, "--name", "small", "--verifier", model, "--json")
+    assert done(invoke(*many, home=home))["claims"] == 1
+    shutil.copytree(tiny_cross_encoder, model, dirs_exist_ok=True)  # other weights at the same path
+    failed(invoke(*many, home=home), 5, out, "verifier")

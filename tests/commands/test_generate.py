@@ -155,7 +155,7 @@ def killed_and_resumed(generate, asked, tmp_path, home):
     whole, parts = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl"
     drafts = Path(f"{parts}.drafts")
     with cli.start("generate", *asked, parts, home=home) as process:
-        cli.wait_until(process, lambda: drafts.is_file() and drafts.stat().st_size)
+        cli.wait_until(process, lambda: drafts.is_file() and b"\n" in drafts.read_bytes())
         process.send_signal(signal.SIGKILL)
         assert process.communicate().code == -signal.SIGKILL
     assert not parts.exists()

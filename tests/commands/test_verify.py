@@ -86,6 +86,8 @@ def test_a_file_of_claims_resumes_and_gives_the_verdicts_of_single_claims(bm25, 
     assert out.read_bytes() == whole
     claims.write_bytes(gzip.compress(b'{"id": "z", "claim": "Another claim."}\n'))
     failed(verify(bm25, *arguments), 5, str(out), "claims")
+    claims.write_bytes(claims.read_bytes()[:-9])
+    failed(verify(bm25, *arguments), 3, claims, "damaged or truncated gzip")
 
 
 @pytest.mark.parametrize(

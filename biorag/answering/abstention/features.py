@@ -96,8 +96,10 @@ def of_hits(question: str, hits: Sequence[Hit]) -> dict[str, float]:
     asked = list(dict.fromkeys(stems(question)))
     weights = np.array([rarity(stem) for stem in asked])
     total = weights.sum()
-    held = np.array([[stem in set(stems(hit.snippet.contents)) for stem in asked] for hit in hits], dtype=bool)
-    held = held.reshape(len(hits), len(asked))
+    held = np.zeros((len(hits), len(asked)), bool)
+    for row, hit in zip(held, hits, strict=True):
+        there = set(stems(hit.snippet.contents))
+        row[:] = [stem in there for stem in asked]
     missing = (~held * weights**3).sum(axis=1)
     return {
         "hit_score": hits[0].score,

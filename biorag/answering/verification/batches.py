@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from biorag.corpus.sources import Source, read_lines
 from biorag.errors import BadInputError, MissingError
 from biorag.types import OnProgress, Verdict
 from biorag.utils.batched import batched
@@ -41,19 +41,16 @@ def read_claims(path: Path) -> Iterator[ClaimRow]:
     """
     if not path.is_file():
         raise MissingError(f"{path} is not there: give a JSONL file of claims, each with id and claim")
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-        for number, line in enumerate(stream, 1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-                row = ClaimRow(record["id"], record["claim"], record.get("snippet") or "")
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                raise BadInputError(f"{path}, line {number}: not a JSON object with id and claim") from None
-            texts = (row.id, row.claim, row.snippet)
-            if not all(isinstance(text, str) and is_whole(text) for text in texts) or not row.claim.strip():
-                raise BadInputError(f"{path}, line {number}: id, claim, snippet must be strings, claim not blank")
-            yield row
+    for number, line in read_lines(Source(str(path), path)):
+        try:
+            record = json.loads(line)
+            row = ClaimRow(record["id"], record["claim"], record.get("snippet") or "")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise BadInputError(f"{path}, line {number}: not a JSON object with id and claim") from None
+        texts = (row.id, row.claim, row.snippet)
+        if not all(isinstance(text, str) and is_whole(text) for text in texts) or not row.claim.strip():
+            raise BadInputError(f"{path}, line {number}: id, claim, snippet must be strings, claim not blank")
+        yield row
 
 
 class VerdictFile(ResumableFile[Counts]):

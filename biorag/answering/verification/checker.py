@@ -86,6 +86,10 @@ class Checker:
     def __init__(self, verifier: PairVerifier | None = None) -> None:
         self._verifier = verifier
 
+    def identity(self) -> str | None:
+        """Return what determines verdicts besides the rules: the hash of the verifier's weights, if there is one."""
+        return self._verifier.sha256 if self._verifier else None
+
     def check_claim(self, claim: str, snippets: Sequence[Snippet], question: str = "") -> CheckedSentence:
         """Judge one claim by all snippets, whose numbers are their positions from 1.
 
@@ -166,7 +170,8 @@ class Checker:
         shares = [(sum(wanted[key] for key in wanted.keys() & window.keys), window) for window in candidates]
         if max(share for share, _ in shares) < LEAST_COVERAGE / 2 * sum(wanted.values()):
             return None
-        shares.sort(key=lambda pair: -pair[0])
+        stated = claim.strip()
+        shares.sort(key=lambda pair: (stated not in text[pair[1].start : pair[1].end], -pair[0]))
         ranked = [window for _, window in shares]
         chosen = [part for pairs in (False, True) for part in [w for w in ranked if w.pair is pairs][:CANDIDATES]]
         results = [(judge(analysis, window.analysis, asked, context), window) for window in chosen]

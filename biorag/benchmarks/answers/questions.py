@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from biorag.corpus.datasets import Dataset, load_dataset
-from biorag.corpus.sources import Source, read_chunks
+from biorag.corpus.sources import Source, read_chunks, read_lines
 from biorag.errors import BadInputError, MissingError
 
 YES_NO, FACTOID, LIST, SUMMARY = TYPES = ("yesno", "factoid", "list", "summary")
@@ -81,10 +81,7 @@ def _joined(data: Dataset, answers: Mapping[str, ExpertAnswer], path: Path) -> I
 
 
 def _read_answers(path: Path) -> Iterator[tuple[str, ExpertAnswer]]:
-    lines = b"".join(read_chunks(Source(str(path), path))).splitlines()
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
+    for number, line in read_lines(Source(str(path), path)):
         try:
             record = json.loads(line)
             yield str(record["_id"]), expert_answer(record)

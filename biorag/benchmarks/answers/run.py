@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -25,8 +26,9 @@ from biorag.retrieval.batches import in_batches
 from biorag.retrieval.filters import exclude_documents
 from biorag.retrieval.retriever import Ranking
 from biorag.types import FieldFilter, IndexQuery, OnProgress, Snippet, Verdict, block_id
+from biorag.utils.files import sha256_of_json
 from biorag.utils.plots import write_plot
-from biorag.utils.runs import RunDirectory
+from biorag.utils.runs import RunDirectory, whole_lines
 
 ROWS = "answers.jsonl"
 GOLD = 100  # snippets of relevant documents that are looked at
@@ -48,11 +50,9 @@ class AnswersRun(RunDirectory):
         """Return the rows so far by question; the line that a kill tore is left out, and cut from the file."""
         if not self.rows_file.is_file():
             return {}
-        content = self.rows_file.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        if whole != content:
-            self.rows_file.write_bytes(whole)
-        rows = map(json.loads, whole.splitlines())
+        lines = list(whole_lines(self.rows_file))
+        os.truncate(self.rows_file, sum(map(len, lines)))
+        rows = map(json.loads, lines)
         return {row["id"]: row for row in rows}
 
 
@@ -271,12 +271,6 @@ def identity(settings: Mapping[str, Any], opened: OpenIndex, method: str, data: 
         "answer": method,
         "settings": dict(settings),
         "index": opened.fingerprint(),
-        "questions": _hash(questions),
+        "questions": sha256_of_json(questions),
         "versions": installed_versions(),
     }
-
-
-def _hash(values: Any) -> str:
-    import hashlib
-
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

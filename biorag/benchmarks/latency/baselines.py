@@ -1,4 +1,4 @@
-"""biorag beside other packages: in one process, on the same data, turn and turn about."""
+"""biorag beside other packages: in one process, on the same data, by turns."""
 
 from __future__ import annotations
 

@@ -152,19 +152,13 @@ def split(rows: Iterable[AbstentionExample], reported_share: float, seed: int) -
     return AbstentionSplit(fitted, reported)
 
 
-class FittedNumbers(NamedTuple):
-    """The numbers of `AbstentionCoefficients` that a fit gives."""
+def fit(rows: Sequence[AbstentionExample]) -> dict[str, Any]:
+    """Fit a logistic regression, and its calibration on log-odds predicted across folds of questions.
 
-    mean: tuple[float, ...]
-    scale: tuple[float, ...]
-    weights: tuple[float, ...]
-    intercept: float
-    log_odds: tuple[float, ...]
-    probabilities: tuple[float, ...]
-
-
-def fit(rows: Sequence[AbstentionExample]) -> FittedNumbers:
-    """Fit a logistic regression, and its calibration on log-odds predicted across folds of questions."""
+    Returns
+    -------
+    The numbers of `AbstentionCoefficients`, by their names.
+    """
     features, answerable = _arrays(rows)
     model = make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=5000))
     questions = np.unique([row.text for row in rows], return_inverse=True)[1]
@@ -174,14 +168,14 @@ def fit(rows: Sequence[AbstentionExample]) -> FittedNumbers:
     model.fit(features, answerable)
     scaler, regression = model[0], model[1]
     knots, probabilities = centred_isotonic(predicted, answerable)
-    return FittedNumbers(
-        tuple(scaler.mean_.tolist()),
-        tuple(scaler.scale_.tolist()),
-        tuple(regression.coef_[0].tolist()),
-        float(regression.intercept_[0]),
-        tuple(knots.tolist()),
-        tuple(probabilities.tolist()),
-    )
+    return {
+        "mean": tuple(scaler.mean_.tolist()),
+        "scale": tuple(scaler.scale_.tolist()),
+        "weights": tuple(regression.coef_[0].tolist()),
+        "intercept": float(regression.intercept_[0]),
+        "log_odds": tuple(knots.tolist()),
+        "probabilities": tuple(probabilities.tolist()),
+    }
 
 
 def centred_isotonic(
@@ -213,7 +207,7 @@ def coefficients(
         command=command,
         threshold=0.0,
         features=FEATURES,
-        **fit(parts.fitted)._asdict(),
+        **fit(parts.fitted),
     )
     features, answerable = _arrays(parts.fitted)
     return replace(found, threshold=threshold_at(found.probability_of(features)[answerable], ANSWERED))

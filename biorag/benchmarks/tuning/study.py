@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +15,7 @@ from biorag.benchmarks.tuning.parameters import Parameter
 from biorag.corpus.datasets import Dataset, load_dataset
 from biorag.errors import UsageError
 from biorag.training.held_out import HeldOutSplit
-from biorag.utils.files import write_json, write_text
+from biorag.utils.files import sha256_of_json, write_json, write_text
 from biorag.utils.plots import PlotPanel, write_plot
 from biorag.utils.runs import ResumableRun
 
@@ -103,7 +101,7 @@ def load_development(folders: Sequence[Path], split: HeldOutSplit) -> list[Datas
 def dataset_hash(data: Dataset) -> str:
     """Return the SHA-256 of a data set's questions and judgements."""
     asked = [(question.id, question.text) for question in data.questions]
-    return hashlib.sha256(json.dumps([asked, data.qrels], sort_keys=True).encode()).hexdigest()
+    return sha256_of_json([asked, data.qrels])
 
 
 def write_curve(folder: Path, parameter: Parameter, points: Sequence[Point[float]], name: str) -> None:

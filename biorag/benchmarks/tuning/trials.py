@@ -1,4 +1,4 @@
-"""Questions searched with instructions, and what a model wrote of them: nothing twice, kept for a run that goes on."""
+"""Trials of instructions: each question's search, and each reply of the model, kept so that none is made twice."""
 
 from __future__ import annotations
 

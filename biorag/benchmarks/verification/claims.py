@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import random
@@ -12,14 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from biorag.benchmarks.answers.questions import FILES
 from biorag.benchmarks.verification.falsification import FALSIFIERS, OTHER
 from biorag.benchmarks.verification.rewording import reworded
 from biorag.corpus.datasets import Dataset
 from biorag.corpus.sentences import sentences, terms
+from biorag.corpus.sources import Source, read_lines
 from biorag.errors import BadInputError, MissingError, unknown_name
 from biorag.types import Fetch, Snippet
 
-ANSWERS = ("answers.jsonl", "answers.jsonl.gz")
 VERBATIM, REWORDED, AS_WRITTEN = "verbatim", "reworded", "as written"
 TRUE_KINDS = (VERBATIM, REWORDED, AS_WRITTEN)
 HALVES = ("all", "development", "test")
@@ -75,19 +75,16 @@ def read_ideal_answers(folder: Path) -> dict[str, list[str]]:
     BadInputError
         Naming file, line and reason.
     """
-    path = next((folder / name for name in ANSWERS if (folder / name).is_file()), None)
+    path = next((folder / name for name in FILES if (folder / name).is_file()), None)
     if path is None:
         raise MissingError(f"{folder} has no answers.jsonl[.gz], which claims are made from")
-    raw = path.read_bytes()
-    lines = (gzip.decompress(raw) if path.suffix == ".gz" else raw).splitlines()
     answers: dict[str, list[str]] = {}
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                row = json.loads(line)
-                answers[str(row["_id"])] = _texts(row.get("ideal_answer") or row.get("long_answer") or [])
-            except (ValueError, KeyError, TypeError, AttributeError):
-                raise BadInputError(f"{path}, line {number}: not a JSON object with _id and ideal_answer") from None
+    for number, line in read_lines(Source(str(path), path)):
+        try:
+            row = json.loads(line)
+            answers[str(row["_id"])] = _texts(row.get("ideal_answer") or row.get("long_answer") or [])
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise BadInputError(f"{path}, line {number}: not a JSON object with _id and ideal_answer") from None
     return answers
 
 

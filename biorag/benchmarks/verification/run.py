@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from biorag.answering.verification.checker import Checker
@@ -13,7 +12,7 @@ from biorag.benchmarks.verification.claims import TRUE_KINDS, Claim
 from biorag.benchmarks.verification.falsification import KINDS
 from biorag.types import OnProgress, Verdict
 from biorag.utils.files import write_json
-from biorag.utils.runs import RunDirectory
+from biorag.utils.runs import RunDirectory, whole_lines
 
 CLAIMS, REPORT = "claims.jsonl", "report.json"
 
@@ -30,7 +29,7 @@ class VerificationRun(RunDirectory):
         with self.locked():
             if self.finished() is None:
                 self.begin({})
-            rows = list(_rows(path))[: len(claims)]
+            rows = [json.loads(line) for line in whole_lines(path)][: len(claims)]
             on_progress(len(rows))
             path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
             with path.open("a", encoding="utf-8") as stream:
@@ -45,12 +44,6 @@ class VerificationRun(RunDirectory):
         """Write the report and mark the run as complete."""
         write_json(self.path / REPORT, report)
         self.finish({"claims": report["claims"]})
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    if path.is_file():
-        with path.open("rb") as stream:
-            yield from (json.loads(line) for line in stream if line.endswith(b"\n"))
 
 
 def judged(claim: Claim, checker: Checker) -> dict[str, Any]:
