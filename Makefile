@@ -2,8 +2,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-# llama.cpp's AMX kernels crash at random where GCC compiles them (ggml-org/llama.cpp#26954): it is built without.
-AMX := $(shell grep -qsw amx_tile /proc/cpuinfo && echo -mno-amx-int8)
+# GCC takes stores that llama.cpp's AMX kernels need for dead, and they crash at random (ggml-org/llama.cpp#26954).
+AMX := $(shell grep -qsw amx_tile /proc/cpuinfo && echo -fno-dse -fno-tree-dse)
 export CFLAGS += $(AMX)
 export CXXFLAGS += $(AMX)
 # Without its reader of images, which nothing here uses.

@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -249,8 +250,27 @@ _LOG = llama_cpp.llama_log_callback(_log)
 llama_cpp.llama_log_set(_LOG, None)
 
 
+class _Model(llama_cpp.Llama):  # type: ignore[misc]
+    """A model that computes in a thread of its own.
+
+    llama.cpp loads the configuration of the processor's matrix unit (AMX) once a thread, and torch, where it uses the
+    unit too, releases it on the thread that it was called from.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._thread = ThreadPoolExecutor(1, "llama.cpp")
+        super().__init__(*arguments, **options)
+
+    def eval(self, tokens: Sequence[int]) -> None:
+        evaluation = self._thread.submit(super().eval, tokens)
+        try:
+            evaluation.result()
+        finally:
+            wait([evaluation])  # an interrupt leaves no work behind that uses a model which is freed
+
+
 def _open(path: Path, **options: Any) -> Any:
     try:
-        return llama_cpp.Llama(str(path), verbose=False, **options)
+        return _Model(str(path), verbose=False, **options)
     except (ValueError, RuntimeError, OSError, AssertionError) as error:
         raise MissingError(f"{path} is no GGUF model that llama.cpp loads ({error})") from error

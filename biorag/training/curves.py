@@ -24,8 +24,8 @@ def curve(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [rows[step] for step in sorted(rows)]
 
 
-def write_curves(folder: Path, history: Sequence[Mapping[str, Any]], metric: str | None) -> None:
-    """Write `curves.csv` with everything logged, and `curves.png` with the loss and the chosen metric."""
+def write_curves(folder: Path, history: Sequence[Mapping[str, Any]], metric: str | None, drawn: bool = True) -> None:
+    """Write `curves.csv` with everything logged, and, `drawn`, `curves.png` with the loss and the chosen metric."""
     rows = curve(history)
     names = [*FIRST, *sorted({name for row in rows for name in row} - set(FIRST))]
     text = io.StringIO()
@@ -33,6 +33,8 @@ def write_curves(folder: Path, history: Sequence[Mapping[str, Any]], metric: str
     writer.writeheader()
     writer.writerows(rows)
     write_text(folder / "curves.csv", text.getvalue())
+    if not drawn:
+        return
     panels = [PlotPanel("Training", "step", "loss", {"loss": points(rows, "loss")})]
     if metric:
         panels.append(PlotPanel("Validation", "step", metric.removeprefix("eval_"), {metric: points(rows, metric)}))

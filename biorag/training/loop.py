@@ -41,6 +41,7 @@ LOGGED = 100  # points on a loss curve
 MAX_GRAD_NORM = 1.0
 WEIGHT_DECAY = 0.01
 SECONDS = "seconds"  # kept in each checkpoint
+DRAWN_EVERY = 60.0  # seconds; drawing takes longer than a step of a small model
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +249,7 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
         self._metric = metric
         self._on_progress = on_progress
         self.first_step = 0
-        self._started = time.perf_counter()
+        self._started = self._drawn = time.perf_counter()
 
     def seconds(self) -> float:
         """Return the time of the run, including that before interruptions."""
@@ -281,7 +282,10 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if not distributed.is_first():
             return
-        write_curves(self._out, state.log_history, self._metric)
+        drawn = state.global_step >= state.max_steps or time.perf_counter() - self._drawn >= DRAWN_EVERY
+        write_curves(self._out, state.log_history, self._metric, drawn)
+        if drawn:
+            self._drawn = time.perf_counter()
         write_text(self._out / CHECKPOINTS / f"checkpoint-{state.global_step}" / SECONDS, str(self.seconds()))
 
 
