@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -49,6 +50,12 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     for item in items:
         if item.get_closest_marker("slow") or MODELS & set(item.fixturenames):
             item.add_marker("models")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what the imports made out of every later collection of garbage; training asks for several."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

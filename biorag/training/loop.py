@@ -76,6 +76,10 @@ class NoModelCard:
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """Add none."""
 
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        trainer: Any = self
+        trainer.model.save(output_dir or trainer.args.output_dir, create_model_card=False)
+
 
 def steps_of(rows: int | Sequence[int], settings: TrainingSettings) -> int:
     """Return the number of optimizer steps of a run of so many rows, or rows of each pass.
