@@ -10,6 +10,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import chdir
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,6 +76,8 @@ def run(*arguments: object, code: int = 0, **settings: Any) -> Ended:
 def start(*arguments: object, home: Path | None = None, input: bytes = b"", **variables: object) -> Running:
     """Start `biorag ARGUMENTS` in a process of its own, forked from one that has the libraries loaded."""
     FORKING.set_forkserver_preload(PRELOADED)
+    with chdir(Path(__file__).parents[1]):  # where the server, if this starts it, finds what it loads
+        ensure_running()
     return Running([str(argument) for argument in arguments], environment(home, variables), input)
 
 

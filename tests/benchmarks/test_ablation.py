@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import textwrap
 from itertools import pairwise, product
 from pathlib import Path
@@ -20,6 +21,7 @@ from biorag.benchmarks.significance import bootstrap_interval, paired
 from biorag.cli import app
 from biorag.corpus.sources import demo_file
 from biorag.errors import BadInputError, MissingError, ServiceError
+from tests import cli
 from tests.cli import done, failed, invoke
 
 QUIET = lambda _: None  # noqa: E731
@@ -928,11 +930,29 @@ def demonstration(folder: Path, count: int) -> None:
     (folder / "ds" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
 
 
+class Forked:
+    """A `subprocess.Popen` of `python -m biorag`, forked from a process that has the libraries loaded."""
+
+    def __init__(self, command, stdout, stderr, env):
+        assert (command[:3], stdout) == ([sys.executable, "-m", "biorag"], subprocess.PIPE)
+        self.returncode, self._stderr, self._running = None, stderr, cli.start(*command[3:], **env)
+
+    def communicate(self):
+        with self._running as running:
+            self.returncode, reply, messages = running.communicate()
+        self._stderr.write(messages)
+        return reply.encode(), None
+
+
 @pytest.mark.timeout(900)  # nine processes
 def test_a_whole_sweep_and_again(tiny_encoder, tmp_path, monkeypatch):
     """Every step a real process; the second time none is started and the same is reported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda command, **given: (popen if "bm25" in command else Forked)(command, **given)
+    )
     demonstration(tmp_path, 60)
     values = {
         **{"train": ["ds"], "corpus": ["snippets.jsonl"], "evaluate": ["ds"], "base": str(tiny_encoder)},
