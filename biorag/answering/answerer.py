@@ -183,7 +183,8 @@ class Answerer:
         reply = parse_reply(generation.text)
         if question.options:
             return chosen(answer, reply, template, self._checker), generation.cached
-        if fault := fault_of(reply.text("answer"), question, template):
+        titles = [hit.snippet.title for hit in answer.hits]
+        if fault := fault_of(reply.text("answer"), question, template, titles):
             note = f"the model's reply {fault}, so it is not shown: this is an extract of the evidence"
             extract = extracted(answer, self._extractor.extract(question.text, answer.hits))
             return replace(extract, notes=(note, *extract.notes)), generation.cached

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from biorag.cli import app
 from biorag.settings.settings import Settings
 from biorag.training.loop import _Watcher, batch_size, steps_of
 from biorag.training.run_directory import TrainingRun
+from tests.cli import start
 from tests.conftest import WORDS
 
 pytestmark = pytest.mark.models
@@ -82,17 +85,24 @@ def test_two_processes_train_on_a_mixture_as_one_does(arguments, tmp_path):
     )
     options = ["--instruct", "bmretriever", "--random-prompts", "10", "--epochs", "2", "--json"]
     arguments = [*arguments[:2], str(mixture), *arguments[3:], *options]
-    command = [*TORCHRUN, "-m", "biorag", *arguments, "--batch-size", "2", "--out", str(tmp_path / "two")]
-    found = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-    assert found.returncode == 0, found.stderr
+    two = [*arguments, "--batch-size", "2", "--out", tmp_path / "two"]
+    shared = {"WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "OMP_NUM_THREADS": 1}
+    with ExitStack() as stack:  # as torchrun starts them
+        ranks = [stack.enter_context(start(*two, **shared, RANK=rank, LOCAL_RANK=rank)) for rank in range(2)]
+        found, _ = ended = [process.communicate() for process in ranks]
+    assert [process.code for process in ended] == [0, 0], ended
     out = ["--batch-size", "4", "--out", str(tmp_path / "one")]
     one = json.loads(CliRunner().invoke(app, [*arguments, *out]).stdout)
     assert json.loads(found.stdout)["steps"] == one["steps"] == 2 * (2 + 4)
     for name, (ours, theirs) in tensors(tmp_path / "two", tmp_path / "one").items():
         # Weights move by 0.005; AdamW makes rounding large where a token's gradient is next to nothing.
         assert np.abs(ours - theirs).mean() < 2e-5, name
+
+
+def free_port() -> int:
+    with socket.socket() as tried:
+        tried.bind(("127.0.0.1", 0))
+        return tried.getsockname()[1]
 
 
 def tensors(folder, other):
