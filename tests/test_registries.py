@@ -107,6 +107,7 @@ def test_a_sweep_takes_the_negatives(registered, tmp_path):
     assert load_sweep(sweep).negatives == ("last",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "shown"),
     [

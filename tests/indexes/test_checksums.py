@@ -126,6 +126,7 @@ def test_what_another_reader_is_just_writing_is_no_damage(store):
     assert not scratch.exists(), "left by a killed reader"
 
 
+@pytest.mark.slow
 def test_readers_may_open_an_index_at_once(store):
     children = [os.fork() for _ in range(3)]
     if 0 in children:

@@ -311,6 +311,7 @@ def faulty(at: int, after: bool):
             setattr(EdgeIndex, name, original)
 
 
+@pytest.mark.slow
 @settings(derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     runs=st.lists(st.lists(st.lists(facts, max_size=4), min_size=1, max_size=3), min_size=1, max_size=3),

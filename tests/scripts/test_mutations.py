@@ -116,6 +116,7 @@ def test_code_that_is_not_there_is_gone(tmp_path):
     assert locate(checkout(tmp_path / "new", "biorag/fusion.py", "def linear():\n    pass\n"), drawn) is None
 
 
+@pytest.mark.slow
 def test_a_test_that_fails_with_the_mutation_alone_catches_it(tmp_path):
     root = checkout(tmp_path, "biorag/fusion.py", FUSION)
     results = {mutation.mutated: judged(root, mutation, [], limit=60) for mutation in draw(root, seed=1, count=3)}

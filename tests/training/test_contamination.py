@@ -302,6 +302,7 @@ def mirage(shared_data) -> ContaminationDetector:
     return ContaminationDetector([shared_data / "mirage" / "benchmark.json"])
 
 
+@pytest.mark.slow
 def test_409_of_the_bioasq_questions_are_mirages_word_for_word(shared_data, mirage):
     queries = read_benchmark_questions(shared_data / "bioasq")
     matches = mirage.matches(queries)
@@ -319,6 +320,7 @@ def test_no_question_of_pubmedqa_matches_and_those_of_8b_do(shared_data, mirage)
     assert (len(queries), len(mirage.matches(queries))) == (500, 152)
 
 
+@pytest.mark.slow
 def test_other_questions_come_no_nearer_than_057(shared_data):
     """All pairs, by a product of matrices: rows of texts, columns of trigrams."""
     columns: dict[str, int] = {}
@@ -371,6 +373,7 @@ def test_titles_that_questions_were_made_from_are_near_duplicates(shared_data, m
     }
 
 
+@pytest.mark.slow
 def test_real_questions_one_typo_away_are_found_as_all_pairs_find_them(shared_data, mirage):
     draw = random.Random(3)
     questions = read_benchmark_questions(shared_data / "mirage" / "benchmark.json")

@@ -424,6 +424,7 @@ def test_a_cap_draws_evenly_over_seeds():
 # real data
 
 
+@pytest.mark.slow
 def test_the_shared_questions_with_the_shared_snippets(shared_data, tmp_path):
     stored: dict[str, Snippet] = {}
 
