@@ -19,6 +19,7 @@ from biorag.errors import BadInputError, MissingError, unknown_name
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
 from biorag.types import FieldFilter, Hit, OnProgress
+from biorag.utils.files import replacing
 
 DEPTH = 100
 CUTOFFS = (3, 5, 10, 20, 100)
@@ -217,11 +218,16 @@ def run_scores(length: int) -> list[float]:
 
 def write_run(path: Path, run: Mapping[str, Sequence[str]]) -> None:
     """Write a TREC run file: `qid Q0 docid rank score tag`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as stream:
+    with replacing(path) as stream:
         for question, ids in run.items():
             for rank, (id, score) in enumerate(zip(ids, run_scores(len(ids)), strict=True), 1):
-                stream.write(f"{question} Q0 {id} {rank} {score} {TAG}\n")
+                stream.write(f"{question} Q0 {id} {rank} {score} {TAG}\n".encode())
+
+
+def is_run(beginning: bytes) -> bool:
+    """Return whether a file that begins so is a run file as `write_run` writes it."""
+    fields = beginning.splitlines()[0].split()
+    return (len(fields), fields[1:2], fields[-1:]) == (6, [b"Q0"], [TAG.encode()])
 
 
 def read_run(path: Path, depth: int = DEPTH) -> dict[str, list[str]]:
@@ -258,8 +264,7 @@ def read_run(path: Path, depth: int = DEPTH) -> dict[str, list[str]]:
 
 def write_per_question(path: Path, measured: Measured) -> None:
     """Write one JSON line per question: its text, its measures and its top ten."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as stream:
+    with replacing(path) as stream:
         for question in measured.dataset.questions:
             row: dict[str, Any] = {
                 "id": question.id,
@@ -267,4 +272,9 @@ def write_per_question(path: Path, measured: Measured) -> None:
                 "metrics": measured.per_question[question.id],
                 "top": measured.run[question.id][:10],
             }
-            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+            stream.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+
+
+def is_per_question(beginning: bytes) -> bool:
+    """Return whether a file that begins so is one of measures by question, as `write_per_question` writes it."""
+    return beginning.startswith(b'{"id": "') and b'", "metrics": {"' in beginning

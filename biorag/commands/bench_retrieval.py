@@ -14,7 +14,7 @@ from biorag.commands.groups import Flags, Given, expanded
 from biorag.engine import open_index
 from biorag.errors import UsageError
 from biorag.settings.settings import Settings
-from biorag.utils.files import check_is_no_folder
+from biorag.utils.files import check_replaceable
 
 if TYPE_CHECKING:
     from biorag.corpus.datasets import Dataset
@@ -43,6 +43,11 @@ class Judged:
         if self.run and not self.dataset and not self.qrels:
             raise UsageError("--run needs judgements: give --qrels FILE or the folder of a DATASET")
 
+    def files(self) -> list[Path | None]:
+        """Return what is read."""
+        of_dataset = [path for path in self.dataset.rglob("*") if path.is_file()] if self.dataset else []
+        return [*of_dataset, self.run, self.qrels]
+
     def load(self) -> Dataset:
         """Read the questions and their judgements."""
         from biorag.corpus.datasets import load_dataset, load_qrels
@@ -60,9 +65,14 @@ class Written:
     run_file: Annotated[Path | None, typer.Option(help="Write a TREC run file (top 100).")] = None
     per_question: Annotated[Path | None, typer.Option(help="Write each question's measures as JSONL.")] = None
 
-    def check(self) -> None:
-        """Refuse folders."""
-        check_is_no_folder(self.run_file, self.per_question)
+    def check(self, inputs: Sequence[Path]) -> None:
+        """Refuse folders, inputs, and files that biorag did not write."""
+        from biorag.benchmarks import retrieval as bench
+
+        if self.run_file:
+            check_replaceable(self.run_file, "run file", bench.is_run, inputs)
+        if self.per_question:
+            check_replaceable(self.per_question, "file of measures", bench.is_per_question, inputs)
 
 
 @expanded
@@ -97,8 +107,8 @@ def retrieval(
     """
     from biorag.benchmarks import retrieval as bench
 
-    written.check()
     judged.check()
+    written.check([path for path in (*judged.files(), compare) if path])
     if held_out.held_out and not judged.dataset:
         raise UsageError("--held-out needs the questions' texts, which --qrels lacks: give the folder of a DATASET")
     if judged.run:

@@ -41,7 +41,7 @@ def index(
     on_bad_line: Annotated[str, typer.Option(help="stop, or skip: continue and write a rejects file.")] = "stop",
     rejects: Annotated[Path | None, typer.Option(help="Rejects file; by default rejects.jsonl in the index.")] = None,
     estimate_only: Annotated[
-        bool, typer.Option("--estimate", help="IndexEstimate time, disk and memory of a new index; write nothing.")
+        bool, typer.Option("--estimate", help="Estimate time, disk and memory of a new index; write nothing.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:

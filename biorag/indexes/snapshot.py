@@ -26,11 +26,12 @@ from biorag.indexes.store import Store
 from biorag.registries import STORES
 from biorag.settings.settings import Settings
 from biorag.types import OnProgress
-from biorag.utils.files import FolderTree, make_folder, replacing, sha256_of, sync_folder, write_json
+from biorag.utils.files import FolderTree, check_replaceable, make_folder, replacing, sha256_of, sync_folder, write_json
 from biorag.utils.locks import LOCK, DirectoryLock
 from biorag.utils.versions import installed_versions
 
 CONTENTS = "snapshot.json"
+GZIP_WINDOW = zlib.MAX_WBITS | 16  # of zlib, for gzip's header
 FORMAT = 1
 LARGEST_CONTENTS = 16 << 20  # bytes of the list of files
 LONGEST_NAME = 4096
@@ -62,7 +63,7 @@ def save(store: Store, file: Path, on_progress: OnProgress) -> Saved:
     Raises
     ------
     UsageError
-        If the index lies in a store that has no snapshots.
+        If the index lies in a store that has no snapshots, or `file` is there and no snapshot.
     MissingError, MismatchError
         If the index is not there, incomplete, damaged, or written by another version of the engine, whose
         checksums need not fit any more.
@@ -73,6 +74,7 @@ def save(store: Store, file: Path, on_progress: OnProgress) -> Saved:
     if not kind.snapshots:
         name = store.settings.index.name
         raise UsageError(f"index {name!r} {kind.instead.format(name=name)}")
+    check_replaceable(file, "snapshot", _is_snapshot)
     lock = DirectoryLock(store.folder, exclusive=False)
     try:
         manifest = store.require_manifest()
@@ -101,6 +103,13 @@ def save(store: Store, file: Path, on_progress: OnProgress) -> Saved:
     finally:
         lock.release()
     return Saved(manifest.name, manifest.snippets, len(parts), file.stat().st_size, str(file))
+
+
+def _is_snapshot(beginning: bytes) -> bool:
+    try:
+        return zlib.decompressobj(GZIP_WINDOW).decompress(beginning).startswith(CONTENTS.encode() + b"\0")
+    except zlib.error:
+        return False
 
 
 def _write(

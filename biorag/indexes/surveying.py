@@ -7,7 +7,7 @@ import heapq
 import json
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.manifest import SourceRecord
 from biorag.indexes.updating import revision
 from biorag.types import Change, Deletion, OnProgress, Snippet
+from biorag.utils.files import check_replaceable
 
 SAMPLE = 256  # snippets of a survey's sample
 
@@ -68,9 +69,16 @@ class RejectsFile:
         self.count = 0
         self.damaged: list[str] = []
 
-    def begin(self) -> None:
-        """Delete the file of an earlier survey."""
+    def begin(self, inputs: Iterable[Path]) -> None:
+        """Delete the file of an earlier survey.
+
+        Raises
+        ------
+        UsageError
+            If another file is there, or one of the inputs.
+        """
         if self.path:
+            check_replaceable(self.path, "rejects file", _is_rejects, inputs)
             self.path.unlink(missing_ok=True)
 
     def __call__(self, reject: Reject) -> None:
@@ -84,6 +92,13 @@ class RejectsFile:
         with self.path.open("a", encoding="utf-8") as stream:
             row = {"file": reject.file, "line": reject.line, "reason": reject.reason, "text": reject.text}
             stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def _is_rejects(beginning: bytes) -> bool:
+    try:
+        return list(json.loads(beginning.splitlines()[0])) == ["file", "line", "reason", "text"]
+    except (ValueError, TypeError):
+        return False
 
 
 @dataclass(slots=True)
@@ -133,7 +148,7 @@ def survey(
         At the first bad line, or if the corpus holds no snippet.
     """
     if rejects:
-        rejects.begin()
+        rejects.begin([source.path for source in sources])
     tally = _Tally()
     before = {record.sha256: record for record in taken}
     records: list[SourceRecord] = []

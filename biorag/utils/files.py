@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import IO, Any, BinaryIO
 
 from biorag.errors import ServiceError, UsageError
 
+BEGINNING = 64 << 10  # bytes of a file that tell what it is
 RESERVE = 32 << 20  # bytes left free: the engine extends memory-mapped files, and a full disk then kills the process
 
 
@@ -35,8 +36,12 @@ def write_text(path: Path, text: str) -> None:
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a new file that takes the place of `path`, durably, once it is written completely; make its folder.
 
-    Whoever may not read the old file may not read the new one.
+    Whoever may not read the old file may not read the new one. A pipe or a device, such as /dev/stdout, is written to.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with path.open("wb") as stream:
+            yield stream
+        return
     make_folder(path.parent)
     mode = path.stat().st_mode & 0o777 if path.is_file() else 0o666
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
@@ -74,6 +79,31 @@ def check_is_no_folder(*paths: Path | None) -> None:
     for path in paths:
         if path and path.is_dir():
             raise UsageError(f"{path} is a folder: name a file to write")
+
+
+def check_replaceable(path: Path, kind: str, is_ours: Callable[[bytes], bool], inputs: Iterable[Path] = ()) -> None:
+    """Refuse to write where a file of the user's would be lost: an input, or one that biorag did not write.
+
+    Parameters
+    ----------
+    kind : what is written there, for the message
+    is_ours : tells from the first 64 KiB of a file whether it is such an output; an empty file may always go
+    inputs : what the command reads
+
+    Raises
+    ------
+    UsageError
+        Naming the file, and what to do.
+    """
+    check_is_no_folder(path)
+    if not path.is_file():
+        return
+    if any(read.exists() and path.samefile(read) for read in inputs):
+        raise UsageError(f"{path} is read by this command: name another file to write")
+    with path.open("rb") as stream:
+        beginning = stream.read(BEGINNING)
+    if beginning and not is_ours(beginning):
+        raise UsageError(f"{path} is there, and no {kind} that biorag wrote: name another file to write, or delete it")
 
 
 def timestamp(separator: str = "T") -> str:
