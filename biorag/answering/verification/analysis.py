@@ -14,9 +14,13 @@ REACH = 6  # content words that a cue governs at most
 REPORTING_WEIGHT = 0.05
 LEAST_WEIGHT = 0.02
 GENERAL_SHARE = 0.5  # of its weight that a word of general English keeps
+LISTING = frozenset({"and", "or"})
 CLOSING = frozenset(";:.?!")
 SEPARATING = frozenset(",;:.?!()[]–—")
 BY = "by"
+ALL, BOTH, THAN = "all", "both", "than"
+NEGATING = ("un", "in", "im", "ir", "il", "non", "dis", "ab", "mis")  # prefixes of which one reverses a word
+SHORTEST_BASE = 5  # letters of a stem from which a prefix is taken to negate it
 Directions = frozenset[tuple[str, int]]
 
 
@@ -53,8 +57,12 @@ class Analysis:
     sentences : the number of its sentence
     after_by : whether "by" stands right before it, as before the agent of a passive
     joined : whether "and", "or" or a comma alone stands between it and the content word before
+    alternative : whether "or" alone does
+    quantifiers : how many of it are meant: "all", "most", "some", "few", "one"; "" where nothing says so
+    compared : the content words that follow "than"
+    coupled : whether two things are named together or counted
     soft : whether a word such as "suggest" softens it
-    certain : the words such as "prove" and "only", which claim certainty or exclude the rest
+    certain : the words such as "prove" and "only", which claim certainty or exclude the rest, or speak of all or both
     """
 
     content: tuple[Word, ...] = ()
@@ -64,6 +72,10 @@ class Analysis:
     sentences: tuple[int, ...] = ()
     after_by: tuple[bool, ...] = ()
     joined: tuple[bool, ...] = ()
+    alternative: tuple[bool, ...] = ()
+    quantifiers: tuple[str, ...] = ()
+    compared: tuple[int, ...] = ()
+    coupled: bool = False
     scopes: tuple[Scope, ...] = ()
     soft: bool = False
     certain: frozenset[str] = frozenset()
@@ -90,6 +102,10 @@ class Analysis:
             self.sentences + tuple(number + max(self.sentences, default=0) + 1 for number in other.sentences),
             self.after_by + other.after_by,
             self.joined + other.joined,
+            self.alternative + other.alternative,
+            self.quantifiers + other.quantifiers,
+            self.compared + tuple(place + count for place in other.compared),
+            self.coupled or other.coupled,
             self.scopes + moved,
             self.soft or other.soft,
             self.certain | other.certain,
@@ -124,7 +140,16 @@ def _core() -> frozenset[str]:
 def opposed(one: Word, other: Word) -> bool:
     """Return whether two words point in opposite ways."""
     theirs = directions(other)
-    return one.key != other.key and any((axis, -sign) in theirs for axis, sign in directions(one))
+    by_prefix = any(
+        _negates(*pair)
+        for pair in ((one.key, other.key), (other.key, one.key), (one.text, other.text), (other.text, one.text))
+    )
+    return one.key != other.key and (by_prefix or any((axis, -sign) in theirs for axis, sign in directions(one)))
+
+
+def _negates(one: str, other: str) -> bool:
+    """Return whether a word or stem is another one after a negating prefix: "abnormal", "normal"."""
+    return len(other) >= SHORTEST_BASE and any(one == prefix + other for prefix in NEGATING)
 
 
 def aligned(one: Word, other: Word) -> bool:
@@ -154,6 +179,10 @@ def analyse(sentence: str) -> Analysis:
         (0,) * len(places),
         tuple(BY in lower[max(0, place - 2) : place] for place in places),
         tuple(_are_joined(lower, before, place) for before, place in zip([-1, *places], places, strict=False)),
+        tuple(lower[before + 1 : place] == ["or"] for before, place in zip([-1, *places], places, strict=False)),
+        tuple(_quantifier(lower, place) for place in places),
+        tuple(_after(lower.index(THAN), places) for _ in range(THAN in lower)),
+        not cues().coupled.isdisjoint(lower),
         scopes,
         any(cues().soft.match(lower, place) for place in range(len(lower))),
         frozenset(_certain(lower, spans)),
@@ -166,6 +195,20 @@ def _certain(lower: list[str], spans: Sequence[tuple[int, int, str]]) -> Iterato
     for place, word in enumerate(lower):
         if place not in passed and cues().certain.match(lower, place):
             yield stem(word)
+        elif word in cues().universal or word == BOTH:
+            yield BOTH if word == BOTH else ALL
+
+
+def _quantifier(lower: Sequence[str], place: int) -> str:
+    """Return the group of the quantifier before a word: right before it, or before its article or "of"."""
+    named = (cues().quantifiers.get(word, "") for word in reversed(lower[max(0, place - 3) : place]))
+    before = lower[place - 1] if place else ""
+    return next(named, "") if before not in ("of", "the", "these", "those") else next(filter(None, named), "")
+
+
+def _after(start: int, places: Sequence[int]) -> int:
+    """Return which content word is the first after a place."""
+    return sum(place < start for place in places)
 
 
 def _is_content(word: Word) -> bool:
@@ -221,11 +264,15 @@ def _scopes(lower: list[str], spans: Sequence[tuple[int, int, str]], places: Seq
         end = start + length
         after = [n for n, place in enumerate(places) if place >= end and not _ends(lower, end, place)]
         before = [n for n, place in enumerate(places) if place < start and not _ends(lower, place, start)][::-1]
-        targets = after[:REACH]
+        # "No nucleus and cannot divide": the next cue of a list begins a scope of its own.
+        stop = next(
+            (s for s, _, other in spans if s >= end and other != "pseudo" and lower[s - 1] in LISTING), len(lower)
+        )
+        targets = [n for n in after if places[n] < stop][:REACH]
         if name == "after":
             targets = before[:2]
         elif name == "determiners":
-            targets = after[:REACH] + [n for n in before[:1] if places[n] >= start - 2]
+            targets += [n for n in before[:1] if places[n] >= start - 2]
         yield Scope(kinds.get(name, CueKind.NEGATION), tuple(targets))
 
 

@@ -53,6 +53,9 @@ class Cues:
     hedges: Phrases
     soft: Phrases
     certain: Phrases
+    universal: frozenset[str]
+    coupled: frozenset[str]
+    quantifiers: Mapping[str, str]
     aims: Phrases
 
 
@@ -70,6 +73,9 @@ def cues() -> Cues:
         hedges=Phrases(modality["hedges"]),
         soft=Phrases(modality["soft"]),
         certain=Phrases(modality["certain"]),
+        universal=frozenset(modality["universal"]),
+        coupled=frozenset(modality["coupled"]),
+        quantifiers={word: name for name, words in modality["quantifiers"].items() for word in words},
         aims=Phrases(modality["aims"]),
     )
 
@@ -103,6 +109,7 @@ class Lexicon:
     numbers: Mapping[str, Decimal]
     greek: Mapping[str, str]
     generic: frozenset[str]
+    periods: frozenset[str]
 
 
 @cache
@@ -117,6 +124,7 @@ def lexicon() -> Lexicon:
         {word: Decimal(value) for word, value in lists["numbers"].items()},
         lists["greek"],
         frozenset(lists["generic"]["words"]),
+        frozenset(lists["periods"]),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from biorag.answering.verification.alignment import Positions, align, gap, misplaced
-from biorag.answering.verification.analysis import Analysis, CueKind, Scope, carries_direction, opposed
+from biorag.answering.verification.analysis import BOTH, Analysis, CueKind, Scope, carries_direction, opposed
 from biorag.answering.verification.cues import general, lexicon
 from biorag.answering.verification.words import Word, WordKind, stem
 from biorag.types import Verdict
@@ -15,6 +15,7 @@ from biorag.types import Verdict
 LEAST_COVERAGE = 0.7
 RARE = 0.55  # the weight from which a word must stand in the evidence, and in its place
 LEAST_IN_PLACE = 0.5  # coverage without the question's words that stand elsewhere in the snippet
+ADDED = 3  # content words in a row that the evidence lacks, and that say something of their own
 CLOSE = 4  # content words within which an agent stands before its verb
 VOTES = 3  # words of a scope that decide about its polarity
 PARTICIPLES = ("ed", "en", "wn", "ght", "lt", "pt", "nt", "und")
@@ -65,7 +66,7 @@ def judge(
     own = {n for n, word in enumerate(claim.content) if word.key not in asked}
     positions = align(claim, evidence)
     reversals = _reversals(claim, evidence, positions)
-    apart = _apart(claim, positions, asked & context) if own else set()
+    apart = _apart(claim, evidence, positions, asked & context) if own else set()
     faults = set(_missing(claim, evidence, positions, reversals | apart))
     faults |= set(_order(claim, evidence, positions))
     faults |= set(_polarity(claim, evidence, positions))
@@ -74,21 +75,47 @@ def judge(
         faults.add(Fault.DIRECTION)
     coverage = _coverage(claim, positions, reversals | apart)
     new = _coverage(claim, positions, reversals | (set(range(len(claim.content))) - own)) if own else coverage
+    if _says_more(claim, positions, reversals | apart):
+        faults.add(Fault.UNCOVERED)
     if min(coverage, new) < LEAST_COVERAGE or _coverage(claim, positions, reversals) < LEAST_IN_PLACE:
         faults.add(Fault.UNCOVERED)
     return Judgement(coverage, frozenset(faults))
 
 
-def _apart(claim: Analysis, positions: Positions, asked: frozenset[str]) -> set[int]:
+def _apart(claim: Analysis, evidence: Analysis, positions: Positions, asked: frozenset[str]) -> set[int]:
     """Return the question's words that stand elsewhere in the snippet: what a sentence is about is often named before.
 
-    Numbers, populations and directions are never apart from what they belong to.
+    Numbers, populations and directions are never apart from what they belong to, nor is a word in whose place the
+    evidence has another name.
     """
     return {
         n
         for n, word in enumerate(claim.content)
-        if positions[n] is None and word.key in asked and word.key[0] not in "#@" and not carries_direction(word)
+        if positions[n] is None
+        and word.key in asked
+        and word.key[0] not in "#@"
+        and not carries_direction(word)
+        and not _is_replaced(claim, evidence, positions, n)
     }
+
+
+def _is_replaced(claim: Analysis, evidence: Analysis, positions: Positions, index: int) -> bool:
+    """Whether the evidence has another specific word right before what follows a word of the claim."""
+    after = positions[index + 1] if index + 1 < len(positions) else None
+    if not after or after - 1 in positions or evidence.segments[after - 1] != evidence.segments[after]:
+        return False
+    return _is_specific(claim.content[index]) and _is_specific(evidence.content[after - 1])
+
+
+def _says_more(claim: Analysis, positions: Positions, passed: set[int]) -> bool:
+    """Whether some content words in a row are missing: a short false addition to a long sentence."""
+    run = 0
+    for index, word in enumerate(claim.content):
+        counts = word.text.lower() not in lexicon().generic | lexicon().reporting
+        run = run + counts if positions[index] is None and index not in passed else 0
+        if run >= ADDED:
+            return True
+    return False
 
 
 def _coverage(claim: Analysis, positions: Positions, passed: set[int]) -> float:
@@ -103,7 +130,8 @@ def _is_specific(word: Word) -> bool:
 
 def _must_stand(claim: Analysis, index: int) -> bool:
     word = claim.content[index]
-    return word.kind is not WordKind.CONTENT or claim.weights[index] >= RARE or carries_direction(word)
+    is_period = word.text.lower() in lexicon().periods
+    return word.kind is not WordKind.CONTENT or claim.weights[index] >= RARE or carries_direction(word) or is_period
 
 
 def _missing(claim: Analysis, evidence: Analysis, positions: Positions, passed: set[int]) -> Iterator[Fault]:
@@ -136,6 +164,8 @@ def _reversals(claim: Analysis, evidence: Analysis, positions: Positions) -> set
 def _order(claim: Analysis, evidence: Analysis, positions: Positions) -> Iterator[Fault]:
     """Yield faults where words have changed places or roles; a change of voice, or of the sides of "and", is none."""
     other_voice: set[int] = set()  # segments
+    if _sides_exchanged(claim, evidence, positions):
+        yield Fault.ROLE
     for agent, lead in _voices(claim, evidence, positions):
         if lead < 0:
             yield Fault.ROLE
@@ -165,6 +195,16 @@ def _voices(claim: Analysis, evidence: Analysis, positions: Positions) -> Iterat
             yield index, verb - position
         elif theirs and not ours and position - 1 in owners:
             yield index, owners[position - 1] - index
+
+
+def _sides_exchanged(claim: Analysis, evidence: Analysis, positions: Positions) -> bool:
+    """Whether what is compared has changed sides: "A is better than B", "B is better than A"."""
+    for ours in claim.compared:
+        for theirs in evidence.compared:
+            right = [p < theirs for p in positions[ours:] if p is not None]
+            if sum(right) * 2 > len(right) and any(p is not None and p >= theirs for p in positions[:ours]):
+                return True
+    return False
 
 
 def _symmetric() -> frozenset[str]:
@@ -215,7 +255,10 @@ def _agree(same: Sequence[bool]) -> bool:
 def _modality(claim: Analysis, evidence: Analysis, positions: Positions) -> Iterator[Fault]:
     owners = {position: index for index, position in enumerate(positions) if position is not None}
     hedged = {target for scope in claim.scopes if scope.kind is CueKind.HEDGE for target in scope.targets}
-    if not claim.certain <= evidence.certain:
+    known = evidence.certain | ({BOTH} if evidence.coupled else set())
+    widened = any(_is_widened(claim, evidence, positions, index) for index in owners.values())
+    recounted = any(_is_recounted(claim.quantifiers[n], evidence.quantifiers[p]) for p, n in owners.items())
+    if not claim.certain <= known or widened or recounted:
         yield Fault.HEDGE
     for scope in evidence.scopes:
         governed = {owners[target] for target in scope.targets if target in owners}
@@ -223,3 +266,16 @@ def _modality(claim: Analysis, evidence: Analysis, positions: Positions) -> Iter
             yield Fault.HEDGE
         if scope.kind is CueKind.AIM and governed and not claim.aims:
             yield Fault.AIM
+
+
+def _is_widened(claim: Analysis, evidence: Analysis, positions: Positions, index: int) -> bool:
+    """Whether the claim joins by "and" two words of which the evidence has one "or" the other."""
+    before, here = positions[index - 1] if index else None, positions[index]
+    if here is None or before is None or abs(here - before) != 1:
+        return False
+    return claim.joined[index] and not claim.alternative[index] and evidence.alternative[max(here, before)]
+
+
+def _is_recounted(ours: str, theirs: str) -> bool:
+    """Whether a claim speaks of another number of things than its evidence; of some, where that speaks of more."""
+    return bool(ours and theirs) and ours != theirs and not (ours == "some" and theirs in ("all", "most"))
