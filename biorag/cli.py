@@ -48,6 +48,7 @@ from biorag.utils.text import showable
 
 INTERRUPTED, TERMINATED = 130, 143
 INTERNAL = 1
+PANIC = "PanicException"  # of Rust code, Qdrant Edge's or the tokenizers'; it is no Exception, and in no module
 PATH_FAULTS = (
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EPERM),
     *(errno.ENAMETOOLONG, errno.ELOOP),
@@ -75,8 +76,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except BioragError as error:
-            if ctx.params.get("debug"):
-                typer.echo(showable(traceback.format_exc()), err=True)
+            _trace(ctx)
             for line in error.details:
                 typer.echo(showable(line), err=True)
             _say(str(error))
@@ -84,8 +84,7 @@ class Commands(TyperGroup):
         except BrokenPipeError:
             raise
         except OSError as error:
-            if ctx.params.get("debug"):
-                typer.echo(showable(traceback.format_exc()), err=True)
+            _trace(ctx)
             _say(
                 f"{error.filename or 'a file'}: {error.strerror or error}: check the path, its permissions and the disk"
             )
@@ -94,6 +93,12 @@ class Commands(TyperGroup):
         except KeyboardInterrupt as stop:
             _say("interrupted; finished work is kept, and the same command resumes")
             raise typer.Exit(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED) from None
+        except BaseException as error:
+            if type(error).__name__ != PANIC:
+                raise
+            _trace(ctx)
+            _say(f"the engine failed ({error}): run 'biorag doctor'; if it finds nothing, index the corpus again")
+            raise typer.Exit(ServiceError.exit_code) from None
 
 
 class BenchmarkCommands(Mapping[str, Any]):
@@ -196,6 +201,12 @@ def settings(
         logging.getLogger("biorag.models.memory").setLevel(logging.INFO)  # what large models take
         for noisy in ("httpx", "transformers", "sentence_transformers", "huggingface_hub"):
             logging.getLogger(noisy).setLevel(logging.ERROR)
+
+
+def _trace(ctx: Any) -> None:
+    """Show the traceback of the error at hand, with `--debug`."""
+    if ctx.params.get("debug"):
+        typer.echo(showable(traceback.format_exc()), err=True)
 
 
 def _say(message: str) -> None:

@@ -26,7 +26,7 @@ from biorag.indexes.reading import stored_snippets
 from biorag.types import Index, OnProgress
 from biorag.utils.batched import batched
 from biorag.utils.files import make_folder, try_lock
-from biorag.utils.network import Server, without_credentials
+from biorag.utils.network import Server, is_loopback, without_credentials
 from biorag.utils.retries import Retries
 
 LINK = "pubmed_pubmed_refs"
@@ -69,7 +69,7 @@ class ELink:
         self._key = {"api_key": server.api_key} if server.api_key else {}
         self._pause = 1 / (PER_SECOND_WITH_KEY if server.api_key else PER_SECOND)
         self._next = 0.0
-        self._http = httpx.Client(timeout=server.timeout, auth=server.auth)
+        self._http = httpx.Client(timeout=server.timeout, auth=server.auth, trust_env=not is_loopback(server.url))
         advice = "run the same command again later: what was answered is kept"
         self._retries = Retries(f"the server at {self._url}", advice, server.retries, server.secrets)
 

@@ -13,7 +13,7 @@ from biorag.errors import ServiceError, UsageError
 from biorag.prompts.grammar import free_text_openings, growing_text
 from biorag.settings.settings import Settings
 from biorag.types import GREEDY, Generation, GenerationRequest, Prompt, Sampling, Scores
-from biorag.utils.network import Server, without_credentials
+from biorag.utils.network import Server, is_loopback, without_credentials
 from biorag.utils.retries import Retries, may_pass
 
 REFUSED = frozenset({400, 404, 415, 422, 501})
@@ -64,7 +64,9 @@ class ServerGenerator:
         # A server that answers one request at a time begins the last of several when it is done with the others.
         waits = httpx.Timeout(server.timeout, read=server.timeout * server.at_a_time)
         try:
-            self._http = httpx.Client(base_url=root, headers=headers, timeout=waits, auth=server.auth)
+            self._http = httpx.Client(
+                base_url=root, headers=headers, timeout=waits, auth=server.auth, trust_env=not is_loopback(root)
+            )
         except httpx.InvalidURL as error:
             raise UsageError(
                 f"{self._url!r} is no URL of a server ({error}): write e.g. http://localhost:8080"

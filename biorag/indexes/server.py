@@ -38,7 +38,7 @@ from biorag.indexes.points import (
 from biorag.models.finding import first_line
 from biorag.types import FieldFilter, IndexQuery, ScoredDoc, Snippet, Vectors
 from biorag.utils.locks import DirectoryLock
-from biorag.utils.network import Server
+from biorag.utils.network import Server, is_loopback
 from biorag.utils.retries import Retries, Send, heed
 
 DISTANCES = {"cosine": models.Distance.COSINE, "dot": models.Distance.DOT}
@@ -57,6 +57,7 @@ def connect(server: Server) -> QdrantClient:
         timeout=math.ceil(server.timeout),
         check_compatibility=False,
         auth=server.auth,
+        trust_env=not is_loopback(server.url),
     )
     advice = "check --qdrant and that it runs, then give the same command again"
     retries = Retries(f"the Qdrant server at {server.url}", advice, server.retries, server.secrets)

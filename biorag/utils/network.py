@@ -6,8 +6,9 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -21,8 +22,9 @@ _OFFLINE = {"BIORAG_OFFLINE": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE"
 _SENT_TO = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
 _LOOKED_UP = frozenset({"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr", "socket.getnameinfo"})
 
-_named: frozenset[str] | None = None  # the hosts let through; None: all
-_addresses: set[str] = set()  # those that named hosts were resolved to
+_PORTS = {"http": {80, 6333}, "https": {443, 6333}}  # where a URL names none; Qdrant's client takes its own
+_named: Mapping[str, frozenset[int]] | None = None  # the hosts let through, with their ports; None: all
+_addresses: dict[str, set[int]] = {}  # those that named hosts were resolved to, with the hosts' ports
 _former: dict[str, str | None] = {}  # what the variables of `_OFFLINE` were before
 _resolve = socket.getaddrinfo
 _guarded = False
@@ -77,6 +79,21 @@ def host_of(url: str) -> str:
         return ""
 
 
+def is_loopback(url: str) -> bool:
+    """Return whether a URL names this machine, which no proxy is asked for."""
+    host = host_of(url)
+    try:
+        return host == "localhost" or host.endswith(".localhost") or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _ports_of(url: str) -> set[int]:
+    """Return the ports that a URL may mean: its own, or by default its scheme's and Qdrant's."""
+    parts = urlsplit(url)
+    return {parts.port} if parts.port else _PORTS.get(parts.scheme, set())
+
+
 def login_apart(url: str) -> tuple[str, str | None]:
     """Return a URL without its `user:password@`, and the decoded `user:password`; None if it has none.
 
@@ -89,7 +106,7 @@ def login_apart(url: str) -> tuple[str, str | None]:
 
 
 def restrict(urls: Iterable[str] | None) -> None:
-    """From now on refuse every connection of this process but to the hosts of `urls`; None refuses none.
+    """From now on refuse every connection of this process but to the hosts and ports of `urls`; None refuses none.
 
     Loopback is refused too unless it is named. Native code and child processes are not watched; the latter find
     `BIORAG_OFFLINE` in their environment, until it is given back with `None`.
@@ -99,7 +116,11 @@ def restrict(urls: Iterable[str] | None) -> None:
         _named = None
         _give_back()
         return
-    _named = frozenset(map(host_of, urls)) - {""}
+    ports: dict[str, set[int]] = {}
+    for url in urls:
+        if host := host_of(url):
+            ports.setdefault(host, set()).update(_ports_of(url))
+    _named = {host: frozenset(numbers) for host, numbers in ports.items()}
     _addresses.clear()
     for name, value in _OFFLINE.items():
         _former.setdefault(name, os.environ.get(name))
@@ -130,11 +151,16 @@ def _watch(event: str, args: tuple[Any, ...]) -> None:
 
 
 def _check(address: Any) -> None:
-    host = address[0] if isinstance(address, tuple) else address
-    if host is None or _spelled(host) in (_named or ()) or _spelled(host) in _addresses:
+    """Refuse a host that is not named, or, of an address to connect to, another port of one that is."""
+    host, port = address[:2] if isinstance(address, tuple) else (address, None)
+    if host is None:
         return
+    known = [ports[_spelled(host)] for ports in (_named or {}, _addresses) if _spelled(host) in ports]
+    if known and (port is None or any(port in ports for ports in known)):
+        return
+    place = _spelled(host) if port is None or not known else f"{_spelled(host)}:{port}"
     raise OfflineError(
-        f"offline: {_spelled(host)} is not named on this command line, so nothing is sent to it: give its URL there "
+        f"offline: {place} is not named on this command line, so nothing is sent to it: give its URL there "
         "(--qdrant, --llm, --eutils), or turn --offline (BIORAG_OFFLINE) off"
     )
 
@@ -145,7 +171,8 @@ def _recorded(
     """Look a name up; where it is a named host's, its addresses may be connected to."""
     resolved = _resolve(host, port, family, type, proto, flags)
     if _named and host is not None and _spelled(host) in _named:
-        _addresses.update(_spelled(address[0]) for *_, address in resolved)
+        for *_, address in resolved:
+            _addresses.setdefault(_spelled(address[0]), set()).update(_named[_spelled(host)])
     return resolved
 
 

@@ -529,3 +529,16 @@ def test_a_real_servers_refusal_is_an_error_of_ours(llama_server):
     generator = ServerGenerator(Server(llama_server, 240.0, 1), None, 100_000)
     with pytest.raises(ServiceError, match=llama_server):
         generator.generate(GenerationRequest(Prompt("You help.", "fever " * 5000), SCHEMA, 10))
+
+
+def test_a_server_on_this_machine_is_not_asked_through_a_proxy(server, monkeypatch):
+    with closing(Script()) as proxy:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, proxy.url)
+        server.will(REPLY)
+        server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 10))
+        assert (len(server.asked), proxy.asked) == (1, [])
+        elsewhere = HttpGenerator(Server("http://192.0.2.1:8080", 5, 0), "m", 4096)
+        proxy.will(REPLY)
+        elsewhere.generate(GenerationRequest(PROMPT, SCHEMA, 10))
+        assert len(proxy.asked) == 1, "the variables count for every other host"

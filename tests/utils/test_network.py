@@ -12,7 +12,7 @@ import pytest
 
 from biorag.errors import OfflineError, UsageError
 from biorag.settings.sources import load_settings
-from biorag.utils.network import Server, host_of, login_apart, restrict, without_credentials
+from biorag.utils.network import Server, host_of, is_loopback, login_apart, restrict, without_credentials
 
 # --- URLs ---------------------------------------------------------------------------------------------------
 
@@ -161,11 +161,30 @@ def test_offline_nothing_is_sent_nor_looked_up(listening, how):
 
 @pytest.mark.parametrize("named", ["127.0.0.1", "localhost", "LOCALHOST"])
 def test_offline_a_named_host_is_reached_by_its_name_and_its_address(listening, named):
-    port, _ = listening
+    port, came = listening
     restrict([f"http://{named}:1"])
+    with pytest.raises(OfflineError, match=rf":{port} is not named"):
+        socket.create_connection((named, port), timeout=5)
+    assert came == []
+    restrict([f"http://{named}:1", f"http://{named}:{port}/v1"])
     for host in (named, "127.0.0.1"):  # the address is known once the name was looked up
         with closing(socket.create_connection((host, port), timeout=5)) as ours:
             assert ours.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("url", "here"),
+    [
+        *(
+            (f"http://{host}:8080/v1", True)
+            for host in ("localhost", "LocalHost.", "a.localhost", "127.0.0.1", "127.9.9.9")
+        ),
+        ("http://[::1]:6333", True),
+        *((f"https://{host}", False) for host in ("localhost.example", "10.0.0.1", "[2001:db8::1]", "example.org", "")),
+    ],
+)
+def test_urls_that_name_this_machine(url, here):
+    assert is_loopback(url) is here
 
 
 def test_offline_what_does_not_leave_the_machine_is_let_through(tmp_path):
