@@ -1,12 +1,12 @@
 """How many cheating replies of a generator `biorag ask` lets through: sentences that no snippet says, yet supported.
 
     biorag index demo --name demo
-    python -m scripts.cheating_replies [--home HOME]
+    python -m scripts.cheating_replies [--home HOME] [--replies FILE]
 
-A server on a loopback port gives each reply of `cheating_replies.jsonl` to its question; `{n}` in it is the number of
-the case's snippet in the prompt, `{m}` that of another document. A case is flagged if none of its `false` sentences
-comes back as supported. One that is `mended` is true but cites another document: the right number will do as well.
-A case whose snippet is not in the prompt is invalid. HOME, by default that of biorag, is copied.
+A server on a loopback port gives each reply of FILE, by default `cheating_replies.jsonl`, to its question; `{n}` in it
+is the number of the case's snippet in the prompt, `{m}` that of another document. A case is flagged if none of its
+`false` sentences comes back as supported. One that is `mended` is true but cites another document: the right number
+will do as well. A case whose snippet is not in the prompt is invalid. HOME, by default that of biorag, is copied.
 """
 
 from __future__ import annotations
@@ -91,13 +91,16 @@ def main() -> None:
     """Print the counts by kind, then what was let through."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--home", type=Path, default=Settings().home, help="the home with the index demo")
+    replies = Path(__file__).with_suffix(".jsonl")
+    parser.add_argument("--replies", type=Path, default=replies, help="the replies, one case to a line")
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as home, CheatingServer() as server:
-        shutil.copytree(parser.parse_args().home / "indexes" / "demo", Path(home, "indexes", "demo"))
+        shutil.copytree(args.home / "indexes" / "demo", Path(home, "indexes", "demo"))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
         options = ["--name", "demo", "--llm", url, "--llm-model", "m", "--no-cache", "--answer-anyway", "--json"]
         asked, flagged, details = Counter[str](), Counter[str](), []
-        for case in _rows(Path(__file__).with_suffix(".jsonl")):
+        for case in _rows(args.replies):
             server.case, server.filled = case, None
             result = CliRunner().invoke(app, ["ask", case["question"], *options], env={"BIORAG_HOME": home})
             if result.exit_code or server.filled is None:
