@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import httpx
 import pytest
@@ -538,7 +539,7 @@ def test_a_server_on_this_machine_is_not_asked_through_a_proxy(server, monkeypat
         server.will(REPLY)
         server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 10))
         assert (len(server.asked), proxy.asked) == (1, [])
-        elsewhere = HttpGenerator(Server("http://192.0.2.1:8080", 5, 0), "m", 4096)
+        elsewhere = ServerGenerator(Server("http://192.0.2.1:8080", 5, 0), "m", 4096)
         proxy.will(REPLY)
         elsewhere.generate(GenerationRequest(PROMPT, SCHEMA, 10))
         assert len(proxy.asked) == 1, "the variables count for every other host"
