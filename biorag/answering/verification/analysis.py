@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, lru_cache
 
@@ -11,6 +11,7 @@ from biorag.answering.verification.cues import Phrases, cues, general, lexicon, 
 from biorag.answering.verification.words import Word, WordKind, stem, words
 
 REACH = 6  # content words that a cue governs at most
+RELATIVE = 5  # words within which a relative pronoun stands before its negation
 REPORTING_WEIGHT = 0.05
 LEAST_WEIGHT = 0.02
 GENERAL_SHARE = 0.5  # of its weight that a word of general English keeps
@@ -19,7 +20,7 @@ CLOSING = frozenset(";:.?!")
 SEPARATING = frozenset(",;:.?!()[]–—")
 BY = "by"
 ALL, BOTH, THAN = "all", "both", "than"
-NEGATING = ("un", "in", "im", "ir", "il", "non", "dis", "ab", "mis")  # prefixes of which one reverses a word
+NEGATING = ("un", "in", "im", "ir", "il", "non", "dis", "ab", "mis", "contra")  # prefixes of which one reverses a word
 SHORTEST_BASE = 5  # letters of a stem from which a prefix is taken to negate it
 Directions = frozenset[tuple[str, int]]
 
@@ -38,10 +39,11 @@ class Scope:
 
     kind: CueKind
     targets: tuple[int, ...]
+    restricting: bool = False  # it stands in a clause that says of which things the sentence speaks: "that has not"
 
     def moved(self, count: int) -> Scope:
         """Return the scope as it is after `count` more content words."""
-        return Scope(self.kind, tuple(target + count for target in self.targets))
+        return replace(self, targets=tuple(target + count for target in self.targets))
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +275,14 @@ def _scopes(lower: list[str], spans: Sequence[tuple[int, int, str]], places: Seq
             targets = before[:2]
         elif name == "determiners":
             targets += [n for n in before[:1] if places[n] >= start - 2]
-        yield Scope(kinds.get(name, CueKind.NEGATION), tuple(targets))
+        yield Scope(kinds.get(name, CueKind.NEGATION), tuple(targets), _restricts(lower, start))
+
+
+def _restricts(lower: list[str], start: int) -> bool:
+    """Whether a relative clause without a comma before it leads to a place: "schizophrenia that has not responded"."""
+    before = lower[max(0, start - RELATIVE) : start]
+    places = [place for place, word in enumerate(before) if word in ("that", "who", "whose", "which")]
+    return bool(places) and places[-1] > 0 and SEPARATING.isdisjoint(before[places[-1] - 1 :])
 
 
 def _ends(lower: list[str], start: int, end: int) -> bool:

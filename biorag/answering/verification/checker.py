@@ -17,6 +17,7 @@ from biorag.prompts.parse import CitedNumber
 from biorag.types import CheckedSentence, Citation, EvidenceSpan, Hit, PairVerifier, Snippet, Verdict
 
 MARKS = re.compile(r"\s*\[(\d{1,4}(?:\s*[,;]\s*\d{1,4})*)\]")
+QUOTED = re.compile(r"“([^“”]+)”|«([^«»]+)»|\"([^\"]+)\"")
 SHORTEST_QUOTE = 3  # words
 SPANS = 2  # spans of evidence that a sentence is given at most
 CANDIDATES = 4  # sentences of a snippet, and pairs of sentences, that are compared word by word
@@ -138,6 +139,9 @@ class Checker:
             checked = self._check_polar(answer, rest, snippets, question)
         else:
             checked = self.check_claim(sentence, snippets, question)
+        if any(not _is_quoted(quote, snippets) for quote in map("".join, QUOTED.findall(sentence))):
+            checked = CheckedSentence(sentence, Verdict.UNSUPPORTED)
+            notes.append("a quotation in the answer stands in no snippet")
         for n in marks:
             if not 1 <= n <= len(hits):
                 notes.append(_dropped(n, "there is no document of that number"))
@@ -231,6 +235,11 @@ def marked_sentences(text: str) -> list[tuple[str, tuple[int, ...]]]:
             if bare := MARKS.sub("", sentence).strip():
                 found.append((bare, tuple(dict.fromkeys(numbers))))
     return found
+
+
+def _is_quoted(quote: str, snippets: Sequence[Snippet]) -> bool:
+    """Whether a snippet has a quotation; a few words may be a name or a term, not a quotation."""
+    return len(quote.split()) < SHORTEST_QUOTE or any(find_quote(quote, snippet.contents) for snippet in snippets)
 
 
 def _claim(claim: str) -> Analysis:

@@ -110,6 +110,7 @@ class Lexicon:
     greek: Mapping[str, str]
     generic: frozenset[str]
     periods: frozenset[str]
+    ordering: frozenset[str]
 
 
 @cache
@@ -125,6 +126,7 @@ def lexicon() -> Lexicon:
         lists["greek"],
         frozenset(lists["generic"]["words"]),
         frozenset(lists["periods"]),
+        frozenset(lists["ordering"]),
     )
 
 

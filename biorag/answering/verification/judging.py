@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from biorag.answering.verification.alignment import Positions, align, gap, misplaced
-from biorag.answering.verification.analysis import BOTH, Analysis, CueKind, Scope, carries_direction, opposed
+from biorag.answering.verification.analysis import (
+    BOTH,
+    REPORTING_WEIGHT,
+    Analysis,
+    CueKind,
+    Scope,
+    carries_direction,
+    opposed,
+)
 from biorag.answering.verification.cues import general, lexicon
 from biorag.answering.verification.words import Word, WordKind, stem
 from biorag.types import Verdict
@@ -99,6 +107,16 @@ def _apart(claim: Analysis, evidence: Analysis, positions: Positions, asked: fro
     }
 
 
+def _takes_place(claim: Analysis, evidence: Analysis, positions: Positions, index: int) -> bool:
+    """Whether a word stands in the place of a rare one, right before the same word: "loop" or "thiazide diuretics"."""
+    after = positions[index + 1] if index + 1 < len(positions) else None
+    if not after or after - 1 in positions or evidence.segments[after - 1] != evidence.segments[after]:
+        return False
+    if claim.segments[index] != claim.segments[index + 1] or claim.content[index].kind is not WordKind.CONTENT:
+        return False
+    return claim.weights[index] > REPORTING_WEIGHT and evidence.weights[after - 1] >= RARE
+
+
 def _is_replaced(claim: Analysis, evidence: Analysis, positions: Positions, index: int) -> bool:
     """Whether the evidence has another specific word right before what follows a word of the claim."""
     after = positions[index + 1] if index + 1 < len(positions) else None
@@ -142,7 +160,7 @@ def _missing(claim: Analysis, evidence: Analysis, positions: Positions, passed: 
             continue
         others = [place for place in gap(index, positions, len(evidence.content)) if place not in taken]
         replaces = _is_specific(claim.content[index]) and any(_is_specific(evidence.content[place]) for place in others)
-        if replaces or _must_stand(claim, index):
+        if replaces or _takes_place(claim, evidence, positions, index) or _must_stand(claim, index):
             yield Fault.MISSING
 
 
@@ -171,6 +189,8 @@ def _order(claim: Analysis, evidence: Analysis, positions: Positions) -> Iterato
             yield Fault.ROLE
         elif lead <= CLOSE:
             other_voice.add(claim.segments[agent])
+    if _sentences_exchanged(evidence, positions):
+        yield Fault.ORDER
     wrong = [index for index in misplaced(claim, evidence, positions) if _must_stand(claim, index)]
     symmetric = {claim.segments[n] for n, word in enumerate(claim.content) if word.key in _symmetric()}
     compared = {claim.segments[n] for n, word in enumerate(claim.content) if carries_direction(word)}
@@ -198,13 +218,25 @@ def _voices(claim: Analysis, evidence: Analysis, positions: Positions) -> Iterat
 
 
 def _sides_exchanged(claim: Analysis, evidence: Analysis, positions: Positions) -> bool:
-    """Whether what is compared has changed sides: "A is better than B", "B is better than A"."""
-    for ours in claim.compared:
-        for theirs in evidence.compared:
-            right = [p < theirs for p in positions[ours:] if p is not None]
-            if sum(right) * 2 > len(right) and any(p is not None and p >= theirs for p in positions[:ours]):
-                return True
+    """Whether what is compared, or follows something, has changed sides: "A is better than B", "B after A"."""
+    ordering = [(n, p) for n, p in enumerate(positions) if p is not None and _orders(claim.content[n])]
+    pairs = [(n + 1, p + 1) for n, p in ordering] + [(n, p) for n in claim.compared for p in evidence.compared]
+    for ours, theirs in pairs:
+        part = [n for n in range(ours, len(positions)) if claim.segments[n] == claim.segments[ours]]
+        right = [p < theirs for n in part if (p := positions[n]) is not None]
+        if sum(right) * 2 > len(right) and any(p is not None and p >= theirs for p in positions[:ours]):
+            return True
     return False
+
+
+def _sentences_exchanged(evidence: Analysis, positions: Positions) -> bool:
+    """Whether a claim runs from the second sentence into the first: its predicate may belong to another subject."""
+    order = [evidence.sentences[position] for position in positions if position is not None]
+    return len(set(order)) > 1 and order == sorted(order, reverse=True)
+
+
+def _orders(word: Word) -> bool:
+    return word.text.lower() in lexicon().ordering
 
 
 def _symmetric() -> frozenset[str]:
@@ -231,6 +263,8 @@ def _polarity(claim: Analysis, evidence: Analysis, positions: Positions) -> Iter
     for scope in _negations(evidence):
         targets = [owners[position] for position in scope.targets[: VOTES + 1] if position in owners]
         if not _agree([claim.negated[index] == evidence.negated[pairs[index]] for index in targets[:VOTES]]):
+            yield Fault.POLARITY
+        if scope.restricting and scope.targets and not targets and min(scope.targets) - 1 in owners:
             yield Fault.POLARITY
     for index, position in pairs.items():
         by_prefix = claim.content[index].negated or evidence.content[position].negated
