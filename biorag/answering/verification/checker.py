@@ -18,6 +18,10 @@ from biorag.types import CheckedSentence, Citation, EvidenceSpan, Hit, PairVerif
 
 MARKS = re.compile(r"\s*\[(\d{1,4}(?:\s*[,;]\s*\d{1,4})*)\]")
 QUOTED = re.compile(r"“([^“”]+)”|«([^«»]+)»|\"([^\"]+)\"")
+OTHER_MARKS = re.compile(
+    r"【(\d{1,4})[^】]{0,80}】|\((?:document|doc|snippet|source|reference|ref)s?\.?\s*(\d{1,4})\b[^()]{0,80}\)",
+    re.IGNORECASE,
+)
 SHORTEST_QUOTE = 3  # words
 SPANS = 2  # spans of evidence that a sentence is given at most
 CANDIDATES = 4  # sentences of a snippet, and pairs of sentences, that are compared word by word
@@ -225,8 +229,9 @@ class Checker:
 def marked_sentences(text: str) -> list[tuple[str, tuple[int, ...]]]:
     """Return the sentences of an answer without their marks, each with the numbers of its marks.
 
-    A mark after the full stop belongs to the sentence before it.
+    A mark after the full stop belongs to the sentence before it. "【2†source】" and "(document 2)" are marks as well.
     """
+    text = OTHER_MARKS.sub(lambda match: f"[{match[1] or match[2]}]", text)
     found: list[tuple[str, tuple[int, ...]]] = []
     moved = re.sub(r"([.!?])((?:\s*\[\d{1,4}(?:\s*[,;]\s*\d{1,4})*\])+)", r"\2\1", text)
     for line in moved.splitlines():
