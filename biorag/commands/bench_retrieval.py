@@ -108,7 +108,8 @@ def retrieval(
     from biorag.benchmarks import retrieval as bench
 
     judged.check()
-    written.check([path for path in (*judged.files(), compare) if path])
+    if written.run_file or written.per_question:
+        written.check([path for path in (*judged.files(), compare) if path])
     if held_out.held_out and not judged.dataset:
         raise UsageError("--held-out needs the questions' texts, which --qrels lacks: give the folder of a DATASET")
     if judged.run:

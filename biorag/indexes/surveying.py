@@ -97,7 +97,7 @@ class RejectsFile:
 def _is_rejects(beginning: bytes) -> bool:
     try:
         return list(json.loads(beginning.splitlines()[0])) == ["file", "line", "reason", "text"]
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return False
 
 

@@ -173,6 +173,7 @@ def analyse(sentence: str) -> Analysis:
     negations = [scope.targets for scope in scopes if scope.kind is CueKind.NEGATION]
     odd = [sum(targets.count(n) for targets in negations) % 2 == 1 for n in range(len(places))]
     content = tuple(tokens[place] for place in places)
+    neighbours = list(zip([-1, *places], places, strict=False))
     return Analysis(
         content,
         tuple(_weight(word) for word in content),
@@ -180,10 +181,10 @@ def analyse(sentence: str) -> Analysis:
         _segments(tokens, places),
         (0,) * len(places),
         tuple(BY in lower[max(0, place - 2) : place] for place in places),
-        tuple(_are_joined(lower, before, place) for before, place in zip([-1, *places], places, strict=False)),
-        tuple(lower[before + 1 : place] == ["or"] for before, place in zip([-1, *places], places, strict=False)),
+        tuple(_are_joined(lower, before, place) for before, place in neighbours),
+        tuple(lower[before + 1 : place] == ["or"] for before, place in neighbours),
         tuple(_quantifier(lower, place) for place in places),
-        tuple(_after(lower.index(THAN), places) for _ in range(THAN in lower)),
+        _compared(lower, places),
         not cues().coupled.isdisjoint(lower),
         scopes,
         any(cues().soft.match(lower, place) for place in range(len(lower))),
@@ -208,9 +209,9 @@ def _quantifier(lower: Sequence[str], place: int) -> str:
     return next(named, "") if before not in ("of", "the", "these", "those") else next(filter(None, named), "")
 
 
-def _after(start: int, places: Sequence[int]) -> int:
-    """Return which content word is the first after a place."""
-    return sum(place < start for place in places)
+def _compared(lower: Sequence[str], places: Sequence[int]) -> tuple[int, ...]:
+    """Return the content word that follows the first "than", if there is one."""
+    return (sum(place < lower.index(THAN) for place in places),) if THAN in lower else ()
 
 
 def _is_content(word: Word) -> bool:

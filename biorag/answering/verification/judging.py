@@ -109,28 +109,32 @@ def _apart(claim: Analysis, evidence: Analysis, positions: Positions, asked: fro
 
 def _takes_place(claim: Analysis, evidence: Analysis, positions: Positions, index: int) -> bool:
     """Whether a word stands in the place of a rare one, right before the same word: "loop" or "thiazide diuretics"."""
-    after = positions[index + 1] if index + 1 < len(positions) else None
-    if not after or after - 1 in positions or evidence.segments[after - 1] != evidence.segments[after]:
+    place = _slot(evidence, positions, index)
+    if place is None or claim.segments[index] != claim.segments[index + 1]:
         return False
-    if claim.segments[index] != claim.segments[index + 1] or claim.content[index].kind is not WordKind.CONTENT:
-        return False
-    return claim.weights[index] > REPORTING_WEIGHT and evidence.weights[after - 1] >= RARE
+    is_word = claim.content[index].kind is WordKind.CONTENT and claim.weights[index] > REPORTING_WEIGHT
+    return is_word and evidence.weights[place] >= RARE
 
 
 def _is_replaced(claim: Analysis, evidence: Analysis, positions: Positions, index: int) -> bool:
     """Whether the evidence has another specific word right before what follows a word of the claim."""
+    place = _slot(evidence, positions, index)
+    return place is not None and _is_specific(claim.content[index]) and _is_specific(evidence.content[place])
+
+
+def _slot(evidence: Analysis, positions: Positions, index: int) -> int | None:
+    """Return the evidence's own word right before what follows a word of the claim; None where there is none."""
     after = positions[index + 1] if index + 1 < len(positions) else None
     if not after or after - 1 in positions or evidence.segments[after - 1] != evidence.segments[after]:
-        return False
-    return _is_specific(claim.content[index]) and _is_specific(evidence.content[after - 1])
+        return None
+    return after - 1
 
 
 def _says_more(claim: Analysis, positions: Positions, passed: set[int]) -> bool:
     """Whether some content words in a row are missing: a short false addition to a long sentence."""
     run = 0
     for index, word in enumerate(claim.content):
-        counts = word.text.lower() not in lexicon().generic | lexicon().reporting
-        run = run + counts if positions[index] is None and index not in passed else 0
+        run = run + (not _is_filler(word)) if positions[index] is None and index not in passed else 0
         if run >= ADDED:
             return True
     return False
@@ -143,7 +147,12 @@ def _coverage(claim: Analysis, positions: Positions, passed: set[int]) -> float:
 
 
 def _is_specific(word: Word) -> bool:
-    return word.key not in general() and word.text.lower() not in lexicon().generic | lexicon().reporting
+    return word.key not in general() and not _is_filler(word)
+
+
+def _is_filler(word: Word) -> bool:
+    """Whether a word only reports or says nothing of its own."""
+    return word.text.lower() in lexicon().generic or word.text.lower() in lexicon().reporting
 
 
 def _must_stand(claim: Analysis, index: int) -> bool:
