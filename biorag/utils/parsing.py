@@ -1,0 +1,106 @@
+"""What comes in from files and servers: bounded, and parsed into the type that it must have."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from biorag.errors import BadInputError, BioragError, MissingError
+
+LARGEST = 64 << 20  # bytes of a JSON file, unless its reader says otherwise
+_HUGE = re.compile(rb"\d[eE]\+?\d{3}")  # of numbers beyond the range of floats, which parse as infinity
+
+
+def read_regular(path: Path, largest: int = LARGEST) -> bytes:
+    """Return a file's bytes; a pipe or a device, on which a reader may wait for ever, is refused.
+
+    Raises
+    ------
+    FileNotFoundError
+        If it is not there.
+    BadInputError
+        If it is not a regular file, or has more than `largest` bytes.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise BadInputError(f"{path} is not a regular file: name one")
+        content = stream.read(largest + 1)
+    if len(content) > largest:
+        raise BadInputError(f"{path} has more than {largest:,} bytes: is it the right file?")
+    return content
+
+
+def parse_json(content: bytes | str) -> Any:
+    """Return the values of JSON text.
+
+    Raises
+    ------
+    ValueError
+        If it is not valid JSON, in UTF-8, or has NaN, an infinity, half a surrogate pair, or more than 200 levels.
+    """
+    values = from_json(content, allow_inf_nan=False)
+    if _HUGE.search(content.encode() if isinstance(content, str) else content):
+        json.dumps(values, allow_nan=False)
+    return values
+
+
+def parsed(kind: Any, content: bytes | str, extra: Literal["forbid", "ignore"] = "forbid") -> Any:
+    """Return JSON text as a value of a type: a dataclass, a `TypedDict`, `list[int]`, an annotated type.
+
+    Types are not converted, but for JSON's arrays into tuples and integers into floats. `extra` says what becomes of
+    fields that the type does not have.
+
+    Raises
+    ------
+    ValueError
+        As of `parse_json`; and if a value does not fit, naming the first field at fault and what it must be.
+    """
+    parse_json(content)
+    try:
+        return _adapter(kind).validate_json(content, strict=True, extra=extra)
+    except ValidationError as error:
+        raise ValueError(fault_of(error)) from None
+
+
+def validated(kind: Any, values: Any, extra: Literal["forbid", "ignore"] = "forbid") -> Any:
+    """Return the values of JSON as a value of a type; see `parsed`, and what it raises."""
+    return parsed(kind, json.dumps(values), extra)
+
+
+def parsed_file(kind: Any, path: Path, error: type[BioragError], advice: str, largest: int = LARGEST) -> Any:
+    """Return a JSON file as a value of a type.
+
+    Raises
+    ------
+    MissingError
+        If it is not there.
+    BioragError
+        Of the class `error`, with `advice`, if it is not what it must be.
+    """
+    try:
+        return parsed(kind, read_regular(path, largest))
+    except FileNotFoundError:
+        raise MissingError(f"{path} is not there: {advice}") from None
+    except ValueError as fault:
+        raise error(f"{path} is damaged ({fault}): {advice}") from None
+
+
+def fault_of(error: ValidationError) -> str:
+    """Return the first fault of a validation in a few words: where, and what is expected."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"])[:80]
+    message = first["msg"][:120]
+    return f"{place}: {message}" if place else message
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)

@@ -1,0 +1,120 @@
+"""Untrusted JSON: bounded, typed, and never read from a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biorag.errors import BadInputError, MismatchError, MissingError
+from biorag.utils.parsing import parse_json, parsed_file, read_regular, validated
+
+
+@dataclass(frozen=True)
+class Inner:
+    count: int
+
+
+@dataclass(frozen=True)
+class Outer:
+    name: str
+    share: float
+    parts: tuple[Inner, ...] = ()
+
+
+GOOD = {"name": "a", "share": 1, "parts": [{"count": 3}]}
+
+
+def test_json_becomes_a_typed_record():
+    assert validated(Outer, GOOD) == Outer("a", 1.0, (Inner(3),))
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"share": "1"}, "share: Input should be a valid number"),
+        ({"parts": [{"count": True}]}, "parts.0.count: Input should be a valid integer"),
+        ({"parts": [{"count": 1.5}]}, "parts.0.count"),
+        ({"name": None}, "name: Input should be a valid string"),
+        ({"more": 1}, "more: Unexpected keyword argument"),
+    ],
+)
+def test_a_value_of_another_type_is_named(changes, fault):
+    with pytest.raises(ValueError, match=fault):
+        validated(Outer, {**GOOD, **changes})
+
+
+def test_unknown_fields_may_be_ignored():
+    assert validated(Outer, {**GOOD, "more": 1}, extra="ignore") == validated(Outer, GOOD)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NaN",
+        "[Infinity]",
+        "[1e400]",
+        "[-1e+999]",
+        '"\\ud800"',
+        "[" * 300 + "]" * 300,
+        "[" * 1_000_000,
+        "",
+        "{",
+        b"\xff",
+        "1" * 5000,
+    ],
+    ids=lambda text: repr(text[:10]),
+)
+def test_what_no_json_is_or_breaks_its_reader_is_refused(text):
+    with pytest.raises(ValueError):
+        parse_json(text)
+
+
+def test_an_exponent_in_a_text_is_only_text():
+    assert parse_json('{"a": "1e400", "b": 1e30}') == {"a": "1e400", "b": 1e30}
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(VALUES)
+def test_all_other_json_reads_as_by_the_standard_library(values):
+    text = json.dumps(values)
+    assert parse_json(text) == json.loads(text)
+
+
+@given(st.binary(max_size=200))
+def test_bytes_give_values_or_a_value_error(content):
+    try:
+        parse_json(content)
+    except ValueError:
+        return
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadInputError, match="not a regular file"):
+        read_regular(tmp_path / "pipe")
+
+
+def test_a_file_beyond_its_bound_is_refused(tmp_path):
+    (tmp_path / "large").write_bytes(b"x" * 11)
+    assert len(read_regular(tmp_path / "large", 11)) == 11
+    with pytest.raises(BadInputError, match="more than 10 bytes"):
+        read_regular(tmp_path / "large", 10)
+
+
+def test_a_damaged_file_is_one_sentence_with_advice(tmp_path):
+    path = tmp_path / "record.json"
+    with pytest.raises(MissingError, match=r"record\.json is not there: make it again"):
+        parsed_file(Outer, path, MismatchError, "make it again")
+    path.write_text("{}")
+    with pytest.raises(MismatchError, match=r"record\.json is damaged \(name: .*\): make it again"):
+        parsed_file(Outer, path, MismatchError, "make it again")
