@@ -1,0 +1,77 @@
+"""The seeded attacks, in small: each ends with an exit code of ours, one sentence, soon and in little memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.attacks.harness import Case, Outcome, damaged, draws, fault_of, mutated
+
+ROOT = Path(__file__).parents[2]
+ATTACKS = sorted(
+    path.stem for path in (ROOT / "scripts/attacks").glob("*.py") if path.stem not in ("__init__", "harness")
+)
+DOCUMENT = {"name": "a", "counts": {"b": 1, "c": 2.5}, "rows": [{"d": True}, {"d": None}]}
+CASE = Case("case", lambda _: ["info"])
+
+
+def attacked(name: str, cases: int, folder: Path) -> dict:
+    """Run an attack in a process of its own, which forks; return its report."""
+    out = folder / "report.json"
+    command = [sys.executable, "-m", f"scripts.attacks.{name}", "--cases", str(cases), "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""})
+    assert out.exists(), done.stderr
+    return json.loads(out.read_bytes())
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", ATTACKS)
+def test_every_case_of_an_attack_ends_as_documented(name, tmp_path):
+    report = attacked(name, 25, tmp_path)
+    assert report["cases"] == 25
+    assert [(row["name"], row["fault"], row["stderr"]) for row in report["faulty"]] == []
+
+
+def test_an_attack_is_the_same_each_time_and_a_case_does_not_depend_on_those_before():
+    def some(count):
+        return [mutated(draw, DOCUMENT) for _, draw in draws(count, 7, "manifests")]
+
+    assert some(50)[:20] == some(20)
+    assert len(set(some(50))) > 30
+    assert some(5) != [mutated(draw, DOCUMENT) for _, draw in draws(5, 8, "manifests")]
+
+
+def test_damaged_bytes_differ_from_the_whole_ones():
+    content = b'{"a": 1, "b": [1, 2, 3]}' * 5
+    kinds = {damaged(random.Random(n), content) for n in range(200)}
+    assert b"" in kinds
+    assert len(kinds - {content}) > 100
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({}, ""),
+        ({"code": 3, "stderr": "error: bad"}, ""),
+        ({"code": 3, "stderr": ""}, "no error message"),
+        ({"code": 1, "stderr": "error: bad"}, "exit code 1"),
+        ({"code": -11, "stderr": "error: bad"}, "exit code -11"),
+        ({"code": None}, "no end"),
+        ({"stderr": "Traceback (most recent call last)"}, "a traceback"),
+        ({"code": 1, "stderr": "error: internal error (KeyError: 'a')"}, "internal error"),
+        ({"seconds": 31.0}, "31 seconds"),
+        ({"megabytes": 600.0}, "600 MB"),
+        ({"arguments": ("info", "--json"), "stdout": '{"a": NaN}'}, "stdout is not JSON"),
+    ],
+)
+def test_what_is_held_of_a_case(change, fault):
+    ended = Outcome("case", ("info",), 0, 1.0, 10.0, "", "")
+    found = fault_of(CASE, Outcome(**{name: getattr(ended, name) for name in ended.__slots__} | change))
+    assert fault in found
+    assert bool(found) == bool(fault)
