@@ -168,7 +168,7 @@ def open_snippets(
             yield {"index": manifest.fingerprint()}, stored_snippets(index)
         return
     with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
-        sources = find_sources(corpus, Path(spool) / "standard-input")
+        sources = find_sources(corpus, Path(spool) / "standard-input", settings.home)
         hashes = [source.sha256() for source in sources]
         yield {"corpus": hashes}, chain.from_iterable(read_snippets(source, refuse) for source in sources)
 
@@ -480,7 +480,7 @@ def survey_corpus(
         return snippet_encoders(settings, files, token_model, similarity, manifest, encoder)
 
     with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
-        sources = find_sources(corpus, Path(spool) / "standard-input")
+        sources = find_sources(corpus, Path(spool) / "standard-input", settings.home)
         split = splitter(settings, files, manifest)
         with progress("Checking", None) as advance:
             found = survey(sources, rejects, advance, split, manifest.sources if manifest else ())

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ from biorag.errors import BadInputError, MissingError, unknown_name
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
 from biorag.types import FieldFilter, Hit, OnProgress
-from biorag.utils.files import replacing
+from biorag.utils.files import json_line, replacing
+from biorag.utils.outputs import RUN_TAG
 
 DEPTH = 100
 CUTOFFS = (3, 5, 10, 20, 100)
@@ -34,7 +34,6 @@ MEASURES = {
 COMPARED = ("nDCG@10", "MAP@10", "MRR@10", "success@5", "R@100")
 LISTED = "nDCG@10"
 RUN_FIELDS = "six fields: qid Q0 docid rank score tag, with a whole number as rank and a number as score"
-TAG = "biorag"
 
 
 def check_measure(name: str) -> None:
@@ -217,17 +216,27 @@ def run_scores(length: int) -> list[float]:
 
 
 def write_run(path: Path, run: Mapping[str, Sequence[str]]) -> None:
-    """Write a TREC run file: `qid Q0 docid rank score tag`."""
+    """Write a TREC run file: `qid Q0 docid rank score tag`; raises as `check_run_ids` does."""
+    check_run_ids([*run, *(id for ids in run.values() for id in ids)])
     with replacing(path) as stream:
         for question, ids in run.items():
             for rank, (id, score) in enumerate(zip(ids, run_scores(len(ids)), strict=True), 1):
-                stream.write(f"{question} Q0 {id} {rank} {score} {TAG}\n".encode())
+                stream.write(f"{question} Q0 {id} {rank} {score} {RUN_TAG}\n".encode())
 
 
-def is_run(beginning: bytes) -> bool:
-    """Return whether a file that begins so is a run file as `write_run` writes it."""
-    fields = beginning.splitlines()[0].split()
-    return (len(fields), fields[1:2], fields[-1:]) == (6, [b"Q0"], [TAG.encode()])
+def check_run_ids(ids: Iterable[str]) -> None:
+    """Refuse ids that a TREC run file cannot hold, since white space separates its fields.
+
+    Raises
+    ------
+    BadInputError
+        Naming the first such id.
+    """
+    if unfit := next((id for id in ids if id.split() != [id]), None):
+        raise BadInputError(
+            f"id {unfit!r} has white space, which separates the fields of a run file: leave out --run-file and take "
+            "--per-question, or index the corpus with other ids"
+        )
 
 
 def read_run(path: Path, depth: int = DEPTH) -> dict[str, list[str]]:
@@ -272,9 +281,4 @@ def write_per_question(path: Path, measured: Measured) -> None:
                 "metrics": measured.per_question[question.id],
                 "top": measured.run[question.id][:10],
             }
-            stream.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
-
-
-def is_per_question(beginning: bytes) -> bool:
-    """Return whether a file that begins so is one of measures by question, as `write_per_question` writes it."""
-    return beginning.startswith(b'{"id": "') and b'", "metrics": {"' in beginning
+            stream.write(json_line(row))

@@ -10,7 +10,7 @@ import numpy as np
 
 from biorag.citation_graph.rows import LARGEST, Keys, edge_keys, parse_row, parse_rows
 from biorag.corpus.pubmed import ARTICLE, read_records, read_references
-from biorag.corpus.sources import DamagedSourceError, Source, read_chunks
+from biorag.corpus.sources import DamagedSourceError, Source, files_of, read_chunks
 from biorag.errors import BadInputError, MissingError
 from biorag.registries import CITATIONS, suffixes
 
@@ -41,7 +41,7 @@ def find_citations(names: Sequence[str]) -> list[Source]:
     for name in names:
         path = Path(name)
         if path.is_dir():
-            files = sorted(file for file in path.rglob("*") if file.is_file() and file.name.endswith(endings))
+            files = files_of(path, endings)
             if not files:
                 raise BadInputError(f"folder {name} holds no citations: expected names ending in {', '.join(endings)}")
             sources += [Source(str(file), file) for file in files]

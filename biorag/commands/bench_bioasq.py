@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from biorag.engine import open_index
 from biorag.errors import UsageError, unknown_name
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
+from biorag.utils.outputs import begins_with_key, results_folder
 
 PHASES = ("a", "b")
 
@@ -75,7 +77,12 @@ def bioasq(
     settings = settings.replace(rerank=rerank, mode="bm25" if modes == {"bm25"} else "hybrid")
     questions = sum(len(batch.questions) for batch in batches)
     runs = []
-    with open_index(settings) as ready, show.progress("Questions", questions * len(systems)) as advance:
+    written = {f"{each}/{batch.name}.json": begins_with_key("questions") for each in systems for batch in batches}
+    with (
+        _held(out, {"report.json": begins_with_key("index"), **written}, golden),
+        open_index(settings) as ready,
+        show.progress("Questions", questions * len(systems)) as advance,
+    ):
         covered = coverage(batches, ready)
         retriever = ready.retriever.with_cache()
         for each in systems:
@@ -100,6 +107,13 @@ def bioasq(
         _print(found)
 
 
+def _held(
+    out: Path | None, files: Mapping[str, Callable[[bytes], bool]], golden: Sequence[Path]
+) -> AbstractContextManager[None]:
+    """Hold the results folder, if there is to be one."""
+    return results_folder(out, files, golden) if out else nullcontext()
+
+
 def _answers(golden: Sequence[Path], settings: Settings, answer: str, out: Path | None, as_json: bool) -> None:
     """Measure phase B, batch by batch."""
     from biorag.benchmarks.answers.questions import read_golden_answers
@@ -110,10 +124,14 @@ def _answers(golden: Sequence[Path], settings: Settings, answer: str, out: Path 
         raise UsageError("--phase b keeps the answers, so that an interrupted run resumes: give --out FOLDER")
     batches = read_golden_answers(golden)
     questions = sum(len(batch.questions) for batch in batches)
-    with open_index(settings) as ready, show.progress("Questions", questions) as advance:
+    with (
+        _held(out, {"report.json": begins_with_key("phase")}, golden),
+        open_index(settings) as ready,
+        show.progress("Questions", questions) as advance,
+    ):
         reports = [examine(batch, ready, answer, out / batch.name, advance) for batch in batches]
-    found = {"phase": "b", "batches": reports}
-    write_json(out / "report.json", found)
+        found = {"phase": "b", "batches": reports}
+        write_json(out / "report.json", found)
     if as_json:
         show.print_json(found)
     else:

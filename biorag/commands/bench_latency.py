@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ from biorag.commands.groups import Flags, expanded
 from biorag.errors import UsageError
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
+from biorag.utils.outputs import begins_with_key, is_plot, results_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +106,10 @@ def latency(
         ),
     )
     require_peers(wanted.baselines)
-    if out:
-        _check_folder(out)
-    report = measure_latency(settings.replace(cache=False), request, show.progress)
-    if out:
-        write_report(out, report)
+    with _held(out):
+        report = measure_latency(settings.replace(cache=False), request, show.progress)
+        if out:
+            write_report(out, report)
     if report.settings["growth"]:
         show.err.print(report.settings["growth"], soft_wrap=True)
     if as_json:
@@ -122,14 +123,15 @@ def latency(
         show.err.print(f"latency.json and plots: {out}")
 
 
-def _check_folder(out: Path) -> None:
-    """Create the results folder and check that plots can be drawn, before hours of measuring."""
+def _held(out: Path | None) -> AbstractContextManager[None]:
+    """Hold the results folder, if there is to be one, and check that plots can be drawn, before hours of measuring."""
     from biorag.utils.plots import require_matplotlib
 
+    if out is None:
+        return nullcontext()
     require_matplotlib()
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out} is a file: name a folder with --out")
-    out.mkdir(parents=True, exist_ok=True)
+    plots = dict.fromkeys(("latency.png", "growth.png"), is_plot)
+    return results_folder(out, {"latency.json": begins_with_key("machine"), **plots})
 
 
 def _numbers(option: str, text: str) -> list[int]:

@@ -15,6 +15,7 @@ from biorag.errors import MissingError, UsageError, unknown_name
 from biorag.indexes.store import Store
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
+from biorag.utils.outputs import begins_with_key, results_folder
 
 # What each system sets; `reranker` orders the encoder's candidates by its own scores alone.
 SYSTEMS: Mapping[str, Mapping[str, Any]] = {
@@ -106,11 +107,11 @@ def mteb(
 
     chosen = chosen_tasks(tasks.task or (), tasks.group, tasks.language or (), tasks.paths)
     manifest = Store(settings).require_manifest() if given.value("name") else None
-    with show.progress("Texts", None) as advance:
+    with results_folder(out, {"report.json": begins_with_key("model")}), show.progress("Texts", None) as advance:
         model, identity = model_of(settings, manifest, system, out, advance)
         rows = [measured(each, model, out, settings.services.offline) for each in chosen]
-    found = report(rows, identity)
-    write_json(out / "report.json", found)
+        found = report(rows, identity)
+        write_json(out / "report.json", found)
     if as_json:
         show.print_json(found)
     else:

@@ -15,6 +15,7 @@ from biorag.engine import open_index
 from biorag.errors import UsageError
 from biorag.settings.settings import Settings
 from biorag.utils.files import check_replaceable
+from biorag.utils.outputs import is_per_question, is_run
 
 if TYPE_CHECKING:
     from biorag.corpus.datasets import Dataset
@@ -64,15 +65,14 @@ class Written:
 
     run_file: Annotated[Path | None, typer.Option(help="Write a TREC run file (top 100).")] = None
     per_question: Annotated[Path | None, typer.Option(help="Write each question's measures as JSONL.")] = None
+    force: options.Force = False
 
     def check(self, inputs: Sequence[Path]) -> None:
         """Refuse folders, inputs, and files that biorag did not write."""
-        from biorag.benchmarks import retrieval as bench
-
         if self.run_file:
-            check_replaceable(self.run_file, "run file", bench.is_run, inputs)
+            check_replaceable(self.run_file, "run file", is_run, inputs, self.force)
         if self.per_question:
-            check_replaceable(self.per_question, "file of measures", bench.is_per_question, inputs)
+            check_replaceable(self.per_question, "file of measures", is_per_question, inputs, self.force)
 
 
 @expanded
@@ -109,12 +109,15 @@ def retrieval(
 
     judged.check()
     if written.run_file or written.per_question:
-        written.check([path for path in (*judged.files(), compare) if path])
+        inputs = [*judged.files(), compare, given.configuration, settings.indexes]
+        written.check([path for path in inputs if path])
     if held_out.held_out and not judged.dataset:
         raise UsageError("--held-out needs the questions' texts, which --qrels lacks: give the folder of a DATASET")
     if judged.run:
         _check_nothing_is_searched(given, filters, written)
     data = held_out.split(settings, given).select(judged.load())
+    if written.run_file:  # before hours of searching
+        bench.check_run_ids(id for question, judged_ids in data.qrels.items() for id in (question, *judged_ids))
     other = bench.score_run(data, compare) if compare else None
     if judged.run:
         measured, how = bench.score_run(data, judged.run), {"run": str(judged.run)}
@@ -122,10 +125,10 @@ def retrieval(
         with open_index(settings) as ready, show.progress("Questions", len(data.questions)) as advance:
             measured = bench.measure(data, ready.retriever, filters.conditions, advance)
         how = settings.public()
-    if written.run_file:
-        bench.write_run(written.run_file, measured.run)
     if written.per_question:
         bench.write_per_question(written.per_question, measured)
+    if written.run_file:
+        bench.write_run(written.run_file, measured.run)
     report = bench.report(measured, how)
     if other:
         report["comparison"] = {"run": str(compare), **bench.comparison_report(measured, other, settings.seed)}

@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.groups import expanded
+from biorag.commands.groups import Given, expanded
 from biorag.engine import open_index
-from biorag.errors import UsageError
 from biorag.settings.settings import Settings
+from biorag.utils.files import check_replaceable
 
 
 @expanded
@@ -21,8 +21,10 @@ def keep_consistent(
     rows: Annotated[Path, typer.Argument(help="JSONL of query and positive (.gz too).", metavar="FILE")],
     out: Annotated[Path, typer.Option("--out", help="JSONL file to write the kept rows to.")],
     settings: Annotated[Settings, options.INDEX],
+    given: Given,
     keep_top: Annotated[int, typer.Option(min=1, max=1000, help="Rank within which the positive must be found.")] = 3,
     mode: Annotated[str | None, typer.Option(help="dense or hybrid.", show_default=options.DENSE_MODES[0])] = None,
+    force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
     """Keep the rows whose positive is among the top 3 that the index's encoder retrieves for their query.
@@ -39,8 +41,8 @@ def keep_consistent(
     from biorag.training.synthesis import consistency
 
     started = time.perf_counter()
-    if out.is_dir() or (out.exists() and rows.exists() and out.samefile(rows)):
-        raise UsageError(f"{out} is a folder, or the input file: name another file to write")
+    inputs = [rows, settings.indexes, given.configuration]
+    check_replaceable(out, "file of training rows", consistency.is_kept, inputs, force)
     searched = settings.replace(mode=options.dense_mode(mode), rerank=False)
     with open_index(searched) as ready, show.progress("Filtering", None) as advance:
         counts = consistency.keep_consistent(rows, out, ready.index, ready.retriever, keep_top, advance)

@@ -23,7 +23,7 @@ import typer
 
 from biorag.settings.section import Flag, Section, marked
 from biorag.settings.settings import PLACES, SECTIONS, URLS, Place, Settings, checked
-from biorag.settings.sources import AN_OPTION, load_settings
+from biorag.settings.sources import AN_OPTION, DEFAULT_FILE, load_settings
 from biorag.utils.network import is_server, restrict
 
 CONTEXT = "ctx"
@@ -110,6 +110,11 @@ class Given:
     def first(self, *settings: str) -> str | None:
         """Return the option of the first of these settings that was given; None for none."""
         return next((_flag(setting) for setting in self.values if setting in settings), None)
+
+    @property
+    def configuration(self) -> Path:
+        """The configuration file that is read, where there is one."""
+        return self.file or DEFAULT_FILE
 
     @property
     def options(self) -> list[str]:

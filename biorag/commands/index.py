@@ -40,6 +40,7 @@ def index(
     given: Given,
     on_bad_line: Annotated[str, typer.Option(help="stop, or skip: continue and write a rejects file.")] = "stop",
     rejects: Annotated[Path | None, typer.Option(help="Rejects file; by default rejects.jsonl in the index.")] = None,
+    force: options.Force = False,
     estimate_only: Annotated[
         bool, typer.Option("--estimate", help="Estimate time, disk and memory of a new index; write nothing.")
     ] = False,
@@ -62,14 +63,15 @@ def index(
 
       zcat corpus.jsonl.gz | biorag index - --name mine --json
     """
-    from biorag.indexes.surveying import RejectsFile
+    from biorag.indexes.surveying import REJECTS, RejectsFile
 
     if on_bad_line not in BAD_LINE:
         raise unknown_name("--on-bad-line", on_bad_line, BAD_LINE)
     if given.first("reranker", "token_pooling") and not stores_tokens(settings):
         raise UsageError("--reranker and --token-pooling choose what --store-tokens stores: add --store-tokens")
-    path = None if estimate_only else rejects or Store(settings).folder / "rejects.jsonl"
-    rejected = RejectsFile(path) if on_bad_line == "skip" else None
+    path = None if estimate_only else rejects or Store(settings).folder / REJECTS
+    kept = [settings.indexes, given.configuration] if rejects else []
+    rejected = RejectsFile(path, kept, force) if on_bad_line == "skip" else None
     if estimate_only:
         with survey_corpus(settings, corpus, rejected, show.progress) as surveyed:
             _print_estimate(surveyed.estimate(), as_json)

@@ -30,6 +30,9 @@ GENERATOR = Flags("llm", "llm_model", "cache")
 NAMED_INDEX = Flags("name", shows_default=False)  # an index that takes part only where it is named
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace a file that biorag did not write; never one that is read.")
+]
 TemplateFile = Annotated[
     Path | None,
     typer.Option("--prompt", help="Prompt template in place of the built-in one.", rich_help_panel=GENERATION),

@@ -26,6 +26,7 @@ from rich.text import Text
 
 from biorag.corpus.sentences import best_sentence, matches, terms
 from biorag.types import Hit, OnProgress
+from biorag.utils.files import json_text
 from biorag.utils.text import UNSHOWABLE, showable
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ err = ShowingConsole(stderr=True, highlight=False)
 
 def print_json(values: Any) -> None:
     """Print one JSON document on stdout; characters that a terminal could act on as escapes."""
-    written = json.dumps(values, ensure_ascii=False, indent=2)
+    written = json_text(values, indent=2)
     out.file.write(UNSHOWABLE.sub(lambda found: json.dumps(found[0])[1:-1], written) + "\n")
 
 

@@ -11,6 +11,7 @@ import typer
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, Given, expanded
 from biorag.settings.settings import Settings
+from biorag.utils.files import check_is_no_input
 
 if TYPE_CHECKING:
     from biorag.indexes.snapshot import Saved
@@ -22,7 +23,13 @@ File = Annotated[Path, typer.Argument(help="The snapshot.")]
 
 @app.command()
 @expanded
-def save(file: File, settings: Annotated[Settings, Flags("name")], as_json: options.Json = False) -> None:
+def save(
+    file: File,
+    settings: Annotated[Settings, Flags("name")],
+    given: Given,
+    force: options.Force = False,
+    as_json: options.Json = False,
+) -> None:
     """Write an index into one file with the SHA-256 of every part; readers can continue meanwhile.
 
     Examples:
@@ -34,8 +41,9 @@ def save(file: File, settings: Annotated[Settings, Flags("name")], as_json: opti
     from biorag.indexes import snapshot
     from biorag.indexes.store import Store
 
+    check_is_no_input(file, [settings.indexes, given.configuration])
     with show.progress("Saving", None) as advance:
-        saved = snapshot.save(Store(settings), file, advance)
+        saved = snapshot.save(Store(settings), file, advance, force)
     _print("Saved", saved, as_json)
 
 

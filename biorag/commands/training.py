@@ -92,7 +92,7 @@ def report(out: Path, manifest: Mapping[str, Any], as_json: bool) -> None:
         ("held-out rows", data["validation_rows"]),
         ("dropped by the guard", len(manifest.get("guard", {}).get("dropped", ()))),
         ("steps", manifest["steps"]),
-        ("final loss", f"{manifest['final_loss']:.4f}"),
+        ("final loss", "-" if manifest["final_loss"] is None else f"{manifest['final_loss']:.4f}"),
         (f"best {best['metric']}", f"{best['value']:.4f} at step {best['step']}" if best["value"] is not None else "-"),
         ("seconds", manifest["seconds"]),
     ]

@@ -13,6 +13,7 @@ from biorag.commands.groups import Flags, expanded
 from biorag.engine import open_index
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
+from biorag.utils.outputs import begins_with_key, is_plot, results_folder
 
 
 @expanded
@@ -52,26 +53,33 @@ def abstention(
     from biorag.answering.abstention.estimator import FILE
     from biorag.benchmarks.tuning import abstention as tuning
     from biorag.corpus.datasets import load_dataset
-    from biorag.utils.files import make_folder, write_json
+    from biorag.utils.files import write_json
     from biorag.utils.plots import require_matplotlib
 
     require_matplotlib()
     data = tuning.AbstentionData([load_dataset(path) for path in dataset], tuning.read_outside(outside or ()))
-    with open_index(settings.replace(mode="hybrid")) as opened:
+    files = {FILE: begins_with_key("format"), "report.json": begins_with_key("threshold"), "curves.png": is_plot}
+    with (
+        results_folder(out, files, [*dataset, *(outside or ())]),
+        open_index(settings.replace(mode="hybrid")) as opened,
+    ):
         with show.progress("Questions", data.searches) as advance:
             parts = tuning.split(tuning.examples(data, opened, advance), report_share, settings.seed)
         command = " ".join(
             ["biorag tune abstention", *(path.name for path in dataset), *_flags(outside, report_share, settings)]
         )
         found = tuning.coefficients(parts, opened, data.names, command)
-    report = {**tuning.report(found, parts.reported, settings.seed), "config": settings.public(), "command": command}
-    make_folder(out)
-    found.save(out / FILE)
-    if write:
-        found.save(opened.folder / FILE)
-    report["written"] = str(opened.folder / FILE) if write else None
-    tuning.write_curves(out / "curves.png", found, parts.reported)
-    write_json(out / "report.json", report)
+        report = {
+            **tuning.report(found, parts.reported, settings.seed),
+            "config": settings.public(),
+            "command": command,
+        }
+        found.save(out / FILE)
+        if write:
+            found.save(opened.folder / FILE)
+        report["written"] = str(opened.folder / FILE) if write else None
+        tuning.write_curves(out / "curves.png", found, parts.reported)
+        write_json(out / "report.json", report)
     if as_json:
         show.print_json(report)
     else:

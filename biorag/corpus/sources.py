@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import logging
 import shutil
 import sys
 import zlib
@@ -18,6 +19,10 @@ from typing import BinaryIO, NamedTuple
 from biorag.errors import BadInputError, MissingError
 from biorag.registries import READERS, ReaderKind, suffixes
 from biorag.utils.files import sha256_of
+from biorag.utils.outputs import is_own
+from biorag.utils.text import escaped
+
+logger = logging.getLogger(__name__)
 
 DEMO = "demo"
 STDIN = "-"
@@ -79,6 +84,7 @@ class Source:
     _original: FileState | None = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "name", escaped(self.name))  # manifests and messages are UTF-8; the path is as it is
         object.__setattr__(self, "_original", _state(self.path))
 
     @property
@@ -105,10 +111,11 @@ def _state(path: Path) -> FileState | None:
     return FileState(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def find_sources(names: Sequence[str], spool: Path) -> list[Source]:
+def find_sources(names: Sequence[str], spool: Path, home: Path | None = None) -> list[Source]:
     """Return the files behind the names: a file, a folder's corpus files in order, `demo`, or `-`.
 
-    Standard input is copied to `spool` first, because a corpus is read twice: checked, then indexed.
+    Standard input is copied to `spool` first, because a corpus is read twice: checked, then indexed. Of a folder's
+    files those that biorag wrote are left out: what lies in `home`, rejects, results.
 
     Raises
     ------
@@ -125,7 +132,7 @@ def find_sources(names: Sequence[str], spool: Path) -> list[Source]:
         elif path.is_file():
             sources.append(Source(name, path))
         elif name and path.is_dir():
-            sources.extend(_folder(path))
+            sources.extend(_folder(path, home))
         elif name == DEMO:
             sources.append(Source(DEMO, demo_file("snippets.jsonl")))
         elif name and path.exists():
@@ -140,10 +147,10 @@ def demo_file(name: str) -> Path:
     return Path(str(resources.files("biorag") / "corpus" / "demo" / name))
 
 
-def _folder(folder: Path) -> list[Source]:
+def _folder(folder: Path, home: Path | None) -> list[Source]:
     """Return a folder's corpus files, sub-folders too; beside a BEIR `corpus.jsonl` no other file counts."""
     endings = suffixes(READERS)
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name.endswith(endings))
+    files = files_of(folder, endings, home)
     beir = {path.parent for path in files if path.name in BEIR_CORPUS}
     chosen = [
         path
@@ -153,6 +160,16 @@ def _folder(folder: Path) -> list[Source]:
     if not chosen:
         raise BadInputError(f"folder {folder} holds no corpus file: expected names ending in {', '.join(endings)}")
     return [Source(str(path), path) for path in chosen]
+
+
+def files_of(folder: Path, endings: tuple[str, ...], home: Path | None = None) -> list[Path]:
+    """Return a folder's files with these endings, in order, sub-folders' too, but for those that biorag wrote."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name.endswith(endings))
+    own = home.resolve() if home else None
+    others = [path for path in files if not (own and path.resolve().is_relative_to(own)) and not is_own(path, folder)]
+    if len(others) < len(files):
+        logger.info("%s: %d files that biorag wrote are left out", folder, len(files) - len(others))
+    return others
 
 
 def _spooled(spool: Path) -> Source:

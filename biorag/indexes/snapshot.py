@@ -57,8 +57,10 @@ class Saved:
     file: str
 
 
-def save(store: Store, file: Path, on_progress: OnProgress) -> Saved:
+def save(store: Store, file: Path, on_progress: OnProgress, force: bool = False) -> Saved:
     """Write an index into `file`, atomically, beside any readers; `on_progress` counts its files, twice.
+
+    Another file that is there is replaced only with `force`.
 
     Raises
     ------
@@ -74,7 +76,7 @@ def save(store: Store, file: Path, on_progress: OnProgress) -> Saved:
     if not kind.snapshots:
         name = store.settings.index.name
         raise UsageError(f"index {name!r} {kind.instead.format(name=name)}")
-    check_replaceable(file, "snapshot", _is_snapshot)
+    check_replaceable(file, "snapshot", _is_snapshot, force=force)
     lock = DirectoryLock(store.folder, exclusive=False)
     try:
         manifest = store.require_manifest()

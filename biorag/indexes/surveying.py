@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import json
+import shutil
 from array import array
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import BinaryIO
 
 import numpy as np
 
@@ -21,8 +24,10 @@ from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.manifest import SourceRecord
 from biorag.indexes.updating import revision
 from biorag.types import Change, Deletion, OnProgress, Snippet
-from biorag.utils.files import check_replaceable
+from biorag.utils.files import check_replaceable, json_line, replacing
+from biorag.utils.outputs import is_rejects
 
+REJECTS = "rejects.jsonl"  # beside an index's manifest, unless the user names another file
 SAMPLE = 256  # snippets of a survey's sample
 
 # Changes of one id are ordered by a number: a PubMed record's version and date, 0 of another snippet.
@@ -62,43 +67,58 @@ class Survey:
 
 
 class RejectsFile:
-    """Writes rejected lines with their reasons as JSONL, making the file at the first; without a path counts them."""
+    """Writes rejected lines with their reasons as JSONL; without a path counts them.
 
-    def __init__(self, path: Path | None) -> None:
+    Parameters
+    ----------
+    kept : files and folders beside the corpus that it may not take the place of
+    force : whether it may take that of another file that biorag did not write
+    """
+
+    def __init__(self, path: Path | None, kept: Sequence[Path] = (), force: bool = False) -> None:
         self.path = path
         self.count = 0
         self.damaged: list[str] = []
+        self._kept, self._force = kept, force
+        self._stream: BinaryIO | None = None
 
-    def begin(self, inputs: Iterable[Path]) -> None:
-        """Delete the file of an earlier survey.
+    @contextmanager
+    def written(self, corpus: Iterable[Path]) -> Iterator[None]:
+        """Take the rejects of a survey, which take the place of an earlier one's when it ends.
 
         Raises
         ------
         UsageError
-            If another file is there, or one of the inputs.
+            If another file is there, or one of the corpus.
         """
-        if self.path:
-            check_replaceable(self.path, "rejects file", _is_rejects, inputs)
-            self.path.unlink(missing_ok=True)
+        if self.path is None:
+            yield
+            return
+        check_replaceable(self.path, "rejects file", is_rejects, [*corpus, *self._kept], self._force)
+        with TemporaryFile() as self._stream:
+            try:
+                yield
+            except Exception:
+                self._save(self.path, self._stream)  # a corpus without a snippet has rejects, too
+                raise
+            self._save(self.path, self._stream)
+
+    def _save(self, path: Path, stream: BinaryIO) -> None:
+        stream.seek(0)
+        if self.count:
+            with replacing(path) as target:
+                shutil.copyfileobj(stream, target)
+        elif path.is_file():
+            path.unlink()
 
     def __call__(self, reject: Reject) -> None:
-        """Append one rejected line."""
+        """Take one rejected line."""
         self.count += 1
         if reject.damaged:
             self.damaged.append(f"{reject.file}, line {reject.line}: {reject.reason}")
-        if self.path is None:
-            return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as stream:
+        if self._stream:
             row = {"file": reject.file, "line": reject.line, "reason": reject.reason, "text": reject.text}
-            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
-
-
-def _is_rejects(beginning: bytes) -> bool:
-    try:
-        return list(json.loads(beginning.splitlines()[0])) == ["file", "line", "reason", "text"]
-    except (ValueError, TypeError, RecursionError):
-        return False
+            self._stream.write(json_line(row))
 
 
 @dataclass(slots=True)
@@ -147,8 +167,18 @@ def survey(
     BadInputError
         At the first bad line, or if the corpus holds no snippet.
     """
-    if rejects:
-        rejects.begin([source.path for source in sources])
+    with rejects.written([source.path for source in sources]) if rejects else nullcontext():
+        return _survey(sources, rejects, on_progress, split, taken)
+
+
+def _survey(
+    sources: Sequence[Source],
+    rejects: RejectsFile | None,
+    on_progress: OnProgress,
+    split: Splitter,
+    taken: Sequence[SourceRecord],
+) -> Survey:
+    """Read the whole corpus once; see `survey`."""
     tally = _Tally()
     before = {record.sha256: record for record in taken}
     records: list[SourceRecord] = []

@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
+from typing_extensions import TypedDict
+
+from biorag.errors import BadInputError
 from biorag.training import distributed
 from biorag.utils.files import write_json
 from biorag.utils.locks import LOCK
+from biorag.utils.parsing import parse_json, parsed, read_regular
 from biorag.utils.runs import RunDirectory, changed_keys
 
 CHECKPOINTS = "checkpoints"
 STATE = "trainer_state.json"
 BASE = "base"  # what training starts from: a reranker in ColBERT's layout, a retriever from GGUF in transformers'
+
+
+class Best(TypedDict):
+    """The best evaluation of a run; without held-out rows there is none."""
+
+    metric: str
+    value: float | None
+    step: int | None
+
+
+class Trained(TypedDict):
+    """What a manifest tells of a run that is complete."""
+
+    rows: int
+    steps: int
+    final_loss: float | None
+    best: Best
+    seconds: float
+    guard: NotRequired[dict[str, Any]]
+
+
+class TrainerState(TypedDict):
+    """What is read of a trainer's state."""
+
+    best_model_checkpoint: NotRequired[str | None]
 
 
 class TrainingRun(RunDirectory):
@@ -27,6 +55,7 @@ class TrainingRun(RunDirectory):
 
     kind = "training run"
     manifest_name = "training.json"
+    facts = Trained
 
     @property
     def checkpoints(self) -> Path:
@@ -91,6 +120,8 @@ class TrainingRun(RunDirectory):
 def _state(checkpoint: Path) -> dict[str, Any]:
     """Return the trainer's state of a checkpoint; empty where it was not written whole."""
     try:
-        return dict(json.loads((checkpoint / STATE).read_bytes()))
-    except (OSError, ValueError, TypeError):
+        content = read_regular(checkpoint / STATE)
+        parsed(TrainerState, content, extra="ignore")
+        return dict(parse_json(content))
+    except (OSError, ValueError, BadInputError):
         return {}

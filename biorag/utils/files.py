@@ -6,24 +6,58 @@ import errno
 import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from biorag.errors import ServiceError, UsageError
+from biorag.utils.text import escaped, is_whole
 
 BEGINNING = 64 << 10  # bytes of a file that tell what it is
 RESERVE = 32 << 20  # bytes left free: the engine extends memory-mapped files, and a full disk then kills the process
 
 
+def json_text(values: Any, indent: int | None = None) -> str:
+    """Return values as JSON that any reader takes: no NaN or infinity, which become null, and no half characters."""
+    try:
+        text = json.dumps(values, ensure_ascii=False, allow_nan=False, indent=indent)
+    except ValueError:
+        text = json.dumps(_finite(values), ensure_ascii=False, allow_nan=False, indent=indent)
+    return text if is_whole(text) else json_text(_escaped(values), indent)
+
+
+def json_line(values: Any) -> bytes:
+    """Return values as a line of JSON Lines; see `json_text`."""
+    return json_text(values).encode() + b"\n"
+
+
+def _finite(values: Any) -> Any:
+    """Return values with null for every number that JSON does not have."""
+    if isinstance(values, float):
+        return values if math.isfinite(values) else None
+    return _each(_finite, values)
+
+
+def _escaped(values: Any) -> Any:
+    """Return values with every text as UTF-8 can write it."""
+    return escaped(values) if isinstance(values, str) else _each(_escaped, values)
+
+
+def _each(change: Callable[[Any], Any], values: Any) -> Any:
+    if isinstance(values, Mapping):
+        return {change(key): change(value) for key, value in values.items()}
+    return [change(value) for value in values] if isinstance(values, list | tuple) else values
+
+
 def write_json(path: Path, values: Any) -> None:
-    """Write indented JSON atomically and durably."""
-    write_text(path, json.dumps(values, ensure_ascii=False, indent=2) + "\n")
+    """Write indented JSON atomically and durably; see `json_text`."""
+    write_text(path, json_text(values, indent=2) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -81,14 +115,17 @@ def check_is_no_folder(*paths: Path | None) -> None:
             raise UsageError(f"{path} is a folder: name a file to write")
 
 
-def check_replaceable(path: Path, kind: str, is_ours: Callable[[bytes], bool], inputs: Iterable[Path] = ()) -> None:
+def check_replaceable(
+    path: Path, kind: str, is_ours: Callable[[bytes], bool], inputs: Iterable[Path] = (), force: bool = False
+) -> None:
     """Refuse to write where a file of the user's would be lost: an input, or one that biorag did not write.
 
     Parameters
     ----------
     kind : what is written there, for the message
     is_ours : tells from the first 64 KiB of a file whether it is such an output; an empty file may always go
-    inputs : what the command reads
+    inputs : the files that the command reads, and the folders of which it may change none
+    force : whether the user allows another file to be replaced; an input never is
 
     Raises
     ------
@@ -96,14 +133,30 @@ def check_replaceable(path: Path, kind: str, is_ours: Callable[[bytes], bool], i
         Naming the file, and what to do.
     """
     check_is_no_folder(path)
-    if not path.is_file():
+    check_is_no_input(path, inputs)
+    if force or not path.is_file():
         return
-    if any(read.exists() and path.samefile(read) for read in inputs):
-        raise UsageError(f"{path} is read by this command: name another file to write")
     with path.open("rb") as stream:
         beginning = stream.read(BEGINNING)
     if beginning and not is_ours(beginning):
-        raise UsageError(f"{path} is there, and no {kind} that biorag wrote: name another file to write, or delete it")
+        raise UsageError(
+            f"{path} is there, and no {kind} that biorag wrote: name another file to write, or replace it with --force"
+        )
+
+
+def check_is_no_input(path: Path, inputs: Iterable[Path]) -> None:
+    """Refuse to write what a command reads: a file by any of its names, or a file in a folder of inputs.
+
+    Raises
+    ------
+    UsageError
+        Naming the file.
+    """
+    target = path.resolve()
+    for read in inputs:
+        is_within = read.is_dir() and target.is_relative_to(read.resolve())
+        if is_within or (path.exists() and read.exists() and path.samefile(read)):
+            raise UsageError(f"{path} is read by this command: name another file to write")
 
 
 def timestamp(separator: str = "T") -> str:

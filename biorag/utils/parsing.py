@@ -6,9 +6,11 @@ import json
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
@@ -29,13 +31,25 @@ def read_regular(path: Path, largest: int = LARGEST) -> bytes:
     BadInputError
         If it is not a regular file, or has more than `largest` bytes.
     """
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise BadInputError(f"{path} is not a regular file: name one")
-        content = stream.read(largest + 1)
+    content = read_beginning(path, largest + 1)
     if len(content) > largest:
         raise BadInputError(f"{path} has more than {largest:,} bytes: is it the right file?")
     return content
+
+
+def read_beginning(path: Path, count: int) -> bytes:
+    """Return a file's first bytes, all of a shorter one; raises as `read_regular` does, but for its size."""
+    with opened_regular(path) as stream:
+        return stream.read(count)
+
+
+@contextmanager
+def opened_regular(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to read its bytes; raises as `read_regular` does, but for its size."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise BadInputError(f"{path} is not a regular file: name one")
+        yield stream
 
 
 def parse_json(content: bytes | str) -> Any:

@@ -8,14 +8,30 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, BinaryIO, ClassVar, Generic, TypeVar
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from biorag.errors import MismatchError, ServiceError
-from biorag.utils.files import sha256_of, try_lock, write_json
+from biorag.utils.files import BEGINNING, json_text, sha256_of, try_lock, write_json
 from biorag.utils.locks import LOCK, DirectoryLock
+from biorag.utils.outputs import is_lock
+from biorag.utils.parsing import parse_json, parsed, read_beginning, read_regular, validated
 
 NEXT_STEP = "choose another --out"
+LONGEST = 64 << 20  # bytes of a line of results
 T = TypeVar("T")  # what the manifest of a finished run tells
+
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class Head(TypedDict):
+    """What every manifest begins with."""
+
+    complete: bool
+    identity: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -31,6 +47,7 @@ class ResumableRun(ABC, Generic[T]):
 
     kind: ClassVar[str]
     manifest_name: ClassVar[str]
+    head: ClassVar[Any] = Head
 
     @property
     def manifest(self) -> Path:
@@ -64,16 +81,30 @@ class ResumableRun(ABC, Generic[T]):
         MismatchError
             If the manifest is damaged, or of another identity, naming what differs.
         """
-        if not self.manifest.is_file():
+        if (values := self._read_manifest()) is None:
             return None
         try:
-            values = dict(json.loads(self.manifest.read_bytes()))
             result, changed = self.result(values), self.changed(values)
         except (ValueError, KeyError, TypeError) as error:
-            raise MismatchError(f"{self.manifest} is damaged ({error}): {NEXT_STEP}") from None
+            raise self._damaged(error) from None
         if changed:
             raise MismatchError(f"{self.named} was made with other {', '.join(changed)}: {NEXT_STEP}")
         return result
+
+    def _read_manifest(self) -> dict[str, Any] | None:
+        """Return the values of the manifest, which has the parts of `Head`; None if there is none."""
+        if not self.manifest.exists():
+            return None
+        try:
+            content = read_regular(self.manifest)
+            values = dict(parse_json(content))
+            parsed(self.head, content, extra="ignore")
+        except (ValueError, TypeError) as error:
+            raise self._damaged(error) from None
+        return values
+
+    def _damaged(self, error: Exception) -> MismatchError:
+        return MismatchError(f"{self.manifest} is damaged ({error}): {NEXT_STEP}")
 
     def check_nothing_else(self) -> None:
         """Refuse a path that holds files but no manifest: they are not ours.
@@ -85,9 +116,14 @@ class ResumableRun(ABC, Generic[T]):
         """
         if self.manifest.exists() or not self.path.exists():
             return
-        names = {path.name for path in self.path.iterdir()} - {LOCK} if self.path.is_dir() else {""}
-        if not all(name.startswith(f".{self.manifest_name}.") for name in names):
+        if not self.path.is_dir() or not all(map(self._may_stand, self.path.iterdir())):
             raise MismatchError(f"{self.path} holds something other than a {self.kind}: {NEXT_STEP}")
+
+    def _may_stand(self, path: Path) -> bool:
+        """Return whether a file may be there before the manifest is: the lock, or what a kill left of the manifest."""
+        return path.name.startswith(f".{self.manifest_name}.") or (
+            path.name == LOCK and path.is_file() and is_lock(read_beginning(path, BEGINNING))
+        )
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -110,15 +146,20 @@ class ResumableRun(ABC, Generic[T]):
 
     def values(self, complete: bool, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Return a manifest as it is read back."""
-        return dict(json.loads(json.dumps({"complete": complete, "identity": self.identity, **facts})))
+        return dict(json.loads(json_text({"complete": complete, "identity": self.identity, **facts})))
 
 
 class RunDirectory(ResumableRun[dict[str, Any]]):
-    """A directory that holds one run and nothing else; its manifest is the result."""
+    """A directory that holds one run and nothing else; its manifest is the result, with `facts` when it is complete."""
+
+    facts: ClassVar[Any] = dict[str, Any]
 
     def result(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the manifest of a complete run."""
-        return dict(values) if values["complete"] else None
+        if not values["complete"]:
+            return None
+        validated(self.facts, dict(values), extra="ignore")
+        return dict(values)
 
     def finished(self) -> dict[str, Any] | None:
         """Return the manifest of a complete run; see `ResumableRun.finished` and `check_nothing_else`."""
@@ -144,7 +185,7 @@ class ResumableFile(ResumableRun[T]):
 
     def result(self, values: Mapping[str, Any]) -> T | None:
         """Return the result of a complete file's counts."""
-        return self.counted(dict(values["counts"])) if values["complete"] else None
+        return self.counted(validated(dict[str, Count], values["counts"])) if values["complete"] else None
 
     @abstractmethod
     def counted(self, counts: dict[str, int]) -> T:
@@ -159,11 +200,12 @@ class ResumableFile(ResumableRun[T]):
             As `ResumableRun.finished` does, and if the file has no manifest, or was changed since.
         """
         if not self.path.exists():
+            self._read_manifest()  # which may be another file of this name
             return None
         if not self.manifest.is_file():
             raise MismatchError(f"{self.path} exists, but without the manifest of the run that made it: {NEXT_STEP}")
         result = super().finished()
-        if result is not None and sha256_of(self.path) != json.loads(self.manifest.read_bytes()).get("sha256"):
+        if result is not None and sha256_of(self.path) != (self._read_manifest() or {}).get("sha256"):
             raise MismatchError(f"{self.path} was changed after it was made: {NEXT_STEP}, or delete it")
         return result
 
@@ -199,15 +241,44 @@ class ResumableFile(ResumableRun[T]):
 
 
 def whole_lines(path: Path) -> Iterator[bytes]:
-    """Yield the complete lines of a file, none if it is not there; a last one without a line end was torn by a kill."""
+    """Yield the complete lines of a file, none if it is not there; a last one without a line end was torn by a kill.
+
+    Raises
+    ------
+    MismatchError
+        If a line is longer than any that biorag writes.
+    """
     if path.is_file():
         with path.open("rb") as stream:
-            yield from (line for line in stream if line.endswith(b"\n"))
+            while line := stream.readline(LONGEST):
+                if line.endswith(b"\n"):
+                    yield line
+                elif len(line) == LONGEST:
+                    raise MismatchError(f"{path} has a line of more than {LONGEST:,} bytes: {NEXT_STEP}")
+
+
+def whole_rows(path: Path, kind: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the bytes and the value, of a type as `parsed` takes it, of each complete line of a JSON Lines file.
+
+    Fields that the type does not have are left out.
+
+    Raises
+    ------
+    MismatchError
+        Naming the line that is damaged.
+    """
+    for number, line in enumerate(whole_lines(path), 1):
+        try:
+            yield len(line), parsed(kind, line, extra="ignore")
+        except ValueError as error:
+            raise MismatchError(
+                f"{path}, line {number} is damaged ({error}): delete the file and run the command again, or {NEXT_STEP}"
+            ) from None
 
 
 def changed_keys(stored: Mapping[str, Any], identity: Mapping[str, Any], nested: bool = False) -> list[str]:
     """Return the keys in which a stored identity differs from this one; with `nested`, those of inner objects."""
-    current = json.loads(json.dumps(identity))
+    current = json.loads(json_text(identity))
     changed: list[str] = []
     for key in sorted({*stored, *current}):
         before, now = stored.get(key), current.get(key)

@@ -12,6 +12,8 @@ UNSHOWABLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e007f]"
 )
 
+_BYTE = re.compile("[\udc80-\udcff]")  # what Python makes of the bytes of names that are not UTF-8
+
 
 def is_whole(text: str) -> bool:
     """Return whether the text can be written as UTF-8: JSON escapes can spell half a surrogate pair, which cannot."""
@@ -28,6 +30,11 @@ def has_control(text: str) -> bool:
     return _CONTROL.search(text) is not None
 
 
+def escaped(text: str) -> str:
+    r"""Return the text as UTF-8 can write it: a byte of a name that is not UTF-8 as `\xff`, other halves as `?`."""
+    return whole(_BYTE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", text))
+
+
 def showable(text: str) -> str:
     """Return text that a terminal only shows: whatever it could act on becomes a visible mark."""
-    return UNSHOWABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+    return UNSHOWABLE.sub("\N{REPLACEMENT CHARACTER}", escaped(text))

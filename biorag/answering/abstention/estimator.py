@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypedDict
 
 from biorag.answering.abstention.features import FEATURES, evidence_features
 from biorag.errors import MismatchError
 from biorag.retrieval.retriever import Ranking
 from biorag.types import EncoderIdentity, SentenceEncoder
 from biorag.utils.files import write_json
+from biorag.utils.parsing import parsed, read_regular
 
 FILE = "abstention.json"  # beside an index's manifest
 FORMAT = 1
 NEXT_STEP = "run 'biorag tune abstention' again, or delete the file"
+
+
+class Formatted(TypedDict):
+    """What is read first of a file of coefficients."""
+
+    format: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,10 @@ class AbstentionCoefficients:
             raise ValueError("its features are those of another version of biorag")
         if {len(self.mean), len(self.scale), len(self.weights)} != {len(FEATURES)}:
             raise ValueError("it has not one mean, scale and weight for each feature")
+        if any(value == 0 for value in self.scale):
+            raise ValueError("a scale of it is 0")
+        if any(right < left for left, right in pairwise(self.log_odds)):
+            raise ValueError("the knots of its calibration do not rise")
         if not self.probabilities or len(self.log_odds) != len(self.probabilities):
             raise ValueError("its calibration has not one probability for each knot")
         values = (*self.mean, *self.scale, *self.weights, self.intercept, *self.log_odds)
@@ -94,23 +105,23 @@ def read_coefficients(path: Path) -> AbstentionCoefficients:
         If the file is damaged or of another version.
     """
     try:
-        return _from_json(json.loads(path.read_bytes()))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        return _from_json(read_regular(path))
+    except ValueError as error:
         raise MismatchError(f"{path} holds no coefficients that this version reads ({error}): {NEXT_STEP}") from None
 
 
 @cache
 def starter_coefficients() -> AbstentionCoefficients:
     """Return the packaged coefficients, those of the starter encoder."""
-    return _from_json(json.loads(files("biorag.answering.abstention").joinpath("starter.json").read_bytes()))
+    return _from_json(files("biorag.answering.abstention").joinpath("starter.json").read_bytes())
 
 
-def _from_json(values: Mapping[str, Any]) -> AbstentionCoefficients:
-    if values["format"] != FORMAT:
-        raise ValueError(f"its format is {values['format']!r}")
-    found = {field.name: values[field.name] for field in fields(AbstentionCoefficients)}
-    lists = {name: tuple(value) for name, value in found.items() if isinstance(value, list)}
-    return AbstentionCoefficients(**{**found, **lists, "encoder": EncoderIdentity(**values["encoder"])})
+def _from_json(content: bytes) -> AbstentionCoefficients:
+    format = parsed(Formatted, content, extra="ignore")["format"]
+    if format != FORMAT:
+        raise ValueError(f"its format is {format!r:.40}")
+    coefficients: AbstentionCoefficients = parsed(AbstentionCoefficients, content, extra="ignore")
+    return coefficients
 
 
 def coefficients_of(folder: Path, encoder: EncoderIdentity, similarity: str) -> AbstentionCoefficients | None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
 
 from biorag.corpus.sources import Source, read_lines
 from biorag.errors import BadInputError, MissingError
 from biorag.types import OnProgress, Verdict
 from biorag.utils.batched import batched
-from biorag.utils.runs import ResumableFile
-from biorag.utils.text import is_whole
+from biorag.utils.files import json_line
+from biorag.utils.parsing import parsed
+from biorag.utils.runs import ResumableFile, whole_rows
 
 BATCH = 64
 Counts = dict[str, int]
@@ -27,6 +29,14 @@ class ClaimRow:
     id: str
     claim: str
     snippet: str = ""
+
+
+class _Claim(TypedDict):
+    """What is read of a line of claims."""
+
+    id: str
+    claim: str
+    snippet: NotRequired[str | None]
 
 
 def read_claims(path: Path) -> Iterator[ClaimRow]:
@@ -43,14 +53,19 @@ def read_claims(path: Path) -> Iterator[ClaimRow]:
         raise MissingError(f"{path} is not there: give a JSONL file of claims, each with id and claim")
     for number, line in read_lines(Source(str(path), path)):
         try:
-            record = json.loads(line)
-            row = ClaimRow(record["id"], record["claim"], record.get("snippet") or "")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise BadInputError(f"{path}, line {number}: not a JSON object with id and claim") from None
-        texts = (row.id, row.claim, row.snippet)
-        if not all(isinstance(text, str) and is_whole(text) for text in texts) or not row.claim.strip():
+            values = parsed(_Claim, line, extra="ignore")
+        except ValueError as error:
+            raise BadInputError(f"{path}, line {number}: not a JSON object with id and claim ({error})") from None
+        row = ClaimRow(values["id"], values["claim"], values.get("snippet") or "")
+        if not row.claim.strip():
             raise BadInputError(f"{path}, line {number}: id, claim, snippet must be strings, claim not blank")
         yield row
+
+
+class Judged(TypedDict):
+    """What is read of a verdict that an earlier run wrote."""
+
+    verdict: Verdict
 
 
 class VerdictFile(ResumableFile[Counts]):
@@ -77,13 +92,13 @@ class VerdictFile(ResumableFile[Counts]):
             on_progress(len(rows))
             return counts
         with self.appending() as stream:
-            lines = list(self.whole_lines())[: len(rows)]
-            stream.truncate(sum(map(len, lines)))
-            on_progress(len(lines))
-            tally = Counter(json.loads(line)["verdict"] for line in lines)
-            for batch in batched(rows[len(lines) :], BATCH):
+            judged = list(whole_rows(self.path, Judged))[: len(rows)]
+            stream.truncate(sum(size for size, _ in judged))
+            on_progress(len(judged))
+            tally = Counter(row["verdict"] for _, row in judged)
+            for batch in batched(rows[len(judged) :], BATCH):
                 for verdict in judge(batch):
-                    stream.write((json.dumps(verdict, ensure_ascii=False) + "\n").encode())
+                    stream.write(json_line(verdict))
                     tally[verdict["verdict"]] += 1
                 stream.flush()
                 on_progress(len(batch))

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
+from typing_extensions import TypedDict
 
 from biorag.benchmarks.ablation.plan import PER_QUESTION, Measurement
-from biorag.benchmarks.ablation.steps import Workshop
+from biorag.benchmarks.ablation.steps import Step, Workshop
 from biorag.benchmarks.ablation.sweep import BASELINES
 from biorag.benchmarks.significance import bootstrap_interval, paired
+from biorag.errors import MismatchError
 from biorag.utils.files import write_json, write_text
+from biorag.utils.parsing import validated
 from biorag.utils.plots import PlotPanel, write_plot
+from biorag.utils.runs import whole_rows
 
 METRICS = ("success@3", "success@5", "success@10", "nDCG@10")
 MAIN = "nDCG@10"
@@ -32,7 +37,7 @@ def rows_of(measurements: Sequence[Measurement], workshop: Workshop, dataset: st
     rows, values = [], []
     for measurement in measurements:
         step = measurement.retrieval[dataset]
-        report = workshop.record(step)["report"]
+        report = _report(workshop, step, RetrievalReport)
         per_question = _per_question(workshop.out(step) / PER_QUESTION)
         values.append([metrics[MAIN] for metrics in per_question])
         rows.append(_row(measurement, report, per_question, seed))
@@ -43,9 +48,66 @@ def rows_of(measurements: Sequence[Measurement], workshop: Workshop, dataset: st
         row["against_best"] = asdict(paired(values[place], values[best], seed))
         row["best"] = place == best
         mirage = measurements[place].mirage
-        row["mirage"] = workshop.record(mirage)["report"]["average"] if mirage else None
+        row["mirage"] = _report(workshop, mirage, MirageReport)["average"] if mirage else None
         row["commands"] = [" ".join(workshop.command(step)) for step in measurements[place].steps]
     return rows
+
+
+def _complete(measures: dict[str, float]) -> dict[str, float]:
+    if missing := {*METRICS, *(f"success@{k}" for k in SUCCESS)} - measures.keys():
+        raise ValueError(f"there is no {min(missing)}")
+    return measures
+
+
+Measures = Annotated[dict[str, float], AfterValidator(_complete)]
+
+
+class MeasuredQuestion(TypedDict):
+    """What is read of a question's row of measures."""
+
+    metrics: Measures
+
+
+class Total(TypedDict):
+    """The milliseconds of a question, all stages together."""
+
+    p50: float
+
+
+class Timed(TypedDict):
+    """What is read of a report's timings."""
+
+    total: Total
+
+
+class RetrievalReport(TypedDict):
+    """What is read of the report of 'bench retrieval'."""
+
+    metrics: Measures
+    timings_ms: Timed
+
+
+class MirageReport(TypedDict):
+    """What is read of the report of 'bench mirage'."""
+
+    average: float
+
+
+def _report(workshop: Workshop, step: Step, kind: Any) -> Any:
+    """Return what is read of a finished step's report.
+
+    Raises
+    ------
+    MismatchError
+        If it is damaged.
+    """
+    try:
+        return validated(kind, workshop.record(step)["report"], extra="ignore")
+    except ValueError as error:
+        raise MismatchError(
+            f"the record of step {step.name!r}, {step.key}.json, is damaged ({error}): delete it, then run the sweep "
+            "again"
+        ) from None
 
 
 def _row(
@@ -64,8 +126,7 @@ def _row(
 
 
 def _per_question(path: Path) -> list[dict[str, float]]:
-    with path.open(encoding="utf-8") as lines:
-        return [json.loads(line)["metrics"] for line in lines]
+    return [row["metrics"] for _, row in whole_rows(path, MeasuredQuestion)]
 
 
 def write_report(out: Path, found: Mapping[str, Sequence[Row]], facts: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from biorag.benchmarks.ablation.plan import AblationPlan
 from biorag.benchmarks.ablation.report import Row, rows_of, write_report
 from biorag.benchmarks.ablation.steps import SweepRun, Workshop, unique
-from biorag.benchmarks.ablation.sweep import BASELINES, cells, load_sweep, write_settings
+from biorag.benchmarks.ablation.sweep import BASELINES, Sweep, cells, load_sweep, write_settings
 from biorag.types import Progress
 
 
@@ -22,7 +22,17 @@ def run_sweep(path: Path, out: Path, jobs: int, progress: Progress) -> tuple[dic
     facts of the run, and the rows of each data set
     """
     sweep = load_sweep(path)
-    SweepRun(out, {}).claim()
+    run = SweepRun(out, {})
+    run.check_nothing_else()
+    with run.locked():
+        return _run(sweep, run, out, jobs, progress)
+
+
+def _run(
+    sweep: Sweep, run: SweepRun, out: Path, jobs: int, progress: Progress
+) -> tuple[dict[str, Any], dict[str, list[Row]]]:
+    """Do the steps of a sweep in a folder that is held; see `run_sweep`."""
+    run.claim()
     seed = int(sweep.settings.get("seed", 0))
     plan = AblationPlan(sweep)
     measurements = [plan.measurement(cell) for cell in (*BASELINES, *cells(sweep))]

@@ -17,11 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from typing_extensions import TypedDict
+
 from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError, UsageError
 from biorag.settings.settings import SECRETS
 from biorag.settings.sources import PREFIX
 from biorag.types import OnProgress
 from biorag.utils.files import make_folder, write_json
+from biorag.utils.parsing import parse_json
 from biorag.utils.runs import ResumableRun, RunDirectory
 
 logger = logging.getLogger(__name__)
@@ -66,8 +69,19 @@ class SweepRun(RunDirectory):
         make_folder(self.manifest)
 
 
+class StepRecord(TypedDict):
+    """The record of a finished step."""
+
+    name: str
+    command: list[str]
+    seconds: float
+    report: dict[str, Any]
+
+
 class StepRun(ResumableRun[dict[str, Any]]):
     """A step of the sweep at `path`: its record is there once it is finished, under the hash of its identity."""
+
+    head = StepRecord
 
     @property
     def manifest(self) -> Path:
@@ -75,8 +89,8 @@ class StepRun(ResumableRun[dict[str, Any]]):
         return self.path / SweepRun.manifest_name / f"{self.identity['key']}.json"
 
     def result(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the record, which has a report."""
-        return {**values, "report": values["report"]}
+        """Return the record."""
+        return dict(values)
 
     def changed(self, values: Mapping[str, Any]) -> list[str]:
         """Return nothing: another identity would have another name."""
@@ -91,7 +105,6 @@ class Workshop:
 
     def __init__(self, folder: Path, config_file: Path, jobs: int) -> None:
         self._folder = folder.resolve()
-        self._sweep = SweepRun(self._folder, {})
         self._config_file = config_file.resolve()
         self._jobs = jobs
         self._live: set[subprocess.Popen[bytes]] = set()
@@ -121,8 +134,6 @@ class Workshop:
 
         Raises
         ------
-        ServiceError
-            If another process runs a sweep in the folder.
         BioragError
             With the sentence and the exit code of the first step that failed; others that run are let finish.
         """
@@ -131,7 +142,7 @@ class Workshop:
         on_progress(len(done))
         waiting = {key: step for key, step in waiting.items() if key not in done}
         running: dict[Future[None], str] = {}
-        with self._sweep.locked(), ThreadPoolExecutor(self._jobs) as pool, self._ending_together():
+        with ThreadPoolExecutor(self._jobs) as pool, self._ending_together():
             while waiting or running:
                 ready = [step for step in waiting.values() if all(need.key in done for need in step.needs)]
                 for step in ready[: self._jobs - len(running)]:
@@ -186,7 +197,7 @@ class Workshop:
             "name": step.name,
             "command": command,
             "seconds": round(time.perf_counter() - started, 3),
-            "report": json.loads(reply),
+            "report": parse_json(reply),
         }
         write_json(self._run_of(step).manifest, record)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from biorag.answering.abstention.estimator import EvidenceEstimator
 from biorag.answering.verification.checker import Checker
@@ -26,13 +26,37 @@ from biorag.retrieval.batches import in_batches
 from biorag.retrieval.filters import exclude_documents
 from biorag.retrieval.retriever import Ranking
 from biorag.types import FieldFilter, IndexQuery, OnProgress, Snippet, Verdict, block_id
-from biorag.utils.files import sha256_of_json
+from biorag.utils.files import json_line, sha256_of_json
 from biorag.utils.plots import write_plot
-from biorag.utils.runs import RunDirectory, whole_lines
+from biorag.utils.runs import RunDirectory, whole_rows
 
 ROWS = "answers.jsonl"
 GOLD = 100  # snippets of relevant documents that are looked at
 AnswerRow = Mapping[str, Any]
+
+
+class Sentence(TypedDict):
+    """A sentence of an answer as a row has it."""
+
+    text: str
+    verdict: Verdict
+    cited: list[str]
+    citation_recall: float
+    citation_precision: float | None
+
+
+class Row(TypedDict):
+    """A row of `answers.jsonl`."""
+
+    id: str
+    question: str
+    sentences: list[Sentence]
+    decision: str | None
+    names: list[str]
+    gold_in_index: int
+    evidence_probability: float | None
+    evidence_probability_without_gold: float | None
+    answer_ms: float
 
 
 class AnswersRun(RunDirectory):
@@ -50,10 +74,9 @@ class AnswersRun(RunDirectory):
         """Return the rows so far by question; the line that a kill tore is left out, and cut from the file."""
         if not self.rows_file.is_file():
             return {}
-        lines = list(whole_lines(self.rows_file))
-        os.truncate(self.rows_file, sum(map(len, lines)))
-        rows = map(json.loads, lines)
-        return {row["id"]: row for row in rows}
+        rows = list(whole_rows(self.rows_file, Row))
+        os.truncate(self.rows_file, sum(size for size, _ in rows))
+        return {row["id"]: row for _, row in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +95,10 @@ class Examination:
             rows = run.rows()
             on_progress(len(rows))
             wanted = {question.id for question in data.questions} - rows.keys()
-            with run.rows_file.open("a", encoding="utf-8") as stream:
+            with run.rows_file.open("ab") as stream:
                 for question, found in in_batches(self._search, data.questions, wanted):
                     rows[question.id] = self._row(question, *found)
-                    stream.write(json.dumps(rows[question.id], ensure_ascii=False) + "\n")
+                    stream.write(json_line(rows[question.id]))
                     stream.flush()
                     on_progress(1)
             run.finish({"questions": len(rows)})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,9 @@ from typing import Any
 
 from biorag.errors import BadInputError, MissingError, UsageError, unknown_name
 from biorag.types import Question
+from biorag.utils.parsing import parse_json, read_regular
 
+LARGEST = 1 << 30  # bytes
 LETTERS = ("A", "B", "C", "D")
 SAFE = "letters, digits, '.', '_' and '-'"
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
@@ -32,8 +33,8 @@ def load_benchmark(path: Path) -> Benchmark:
     if not path.is_file():
         raise MissingError(f"benchmark {path} is not there: name MIRAGE's benchmark.json, or 'demo'")
     try:
-        tasks = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
+        tasks = parse_json(read_regular(path, LARGEST))
+    except ValueError as error:
         raise BadInputError(f"benchmark {path} is not JSON: {error}") from None
     if not isinstance(tasks, dict) or not all(isinstance(questions, dict) for questions in tasks.values()):
         raise BadInputError(f"benchmark {path} is not MIRAGE's format: an object of tasks, each an object of questions")
@@ -61,7 +62,7 @@ def _question(id: str, record: Any, place: str) -> Question:
         raise BadInputError(f"{place}: every option must be a text")
     if not isinstance(answer, str) or answer not in options:
         raise BadInputError(f"{place}: the answer {answer!r} is none of the options {', '.join(options)}")
-    if not isinstance(pmids, list) or not all(isinstance(pmid, int) for pmid in pmids):
+    if not isinstance(pmids, list) or not all(isinstance(pmid, int) and 0 <= pmid < 2**63 for pmid in pmids):
         raise BadInputError(f"{place}: PMID must be a list of whole numbers")
     return Question(id, record["question"], options, answer, tuple(pmids))
 

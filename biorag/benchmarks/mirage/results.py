@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from biorag.errors import BadInputError
-from biorag.utils.files import write_json, write_text
+from biorag.utils.files import json_text, write_json, write_text
+from biorag.utils.parsing import parsed, read_regular
 from biorag.utils.runs import ResumableRun, changed_keys
 from biorag.utils.text import whole
 
@@ -55,7 +58,7 @@ def _part(name: str) -> str:
 
 def write_result(path: Path, reply: str) -> None:
     """Write one question's file: a JSON list whose first string is the reply."""
-    write_text(path, json.dumps([whole(reply)], ensure_ascii=False))
+    write_text(path, json_text([whole(reply)]))
 
 
 def read_result(path: Path) -> str | None:
@@ -67,24 +70,20 @@ def read_result(path: Path) -> str | None:
         If the file is there but is not a JSON list that begins with a string.
     """
     try:
-        replies = json.loads(path.read_text(encoding="utf-8"))
+        replies = parsed(Annotated[list[Any], Field(min_length=1)], read_regular(path))
+        return str(parsed(str, json_text(replies[0])))
     except FileNotFoundError:
         return None
-    except ValueError:
-        replies = None
-    if not isinstance(replies, list) or not replies or not isinstance(replies[0], str):
-        raise BadInputError(f"result file {path} is damaged: delete it, and it is made again")
-    return replies[0]
+    except (ValueError, NotADirectoryError):
+        raise BadInputError(f"result file {path} is damaged: delete it, and it is made again") from None
 
 
 class ResultDirectory(ResumableRun[dict[str, Any]]):
-    """A directory of result files, whose manifest is the identity alone.
-
-    It is not locked: several tasks may be answered into it side by side.
-    """
+    """A directory of result files, whose manifest is the identity alone."""
 
     kind = "MIRAGE run"
     manifest_name = "run.json"
+    head = dict[str, Any]
 
     def result(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the identity."""
@@ -94,7 +93,11 @@ class ResultDirectory(ResumableRun[dict[str, Any]]):
         """Return the keys of the identity that differ."""
         return changed_keys(values, self.identity)
 
-    def claim(self) -> None:
-        """Write the identity, or check the one that is there; see `finished`."""
-        if self.finished() is None:
-            write_json(self.manifest, self.identity)
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Hold the directory, with this identity in it; see `check_nothing_else`, `locked` and `finished`."""
+        self.check_nothing_else()
+        with self.locked():
+            if self.finished() is None:
+                write_json(self.manifest, self.identity)
+            yield

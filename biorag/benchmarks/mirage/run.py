@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,6 +9,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
+
+from typing_extensions import TypedDict
 
 from biorag.answering.answerer import Answerer, PromptTooLongError
 from biorag.benchmarks.mirage.questions import Benchmark
@@ -33,8 +34,10 @@ from biorag.retrieval.filters import exclude_pmids
 from biorag.retrieval.retriever import Ranking
 from biorag.settings.settings import Settings
 from biorag.types import FieldFilter, Generator, OnProgress, Question
-from biorag.utils.files import write_json
+from biorag.utils.files import json_line, write_json
+from biorag.utils.parsing import parsed, read_regular
 from biorag.utils.retries import heed
+from biorag.utils.runs import whole_lines
 from biorag.utils.versions import installed_versions
 
 logger = logging.getLogger(__name__)
@@ -42,6 +45,35 @@ logger = logging.getLogger(__name__)
 TIMINGS = "timings.jsonl"
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+class Timings(TypedDict):
+    """A line of the timings: the milliseconds that each stage of a question took."""
+
+    task: str
+    id: str
+    ms: dict[str, float]
+
+
+class RecordedLayout(TypedDict):
+    """A layout as a report has it."""
+
+    llm: str
+    k: int
+    corpus: str
+    retriever: str | None
+
+
+class RecordedManifest(TypedDict):
+    """What is read of a report's manifest."""
+
+    layout: RecordedLayout
+
+
+class RecordedReport(TypedDict):
+    """What is read of another run's report."""
+
+    manifest: RecordedManifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +168,22 @@ def answer_all(benchmark: Benchmark, answerer: Answerer, plan: MirageRun, on_pro
     now, and the seconds each stage took for these questions, earlier runs included; with several at a time, that is
     longer than the run.
     """
-    ResultDirectory(plan.layout.out, plan.identity).claim()
+    with ResultDirectory(plan.layout.out, plan.identity).claimed():
+        return _answer_all(benchmark, answerer, plan, on_progress)
+
+
+def _answer_all(benchmark: Benchmark, answerer: Answerer, plan: MirageRun, on_progress: OnProgress) -> dict[str, Any]:
+    """Answer what has no result file in a directory that is held; see `answer_all`."""
     todo = {task: _unanswered(task, questions, plan.layout) for task, questions in benchmark.items()}
     answered = sum(map(len, todo.values()))
     resumed = sum(map(len, benchmark.values())) - answered
     if resumed:
         on_progress(resumed)
-    with (plan.layout.out / TIMINGS).open("a", encoding="utf-8") as log:
+    with (plan.layout.out / TIMINGS).open("ab") as log:
 
         def save(asked: Asked, answer: tuple[str, Mapping[str, float]]) -> None:
             reply, timings = answer
-            log.write(json.dumps({"task": asked.task, "id": asked.question.id, "ms": dict(timings)}) + "\n")
+            log.write(json_line({"task": asked.task, "id": asked.question.id, "ms": dict(timings)}))
             log.flush()
             write_result(plan.layout.file(asked.task, asked.question.id), reply)
             on_progress(1)
@@ -231,10 +268,10 @@ def _timings(log: Path, benchmark: Benchmark) -> list[Mapping[str, float]]:
     """Return the milliseconds a stage of the benchmark's questions over all runs, the last where one ran again."""
     selected = {(task, question.id) for task, questions in benchmark.items() for question in questions}
     last: dict[tuple[str, str], Mapping[str, float]] = {}
-    for line in log.read_text(encoding="utf-8").splitlines():
+    for line in whole_lines(log):
         try:
-            row = json.loads(line)
-        except ValueError:  # torn by a kill
+            row = parsed(Timings, line)
+        except ValueError:  # torn by a kill, and another run's line after it
             continue
         if (row["task"], row["id"]) in selected:
             last[row["task"], row["id"]] = row["ms"]
@@ -327,11 +364,10 @@ def score_finished(benchmark: Benchmark, out: Path) -> dict[str, list[Scoring]]:
     if not (out / "report.json").is_file():
         raise MissingError(f"{out} holds no report.json of a finished 'bench mirage' run to compare with")
     try:
-        recorded = json.loads((out / "report.json").read_text(encoding="utf-8"))["manifest"]["layout"]
-        layout = Layout(out, **recorded)
-    except (OSError, ValueError, KeyError, TypeError):
+        report = parsed(RecordedReport, read_regular(out / "report.json"), extra="ignore")
+    except ValueError:
         raise BadInputError(f"{out / 'report.json'} is not the report of a finished 'bench mirage' run") from None
-    return score_all(benchmark, layout)
+    return score_all(benchmark, Layout(out, **report["manifest"]["layout"]))
 
 
 def write_report(out: Path, values: Mapping[str, Any]) -> None:

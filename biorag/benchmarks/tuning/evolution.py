@@ -7,7 +7,6 @@ measured on the validation questions, and the next parent is drawn among those t
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +19,8 @@ from biorag.errors import MissingError
 from biorag.prompts.template import Template, render_documents
 from biorag.training.synthesis.writers import DraftForm
 from biorag.types import Generation, Prompt, Question, Snippet
-from biorag.utils.files import write_text
+from biorag.utils.files import json_text, write_text
+from biorag.utils.outputs import is_plot
 from biorag.utils.plots import PlotPanel, write_plot
 
 if TYPE_CHECKING:
@@ -110,10 +110,17 @@ def evolve(
     return Evolution(candidates, result.total_metric_calls or 0)
 
 
+def _is_candidates(beginning: bytes) -> bool:
+    return beginning.startswith(b'{"instruction": ')
+
+
+CURVES = {"candidates.jsonl": _is_candidates, "curve.png": is_plot}  # files that `write_curve` writes
+
+
 def write_curve(folder: Path, evolution: Evolution) -> None:
     """Write `candidates.jsonl`, and `curve.png`: the candidates' scores, and the best so far, over the metric calls."""
     found = evolution.candidates
-    lines = [json.dumps(asdict(each), ensure_ascii=False) + "\n" for each in found]
+    lines = [json_text(asdict(each)) + "\n" for each in found]
     write_text(folder / "candidates.jsonl", "".join(lines))
     scores = [(each.calls, each.score) for each in found]
     best = [(calls, max(score for _, score in scores[:place])) for place, (calls, _) in enumerate(scores, 1)]

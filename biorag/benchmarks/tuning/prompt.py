@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,9 +10,11 @@ from random import Random
 from statistics import fmean
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from biorag.benchmarks.significance import paired
 from biorag.benchmarks.tuning.budget import most_replies
-from biorag.benchmarks.tuning.evolution import Evolution, draft_form, evolve, write_curve
+from biorag.benchmarks.tuning.evolution import CURVES, Evolution, draft_form, evolve, write_curve
 from biorag.benchmarks.tuning.instruction import PromptTarget, parted
 from biorag.benchmarks.tuning.study import dataset_hash
 from biorag.benchmarks.tuning.trials import Reflection, Searcher, TrialFile, Trials
@@ -26,6 +27,8 @@ from biorag.training.instructions import TASK
 from biorag.training.synthesis.writers import Draws, PromptedWriter
 from biorag.types import Generation, Progress, Question
 from biorag.utils.files import write_json
+from biorag.utils.outputs import begins_with_key, results_folder
+from biorag.utils.parsing import parsed, read_regular
 from biorag.utils.versions import installed_versions
 
 REPORT, TRIALS = "report.json", "trials.jsonl"
@@ -158,6 +161,12 @@ class PromptTuning:
         What an earlier run wrote goes, too, where the prompt before it is now the best. `budget` is the name of the
         calls, for the report.
         """
+        files = {REPORT: begins_with_key("dataset"), **CURVES}
+        with results_folder(self._out, files):
+            return self._written(budget, target, progress)
+
+    def _written(self, budget: str | None, target: PromptTarget | None, progress: Progress) -> dict[str, Any]:
+        """Search and write in the folder, which is held; see `run`."""
         report = self._tuned(budget, progress)
         written = target is not None and target.changes({self._current, *report["prompt"].values()})
         report |= {
@@ -174,7 +183,6 @@ class PromptTuning:
         """Evolve the instruction and measure it."""
         questions, seed = self._questions, self._opened.settings.seed
         search = Searcher(self._opened.retriever, self._opened.index, self._encoder, self._form, questions.data)
-        self._out.mkdir(parents=True, exist_ok=True)
         with self._file.appending() as stream, progress("Metric calls", self._calls) as advance:
             trials = Trials(stream, self._file.read(), search, self._model.write, advance)
             evolution = evolve(self._first, questions.feedback, questions.validation, trials, self._calls, seed)
@@ -196,12 +204,22 @@ class PromptTuning:
         }
 
 
+class _Identity(TypedDict):
+    prompt: str
+
+
+class _Manifest(TypedDict):
+    """What is read of the manifest of earlier trials."""
+
+    identity: _Identity
+
+
 def _prompt_before(out: Path, current: str) -> str:
     """Return the encoder's query prompt; where an earlier run into the folder wrote one that it tried, that before."""
     file = TrialFile(out / TRIALS, {})
     try:
-        before = str(json.loads(file.manifest.read_bytes())["identity"]["prompt"])
-    except (OSError, ValueError, KeyError, TypeError):
+        before = parsed(_Manifest, read_regular(file.manifest), extra="ignore")["identity"]["prompt"]
+    except (OSError, ValueError):
         return current
     form = parted(before)[1]
     return before if current in {form.prompt(instruction) for instruction, _ in file.read().scores} else current

@@ -87,6 +87,7 @@ def tune(
             }
 
     study = Study(out, {**_identity(parameter, opened.settings, development), "index": index}, measured)
+    study.run.check_nothing_else()
     with study.run.locked():
         best = plan.best(study)
     write_curve(out, parameter, list(study.points.values()), plan.measure)

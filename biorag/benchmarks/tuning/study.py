@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from biorag.benchmarks.tuning.parameters import Parameter
 from biorag.corpus.datasets import Dataset, load_dataset
@@ -35,11 +36,26 @@ class Point(Generic[Value]):
         return float(np.mean([metrics[name] for metrics in self.metrics.values()]))
 
 
+class Measured(TypedDict):
+    """A point as the manifest has it: a value, or several settings'."""
+
+    value: float | list[float]
+    metrics: dict[str, dict[str, float]]
+
+
+class Points(TypedDict):
+    """What a study's manifest has."""
+
+    identity: dict[str, Any]
+    points: list[Measured]
+
+
 class TuningRun(ResumableRun[list[Point[Value]]], Generic[Value]):
     """A directory whose manifest has the points measured so far."""
 
     kind = "tuning run"
     manifest_name = "points.json"
+    head = Points
 
     @property
     def named(self) -> Path:

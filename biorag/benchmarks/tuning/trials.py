@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol, TypeAlias
 
+from typing_extensions import TypedDict
+
 from biorag.benchmarks.retrieval import DEPTH, evaluate, judged_id
 from biorag.benchmarks.tuning.instruction import Form
 from biorag.corpus.datasets import Dataset
@@ -16,7 +18,9 @@ from biorag.errors import BadInputError
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
 from biorag.types import Generation, Index, OnProgress, Question, Snippet
-from biorag.utils.runs import NEXT_STEP, ResumableFile
+from biorag.utils.files import json_line
+from biorag.utils.parsing import parsed
+from biorag.utils.runs import NEXT_STEP, Count, ResumableFile
 from biorag.utils.text import whole
 
 MEASURE, CUTOFF = "nDCG@10", 10
@@ -126,6 +130,20 @@ class Held:
     size: int
 
 
+class KeptScores(TypedDict):
+    """A line of scores: an instruction's, by question."""
+
+    instruction: str
+    scores: dict[str, float]
+
+
+class KeptReply(TypedDict):
+    """A line of a reply: its text, whether it was cut, and the tokens of the prompt and the text."""
+
+    reflection: str
+    reply: tuple[str, bool, Count, Count]
+
+
 class TrialFile(ResumableFile[None]):
     """A JSONL file of scores by instruction and question, and of replies."""
 
@@ -144,8 +162,8 @@ class TrialFile(ResumableFile[None]):
         size = 0
         for number, line in enumerate(self.whole_lines(), 1):
             try:
-                self._take(json.loads(line), held)
-            except (ValueError, KeyError, TypeError):
+                self._take(parsed(KeptScores | KeptReply, line), held)
+            except ValueError:
                 raise BadInputError(
                     f"{self.path}, line {number}: neither scores nor a reply: delete the file and run the same "
                     f"again, or {NEXT_STEP}"
@@ -156,12 +174,11 @@ class TrialFile(ResumableFile[None]):
     @staticmethod
     def _take(values: Any, held: Held) -> None:
         if "scores" in values:
-            instruction = str(values["instruction"])
-            held.scores.update(((instruction, id), float(score)) for id, score in values["scores"].items())
+            held.scores.update(((values["instruction"], id), score) for id, score in values["scores"].items())
             return
         text, capped, asked, wrote = values["reply"]
-        reply = Generation(str(text), bool(capped), prompt_tokens=int(asked), completion_tokens=int(wrote))
-        held.replies[str(values["reflection"])] = reply
+        reply = Generation(text, capped, prompt_tokens=asked, completion_tokens=wrote)
+        held.replies[values["reflection"]] = reply
 
 
 class Trials:
@@ -237,5 +254,5 @@ class Trials:
         return found
 
     def _append(self, values: Mapping[str, Any]) -> None:
-        self._stream.write(json.dumps(values, ensure_ascii=False).encode() + b"\n")
+        self._stream.write(json_line(values))
         self._stream.flush()

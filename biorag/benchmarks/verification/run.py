@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from typing_extensions import TypedDict
 
 from biorag.answering.verification.checker import Checker
 from biorag.benchmarks.significance import bootstrap_interval
 from biorag.benchmarks.verification.claims import TRUE_KINDS, Claim
 from biorag.benchmarks.verification.falsification import KINDS
 from biorag.types import OnProgress, Verdict
-from biorag.utils.files import write_json
-from biorag.utils.runs import RunDirectory, whole_lines
+from biorag.utils.files import json_line, write_json
+from biorag.utils.runs import RunDirectory, whole_rows
 
 CLAIMS, REPORT = "claims.jsonl", "report.json"
+
+
+class Evidence(TypedDict):
+    """A quotation and the snippet that it stands in."""
+
+    id: str
+    quote: str
+
+
+class JudgedClaim(TypedDict):
+    """A row of `claims.jsonl`."""
+
+    id: str
+    kind: str
+    claim: str
+    source: str
+    verdict: Verdict
+    evidence: list[Evidence]
 
 
 class VerificationRun(RunDirectory):
@@ -29,13 +48,14 @@ class VerificationRun(RunDirectory):
         with self.locked():
             if self.finished() is None:
                 self.begin({})
-            rows = [json.loads(line) for line in whole_lines(path)][: len(claims)]
+            judged_before = list(whole_rows(path, JudgedClaim))[: len(claims)]
+            rows = [row for _, row in judged_before]
             on_progress(len(rows))
-            path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-            with path.open("a", encoding="utf-8") as stream:
+            with path.open("ab") as stream:
+                stream.truncate(sum(size for size, _ in judged_before))
                 for claim in claims[len(rows) :]:
                     rows.append(judged(claim, checker))
-                    stream.write(json.dumps(rows[-1], ensure_ascii=False) + "\n")
+                    stream.write(json_line(rows[-1]))
                     stream.flush()
                     on_progress(1)
         return rows

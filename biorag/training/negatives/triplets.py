@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from biorag.errors import BadInputError
 from biorag.training.rows import sha256_of
 from biorag.types import Negative, TrainingRow
+from biorag.utils.files import json_line
+from biorag.utils.parsing import parsed
 from biorag.utils.runs import ResumableFile
 
 
@@ -31,6 +34,22 @@ class Done:
     rows: int = 0
     negatives: int = 0
     size: int = 0
+
+
+class MinedNegative(TypedDict):
+    """A negative of a mined row, besides its text."""
+
+    id: str
+    rank: int | None
+    score: float | None
+
+
+class MinedRow(TypedDict):
+    """What is read of a mined row."""
+
+    query: str
+    positive: str
+    negatives: list[MinedNegative]
 
 
 class TripletFile(ResumableFile[MiningReport]):
@@ -62,9 +81,9 @@ class TripletFile(ResumableFile[MiningReport]):
 
     def _after(self, done: Done, line: bytes, rows: Sequence[TrainingRow]) -> Done:
         try:
-            values = json.loads(line)
+            values = parsed(MinedRow, line, extra="ignore")
             pair, negatives = (values["query"], values["positive"]), len(values["negatives"])
-        except (ValueError, KeyError, TypeError):
+        except ValueError:
             pair, negatives = ("", ""), 0
         for index in range(done.next_row, len(rows)):
             if (rows[index].query, rows[index].positive) == pair:
@@ -89,7 +108,7 @@ def to_line(row: TrainingRow, negatives: Sequence[Negative], kind: str) -> bytes
         }
         for negative in negatives
     ]
-    return json.dumps(values, ensure_ascii=False).encode() + b"\n"
+    return json_line(values)
 
 
 def fingerprint(rows: Iterable[TrainingRow]) -> str:

@@ -6,7 +6,6 @@ keeps a generated question whose passage is among the top 3.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from biorag.retrieval.retriever import Retriever
 from biorag.training.rows import normalised, parsed_rows
 from biorag.types import Index, OnProgress, TrainingRow, block_id
 from biorag.utils.batched import batched
-from biorag.utils.files import replacing
+from biorag.utils.files import json_line, replacing
 
 BATCH = 32
 
@@ -59,9 +58,14 @@ def keep_consistent(
                 tally["read"] += 1
                 tally[verdict] += 1
                 if verdict == "kept":
-                    stream.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+                    stream.write(json_line(record))
             on_progress(len(batch))
     return ConsistencyReport(**tally)
+
+
+def is_kept(beginning: bytes) -> bool:
+    """Return whether biorag wrote a file that begins so: rows are kept as they were, so nobody can tell."""
+    return not beginning
 
 
 def verdicts(rows: Sequence[TrainingRow], index: Index, retriever: Retriever, keep_top: int) -> list[str]:

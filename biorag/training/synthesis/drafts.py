@@ -5,17 +5,19 @@ A subject is what is written for: a snippet, a training row, a scenario. A kille
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, BinaryIO, Generic, TypeVar
 
+from typing_extensions import TypedDict
+
 from biorag.errors import BadInputError
 from biorag.training.synthesis.writers import DraftSubject, Writer
 from biorag.types import Generation, OnProgress
-from biorag.utils.files import replacing
-from biorag.utils.runs import NEXT_STEP, ResumableFile
+from biorag.utils.files import json_line, replacing
+from biorag.utils.parsing import parsed
+from biorag.utils.runs import NEXT_STEP, Count, ResumableFile
 from biorag.utils.text import whole
 
 
@@ -43,6 +45,13 @@ C = TypeVar("C", bound=GeneratedRowCounts)
 Tally = dict[str, int]
 
 
+class Drafted(TypedDict):
+    """A line of drafts: of each whether it was cut, and its tokens in the prompt and in the text."""
+
+    id: str
+    drafts: list[tuple[str, bool, Count, Count]]
+
+
 class Drafts(ResumableFile[None]):
     """A JSONL file of what the model wrote, a line for each subject in their order."""
 
@@ -59,13 +68,13 @@ class Drafts(ResumableFile[None]):
         """
         for number, (line, subject) in enumerate(zip(self.whole_lines(), subjects, strict=False), 1):
             try:
-                values = json.loads(line)
+                values = parsed(Drafted, line)
                 drafts = [
-                    Generation(str(text), bool(capped), prompt_tokens=int(prompt), completion_tokens=int(completion))
+                    Generation(text, capped, prompt_tokens=prompt, completion_tokens=completion)
                     for text, capped, prompt, completion in values["drafts"]
                 ]
                 id = values["id"]
-            except (ValueError, KeyError, TypeError):
+            except ValueError:
                 drafts, id = [], None
             if id != subject.id:
                 raise BadInputError(
@@ -87,7 +96,7 @@ class Drafts(ResumableFile[None]):
             batch = subjects[start : start + writer.batch]
             for subject, texts in zip(batch, writer(batch), strict=True):
                 drafts = [[whole(text.text), text.capped, text.prompt_tokens, text.completion_tokens] for text in texts]
-                stream.write(_line({"id": subject.id, "drafts": drafts}))
+                stream.write(json_line({"id": subject.id, "drafts": drafts}))
             stream.flush()
             on_progress(len(batch))
         return done
@@ -157,11 +166,7 @@ class RowFile(ResumableFile[C], Generic[S, C]):
                 tally["completion_tokens"] += sum(draft.completion_tokens for draft in drafts)
                 for row in self.rows(subject, drafts, tally, seen):
                     tally["rows"] += 1
-                    stream.write(_line(row))
+                    stream.write(json_line(row))
         self.complete({**tally, "resumed": len(subjects)})
         self.drafts.remove()
         return self.counts(**tally)
-
-
-def _line(record: dict[str, Any]) -> bytes:
-    return json.dumps(record, ensure_ascii=False).encode() + b"\n"

@@ -1,0 +1,112 @@
+"""The files that biorag writes, as they are known again: by how they begin, or by the manifest beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from biorag.errors import UsageError
+from biorag.utils.files import BEGINNING, check_is_no_input
+from biorag.utils.locks import LOCK, DirectoryLock
+from biorag.utils.parsing import parse_json, read_beginning
+
+REJECTS = ["file", "line", "reason", "text"]  # fields of a rejects file's rows, in their order
+MEASURES = ["id", "text", "metrics", "top"]  # of a file of measures by question
+RUN_TAG = "biorag"
+# The manifests of run directories.
+MANIFESTS = ("manifest.json", "run.json", "points.json", "training.json", "merge.json")
+BESIDE = ".manifest.json"  # what a resumable file's manifest is called after the file's name
+
+
+def is_rejects(beginning: bytes) -> bool:
+    """Return whether a file that begins so holds rejected lines."""
+    return _first_keys(beginning) == REJECTS
+
+
+def is_per_question(beginning: bytes) -> bool:
+    """Return whether a file that begins so holds measures by question."""
+    return _first_keys(beginning) == MEASURES
+
+
+def is_run(beginning: bytes) -> bool:
+    """Return whether a file that begins so is a TREC run file of ours."""
+    fields = beginning.splitlines()[0].split()
+    return (len(fields), fields[1:2], fields[-1:]) == (6, [b"Q0"], [RUN_TAG.encode()])
+
+
+def is_plot(beginning: bytes) -> bool:
+    """Return whether a file that begins so is a plot by matplotlib, which names itself in its PNG files."""
+    return beginning.startswith(b"\x89PNG") and b"Matplotlib" in beginning
+
+
+def is_lock(beginning: bytes) -> bool:
+    """Return whether a file that begins so is the lock of a folder: empty, or naming who holds it."""
+    return not beginning or _first_keys(beginning) == ["pid", "host", "since"]
+
+
+def begins_with_key(*names: str) -> Callable[[bytes], bool]:
+    """Return what tells whether a file begins as an indented JSON object whose first key is one of these."""
+    return lambda beginning: beginning.startswith(tuple(f'{{\n  "{name}": '.encode() for name in names))
+
+
+def is_own(path: Path, root: Path) -> bool:
+    """Return whether biorag wrote a file below `root`: rejects, measures, or part of a run with its manifest."""
+    if path.with_name(path.name + BESIDE).is_file() or path.name.endswith(".drafts"):
+        return True
+    folders = [path.parent, *path.parent.parents]
+    within = folders[: folders.index(root) + 1] if root in folders else folders[:1]
+    if any(_is_manifest(folder / name) for folder in within for name in MANIFESTS):
+        return True
+    beginning = _beginning(path)
+    return is_rejects(beginning) or is_per_question(beginning)
+
+
+@contextmanager
+def results_folder(
+    path: Path, files: Mapping[str, Callable[[bytes], bool]], inputs: Sequence[Path] = ()
+) -> Iterator[None]:
+    """Hold a folder that one process at a time writes results into, others' files beside them.
+
+    Parameters
+    ----------
+    files : what is written or replaced, by its path in the folder, and what tells from its beginning that it is ours
+
+    Raises
+    ------
+    UsageError
+        If it is no folder, or one of the files is an input, or biorag did not write it.
+    ServiceError
+        If another process writes into it.
+    """
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{path} is a file: name a folder with --out")
+    for name, is_ours in {**files, LOCK: is_lock}.items():
+        target = path / name
+        check_is_no_input(target, inputs)
+        if target.is_dir() or (target.is_file() and (found := _beginning(target)) and not is_ours(found)):
+            raise UsageError(f"{target} is there, and biorag did not write it: choose another --out")
+    with DirectoryLock(path, exclusive=True, what="folder of results"):
+        yield
+    (path / LOCK).unlink(missing_ok=True)
+
+
+def _is_manifest(path: Path) -> bool:
+    return path.is_file() and (b'"identity": {' in (text := _beginning(path)) or begins_with_key("settings")(text))
+
+
+def _beginning(path: Path) -> bytes:
+    """Return how a file begins; nothing of one that cannot be read."""
+    try:
+        return read_beginning(path, BEGINNING)
+    except OSError:
+        return b""
+
+
+def _first_keys(beginning: bytes) -> list[str]:
+    """Return the keys of the JSON object that a file's first line is; none of anything else."""
+    try:
+        row = parse_json(beginning.partition(b"\n")[0])
+    except ValueError:
+        return []
+    return list(row) if isinstance(row, dict) else []
