@@ -41,9 +41,9 @@ def keep_consistent(
     from biorag.training.synthesis import consistency
 
     started = time.perf_counter()
+    searched = settings.replace(mode=options.dense_mode(mode), rerank=False)
     inputs = [rows, settings.indexes, given.configuration]
     check_replaceable(out, "file of training rows", consistency.is_kept, inputs, force)
-    searched = settings.replace(mode=options.dense_mode(mode), rerank=False)
     with open_index(searched) as ready, show.progress("Filtering", None) as advance:
         counts = consistency.keep_consistent(rows, out, ready.index, ready.retriever, keep_top, advance)
     share = round(counts.kept / counts.read, 4) if counts.read else 0.0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import keyword
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -21,6 +22,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import typer
 
+from biorag.errors import UsageError
 from biorag.settings.section import Flag, Section, marked
 from biorag.settings.settings import PLACES, SECTIONS, URLS, Place, Settings, checked
 from biorag.settings.sources import AN_OPTION, DEFAULT_FILE, load_settings
@@ -133,6 +135,7 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**values: Any) -> None:
+        _check_numbers(values)
         given = settings.given(values) if settings else {}
         command(**{name: part.made(values, given) for name, part in parts.items()})
 
@@ -202,6 +205,22 @@ def _part(parameter: inspect.Parameter) -> _Part:
     if isinstance(kind, type) and is_dataclass(kind):
         return _GroupPart(name, kind, next(iter(marks), None))
     return _Part(name, {name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)})
+
+
+def _check_numbers(values: Mapping[str, Any]) -> None:
+    """Refuse numbers that the checks of single options let pass, and that no computation takes.
+
+    Raises
+    ------
+    UsageError
+        Naming the option.
+    """
+    for name, value in values.items():
+        for number in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(number, float) and not math.isfinite(number):
+                raise UsageError(f"--{name.replace('_', '-')} {number} is not a finite number: give another")
+            if isinstance(number, int) and abs(number) >= 2**63:
+                raise UsageError(f"--{name.replace('_', '-')} {number:.3g} is beyond 64 bits: give a smaller number")
 
 
 def overridden(settings: Settings, **values: Any) -> Settings:

@@ -58,7 +58,7 @@ def abstention(
 
     require_matplotlib()
     data = tuning.AbstentionData([load_dataset(path) for path in dataset], tuning.read_outside(outside or ()))
-    files = {FILE: begins_with_key("format"), "report.json": begins_with_key("threshold"), "curves.png": is_plot}
+    files = {FILE: begins_with_key("format"), "report.json": begins_with_key("questions"), "curves.png": is_plot}
     with (
         results_folder(out, files, [*dataset, *(outside or ())]),
         open_index(settings.replace(mode="hybrid")) as opened,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from typing_extensions import TypedDict
+
+from biorag.corpus.sources import MAX_LINE, Source, read_lines
 from biorag.errors import BadInputError, MissingError
 from biorag.types import Question
-from biorag.utils.text import is_whole
+from biorag.utils.parsing import parsed
 
 QRELS_HEADER = "query-id\tcorpus-id\tscore\n"
 BEIR_FIELDS = "three tab-separated fields: query-id, corpus-id, whole-number score"
@@ -51,6 +53,13 @@ def load_dataset(folder: Path, split: str = "test") -> Dataset:
     return Dataset(folder.resolve().name, questions, {question.id: qrels[question.id] for question in questions})
 
 
+class _Query(TypedDict):
+    """What is read of a question's line."""
+
+    _id: str
+    text: str
+
+
 def read_queries(path: Path) -> Iterator[Question]:
     """Yield the questions of a `queries.jsonl`.
 
@@ -59,17 +68,14 @@ def read_queries(path: Path) -> Iterator[Question]:
     BadInputError
         Naming file, line and reason.
     """
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
-        if not line.strip():
-            continue
+    for number, line in read_lines(Source(str(path), path)):
         try:
-            record = json.loads(line)
-            id, text = record["_id"], record["text"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise BadInputError(f"{path}, line {number}: not a JSON object with _id and text") from None
-        if not isinstance(id, str) or not isinstance(text, str) or not text.strip() or not is_whole(id + text):
+            record = parsed(_Query, line, extra="ignore")
+        except ValueError as error:
+            raise BadInputError(f"{path}, line {number}: not a JSON object with _id and text ({error})") from None
+        if not record["text"].strip():
             raise BadInputError(f"{path}, line {number}: _id and text must be strings, and text must not be blank")
-        yield Question(id, text)
+        yield Question(record["_id"], record["text"])
 
 
 def load_qrels(path: Path) -> Dataset:
@@ -156,7 +162,9 @@ def _is_tab_separated(path: Path) -> bool:
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     with path.open("rb") as stream:
-        for number, raw in enumerate(stream, 1):
+        for number, raw in enumerate(iter(lambda: stream.readline(MAX_LINE), b""), 1):
+            if len(raw) == MAX_LINE:
+                raise BadInputError(f"{path}, line {number}: longer than {MAX_LINE >> 20} MiB")
             yield number, raw.removeprefix(BOM_UTF8) if number == 1 else raw
 
 

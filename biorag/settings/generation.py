@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from biorag.registries import GENERATORS
-from biorag.settings.section import GENERATION, STARTER, Effect, Flag, Section
+from biorag.settings.section import GENERATION, STARTER, Effect, Flag, Section, expanded
 from biorag.settings.servers import check_plain
 
 
@@ -26,12 +26,14 @@ class GenerationSettings(Section):
     max_tokens: Annotated[int, Flag("--max-tokens", panel=GENERATION)] = Field(
         default=256, ge=1, le=32_768, description="Cap on the model's text, in tokens."
     )
-    context_window: int = Field(default=8192, ge=256, description="Tokens of context, at most what the model supports.")
+    context_window: int = Field(
+        default=8192, ge=256, le=16_777_216, description="Tokens of context, at most what the model supports."
+    )
     prompt: Annotated[Path | None, Flag("--prompt", panel=GENERATION), Effect.NAMES] = Field(
         default=None, description="Prompt template that replaces the built-in one."
     )
     threads: Annotated[int | None, Effect.NONE] = Field(
-        default=None, ge=1, description="CPU threads of the generator; none: all cores."
+        default=None, ge=1, le=1024, description="CPU threads of the generator; none: all cores."
     )
     concurrency: Annotated[int, Flag("--concurrency", panel=GENERATION), Effect.NONE] = Field(
         default=4,
@@ -54,4 +56,4 @@ class GenerationSettings(Section):
     @field_validator("prompt")
     @classmethod
     def _expanded(cls, value: Path | None) -> Path | None:
-        return value.expanduser() if value else value
+        return expanded(value) if value else value

@@ -52,9 +52,9 @@ class IndexSettings(Section):
         description="Split longer snippets into blocks of this many tokens; 0: as the index, no blocks in a new one.",
     )
     block_overlap: Annotated[int | None, Flag("--block-overlap")] = Field(
-        default=None, ge=0, description="Tokens that two blocks share; none: a fifth."
+        default=None, ge=0, le=100_000, description="Tokens that two blocks share; none: a fifth."
     )
-    bm25_k: float = Field(default=0.9, ge=0, description="BM25 term-frequency saturation of a new index.")
+    bm25_k: float = Field(default=0.9, ge=0, le=1000, description="BM25 term-frequency saturation of a new index.")
     bm25_b: float = Field(default=0.4, ge=0, le=1, description="BM25 length normalisation of a new index.")
 
     @field_validator("store")

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from biorag.registries import FUSIONS, RERANKERS
 from biorag.settings.reranker_chain import Stage, parse_stages
-from biorag.settings.section import RETRIEVAL, Flag, Section
+from biorag.settings.section import LARGEST, RETRIEVAL, Flag, Section
 
 DEEPEST = 10_000  # candidates that can be reranked
 
@@ -27,9 +27,9 @@ class FirstStageSettings(Section):
         default="linear", description=f"Hybrid: {FUSIONS.listed()}."
     )
     lambda_: Annotated[float, Flag("--lambda", panel=RETRIEVAL)] = Field(
-        default=0.03, ge=0, alias="lambda", description="λ, the weight of BM25 in the linear fusion."
+        default=0.03, ge=0, le=LARGEST, alias="lambda", description="λ, the weight of BM25 in the linear fusion."
     )
-    rrf_k: int = Field(default=60, ge=1, description="k of reciprocal rank fusion.")
+    rrf_k: int = Field(default=60, ge=1, le=LARGEST, description="k of reciprocal rank fusion.")
     depth: int = Field(default=100, ge=1, le=10_000, description="Candidates of each side before fusion.")
 
     @field_validator("fusion")
@@ -51,10 +51,13 @@ class RetrievalSettings(FirstStageSettings):
         description=f"STAGE[,STAGE...], in this order: {RERANKERS.listed()}, each with @N to rerank only the best N.",
     )
     interpolation: Annotated[float, Flag("--interpolation", panel=RETRIEVAL)] = Field(
-        default=0.5, ge=0, description="Weight of the first stage's score, added to the mean MaxSim."
+        default=0.5, ge=0, le=LARGEST, description="Weight of the first stage's score, added to the mean MaxSim."
     )
     cross_interpolation: Annotated[float, Flag("--cross-interpolation", panel=RETRIEVAL)] = Field(
-        default=10.0, ge=0, description="Weight of the score before it, added to a cross-encoder's log-odds."
+        default=10.0,
+        ge=0,
+        le=LARGEST,
+        description="Weight of the score before it, added to a cross-encoder's log-odds.",
     )
     k_init: Annotated[int, Flag("--k-init", panel=RETRIEVAL)] = Field(
         default=20, ge=1, le=DEEPEST, description="Candidates to rerank.", validate_default=True

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, SecretStr
+from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
 from pydantic.fields import FieldInfo
 
+LARGEST = 1_000_000  # of weights: beyond, products of scores lose their order, and in the end overflow
 STARTER = "starter"  # an encoder and a generator that packages bring
 RETRIEVAL, GENERATION, DATA, RUN = "Retrieval", "Generation", "Data", "Run"  # panels of the commands' help
 
@@ -59,10 +61,27 @@ def marked(field: FieldInfo, kind: type[M]) -> M | None:
     return next((mark for mark in field.metadata if isinstance(mark, kind)), None)
 
 
+def expanded(path: Path) -> Path:
+    """Return a path with the home directory in the place of `~`; raise ValueError where nobody knows it."""
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{error}: write the path in full") from None
+
+
 class Section(BaseModel):
     """Settings that belong together; immutable. A field's alias is its name in files, reports and variables."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_alias=True, validate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_by_alias=True, validate_by_name=True, allow_inf_nan=False
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _has_no_nul(cls, value: Any) -> Any:
+        if isinstance(value, str) and "\0" in value:
+            raise ValueError("it has a NUL character, which no name or path may have")
+        return value
 
     def flat(self) -> dict[str, Any]:
         """Return every setting of this section by its name."""

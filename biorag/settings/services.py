@@ -36,7 +36,7 @@ class ServiceSettings(Section):
     llm_api_key: Annotated[Secret, Effect.NONE] = Field(default=None, description="Key of the generator's server.")
     llm_login: Annotated[Secret, Effect.NONE] = Field(default=None, description=LOGIN)
     timeout: Annotated[float, Effect.NONE] = Field(
-        default=120.0, gt=0, description="Time-out of one reply, in seconds."
+        default=120.0, gt=0, le=604_800, description="Time-out of one reply, in seconds."
     )
     retries: Annotated[int, Effect.NONE] = Field(default=5, ge=0, le=100, description="Retries of a failed request.")
     offline: Annotated[bool, Effect.NONE] = Field(

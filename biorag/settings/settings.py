@@ -18,11 +18,12 @@ from biorag.settings.abstention import AbstentionSettings
 from biorag.settings.generation import GenerationSettings
 from biorag.settings.index import NAME, IndexSettings
 from biorag.settings.retrieval import RetrievalSettings
-from biorag.settings.section import Effect, Flag, Section
+from biorag.settings.section import Effect, Flag, Section, expanded
 from biorag.settings.services import ServiceSettings
 from biorag.settings.training import TrainingSettings
 from biorag.utils.network import is_server, login_apart, without_credentials
 
+SHOWN = 200  # characters of a bad value that a message repeats
 URLS = ("qdrant", "llm", "eutils")
 
 
@@ -40,7 +41,7 @@ class Settings(Section):
     retrieval: RetrievalSettings = RetrievalSettings()
     generation: GenerationSettings = GenerationSettings()
     abstention: AbstentionSettings = AbstentionSettings()
-    seed: Annotated[int, Flag("--seed")] = Field(default=0, description="Seed of all random draws.")
+    seed: Annotated[int, Flag("--seed")] = Field(default=0, ge=0, le=2**32 - 1, description="Seed of all random draws.")
     training: TrainingSettings = TrainingSettings()
 
     @classmethod
@@ -57,7 +58,7 @@ class Settings(Section):
     @field_validator("home")
     @classmethod
     def _expanded(cls, value: Path) -> Path:
-        return value.expanduser()
+        return expanded(value)
 
     @property
     def indexes(self) -> Path:
@@ -159,8 +160,12 @@ def checked(values: Mapping[str, Any], sources: Mapping[str, str] | None = None)
         first = error.errors()[0]
         name, value = str(first["loc"][-1]), first["input"]
         hidden = name in SECRETS or (name in URLS and "@" in str(value))
-        shown = "…" if hidden else repr(without_credentials(str(value)) if name in URLS else value)
+        shown = "…" if hidden else _cut(repr(without_credentials(str(value)) if name in URLS else value))
         raise UsageError(f"{name}={shown}{_set_in(sources.get(name))}: {first['msg']}") from None
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 def _set_in(source: str | None) -> str:

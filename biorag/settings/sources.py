@@ -53,7 +53,7 @@ def _from_file(file: Path | None) -> dict[str, Any]:
         raise MissingError(f"configuration file {file} does not exist")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, too
         raise UsageError(f"configuration file {path} is not valid TOML: {error}") from None
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from biorag.settings.section import DATA, RUN, Flag, Section
+from biorag.settings.section import DATA, LARGEST, RUN, Flag, Section
 
 RETRIEVER, RERANKER, CROSS_ENCODER = TRAINED = ("retriever", "reranker", "cross-encoder")
 
@@ -44,7 +44,10 @@ class TrainingSettings(Section):
         default=32, ge=8, le=512, description="Length that a reranker pads queries to."
     )
     mini_batch_size: Annotated[int | None, Flag("--mini-batch-size", panel=RUN, models=(RETRIEVER, RERANKER))] = Field(
-        default=None, ge=1, description="Cached gradients: rows encoded at a time, for large batches in little memory."
+        default=None,
+        ge=1,
+        le=65_536,
+        description="Cached gradients: rows encoded at a time, for large batches in little memory.",
     )
     gradient_checkpointing: Annotated[bool, Flag("--gradient-checkpointing", panel=RUN)] = Field(
         default=False, description="Recompute activations: less memory, a third more time."
@@ -53,7 +56,7 @@ class TrainingSettings(Section):
         default=16, ge=1, le=1024, description="Rank of the matrices that --lora trains."
     )
     lora_alpha: Annotated[float, Flag("--lora-alpha", panel=RUN, models=(RETRIEVER,))] = Field(
-        default=32.0, gt=0, description="LoRA's α: the matrices' product counts α / rank times."
+        default=32.0, gt=0, le=LARGEST, description="LoRA's α: the matrices' product counts α / rank times."
     )
     evaluations: Annotated[int, Flag("--evaluations", panel=RUN)] = Field(
         default=4, ge=1, le=1000, description="Evaluations (and checkpoints) of a run."

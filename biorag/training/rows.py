@@ -21,6 +21,7 @@ from biorag.corpus.sources import BEIR_CORPUS, Source, read_lines
 from biorag.errors import BadInputError, MissingError
 from biorag.types import Fetch, Snippet, TrainingRow
 from biorag.utils.batched import batched
+from biorag.utils.parsing import parse_json
 from biorag.utils.text import is_whole
 
 QUERY_KEYS = ("query", "anchor")  # the second is sentence-transformers'
@@ -237,11 +238,7 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, line in read_lines(Source(str(path), path)):
         location = f"{path}, line {number}"
         try:
-            record = json.loads(line.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise BadInputError(f"{location}: not UTF-8 (byte {error.start}); {NEXT_STEP}") from None
-        except RecursionError:
-            raise BadInputError(f"{location}: JSON nested too deeply; {NEXT_STEP}") from None
+            record = parse_json(line)
         except ValueError as error:
             raise BadInputError(f"{location}: not JSON ({error}); {NEXT_STEP}") from None
         if not isinstance(record, dict):

@@ -195,7 +195,11 @@ def test_the_filter_keeps_what_search_finds(generate, invoke, demo_home, tmp_pat
     for same in (path, path.parent / "." / ".." / path.parent.name / path.name, tmp_path / "link.jsonl"):
         failed(invoke("filter", path, "--out", same), 2, "name another file")
     failed(invoke("filter", path, "--mode", "bm25", "--out", out), 2, "'bm25'", "dense, hybrid")
-    failed(invoke("filter", tmp_path / "no.jsonl", "--out", out), 4, "no.jsonl")
+    failed(invoke("filter", path, "--out", out), 2, "kept.jsonl", "--force")
+    failed(invoke("filter", tmp_path / "no.jsonl", "--out", tmp_path / "new.jsonl"), 4, "no.jsonl")
+    kept = out.read_bytes()
+    assert generate("filter", path, "--keep-top", 1, "--out", out, "--force")["kept"] == len(expected)
+    assert out.read_bytes() == kept
 
 
 # --- negatives and pairs ---

@@ -53,19 +53,21 @@ def rows_of(measurements: Sequence[Measurement], workshop: Workshop, dataset: st
     return rows
 
 
-def _complete(measures: dict[str, float]) -> dict[str, float]:
-    if missing := {*METRICS, *(f"success@{k}" for k in SUCCESS)} - measures.keys():
-        raise ValueError(f"there is no {min(missing)}")
-    return measures
+def _having(*names: str) -> AfterValidator:
+    """Return the check that measures have these names."""
 
+    def check(measures: dict[str, float]) -> dict[str, float]:
+        if missing := set(names) - measures.keys():
+            raise ValueError(f"there is no {min(missing)}")
+        return measures
 
-Measures = Annotated[dict[str, float], AfterValidator(_complete)]
+    return AfterValidator(check)
 
 
 class MeasuredQuestion(TypedDict):
     """What is read of a question's row of measures."""
 
-    metrics: Measures
+    metrics: Annotated[dict[str, float], _having(*METRICS)]
 
 
 class Total(TypedDict):
@@ -83,7 +85,7 @@ class Timed(TypedDict):
 class RetrievalReport(TypedDict):
     """What is read of the report of 'bench retrieval'."""
 
-    metrics: Measures
+    metrics: Annotated[dict[str, float], _having(*METRICS, *(f"success@{k}" for k in SUCCESS))]
     timings_ms: Timed
 
 

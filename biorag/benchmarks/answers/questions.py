@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 from biorag.corpus.datasets import Dataset, load_dataset
 from biorag.corpus.sources import Source, read_chunks, read_lines
 from biorag.errors import BadInputError, MissingError
+from biorag.utils.parsing import parse_json
 
 YES_NO, FACTOID, LIST, SUMMARY = TYPES = ("yesno", "factoid", "list", "summary")
 FILES = ("answers.jsonl", "answers.jsonl.gz")
@@ -83,9 +83,9 @@ def _joined(data: Dataset, answers: Mapping[str, ExpertAnswer], path: Path) -> I
 def _read_answers(path: Path) -> Iterator[tuple[str, ExpertAnswer]]:
     for number, line in read_lines(Source(str(path), path)):
         try:
-            record = json.loads(line)
+            record = parse_json(line)
             yield str(record["_id"]), expert_answer(record)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadInputError(f"{path}, line {number}: not the answer to a question ({error})") from None
 
 
@@ -106,12 +106,14 @@ def _golden(path: Path) -> AnswerDataset:
     name = path.name.removesuffix(".gz").removesuffix(".json").removesuffix("_golden")
     questions = []
     try:
-        records = json.loads(b"".join(read_chunks(Source(str(path), path))))["questions"]
+        records = parse_json(b"".join(read_chunks(Source(str(path), path))))["questions"]
         for record in records:
             documents = [str(url).rstrip("/").rsplit("/", 1)[-1] for url in record.get("documents") or ()]
-            pmids = tuple(sorted({int(document) for document in documents if document.isdecimal()}))
+            pmids = tuple(
+                sorted({int(document) for document in documents if document.isdecimal() and len(document) < 19})
+            )
             questions.append(AnsweredQuestion(str(record["id"]), str(record["body"]), expert_answer(record), (), pmids))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInputError(f"{path}, question {len(questions) + 1}: no golden answer of BioASQ ({error})") from None
     if not questions:
         raise BadInputError(f"{path} has no questions")

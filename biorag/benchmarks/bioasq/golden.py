@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from biorag.corpus.sources import Source, read_chunks
 from biorag.errors import BadInputError, MissingError
+from biorag.utils.parsing import parse_json
 from biorag.utils.text import is_whole
 
 PUBMED = "http://www.ncbi.nlm.nih.gov/pubmed/"  # BioASQ's evaluator compares whole URLs
@@ -84,8 +84,8 @@ def read_golden(path: Path) -> Batch:
         raise MissingError(f"golden file {path} is not there")
     content = b"".join(read_chunks(Source(str(path), path)))
     try:
-        records = json.loads(content)["questions"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        records = parse_json(content)["questions"]
+    except (ValueError, KeyError, TypeError):
         records = None
     if not isinstance(records, list) or not records:
         raise BadInputError(f"{path} is no golden file of BioASQ: it has no list of 'questions'")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +11,10 @@ from typing import Any
 
 from biorag.corpus.datasets import Dataset, Qrels, load_dataset, read_qrels
 from biorag.corpus.readers import read_snippets
-from biorag.corpus.sources import Source
+from biorag.corpus.sources import MAX_LINE, Source
 from biorag.errors import BadInputError, MissingError
 from biorag.types import Question, Snippet
+from biorag.utils.parsing import parse_json
 from biorag.utils.text import is_whole
 
 CORPORA = ("corpus.jsonl", "corpus.jsonl.gz")
@@ -173,8 +173,8 @@ def _text(value: Any) -> str:
 def _records(path: Path, expected: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     for number, line in _lines(path):
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
+            record = parse_json(line)
+        except ValueError:
             raise _bad(path, number, expected) from None
         if not isinstance(record, dict):
             raise _bad(path, number, expected)
@@ -183,7 +183,9 @@ def _records(path: Path, expected: str) -> Iterator[tuple[int, Mapping[str, Any]
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     with path.open("rb") as stream:
-        for number, raw in enumerate(stream, 1):
+        for number, raw in enumerate(iter(lambda: stream.readline(MAX_LINE), b""), 1):
+            if len(raw) == MAX_LINE:
+                raise BadInputError(f"{path}, line {number}: longer than {MAX_LINE >> 20} MiB")
             try:
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip("\r\n")
             except UnicodeDecodeError:

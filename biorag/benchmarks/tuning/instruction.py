@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from biorag.errors import MismatchError, MissingError
 from biorag.models.finding import ModelFiles, weights_hash
 from biorag.models.formats.directory import MODULE_LIST
 from biorag.utils.files import write_json
+from biorag.utils.parsing import parsed_file
 
 SETTINGS = "config_sentence_transformers.json"
 # BMRetriever's "{task}\nQuery: ", E5's and Qwen3's "Instruct: {task}\nQuery:"; else the instruction is the prompt.
@@ -115,7 +116,7 @@ def is_the_users(files: ModelFiles) -> bool:
 def write_query_prompt(folder: Path, prompt: str) -> None:
     """Set a model directory's query prompt; passages are encoded as before."""
     path = folder / SETTINGS
-    settings = json.loads(path.read_bytes()) if path.is_file() else {}
+    settings = parsed_file(dict[str, Any], path, MismatchError, "get the encoder again") if path.exists() else {}
     prompts = dict(settings.get("prompts") or {})
     default = settings.get("default_prompt_name")
     if default in prompts:  # passages may have had it from there

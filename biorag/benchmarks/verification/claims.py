@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from biorag.corpus.sentences import sentences, terms
 from biorag.corpus.sources import Source, read_lines
 from biorag.errors import BadInputError, MissingError, unknown_name
 from biorag.types import Fetch, Snippet
+from biorag.utils.parsing import parse_json
 
 VERBATIM, REWORDED, AS_WRITTEN = "verbatim", "reworded", "as written"
 TRUE_KINDS = (VERBATIM, REWORDED, AS_WRITTEN)
@@ -81,9 +81,9 @@ def read_ideal_answers(folder: Path) -> dict[str, list[str]]:
     answers: dict[str, list[str]] = {}
     for number, line in read_lines(Source(str(path), path)):
         try:
-            row = json.loads(line)
+            row = parse_json(line)
             answers[str(row["_id"])] = _texts(row.get("ideal_answer") or row.get("long_answer") or [])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise BadInputError(f"{path}, line {number}: not a JSON object with _id and ideal_answer") from None
     return answers
 
