@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import signal
 import sys
 import traceback
@@ -43,7 +44,8 @@ from biorag.commands import (
 )
 from biorag.errors import BioragError, MissingError, ServiceError
 from biorag.registries import BENCHMARKS
-from biorag.utils.network import restrict
+from biorag.utils import secrets
+from biorag.utils.network import remember_credentials, restrict
 from biorag.utils.text import showable
 
 INTERRUPTED, TERMINATED = 130, 143
@@ -191,6 +193,8 @@ def settings(
 ) -> None:
     """Set up logging and remember where the settings are."""
     ctx.obj = {"config": config, "offline": offline}
+    secrets.forget()
+    remember_credentials()
     restrict(() if offline else None)  # a command that has settings names its hosts later
     lines = show.ConsoleHandler()
     lines.setFormatter(
@@ -198,7 +202,8 @@ def settings(
     )
     logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, handlers=[lines], force=True)
     if not debug:
-        logging.getLogger("biorag.models.memory").setLevel(logging.INFO)  # what large models take
+        for telling in ("biorag.models.memory", "biorag.settings.services"):  # what models take; where questions go
+            logging.getLogger(telling).setLevel(logging.INFO)
         for noisy in ("httpx", "transformers", "sentence_transformers", "huggingface_hub"):
             logging.getLogger(noisy).setLevel(logging.ERROR)
 
@@ -207,6 +212,11 @@ def _trace(ctx: Any) -> None:
     """Show the traceback of the error at hand, with `--debug`."""
     if ctx.params.get("debug"):
         typer.echo(showable(traceback.format_exc()), err=True)
+
+
+def _shown(*error: Any) -> None:
+    """Show the traceback of a bug as all else is shown, where Python would write it as it is."""
+    typer.echo(showable("".join(traceback.format_exception(*error))), err=True)
 
 
 def _say(message: str) -> None:
@@ -220,10 +230,12 @@ def _terminated(number: int, frame: object) -> None:
 def main() -> None:
     """Run the command line; any other exception is a bug and is reported without a traceback."""
     signal.signal(signal.SIGTERM, _terminated)
+    os.environ["PYTHONSAFEPATH"] = "1"  # processes that this one starts import nothing from the current folder
     try:
         app()
     except Exception as error:
         if "--debug" in sys.argv:
+            sys.excepthook = _shown
             raise
         _say(f"internal error ({type(error).__name__}: {error}): run again as 'biorag --debug ...' and report it")
         sys.exit(INTERNAL)

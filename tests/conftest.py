@@ -16,6 +16,7 @@ import pytest
 from biorag.settings.settings import Settings
 from biorag.types import Snippet
 from biorag.utils.network import restrict
+from biorag.utils.secrets import forget
 from tests.cli import invoke, succeeded
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -61,7 +62,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch, tmp_path):
-    """No setting of the developer's machine reaches a test; the home is a scratch folder, and no line is wrapped."""
+    """No setting of the developer's machine reaches a test; the home and what is trusted are scratch, no line wraps."""
     for name in list(os.environ):
         if (name.startswith("BIORAG_") and name != "BIORAG_TEST_QDRANT_URL") or name in (
             "QDRANT_API_KEY",
@@ -69,15 +70,18 @@ def clean_environment(monkeypatch, tmp_path):
         ):
             monkeypatch.delenv(name)
     monkeypatch.setenv("BIORAG_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("COLUMNS", "1000")
+    monkeypatch.setenv("PYTHONSAFEPATH", "")  # which `main` sets
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    """No waiting between tries; and no test is left offline by another."""
+    """No waiting between tries; and no test is left offline by another, nor with its secrets."""
     monkeypatch.setattr("biorag.utils.retries.BACKOFF", 0.0005)
     yield
     restrict(None)
+    forget()
 
 
 @pytest.fixture

@@ -100,6 +100,7 @@ OWNERS = {
     "gepa": {"biorag.benchmarks.tuning.evolution"},
     "gguf": {"biorag.training.decoder"},
     "tomlkit": {"biorag.settings.file"},
+    "keyring": {"biorag.settings.keys"},
     "scipy": {"biorag.benchmarks.significance"},
     "rank_bm25": {f"{LATENCY}.peers"},
     "bm25s": {f"{LATENCY}.peers"},

@@ -71,7 +71,7 @@ class ELink:
         self._next = 0.0
         self._http = httpx.Client(timeout=server.timeout, auth=server.auth, trust_env=not is_loopback(server.url))
         advice = "run the same command again later: what was answered is kept"
-        self._retries = Retries(f"the server at {self._url}", advice, server.retries, server.secrets)
+        self._retries = Retries(f"the server at {self._url}", advice, server.retries)
 
     def cited(self, pmids: Sequence[int]) -> dict[int, list[int]]:
         """Return what papers cite; those that the answer leaves out are left out."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -27,7 +26,7 @@ from rich.text import Text
 from biorag.corpus.sentences import best_sentence, matches, terms
 from biorag.types import Hit, OnProgress
 from biorag.utils.files import json_text
-from biorag.utils.text import UNSHOWABLE, showable
+from biorag.utils.text import showable, showable_json
 
 if TYPE_CHECKING:
     from biorag.training.synthesis.drafts import GeneratedRowCounts
@@ -51,12 +50,11 @@ err = ShowingConsole(stderr=True, highlight=False)
 
 def print_json(values: Any) -> None:
     """Print one JSON document on stdout; characters that a terminal could act on as escapes."""
-    written = json_text(values, indent=2)
-    out.file.write(UNSHOWABLE.sub(lambda found: json.dumps(found[0])[1:-1], written) + "\n")
+    out.file.write(showable_json(json_text(values, indent=2)) + "\n")
 
 
 class ShowingFormatter(logging.Formatter):
-    """Formats log lines, tracebacks included, without escape sequences."""
+    """Formats log lines, tracebacks included, without escape sequences and secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
@@ -64,11 +62,23 @@ class ShowingFormatter(logging.Formatter):
 
 
 class ConsoleHandler(logging.Handler):
-    """Writes log lines through the console, so that they stand above what is shown while one waits."""
+    """Writes log lines through the console, so that they stand above what is shown while one waits.
+
+    What is logged with `extra=ONCE` it writes once.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._once: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print the line of a record."""
-        err.print(Text(self.format(record)), soft_wrap=True)
+        line = self.format(record)
+        if hasattr(record, "once"):
+            if line in self._once:
+                return
+            self._once.add(line)
+        err.print(Text(line), soft_wrap=True)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -72,7 +72,7 @@ class ServerGenerator:
                 f"{self._url!r} is no URL of a server ({error}): write e.g. http://localhost:8080"
             ) from None
         advice = "check --llm and that it runs, then give the same command again"
-        self._retries = Retries(f"the server at {self._url}", advice, server.retries, server.secrets, _may_pass)
+        self._retries = Retries(f"the server at {self._url}", advice, server.retries, _may_pass)
         self.context_window = context_window
         self._schema_style = 0
         self._lock = threading.Lock()

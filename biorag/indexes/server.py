@@ -60,7 +60,7 @@ def connect(server: Server) -> QdrantClient:
         trust_env=not is_loopback(server.url),
     )
     advice = "check --qdrant and that it runs, then give the same command again"
-    retries = Retries(f"the Qdrant server at {server.url}", advice, server.retries, server.secrets)
+    retries = Retries(f"the Qdrant server at {server.url}", advice, server.retries)
 
     def again(request: httpx.Request, call_next: Send) -> httpx.Response:
         def send(request: httpx.Request) -> httpx.Response:

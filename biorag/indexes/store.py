@@ -11,9 +11,11 @@ from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.indexes.manifest import MANIFEST, BlockParameters, Bm25Parameters, Manifest, TokenParameters, read_manifest
 from biorag.registries import EMBEDDED, STORES
 from biorag.settings.settings import Settings
+from biorag.settings.trust import place_of, trust_index, trusted
 from biorag.types import EncoderIdentity, Index
 from biorag.utils.files import make_folder, require_room, timestamp, write_json
 from biorag.utils.locks import DirectoryLock
+from biorag.utils.network import without_credentials
 from biorag.utils.versions import installed_versions
 
 
@@ -124,6 +126,7 @@ class Store:
         """Write the manifest, atomically; for an index on a server there too."""
         if server := self._server(manifest.store):
             server.write_manifest(manifest)
+            trust_index(self._path, manifest.store["url"])
         write_json(self._path, manifest.to_json())
 
     def _configured(self) -> Mapping[str, str]:
@@ -151,8 +154,23 @@ class Store:
         kind = STORES[store["kind"]]
         if not kind.server:
             return None
+        self._check_named(store["url"], kind.server)
         server: StoreServer = kind.load()(self.settings.services.server(store["url"], kind.server))
         return server
+
+    def _check_named(self, url: str, setting: str) -> None:
+        """Check that the user named a server, or trusts the manifest that does: one that was copied may name any.
+
+        Raises
+        ------
+        UsageError
+            Saying how to name it.
+        """
+        if getattr(self.settings.services, setting) != url and trusted().indexes.get(place_of(self._path)) != url:
+            raise UsageError(
+                f"index {self.settings.index.name!r} says that it lies at {without_credentials(url)}, which was not "
+                f"agreed to here: give --{setting} with that URL, or run 'biorag config trust {self._path}'"
+            )
 
 
 def open_embedded(folder: Path, manifest: Manifest, writable: bool = False) -> Index:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from biorag.registries import EMBEDDED, STORES
-from biorag.settings.section import Effect, Flag, Section
+from biorag.settings.section import Effect, Flag, Section, Trust
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
@@ -18,12 +18,12 @@ class IndexSettings(Section):
     name: Annotated[str, Flag("--name", "-n"), Effect.NAMES] = Field(
         default="default", pattern=NAME, description="Name of the index."
     )
-    encoder: Annotated[str | None, Flag("--encoder"), Effect.NAMES] = Field(
+    encoder: Annotated[str | None, Flag("--encoder"), Effect.NAMES, Trust.NEEDED] = Field(
         default=None,
         description="Bi-encoder: 'starter', a directory, or a Hugging Face id; none: the index's own, for a new index "
         "'starter'.",
     )
-    revision: Annotated[str | None, Flag("--revision"), Effect.NAMES] = Field(
+    revision: Annotated[str | None, Flag("--revision"), Effect.NAMES, Trust.NEEDED] = Field(
         default=None, description="Revision of a Hugging Face encoder."
     )
     similarity: Annotated[Literal["cosine", "dot"] | None, Flag("--similarity")] = Field(

@@ -1,4 +1,4 @@
-"""What the sections share: the marks of a field for its flag, its variables and its effect on results."""
+"""What the sections share: the marks of a field for its flag, its variables, its effect on results, and trust."""
 
 from __future__ import annotations
 
@@ -53,7 +53,22 @@ class Effect(Enum):
     NONE = auto()  # it concerns this machine or speed, or is a secret
 
 
+class Trust(Enum):
+    """What a file in the current folder may set only if its user trusts it; see `biorag.settings.trust`."""
+
+    NEEDED = auto()  # it names a server, a model, a folder or a file that is read, or is a secret
+
+
+class BoundSecret(SecretStr):
+    """A key or login and the server that it was set for, `host:port`; it is sent to no other."""
+
+    def __init__(self, secret: str, server: str) -> None:
+        super().__init__(secret)
+        self.server = server
+
+
 Secret = SecretStr | None
+ONCE = {"once": True}  # `extra` of a log message that a command shows once
 
 
 def marked(field: FieldInfo, kind: type[M]) -> M | None:

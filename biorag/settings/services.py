@@ -2,39 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import logging
+from typing import Annotated, Any
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator
+from pydantic import Field, SecretStr, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
 
-from biorag.settings.section import Effect, Flag, Secret, Section, Variable
+from biorag.settings.keys import key_of
+from biorag.settings.section import ONCE, BoundSecret, Effect, Flag, Secret, Section, Trust, Variable
 from biorag.settings.servers import check_url
-from biorag.utils.network import Server
+from biorag.utils.network import Server, is_loopback, origin_of, proxy_of
+from biorag.utils.secrets import remember
+
+logger = logging.getLogger(__name__)
 
 EUTILS = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils"
+SENT = {  # what goes to a server of each kind, and what names it
+    "qdrant": "questions and snippets go to %s (the index's server)",
+    "llm": "questions and evidence go to %s (--llm)",
+    "eutils": "PubMed ids go to %s (--eutils)",
+}
 LOGIN = "user:password of a proxy before it, as in its URL."
 
 
 class ServiceSettings(Section):
     """Servers of indexes, generators and citations: URLs, keys, time-outs."""
 
-    qdrant: Annotated[str | None, Flag("--qdrant"), Effect.NAMES] = Field(
+    qdrant: Annotated[str | None, Flag("--qdrant"), Effect.NAMES, Trust.NEEDED] = Field(
         default=None,
         description="URL of a Qdrant server that holds the index (key: QDRANT_API_KEY); none: embedded.",
     )
-    qdrant_api_key: Annotated[Secret, Variable("QDRANT_API_KEY"), Effect.NONE] = Field(
+    qdrant_api_key: Annotated[Secret, Variable("QDRANT_API_KEY"), Effect.NONE, Trust.NEEDED] = Field(
         default=None, description="Also QDRANT_API_KEY."
     )
-    qdrant_login: Annotated[Secret, Effect.NONE] = Field(default=None, description=LOGIN)
-    eutils: Annotated[str, Flag("--eutils"), Effect.NONE] = Field(
+    qdrant_login: Annotated[Secret, Effect.NONE, Trust.NEEDED] = Field(default=None, description=LOGIN)
+    eutils: Annotated[str, Flag("--eutils"), Effect.NONE, Trust.NEEDED] = Field(
         default=EUTILS,
         description="URL of NCBI's E-utilities, used only by 'biorag graph fill' (key: NCBI_API_KEY).",
     )
-    eutils_api_key: Annotated[Secret, Variable("NCBI_API_KEY"), Effect.NONE] = Field(
+    eutils_api_key: Annotated[Secret, Variable("NCBI_API_KEY"), Effect.NONE, Trust.NEEDED] = Field(
         default=None, description="NCBI_API_KEY works too: ten requests a second instead of three."
     )
-    eutils_login: Annotated[Secret, Effect.NONE] = Field(default=None, description=LOGIN)
-    llm_api_key: Annotated[Secret, Effect.NONE] = Field(default=None, description="Key of the generator's server.")
-    llm_login: Annotated[Secret, Effect.NONE] = Field(default=None, description=LOGIN)
+    eutils_login: Annotated[Secret, Effect.NONE, Trust.NEEDED] = Field(default=None, description=LOGIN)
+    llm_api_key: Annotated[Secret, Effect.NONE, Trust.NEEDED] = Field(
+        default=None, description="Key of the generator's server."
+    )
+    llm_login: Annotated[Secret, Effect.NONE, Trust.NEEDED] = Field(default=None, description=LOGIN)
     timeout: Annotated[float, Effect.NONE] = Field(
         default=120.0, gt=0, le=604_800, description="Time-out of one reply, in seconds."
     )
@@ -45,23 +57,42 @@ class ServiceSettings(Section):
 
     _urls = field_validator("qdrant", "eutils")(check_url)
 
-    @field_validator("qdrant_api_key", "eutils_api_key", "llm_api_key", "qdrant_login", "eutils_login", "llm_login")
+    @field_validator(
+        *("qdrant_api_key", "eutils_api_key", "llm_api_key", "qdrant_login", "eutils_login", "llm_login"), mode="wrap"
+    )
     @classmethod
-    def _fits_a_header(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
-        text = value.get_secret_value() if value else ""
+    def _fits_a_header(
+        cls, value: Any, validated: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> SecretStr | None:
+        secret: SecretStr | None = validated(value)
+        text = secret.get_secret_value() if secret else ""
         is_login = str(info.field_name).endswith("_login")
         if not text.isprintable() or not (text.isascii() or is_login):
             raise ValueError("it has characters that cannot be sent: does it end in a line break?")
-        return value
+        remember(text)
+        return value if isinstance(value, BoundSecret) else secret
 
     def server(self, url: str, kind: str, at_a_time: int = 1) -> Server:
-        """Return how the server at `url` is reached, with the key and login of its kind."""
-        key, login = getattr(self, f"{kind}_api_key"), getattr(self, f"{kind}_login")
-        return Server(
-            url,
-            self.timeout,
-            self.retries,
-            key.get_secret_value() if key else None,
-            login.get_secret_value() if login else None,
-            at_a_time,
-        )
+        """Return how the server at `url`, which the user named or trusts, is reached; say where what is sent goes.
+
+        It gets a key that was stored for its host, or the key and the login of its kind if they are not another's.
+        """
+        host = origin_of(url)
+        if not is_loopback(url):
+            proxy = proxy_of(url)
+            through = f"{host} through the proxy {proxy}" if proxy else host
+            logger.info(SENT[kind], through, extra=ONCE)
+        key = key_of(url) or self._secret(f"{kind}_api_key", host)
+        return Server(url, self.timeout, self.retries, key, self._secret(f"{kind}_login", host), at_a_time)
+
+    def _secret(self, name: str, host: str) -> str | None:
+        """Return a key or login if a server may have it; say so if not."""
+        secret: SecretStr | None = getattr(self, name)
+        if isinstance(secret, BoundSecret) and secret.server != host:
+            logger.warning(
+                "%s was set for %s and is not sent to %s: 'biorag config key %s' keeps a key for that host",
+                *(name, secret.server, host, host),
+                extra=ONCE,
+            )
+            return None
+        return secret.get_secret_value() if secret else None

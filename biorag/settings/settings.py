@@ -18,10 +18,10 @@ from biorag.settings.abstention import AbstentionSettings
 from biorag.settings.generation import GenerationSettings
 from biorag.settings.index import NAME, IndexSettings
 from biorag.settings.retrieval import RetrievalSettings
-from biorag.settings.section import Effect, Flag, Section, expanded
+from biorag.settings.section import BoundSecret, Effect, Flag, Section, Trust, expanded
 from biorag.settings.services import ServiceSettings
 from biorag.settings.training import TrainingSettings
-from biorag.utils.network import is_server, login_apart, without_credentials
+from biorag.utils.network import is_server, login_apart, origin_of, without_credentials
 
 SHOWN = 200  # characters of a bad value that a message repeats
 URLS = ("qdrant", "llm", "eutils")
@@ -30,7 +30,7 @@ URLS = ("qdrant", "llm", "eutils")
 class Settings(Section):
     """All settings of one run; immutable. A variation is `settings.replace(k_init=100)`."""
 
-    home: Annotated[Path, Effect.NONE] = Field(
+    home: Annotated[Path, Effect.NONE, Trust.NEEDED] = Field(
         default_factory=lambda: user_data_path("biorag"), description="Folder of indexes, graphs and kept replies."
     )
     graph: Annotated[str, Flag("--graph"), Effect.NONE] = Field(
@@ -178,7 +178,7 @@ def _logins_apart(values: Mapping[str, Any]) -> dict[str, Any]:
     for setting in URLS:
         if isinstance(url := found.get(setting), str) and is_server(url):
             found[setting], login = login_apart(url)
-            found |= {f"{setting}_login": login} if login is not None else {}
+            found |= {f"{setting}_login": BoundSecret(login, origin_of(found[setting]))} if login is not None else {}
     return found
 
 

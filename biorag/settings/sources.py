@@ -1,7 +1,12 @@
-"""Where settings are set: command-line flag, `BIORAG_*` variable, `biorag.toml` (or `--config FILE`), default."""
+"""Where settings are set: command-line flag, `BIORAG_*` variable, `biorag.toml` (or `--config FILE`), default.
+
+Of a `biorag.toml` that is not trusted, what names servers, models, files or keys does not count. A key goes to the
+server that its own source names, else to the one that any source names, and to no other.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import tomllib
 from collections.abc import Mapping
@@ -9,12 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from biorag.errors import MissingError, UsageError
-from biorag.settings.section import Variable, marked
-from biorag.settings.settings import PLACES, Settings, checked
+from biorag.settings.section import ONCE, BoundSecret, Trust, Variable, marked
+from biorag.settings.settings import PLACES, URLS, Settings, checked
+from biorag.settings.trust import place_of, trusted
+from biorag.utils.network import is_server, login_apart, origin_of
+from biorag.utils.parsing import read_regular
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_FILE = Path("biorag.toml")
 PREFIX = "BIORAG_"
 AN_OPTION = "an option"  # as messages name that source
+LARGEST = 1 << 20  # bytes of a configuration file
+CREDENTIALS = tuple((kind, f"{kind}_{secret}") for kind in URLS for secret in ("api_key", "login"))
 
 
 def load_settings(
@@ -23,7 +35,7 @@ def load_settings(
     """Merge the sources of settings, by their flat names, into checked ones.
 
     `flags` whose value is None were not given. `file` must exist if named; without it `biorag.toml` of
-    the working directory is read if there is one.
+    the working directory is read if there is one, as far as it is trusted.
 
     Raises
     ------
@@ -33,28 +45,69 @@ def load_settings(
         If a file is not valid TOML, or a setting is unknown or out of range.
     """
     environ = os.environ if environ is None else environ
+    sources = {
+        str(file or DEFAULT_FILE): _from_file(file),
+        "the environment": _from_environment(environ),
+        AN_OPTION: {name.removesuffix("_"): value for name, value in flags.items() if value is not None},
+    }
     values: dict[str, Any] = {}
-    sources: dict[str, str] = {}
-    for source, settings in (
-        (str(file or DEFAULT_FILE), _from_file(file)),
-        ("the environment", _from_environment(environ)),
-        (AN_OPTION, {name.removesuffix("_"): value for name, value in flags.items() if value is not None}),
-    ):
+    source_of: dict[str, str] = {}
+    for source, settings in sources.items():
         values.update(settings)
-        sources.update(dict.fromkeys(settings, source))
-    return checked(values, sources)
+        source_of.update(dict.fromkeys(settings, source))
+    for kind, name in CREDENTIALS:
+        if isinstance(secret := values.get(name), str):
+            url = sources[source_of[name]].get(kind) or values.get(kind, PLACES[kind].field.default)
+            if isinstance(url, str) and is_server(url):
+                values[name] = BoundSecret(secret, origin_of(login_apart(url)[0]))
+    return checked(values, source_of)
 
 
 def _from_file(file: Path | None) -> dict[str, Any]:
     path = file or DEFAULT_FILE
-    if not path.is_file():
-        if file is None:
-            return {}
-        raise MissingError(f"configuration file {file} does not exist")
+    if file is None and not path.is_file():
+        return {}
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        content = read_regular(path, LARGEST)
+    except FileNotFoundError:
+        raise MissingError(f"configuration file {path} does not exist") from None
+    values = toml_of(path, content)
+    return values if file else _without_untrusted(path, content, values)
+
+
+def toml_of(path: Path, content: bytes) -> dict[str, Any]:
+    """Return the settings of a configuration file.
+
+    Raises
+    ------
+    UsageError
+        If it is not valid TOML.
+    """
+    try:
+        return tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # numbers of thousands of digits, too
         raise UsageError(f"configuration file {path} is not valid TOML: {error}") from None
+
+
+def needing_trust(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those settings that a file which nobody named may set only if it is trusted."""
+    guarded = {name for name, place in PLACES.items() if marked(place.field, Trust)}
+    return {name: value for name, value in values.items() if name in guarded}
+
+
+def _without_untrusted(path: Path, content: bytes, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a file of the current folder, without those that its user did not agree to."""
+    left_out = needing_trust(values)
+    state = trusted().state(path, content) if left_out else "trusted"
+    if state == "trusted":
+        return values
+    logger.warning(
+        "%s %s, so what it sets as %s does not count: read it, then run 'biorag config trust', or give --config %s",
+        *(place_of(path), "has changed since it was trusted" if state == "changed" else "is not trusted"),
+        *(", ".join(left_out), path),
+        extra=ONCE,
+    )
+    return {name: value for name, value in values.items() if name not in left_out}
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -11,14 +11,17 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from biorag.errors import OfflineError
+from biorag.utils.secrets import remember
 
 _CREDENTIALS = re.compile(r"(?:^|(?<=//))[^/?#\s]*@")
 _AUTHORITY_END = re.compile(r"[/?#]")  # after user, password, host and port
 _QUERY = re.compile(r"\?\S*")
 # For child processes, which the guard does not reach, and for the libraries' own offline modes.
 _OFFLINE = {"BIORAG_OFFLINE": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _SENT_TO = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
 _LOOKED_UP = frozenset({"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr", "socket.getnameinfo"})
 
@@ -41,6 +44,10 @@ class Server:
     login: str | None = field(default=None, repr=False)
     at_a_time: int = 1
 
+    def __post_init__(self) -> None:
+        for secret in filter(None, (self.api_key, self.login)):
+            remember(secret)
+
     @property
     def auth(self) -> tuple[str, str] | None:
         """User and password of HTTP's Basic authentication."""
@@ -48,11 +55,6 @@ class Server:
             return None
         user, _, password = self.login.partition(":")
         return user, password
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """What must not be repeated from the server's answers; the whole login stands before its password."""
-        return tuple(filter(None, (self.login, self.auth and self.auth[1], self.api_key)))
 
 
 def without_credentials(text: str) -> str:
@@ -77,6 +79,27 @@ def host_of(url: str) -> str:
         return _spelled(parts.hostname or "") if parts.port != 0 else ""
     except ValueError:
         return ""
+
+
+def origin_of(url: str) -> str:
+    """Return the host and the port of a URL, `host:port`; empty where they cannot be read."""
+    host = host_of(url)
+    parts = urlsplit(url) if host else None
+    return f"{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}" if parts else ""
+
+
+def proxy_of(url: str) -> str:
+    """Return the proxy that the environment names for a URL, without credentials; empty for none."""
+    proxies, host = getproxies(), host_of(url)
+    proxy = proxies.get(urlsplit(url).scheme) or proxies.get("all", "")
+    return "" if not proxy or is_loopback(url) or proxy_bypass(host) else without_credentials(proxy)
+
+
+def remember_credentials() -> None:
+    """Keep out of texts what the environment has for others: logins of proxies, tokens of the Hugging Face hub."""
+    logins = (login_apart(proxy if "://" in proxy else f"//{proxy}")[1] for proxy in getproxies().values())
+    for secret in (*logins, *map(os.environ.get, _TOKENS)):
+        remember(secret or "")
 
 
 def is_loopback(url: str) -> bool:

@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -14,12 +14,15 @@ import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
 from biorag.errors import ServiceError
+from biorag.utils.secrets import redacted, redacted_data
 
 logger = logging.getLogger(__name__)
 
 BACKOFF = 0.5  # seconds at most before the first retry, doubled before each further one
 LONGEST = 60.0  # seconds at most between two tries
 SHOWN = 200  # characters of a server's answer
+LARGEST_SEARCHED = 1 << 20  # bytes of an answer that secrets are looked for in
+OF_CONTENT = frozenset({"content-length", "content-encoding", "content-type", "transfer-encoding"})
 NOT_NOW = frozenset({408, 429})
 NEVER = frozenset({501, 505})  # the server errors that are permanent
 
@@ -56,7 +59,6 @@ class Retries:
     server : what the server is called in messages, without credentials
     advice : what to do if every try fails
     limit : how often a request is retried
-    secrets : what must not be repeated from a server's answer
     transient : which answers to retry
 
     Raises
@@ -70,13 +72,11 @@ class Retries:
         server: str,
         advice: str,
         limit: int,
-        secrets: Sequence[str] = (),
         transient: Callable[[httpx.Response], bool] = may_pass,
     ) -> None:
         self._server = server
         self._advice = advice
         self._limit = limit
-        self._secrets = secrets
         self._transient = transient
 
     def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
@@ -98,7 +98,7 @@ class Retries:
     def _try(self, request: httpx.Request, send: Send) -> httpx.Response:
         """Send a request once; raise transient failures as `_TransientError`."""
         try:
-            response = send(request)
+            response = _without_secrets(send(request), request)
         except httpx.TimeoutException:
             raise _TransientError("did not answer in time (BIORAG_TIMEOUT sets the seconds)") from None
         except httpx.TransportError as error:
@@ -108,7 +108,7 @@ class Retries:
         transient = self._transient(response)
         if not transient and _is_complete(response):
             return response
-        fault, answer = (_status(response), self._answer(response)) if transient else ("sent incomplete JSON", "")
+        fault, answer = (_status(response), _answer(response)) if transient else ("sent incomplete JSON", "")
         seconds = _retry_after(response)
         if seconds > LONGEST:
             raise ServiceError(f"{self._server} {fault}{answer}, and asks to wait {seconds:.0f} s: try again then")
@@ -116,13 +116,7 @@ class Retries:
 
     def said(self, response: httpx.Response) -> str:
         """Return a server's answer as one short line without the secrets, for the error that ends a command."""
-        return f"{_status(response)}{self._answer(response)}"
-
-    def _answer(self, response: httpx.Response) -> str:
-        text = " ".join(response.text.split())
-        for secret in self._secrets:
-            text = text.replace(secret, "…")
-        return f": {text[:SHOWN]!r}"
+        return f"{_status(response)}{_answer(response)}"
 
     def _wait(self, state: RetryCallState) -> None:
         """Wait before a retry and log why, without the answer: it may repeat the question."""
@@ -146,6 +140,24 @@ def _pause(state: RetryCallState) -> float:
     """Return the seconds before a retry: exponential backoff with jitter, and at least what the server asks."""
     backoff: float = min(BACKOFF * 2 ** (state.attempt_number - 1), LONGEST)
     return max(_fault_of(state).seconds, backoff * random.uniform(0.5, 1.0))
+
+
+def _answer(response: httpx.Response) -> str:
+    return f": {' '.join(response.text.split())[:SHOWN]!r}"
+
+
+def _without_secrets(response: httpx.Response, request: httpx.Request) -> httpx.Response:
+    """Return an answer without the secrets that it repeats: what is made of it may cut them, and half of one stays.
+
+    A large one that succeeded is vectors or snippets, in which to look takes too long.
+    """
+    if response.is_success and len(response.content) > LARGEST_SEARCHED:
+        return response
+    text = (redacted_data if response.is_success else redacted)(response.text)
+    if text == response.text:
+        return response
+    headers = {name: value for name, value in response.headers.items() if name not in OF_CONTENT}
+    return httpx.Response(response.status_code, headers=headers, text=text, request=request)
 
 
 def _status(response: httpx.Response) -> str:

@@ -1,8 +1,11 @@
-"""Text that can be written: as UTF-8, on one line, and to a terminal without controlling it."""
+"""Text that can be written: as UTF-8, on one line, and to a terminal without controlling it or telling a secret."""
 
 from __future__ import annotations
 
+import json
 import re
+
+from biorag.utils.secrets import redacted, redacted_data
 
 # C0 and C1 control characters, some of which begin terminal commands, and line separators.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -36,5 +39,10 @@ def escaped(text: str) -> str:
 
 
 def showable(text: str) -> str:
-    """Return text that a terminal only shows: whatever it could act on becomes a visible mark."""
-    return UNSHOWABLE.sub("\N{REPLACEMENT CHARACTER}", escaped(text))
+    """Return text that a terminal only shows, without secrets: whatever it could act on becomes a visible mark."""
+    return UNSHOWABLE.sub("\N{REPLACEMENT CHARACTER}", escaped(redacted(text)))
+
+
+def showable_json(text: str) -> str:
+    """Return JSON that a terminal only shows, without secrets: whatever it could act on is escaped."""
+    return UNSHOWABLE.sub(lambda found: json.dumps(found[0])[1:-1], redacted_data(text))

@@ -1,0 +1,114 @@
+"""Keys of hosts: in variables that name the host, and in the system's keyring where the package `keyring` is there."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from urllib.parse import urlsplit
+
+from biorag.errors import MissingError, ServiceError, UsageError
+from biorag.settings.trust import trusted, updated
+from biorag.utils.network import host_of, is_server, origin_of, without_credentials
+
+PREFIX = "BIORAG_KEY_"
+SERVICE = "biorag"  # what the keyring files our keys under
+_HOST = re.compile(r"([a-z0-9]+(\.|-+))*[a-z0-9]+(:\d{1,5})?")
+
+
+def variable_of(host: str) -> str:
+    """Return the variable that holds the key of `host` or `host:port`; empty for an IPv6 address, which has none.
+
+    No two hosts share one: a dot or a colon becomes `_`, a hyphen `__`.
+    """
+    if not _HOST.fullmatch(host):
+        return ""
+    return PREFIX + host.replace("-", "__").replace(".", "_").replace(":", "_").upper()
+
+
+def key_of(url: str) -> str | None:
+    """Return the key kept for the host of a URL, for this port or for all its ports; None for none."""
+    hosts = (origin_of(url), host_of(url))
+    for host in hosts:
+        if key := os.environ.get(variable_of(host)):
+            return key
+    kept = trusted().keys
+    for host in hosts:
+        if host in kept:
+            with _keyring(host) as ring:
+                key = ring.get_password(SERVICE, host)
+            return str(key) if key else None
+    return None
+
+
+def keep_key(host: str, key: str) -> None:
+    """Keep a key in the keyring.
+
+    Raises
+    ------
+    MissingError
+        If there is no keyring here, naming the variable to set instead.
+    ServiceError
+        If the keyring fails or does not keep it.
+    """
+    with _keyring(host) as ring:
+        ring.set_password(SERVICE, host, key)
+        kept = ring.get_password(SERVICE, host)
+    if kept != key:
+        raise ServiceError(f"the keyring did not keep the key of {host}: {_instead(host)}")
+    with updated() as changed:
+        if host not in changed.keys:
+            changed.keys.append(host)
+
+
+def forget_key(host: str) -> None:
+    """Delete a key from the keyring.
+
+    Raises
+    ------
+    MissingError
+        If none is kept for the host.
+    """
+    with updated() as changed:
+        if host not in changed.keys:
+            known = ", ".join(changed.keys) or "none"
+            raise MissingError(f"no key is kept for {host}: there are keys for {known}")
+        with _keyring(host) as ring:
+            ring.delete_password(SERVICE, host)
+        changed.keys.remove(host)
+
+
+def checked_host(text: str) -> str:
+    """Return a host, or a host and port, as keys are kept under it; of a URL its host and port.
+
+    Raises
+    ------
+    UsageError
+        If it is neither.
+    """
+    is_url = is_server(text)
+    host = host_of(text if is_url else f"//{text}")
+    if not host or "@" in text:
+        raise UsageError(f"{without_credentials(text)!r} is not a host: write e.g. api.example.org, or localhost:8080")
+    port = urlsplit(f"//{text}").port
+    return origin_of(text) if is_url else f"{host}:{port}" if port else host
+
+
+@contextmanager
+def _keyring(host: str) -> Iterator[ModuleType]:
+    """Give the keyring; what its backend raises becomes one sentence that says what to do instead."""
+    try:
+        import keyring
+    except ImportError:
+        raise MissingError(f"no keyring is installed: pip install 'biorag[keyring]', or {_instead(host)}") from None
+    try:
+        yield keyring
+    except Exception as error:  # each backend raises its own
+        raise ServiceError(f"the keyring does not give or take the key of {host} ({error}): {_instead(host)}") from None
+
+
+def _instead(host: str) -> str:
+    variable = variable_of(host)
+    return f"set {variable}" if variable else "call the server by its name, not its address"

@@ -1,0 +1,102 @@
+"""The secrets of a command, and texts without them: what is logged, shown or reported repeats none, in any spelling."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Iterator
+from functools import partial
+from html import escape
+from urllib.parse import quote, quote_plus
+
+SHORTEST = 4  # characters of a secret that is taken out of messages; shorter ones would take half the words with them
+PART_OF_WORDS = 8  # characters of letters alone that are taken out of the middle of words too
+NO_WORD = 16  # characters of one that is taken out of data too, where a name or a word may be spelled alike
+MARK = "…"
+_PERCENT = re.compile(r"%[0-9A-F]{2}")
+
+_spellings: dict[int, set[str]] = {SHORTEST: set(), NO_WORD: set()}
+_patterns: dict[int, re.Pattern[str] | None] = dict.fromkeys(_spellings)
+
+
+def remember(secret: str) -> None:
+    """From now on keep a key, a token or a login (`user:password`) out of texts; a login's password too."""
+    plain, coded = set(_plain(secret)), set(_coded(secret))
+    for shortest, spellings in _spellings.items():
+        found = {text for text in plain if len(text) >= shortest} | coded
+        if not found <= spellings:
+            spellings |= found
+            longest_first = sorted(spellings, key=len, reverse=True)
+            _patterns[shortest] = re.compile("|".join(map(_matched, longest_first)))
+
+
+def _matched(text: str) -> str:
+    pattern, may_be_word = re.escape(text), text.isalpha() or text.isdigit()
+    return rf"(?<![^\W_]){pattern}(?![^\W_])" if may_be_word and len(text) < PART_OF_WORDS else pattern
+
+
+def forget() -> None:
+    """Forget all secrets: a command begins."""
+    for shortest, spellings in _spellings.items():
+        spellings.clear()
+        _patterns[shortest] = None
+
+
+def redacted(text: str) -> str:
+    """Return a message without secrets."""
+    return _without(text, SHORTEST)
+
+
+def redacted_data(text: str) -> str:
+    """Return data that other programs read without secrets, but for plain ones as short as names may be."""
+    return _without(text, NO_WORD)
+
+
+def _without(text: str, shortest: int) -> str:
+    pattern = _patterns[shortest]
+    if pattern is None or not any(spelling in text for spelling in _spellings[shortest]):  # the search is slower
+        return text
+    return pattern.sub(MARK, text)
+
+
+def _plain(secret: str) -> Iterator[str]:
+    """Yield a secret, and the password of a login, as they are and as URLs, JSON, Python and HTML have them."""
+    for text in {secret, secret.partition(":")[2]} - {""}:
+        yield text
+        yield from _quoted(text)
+        for ascii_only in (True, False):
+            inner = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
+            yield from (inner, inner.replace("/", "\\/"))
+        yield from (repr(text)[1:-1], repr(text.encode())[2:-1], escape(text))
+    yield from _quoted(*secret.partition(":"))
+
+
+def _coded(secret: str) -> Iterator[str]:
+    """Yield a secret and a login's password in Base64; HTTP's Basic sends `user:password`, and a key for either."""
+    if len(secret) >= SHORTEST:
+        for text in (secret, f"{secret}:", f":{secret}"):
+            yield from _base64(text)
+    if len(password := secret.partition(":")[2]) >= SHORTEST:
+        yield from _base64(password)
+
+
+def _quoted(user: str, colon: str = "", password: str = "") -> Iterator[str]:
+    """Yield a text, or a login whose colon is left, as URLs have it: with and without spaces as +, / as it is, hex."""
+    for quoted in (quote, quote_plus, partial(quote, safe="")):
+        text = f"{quoted(user)}{colon}{quoted(password)}"
+        yield from (text, _PERCENT.sub(lambda found: found[0].lower(), text))
+
+
+def _base64(text: str) -> Iterator[str]:
+    """Yield a text in Base64: exactly, and as what is inside a longer text, at each of three offsets."""
+    for content in {text.encode(), text.encode("latin-1", "replace")}:
+        for encode in (b64encode, urlsafe_b64encode):
+            exact = encode(content).decode()
+            yield from (exact, exact.rstrip("="), quote(exact, safe=""))
+            for offset, shared in ((0, 0), (1, 2), (2, 3)):  # bytes before it, and characters that they reach into
+                inside = encode(bytes(offset) + content).decode().rstrip("=")
+                unsure = (offset + len(content)) % 3 > 0  # whether the last character depends on what follows
+                core = inside[shared : len(inside) - unsure]
+                if len(core) >= PART_OF_WORDS:
+                    yield core
