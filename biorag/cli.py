@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from biorag.commands import (
     ablation,
     ask,
+    config,
     doctor,
     generate_filter,
     generate_negatives,
@@ -167,6 +168,7 @@ app.command("tune abstention")(tune_abstention.abstention)
 app.command("tune prompt")(tune_prompt.prompt)
 app.add_typer(snapshot.app, name="snapshot")
 app.command("info")(info.info)
+app.add_typer(config.app, name="config")
 app.command("models")(models.models)
 app.command("doctor")(doctor.doctor)
 
@@ -180,7 +182,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def settings(
     ctx: typer.Context,
-    config: Annotated[
+    file: Annotated[
         Path | None,
         typer.Option("--config", help="TOML file of settings; by default ./biorag.toml if it exists."),
     ] = None,
@@ -192,7 +194,7 @@ def settings(
     _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
     """Set up logging and remember where the settings are."""
-    ctx.obj = {"config": config, "offline": offline}
+    ctx.obj = {"config": file, "offline": offline}
     secrets.forget()
     remember_credentials()
     restrict(() if offline else None)  # a command that has settings names its hosts later

@@ -192,7 +192,7 @@ def encoder_files(settings: Settings, manifest: Manifest | None) -> ModelFiles:
     revision = settings.index.revision or (
         manifest.encoder.revision if manifest and not settings.index.encoder else None
     )
-    files = find_encoder(spec, revision or None)
+    files = find_encoder(spec, revision or None, download=bool(settings.index.encoder or manifest is None))
     if manifest:
         check_encoder(manifest, files.sha256, files.id)
     return files
@@ -273,7 +273,7 @@ def token_files(settings: Settings, manifest: Manifest | None, encoder: ModelFil
         return asked
     if held is None:
         return None
-    files = _token_model(held.reranker, held.revision or None, encoder)
+    files = _token_model(held.reranker, held.revision or None, encoder, download=False)
     if held.sha256 != files.sha256:
         raise MismatchError(
             f"the index stores token vectors of another {held.reranker!r} ({held.sha256[:12]}, not "
@@ -300,11 +300,11 @@ def _token_stage(settings: Settings) -> str:
     return stage.kind.prefix + stage.name
 
 
-def _token_model(name: str, revision: str | None, encoder: ModelFiles) -> ModelFiles:
+def _token_model(name: str, revision: str | None, encoder: ModelFiles, download: bool = True) -> ModelFiles:
     kind, model = reranker_of(name)
     if kind.uses_encoder:
         return replace(encoder, id=name)
-    files = find_encoder(model, revision)
+    files = find_encoder(model, revision, download)
     return replace(files, id=kind.prefix + files.id)
 
 

@@ -15,6 +15,7 @@ from biorag.models.formats import gguf
 from biorag.models.formats.directory import ROUTER, check_folder
 from biorag.settings.section import STARTER
 from biorag.utils.files import sha256_of
+from biorag.utils.secrets import remember
 
 HUB_PREFIX = "hf:"
 ADAPTER = "adapter"  # LoRA's matrices, in a folder beside the weights that they were merged into; not loaded
@@ -108,8 +109,10 @@ class ModelFiles:
         return values if isinstance(values, dict) else {}
 
 
-def find_encoder(spec: str, revision: str | None = None) -> ModelFiles:
+def find_encoder(spec: str, revision: str | None = None, download: bool = True) -> ModelFiles:
     """Return the files of an encoder or reranker: `starter`, a directory, or a Hugging Face id.
+
+    Without `download` a model of the hub is taken from this machine's cache alone: what names it may be untrusted.
 
     Raises
     ------
@@ -123,7 +126,7 @@ def find_encoder(spec: str, revision: str | None = None) -> ModelFiles:
     if folder.is_dir():
         check_folder(folder)
         return ModelFiles(str(folder.resolve()), "", folder, weights_hash(folder))
-    snapshot = _from_hub(spec, revision)
+    snapshot = _from_hub(spec, revision, download)
     check_folder(snapshot)
     return ModelFiles(spec, snapshot.name, snapshot, weights_hash(snapshot))
 
@@ -187,14 +190,26 @@ def weights_hash(folder: Path) -> str:
     return hashlib.sha256(listing.encode()).hexdigest()
 
 
-def _from_hub(repo: str, revision: str | None) -> Path:
-    from huggingface_hub import snapshot_download
+def _from_hub(repo: str, revision: str | None, download: bool) -> Path:
+    from huggingface_hub import get_token, snapshot_download
 
+    remember(get_token() or "")
     try:
         return Path(
-            snapshot_download(repo, revision=revision, allow_patterns=HUB_PATTERNS, ignore_patterns=SUBFOLDERS_LEFT_OUT)
+            snapshot_download(
+                repo,
+                revision=revision,
+                local_files_only=not download,
+                allow_patterns=HUB_PATTERNS,
+                ignore_patterns=SUBFOLDERS_LEFT_OUT,
+            )
         )
     except Exception as error:  # the hub raises its own, HTTP, OS and validation errors; all mean the same here
+        if not download:
+            raise MissingError(
+                f"model {repo!r}, which the index names, is not on this machine: name it with --encoder (with "
+                "--store-tokens --reranker) to download it from the Hugging Face hub"
+            ) from error
         raise MissingError(
             f"model {repo!r} is not a directory and cannot be downloaded from the Hugging Face hub "
             f"({first_line(error)})"
@@ -202,8 +217,9 @@ def _from_hub(repo: str, revision: str | None) -> Path:
 
 
 def _gguf_from_hub(spec: str) -> Path:
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import get_token, hf_hub_download
 
+    remember(get_token() or "")
     repo, _, file = spec.rpartition("/")
     try:
         return Path(hf_hub_download(repo, file))

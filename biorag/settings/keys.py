@@ -43,13 +43,25 @@ def key_of(url: str) -> str | None:
     return None
 
 
+def require_keyring(host: str) -> None:
+    """Check that there is a keyring.
+
+    Raises
+    ------
+    MissingError
+        If there is none, naming the variable that takes the host's key instead.
+    """
+    with _keyring(host):
+        pass
+
+
 def keep_key(host: str, key: str) -> None:
     """Keep a key in the keyring.
 
     Raises
     ------
     MissingError
-        If there is no keyring here, naming the variable to set instead.
+        As `require_keyring`.
     ServiceError
         If the keyring fails or does not keep it.
     """

@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, ValidationInfo, ValidatorFunctionWrapHand
 from biorag.settings.keys import key_of
 from biorag.settings.section import ONCE, BoundSecret, Effect, Flag, Secret, Section, Trust, Variable
 from biorag.settings.servers import check_url
-from biorag.utils.network import Server, is_loopback, origin_of, proxy_of
+from biorag.utils.network import Server, host_of, is_loopback, origin_of, proxy_of
 from biorag.utils.secrets import remember
 
 logger = logging.getLogger(__name__)
@@ -77,11 +77,8 @@ class ServiceSettings(Section):
 
         It gets a key that was stored for its host, or the key and the login of its kind if they are not another's.
         """
+        announce(url, kind)
         host = origin_of(url)
-        if not is_loopback(url):
-            proxy = proxy_of(url)
-            through = f"{host} through the proxy {proxy}" if proxy else host
-            logger.info(SENT[kind], through, extra=ONCE)
         key = key_of(url) or self._secret(f"{kind}_api_key", host)
         return Server(url, self.timeout, self.retries, key, self._secret(f"{kind}_login", host), at_a_time)
 
@@ -96,3 +93,10 @@ class ServiceSettings(Section):
             )
             return None
         return secret.get_secret_value() if secret else None
+
+
+def announce(url: str, kind: str) -> None:
+    """Say that what a kind of server is sent leaves this machine, and where it goes; once in a command."""
+    if not is_loopback(url):
+        proxy = proxy_of(url)
+        logger.info(SENT[kind], host_of(url) + (f" through the proxy {proxy}" if proxy else ""), extra=ONCE)

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from biorag.errors import MissingError, UsageError
+from biorag.settings.keys import PREFIX as KEY_PREFIX
+from biorag.settings.keys import variable_of
 from biorag.settings.section import ONCE, BoundSecret, Trust, Variable, marked
-from biorag.settings.settings import PLACES, URLS, Settings, checked
+from biorag.settings.settings import PLACES, SECRETS, URLS, Settings, checked
 from biorag.settings.trust import place_of, trusted
 from biorag.utils.network import is_server, login_apart, origin_of
 from biorag.utils.parsing import read_regular
@@ -26,6 +28,7 @@ DEFAULT_FILE = Path("biorag.toml")
 PREFIX = "BIORAG_"
 AN_OPTION = "an option"  # as messages name that source
 LARGEST = 1 << 20  # bytes of a configuration file
+KEPT = frozenset(f"{PREFIX}{name.upper()}" for name in (*SECRETS, "offline"))
 CREDENTIALS = tuple((kind, f"{kind}_{secret}") for kind in URLS for secret in ("api_key", "login"))
 
 
@@ -108,6 +111,27 @@ def _without_untrusted(path: Path, content: bytes, values: dict[str, Any]) -> di
         extra=ONCE,
     )
     return {name: value for name, value in values.items() if name not in left_out}
+
+
+def for_children(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a process whose settings are all in its file: credentials, and offline mode.
+
+    A key set beside a server's URL goes under that server's name, since the URL is left out; a login is left out too.
+    """
+    ours = {name for name in environ if name.startswith(PREFIX) and not name.startswith(KEY_PREFIX)}
+    kept = {name: value for name, value in environ.items() if name not in ours - KEPT}
+    for kind, name in CREDENTIALS:
+        url = environ.get(PREFIX + kind.upper(), "")
+        secret = _from_environment(environ).get(name)
+        if not secret or not is_server(url):
+            continue
+        service = marked(PLACES[name].field, Variable)
+        for variable in (PREFIX + name.upper(), service.name if service else ""):
+            kept.pop(variable, None)
+        own = variable_of(origin_of(login_apart(url)[0]))
+        if own and name.endswith("_api_key"):
+            kept.setdefault(own, secret)
+    return kept
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from biorag.errors import ServiceError, UsageError
+from biorag.utils.secrets import redacted_data
 from biorag.utils.text import escaped, is_whole
 
 BEGINNING = 64 << 10  # bytes of a file that tell what it is
@@ -56,8 +57,8 @@ def _each(change: Callable[[Any], Any], values: Any) -> Any:
 
 
 def write_json(path: Path, values: Any) -> None:
-    """Write indented JSON atomically and durably; see `json_text`."""
-    write_text(path, json_text(values, indent=2) + "\n")
+    """Write indented JSON atomically and durably, without secrets; see `json_text`."""
+    write_text(path, redacted_data(json_text(values, indent=2)) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:

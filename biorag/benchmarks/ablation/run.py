@@ -11,7 +11,9 @@ from biorag.benchmarks.ablation.plan import AblationPlan
 from biorag.benchmarks.ablation.report import Row, rows_of, write_report
 from biorag.benchmarks.ablation.steps import SweepRun, Workshop, unique
 from biorag.benchmarks.ablation.sweep import BASELINES, Sweep, cells, load_sweep, write_settings
+from biorag.settings.services import announce
 from biorag.types import Progress
+from biorag.utils.network import is_server
 
 
 def run_sweep(path: Path, out: Path, jobs: int, progress: Progress) -> tuple[dict[str, Any], dict[str, list[Row]]]:
@@ -33,6 +35,8 @@ def _run(
 ) -> tuple[dict[str, Any], dict[str, list[Row]]]:
     """Do the steps of a sweep in a folder that is held; see `run_sweep`."""
     run.claim()
+    if sweep.mirage and is_server(sweep.mirage.llm):
+        announce(sweep.mirage.llm, "llm")  # which the steps say in their logs alone
     seed = int(sweep.settings.get("seed", 0))
     plan = AblationPlan(sweep)
     measurements = [plan.measurement(cell) for cell in (*BASELINES, *cells(sweep))]

@@ -20,8 +20,7 @@ from typing import Any, NoReturn
 from typing_extensions import TypedDict
 
 from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError, UsageError
-from biorag.settings.settings import SECRETS
-from biorag.settings.sources import PREFIX
+from biorag.settings.sources import PREFIX, for_children
 from biorag.types import OnProgress
 from biorag.utils.files import make_folder, write_json
 from biorag.utils.parsing import parse_json
@@ -30,7 +29,6 @@ from biorag.utils.runs import ResumableRun, RunDirectory
 logger = logging.getLogger(__name__)
 
 KINDS = {kind.exit_code: kind for kind in (UsageError, BadInputError, MissingError, MismatchError, ServiceError)}
-KEPT = tuple(f"{PREFIX}{name.upper()}" for name in (*SECRETS, "offline"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +107,7 @@ class Workshop:
         self._jobs = jobs
         self._live: set[subprocess.Popen[bytes]] = set()
         # Settings are the sweep's alone: a variable of the user's would change results behind a step's key.
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in KEPT}
-        self._environment = {**inherited, f"{PREFIX}HOME": str(self._folder / "home")}
+        self._environment = {**for_children(os.environ), f"{PREFIX}HOME": str(self._folder / "home")}
         if jobs > 1:
             threads = max(1, (os.cpu_count() or 1) // jobs)
             self._environment |= {"OMP_NUM_THREADS": str(threads), "BIORAG_THREADS": str(threads)}

@@ -13,8 +13,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.registries import swept_negatives
 from biorag.settings.section import STARTER
-from biorag.settings.settings import checked
+from biorag.settings.settings import SECRETS, URLS, checked
+from biorag.settings.sources import PREFIX
 from biorag.utils.files import write_text
+from biorag.utils.network import is_server, login_apart
 from biorag.utils.registry import or_list
 
 
@@ -135,11 +137,22 @@ def load_sweep(path: Path) -> Sweep:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise BadInputError(f"{path}: {place or 'the file'}: {first['msg']} (it has {first['input']!r})") from None
+    if variable := _variable_of_secret(sweep):
+        raise BadInputError(f"{path} has a key or a login, which reports of the sweep would repeat: set {variable}")
     named = [*sweep.train, *sweep.corpus, *sweep.evaluate, *sweep.guard]
     for file in [*named, *([sweep.mirage.benchmark] if sweep.mirage else [])]:
         if not file.exists():
             raise MissingError(f"{path} names {file}, which is not there")
     return sweep
+
+
+def _variable_of_secret(sweep: Sweep) -> str:
+    """Return the variable in which a secret belongs that a sweep's settings or URLs hold; empty for none."""
+    urls = [(name, str(sweep.settings.get(name, ""))) for name in URLS]
+    urls += [("llm", sweep.mirage.llm)] if sweep.mirage else []
+    logins = [f"{name}_login" for name, url in urls if is_server(url) and login_apart(url)[1] is not None]
+    found = [name for name in sweep.settings if name in SECRETS] + logins
+    return PREFIX + found[0].upper() if found else ""
 
 
 def write_settings(sweep: Sweep, out: Path) -> Path:
