@@ -1,0 +1,141 @@
+"""Secrets taken out of texts: in every spelling, and nothing else."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import logging
+import string
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biorag.commands.show import ShowingFormatter
+from biorag.utils.files import write_json
+from biorag.utils.secrets import forget, redacted, redacted_data, remember
+
+SECRETS = ["s3cret-key", "sk-AbC+/=%20 x", "user:pässword/?#", "u:pass:word", 'quo"te\\back', "a" * 64]
+ASCII = "".join(set(string.printable) - set(string.whitespace)) + " "
+
+
+def spellings(secret: str) -> dict[str, str]:
+    """Each spelling by an independent library call, apart from how the code under test makes them."""
+    raw, latin = secret.encode(), secret.encode("latin-1", "replace")
+    lower = "".join(
+        f"%{byte:02x}" if chr(byte) not in string.ascii_letters + string.digits + "_.-~" else chr(byte) for byte in raw
+    )
+    return {
+        "plain": secret,
+        "Bearer": f"Bearer {secret}",
+        "Basic": "Basic " + base64.standard_b64encode(raw).decode(),
+        "Basic, latin-1": "Basic " + base64.standard_b64encode(latin).decode(),
+        "Base64 for URLs": base64.urlsafe_b64encode(raw).decode(),
+        "Base64, no padding": base64.b64encode(raw).decode().rstrip("="),
+        "Base64 in a URL": quote(base64.b64encode(raw).decode(), safe=""),
+        "as a user": base64.b64encode(raw + b":").decode(),
+        "as a password": base64.b64encode(b":" + raw).decode(),
+        "URL": quote(secret),
+        "URL, whole": quote(secret, safe=""),
+        "URL, lower case": lower,
+        "form": quote_plus(secret),
+        "JSON": json.dumps(secret)[1:-1],
+        "JSON, whole": json.dumps(secret, ensure_ascii=False)[1:-1],
+        "JSON, slashes": json.dumps(secret)[1:-1].replace("/", "\\/"),
+        "repr": repr(raw)[2:-1],
+        "HTML": html.escape(secret),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_no_spelling_of_a_secret_stays(secret):
+    remember(secret)
+    for name, text in spellings(secret).items():
+        for line in (text, f'{{"detail": "got <{text}>, try again"}}', f"x{text}y"):
+            shown = redacted(line)
+            assert text.removeprefix("Basic ").removeprefix("Bearer ") not in shown, name
+            assert "…" in shown, name
+        assert redacted(f"got <{text}>, try again").startswith("got <"), name
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_a_logins_password_alone_is_one(secret):
+    remember(secret)
+    password = secret.partition(":")[2]
+    if password:
+        assert password not in redacted(f"password {password}!")
+        assert base64.b64encode(password.encode()).decode() not in redacted(
+            base64.b64encode(password.encode()).decode()
+        )
+
+
+@given(st.text(ASCII, min_size=8, max_size=40), st.binary(max_size=9), st.binary(max_size=9))
+def test_a_secret_inside_a_longer_base64_stays_in_no_readable_part(secret, before, after):
+    forget()
+    remember(secret)
+    left = redacted(base64.b64encode(before + secret.encode() + after).decode())
+    longest = max((piece for piece in left.split("…")), key=len)
+    for start in range(4):  # whatever can be decoded from what is left, at any alignment
+        piece = longest[start : start + (len(longest) - start) // 4 * 4]
+        try:
+            decoded = base64.b64decode(piece)
+        except ValueError:
+            continue
+        assert secret.encode()[1:-1] not in decoded
+    forget()
+
+
+@given(st.text(ASCII, min_size=4, max_size=40), st.text(max_size=30))
+def test_whatever_the_secret_it_is_gone_and_without_it_texts_stay(secret, text):
+    forget()
+    assert redacted(text) == text
+    remember(secret)
+    if not (secret.isalpha() or secret.isdigit()):
+        assert secret not in redacted(f"{text}{secret}{text}").replace("…", "")
+    forget()
+
+
+@pytest.mark.parametrize("secret", ["", "a", "key", "a:b"])
+def test_a_very_short_secret_does_not_turn_texts_into_marks(secret):
+    remember(secret)
+    assert redacted("a key is a word, and a:b one too") == "a key is a word, and a:b one too"
+
+
+def test_a_very_short_login_is_found_as_it_is_sent():
+    remember("me:x1")
+    assert redacted("Basic " + base64.b64encode(b"me:x1").decode()) == "Basic …"
+
+
+def test_a_secret_that_is_a_word_is_taken_out_as_a_word_alone():
+    remember("test")
+    assert redacted("the latest test: contest, key=test") == "the latest …: contest, key=…"
+
+
+def test_data_keep_names_that_a_secret_is_spelled_like():
+    remember("pubmed")
+    remember("u:pubmed")
+    assert redacted_data('{"name": "pubmed"}') == '{"name": "pubmed"}'
+    assert redacted_data(base64.b64encode(b"u:pubmed").decode()) == "…"
+    remember("sk-0123456789abcdef")
+    assert redacted_data('{"reply": "sk-0123456789abcdef"}') == '{"reply": "…"}'
+
+
+def test_nothing_is_taken_out_once_secrets_are_forgotten():
+    remember("s3cret-key")
+    forget()
+    assert redacted("s3cret-key") == "s3cret-key"
+
+
+def test_logs_tracebacks_and_reports_go_through_it(tmp_path):
+    remember("s3cret-key-0123456789")
+    try:
+        raise ValueError("refused s3cret-key-0123456789")
+    except ValueError as error:
+        record = logging.LogRecord("x", 10, "", 0, "%r", ([(b"Authorization", b"Bearer s3cret-key-0123456789")],), None)
+        record.exc_info = (ValueError, error, error.__traceback__)
+    shown = ShowingFormatter("%(message)s").format(record)
+    assert "Bearer …" in shown and "refused …" in shown
+    write_json(tmp_path / "report.json", {"reply": "s3cret-key-0123456789"})
+    assert json.loads((tmp_path / "report.json").read_text()) == {"reply": "…"}
