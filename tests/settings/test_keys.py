@@ -1,0 +1,276 @@
+"""Keys and logins: which server gets which, and the hosts that keys are kept for."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from biorag.errors import MissingError, ServiceError, UsageError
+from biorag.settings import keys
+from biorag.settings.settings import Settings
+from biorag.settings.sources import for_children, load_settings
+from biorag.settings.trust import trusted, updated
+
+A, B = "https://a.example/v1", "https://b.example/v1"
+SETTINGS = {"llm": ("generation", A, B), "qdrant": ("services", A, B), "eutils": ("services", A, B)}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch) -> Path:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "work"
+
+
+def named(folder: Path, **settings: str) -> Path:
+    path = folder / "named.toml"
+    path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()))
+    return path
+
+
+def sent(settings: Settings, url: str, kind: str = "llm") -> tuple[str | None, str | None]:
+    server = settings.services.server(url, kind)
+    return server.api_key, server.login
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_a_key_that_came_with_a_url_goes_to_its_host_alone(elsewhere, caplog, kind):
+    variables = {
+        f"BIORAG_{kind.upper()}": A,
+        f"BIORAG_{kind.upper()}_API_KEY": "k3y",
+        f"BIORAG_{kind.upper()}_LOGIN": "u:p",
+    }
+    assert sent(load_settings({}, None, variables), A, kind) == ("k3y", "u:p")
+    assert caplog.messages == []
+    assert sent(load_settings({kind: B}, None, variables), B, kind) == (None, None)
+    assert (
+        f"{kind}_api_key was set for a.example:443 and is not sent to b.example:443: 'biorag config key" in caplog.text
+    )
+    assert "k3y" not in caplog.text
+    file = named(elsewhere, **{kind: A, f"{kind}_api_key": "k3y", f"{kind}_login": "u:p"})
+    assert sent(load_settings({}, file, {}), A, kind) == ("k3y", "u:p")
+    assert sent(load_settings({kind: B}, file, {}), B, kind) == (None, None)
+    assert sent(load_settings({}, file, {f"BIORAG_{kind.upper()}": B}), B, kind) == (None, None)
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_a_key_that_came_alone_goes_to_the_server_that_the_user_named(elsewhere, kind):
+    variables = {f"BIORAG_{kind.upper()}_API_KEY": "k3y", f"BIORAG_{kind.upper()}_LOGIN": "u:p"}
+    for settings in (
+        load_settings({kind: A}, None, variables),
+        load_settings({}, named(elsewhere, **{kind: A}), variables),
+        load_settings({}, None, variables | {f"BIORAG_{kind.upper()}": A}),
+    ):
+        assert sent(settings, A, kind) == ("k3y", "u:p")
+        assert sent(settings, B, kind) == (None, None)
+        assert sent(settings.replace(**{kind: B}), B, kind) == (None, None), "changed within the program"
+
+
+@pytest.mark.parametrize(
+    ("variable", "kind"), [("QDRANT_API_KEY", "qdrant"), ("NCBI_API_KEY", "eutils"), ("BIORAG_LLM_API_KEY", "llm")]
+)
+def test_an_untrusted_file_gets_no_key_of_the_environment(elsewhere, variable, kind):
+    (elsewhere / "biorag.toml").write_text(f'{kind} = "https://evil.example"\n')
+    settings = load_settings({}, None, {variable: "k3y"})
+    assert "evil" not in repr(settings)
+    if kind == "eutils":
+        assert sent(settings, settings.services.eutils, kind)[0] == "k3y", "it is NCBI's"
+        assert sent(settings, "https://evil.example", kind)[0] is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["http://a.example/v1", "https://a.example:8443", "https://a.example.evil.example", "https://evil.example/a.example",
+     "https://xa.example", "https://a.example.evil:443", "http://a.example:80"],
+)  # fmt: skip
+def test_another_port_or_scheme_or_a_longer_name_is_another_server(other):
+    settings = load_settings({"llm": A}, None, {"BIORAG_LLM_API_KEY": "k3y"})
+    assert sent(settings, other)[0] is None
+    for same in ("https://A.Example./v1", "https://a.example:443", "https://a.example/other"):
+        assert sent(settings, same)[0] == "k3y"
+
+
+def test_a_login_in_a_url_goes_to_its_host_alone():
+    settings = load_settings({"llm": "https://u:p%40ss@a.example/v1"}, None, {"BIORAG_LLM_LOGIN": "other:login"})
+    assert sent(settings, A) == (None, "u:p@ss")
+    assert sent(settings.replace(llm=B), B) == (None, None)
+    of_variable = load_settings({"llm": B}, None, {"BIORAG_LLM": "https://u:p@a.example/v1"})
+    assert sent(of_variable, B) == (None, None)
+
+
+# --- keys of hosts
+
+
+def test_a_variable_that_names_the_host_goes_to_it_whatever_names_the_server(monkeypatch, caplog):
+    monkeypatch.setenv("BIORAG_KEY_B_EXAMPLE", "of-b")
+    settings = load_settings({"llm": B}, None, {"BIORAG_LLM": A, "BIORAG_LLM_API_KEY": "of-a"})
+    assert sent(settings, B)[0] == "of-b"
+    assert sent(settings, A)[0] == "of-a"
+    assert caplog.messages == []
+    monkeypatch.setenv("BIORAG_KEY_B_EXAMPLE_8443", "of-port")
+    assert sent(settings, "https://b.example:8443")[0] == "of-port"
+    assert sent(settings, B)[0] == "of-b"
+
+
+@pytest.mark.parametrize(
+    ("host", "variable"),
+    [
+        ("api.example.org", "BIORAG_KEY_API_EXAMPLE_ORG"),
+        ("api-example.org", "BIORAG_KEY_API__EXAMPLE_ORG"),
+        ("localhost:8080", "BIORAG_KEY_LOCALHOST_8080"),
+        ("10.0.0.1", "BIORAG_KEY_10_0_0_1"),
+        ("::1", ""),
+        ("a_b.example", ""),
+    ],
+)
+def test_the_variable_of_a_host(host, variable):
+    assert keys.variable_of(host) == variable
+
+
+LABEL = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
+NAME = st.lists(LABEL, min_size=1, max_size=4).map(".".join).filter(lambda name: not name.rpartition(".")[2].isdigit())
+HOST = st.tuples(NAME, st.none() | st.integers(1, 65535)).map(lambda of: of[0] if of[1] is None else f"{of[0]}:{of[1]}")
+
+
+@given(HOST, HOST)
+def test_no_two_hosts_share_a_variable(one, other):
+    assume(one != other)
+    assert keys.variable_of(one) != keys.variable_of(other)
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("API.example.org", "api.example.org"),
+        ("localhost:8080", "localhost:8080"),
+        ("https://api.example.org/v1", "api.example.org:443"),
+        ("http://api.example.org:8080/v1", "api.example.org:8080"),
+    ],
+)
+def test_hosts_as_keys_are_kept_under_them(text, host):
+    assert keys.checked_host(text) == host
+
+
+@pytest.mark.parametrize("text", ["", "user:pass@host", "https://u:p@h", "host:port", "http://", "host:99999"])
+def test_what_is_no_host(text):
+    with pytest.raises(UsageError, match=r"is not a host: write e\.g\. api\.example\.org") as caught:
+        keys.checked_host(text)
+    assert "pass" not in str(caught.value)
+
+
+def test_without_a_keyring_the_sentence_names_the_variable(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "keyring", None)
+    for ask in (keys.require_keyring, lambda host: keys.keep_key(host, "k3y")):
+        with pytest.raises(MissingError, match=r"pip install 'biorag\[keyring\]', or set BIORAG_KEY_A_EXAMPLE$"):
+            ask("a.example")
+    assert trusted().keys == []
+    load_settings({}, None, {}).services.server(A, "llm")  # no host has a key, so no keyring is asked
+
+
+@pytest.fixture
+def ring():
+    """A keyring in memory."""
+    keyring = pytest.importorskip("keyring", reason="the extra biorag[keyring] is not installed")
+    from keyring.backend import KeyringBackend
+    from keyring.errors import PasswordDeleteError
+
+    class InMemory(KeyringBackend):
+        priority = 1
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.held = {}
+
+        def get_password(self, service, username):
+            return self.held.get((service, username))
+
+        def set_password(self, service, username, password):
+            self.held[service, username] = password
+
+        def delete_password(self, service, username):
+            if self.held.pop((service, username), None) is None:
+                raise PasswordDeleteError
+
+    before = keyring.get_keyring()
+    keyring.set_keyring(backend := InMemory())
+    yield backend
+    keyring.set_keyring(before)
+
+
+def test_a_kept_key_goes_to_its_host_and_to_no_other(ring):
+    keys.keep_key("a.example", "kept")
+    assert ring.held == {("biorag", "a.example"): "kept"}
+    assert trusted().keys == ["a.example"]
+    settings = load_settings({"llm": A}, None, {})
+    assert (sent(settings, A)[0], sent(settings, B)[0]) == ("kept", None)
+    keys.forget_key("a.example")
+    assert (ring.held, trusted().keys, sent(settings, A)[0]) == ({}, [], None)
+    with pytest.raises(MissingError, match=r"no key is kept for a\.example: there are keys for none"):
+        keys.forget_key("a.example")
+
+
+def test_a_keyring_that_keeps_nothing_is_an_error(ring):
+    import keyring
+    from keyring.backends import fail, null
+
+    for backend in (null.Keyring(), fail.Keyring()):
+        keyring.set_keyring(backend)
+        with pytest.raises(ServiceError, match="set BIORAG_KEY_A_EXAMPLE") as caught:
+            keys.keep_key("a.example", "s3cret")
+        assert "s3cret" not in str(caught.value)
+    assert trusted().keys == []
+    with updated() as changed:
+        changed.keys.append("a.example")
+    with pytest.raises(ServiceError, match=r"the keyring does not give or take the key of a\.example"):
+        keys.key_of(A)
+
+
+# --- what processes of a sweep are given
+
+
+def test_a_child_gets_a_key_under_the_name_of_the_server_that_it_was_set_for(monkeypatch):
+    environ = {"BIORAG_LLM": A, "BIORAG_LLM_API_KEY": "of-a", "BIORAG_LLM_LOGIN": "u:p", "BIORAG_K": "3", "PATH": "x",
+               "BIORAG_QDRANT": B, "QDRANT_API_KEY": "of-b", "NCBI_API_KEY": "n", "BIORAG_OFFLINE": "1",
+               "BIORAG_KEY_C_EXAMPLE": "of-c"}  # fmt: skip
+    given_on = for_children(environ)
+    assert given_on == {
+        "BIORAG_KEY_A_EXAMPLE_443": "of-a",
+        "BIORAG_KEY_B_EXAMPLE_443": "of-b",
+        "BIORAG_KEY_C_EXAMPLE": "of-c",
+        "NCBI_API_KEY": "n",
+        "BIORAG_OFFLINE": "1",
+        "PATH": "x",
+    }
+    for name, value in given_on.items():
+        monkeypatch.setenv(name, value)
+    child = load_settings({"llm": B}, None)
+    assert (
+        sent(child, B)[0] == "of-b" and sent(child, A)[0] == "of-a" and sent(child, "https://evil.example")[0] is None
+    )
+    assert for_children({"BIORAG_LLM_API_KEY": "k"}) == {"BIORAG_LLM_API_KEY": "k"}
+
+
+# --- what is said
+
+
+def test_the_host_is_said_once_where_something_leaves_the_machine(caplog, monkeypatch):
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    services = load_settings({}, None, {}).services
+    with caplog.at_level(logging.INFO):
+        services.server("http://localhost:8080", "llm")
+        assert caplog.messages == []
+        services.server(A, "llm")
+        assert caplog.messages == ["questions and evidence go to a.example (--llm)"]
+        monkeypatch.setenv("HTTPS_PROXY", "http://me:pw@proxy.example:3128")
+        services.server(A, "qdrant")
+        services.server("http://127.0.0.1:6333", "qdrant")
+    assert caplog.messages[1:] == [
+        "questions and snippets go to a.example through the proxy http://proxy.example:3128 (the index's server)"
+    ]
