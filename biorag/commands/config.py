@@ -46,7 +46,7 @@ def trust(
     shown = {name: _shown(name, value) for name, value in named.items()}
     if not as_json:
         show.table(f"{place_of(file)} names", ["setting", "value"], list(shown.items()))
-        if not yes and sys.stdin.isatty():
+        if not yes and _at_terminal():
             typer.confirm("Trust it?", abort=True, err=True)
     with updated() as changed:
         if _is_manifest(file):
@@ -140,6 +140,10 @@ def _content(file: Path) -> bytes:
         raise MissingError(f"{file} is not there: name a biorag.toml or an index's manifest.json") from None
 
 
+def _at_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
 def _is_manifest(file: Path) -> bool:
     return file.suffix == ".json"
 
@@ -168,7 +172,7 @@ def _state(found: Trusted, name: str) -> str:
 
 def _asked_key(host: str) -> str:
     """Return a key from standard input, unseen where it is typed."""
-    asked = typer.prompt(f"Key of {host}", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
+    asked = typer.prompt(f"Key of {host}", hide_input=True, err=True) if _at_terminal() else sys.stdin.readline()
     text = str(asked).strip()
     if not text or not text.isascii() or not text.isprintable():
         raise UsageError("that is not a key: give one line of printable ASCII")
