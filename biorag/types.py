@@ -6,15 +6,23 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeAlias
+
+from pydantic import Field
 
 if TYPE_CHECKING:  # importing NumPy costs a third of the time that --help may take
     import numpy as np
     from numpy.typing import NDArray
 
 Vectors: TypeAlias = "NDArray[np.float32]"
+# What records that are read from files may hold; biorag.utils.parsing holds them to it.
+Label: TypeAlias = Annotated[str, Field(max_length=4096)]
+Sha256: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Count: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
+Dimension: TypeAlias = Annotated[int, Field(ge=1, le=65_536)]  # as Qdrant takes them
+
 OnProgress: TypeAlias = Callable[[int], None]  # called with the number of steps just done
 
 
@@ -219,12 +227,22 @@ class TrainingRow:
 
 @dataclass(frozen=True, slots=True)
 class EncoderIdentity:
-    """What an index must be searched with: same weights, same dimension."""
+    """What an index must be searched with.
 
-    id: str
-    revision: str
-    sha256: str
-    dimension: int
+    `sha256` is that of the weights. `configuration` has the SHA-256 of each other part that determines a passage's
+    vector, by its name; empty where it was not recorded.
+    """
+
+    id: Label
+    revision: Label
+    sha256: Sha256
+    dimension: Dimension
+    configuration: Mapping[Label, Sha256] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its JSON, without a configuration that was not recorded: as earlier versions wrote it."""
+        values = asdict(self)
+        return values if self.configuration else {name: values[name] for name in values if name != "configuration"}
 
 
 @dataclass(frozen=True, slots=True)

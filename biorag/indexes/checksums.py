@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from biorag.errors import BioragError, MismatchError, MissingError
+from biorag.errors import BadInputError, BioragError, MismatchError, MissingError
 from biorag.indexes.manifest import MANIFEST, read_manifest
 from biorag.utils.files import sha256_of, write_json
+from biorag.utils.parsing import parse_json, parsed, read_regular
 from biorag.utils.versions import installed_versions
 
 CHECKSUMS = "checksums.json"
@@ -50,12 +51,7 @@ def check_files(folder: Path) -> None:
         return
     if (manifest.versions or {}).get(ENGINE) != installed_versions().get(ENGINE):
         return
-    record = folder / CHECKSUMS
-    if not record.is_file():
-        raise _lost(folder, record)
-    if sha256_of(record) != manifest.checksums:
-        raise _damaged(folder, record)
-    recorded: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
+    recorded = _recorded(folder, manifest.checksums)
     for name, checksum in recorded.items():
         path = folder / name
         if not path.is_file():
@@ -65,6 +61,21 @@ def check_files(folder: Path) -> None:
     for path in shard_files(folder):
         if str(path.relative_to(folder)) not in recorded:
             raise _damaged(folder, path)
+
+
+def _recorded(folder: Path, sha256: str) -> dict[str, dict[str, Any]]:
+    """Return the record of a shard's files, which must have this hash."""
+    record = folder / CHECKSUMS
+    try:
+        content = read_regular(record)
+        recorded: dict[str, dict[str, Any]] = parsed(dict[str, dict[str, Any]], content)
+    except FileNotFoundError:
+        raise _lost(folder, record) from None
+    except (ValueError, BadInputError):
+        raise _damaged(folder, record) from None
+    if hashlib.sha256(content).hexdigest() != sha256 or not all(map(is_of_shard, recorded)):
+        raise _damaged(folder, record)
+    return recorded
 
 
 def shard_files(folder: Path) -> Iterator[Path]:
@@ -99,10 +110,16 @@ def _checksum(path: Path) -> dict[str, Any]:
 def _json_sha256(path: Path) -> str | None:
     """Return the hash of a JSON file's values; None if it is not JSON."""
     try:
-        values = json.dumps(json.loads(path.read_bytes()), sort_keys=True)
-    except (ValueError, RecursionError):
+        values = json.dumps(parse_json(read_regular(path)), sort_keys=True)
+    except (ValueError, BadInputError):
         return None
     return hashlib.sha256(values.encode()).hexdigest()
+
+
+def is_of_shard(name: str) -> bool:
+    """Return whether a name is that of a file below the shard's folder."""
+    parts = name.split("/")
+    return len(parts) > 1 and parts[0] == SHARD and not {"", ".", ".."} & set(parts) and "\0" not in name
 
 
 def _lost(folder: Path, path: Path) -> BioragError:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from biorag.errors import MismatchError
 from biorag.registries import STORES
-from biorag.types import EncoderIdentity
+from biorag.types import Count, Dimension, EncoderIdentity, Label, Sha256
+from biorag.utils.parsing import parse_json, read_regular, validated
 
 FORMAT = 1
-SIMILARITIES = ("cosine", "dot")
-WIDEST = 65_536  # dimensions that Qdrant takes
-_KINDS: dict[Any, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,)}
-Record = TypeVar("Record")
 MANIFEST = "manifest.json"
+AGAIN = "index the corpus again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +26,10 @@ class Bm25Parameters:
     `avg_len` is the mean snippet length in BM25 tokens, measured when the index was created.
     """
 
-    k: float
-    b: float
-    avg_len: float
-    language: str = "english"
+    k: Annotated[float, Field(ge=0, le=1e9)]
+    b: Annotated[float, Field(ge=0, le=1)]
+    avg_len: Annotated[float, Field(ge=0, le=1e9)]
+    language: Label = "english"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,31 +39,31 @@ class TokenParameters:
     `reranker` is "encoder" for the index's own bi-encoder, else a ColBERT checkpoint; `sha256` that of its weights.
     """
 
-    reranker: str
-    revision: str
-    sha256: str
-    dimension: int
-    pooling: int
+    reranker: Label
+    revision: Label
+    sha256: Sha256
+    dimension: Dimension
+    pooling: Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 @dataclass(frozen=True, slots=True)
 class BlockParameters:
     """How long documents are split: tokens of the encoder in a block, and how many of them two blocks share."""
 
-    tokens: int
-    overlap: int
+    tokens: Annotated[int, Field(ge=1, le=2**31)]
+    overlap: Annotated[int, Field(ge=0, le=2**31)]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
     """One corpus file that went in: as it lay on disk, and how many snippets, deletions and rejects it gave."""
 
-    name: str
-    sha256: str
-    bytes: int
-    snippets: int
-    deletions: int = 0
-    rejected: int = 0
+    name: Label
+    sha256: Sha256
+    bytes: Count
+    snippets: Count
+    deletions: Count = 0
+    rejected: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +76,22 @@ class Manifest:
     shard's files is noticed; None while a run is under way, and for an index on a server.
     """
 
-    name: str
+    name: Label
     encoder: EncoderIdentity
-    similarity: str
+    similarity: Annotated[str, Field(pattern="^(cosine|dot)$")]
     quantized: bool
     bm25: Bm25Parameters
-    store: Mapping[str, str]
-    created: str
-    updated: str
+    store: Mapping[Label, Label]
+    created: Label
+    updated: Label
     sources: tuple[SourceRecord, ...] = ()
-    snippets: int = 0
-    seconds: float = 0.0
+    snippets: Count = 0
+    seconds: Annotated[float, Field(ge=0)] = 0.0
     complete: bool = False
-    versions: Mapping[str, str] | None = None
+    versions: Mapping[Label, Label] | None = None
     tokens: TokenParameters | None = None
     blocks: BlockParameters | None = None
-    checksums: str | None = None
+    checksums: Sha256 | None = None
     format: int = FORMAT
 
     def to_json(self) -> dict[str, Any]:
@@ -103,7 +102,7 @@ class Manifest:
         """Return what determines search results, for reports: encoder, settings, and the sources' hashes."""
         return {
             "name": self.name,
-            "encoder": asdict(self.encoder),
+            "encoder": self.encoder.to_json(),
             "similarity": self.similarity,
             "quantized": self.quantized,
             "bm25": asdict(self.bm25),
@@ -114,7 +113,7 @@ class Manifest:
         }
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any], source: str) -> Manifest:
+    def from_json(cls, values: Any, source: str) -> Manifest:
         """Return the manifest of JSON values read from `source`.
 
         Raises
@@ -122,37 +121,19 @@ class Manifest:
         MismatchError
             If it is of another format version, or damaged.
         """
+        if not isinstance(values, dict):
+            raise MismatchError(f"{source} is damaged (not a JSON object): {AGAIN}")
         if values.get("format") != FORMAT:
-            raise MismatchError(
-                f"{source} is of format {values.get('format')!r}, this biorag reads {FORMAT}: index the corpus again"
-            )
+            found = repr(values.get("format"))[:40]
+            raise MismatchError(f"{source} is of format {found}, this biorag reads {FORMAT}: {AGAIN}")
         try:
-            parts = {
-                "encoder": _record(EncoderIdentity, values["encoder"]),
-                "bm25": _record(Bm25Parameters, values["bm25"]),
-                "tokens": _record(TokenParameters, values["tokens"]) if values.get("tokens") else None,
-                "blocks": _record(BlockParameters, values["blocks"]) if values.get("blocks") else None,
-                "sources": tuple(_record(SourceRecord, record) for record in values["sources"]),
-            }
-            store = values["store"]
-            if STORES[store["kind"]].server and not store["url"]:
-                raise KeyError("store")
-            if values["similarity"] not in SIMILARITIES:
-                raise KeyError("similarity")
-            return _record(cls, {**values, **parts})
-        except (KeyError, TypeError) as error:
-            raise MismatchError(f"{source} is damaged ({error}): index the corpus again") from None
-
-
-def _record(kind: type[Record], values: Mapping[str, Any]) -> Record:
-    """Return a record of JSON values; `TypeError` if one is of another type, or a dimension that no engine takes."""
-    record = kind(**values)
-    for field in fields(record):  # type: ignore[arg-type]
-        value, expected = getattr(record, field.name), _KINDS.get(field.type)
-        fits = expected is None or (isinstance(value, expected) and isinstance(value, bool) == (field.type == "bool"))
-        if not fits or (field.name == "dimension" and not 0 < value <= WIDEST):
-            raise TypeError(f"{field.name} is {value!r}")
-    return record
+            manifest: Manifest = validated(cls, values)
+            kind = STORES.get(manifest.store.get("kind", ""))
+            if kind is None or (kind.server and not manifest.store.get("url")):
+                raise ValueError(f"store: no kind with what it takes, one of {', '.join(STORES)}")
+        except ValueError as error:
+            raise MismatchError(f"{source} is damaged ({error}): {AGAIN}") from None
+        return manifest
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -160,13 +141,15 @@ def read_manifest(path: Path) -> Manifest:
 
     Raises
     ------
+    FileNotFoundError
+        If it is not there.
+    BadInputError
+        If it is not a regular file, or too large for a manifest.
     MismatchError
         If it cannot be read as a manifest of this version.
     """
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise MismatchError(f"{path} is damaged ({error}): index the corpus again") from None
-    if not isinstance(values, dict):
-        raise MismatchError(f"{path} is damaged (not a JSON object): index the corpus again")
+        values = parse_json(read_regular(path))
+    except ValueError as error:
+        raise MismatchError(f"{path} is damaged ({error}): {AGAIN}") from None
     return Manifest.from_json(values, str(path))

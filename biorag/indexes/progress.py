@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from biorag.errors import MismatchError
+from biorag.errors import MismatchError, MissingError
+from biorag.types import Count
 from biorag.utils.files import write_json
+from biorag.utils.parsing import parsed_file
 
 PROGRESS = "progress.json"
 
@@ -20,7 +21,7 @@ class IndexingProgress:
     text's vector differs in its last bits with the texts beside it.
     """
 
-    done: int = 0
+    done: Count = 0
     batch: tuple[str, ...] = ()
 
 
@@ -37,14 +38,13 @@ def read_progress(folder: Path) -> IndexingProgress:
     MismatchError
         If the record is damaged.
     """
-    path = folder / PROGRESS
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        return IndexingProgress(int(values["done"]), tuple(values["batch"]))
-    except FileNotFoundError:
+        progress: IndexingProgress = parsed_file(
+            IndexingProgress, folder / PROGRESS, MismatchError, "delete it, then run the same command again"
+        )
+    except MissingError:
         return IndexingProgress()
-    except (ValueError, KeyError, TypeError):
-        raise MismatchError(f"{path} is damaged: delete it, then run the same command again") from None
+    return progress
 
 
 def clear_progress(folder: Path) -> None:

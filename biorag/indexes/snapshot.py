@@ -14,36 +14,61 @@ import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from io import BytesIO
-from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Annotated, BinaryIO
+
+from pydantic import Field
 
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError
-from biorag.indexes.checksums import CHECKSUMS, ENGINE, SHARD, check_files, shard_files
+from biorag.indexes.checksums import CHECKSUMS, ENGINE, check_files, is_of_shard, shard_files
 from biorag.indexes.manifest import MANIFEST, Manifest, read_manifest
 from biorag.indexes.store import Store
 from biorag.registries import STORES
 from biorag.settings.settings import Settings
-from biorag.types import OnProgress
-from biorag.utils.files import FolderTree, check_replaceable, make_folder, replacing, sha256_of, sync_folder, write_json
+from biorag.types import Count, Label, OnProgress, Sha256
+from biorag.utils.files import (
+    FolderTree,
+    check_replaceable,
+    make_folder,
+    replacing,
+    require_room,
+    sha256_of,
+    sync_folder,
+    write_json,
+)
 from biorag.utils.locks import LOCK, DirectoryLock
+from biorag.utils.parsing import parsed
 from biorag.utils.versions import installed_versions
 
 CONTENTS = "snapshot.json"
 GZIP_WINDOW = zlib.MAX_WBITS | 16  # of zlib, for gzip's header
 FORMAT = 1
 LARGEST_CONTENTS = 16 << 20  # bytes of the list of files
-LONGEST_NAME = 4096
+MOST_FILES = 100_000
+LONGEST_NAME = 1024
+DENSEST = 1100  # bytes that a byte of gzip can stand for, and a few more
 PIECE = 64 << 10
 SECTOR = tarfile.BLOCKSIZE
 
 
-class Part(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Part:
     """What a snapshot says of one of its files."""
 
-    bytes: int
-    sha256: str
+    bytes: Count
+    sha256: Sha256
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The first member of a snapshot: the index's name, and its files by their names."""
+
+    format: int
+    name: Label
+    files: Annotated[dict[Annotated[str, Field(max_length=LONGEST_NAME)], Part], Field(max_length=MOST_FILES)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +148,7 @@ def _write(
     on_progress: OnProgress,
 ) -> None:
     """Write the list and the parts, those `kept` from memory."""
-    contents = {
-        "format": FORMAT,
-        "name": manifest.name,
-        "files": {name: part._asdict() for name, part in parts.items()},
-    }
-    listed = json.dumps(contents, indent=2).encode()
+    listed = json.dumps(asdict(Contents(FORMAT, manifest.name, dict(parts))), indent=2).encode()
     with (
         replacing(file) as stream,
         gzip.GzipFile("", "wb", compresslevel=1, fileobj=stream, mtime=0) as packed,
@@ -162,13 +182,17 @@ def load(settings: Settings, name: str | None, file: Path, on_progress: OnProgre
     UsageError
         If there is an index, or anything else, of that name.
     ServiceError
-        If another process is loading a snapshot under that name.
+        If another process is loading a snapshot under that name, or the disk has no room for it.
     """
     if not file.is_file():
         raise MissingError(f"snapshot {file} is not there: give the path of a file that 'biorag snapshot save' wrote")
     with gzip.open(file) as packed, _damage_named(file):
         members = _members(packed)
-        saved_as, parts = _contents(next(members, None), packed)
+        contents = _contents(next(members, None), packed)
+        saved_as, parts = contents.name, contents.files
+        unpacked = sum(part.bytes for part in parts.values())
+        if unpacked > DENSEST * file.stat().st_size:
+            raise _DamagedError(f"it lists {unpacked:,} bytes, more than it can hold")
         settings = settings.replace(name=name or saved_as)
         target, folder = Store(settings).folder, settings.home / "loading" / settings.index.name
         if target.exists():
@@ -176,7 +200,8 @@ def load(settings: Settings, name: str | None, file: Path, on_progress: OnProgre
         lock = DirectoryLock(folder, exclusive=True, what="snapshot")
         try:
             _clear(folder)
-            _unpack(folder, members, packed, parts, on_progress)
+            require_room(folder, unpacked)
+            _unpack(folder, islice(members, len(parts) + 1), packed, parts, on_progress)
             manifest = _verified(folder, settings.index.name)
             FolderTree(folder).sync()
             make_folder(target.parent)
@@ -213,7 +238,7 @@ def _members(packed: gzip.GzipFile) -> Iterator[tuple[str, int]]:
         member = tarfile.TarInfo.frombuf(header, "utf-8", "strict")
         if member.size < 0:
             raise _DamagedError(f"{member.name!r} has a negative size")
-        if member.type == tarfile.GNUTYPE_LONGNAME and member.size <= LONGEST_NAME:
+        if member.type == tarfile.GNUTYPE_LONGNAME and member.size <= LONGEST_NAME and not name:
             name = _read(packed, member.size).rstrip(b"\0").decode("utf-8")
         elif member.type == tarfile.REGTYPE:
             yield name or member.name, member.size
@@ -230,28 +255,22 @@ def _read(packed: gzip.GzipFile, size: int) -> bytes:
     return content
 
 
-def _contents(first: tuple[str, int] | None, packed: gzip.GzipFile) -> tuple[str, dict[str, Part]]:
-    """Return the index's name and the parts that the first member lists."""
+def _contents(first: tuple[str, int] | None, packed: gzip.GzipFile) -> Contents:
+    """Return what the first member lists."""
     if first is None or first[0] != CONTENTS or first[1] > LARGEST_CONTENTS:
         raise _DamagedError(f"it does not begin with {CONTENTS}")
+    content = _read(packed, first[1])
     try:
-        values = json.loads(_read(packed, first[1]))
-        if values["format"] != FORMAT:
-            raise _DamagedError(f"it is of format {values['format']!r}, this biorag reads {FORMAT}")
-        parts = {name: Part(int(part["bytes"]), str(part["sha256"])) for name, part in values["files"].items()}
-        saved_as = str(values["name"])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise _DamagedError(f"its {CONTENTS} cannot be read") from None
-    for name in parts:
-        if name not in (MANIFEST, CHECKSUMS) and not _inside(name):
+        contents: Contents = parsed(Contents, content)
+    except ValueError as error:
+        raise _DamagedError(f"its {CONTENTS} cannot be read: {error}") from None
+    if contents.format != FORMAT:
+        raise _DamagedError(f"it is of format {contents.format}, this biorag reads {FORMAT}")
+    folders = {str(folder) for name in contents.files for folder in PurePosixPath(name).parents}
+    for name in contents.files:
+        if (name not in (MANIFEST, CHECKSUMS) and not is_of_shard(name)) or name in folders:
             raise _DamagedError(f"{name!r} is not a file of an index")
-    return saved_as, parts
-
-
-def _inside(name: str) -> bool:
-    """Return whether a name is that of a file below the shard's folder."""
-    parts = name.split("/")
-    return len(parts) > 1 and parts[0] == SHARD and not {"", ".", ".."} & set(parts) and "\0" not in name
+    return contents
 
 
 def _unpack(

@@ -86,7 +86,11 @@ def parsed(kind: Any, content: bytes | str, extra: Literal["forbid", "ignore"] =
 
 def validated(kind: Any, values: Any, extra: Literal["forbid", "ignore"] = "forbid") -> Any:
     """Return the values of JSON as a value of a type; see `parsed`, and what it raises."""
-    return parsed(kind, json.dumps(values), extra)
+    try:
+        text = json.dumps(values)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return parsed(kind, text, extra)
 
 
 def parsed_file(kind: Any, path: Path, error: type[BioragError], advice: str, largest: int = LARGEST) -> Any:

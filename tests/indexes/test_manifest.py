@@ -16,7 +16,7 @@ from biorag.utils.versions import installed_versions
 
 MANIFEST = Manifest(
     name="pubmed",
-    encoder=EncoderIdentity("all-MiniLM-L6-v2", "abc", "5" * 64, 384),
+    encoder=EncoderIdentity("all-MiniLM-L6-v2", "abc", "5" * 64, 384, {"tokenizer": "6" * 64}),
     similarity="cosine",
     quantized=True,
     bm25=Bm25Parameters(0.9, 0.4, 101.25),
@@ -30,13 +30,16 @@ MANIFEST = Manifest(
     versions={"biorag": "0.1.0"},
     blocks=BlockParameters(300, 60),
 )
-REQUIRED = ["name", "encoder", "similarity", "quantized", "bm25", "store", "created", "updated", "sources"]
+REQUIRED = ["name", "encoder", "similarity", "quantized", "bm25", "store", "created", "updated"]
 
 texts = st.text(st.characters(codec="utf-8"), max_size=10)
+hashes = st.text("0123456789abcdef", min_size=64, max_size=64)
 manifests = st.builds(
     Manifest,
     name=texts,
-    encoder=st.builds(EncoderIdentity, texts, texts, texts, st.integers(1, 8192)),
+    encoder=st.builds(
+        EncoderIdentity, texts, texts, hashes, st.integers(1, 8192), st.dictionaries(texts, hashes, max_size=2)
+    ),
     similarity=st.sampled_from(["cosine", "dot"]),
     quantized=st.booleans(),
     bm25=st.builds(Bm25Parameters, st.floats(0, 3), st.floats(0, 1), st.floats(0, 1e6), texts),
@@ -44,7 +47,7 @@ manifests = st.builds(
     created=texts,
     updated=texts,
     sources=st.lists(
-        st.builds(SourceRecord, texts, texts, st.integers(0, 2**60), st.integers(0, 2**60)), max_size=3
+        st.builds(SourceRecord, texts, hashes, st.integers(0, 2**60), st.integers(0, 2**60)), max_size=3
     ).map(tuple),
     snippets=st.integers(0, 2**60),
     seconds=st.floats(0, 1e9),
@@ -59,7 +62,13 @@ def test_the_file_says_what_design_asks_for(tmp_path):
     values = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
     assert values == {
         "name": "pubmed",
-        "encoder": {"id": "all-MiniLM-L6-v2", "revision": "abc", "sha256": "5" * 64, "dimension": 384},
+        "encoder": {
+            "id": "all-MiniLM-L6-v2",
+            "revision": "abc",
+            "sha256": "5" * 64,
+            "dimension": 384,
+            "configuration": {"tokenizer": "6" * 64},
+        },
         "similarity": "cosine",
         "quantized": True,
         "bm25": {"k": 0.9, "b": 0.4, "avg_len": 101.25, "language": "english"},
