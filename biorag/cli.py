@@ -47,11 +47,11 @@ from biorag.errors import BioragError, MissingError, ServiceError
 from biorag.registries import BENCHMARKS
 from biorag.utils import secrets
 from biorag.utils.network import remember_credentials, restrict
+from biorag.utils.panics import is_panic
 from biorag.utils.text import showable
 
 INTERRUPTED, TERMINATED = 130, 143
 INTERNAL = 1
-PANIC = "PanicException"  # of Rust code, Qdrant Edge's or the tokenizers'; it is no Exception, and in no module
 PATH_FAULTS = (
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EPERM),
     *(errno.ENAMETOOLONG, errno.ELOOP),
@@ -97,7 +97,7 @@ class Commands(TyperGroup):
             _say("interrupted; finished work is kept, and the same command resumes")
             raise typer.Exit(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED) from None
         except BaseException as error:
-            if type(error).__name__ != PANIC:
+            if not is_panic(error):
                 raise
             _trace(ctx)
             _say(f"the engine failed ({error}): run 'biorag doctor'; if it finds nothing, index the corpus again")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # importing NumPy costs a third of the time that --help may t
 
 Vectors: TypeAlias = "NDArray[np.float32]"
 # What records that are read from files may hold; biorag.utils.parsing holds them to it.
-Label: TypeAlias = Annotated[str, Field(max_length=4096)]
+Label: TypeAlias = Annotated[str, Field(max_length=4096, strict=True)]
 Sha256: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Count: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
 Dimension: TypeAlias = Annotated[int, Field(ge=1, le=65_536)]  # as Qdrant takes them

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from qdrant_edge import Bm25, Bm25Config
 
+from biorag.errors import MismatchError
 from biorag.indexes.manifest import Bm25Parameters
 
 
@@ -17,13 +18,23 @@ class SparseText(NamedTuple):
 
 
 class Bm25Encoder:
-    """Turns texts into Qdrant's BM25 sparse vectors; the same here and on a server."""
+    """Turns texts into Qdrant's BM25 sparse vectors; the same here and on a server.
+
+    Raises
+    ------
+    MismatchError
+        If the engine does not take the parameters.
+    """
 
     def __init__(self, parameters: Bm25Parameters) -> None:
-        config = Bm25Config(
-            language=parameters.language, k=parameters.k, b=parameters.b, avg_len=max(parameters.avg_len, 1.0)
-        )
-        self._bm25 = Bm25(config)
+        try:
+            config = Bm25Config(
+                language=parameters.language, k=parameters.k, b=parameters.b, avg_len=max(parameters.avg_len, 1.0)
+            )
+            self._bm25 = Bm25(config)
+        except ValueError as error:
+            fault = str(error)[:200]
+            raise MismatchError(f"the index's manifest is damaged (bm25: {fault}): index the corpus again") from None
 
     def document(self, text: str) -> SparseText:
         """Return the term-frequency weights of a passage."""

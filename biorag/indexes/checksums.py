@@ -6,7 +6,9 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +81,24 @@ def _recorded(folder: Path, sha256: str) -> dict[str, dict[str, Any]]:
 
 
 def shard_files(folder: Path) -> Iterator[Path]:
-    """Yield the files of an index's shard, sorted; not those that an opening process is just writing."""
+    """Yield the files of an index's shard, sorted; not those that an opening process is just writing.
+
+    Raises
+    ------
+    MismatchError
+        At a link, a pipe or a device, at which the engine would leave the folder, or wait.
+    """
     paths: list[Path] = []
     for parent, folders, names in os.walk(folder / SHARD):  # which skips what vanishes meanwhile
         folders[:] = [name for name in folders if not name.startswith(SCRATCH)]
-        paths += (Path(parent, name) for name in names)
-    yield from sorted(path for path in paths if path.is_file())
+        for name in (*folders, *names):
+            path = Path(parent, name)
+            with suppress(FileNotFoundError):
+                mode = path.lstat().st_mode
+                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                    raise MismatchError(f"index {folder.name!r}: {path} is not a regular file: {_again(folder)}")
+                paths += [path] * stat.S_ISREG(mode)
+    yield from sorted(paths)
 
 
 def remove_scratch(folder: Path) -> None:

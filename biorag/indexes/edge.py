@@ -8,10 +8,9 @@ keeps a writer and readers apart.
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 import qdrant_edge as qe
 
-from biorag.errors import BioragError, MissingError, ServiceError
+from biorag.errors import BioragError, MismatchError, MissingError, ServiceError
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.checksums import SHARD, check_files, remove_scratch, shard_files, write_checksums
 from biorag.indexes.manifest import Manifest
@@ -30,25 +29,45 @@ from biorag.indexes.points import (
     SCROLL,
     SPARSE,
     TOKENS,
+    StoredError,
     best_first,
     dense_by_id,
+    digests_of,
     field_of,
+    ids_of,
     payload,
     payload_key,
     point_id,
     search_width,
-    snippet_of,
+    snippets_of,
     upsert_parts,
     with_tokens,
 )
+from biorag.indexes.view import reading_view
 from biorag.types import FieldFilter, IndexQuery, ScoredDoc, Snippet, Vectors
 from biorag.utils.files import FolderTree, require_room
 from biorag.utils.locks import DirectoryLock
+from biorag.utils.panics import panics_raised
+from biorag.utils.parsing import parsed, read_regular
 
 DISTANCES = {"cosine": qe.Distance.Cosine, "dot": qe.Distance.Dot}
 SEGMENT_DATA = "segments"
-FULL = "(os error 28)"  # as the engine says that no space is left
-MEMORY = Path("/dev/shm")
+CONFIG = "edge_config.json"
+
+
+@dataclass(frozen=True, slots=True)
+class _Vectors:
+    """The dimension and the similarity of a shard's vectors of one name."""
+
+    size: int
+    distance: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Configuration:
+    """What of a shard's configuration the manifest says too."""
+
+    vectors: dict[str, _Vectors]
 
 
 class EdgeIndex:
@@ -70,16 +89,16 @@ class EdgeIndex:
         self._tokens = manifest.tokens
         self._folder = folder
         self._tree = FolderTree(folder)
-        self._config = _shard_config(manifest)
+        self._manifest = manifest
         self._lock = DirectoryLock(folder, exclusive=writable)
         shard = folder / SHARD
         try:
             with _engine_errors():
                 if (shard / SEGMENT_DATA).is_dir():
                     check_files(folder)
-                    self._shard = _load(shard, self._config, writable)
+                    self._shard = _load(folder, manifest, writable)
                 elif writable:
-                    self._shard = qe.EdgeShard.create(str(shard), self._config)
+                    self._shard = qe.EdgeShard.create(str(shard), _shard_config(manifest))
                 else:
                     raise MissingError(f"index {folder.name!r} has lost its data in {shard}: index the corpus again")
         except BaseException:
@@ -94,14 +113,13 @@ class EdgeIndex:
         """Answer all probes in one batch; see `Index.search`."""
         with _engine_errors():
             results = self._shard.query_batch(qe.QueryBatchRequest([self._request(probe) for probe in probes]))
-        return [best_first(points) for points in results]
+            return [best_first(points, probe) for points, probe in zip(results, probes, strict=True)]
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Snippet]:
         """Return the stored snippets by id; unknown ids are left out."""
         with _engine_errors():
             records = self._shard.retrieve([point_id(id) for id in ids], with_payload=True, with_vector=False)
-        snippets = (snippet_of(record.payload or {}) for record in records)
-        return {snippet.id: snippet for snippet in snippets}
+            return snippets_of(record.payload for record in records)
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """Return the stored content digests by id; unknown ids are left out."""
@@ -109,14 +127,13 @@ class EdgeIndex:
             records = self._shard.retrieve(
                 [point_id(id) for id in ids], with_payload=["id", "digest"], with_vector=False
             )
-        payloads = (record.payload or {} for record in records)
-        return {stored["id"]: stored["digest"] for stored in payloads}
+            return digests_of(record.payload for record in records)
 
     def dense_vectors(self, ids: Sequence[str]) -> dict[str, Vectors]:
         """Return the stored dense vectors by snippet id; see `Index.dense_vectors`."""
         with _engine_errors():
             records = self._shard.retrieve([point_id(id) for id in ids], with_payload=["id"], with_vector=[DENSE])
-        return dense_by_id((record.payload, record.vector) for record in records)
+            return dense_by_id(records, self._manifest.encoder.dimension)
 
     def ids(self) -> Iterator[str]:
         """Yield every snippet's id, in the order of the points' ids."""
@@ -125,7 +142,8 @@ class EdgeIndex:
             request = qe.ScrollRequest(offset=offset, limit=SCROLL, with_payload=["id"], with_vector=False)
             with _engine_errors():
                 records, offset = self._shard.scroll(request)
-            yield from ((record.payload or {})["id"] for record in records)
+                ids = ids_of(records)
+            yield from ids
             if offset is None:
                 return
 
@@ -172,7 +190,7 @@ class EdgeIndex:
         with _engine_errors():
             self._shard.close()
             # What opening tidies (journals, the engine's configuration) is tidied before it is recorded.
-            _load(self._folder / SHARD, self._config, writable=True).close()
+            _load(self._folder, self._manifest, writable=True).close()
         remove_scratch(self._folder)
         self._tree.sync()
         return write_checksums(self._folder)
@@ -205,20 +223,44 @@ class EdgeIndex:
         )
 
 
-def _load(shard: Path, config: qe.EdgeConfig, writable: bool) -> qe.EdgeShard:
-    """Load a shard; for a reader also where the disk is full, on which the engine would write its configuration."""
+def _load(folder: Path, manifest: Manifest, writable: bool) -> qe.EdgeShard:
+    """Load a shard; a reader leaves every file of it as it is.
+
+    Raises
+    ------
+    MismatchError
+        If the manifest is another shard's.
+    PanicError
+        If the engine panics.
+    """
+    shard, config = folder / SHARD, _shard_config(manifest)
+    _check_manifest(shard / CONFIG, manifest)
+    if writable:
+        with panics_raised():
+            return qe.EdgeShard.load(str(shard), config)
+    with reading_view(shard, list(shard_files(folder))) as view, panics_raised():
+        return qe.EdgeShard.load(str(view), config)
+
+
+def _check_manifest(path: Path, manifest: Manifest) -> None:
+    """Hold an index's manifest against the vectors that the shard's configuration names."""
+    wanted: dict[str, _Vectors] = {DENSE: _Vectors(manifest.encoder.dimension, manifest.similarity)}
+    if manifest.tokens:
+        wanted[TOKENS] = _Vectors(manifest.tokens.dimension, "dot")
     try:
-        return qe.EdgeShard.load(str(shard), config)
-    except Exception as error:
-        if writable or FULL not in str(error):
-            raise
-    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None, prefix="biorag-") as elsewhere:
-        for path in shard.iterdir():
-            if path.name == SEGMENT_DATA:
-                (Path(elsewhere) / path.name).symlink_to(path.resolve())
-            elif path.is_file():
-                shutil.copy(path, elsewhere)
-        return qe.EdgeShard.load(elsewhere, config)
+        config: _Configuration = parsed(_Configuration, read_regular(path), extra="ignore")
+    except (FileNotFoundError, ValueError) as error:
+        raise MismatchError(f"{path} is damaged ({error}): index the corpus again") from None
+    held = {name: _Vectors(vectors.size, vectors.distance.lower()) for name, vectors in config.vectors.items()}
+    if held != wanted:
+        raise MismatchError(
+            f"index {manifest.name!r} is damaged: its manifest speaks of {_words(wanted)}, its data of {_words(held)}: "
+            "load a snapshot, or index the corpus again"
+        )
+
+
+def _words(vectors: Mapping[str, _Vectors]) -> str:
+    return ", ".join(f"{name} vectors ({vectors.size}, {vectors.distance})" for name, vectors in vectors.items())
 
 
 def _bytes(snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors]) -> int:
@@ -281,5 +323,7 @@ def _engine_errors() -> Iterator[None]:
         yield
     except BioragError:
         raise
+    except StoredError as error:
+        raise MismatchError(f"the index is damaged, it holds {error}: load a snapshot, or index it again") from None
     except Exception as error:  # a bare Exception is among the kinds
         raise ServiceError(f"the Qdrant Edge engine failed: {error}") from error

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 from uuid import UUID, uuid5
 
 import numpy as np
+from pydantic import StrictInt, StrictStr
 
 from biorag.indexes.manifest import TokenParameters
-from biorag.types import IndexQuery, ScoredDoc, Snippet, Vectors
+from biorag.types import IndexQuery, Label, ScoredDoc, Snippet, Vectors
+from biorag.utils.parsing import typed
 
 NAMESPACE = UUID("5f2c3a1e-9f0b-5c58-8d0e-6b1f4d7c2a90")
 DENSE, SPARSE, TOKENS = "dense", "bm25", "tokens"
@@ -19,6 +22,8 @@ OWN_FIELDS = ("id", "title", "content", "pmid")
 HNSW_EF = 128
 OVERSAMPLING = 2.0
 SCROLL = 4096  # ids asked for at once when all are listed
+LONGEST_ID = 4096  # characters
+Stored = TypeVar("Stored")
 UPSERT = 128  # points handed over at once
 NUMBERS = 800_000  # of token vectors handed over at once: as JSON 16 MB, half of what a server takes
 
@@ -40,20 +45,92 @@ def payload(snippet: Snippet) -> dict[str, Any]:
     }
 
 
-def snippet_of(payload: Mapping[str, Any]) -> Snippet:
-    """Return the snippet of a payload; the inverse of `payload`."""
-    return Snippet(
-        payload["id"],
-        payload["title"],
-        payload["content"],
-        payload.get("pmid"),
-        payload.get("metadata") or {},
-    )
+class StoredError(ValueError):
+    """What a store answers that biorag does not write."""
 
 
-def dense_by_id(records: Iterable[tuple[Any, Any]]) -> dict[str, Vectors]:
-    """Return the dense vectors of points, given as payload and named vectors, by the ids of their snippets."""
-    return {payload["id"]: np.array(named[DENSE], np.float32) for payload, named in records}
+@dataclass(frozen=True, slots=True)
+class _StoredDigest:
+    """The id and the digest in a point's payload."""
+
+    id: Label
+    digest: Label
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredSnippet:
+    """The payload of a point, but for its digest; as `payload` writes it."""
+
+    id: Label
+    title: StrictStr
+    content: StrictStr
+    pmid: StrictInt | None = None
+    metadata: dict[StrictStr, Any] | None = None
+
+
+def ids_of(points: Iterable[Any]) -> list[str]:
+    """Return the ids in the payloads of points, of hundreds for a query, and so without a model.
+
+    Raises
+    ------
+    StoredError
+        If one has none.
+    """
+    try:
+        ids = [point.payload["id"] for point in points]
+    except (TypeError, KeyError):
+        raise StoredError("a payload without an id") from None
+    if not all(type(id) is str and len(id) <= LONGEST_ID for id in ids):
+        raise StoredError("a payload with an id that is not a short text")
+    return ids
+
+
+def _stored(kind: type[Stored], payloads: Iterable[Any]) -> list[Stored]:
+    """Return the payloads of points in their type.
+
+    Raises
+    ------
+    StoredError
+        If one does not have it.
+    """
+    try:
+        values: list[Stored] = typed(list[kind], list(payloads))  # type: ignore[valid-type]
+    except ValueError as error:
+        raise StoredError(f"payload {error}") from None
+    return values
+
+
+def snippets_of(payloads: Iterable[Any]) -> dict[str, Snippet]:
+    """Return the snippets of payloads by their ids; raises `StoredError`."""
+    return {
+        found.id: Snippet(found.id, found.title, found.content, found.pmid, found.metadata or {})
+        for found in _stored(_StoredSnippet, payloads)
+    }
+
+
+def digests_of(payloads: Iterable[Any]) -> dict[str, str]:
+    """Return the digests in payloads by the ids of their snippets; raises `StoredError`."""
+    return {found.id: found.digest for found in _stored(_StoredDigest, payloads)}
+
+
+def dense_by_id(records: Sequence[Any], dimension: int) -> dict[str, Vectors]:
+    """Return the dense vectors of points by the ids of their snippets.
+
+    Raises
+    ------
+    StoredError
+        If a payload has no id, or a vector is not one of finite numbers in that dimension.
+    """
+    vectors: dict[str, Vectors] = {}
+    for id, record in zip(ids_of(records), records, strict=True):
+        try:
+            vector = np.array(record.vector[DENSE], np.float32)
+        except (TypeError, KeyError, ValueError):
+            raise StoredError(f"no dense vector of {id!r}") from None
+        if vector.shape != (dimension,) or not np.isfinite(vector).all():
+            raise StoredError(f"no dense vector of {id!r} with {dimension} finite numbers")
+        vectors[id] = vector
+    return vectors
 
 
 def payload_key(field: str) -> str:
@@ -113,7 +190,18 @@ def search_width(snippets: int, limit: int) -> int:
     return max(HNSW_EF, 5 * limit, 2 * math.isqrt(snippets))
 
 
-def best_first(points: Iterable[Any]) -> list[ScoredDoc]:
-    """Return the engine's scored points with snippet ids, equal scores in the order of their ids."""
-    hits = [ScoredDoc(point.payload["id"], float(point.score)) for point in points]
+def best_first(points: Sequence[Any], probe: IndexQuery) -> list[ScoredDoc]:
+    """Return the engine's scored points with snippet ids, equal scores in the order of their ids.
+
+    Raises
+    ------
+    StoredError
+        If there are more than asked for, others than asked for, one of them twice, or a score that is no number.
+    """
+    hits = [ScoredDoc(id, float(point.score)) for id, point in zip(ids_of(points), points, strict=True)]
+    ids = {hit.id for hit in hits}
+    if len(hits) > probe.limit or len(ids) < len(hits) or (probe.among is not None and not ids <= probe.among):
+        raise StoredError("hits that were not asked for")
+    if not all(math.isfinite(hit.score) for hit in hits):
+        raise StoredError("a score that is not a finite number")
     return sorted(hits, key=lambda scored: (-scored.score, scored.id))

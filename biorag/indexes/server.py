@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
+from typing import TypeVar
 from uuid import UUID
 
 import httpx
@@ -23,15 +24,18 @@ from biorag.indexes.points import (
     SCROLL,
     SPARSE,
     TOKENS,
+    StoredError,
     best_first,
     dense_by_id,
+    digests_of,
     field_of,
+    ids_of,
     parts,
     payload,
     payload_key,
     point_id,
     search_width,
-    snippet_of,
+    snippets_of,
     upsert_parts,
     with_tokens,
 )
@@ -43,6 +47,9 @@ from biorag.utils.retries import Retries, Send, heed
 
 DISTANCES = {"cosine": models.Distance.COSINE, "dot": models.Distance.DOT}
 UPSERT_THREADS = 4
+LARGEST_REPLY = 256 << 20  # bytes
+MOST = 2**40  # snippets
+T = TypeVar("T")
 MANIFEST_KEY = "biorag"
 
 
@@ -57,6 +64,7 @@ def connect(server: Server) -> QdrantClient:
         timeout=math.ceil(server.timeout),
         check_compatibility=False,
         auth=server.auth,
+        event_hooks={"response": [_bounded]},
         trust_env=not is_loopback(server.url),
     )
     advice = "check --qdrant and that it runs, then give the same command again"
@@ -64,6 +72,7 @@ def connect(server: Server) -> QdrantClient:
 
     def again(request: httpx.Request, call_next: Send) -> httpx.Response:
         def send(request: httpx.Request) -> httpx.Response:
+            request.headers["Accept-Encoding"] = "identity"  # else a reply may unpack to a thousand times its size
             try:
                 return call_next(request)
             except ResponseHandlingException as error:  # around what httpx raised
@@ -73,6 +82,32 @@ def connect(server: Server) -> QdrantClient:
 
     client.http.client.add_middleware(again)
     return client
+
+
+class _BoundedStream(httpx.SyncByteStream):
+    """The bytes of a reply, `LARGEST_REPLY` at most."""
+
+    def __init__(self, stream: httpx.SyncByteStream) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        room = LARGEST_REPLY
+        for piece in self._stream:
+            room -= len(piece)
+            if room < 0:
+                raise ServiceError(f"the Qdrant server sends more than {LARGEST_REPLY:,} bytes at once: check --qdrant")
+            yield piece
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _bounded(response: httpx.Response) -> None:
+    """Let no more of a reply be read than it may have."""
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        raise ServiceError("the Qdrant server sends a compressed reply, which was not asked for: check --qdrant")
+    assert isinstance(response.stream, httpx.SyncByteStream)
+    response.stream = _BoundedStream(response.stream)
 
 
 def read_remote_manifest(client: QdrantClient, collection: str) -> Manifest | None:
@@ -137,6 +172,7 @@ class ServerIndex:
         self._lock = lock
         self._collection = manifest.name
         self._quantized = manifest.quantized
+        self._dimension = manifest.encoder.dimension
         self._tokens = manifest.tokens
         self._bm25 = Bm25Encoder(manifest.bm25)
         try:
@@ -155,7 +191,10 @@ class ServerIndex:
     def count(self) -> int:
         """Return the number of snippets."""
         with server_errors():
-            return self._client.count(self._collection, exact=True).count
+            count = self._client.count(self._collection, exact=True).count
+            if not 0 <= count < MOST:
+                raise StoredError(f"a count of {count} snippets")
+            return count
 
     def search(self, probes: Sequence[IndexQuery]) -> list[list[ScoredDoc]]:
         """Answer all probes in one request, or few for token vectors; see `Index.search`."""
@@ -165,21 +204,26 @@ class ServerIndex:
         with server_errors():
             for part in parts(sizes, len(probes)):
                 responses += self._client.query_batch_points(self._collection, requests[part])
-        return [best_first(response.points) for response in responses]
+            if len(responses) != len(probes):
+                raise StoredError(f"{len(responses)} answers to {len(probes)} queries")
+            return [best_first(response.points, probe) for response, probe in zip(responses, probes, strict=True)]
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Snippet]:
         """Return the stored snippets by id; unknown ids are left out."""
         with server_errors():
             records = self._client.retrieve(self._collection, _point_ids(ids), with_payload=True)
-        snippets = (snippet_of(record.payload or {}) for record in records)
-        return {snippet.id: snippet for snippet in snippets}
+            snippets = _asked(snippets_of(record.payload for record in records), ids)
+            digests = digests_of(record.payload for record in records)
+            changed = [id for id, snippet in snippets.items() if snippet.digest != digests[id]]
+            if changed:
+                raise StoredError(f"a snippet {changed[0]!r} that differs from its digest")
+        return snippets
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """Return the stored content digests by id; unknown ids are left out."""
         with server_errors():
             records = self._client.retrieve(self._collection, _point_ids(ids), with_payload=["id", "digest"])
-        payloads = (record.payload or {} for record in records)
-        return {stored["id"]: stored["digest"] for stored in payloads}
+            return _asked(digests_of(record.payload for record in records), ids)
 
     def dense_vectors(self, ids: Sequence[str]) -> dict[str, Vectors]:
         """Return the stored dense vectors by snippet id; see `Index.dense_vectors`."""
@@ -187,17 +231,21 @@ class ServerIndex:
             records = self._client.retrieve(
                 self._collection, _point_ids(ids), with_payload=["id"], with_vectors=[DENSE]
             )
-        return dense_by_id((record.payload, record.vector) for record in records)
+            return _asked(dense_by_id(records, self._dimension), ids)
 
     def ids(self) -> Iterator[str]:
         """Yield every snippet's id, in the order of the points' ids."""
         offset = None
         while True:
             with server_errors():
-                records, offset = self._client.scroll(
+                records, following = self._client.scroll(
                     self._collection, limit=SCROLL, offset=offset, with_payload=["id"], with_vectors=False
                 )
-            yield from ((record.payload or {})["id"] for record in records)
+                ids = ids_of(records)
+                if len(ids) > SCROLL or (following is not None and not (ids and str(following) > str(offset or ""))):
+                    raise StoredError("a list of ids without an end")
+            yield from ids
+            offset = following
             if offset is None:
                 return
 
@@ -298,6 +346,13 @@ def _create(client: QdrantClient, manifest: Manifest) -> None:
             raise
 
 
+def _asked(found: dict[str, T], ids: Sequence[str]) -> dict[str, T]:
+    """Return what a server says of snippets, if it was asked for them."""
+    if strange := found.keys() - set(ids):
+        raise StoredError(f"a snippet {min(strange)!r} that was not asked for")
+    return found
+
+
 def _sparse(indices: list[int], values: list[float]) -> models.SparseVector:
     return models.SparseVector(indices=indices, values=values)
 
@@ -331,6 +386,10 @@ def server_errors() -> Iterator[None]:
     """Turn what the client raises into one sentence with the next step."""
     try:
         yield
+    except StoredError as error:
+        raise ServiceError(
+            f"the Qdrant server answers with {error}, which biorag does not write: check --qdrant, or index again"
+        ) from None
     except UnexpectedResponse as error:
         hint = ": set QDRANT_API_KEY, or BIORAG_QDRANT_LOGIN" if error.status_code in (401, 403) else ""
         raise ServiceError(f"the Qdrant server refused: {error.status_code} {error.reason_phrase}{hint}") from error

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from io import BytesIO
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, cast
 
 from pydantic import Field
 
@@ -32,6 +32,7 @@ from biorag.types import Count, Label, OnProgress, Sha256
 from biorag.utils.files import (
     FolderTree,
     check_replaceable,
+    copy_with_holes,
     make_folder,
     replacing,
     require_room,
@@ -50,7 +51,6 @@ LARGEST_CONTENTS = 16 << 20  # bytes of the list of files
 MOST_FILES = 100_000
 LONGEST_NAME = 1024
 DENSEST = 1100  # bytes that a byte of gzip can stand for, and a few more
-PIECE = 64 << 10
 SECTOR = tarfile.BLOCKSIZE
 
 
@@ -286,25 +286,19 @@ def _unpack(
         part = missing.pop(name, None)
         if part is None or part.bytes != size:
             raise _DamagedError(f"{name!r} is not as it is listed")
-        if _copy(packed, folder / name, size) != part.sha256:
+        if _copy(cast(BinaryIO, packed), folder / name, size) != part.sha256:
             raise _DamagedError(f"{name!r} has another SHA-256 than is listed")
         on_progress(1)
     if missing:
         raise _DamagedError(f"it lacks {min(missing)!r}")
 
 
-def _copy(packed: gzip.GzipFile, path: Path, size: int) -> str:
+def _copy(packed: BinaryIO, path: Path, size: int) -> str:
     """Write the next `size` bytes into a new file, durably, with holes for zeros; return their SHA-256."""
     path.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
     with path.open("xb") as stream:
-        for start in range(0, size, PIECE):
-            piece = _read(packed, min(PIECE, size - start))
-            digest.update(piece)
-            if any(piece):
-                stream.write(piece)
-            else:
-                stream.seek(len(piece), os.SEEK_CUR)
+        copy_with_holes(packed, size, stream, digest.update)
         stream.truncate(size)
         stream.flush()
         os.fsync(stream.fileno())

@@ -21,6 +21,7 @@ from biorag.utils.secrets import redacted_data
 from biorag.utils.text import escaped, is_whole
 
 BEGINNING = 64 << 10  # bytes of a file that tell what it is
+PIECE = 64 << 10  # bytes read and written at once
 RESERVE = 32 << 20  # bytes left free: the engine extends memory-mapped files, and a full disk then kills the process
 
 
@@ -90,6 +91,49 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def copy_with_holes(
+    stream: BinaryIO, size: int, copy: BinaryIO, seen: Callable[[bytes], None] = lambda _: None
+) -> None:
+    """Write the next `size` bytes of a stream to a new file, zeros as holes; `seen` is given them too.
+
+    The file is to be truncated to its size at the end.
+
+    Raises
+    ------
+    EOFError
+        If there are fewer.
+    """
+    zeros = bytes(PIECE)
+    for start in range(0, size, PIECE):
+        length = min(PIECE, size - start)
+        piece = stream.read(length)
+        if len(piece) < length:
+            raise EOFError("it ends too early")
+        seen(piece)
+        if piece == zeros[:length]:
+            copy.seek(length, os.SEEK_CUR)
+        else:
+            copy.write(piece)
+
+
+def copy_sparse(source: Path, target: Path) -> None:
+    """Copy a file into a new one, its holes as holes, which are not read."""
+    with source.open("rb") as stream, target.open("xb") as copy:
+        size, end = os.fstat(stream.fileno()).st_size, 0
+        while end < size:
+            try:
+                start = os.lseek(stream.fileno(), end, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:  # no data follow
+                    raise
+                break
+            end = os.lseek(stream.fileno(), start, os.SEEK_HOLE)
+            stream.seek(start)
+            copy.seek(start)
+            copy_with_holes(stream, end - start, copy)
+        copy.truncate(size)
 
 
 def sha256_of(path: Path) -> str:
@@ -190,7 +234,7 @@ def sync_folder(path: Path) -> None:
         os.close(handle)
 
 
-def try_lock(file: IO[Any], kind: int = fcntl.LOCK_EX) -> bool:
+def try_lock(file: IO[Any] | int, kind: int = fcntl.LOCK_EX) -> bool:
     """Lock an open file, until it is closed or the process ends; return False if another process holds it."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)

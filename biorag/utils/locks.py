@@ -2,46 +2,62 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import socket
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from biorag.errors import ServiceError
 from biorag.utils.files import timestamp, try_lock
+from biorag.utils.parsing import parsed
 
 LOCK = "lock"
+LONGEST = 4096  # bytes of a lock file
+_NO_WRITING = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """Who holds a folder, as the lock file says."""
+
+    pid: int
+    host: str
+    since: str
 
 
 class DirectoryLock:
     """A shared (reader's) or exclusive (writer's) lock on a directory, an index's unless `what` says otherwise.
 
-    The kernel frees it however the process ends.
+    The kernel frees it however the process ends. A reader needs no right to write: where the folder has no lock file,
+    and none can be made, no writer can be there either.
 
     Raises
     ------
     ServiceError
         At once, naming the writer that holds the folder, or saying that readers do.
+    OSError
+        If the lock file is a link, or cannot be opened.
     """
 
     def __init__(self, folder: Path, exclusive: bool, what: str = "index") -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self._exclusive = exclusive
-        self._file = (folder / LOCK).open("a+", encoding="utf-8")
-        if not try_lock(self._file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH):
+        self._handle = _opened(folder, exclusive)
+        if self._handle is not None and not try_lock(self._handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH):
             holder = self._holder()
-            self._file.close()
+            self._close()
             raise ServiceError(f"{what} {folder.name!r} is being {holder}: wait for that to end, then try again")
         if exclusive:
-            self._write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": timestamp(" ")}))
+            self._write(json.dumps(asdict(_Writer(os.getpid(), socket.gethostname(), timestamp(" ")))))
 
     def release(self) -> None:
         """Release the lock; harmless if it is released already."""
-        if not self._file.closed:
+        if self._handle is not None:
             if self._exclusive:
                 self._write("")
-            self._file.close()
+            self._close()
 
     def __enter__(self) -> DirectoryLock:
         return self
@@ -51,17 +67,36 @@ class DirectoryLock:
 
     def _holder(self) -> str:
         """Say who holds the lock: if a shared one can be taken, only readers do."""
-        if try_lock(self._file, fcntl.LOCK_SH):
+        assert self._handle is not None
+        if try_lock(self._handle, fcntl.LOCK_SH):
             return "read by another biorag process"
-        self._file.seek(0)
         try:
-            writer = json.loads(self._file.read())
-            return f"written by process {writer['pid']} on {writer['host']} since {writer['since']}"
-        except (ValueError, KeyError, TypeError):
+            writer: _Writer = parsed(_Writer, os.pread(self._handle, LONGEST, 0))
+        except ValueError:
             return "written by another biorag process"
+        return f"written by process {writer.pid} on {writer.host} since {writer.since}"
 
     def _write(self, text: str) -> None:
-        self._file.seek(0)
-        self._file.truncate()
-        self._file.write(text)
-        self._file.flush()
+        assert self._handle is not None
+        os.ftruncate(self._handle, 0)
+        os.pwrite(self._handle, text.encode(), 0)
+
+    def _close(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+        self._handle = None
+
+
+def _opened(folder: Path, exclusive: bool) -> int | None:
+    """Open the lock file of a folder; for a reader who may not write to be read, and None where there is none."""
+    path, safely = folder / LOCK, os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | safely, 0o666)
+    except OSError as error:
+        if exclusive or error.errno not in _NO_WRITING:
+            raise
+    try:
+        return os.open(path, os.O_RDONLY | safely)
+    except FileNotFoundError:
+        return None

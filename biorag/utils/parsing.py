@@ -93,6 +93,17 @@ def validated(kind: Any, values: Any, extra: Literal["forbid", "ignore"] = "forb
     return parsed(kind, text, extra)
 
 
+def typed(kind: Any, values: Any) -> Any:
+    """Return values that a library has parsed as a value of a type, whose fields are `Field(strict=True)`.
+
+    Fields that the type does not have are left out. Raises as `parsed` does.
+    """
+    try:
+        return _adapter(kind).validate_python(values, extra="ignore")
+    except ValidationError as error:
+        raise ValueError(fault_of(error)) from None
+
+
 def parsed_file(kind: Any, path: Path, error: type[BioragError], advice: str, largest: int = LARGEST) -> Any:
     """Return a JSON file as a value of a type.
 

@@ -14,6 +14,7 @@ import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
 from biorag.errors import ServiceError
+from biorag.utils.parsing import parse_json
 from biorag.utils.secrets import redacted, redacted_data
 
 logger = logging.getLogger(__name__)
@@ -168,7 +169,7 @@ def _is_complete(response: httpx.Response) -> bool:
     """Return whether an answer is complete: JSON, unless it is a failure."""
     if response.is_success:
         try:
-            response.json()
+            parse_json(response.content)
         except ValueError:
             return False
     return True

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import pytest
 
+from biorag.utils.panics import PanicError, panics_raised
 from tests.cli import failed, invoke
 
 PanicException = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
@@ -29,3 +33,15 @@ def test_what_is_no_panic_goes_on(monkeypatch, tmp_path):
     monkeypatch.setattr("biorag.indexes.store.Store.require_manifest", leaves)
     with pytest.raises(GeneratorExit):
         invoke("search", "fever", home=tmp_path)
+
+
+def test_a_panic_is_raised_without_what_rust_prints_and_other_output_is_kept(capfd):
+    with pytest.raises(PanicError, match="index out of bounds"), panics_raised():
+        os.write(2, b"thread '<unnamed>' panicked at lib.rs:1:2\n")
+        raise PanicException("index out of bounds")
+    with pytest.raises(ValueError, match="another"), panics_raised():
+        os.write(2, b"kept\n")
+        raise ValueError("another")
+    with panics_raised(), panics_raised():
+        sys.stderr.write("and this\n")
+    assert capfd.readouterr().err == "kept\nand this\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from biorag.errors import MissingError, ServiceError
+from biorag.errors import MismatchError, MissingError, ServiceError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
 from biorag.indexes.points import search_width
@@ -181,9 +181,11 @@ def test_a_vector_of_another_dimension_is_a_service_error(written):
     index.close()
 
 
-def test_opening_with_another_dimension_is_a_service_error(written):
-    with pytest.raises(ServiceError, match="Qdrant Edge engine failed"):
-        EdgeIndex(written, manifest(dimension=DIMENSION * 2))
+@pytest.mark.parametrize("writable", [False, True])
+def test_opening_with_another_dimension_is_a_mismatch(written, writable):
+    expected = r"its manifest speaks of dense vectors \(32, cosine\), its data of dense vectors \(16, cosine\)"
+    with pytest.raises(MismatchError, match=expected):
+        EdgeIndex(written, manifest(dimension=DIMENSION * 2), writable)
 
 
 # --- who may open it

@@ -1,0 +1,83 @@
+"""A shard as readers open it: the engine writes to some files of a shard that it loads, so readers load another one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+
+from biorag.utils.files import copy_sparse, require_room
+
+MEMORY = Path("/dev/shm")
+IN_MEMORY = 64 << 20  # bytes of copies at most
+SMALL = 4 << 20  # bytes of a folder that is always copied
+# What the engine only reads; it takes links for these, but not for files that it finds by listing a folder.
+_READ = re.compile(r"matrix\.dat|quantized\.data|inverted_index\.dat|graph\.bin|links.*\.bin|.*\.mappings")
+
+
+@contextmanager
+def reading_view(shard: Path, files: list[Path]) -> Iterator[Path]:
+    """Give a folder from which the engine loads a shard, and leaves it as it is; to be left once it is loaded.
+
+    It has copies of small files, and links to what is large: to files that the engine only reads, and to folders of
+    payloads and vectors, whose bytes do not change unless something is added. Where the shard cannot be written to, on
+    a read-only mount or as another user, these are copied too.
+
+    Parameters
+    ----------
+    files : all of the shard, sorted
+
+    Raises
+    ------
+    ServiceError
+        If there is no room for the copies.
+    """
+    linked = {folder for folder, paths in _by_folder(files) if folder != shard and _is_linked(folder, paths)}
+    copied = [path for path in files if path.parent not in linked and not _READ.fullmatch(path.name)]
+    with tempfile.TemporaryDirectory(dir=_room(copied), prefix="biorag-") as name:
+        view = Path(name)
+        for folder, paths in _by_folder(files):
+            target = view / folder.relative_to(shard)
+            if folder in linked:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.symlink_to(folder.resolve())
+                continue
+            target.mkdir(parents=True, exist_ok=True)
+            for path in paths:
+                if _READ.fullmatch(path.name):
+                    (target / path.name).symlink_to(path.resolve())
+                else:
+                    copy_sparse(path, target / path.name)
+        yield view
+
+
+def _by_folder(files: list[Path]) -> list[tuple[Path, list[Path]]]:
+    return [(folder, list(paths)) for folder, paths in groupby(files, lambda path: path.parent)]
+
+
+def _is_linked(folder: Path, paths: list[Path]) -> bool:
+    """Return whether a folder without others in it is large, and may be written to, as the engine wants to."""
+    return (
+        _bytes(path for path in paths if not _READ.fullmatch(path.name)) > SMALL
+        and all(os.access(path, os.W_OK) for path in (folder, *paths))
+        and not any(entry.is_dir() for entry in folder.iterdir())
+    )
+
+
+def _bytes(files: Iterable[Path]) -> int:
+    return sum(path.stat().st_blocks * 512 for path in files)
+
+
+def _room(copied: list[Path]) -> Path:
+    """Return the folder for the copies: in memory if they are small, else where temporary files go."""
+    needed = _bytes(copied)
+    if needed <= IN_MEMORY and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2 * needed:
+        return MEMORY
+    elsewhere = Path(tempfile.gettempdir())
+    require_room(elsewhere, needed)
+    return elsewhere

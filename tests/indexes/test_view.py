@@ -1,0 +1,120 @@
+"""A reader changes nothing of an index, whatever its manifest says, and needs no right to write to it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from biorag.errors import BioragError
+from biorag.indexes import view
+from biorag.indexes.store import Store
+from biorag.types import EncoderIdentity, IndexQuery, Snippet
+
+VECTORS = np.random.default_rng(0).normal(size=(30, 16)).astype(np.float32)
+SNIPPETS = [Snippet(f"s{n}", f"Title {n}", f"liver word{n}") for n in range(30)]
+
+
+@pytest.fixture(params=[False, True], ids=["small", "large"])
+def store(settings, request, monkeypatch) -> Store:
+    """A finished index, its folders once copied for readers and once linked."""
+    if request.param:
+        monkeypatch.setattr(view, "SMALL", 0)
+    store = Store(settings)
+    manifest = store.new_manifest(EncoderIdentity("hash-encoder", "", "f" * 64, 16), 10.0)
+    index = store.open(manifest, writable=True)
+    index.upsert(SNIPPETS, VECTORS)
+    index.optimize()
+    store.save(replace(manifest, snippets=30, complete=True, checksums=index.seal()))
+    index.close()
+    return store
+
+
+def read(store: Store, **changes: object) -> list[str]:
+    index = store.open(replace(store.require_manifest(), **changes))
+    try:
+        hits = index.search([IndexQuery(VECTORS[7], 2), IndexQuery("word9", 1)])
+        assert index.fetch(["s3"])["s3"] == SNIPPETS[3]
+        assert sorted(index.ids()) == sorted(snippet.id for snippet in SNIPPETS)
+        np.testing.assert_allclose(index.dense_vectors(["s3"])["s3"], VECTORS[3] / np.linalg.norm(VECTORS[3]), 1e-5)
+        return [hits[0][0].id, hits[1][0].id]
+    finally:
+        index.close()
+
+
+def state(folder: Path) -> dict[Path, tuple]:
+    return {
+        path: (path.stat().st_ino, path.read_bytes() if path.is_file() else sorted(path.iterdir()))
+        for path in folder.rglob("*")
+    }
+
+
+def test_a_reader_writes_nothing(store):
+    before = state(store.folder)
+    assert read(store) == ["s7", "s9"]
+    assert state(store.folder) == before
+
+
+@pytest.mark.parametrize("changes", [{"quantized": True}, {"name": "another"}])
+def test_nor_does_one_with_a_changed_manifest(store, changes):
+    before = state(store.folder)
+    assert read(store, **changes) == ["s7", "s9"]
+    assert state(store.folder) == before
+
+
+def test_times_of_a_small_index_stay_as_they_are(store):
+    if view.SMALL:
+        before = {path: path.stat().st_mtime_ns for path in store.folder.rglob("*")}
+        read(store)
+        assert {path: path.stat().st_mtime_ns for path in store.folder.rglob("*")} == before
+
+
+def test_what_cannot_be_written_to_is_read(store, monkeypatch):
+    monkeypatch.setattr(view.os, "access", lambda path, mode: path == view.MEMORY)
+    before = state(store.folder)
+    assert read(store) == ["s7", "s9"]
+    assert state(store.folder) == before
+    assert not list(view.MEMORY.glob("biorag-*")), "the copies are gone once they are mapped"
+
+
+@pytest.mark.parametrize("kind", ["link", "link to a folder", "pipe"])
+def test_a_shard_with_something_else_among_its_files_is_not_opened(store, tmp_path, kind):
+    place = next((store.folder / "shard" / "segments").iterdir()) / "more"
+    if kind == "pipe":
+        os.mkfifo(place)
+    else:
+        place.symlink_to("/etc" if kind == "link to a folder" else "/etc/passwd")
+    for writable in (False, True):
+        with pytest.raises(BioragError, match="more is not a regular file"):
+            store.open(store.require_manifest(), writable)
+
+
+READ_ONLY = """
+mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && exec "$2" -m biorag "${@:3}"
+"""
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "--mount", "--map-root-user", "true"], capture_output=True).returncode != 0
+    if sys.platform == "linux"
+    else True,
+    reason="no mount namespaces here",
+)
+@pytest.mark.faults
+@pytest.mark.parametrize("words", [("info", "test"), ("search", "liver", "--name", "test", "--mode", "bm25")])
+def test_a_read_only_mount_is_searched(store, words):
+    arguments = ["unshare", "--mount", "--map-root-user", "bash", "-c", READ_ONLY, "-", store.settings.home]
+    options = ["--no-rerank"] if words[0] == "search" else []
+    ended = subprocess.run(
+        [*map(str, arguments), sys.executable, *words, *options, "--json"],
+        env={**os.environ, "BIORAG_HOME": str(store.settings.home)},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "snippets" in ended.stdout or "s1" in ended.stdout
