@@ -188,13 +188,12 @@ def encoder_files(settings: Settings, manifest: Manifest | None) -> ModelFiles:
     MismatchError
         If the index was made with another encoder.
     """
-    spec = settings.index.encoder or (manifest.encoder.id if manifest else STARTER)
-    revision = settings.index.revision or (
-        manifest.encoder.revision if manifest and not settings.index.encoder else None
-    )
-    files = find_encoder(spec, revision or None, download=bool(settings.index.encoder or manifest is None))
+    named = settings.index.encoder
+    spec = named or (manifest.encoder.id if manifest else STARTER)
+    revision = settings.index.revision or (manifest.encoder.revision if manifest and not named else None)
+    files = find_encoder(spec, revision or None, fetch=bool(named) or manifest is None)
     if manifest:
-        check_encoder(manifest, files.sha256, files.id)
+        check_encoder(manifest, files.sha256, files.id, files.configuration())
     return files
 
 
@@ -273,7 +272,8 @@ def token_files(settings: Settings, manifest: Manifest | None, encoder: ModelFil
         return asked
     if held is None:
         return None
-    files = _token_model(held.reranker, held.revision or None, encoder, download=False)
+    named = held.reranker in {stage.kind.prefix + stage.name for stage in settings.retrieval.stages}
+    files = _token_model(held.reranker, held.revision or None, encoder, fetch=named)
     if held.sha256 != files.sha256:
         raise MismatchError(
             f"the index stores token vectors of another {held.reranker!r} ({held.sha256[:12]}, not "
@@ -300,11 +300,11 @@ def _token_stage(settings: Settings) -> str:
     return stage.kind.prefix + stage.name
 
 
-def _token_model(name: str, revision: str | None, encoder: ModelFiles, download: bool = True) -> ModelFiles:
+def _token_model(name: str, revision: str | None, encoder: ModelFiles, fetch: bool = True) -> ModelFiles:
     kind, model = reranker_of(name)
     if kind.uses_encoder:
         return replace(encoder, id=name)
-    files = find_encoder(model, revision, download)
+    files = find_encoder(model, revision, fetch)
     return replace(files, id=kind.prefix + files.id)
 
 
@@ -470,6 +470,13 @@ def survey_corpus(
     if manifest:
         check_settings(manifest, settings)
     files = encoder_files(settings, manifest)
+    if manifest and not manifest.encoder.configuration:
+        logger.warning(
+            "index %r was made when only its encoder's weights were recorded: from now on its tokenizer, pooling, "
+            "prompts and maximum length are held to what they are now",
+            manifest.name,
+        )
+        manifest = replace(manifest, encoder=replace(manifest.encoder, configuration=files.configuration()))
     token_model = token_files(settings, manifest, files)
     if manifest is None and settings.index.similarity is None:
         settings = settings.replace(similarity=files.similarity())

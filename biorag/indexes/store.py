@@ -185,18 +185,27 @@ def index_names(settings: Settings) -> list[str]:
     return sorted(path.parent.name for path in settings.indexes.glob(f"*/{MANIFEST}"))
 
 
-def check_encoder(manifest: Manifest, sha256: str, name: str) -> None:
-    """Check that an encoder's weights are those the index was made with.
+def check_encoder(manifest: Manifest, sha256: str, name: str, configuration: Mapping[str, str]) -> None:
+    """Check that an encoder makes the vectors that the index was made with: its weights, and all else that counts.
+
+    Of an index that was made before more than the weights was recorded only these are checked.
 
     Raises
     ------
     MismatchError
-        If they differ.
+        If they differ, naming the part.
     """
-    if manifest.encoder.sha256 != sha256:
+    made = manifest.encoder
+    if made.sha256 != sha256:
         raise MismatchError(
-            f"index {manifest.name!r} was made with encoder {manifest.encoder.id!r} ({manifest.encoder.sha256[:12]}), "
+            f"index {manifest.name!r} was made with encoder {made.id!r} ({made.sha256[:12]}), "
             f"not {name!r} ({sha256[:12]}): leave --encoder out, or index under another --name"
+        )
+    changed = sorted(part for part in made.configuration if made.configuration[part] != configuration.get(part))
+    if changed:
+        raise MismatchError(
+            f"index {manifest.name!r} was made with encoder {made.id!r}, and {name!r} has its weights but another "
+            f"{', '.join(changed)}: name the encoder as it was with --encoder, or index under another --name"
         )
 
 

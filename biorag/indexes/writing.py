@@ -102,11 +102,12 @@ def _still_fits(current: Manifest | None, planned: Manifest) -> Manifest:
     """Return the manifest as it is now; another run may have made the index since this one was planned."""
     if current is None:
         return planned
-    check_encoder(current, planned.encoder.sha256, planned.encoder.id)
+    encoder = planned.encoder
+    check_encoder(current, encoder.sha256, encoder.id, encoder.configuration)
     fixed = attrgetter("tokens", "blocks", "similarity", "quantized", "bm25")
     if fixed(current) != fixed(planned):
         raise MismatchError(f"index {current.name!r} was made meanwhile, with other settings: run the command again")
-    return current
+    return replace(current, encoder=replace(current.encoder, configuration=encoder.configuration))
 
 
 def _winners(sources: Sequence[Source], survey: Survey, rejects: OnReject | None, split: Splitter) -> Iterator[Winner]:

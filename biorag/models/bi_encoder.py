@@ -38,7 +38,9 @@ class BiEncoder:
         self.has_tokens = all(hasattr(module, "auto_model") for module in input_modules(self.model))
         self._normalize = similarity == "cosine"
         self._files = files
-        self.identity = EncoderIdentity(files.id, files.revision, files.sha256, self._dimension())
+        self.identity = EncoderIdentity(
+            files.id, files.revision, files.sha256, self._dimension(), files.configuration()
+        )
         self._last_queries: tuple[list[str], Encoded] = ([], Encoded(np.empty((0, 0), np.float32), []))
         self._last_passages: dict[str, Vectors] = {}
 

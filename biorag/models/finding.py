@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from biorag.errors import MismatchError, MissingError
+from biorag.errors import BadInputError, MismatchError, MissingError
 from biorag.models.formats import gguf
+from biorag.models.formats.configuration import configuration_of
 from biorag.models.formats.directory import ROUTER, check_folder
 from biorag.settings.section import STARTER
 from biorag.utils.files import sha256_of
+from biorag.utils.parsing import parse_json, read_regular
 from biorag.utils.secrets import remember
 
 HUB_PREFIX = "hf:"
@@ -100,19 +101,23 @@ class ModelFiles:
         tower = routes.get("document") if isinstance(routes, dict) else None
         return self.path / str(tower[0]) if isinstance(tower, list) and tower else self.path
 
+    def configuration(self) -> dict[str, str]:
+        """Return the SHA-256 of what makes a passage's vector besides the weights; see `configuration_of`."""
+        return configuration_of(self.path, left_out=ADAPTER)
+
     def settings(self, file: str) -> dict[str, Any]:
         """Return what a JSON file of the model's folder sets; nothing where it is missing or not a JSON object."""
         try:
-            values = json.loads((self.path / file).read_bytes())
-        except (OSError, ValueError):
+            values = parse_json(read_regular(self.path / file))
+        except (OSError, ValueError, BadInputError):
             return {}
         return values if isinstance(values, dict) else {}
 
 
-def find_encoder(spec: str, revision: str | None = None, download: bool = True) -> ModelFiles:
+def find_encoder(spec: str, revision: str | None = None, fetch: bool = True) -> ModelFiles:
     """Return the files of an encoder or reranker: `starter`, a directory, or a Hugging Face id.
 
-    Without `download` a model of the hub is taken from this machine's cache alone: what names it may be untrusted.
+    `fetch` lets a model be downloaded; only one that the user named may be, never one that a file of an index names.
 
     Raises
     ------
@@ -126,7 +131,7 @@ def find_encoder(spec: str, revision: str | None = None, download: bool = True) 
     if folder.is_dir():
         check_folder(folder)
         return ModelFiles(str(folder.resolve()), "", folder, weights_hash(folder))
-    snapshot = _from_hub(spec, revision, download)
+    snapshot = _from_hub(spec, revision, fetch)
     check_folder(snapshot)
     return ModelFiles(spec, snapshot.name, snapshot, weights_hash(snapshot))
 
@@ -190,7 +195,7 @@ def weights_hash(folder: Path) -> str:
     return hashlib.sha256(listing.encode()).hexdigest()
 
 
-def _from_hub(repo: str, revision: str | None, download: bool) -> Path:
+def _from_hub(repo: str, revision: str | None, fetch: bool) -> Path:
     from huggingface_hub import get_token, snapshot_download
 
     remember(get_token() or "")
@@ -199,17 +204,17 @@ def _from_hub(repo: str, revision: str | None, download: bool) -> Path:
             snapshot_download(
                 repo,
                 revision=revision,
-                local_files_only=not download,
+                local_files_only=not fetch,
                 allow_patterns=HUB_PATTERNS,
                 ignore_patterns=SUBFOLDERS_LEFT_OUT,
             )
         )
     except Exception as error:  # the hub raises its own, HTTP, OS and validation errors; all mean the same here
-        if not download:
+        if not fetch:
             raise MissingError(
-                f"model {repo!r}, which the index names, is not on this machine: name it with --encoder (with "
-                "--store-tokens --reranker) to download it from the Hugging Face hub"
-            ) from error
+                f"the index names the model {repo!r}, which is not on this machine, and nothing is downloaded because "
+                "an index says so: name it yourself, with --encoder or --reranker"
+            ) from None
         raise MissingError(
             f"model {repo!r} is not a directory and cannot be downloaded from the Hugging Face hub "
             f"({first_line(error)})"

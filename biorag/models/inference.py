@@ -8,8 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import Any, Literal, TypeVar
 
+import numpy as np
 import torch
 
+from biorag.errors import MissingError
+from biorag.models.formats.configuration import PASSAGE_PROMPTS
 from biorag.types import Vectors
 
 Task = Literal["query", "document"]
@@ -20,9 +23,9 @@ T = TypeVar("T")
 # Characters of a batch, padding counted: about a fifth as many tokens.
 CPU_CHARACTERS = 1_000
 GPU_CHARACTERS = 400_000
+FETCH = "fetch it again, or name another"
 SHORT = 2_000  # a question: a second thread saves it less than waiting for that thread may cost
 TOKENIZING = Lock()  # a fast tokenizer serves one thread at a time
-PASSAGE_PROMPTS = ("document", "passage", "corpus")  # the names that encode_document looks for, in its order
 
 
 def prompt_of(model: Any, task: Task | None) -> str | None:
@@ -58,7 +61,7 @@ def run(model: Any, texts: Sequence[Text], task: Task | None, rows: Callable[[Fe
             for name, value in features.items()
         }
         with torch.inference_mode():
-            batch_results = rows(model(features, task=task))
+            batch_results = rows(_finite(model(features, task=task)))
         for index, result in zip(batch, batch_results, strict=True):
             results[index] = result
 
@@ -74,6 +77,22 @@ def run(model: Any, texts: Sequence[Text], task: Task | None, rows: Callable[[Fe
             list(pool.map(work, batches))
         torch.set_num_threads(workers)  # threads started later take over the last number set, in whatever thread
     return results
+
+
+def _finite(features: Features) -> Features:
+    """Refuse vectors and scores that are no numbers: they would be ranked at random, and be stored.
+
+    Raises
+    ------
+    MissingError
+        If there are any.
+    """
+    for name in ("sentence_embedding", "scores"):
+        if name in features and not bool(torch.isfinite(features[name]).all()):
+            raise MissingError(
+                f"the model gives numbers that are not finite ({name}): its weights are damaged, so {FETCH}"
+            )
+    return features
 
 
 def by_length(lengths: Sequence[int], budget: int, workers: int) -> list[list[int]]:
@@ -96,4 +115,7 @@ def by_length(lengths: Sequence[int], budget: int, workers: int) -> list[list[in
 def token_vectors(features: Features) -> list[Vectors]:
     """Return each text's token vectors, (tokens, dim) float32, without padding and masked tokens."""
     tokens, masks = features["token_embeddings"].float(), features["attention_mask"].bool()
-    return [text[mask].numpy(force=True) for text, mask in zip(tokens, masks, strict=True)]
+    vectors = [text[mask].numpy(force=True) for text, mask in zip(tokens, masks, strict=True)]
+    if not all(np.isfinite(text).all() for text in vectors):  # what is masked may be anything
+        raise MissingError(f"the model's token vectors are not finite: its weights are damaged, so {FETCH}")
+    return vectors

@@ -15,6 +15,7 @@ from biorag.errors import MissingError
 from biorag.models import memory
 from biorag.models.finding import ModelFiles, first_line
 from biorag.models.hardware import operations
+from biorag.utils.panics import panics_raised
 
 logger = logging.getLogger(__name__)
 
@@ -39,14 +40,15 @@ def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> 
     if not logger.isEnabledFor(logging.DEBUG):
         transformers_logging.set_verbosity_error()  # else it reports a checkpoint's projection as unexpected
     try:
-        model = kind(
-            str(files.path),
-            device=device,
-            local_files_only=True,
-            trust_remote_code=False,
-            model_kwargs={"dtype": _dtype(precision, device), "use_safetensors": True},
-            **options,
-        )
+        with panics_raised():
+            model = kind(
+                str(files.path),
+                device=device,
+                local_files_only=True,
+                trust_remote_code=False,
+                model_kwargs={"dtype": _dtype(precision, device), "use_safetensors": True},
+                **options,
+            )
     except Exception as error:  # loaders raise many kinds; to a user they all say that this is not such a model
         raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: {first_line(error)}") from error
     for module in input_modules(model):
@@ -108,7 +110,8 @@ def load_seq2seq(files: ModelFiles, precision: str) -> tuple[Any, Any]:
     transformers_logging.disable_progress_bar()
     local = {"local_files_only": True, "trust_remote_code": False}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(files.path), **local)
+        with panics_raised():
+            tokenizer = AutoTokenizer.from_pretrained(str(files.path), **local)
         model = AutoModelForSeq2SeqLM.from_pretrained(
             str(files.path), dtype=_dtype(precision, device), use_safetensors=True, **local
         )

@@ -8,6 +8,7 @@ from tokenizers import Tokenizer
 
 from biorag.errors import MissingError
 from biorag.models.finding import ModelFiles
+from biorag.utils.panics import panics_raised
 
 FILE = "tokenizer.json"
 
@@ -44,7 +45,8 @@ def token_spans(files: ModelFiles) -> Callable[[str], list[tuple[int, int]]]:
 def _tokenizer(files: ModelFiles, message: str) -> Tokenizer:
     path = files.reads_passages() / FILE
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        with panics_raised():
+            tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the binding raises bare exceptions
         advice = "save the model with its fast tokenizer"
         raise MissingError(message.format(path=path, error=error, advice=advice)) from None

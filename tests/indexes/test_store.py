@@ -103,9 +103,9 @@ def test_a_damaged_manifest_is_not_taken_for_a_missing_index(settings):
 
 def test_other_weights_are_refused_naming_both(settings):
     manifest = kept(settings)
-    check_encoder(manifest, "f" * 64, "hash-encoder by another name")
+    check_encoder(manifest, "f" * 64, "hash-encoder by another name", {})
     with pytest.raises(MismatchError) as caught:
-        check_encoder(manifest, "e" * 64, "other-encoder")
+        check_encoder(manifest, "e" * 64, "other-encoder", {})
     message = str(caught.value)
     assert (
         "index 'test' was made with encoder 'hash-encoder' (ffffffffffff), not 'other-encoder' (eeeeeeeeee" in message

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -10,6 +9,7 @@ from typing import Any
 
 from biorag.errors import MissingError
 from biorag.models.formats.safetensors import Tensor, read_header
+from biorag.utils.parsing import parse_json
 
 LARGEST_SETTINGS = 16 * 2**20
 LARGEST_VOCABULARY = 256 * 2**20
@@ -33,9 +33,21 @@ _ACTIVATION = re.compile(r"torch\.nn\.(?:modules\.)?(?:activation\.|linear\.)?\w
 _CODE_SETTINGS = ("attn_implementation", "_attn_implementation", "experts_implementation")
 
 # Sizes in config.json by the names that encoders give them, held against the weights' largest side.
-SIDES = ("hidden_size", "intermediate_size", "vocab_size", "embedding_size", "type_vocab_size", "dim", "d_model")
-LAYERS = ("num_hidden_layers", "n_layers", "num_layers", "n_layer")
-LONGEST_TEXT = 2**24  # positions
+SIDES = (
+    *("hidden_size", "intermediate_size", "vocab_size", "embedding_size", "type_vocab_size", "dim", "d_model"),
+    *("num_labels", "hidden_dim", "ffn_dim", "d_ff", "d_kv", "head_dim", "embed_dim", "n_embd", "n_inner", "n_head"),
+    *("encoder_ffn_dim", "decoder_ffn_dim", "projection_dim", "word_embedding_dimension", "in_features"),
+    *("out_features", "num_attention_heads", "num_key_value_heads", "num_heads", "n_heads", "num_experts"),
+    *("num_local_experts", "n_routed_experts", "moe_intermediate_size", "relative_attention_num_buckets"),
+)
+LAYERS = (
+    *("num_hidden_layers", "n_layers", "num_layers", "n_layer", "num_decoder_layers", "encoder_layers"),
+    *("decoder_layers", "num_encoder_layers"),
+)
+LONGEST_TEXT = 2**21  # positions
+POSITIONS = "max_position_embeddings"
+# Settings by which a library would read a tokenizer, or a part of the model, elsewhere than in the model's folder.
+ELSEWHERE = ("tokenizer_name_or_path", "subfolder", "gguf_file")
 
 
 def check_folder(folder: Path) -> None:
@@ -45,9 +57,13 @@ def check_folder(folder: Path) -> None:
     ------
     MissingError
         Naming the file and what is wrong with it: a pickled checkpoint without safetensors beside it, a header
-        that does not fit its file, code to be imported, or settings of impossible size.
+        that does not fit its file, code to be imported, settings of impossible size, a pipe or a device, or a tokenizer
+        outside the folder.
     """
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    paths = sorted(folder.rglob("*"))
+    for path in paths:
+        _check_place(path, folder)
+    files = [path for path in paths if path.is_file()]
     for path in files:
         _check_kind(path)
     tensors = [tensor for path in files if path.suffix == ".safetensors" for tensor in read_header(path)]
@@ -58,6 +74,21 @@ def check_folder(folder: Path) -> None:
             _check_index(path)
         elif SETTINGS.fullmatch(path.name):
             _check_settings(path, tensors)
+
+
+def _check_place(path: Path, folder: Path) -> None:
+    """Refuse pipes and devices, and links that lead out of the folder; weights are hashed wherever they lie."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise _refused(path, "is neither a file nor a folder")
+    if path.is_symlink() and path.suffix != ".safetensors" and not _is_within(path.resolve(), folder):
+        raise _refused(path, "is a link to something outside the model's folder")
+
+
+def _is_within(target: Path, folder: Path) -> bool:
+    """Return whether a file is in a model's folder, or among the blobs of the hub's cache if that is where it lies."""
+    cached = folder.absolute().parent
+    homes = [folder.resolve(), *([cached.parent.resolve() / "blobs"] if cached.name == "snapshots" else [])]
+    return any(target.is_relative_to(home) for home in homes)
 
 
 def _check_kind(path: Path) -> None:
@@ -106,6 +137,9 @@ def _check_settings(path: Path, tensors: list[Tensor]) -> None:
         for name in _CODE_SETTINGS:
             if "/" in str(settings.get(name, "")):
                 raise _refused(path, f"sets {name} to {settings[name]!r}, which is code to be fetched")
+        for name in ELSEWHERE:
+            if settings.get(name):
+                raise _refused(path, f"sets {name} to {settings[name]!r}, and nothing outside its folder is read")
         activation = settings.get("activation_function")
         if path.parent.name.endswith("Dense") and activation and not _ACTIVATION.fullmatch(str(activation)):
             raise _refused(path, f"names the activation {activation!r}, and no code that a model names is imported")
@@ -117,11 +151,14 @@ def _check_sizes(path: Path, settings: Mapping[str, Any], tensors: list[Tensor])
     if not tensors:
         return
     largest = max((side for tensor in tensors for side in tensor.shape), default=0)
-    bounds = [*((name, 2 * largest) for name in SIDES), *((name, len(tensors)) for name in LAYERS)]
-    for name, most in (*bounds, ("max_position_embeddings", LONGEST_TEXT)):
+    bounds = {**dict.fromkeys(SIDES, 2 * largest), **dict.fromkeys(LAYERS, len(tensors)), POSITIONS: LONGEST_TEXT}
+    for name, most in bounds.items():
         size = settings.get(name)
         if isinstance(size, int) and size > most:
             raise _refused(path, f"sets {name} to {size:,}, which its weights do not support")
+    labels = settings.get("id2label")
+    if isinstance(labels, dict) and len(labels) > 2 * largest:
+        raise _refused(path, f"names {len(labels):,} labels, which its weights do not support")
 
 
 def _objects(values: Any) -> Iterator[Mapping[str, Any]]:
@@ -138,8 +175,8 @@ def _objects(values: Any) -> Iterator[Mapping[str, Any]]:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
+        return parse_json(path.read_bytes())
+    except ValueError:
         raise _refused(path, "is not JSON") from None
 
 
