@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import httpx
 import numpy as np
+from pydantic import Field
 
 from biorag.citation_graph.building import add
 from biorag.citation_graph.coverage import paper_of
@@ -26,12 +27,46 @@ from biorag.indexes.reading import stored_snippets
 from biorag.types import Index, OnProgress
 from biorag.utils.batched import batched
 from biorag.utils.files import make_folder, try_lock
-from biorag.utils.network import Server, is_loopback, without_credentials
+from biorag.utils.network import Server, without_credentials
+from biorag.utils.parsing import parsed
 from biorag.utils.retries import Retries
+from biorag.utils.transport import BoundedTransport
 
 LINK = "pubmed_pubmed_refs"
 BATCH = 200  # papers of one request
 PER_SECOND, PER_SECOND_WITH_KEY = 3, 10  # requests, by NCBI's rules
+Written = int | Annotated[str, Field(pattern="^[0-9]{1,18}$")]  # a number as it is, or as text
+Pmid = Annotated[int, Field(gt=0, le=LARGEST)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Links:
+    linkname: str
+    links: tuple[Written, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _LinkSet:
+    ids: Annotated[tuple[Written, ...], Field(min_length=1)]
+    linksetdbs: tuple[_Links, ...] = ()
+
+    def cited(self) -> list[int]:
+        """Return what the paper cites; nothing where there are no links of the kind."""
+        links = [int(link) for group in self.linksetdbs if group.linkname == LINK for link in group.links]
+        return [pmid for pmid in links if 0 < pmid <= LARGEST]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What is read of an answer of elink."""
+
+    linksets: tuple[_LinkSet, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    pmid: Pmid
+    cites: tuple[Pmid, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +104,8 @@ class ELink:
         self._key = {"api_key": server.api_key} if server.api_key else {}
         self._pause = 1 / (PER_SECOND_WITH_KEY if server.api_key else PER_SECOND)
         self._next = 0.0
-        self._http = httpx.Client(timeout=server.timeout, auth=server.auth, trust_env=not is_loopback(server.url))
+        transport = BoundedTransport(self._url, server.timeout)
+        self._http = httpx.Client(timeout=server.timeout, auth=server.auth, transport=transport)
         advice = "run the same command again later: what was answered is kept"
         self._retries = Retries(f"the server at {self._url}", advice, server.retries)
 
@@ -82,23 +118,18 @@ class ELink:
         if not response.is_success:
             raise ServiceError(f"the server at {self._url} {self._retries.said(response)}: check --eutils and the key")
         try:
-            cited = dict(_link_set(entry) for entry in response.json()["linksets"])
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+            answer: _Answer = parsed(_Answer, response.content, "ignore")
+        except ValueError:
             raise ServiceError(
                 f"the server at {self._url} {self._retries.said(response)}, not a list of links: check --eutils"
             ) from None
+        cited = {int(links.ids[0]): links.cited() for links in answer.linksets}
         return {pmid: cited[pmid] for pmid in pmids if pmid in cited}
 
     def _send(self, request: httpx.Request) -> httpx.Response:
         time.sleep(max(0.0, self._next - time.monotonic()))
         self._next = time.monotonic() + self._pause
         return self._http.send(request)
-
-
-def _link_set(entry: Mapping[str, Any]) -> tuple[int, list[int]]:
-    """Return a paper and what it cites; nothing where there are no links of the kind."""
-    links = [link for links in entry.get("linksetdbs", []) if links["linkname"] == LINK for link in links["links"]]
-    return int(entry["ids"][0]), [pmid for pmid in map(int, links) if 0 < pmid <= LARGEST]
 
 
 class KeptAnswers:
@@ -131,12 +162,11 @@ class KeptAnswers:
             with self._path.open("rb") as stream:
                 for line in stream:
                     try:
-                        values = json.loads(line)
-                        pmid, cited = int(values["pmid"]), [int(other) for other in values["cites"]]
-                    except (ValueError, KeyError, TypeError):
+                        kept: _Kept = parsed(_Kept, line)
+                    except ValueError:
                         continue
-                    if pmid in pmids:
-                        answers[pmid] = cited
+                    if kept.pmid in pmids:
+                        answers[kept.pmid] = list(kept.cites)
         return answers
 
     def keep(self, answers: Mapping[int, Sequence[int]]) -> None:

@@ -6,18 +6,37 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
+from pydantic import Field
+
+from biorag.errors import BioragError
 from biorag.prompts.parse import parse_reply
 from biorag.types import Generation, GenerationRequest, Generator, Prompt, Scores
 from biorag.utils.files import write_text
+from biorag.utils.parsing import parsed, read_regular
 
 logger = logging.getLogger(__name__)
 
 CODE = ("generators", "prompts")  # the packages of biorag whose code determines replies
+LARGEST = 16 << 20  # bytes of an entry
+Kept = TypeVar("Kept")
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    text: str
+    capped: bool
+    tokens: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    logprobs: dict[str, float]
 
 
 class CachedGenerator:
@@ -45,11 +64,10 @@ class CachedGenerator:
     def generate(self, request: GenerationRequest, on_text: Callable[[str], None] | None = None) -> Generation:
         """Reply with a JSON object of the schema; `on_text` sees a kept reply at once."""
         entry = self._entry("generate", request.prompt, request.schema, request.max_tokens, request.sampling)
-        match _read(entry):
-            case {"text": str(text), "capped": bool(capped), "tokens": [int(asked), int(written)]}:
-                if on_text:
-                    on_text(text)
-                return Generation(text, capped, True, asked, written)
+        if kept := _read(entry, _Reply):
+            if on_text:
+                on_text(kept.text)
+            return Generation(kept.text, kept.capped, True, *kept.tokens)
         generation = self._generator.generate(request, on_text)
         if parse_reply(generation.text).fields:
             tokens = [generation.prompt_tokens, generation.completion_tokens]
@@ -59,9 +77,8 @@ class CachedGenerator:
     def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
         """Return each choice's log-probability as the first text of the reply."""
         entry = self._entry("score", prompt, list(choices))
-        match _read(entry):
-            case {"logprobs": dict(logprobs)} if all(isinstance(score, float) for score in logprobs.values()):
-                return Scores(logprobs, cached=True)
+        if kept := _read(entry, _Scored):
+            return Scores(kept.logprobs, cached=True)
         scores = self._generator.score(prompt, choices)
         if scores.logprobs:
             _write(entry, {"logprobs": dict(scores.logprobs)})
@@ -83,13 +100,14 @@ def code_hash() -> str:
     return hashlib.sha256("\n".join(listing).encode()).hexdigest()
 
 
-def _read(entry: Path) -> Any:
+def _read(entry: Path, kind: type[Kept]) -> Kept | None:
     """Return what an entry holds; None where there is none, or none that is whole."""
     try:
-        return json.loads(entry.read_bytes())
+        kept: Kept = parsed(kind, read_regular(entry, LARGEST))
+        return kept
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (BioragError, OSError, ValueError) as error:
         logger.warning("the kept reply %s cannot be read (%s): the model is asked again", entry, error)
         return None
 

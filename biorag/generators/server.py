@@ -5,21 +5,86 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
 
 import httpx
+from pydantic import Field
 
 from biorag.errors import ServiceError, UsageError
 from biorag.prompts.grammar import free_text_openings, growing_text
 from biorag.settings.settings import Settings
 from biorag.types import GREEDY, Generation, GenerationRequest, Prompt, Sampling, Scores
-from biorag.utils.network import Server, is_loopback, without_credentials
-from biorag.utils.retries import Retries, may_pass
+from biorag.utils.network import Server, without_credentials
+from biorag.utils.parsing import parsed
+from biorag.utils.retries import Retries, excerpt, may_pass
+from biorag.utils.transport import BoundedTransport
 
 REFUSED = frozenset({400, 404, 415, 422, 501})
 BYTES_PER_TOKEN = 3.0
 ENVELOPE_TOKENS = 32
 REST_TOKENS = 128
+LONGEST_TOKEN = 64  # characters on average of the tokens of the longest reply that is read to its end
+MOST_TOKENS = 2**31  # that a server may say it counted
+One = TypeVar("One")
+AtLeastOne = Annotated[list[One], Field(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    content: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    message: _Message
+    finish_reason: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Completion:
+    """What is read of a chat completion; what servers add to it is left out."""
+
+    choices: AtLeastOne[_Choice]
+    usage: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class _TokenScore:
+    token: str
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    top_logprobs: list[_TokenScore]
+
+
+@dataclass(frozen=True, slots=True)
+class _Positions:
+    content: AtLeastOne[_Position]
+
+
+@dataclass(frozen=True, slots=True)
+class _ScoredChoice:
+    logprobs: _Positions
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """What is read of a completion's log-probabilities."""
+
+    choices: AtLeastOne[_ScoredChoice]
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    id: Annotated[str, Field(min_length=1, max_length=500)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Models:
+    data: AtLeastOne[_Model]
 
 
 class ServerSource:
@@ -62,10 +127,14 @@ class ServerGenerator:
         root = self._url if self._url.endswith("/v1") else f"{self._url}/v1"
         headers = {"Authorization": f"Bearer {server.api_key}"} if server.api_key else {}
         # A server that answers one request at a time begins the last of several when it is done with the others.
-        waits = httpx.Timeout(server.timeout, read=server.timeout * server.at_a_time)
+        seconds = server.timeout * server.at_a_time
         try:
             self._http = httpx.Client(
-                base_url=root, headers=headers, timeout=waits, auth=server.auth, trust_env=not is_loopback(root)
+                base_url=root,
+                headers=headers,
+                timeout=seconds,
+                auth=server.auth,
+                transport=BoundedTransport(root, seconds),
             )
         except httpx.InvalidURL as error:
             raise UsageError(
@@ -109,11 +178,15 @@ class ServerGenerator:
         """
         body = {"messages": _messages(prompt), "max_tokens": 1, "temperature": 0}
         reply = self._post({**body, "logprobs": True, "top_logprobs": 20})
+        assert reply is not None, "only a format is refused silently"
         try:
-            listed = reply["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
-            found = {item["token"].strip(): float(item["logprob"]) for item in reversed(listed)}
-        except (KeyError, IndexError, TypeError):
-            raise ServiceError(f"the server at {self._url} gives no log-probabilities: use --answer generate") from None
+            scored: _Scored = parsed(_Scored, reply, "ignore")
+        except ValueError as fault:
+            raise ServiceError(
+                f"the server at {self._url} gives no log-probabilities ({fault}): use --answer generate"
+            ) from None
+        listed = scored.choices[0].logprobs.content[0].top_logprobs
+        found = {item.token.strip(): item.logprob for item in reversed(listed)}
         return Scores({choice: found[choice] for choice in choices if choice in found})
 
     def _complete(
@@ -136,7 +209,7 @@ class ServerGenerator:
             if reply is not None:
                 with self._lock:
                     self._schema_style = max(self._schema_style, style)
-                return _read(reply, self._url)
+                return self._read(reply, max_tokens)
         raise AssertionError("the last style is never refused silently")
 
     def _finish(self, messages: list[dict[str, str]], cut: Generation, schema: Mapping[str, Any]) -> Generation:
@@ -167,26 +240,38 @@ class ServerGenerator:
 
     def _first_model(self) -> str:
         reply = self._request("GET", "/models", None)
+        assert reply is not None, "only a format is refused silently"
         try:
-            return str(reply["data"][0]["id"])
-        except (KeyError, IndexError, TypeError):
-            raise ServiceError(f"the server at {self._url} lists no model: name one with --llm-model") from None
+            listed: _Models = parsed(_Models, reply, "ignore")
+        except ValueError as fault:
+            raise ServiceError(
+                f"the server at {self._url} lists no model ({fault}): name one with --llm-model"
+            ) from None
+        return listed.data[0].id
 
-    def _post(self, body: Mapping[str, Any], may_refuse: bool = False) -> Any:
+    def _read(self, reply: bytes, max_tokens: int) -> Generation:
+        """Return a completion, with the tokens that the server says it took; one beyond the cap is cut."""
+        try:
+            completion: _Completion = parsed(_Completion, reply, "ignore")
+        except ValueError as fault:
+            raise ServiceError(f"the server at {self._url} sent no chat completion ({fault}): check --llm") from None
+        choice, most = completion.choices[0], LONGEST_TOKEN * (max_tokens + ENVELOPE_TOKENS)
+        text = choice.message.content or ""
+        asked, wrote = (_count(completion.usage, key) for key in ("prompt_tokens", "completion_tokens"))
+        return Generation(text[:most], choice.finish_reason == "length" or len(text) > most, False, asked, wrote)
+
+    def _post(self, body: Mapping[str, Any], may_refuse: bool = False) -> bytes | None:
         return self._request("POST", "/chat/completions", {"model": self.name, **body}, may_refuse)
 
-    def _request(self, method: str, path: str, body: Any, may_refuse: bool = False) -> Any:
-        """Send one request, again after passing faults; None if it may be refused and is."""
-        try:
-            response = self._retries(self._http.build_request(method, path, json=body), self._http.send)
-        except httpx.HTTPError as error:
-            raise ServiceError(f"the server at {self._url} cannot be asked ({error}): check --llm") from error
+    def _request(self, method: str, path: str, body: Any, may_refuse: bool = False) -> bytes | None:
+        """Return the answer to a request, JSON, after retries; None if it may be refused and is."""
+        response = self._retries(self._http.build_request(method, path, json=body), self._http.send)
         if response.is_success:
-            return response.json() or {}
+            return response.content
         if may_refuse and (response.status_code in REFUSED or _misses_format(response)):
             return None
         said = self._retries.said(response)
-        hint = "; set BIORAG_CONTEXT_WINDOW to the server's window" if "context" in response.text else ""
+        hint = "; set BIORAG_CONTEXT_WINDOW to the server's window" if "context" in excerpt(response) else ""
         raise ServiceError(f"the server at {self._url} {said}{hint}")
 
 
@@ -196,23 +281,14 @@ def _may_pass(response: httpx.Response) -> bool:
 
 def _misses_format(response: httpx.Response) -> bool:
     """Return whether an answer is llama_cpp.server's, which has 500 for every request that it cannot validate."""
-    return response.status_code == 500 and "response_format" in response.text
+    return response.status_code == 500 and "response_format" in excerpt(response)
 
 
 def _messages(prompt: Prompt) -> list[dict[str, str]]:
     return [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
 
 
-def _read(reply: Any, url: str) -> Generation:
-    """Return a completion, with the tokens that the server says it took."""
-    match reply:
-        case {"choices": [{"message": {"content": str() | None as text}, **choice}, *_]}:
-            asked, wrote = (_count(reply.get("usage"), key) for key in ("prompt_tokens", "completion_tokens"))
-            return Generation(text or "", choice.get("finish_reason") == "length", False, asked, wrote)
-    raise ServiceError(f"the server at {url} sent no chat completion")
-
-
 def _count(usage: Any, key: str) -> int:
     """Return a count of a completion's usage; 0 where there is none."""
     count = usage.get(key) if isinstance(usage, dict) else None
-    return count if isinstance(count, int) and count > 0 else 0
+    return count if isinstance(count, int) and 0 < count < MOST_TOKENS else 0

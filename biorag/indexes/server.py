@@ -44,13 +44,17 @@ from biorag.types import FieldFilter, IndexQuery, ScoredDoc, Snippet, Vectors
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.network import Server, is_loopback
 from biorag.utils.retries import Retries, Send, heed
+from biorag.utils.transport import BoundedTransport
 
 DISTANCES = {"cosine": models.Distance.COSINE, "dot": models.Distance.DOT}
 UPSERT_THREADS = 4
-LARGEST_REPLY = 256 << 20  # bytes
 MOST = 2**40  # snippets
 T = TypeVar("T")
 MANIFEST_KEY = "biorag"
+LARGEST_REPLY = 256 << 20  # bytes: many long snippets
+# On one machine a new connection costs nothing, and one that the server has closed meanwhile costs a retry.
+LOCAL = httpx.Limits(max_keepalive_connections=0)
+REMOTE = httpx.Limits(max_connections=100, max_keepalive_connections=20)
 
 
 def connect(server: Server) -> QdrantClient:
@@ -58,21 +62,20 @@ def connect(server: Server) -> QdrantClient:
 
     All that biorag sends may be sent twice: points and collections have the same names each time.
     """
+    limits = LOCAL if is_loopback(server.url) else REMOTE
     client = QdrantClient(
         url=server.url,
         api_key=server.api_key,
         timeout=math.ceil(server.timeout),
         check_compatibility=False,
         auth=server.auth,
-        event_hooks={"response": [_bounded]},
-        trust_env=not is_loopback(server.url),
+        transport=BoundedTransport(server.url, server.timeout, LARGEST_REPLY, limits=limits),
     )
     advice = "check --qdrant and that it runs, then give the same command again"
     retries = Retries(f"the Qdrant server at {server.url}", advice, server.retries)
 
     def again(request: httpx.Request, call_next: Send) -> httpx.Response:
         def send(request: httpx.Request) -> httpx.Response:
-            request.headers["Accept-Encoding"] = "identity"  # else a reply may unpack to a thousand times its size
             try:
                 return call_next(request)
             except ResponseHandlingException as error:  # around what httpx raised
@@ -82,32 +85,6 @@ def connect(server: Server) -> QdrantClient:
 
     client.http.client.add_middleware(again)
     return client
-
-
-class _BoundedStream(httpx.SyncByteStream):
-    """The bytes of a reply, `LARGEST_REPLY` at most."""
-
-    def __init__(self, stream: httpx.SyncByteStream) -> None:
-        self._stream = stream
-
-    def __iter__(self) -> Iterator[bytes]:
-        room = LARGEST_REPLY
-        for piece in self._stream:
-            room -= len(piece)
-            if room < 0:
-                raise ServiceError(f"the Qdrant server sends more than {LARGEST_REPLY:,} bytes at once: check --qdrant")
-            yield piece
-
-    def close(self) -> None:
-        self._stream.close()
-
-
-def _bounded(response: httpx.Response) -> None:
-    """Let no more of a reply be read than it may have."""
-    if response.headers.get("Content-Encoding", "identity") != "identity":
-        raise ServiceError("the Qdrant server sends a compressed reply, which was not asked for: check --qdrant")
-    assert isinstance(response.stream, httpx.SyncByteStream)
-    response.stream = _BoundedStream(response.stream)
 
 
 def read_remote_manifest(client: QdrantClient, collection: str) -> Manifest | None:

@@ -16,6 +16,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 from biorag.errors import ServiceError
 from biorag.utils.parsing import parse_json
 from biorag.utils.secrets import redacted, redacted_data
+from biorag.utils.transport import ReplyRefusedError
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +25,7 @@ LONGEST = 60.0  # seconds at most between two tries
 SHOWN = 200  # characters of a server's answer
 LARGEST_SEARCHED = 1 << 20  # bytes of an answer that secrets are looked for in
 OF_CONTENT = frozenset({"content-length", "content-encoding", "content-type", "transfer-encoding"})
+EXCERPT = 1 << 16  # bytes of an answer that is not JSON which are looked at
 NOT_NOW = frozenset({408, 429})
 NEVER = frozenset({501, 505})  # the server errors that are permanent
 
@@ -53,7 +55,7 @@ class _TransientError(Exception):
 
 
 class Retries:
-    """Sends idempotent requests; returns each complete JSON answer, and each permanent failure.
+    """Sends idempotent requests; returns each answer that is valid JSON, and each that is a permanent failure.
 
     Parameters
     ----------
@@ -65,7 +67,8 @@ class Retries:
     Raises
     ------
     ServiceError
-        If the last try fails too, or the server asks to be left alone for more than `LONGEST` seconds.
+        If the last try fails too, or at once where another one cannot help: the certificate is refused, the reply too
+        large, or the server asks to be left alone for more than `LONGEST` seconds.
     """
 
     def __init__(
@@ -92,6 +95,8 @@ class Retries:
         )
         try:
             return retrying(self._try, request, send)
+        except httpx.HTTPError as error:
+            raise ServiceError(f"{self._server} cannot be asked ({error}): {self._advice}") from error
         except _TransientError as fault:
             tries = f"{self._limit + 1} times" if self._limit else "once"
             raise ServiceError(f"{self._server} {fault}{fault.answer}, {tries}: {self._advice}") from None
@@ -109,7 +114,7 @@ class Retries:
         transient = self._transient(response)
         if not transient and _is_complete(response):
             return response
-        fault, answer = (_status(response), _answer(response)) if transient else ("sent incomplete JSON", "")
+        fault, answer = (_status(response), _answer(response)) if transient else ("sent no valid JSON", "")
         seconds = _retry_after(response)
         if seconds > LONGEST:
             raise ServiceError(f"{self._server} {fault}{answer}, and asks to wait {seconds:.0f} s: try again then")
@@ -144,7 +149,7 @@ def _pause(state: RetryCallState) -> float:
 
 
 def _answer(response: httpx.Response) -> str:
-    return f": {' '.join(response.text.split())[:SHOWN]!r}"
+    return f": {' '.join(excerpt(response).split())[:SHOWN]!r}"
 
 
 def _without_secrets(response: httpx.Response, request: httpx.Request) -> httpx.Response:
@@ -154,11 +159,17 @@ def _without_secrets(response: httpx.Response, request: httpx.Request) -> httpx.
     """
     if response.is_success and len(response.content) > LARGEST_SEARCHED:
         return response
-    text = (redacted_data if response.is_success else redacted)(response.text)
-    if text == response.text:
+    text = response.content.decode("utf-8", "replace")
+    clean = (redacted_data if response.is_success else redacted)(text)
+    if clean == text:
         return response
     headers = {name: value for name, value in response.headers.items() if name not in OF_CONTENT}
-    return httpx.Response(response.status_code, headers=headers, text=text, request=request)
+    return httpx.Response(response.status_code, headers=headers, text=clean, request=request)
+
+
+def excerpt(response: httpx.Response) -> str:
+    """Return the begin of an answer as text, in UTF-8 whatever the server calls it: some codecs fail, some are slow."""
+    return response.content[:EXCERPT].decode("utf-8", "replace")
 
 
 def _status(response: httpx.Response) -> str:
@@ -166,7 +177,7 @@ def _status(response: httpx.Response) -> str:
 
 
 def _is_complete(response: httpx.Response) -> bool:
-    """Return whether an answer is complete: JSON, unless it is a failure."""
+    """Return whether an answer is complete: valid JSON, unless it is a failure."""
     if response.is_success:
         try:
             parse_json(response.content)
@@ -176,8 +187,8 @@ def _is_complete(response: httpx.Response) -> bool:
 
 
 def _is_permanent(error: httpx.TransportError) -> bool:
-    """Return whether a failure is permanent: in the request, or in the server's certificate."""
-    of_request = isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError)
+    """Return whether a failure is permanent: in the request, in the server's certificate, or a refused reply."""
+    of_request = isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError | ReplyRefusedError)
     return of_request or "CERTIFICATE_VERIFY_FAILED" in str(error)
 
 

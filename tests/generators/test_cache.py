@@ -27,7 +27,7 @@ IDENTITY = {"name": "scripted", "sha256": "0" * 64, "context_window": 4096, "ver
 
 
 def reply(n: int) -> str:
-    return json.dumps({"answer_choice": f"{n} \ud83d β"}, ensure_ascii=False)
+    return json.dumps({"answer_choice": f"{n} β"}, ensure_ascii=False)
 
 
 class Counting:

@@ -178,6 +178,43 @@ def test_json_that_is_no_completion_is_an_error(server, body):
     assert server.url in str(failing(lambda: server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 10))))
 
 
+DEEP = b"[" * 100_000 + b"]" * 100_000
+HOSTILE = {
+    "deep": DEEP,
+    "deep in a field": b'{"choices": ' + DEEP + b"}",
+    "NaN": b'{"choices": [{"message": {"content": "x"}}], "usage": NaN}',
+    "infinite": b'{"choices": [{"message": {"content": "x"}}], "usage": 1e999}',
+    "half a pair": b'{"choices": [{"message": {"content": "\\ud83d"}}]}',
+    "no UTF-8": b'{"choices": [{"message": {"content": "\xff"}}]}',
+    "a control character": b'{"choices": [{"message": {"content": "\x00"}}]}',
+}
+
+
+@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
+def test_json_that_no_reader_should_be_given_is_an_error(server, body):
+    server.rule = lambda _: (200, body)
+    asked = GenerationRequest(PROMPT, SCHEMA, 10)
+    assert "sent no valid JSON" in str(failing(lambda: server.generator(retries=0).generate(asked)))
+    assert server.url in str(failing(lambda: server.generator(model=None, retries=0)))
+    assert server.url in str(failing(lambda: server.generator(retries=0).score(PROMPT, ["A"])))
+
+
+@pytest.mark.parametrize("count", [True, 10**400, 2**63, -1, 0.5, "7", [7], {"n": 7}])
+def test_a_count_of_tokens_that_is_none_is_left_out(server, count):
+    server.will((200, {**completion(REPLY), "usage": {"prompt_tokens": count, "completion_tokens": 3}}))
+    expected = 1 if count is True else 0
+    assert server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 9))[3:] == (expected, 3)
+
+
+def test_a_reply_far_beyond_its_cap_is_cut_there(server):
+    """A megabyte where ten tokens were asked for: what a reader sees of it is closed as a cut reply is."""
+    server.will('{"answer": "' + "a " * 500_000 + '"}')
+    generation = server.generator().generate(GenerationRequest(PROMPT, schema_for(OPEN, 0), 10))
+    assert generation.capped
+    assert len(generation.text) < 10_000
+    assert json.loads(generation.text)["answer"].startswith("a a a")
+
+
 def test_a_completion_without_text_is_an_empty_reply(server):
     server.will((200, completion(None)))
     assert server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 10)) == Generation("", False)
@@ -443,6 +480,16 @@ def test_scores_are_the_servers_log_probabilities(server):
         completion("B", logprobs={"content": []}),
         completion("B", logprobs={"content": [{"token": "B", "logprob": -0.5}]}),
         completion("B", logprobs={"tokens": ["B"], "top_logprobs": [{"B": -0.5}]}),
+        *(
+            completion("B", logprobs={"content": [{"top_logprobs": [{"token": "B", "logprob": score}]}]})
+            for score in (None, "-0.5", "NaN", True, [-0.5], {"n": -0.5})
+        ),
+        *(
+            completion("B", logprobs={"content": [{"top_logprobs": [{"token": token, "logprob": -0.5}]}]})
+            for token in (None, 5, ["B"])
+        ),
+        *(completion("B", logprobs=odd) for odd in (7, "x", [], [{}], {"content": {}}, {"content": [None]})),
+        completion("B", logprobs={"content": [{"top_logprobs": {"B": -0.5}}]}),
         {"choices": []},
         {},
     ],

@@ -16,6 +16,7 @@ from biorag.errors import ServiceError
 from biorag.utils import retries
 from biorag.utils.retries import LONGEST, Retries, heed
 from biorag.utils.secrets import remember
+from biorag.utils.transport import ReplyRefusedError
 
 REQUEST = httpx.Request("POST", "http://server/x", json={"a": 1})
 
@@ -86,15 +87,23 @@ def test_an_answer_that_stays_is_returned_at_once(waits, status):
         httpx.UnsupportedProtocol("no http"),
         httpx.LocalProtocolError("illegal header"),
         httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"),
-        ssl.SSLError("other"),
+        httpx.DecodingError("not gzip"),
+        ReplyRefusedError("its reply has more than 3 bytes"),
     ],
     ids=repr,
 )
-def test_a_fault_that_stays_is_raised_at_once(waits, fault):
+def test_a_fault_that_stays_is_told_at_once(waits, fault):
     server = Server(fault)
-    with pytest.raises(type(fault)):
+    with pytest.raises(ServiceError) as caught:
         sending()(REQUEST, server)
+    assert str(caught.value) == f"the server at http://server cannot be asked ({fault}): check --x"
     assert (len(server.bodies), waits) == (1, [])
+
+
+def test_what_is_no_fault_of_the_request_is_raised_as_it_is(waits):
+    with pytest.raises(ssl.SSLError):
+        sending()(REQUEST, Server(ssl.SSLError("other")))
+    assert waits == []
 
 
 def test_the_waits_double_with_some_chance_and_end_at_the_limit(waits):
@@ -182,3 +191,9 @@ def test_an_interruption_ends_the_wait_of_a_pools_thread_at_once(monkeypatch):
     stop.set()
     assert ended.wait(2)
     assert "stopped" in str(errors[0])
+
+
+@pytest.mark.parametrize("charset", ["hex", "zlib", "punycode", "idna", "unicode_escape", "no-such-codec", "utf-16"])
+def test_an_answer_is_shown_whatever_it_says_it_is_written_in(waits, charset):
+    answer = answered(403, b"no access for y\xf6u", Content_Type=f"text/html; charset={charset}")
+    assert sending().said(answer) == "answered 403: 'no access for y\N{REPLACEMENT CHARACTER}u'"
