@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])")
@@ -16,6 +17,9 @@ STOP_WORDS = frozenset(
         """
     )
 )
+LONGEST = 4000  # characters of a sentence; the longest of 245,000 in PubMed has 1,608
+_PIECE = re.compile(rf"\S.{{0,{LONGEST - 1}}}(?!\S)|\S.{{0,{LONGEST - 1}}}", re.DOTALL)
+_LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 ENDINGS = ("ies", "es", "s", "ing", "ed")
 SHORTEST_STEM = 4
 
@@ -33,13 +37,33 @@ def _stem(word: str) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    """Split a passage into sentences; each stands in the passage as it is."""
-    return [sentence for sentence in _SENTENCE_END.split(text.strip()) if sentence]
+    """Split a passage into sentences; each stands in the passage as it is. What is longer than `LONGEST` is cut."""
+    whole = (sentence for sentence in _SENTENCE_END.split(text.strip()) if sentence)
+    return [
+        piece
+        for sentence in whole
+        for piece in ([sentence] if len(sentence) <= LONGEST else map(str.rstrip, _PIECE.findall(sentence)))
+    ]
 
 
 def sentence_starts(text: str) -> list[int]:
     """Return the positions where the second and the later sentences of a passage begin."""
-    return [gap.end() for gap in _SENTENCE_END.finditer(text)]
+    gaps = [gap.end() for gap in _SENTENCE_END.finditer(text)]
+    ends = itertools.pairwise([0, *gaps, len(text)])
+    if all(end - start <= LONGEST for start, end in ends):
+        return gaps
+    pieces = (
+        piece.start()
+        for start, end in itertools.pairwise([0, *gaps, len(text)])
+        for piece in _PIECE.finditer(text, start, end)
+    )
+    return sorted({*gaps, *itertools.islice(pieces, 1, None)})
+
+
+def first_sentences(text: str, most: int) -> str:
+    """Return the beginning of a text that has no more than so many sentences; the end of a line ends one too."""
+    ends = sorted({*sentence_starts(text), *(end.end() for end in _LINE_END.finditer(text))})
+    return text[: ends[most - 1]].rstrip() if len(ends) >= most else text
 
 
 def best_sentence(text: str, target: set[str]) -> str:

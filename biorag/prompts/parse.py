@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from biorag.prompts.marks import numbers_in
 from biorag.utils.text import whole
 
-_BRACKETS = r"\[\d{1,4}(?:\s*[,;]\s*\d{1,4})*\]"
-_MARKS = re.compile(rf"{_BRACKETS}|\bdocument \d{{1,4}}\b", re.IGNORECASE)
+MOST_OBJECTS = 1000  # places where a reply's JSON object is looked for
+MOST_CITED = 200  # citations that are read of a reply
+LARGEST_NUMBER = 10**9  # of a citation; a larger one is that
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ def _no_json(constant: str) -> None:
 
 def _first_object(text: str) -> dict[str, Any]:
     decoder = json.JSONDecoder(strict=False)
-    for match in re.finditer(r"\{", text):
+    for match in itertools.islice(re.finditer(r"\{", text), MOST_OBJECTS):
         try:
             value, _ = decoder.raw_decode(text, match.start())
         except (ValueError, RecursionError):
@@ -68,26 +71,15 @@ class CitedNumber:
 def cited_numbers(reply: Reply, text: str) -> list[CitedNumber]:
     """Return the citations of a reply, each number once, or once with each quote.
 
-    They stand in `citations` (numbers, or objects with `n` and `quote`), and in `text`, the reply's prose,
-    as `[n]`, `[n, m]` or `document n`.
+    They stand in `citations` (numbers, or objects with `n` and `quote`), and as marks in `text`, the reply's prose as
+    `plain_marks` returns it. What is beyond the first `MOST_CITED` is left out.
     """
     listed = reply.fields.get("citations")
-    cited = [item for item in map(_cited, listed if isinstance(listed, list) else []) if item is not None]
+    items = listed[:MOST_CITED] if isinstance(listed, list) else []
+    cited = [item for item in map(_cited, items) if item is not None]
     seen = {item.n for item in cited}
-    for mark in _MARKS.findall(text):
-        cited += [CitedNumber(number) for number in map(int, re.findall(r"\d+", mark)) if number not in seen]
-        seen.update(item.n for item in cited)
-    return list(dict.fromkeys(cited))
-
-
-def without_marks(text: str, kept: set[int]) -> str:
-    """Return prose without the `[n]` marks whose number is not in `kept`."""
-
-    def fixed(match: re.Match[str]) -> str:
-        numbers = [number for number in re.findall(r"\d+", match[0]) if int(number) in kept]
-        return f" [{', '.join(numbers)}]" if numbers else ""
-
-    return re.sub(rf"\s*{_BRACKETS}", fixed, text).strip()
+    cited += [CitedNumber(number) for number in dict.fromkeys(numbers_in(text)) if number not in seen]
+    return list(dict.fromkeys(cited))[:MOST_CITED]
 
 
 def _cited(item: Any) -> CitedNumber | None:
@@ -96,4 +88,4 @@ def _cited(item: Any) -> CitedNumber | None:
         number = int(number[:9])
     if isinstance(number, bool) or not isinstance(number, int):
         return None
-    return CitedNumber(number, quote if isinstance(quote, str) else "")
+    return CitedNumber(max(-LARGEST_NUMBER, min(number, LARGEST_NUMBER)), quote if isinstance(quote, str) else "")

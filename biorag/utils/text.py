@@ -1,9 +1,10 @@
-"""Text that can be written: as UTF-8, on one line, and to a terminal without controlling it or telling a secret."""
+"""Text that can be written: as UTF-8, on one line, to a terminal, without secrets; and text that is compared."""
 
 from __future__ import annotations
 
 import json
 import re
+import unicodedata
 
 from biorag.utils.secrets import redacted, redacted_data
 
@@ -14,6 +15,17 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 UNSHOWABLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e007f]"
 )
+# What has no width: soft hyphens, joiners, marks of direction, variation selectors, tags.
+INVISIBLE = re.compile(
+    r"[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    r"\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
+)
+_HYPHEN = re.compile("[\u2010\u2011]")
+# Raised figures, fractions and figures in circles: NFKC would join them to the number before, and make 10⁹ 109.
+_FIGURES = (
+    "\u00b2\u00b3\u00b9\u00bc-\u00be\u2070\u2074-\u2079\u2150-\u215f\u2189\u2460-\u249b\u24ea-\u24ff\u2776-\u2793"
+)
+_OTHERS = re.compile(f"[^{_FIGURES}]+")
 
 _BYTE = re.compile("[\udc80-\udcff]")  # what Python makes of the bytes of names that are not UTF-8
 
@@ -46,3 +58,19 @@ def showable(text: str) -> str:
 def showable_json(text: str) -> str:
     """Return JSON that a terminal only shows, without secrets: whatever it could act on is escaped."""
     return UNSHOWABLE.sub(lambda found: json.dumps(found[0])[1:-1], redacted_data(text))
+
+
+def plain_form(text: str) -> str:
+    """Return text in NFKC, without what has no width; raised figures and the like, and case, stay as they are.
+
+    "Sjögren" is the same composed or not, `µg` with either mu, "IL-6" with any hyphen; so are "ﬀ" and "ff".
+    """
+    if text.isascii():
+        return text
+    visible = _HYPHEN.sub("-", INVISIBLE.sub("", text))
+    return _OTHERS.sub(lambda others: unicodedata.normalize("NFKC", others[0]), visible)
+
+
+def comparable(text: str) -> str:
+    """Return text as it is compared: its plain form, case-folded; "ＣＲＰ" is "crp"."""
+    return text.lower() if text.isascii() else plain_form(plain_form(text).casefold())

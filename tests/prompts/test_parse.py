@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from biorag.prompts.marks import plain_marks
 from biorag.prompts.parse import CitedNumber, Reply, cited_numbers, parse_reply
 
 CASES = json.loads((Path(__file__).parent / "golden" / "replies.json").read_text(encoding="utf-8"))
@@ -119,4 +120,4 @@ def test_letters_of_the_question_decide_what_a_choice_is():
     ],
 )
 def test_cited_numbers_by_hand(listed, prose, expected):
-    assert cited_numbers(Reply({"citations": listed}), prose) == expected
+    assert cited_numbers(Reply({"citations": listed}), plain_marks(prose)) == expected

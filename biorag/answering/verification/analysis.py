@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -171,13 +173,13 @@ def analyse(sentence: str) -> Analysis:
     if lower and lower[-1] == "?":
         scopes += (Scope(CueKind.AIM, tuple(range(len(places)))),)
     negations = [scope.targets for scope in scopes if scope.kind is CueKind.NEGATION]
-    odd = [sum(targets.count(n) for targets in negations) % 2 == 1 for n in range(len(places))]
+    governed = Counter(n for targets in negations for n in targets)
     content = tuple(tokens[place] for place in places)
     neighbours = list(zip([-1, *places], places, strict=False))
     return Analysis(
         content,
         tuple(_weight(word) for word in content),
-        tuple(negated != word.negated for negated, word in zip(odd, content, strict=True)),
+        tuple((governed[n] % 2 == 1) != word.negated for n, word in enumerate(content)),
         _segments(tokens, places),
         (0,) * len(places),
         tuple(BY in lower[max(0, place - 2) : place] for place in places),
@@ -211,7 +213,7 @@ def _quantifier(lower: Sequence[str], place: int) -> str:
 
 def _compared(lower: Sequence[str], places: Sequence[int]) -> tuple[int, ...]:
     """Return the content word that follows the first "than", if there is one."""
-    return (sum(place < lower.index(THAN) for place in places),) if THAN in lower else ()
+    return (bisect_left(places, lower.index(THAN)),) if THAN in lower else ()
 
 
 def _is_content(word: Word) -> bool:
@@ -229,7 +231,7 @@ def _weight(word: Word) -> float:
 
 def _segments(tokens: Sequence[Word], places: Sequence[int]) -> tuple[int, ...]:
     marks = [place for place, word in enumerate(tokens) if word.text in SEPARATING]
-    return tuple(sum(mark < place for mark in marks) for place in places)
+    return tuple(bisect_left(marks, place) for place in places)
 
 
 def _are_joined(lower: Sequence[str], before: int, place: int) -> bool:
@@ -261,22 +263,30 @@ def _cue_spans(lower: list[str]) -> Iterator[tuple[int, int, str]]:
 
 def _scopes(lower: list[str], spans: Sequence[tuple[int, int, str]], places: Sequence[int]) -> Iterator[Scope]:
     kinds = {"hedges": CueKind.HEDGE, "aims": CueKind.AIM}
+    # A scope ends with its clause, and before a termination.
+    ends = [place for place, word in enumerate(lower) if word in CLOSING or word in cues().terminations]
+    # "No nucleus and cannot divide": the next cue of a list begins a scope of its own.
+    listed = [start for start, _, name in spans if name != "pseudo" and start and lower[start - 1] in LISTING]
     for start, length, name in spans:
         if name == "pseudo":
             continue
         end = start + length
-        after = [n for n, place in enumerate(places) if place >= end and not _ends(lower, end, place)]
-        before = [n for n, place in enumerate(places) if place < start and not _ends(lower, place, start)][::-1]
-        # "No nucleus and cannot divide": the next cue of a list begins a scope of its own.
-        stop = next(
-            (s for s, _, other in spans if s >= end and other != "pseudo" and lower[s - 1] in LISTING), len(lower)
-        )
-        targets = [n for n in after if places[n] < stop][:REACH]
+        first, here = bisect_left(places, end), bisect_left(places, start)
+        stop = min(_next(ends, end, len(lower)), _next(listed, end, len(lower)) - 1)
+        targets = [n for n in range(first, min(first + REACH, len(places))) if places[n] <= stop]
+        opening = ends[bisect_left(ends, start) - 1] if ends and ends[0] < start else -1
+        before = [n for n in range(here - 1, max(here - 3, -1), -1) if places[n] > opening]
         if name == "after":
-            targets = before[:2]
+            targets = before
         elif name == "determiners":
             targets += [n for n in before[:1] if places[n] >= start - 2]
         yield Scope(kinds.get(name, CueKind.NEGATION), tuple(targets), _restricts(lower, start))
+
+
+def _next(places: Sequence[int], start: int, otherwise: int) -> int:
+    """Return the first of the places, in their order, from `start` on."""
+    index = bisect_left(places, start)
+    return places[index] if index < len(places) else otherwise
 
 
 def _restricts(lower: list[str], start: int) -> bool:
@@ -284,9 +294,3 @@ def _restricts(lower: list[str], start: int) -> bool:
     before = lower[max(0, start - RELATIVE) : start]
     places = [place for place, word in enumerate(before) if word in ("that", "who", "whose", "which")]
     return bool(places) and places[-1] > 0 and SEPARATING.isdisjoint(before[places[-1] - 1 :])
-
-
-def _ends(lower: list[str], start: int, end: int) -> bool:
-    """Whether a scope ends between two places: at the end of a clause, or before a termination."""
-    between = lower[start:end]
-    return any(word in CLOSING or word in cues().terminations for word in between)

@@ -13,16 +13,16 @@ from biorag.answering.verification.judging import LEAST_COVERAGE, Fault, Judgeme
 from biorag.answering.verification.quotes import find_quote
 from biorag.answering.verification.statements import asserted, is_polar, leading_answer
 from biorag.corpus.sentences import sentence_starts, sentences
+from biorag.prompts.marks import MARK, numbers_in, plain_marks
 from biorag.prompts.parse import CitedNumber
 from biorag.types import CheckedSentence, Citation, EvidenceSpan, Hit, PairVerifier, Snippet, Verdict
+from biorag.utils.text import plain_form
 
-MARKS = re.compile(r"\s*\[(\d{1,4}(?:\s*[,;]\s*\d{1,4})*)\]")
 QUOTED = re.compile(r"“([^“”]+)”|«([^«»]+)»|\"([^\"]+)\"")
-OTHER_MARKS = re.compile(
-    r"【(\d{1,4})[^】]{0,80}】|\((?:document|doc|snippet|source|reference|ref)s?\.?\s*(\d{1,4})\b[^()]{0,80}\)",
-    re.IGNORECASE,
-)
+_AFTER_STOP = re.compile(r"([.!?])((?:\s*\[\d{1,9}(?:, \d{1,9})*\])+)(?![^\W\d_])")
 SHORTEST_QUOTE = 3  # words
+MOST_SENTENCES = 2000  # of a snippet; a book is better split into blocks
+LONGEST_CLAIM = 300  # content words; two sentences, which are all that is held against it, never have so many
 SPANS = 2  # spans of evidence that a sentence is given at most
 CANDIDATES = 4  # sentences of a snippet, and pairs of sentences, that are compared word by word
 GAIN = 0.15  # by how much more a second sentence must cover of a claim, to be looked at
@@ -64,15 +64,22 @@ class Judged(NamedTuple):
 
 @lru_cache(maxsize=1 << 12)
 def windows(text: str, titled: bool) -> tuple[Window, ...]:
-    """Return the windows of a snippet's text, those of one sentence first."""
+    """Return the windows of a snippet's text, those of one sentence first; none beyond `MOST_SENTENCES`."""
     starts = [0, *sentence_starts(text)]
     ends = [*starts[1:], len(text)]
-    spans = [(start, start + len(text[start:end].rstrip())) for start, end in zip(starts, ends, strict=True)]
+    starts = starts[:MOST_SENTENCES]
+    spans = [(start, start + len(text[start:end].rstrip())) for start, end in zip(starts, ends, strict=False)]
     analyses = [analyse(text[start:end]) for start, end in spans]
     single = [_window(*span, analysis) for span, analysis in zip(spans, analyses, strict=True)]
     neighbours = [_window(spans[n - 1][0], spans[n][1], *analyses[n - 1 : n + 1]) for n in range(1, len(spans))]
     under_title = [_window(*spans[n], analyses[0], analyses[n]) for n in range(2, len(spans))] if titled else []
     return (*single, *neighbours, *under_title)
+
+
+@lru_cache(maxsize=1 << 12)
+def _context(text: str, titled: bool) -> frozenset[str]:
+    """Return the keys of all words of a snippet's text."""
+    return frozenset(key for window in windows(text, titled) for key in window.keys)
 
 
 def _window(start: int, end: int, first: Analysis, second: Analysis | None = None) -> Window:
@@ -120,7 +127,7 @@ class Checker:
         notes: list[str] = []
         checked: list[CheckedSentence] = []
         quotes = {(item.n, item.quote) for item in cited if len(item.quote.split()) >= SHORTEST_QUOTE}
-        for sentence, marks in marked_sentences(text):
+        for sentence, marks in marked_sentences(text, [hit.snippet for hit in hits]):
             checked.append(self._check_sentence(sentence, marks, hits, question, notes))
         supporting = _supporting(checked)
         for n in dict.fromkeys(item.n for item in cited):
@@ -169,12 +176,13 @@ class Checker:
 
     def _judge(self, claim: str, snippet: Snippet, question: str) -> Judged | None:
         analysis, text = _claim(claim), snippet.contents
-        if not analysis.content or not text.strip():
+        if not 0 < len(analysis.content) <= LONGEST_CLAIM or not text.strip():
             return None
-        candidates = windows(text, bool(snippet.title and snippet.content))
+        titled = bool(snippet.title and snippet.content)
+        candidates = windows(text, titled)
         wanted = {word.key: weight for word, weight in zip(analysis.content, analysis.weights, strict=True)}
         asked = frozenset(word.key for sentence in sentences(question) for word in analyse(sentence).content)
-        context = frozenset(key for window in candidates for key in window.keys)
+        context = _context(text, titled)
         shares = [(sum(wanted[key] for key in wanted.keys() & window.keys), window) for window in candidates]
         if max(share for share, _ in shares) < LEAST_COVERAGE / 2 * sum(wanted.values()):
             return None
@@ -221,24 +229,22 @@ class Checker:
         supported = [sentence for sentence in checked if n in sentence.citations]
         if not any(self.check_claim(sentence.text, [around], question).citations for sentence in supported):
             return "the answer is not supported by its quote from"
-        if _negated_outside(text[first:last], span[0] - first, span[1] - first):
+        if _negated_outside(*map(plain_form, (text[first : span[0]], text[slice(*span)], text[span[1] : last]))):
             return "its quote leaves out a negation of"
         return ""
 
 
-def marked_sentences(text: str) -> list[tuple[str, tuple[int, ...]]]:
-    """Return the sentences of an answer without their marks, each with the numbers of its marks.
+def marked_sentences(text: str, snippets: Sequence[Snippet] = ()) -> list[tuple[str, tuple[int, ...]]]:
+    """Return the sentences of an answer without their marks of whatever form, each with the numbers of its marks.
 
-    A mark after the full stop belongs to the sentence before it. "【2†source】" and "(document 2)" are marks as well.
+    A mark after the full stop belongs to the sentence before it.
     """
-    text = OTHER_MARKS.sub(lambda match: f"[{match[1] or match[2]}]", text)
     found: list[tuple[str, tuple[int, ...]]] = []
-    moved = re.sub(r"([.!?])((?:\s*\[\d{1,4}(?:\s*[,;]\s*\d{1,4})*\])+)", r"\2\1", text)
+    moved = _AFTER_STOP.sub(r"\2\1", plain_marks(text, snippets))
     for line in moved.splitlines():
         for sentence in sentences(line):
-            numbers = tuple(int(number) for mark in MARKS.findall(sentence) for number in re.findall(r"\d+", mark))
-            if bare := MARKS.sub("", sentence).strip():
-                found.append((bare, tuple(dict.fromkeys(numbers))))
+            if bare := MARK.sub("", sentence).strip():
+                found.append((bare, tuple(dict.fromkeys(numbers_in(sentence)))))
     return found
 
 
@@ -309,9 +315,10 @@ def _citations(checked: Sequence[CheckedSentence], hits: Sequence[Hit], quotes: 
     return tuple(citations)
 
 
-def _negated_outside(sentence: str, start: int, end: int) -> bool:
+def _negated_outside(before: str, quote: str, after: str) -> bool:
     """Whether a negation outside of a quote governs its words, so that the quote says the opposite."""
-    within, around = analyse(sentence[start:end]), analyse(sentence)
+    within, around = analyse(quote), analyse(before + quote + after)
+    start, end = len(before), len(before + quote)
     outer = [
         negated
         for word, negated in zip(around.content, around.negated, strict=True)

@@ -14,6 +14,7 @@ import Stemmer
 from tokenizers import Regex, pre_tokenizers
 
 from biorag.answering.verification.cues import cues, lexicon, units
+from biorag.utils.text import plain_form
 
 HYPHENS = "-\N{HYPHEN}\N{NON-BREAKING HYPHEN}\N{EN DASH}\N{MINUS SIGN}"
 PREFIXES = frozenset(
@@ -78,7 +79,8 @@ def stems(text: str) -> list[str]:
 
 
 def words(text: str) -> list[Word]:
-    """Return the words, numbers and marks of a text in their order."""
+    """Return the words, numbers and marks of a text in their order; they stand in its plain form."""
+    text = plain_form(text)
     pieces = [part for piece, (start, _) in _tokenizer().pre_tokenize_str(text) for part in _parts(piece, start)]
     return list(_with_quantities(text, pieces))
 
