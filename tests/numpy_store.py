@@ -25,6 +25,7 @@ class NumpyIndex:
         folder.mkdir(parents=True, exist_ok=True)
         self._file, self._cosine = folder / "index.pickle", manifest.similarity == "cosine"
         self._bm25, self._keeps_tokens = Bm25Encoder(manifest.bm25), manifest.tokens is not None
+        self._spelled = manifest.bm25.spelled
         rows = pickle.loads(self._file.read_bytes()) if self._file.is_file() else {}
         self._rows: dict[str, tuple[Snippet, Vectors, Vectors | None]] = rows
 
@@ -40,7 +41,9 @@ class NumpyIndex:
             ScoredDoc(id, score)
             for id, score in scores.items()
             if (query.among is None or id in query.among)
-            and all(_holds(self._rows[id][0], condition) != condition.negated for condition in query.where)
+            and all(
+                _holds(self._rows[id][0], condition, self._spelled) != condition.negated for condition in query.where
+            )
         ]
         return sorted(found, key=lambda scored: (-scored.score, scored.id))[: query.limit]
 
@@ -105,15 +108,18 @@ def _unit(vector: Vectors) -> Vectors:
     return np.asarray(vector / max(float(np.linalg.norm(vector)), 1e-12), np.float32)
 
 
-def _holds(snippet: Snippet, condition: FieldFilter) -> bool:
+def _holds(snippet: Snippet, condition: FieldFilter, spelled) -> bool:
     """As Qdrant has it: one value of a list suffices, and numbers equal numbers alone."""
     value = payload(snippet) if condition.field in OWN_FIELDS else dict(snippet.metadata)
     for key in [condition.field] if condition.field in OWN_FIELDS else condition.field.split("."):
         value = value.get(key) if isinstance(value, dict) else None
-    return any(_is(one, condition.op, condition.value) for one in (value if isinstance(value, list) else [value]))
+    spelled = str if condition.field in OWN_FIELDS else spelled
+    return any(
+        _is(one, condition.op, condition.value, spelled) for one in (value if isinstance(value, list) else [value])
+    )
 
 
-def _is(value, op, wanted) -> bool:
+def _is(value, op, wanted, spelled) -> bool:
     if isinstance(wanted, tuple):
         return value in wanted and not isinstance(value, bool)
     number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -121,4 +127,6 @@ def _is(value, op, wanted) -> bool:
         return number and BOUNDS[op](value, wanted)
     if isinstance(wanted, int | float) and not isinstance(wanted, bool):
         return number and value == wanted
+    if isinstance(value, str) and isinstance(wanted, str):
+        return spelled(value) == spelled(wanted)
     return type(value) is type(wanted) and value == wanted

@@ -1,4 +1,7 @@
-"""BM25 sparse vectors by Qdrant's own tokenizer, stop words and stemmer; the same here and on a server."""
+"""BM25 sparse vectors by Qdrant's own tokenizer, stop words and stemmer; the same here and on a server.
+
+Texts are tokenized as they are compared, so that "Sjögren" is found whether it is composed or not.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from qdrant_edge import Bm25, Bm25Config
 
 from biorag.errors import MismatchError
 from biorag.indexes.manifest import Bm25Parameters
+from biorag.utils.text import comparable
 
 
 class SparseText(NamedTuple):
@@ -35,15 +39,16 @@ class Bm25Encoder:
         except ValueError as error:
             fault = str(error)[:200]
             raise MismatchError(f"the index's manifest is damaged (bm25: {fault}): index the corpus again") from None
+        self._spelled = parameters.spelled
 
     def document(self, text: str) -> SparseText:
         """Return the term-frequency weights of a passage."""
-        vector = self._bm25.embed_document(text)
+        vector = self._bm25.embed_document(self._spelled(text))
         return SparseText(vector.indices, vector.values)
 
     def query(self, text: str) -> SparseText:
         """Return weight 1 for each distinct term of a query."""
-        vector = self._bm25.embed_query(text)
+        vector = self._bm25.embed_query(self._spelled(text))
         return SparseText(vector.indices, vector.values)
 
 
@@ -54,5 +59,5 @@ class LengthCounter:
         self._bm25 = Bm25(Bm25Config(language=language, k=1e9, b=0.0))
 
     def __call__(self, text: str) -> int:
-        """Return the length of a text."""
-        return round(sum(self._bm25.embed_document(text).values))
+        """Return the length of a text, in the form in which new indexes have it."""
+        return round(sum(self._bm25.embed_document(comparable(text)).values))

@@ -21,7 +21,7 @@ import qdrant_edge as qe
 from biorag.errors import BioragError, MismatchError, MissingError, ServiceError
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.checksums import SHARD, check_files, remove_scratch, shard_files, write_checksums
-from biorag.indexes.manifest import Manifest
+from biorag.indexes.manifest import Bm25Parameters, Manifest
 from biorag.indexes.points import (
     DENSE,
     HNSW_EF,
@@ -36,10 +36,10 @@ from biorag.indexes.points import (
     field_of,
     ids_of,
     payload,
-    payload_key,
     point_id,
     search_width,
     snippets_of,
+    stored,
     upsert_parts,
     with_tokens,
 )
@@ -84,6 +84,7 @@ class EdgeIndex:
     """
 
     def __init__(self, folder: Path, manifest: Manifest, writable: bool = False) -> None:
+        self._parameters = manifest.bm25
         self._bm25 = Bm25Encoder(manifest.bm25)
         self._quantized = manifest.quantized
         self._tokens = manifest.tokens
@@ -150,7 +151,7 @@ class EdgeIndex:
     def upsert(self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors] = ()) -> None:
         """Add or replace snippets and flush; durable when it returns."""
         slices = upsert_parts(snippets, tokens, self._tokens)
-        require_room(self._folder, _bytes(snippets, vectors, tokens))
+        require_room(self._folder, _bytes(snippets, vectors, tokens, self._parameters))
         with _engine_errors():
             for part in slices:
                 points = self._points(snippets[part], vectors[part], tokens[part])
@@ -164,7 +165,7 @@ class EdgeIndex:
         ]
         with_tokens(named, tokens, self._tokens)
         return [
-            qe.Point(point_id(snippet.id), point, payload(snippet))
+            qe.Point(point_id(snippet.id), point, payload(snippet, self._parameters))
             for snippet, point in zip(snippets, named, strict=True)
         ]
 
@@ -213,7 +214,7 @@ class EdgeIndex:
         return qe.QueryRequest(
             limit=probe.limit,
             query=query,
-            filter=_filter(probe),
+            filter=_filter(probe, self._parameters),
             params=qe.SearchParams(
                 hnsw_ef=search_width(self._size, probe.limit),
                 exact=probe.among is not None,
@@ -263,9 +264,9 @@ def _words(vectors: Mapping[str, _Vectors]) -> str:
     return ", ".join(f"{name} vectors ({vectors.size}, {vectors.distance})" for name, vectors in vectors.items())
 
 
-def _bytes(snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors]) -> int:
+def _bytes(snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors], bm25: Bm25Parameters) -> int:
     """Return no less than what these take on disk: payload, BM25 terms (8 bytes each) and vectors."""
-    texts = sum(len(json.dumps(payload(snippet))) for snippet in snippets)
+    texts = sum(len(json.dumps(payload(snippet, bm25))) for snippet in snippets)
     return 5 * texts + 4 * vectors.size + 2 * sum(rows.size for rows in tokens) + 1024 * len(snippets)
 
 
@@ -294,16 +295,17 @@ def _shard_config(manifest: Manifest) -> qe.EdgeConfig:
     )
 
 
-def _filter(probe: IndexQuery) -> qe.Filter | None:
-    must: list[qe.ConditionType] = [_condition(condition) for condition in probe.where if not condition.negated]
-    must_not: list[qe.ConditionType] = [_condition(condition) for condition in probe.where if condition.negated]
+def _filter(probe: IndexQuery, bm25: Bm25Parameters) -> qe.Filter | None:
+    conditions = [stored(condition, bm25) for condition in probe.where]
+    must: list[qe.ConditionType] = [_condition(condition) for condition in conditions if not condition.negated]
+    must_not: list[qe.ConditionType] = [_condition(condition) for condition in conditions if condition.negated]
     if probe.among is not None:
         must.append(qe.HasIdCondition({point_id(id) for id in probe.among}))
     return qe.Filter(must=must, must_not=must_not) if must or must_not else None
 
 
 def _condition(condition: FieldFilter) -> qe.FieldCondition:
-    key, value = payload_key(condition.field), condition.value
+    key, value = condition.field, condition.value
     if isinstance(value, tuple):
         return qe.FieldCondition(key, match=qe.MatchAny(list(value)))
     bounds = {">=": "gte", ">": "gt", "<=": "lte", "<": "lt"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -13,8 +13,11 @@ from biorag.errors import MismatchError
 from biorag.registries import STORES
 from biorag.types import Count, Dimension, EncoderIdentity, Label, Sha256
 from biorag.utils.parsing import parse_json, read_regular, validated
+from biorag.utils.text import comparable
 
 FORMAT = 1
+AS_IT_STANDS: Final = "as it stands"
+COMPARABLE: Final = "comparable"
 MANIFEST = "manifest.json"
 AGAIN = "index the corpus again"
 
@@ -23,13 +26,23 @@ AGAIN = "index the corpus again"
 class Bm25Parameters:
     """BM25 as Qdrant computes it: tokenizer, stop words and stemmer of `language`, IDF by the engine.
 
-    `avg_len` is the mean snippet length in BM25 tokens, measured when the index was created.
+    `avg_len` is the mean snippet length in BM25 tokens, measured when the index was created. `text` is the form in
+    which texts are tokenized and keywords filtered: "comparable", or as they stand, as in indexes before that form.
     """
 
     k: Annotated[float, Field(ge=0, le=1e9)]
     b: Annotated[float, Field(ge=0, le=1)]
     avg_len: Annotated[float, Field(ge=0, le=1e9)]
     language: Label = "english"
+    text: Literal["as it stands", "comparable"] = AS_IT_STANDS
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the parameters as JSON values; without the form of text where earlier versions had none."""
+        return {name: value for name, value in asdict(self).items() if value != AS_IT_STANDS}
+
+    def spelled(self, text: str) -> str:
+        """Return text in the form in which this index has it."""
+        return comparable(text) if self.text == COMPARABLE else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +109,7 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest as JSON values."""
-        return asdict(self)
+        return {**asdict(self), "bm25": self.bm25.to_json()}
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what determines search results, for reports: encoder, settings, and the sources' hashes."""
@@ -105,7 +118,7 @@ class Manifest:
             "encoder": self.encoder.to_json(),
             "similarity": self.similarity,
             "quantized": self.quantized,
-            "bm25": asdict(self.bm25),
+            "bm25": self.bm25.to_json(),
             "tokens": asdict(self.tokens) if self.tokens else None,
             "blocks": asdict(self.blocks) if self.blocks else None,
             "snippets": self.snippets,

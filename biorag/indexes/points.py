@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from uuid import UUID, uuid5
 
 import numpy as np
 from pydantic import StrictInt, StrictStr
 
-from biorag.indexes.manifest import TokenParameters
-from biorag.types import IndexQuery, Label, ScoredDoc, Snippet, Vectors
+from biorag.indexes.manifest import COMPARABLE, Bm25Parameters, TokenParameters
+from biorag.types import FieldFilter, IndexQuery, Label, ScoredDoc, Snippet, Vectors
 from biorag.utils.parsing import typed
+from biorag.utils.text import comparable
 
 NAMESPACE = UUID("5f2c3a1e-9f0b-5c58-8d0e-6b1f4d7c2a90")
 DENSE, SPARSE, TOKENS = "dense", "bm25", "tokens"
 # Payload keys of ours that filters name directly; every other field is one of the snippet's metadata.
 OWN_FIELDS = ("id", "title", "content", "pmid")
+KEYWORDS = "keywords"  # the payload's key of the metadata's texts as they are compared
+LONGEST_KEYWORD = 256  # characters; a longer text is filtered as it stands
 HNSW_EF = 128
 OVERSAMPLING = 2.0
 SCROLL = 4096  # ids asked for at once when all are listed
@@ -33,9 +36,14 @@ def point_id(snippet_id: str) -> UUID:
     return uuid5(NAMESPACE, snippet_id)
 
 
-def payload(snippet: Snippet) -> dict[str, Any]:
-    """Return the whole snippet as a point's payload, with its digest."""
+def payload(snippet: Snippet, bm25: Bm25Parameters | None = None) -> dict[str, Any]:
+    """Return the whole snippet as a point's payload, with its digest.
+
+    An index that has texts in the form in which they are compared also keeps the metadata's keywords so.
+    """
+    compared = bm25 is not None and bm25.text == COMPARABLE and snippet.metadata
     return {
+        **({KEYWORDS: _keywords(dict(snippet.metadata))} if compared else {}),
         "id": snippet.id,
         "title": snippet.title,
         "content": snippet.content,
@@ -133,9 +141,25 @@ def dense_by_id(records: Sequence[Any], dimension: int) -> dict[str, Vectors]:
     return vectors
 
 
-def payload_key(field: str) -> str:
-    """Return where a filter's field lies in the payload."""
-    return field if field in OWN_FIELDS else f"metadata.{field}"
+def stored(condition: FieldFilter, bm25: Bm25Parameters) -> FieldFilter:
+    """Return a condition on a snippet's field as one on the payload, in whose form keywords are spelled."""
+    field, value = condition.field, condition.value
+    if field in OWN_FIELDS:
+        return condition
+    if isinstance(value, str) and bm25.text == COMPARABLE and len(keyword := comparable(value)) <= LONGEST_KEYWORD:
+        return replace(condition, field=f"{KEYWORDS}.{field}", value=keyword)
+    return replace(condition, field=f"metadata.{field}")
+
+
+def _keywords(value: Any) -> Any:
+    """Return the short texts of a metadata field as they are compared; None for what is no text."""
+    if isinstance(value, str):
+        keyword = comparable(value)
+        return keyword if len(keyword) <= LONGEST_KEYWORD else None
+    if isinstance(value, Mapping):
+        fields = {name: _keywords(field) for name, field in value.items()}
+        return {name: field for name, field in fields.items() if field}
+    return [keyword for keyword in map(_keywords, value) if keyword] if isinstance(value, list) else None
 
 
 def field_of(probe: IndexQuery) -> str:

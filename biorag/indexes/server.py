@@ -17,7 +17,7 @@ from qdrant_client.http.exceptions import ApiException, ResponseHandlingExceptio
 
 from biorag.errors import MismatchError, MissingError, ServiceError
 from biorag.indexes.bm25 import Bm25Encoder
-from biorag.indexes.manifest import Manifest
+from biorag.indexes.manifest import Bm25Parameters, Manifest
 from biorag.indexes.points import (
     DENSE,
     OVERSAMPLING,
@@ -32,10 +32,10 @@ from biorag.indexes.points import (
     ids_of,
     parts,
     payload,
-    payload_key,
     point_id,
     search_width,
     snippets_of,
+    stored,
     upsert_parts,
     with_tokens,
 )
@@ -151,6 +151,7 @@ class ServerIndex:
         self._quantized = manifest.quantized
         self._dimension = manifest.encoder.dimension
         self._tokens = manifest.tokens
+        self._parameters = manifest.bm25
         self._bm25 = Bm25Encoder(manifest.bm25)
         try:
             with server_errors():
@@ -251,7 +252,7 @@ class ServerIndex:
         ]
         with_tokens(named, tokens, self._tokens)
         return [
-            models.PointStruct(id=str(point_id(snippet.id)), vector=point, payload=payload(snippet))
+            models.PointStruct(id=str(point_id(snippet.id)), vector=point, payload=payload(snippet, self._parameters))
             for snippet, point in zip(snippets, named, strict=True)
         ]
 
@@ -282,7 +283,7 @@ class ServerIndex:
             query=_sparse(*self._bm25.query(probe.query)) if isinstance(probe.query, str) else probe.query.tolist(),
             using=field_of(probe),
             limit=probe.limit,
-            filter=_filter(probe),
+            filter=_filter(probe, self._parameters),
             params=models.SearchParams(
                 hnsw_ef=search_width(self._size, probe.limit),
                 exact=probe.among is not None,
@@ -338,16 +339,17 @@ def _point_ids(ids: Sequence[str]) -> list[int | str | UUID]:
     return [str(point_id(id)) for id in ids]
 
 
-def _filter(probe: IndexQuery) -> models.Filter | None:
-    must: list[models.Condition] = [_condition(condition) for condition in probe.where if not condition.negated]
-    must_not: list[models.Condition] = [_condition(condition) for condition in probe.where if condition.negated]
+def _filter(probe: IndexQuery, bm25: Bm25Parameters) -> models.Filter | None:
+    conditions = [stored(condition, bm25) for condition in probe.where]
+    must: list[models.Condition] = [_condition(condition) for condition in conditions if not condition.negated]
+    must_not: list[models.Condition] = [_condition(condition) for condition in conditions if condition.negated]
     if probe.among is not None:
         must.append(models.HasIdCondition(has_id=_point_ids(sorted(probe.among))))
     return models.Filter(must=must, must_not=must_not) if must or must_not else None
 
 
 def _condition(condition: FieldFilter) -> models.FieldCondition:
-    key, value = payload_key(condition.field), condition.value
+    key, value = condition.field, condition.value
     if isinstance(value, tuple):
         return models.FieldCondition(key=key, match=models.MatchAny(any=list(value)))
     bounds = {">=": "gte", ">": "gt", "<=": "lte", "<": "lt"}

@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Protocol
 
 from biorag.errors import MismatchError, MissingError, UsageError
-from biorag.indexes.manifest import MANIFEST, BlockParameters, Bm25Parameters, Manifest, TokenParameters, read_manifest
+from biorag.indexes.manifest import (
+    COMPARABLE,
+    MANIFEST,
+    BlockParameters,
+    Bm25Parameters,
+    Manifest,
+    TokenParameters,
+    read_manifest,
+)
 from biorag.registries import EMBEDDED, STORES
 from biorag.settings.settings import Settings
 from biorag.settings.trust import place_of, trust_index, trusted
@@ -101,7 +109,7 @@ class Store:
             encoder=encoder,
             similarity=similarity_of(settings, None),
             quantized=settings.index.quantize,
-            bm25=Bm25Parameters(settings.index.bm25_k, settings.index.bm25_b, round(avg_len, 2)),
+            bm25=Bm25Parameters(settings.index.bm25_k, settings.index.bm25_b, round(avg_len, 2), text=COMPARABLE),
             store=self._configured(),
             created=now,
             updated=now,

@@ -10,6 +10,7 @@ import re
 import threading
 import uuid
 from collections import Counter
+from contextlib import closing
 from itertools import product
 
 import numpy as np
@@ -23,7 +24,7 @@ from rank_bm25 import BM25Okapi
 from biorag.corpus.readers import parse_snippet
 from biorag.indexes.bm25 import Bm25Encoder, LengthCounter
 from biorag.indexes.edge import EdgeIndex
-from biorag.indexes.manifest import Bm25Parameters, Manifest, TokenParameters
+from biorag.indexes.manifest import AS_IT_STANDS, COMPARABLE, Bm25Parameters, Manifest, TokenParameters
 from biorag.indexes.server import ServerIndex, connect
 from biorag.retrieval.filters import exclude_pmids
 from biorag.types import EncoderIdentity, FieldFilter, IndexQuery, ScoredDoc, Snippet
@@ -614,3 +615,54 @@ def test_a_query_of_token_vectors_gives_the_maxsim_of_each_candidate(make_index)
     # The other two kinds of search do not see them.
     dense, bm25 = index.search([IndexQuery(random_vectors(1)[0], 3), IndexQuery("heart", 3)])
     assert len(dense) == len(bm25) == 3
+
+
+# --- text in the form in which it is compared ---
+
+SPELLINGS = [  # (in the corpus, in the query)
+    ("Sj\u00f6gren syndrome", "Sjo\u0308gren"),
+    ("Sjo\u0308gren syndrome", "Sj\u00f6gren"),
+    ("a dose in \u00b5mol here", "\u03bcmol"),
+    ("an e\ufb00ect seen", "effect"),
+    ("an effect seen", "e\ufb00ect"),
+    ("\uff23\uff32\uff30 rose", "crp"),
+    ("hyper\u00adtension treated", "hypertension"),
+    ("hypertension treated", "hyper\u00adten\u200bsion"),
+    ("IL\u20116 fell", "IL-6"),
+    ("Stra\u00dfe closed", "STRASSE"),
+]
+
+
+def made(kind, tmp_path, snippets, text):
+    encoder = EncoderIdentity("test", "", "0" * 64, DIMENSION)
+    parameters = Bm25Parameters(K, B, 5.0, text=text)
+    manifest = Manifest("spelled", encoder, "cosine", False, parameters, {"kind": kind}, "", "")
+    if kind == "edge":
+        store = EdgeIndex(tmp_path / "spelled", manifest, writable=True)
+    else:
+        store = ServerIndex(OneAtATimeClient(":memory:"), manifest, writable=True)
+    store.upsert(snippets, random_vectors(len(snippets)))
+    return store
+
+
+@pytest.mark.parametrize("kind", ["edge", "qdrant"])
+@pytest.mark.parametrize("text", [COMPARABLE, AS_IT_STANDS])
+def test_an_index_is_asked_in_the_form_in_which_it_was_made(kind, text, tmp_path):
+    snippets = [
+        Snippet(f"s{n}", "", written, None, {"journal": written, "mesh": ["other", written], "deep": {"er": written}})
+        for n, (written, _) in enumerate(SPELLINGS)
+    ]
+    with closing(made(kind, tmp_path, snippets, text)) as store:
+        for n, (written, asked) in enumerate(SPELLINGS):
+            found = store.search([IndexQuery(asked, 20)])[0]
+            assert (f"s{n}" in {hit.id for hit in found}) >= (text == COMPARABLE), (written, asked)
+            for field in ("journal", "mesh", "deep.er"):
+                (hits,) = store.search(
+                    [IndexQuery(random_vectors(1)[0], 20, where=(FieldFilter(field, "=", written.upper()),))]
+                )
+                assert (f"s{n}" in {hit.id for hit in hits}) == (text == COMPARABLE)
+                (hits,) = store.search(
+                    [IndexQuery(random_vectors(1)[0], 20, where=(FieldFilter(field, "=", written),))]
+                )
+                assert f"s{n}" in {hit.id for hit in hits}
+        assert store.fetch(["s0"])["s0"] == snippets[0], "it is shown as it stands"

@@ -57,7 +57,7 @@ def test_a_new_manifest_is_the_configuration(settings):
     manifest = Store(asked).new_manifest(IDENTITY, 101.23456)
     assert (manifest.name, manifest.encoder, manifest.similarity) == ("test", IDENTITY, "dot")
     assert (manifest.quantized, manifest.complete, manifest.snippets, manifest.sources) == (True, False, 0, ())
-    assert manifest.bm25 == Bm25Parameters(1.2, 0.75, 101.23, "english")
+    assert manifest.bm25 == Bm25Parameters(1.2, 0.75, 101.23, "english", "comparable")
     assert manifest.store == {"kind": "edge"}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", manifest.created)
     assert Store(settings).new_manifest(IDENTITY, 1.0).similarity == "cosine"
