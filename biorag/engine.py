@@ -18,6 +18,7 @@ from biorag.corpus.sources import find_sources
 from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.generators.source import generator_source
 from biorag.indexes.manifest import Manifest, TokenParameters
+from biorag.indexes.progress import shortfall
 from biorag.indexes.reading import stored_snippets
 from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings, similarity_of
 from biorag.models.finding import ModelFiles, find_encoder
@@ -118,7 +119,7 @@ def open_index(settings: Settings) -> Iterator[OpenIndex]:
     files = encoder_files(settings, manifest) if settings.index.encoder or needed else None
     with closing(store.open(manifest)) as index:
         if not manifest.complete:
-            logger.warning("index %r is incomplete: its last indexing run was interrupted", manifest.name)
+            logger.warning("index %r is incomplete: %s", manifest.name, shortfall(store.folder))
         if index.count() == 0:
             raise MissingError(f"index {manifest.name!r} holds no snippet: run 'biorag index CORPUS' to the end")
         encoder = load_encoder(files, manifest.similarity, settings.retrieval.precision) if files and needed else None

@@ -417,8 +417,14 @@ class Index(Protocol):
     def delete(self, ids: Sequence[str]) -> None:
         """Remove snippets; unknown ids are ignored; durable when it returns."""
 
+    def deleted_share(self) -> float | None:
+        """Return the share of the points kept that are deleted or replaced; None if the store does not tell.
+
+        Until they are vacuumed, BM25 counts their words.
+        """
+
     def optimize(self) -> None:
-        """Build the search structures; safe to repeat."""
+        """Build the search structures and vacuum what is deleted; safe to repeat."""
 
     def seal(self) -> str | None:
         """End the writing; only `close` may follow.

@@ -94,6 +94,9 @@ class NumpyIndex:
     def _save(self) -> None:
         self._file.write_bytes(pickle.dumps(self._rows))
 
+    def deleted_share(self) -> float:
+        return 0.0
+
     def optimize(self) -> None:
         pass
 

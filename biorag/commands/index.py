@@ -81,7 +81,8 @@ def index(
     if as_json:
         show.print_json(asdict(report))
     else:
-        show.table(f"Index {report.name}", ["", ""], [(key, value) for key, value in asdict(report).items()])
+        values = {**asdict(report), "torn": len(report.torn)}
+        show.table(f"Index {report.name}", ["", ""], list(values.items()))
     _tell(rejected, f"skipped; they are in {path} with their reasons")
 
 

@@ -74,18 +74,29 @@ def _show_indexes(settings: Settings, as_json: bool) -> None:
 
 
 def _show_index(settings: Settings, as_json: bool) -> None:
+    from biorag.indexes.progress import read_progress, shortfall
     from biorag.indexes.store import Store
 
     store = Store(settings)
     manifest = store.require_manifest()
     index = store.open(manifest)
     try:
-        values = {**manifest.to_json(), "snippets": index.count(), "bytes": disk_bytes(store.folder)}
+        values = {
+            **manifest.to_json(),
+            "snippets": index.count(),
+            "deleted_share": index.deleted_share(),
+            "bytes": disk_bytes(store.folder),
+            "torn": sorted(read_progress(store.folder).torn or ()),
+        }
     finally:
         index.close()
+    if not manifest.complete:
+        show.err.print(f"index {manifest.name!r} is incomplete: {shortfall(store.folder)}")
     if as_json:
         show.print_json(values)
         return
+    share = values["deleted_share"]
+    values |= {"deleted_share": "unknown" if share is None else f"{share:.2%}", "torn": len(values["torn"])}
     rows = [(key, value) for key, value in values.items() if key not in ("sources", "encoder", "bm25", "versions")]
     rows += [
         (f"{part}.{key}", value) for part in ("encoder", "bm25", "versions") for key, value in values[part].items()

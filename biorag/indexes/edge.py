@@ -53,6 +53,9 @@ from biorag.utils.parsing import parsed, read_regular
 DISTANCES = {"cosine": qe.Distance.Cosine, "dot": qe.Distance.Dot}
 SEGMENT_DATA = "segments"
 CONFIG = "edge_config.json"
+POINT_VERSIONS = "*id_tracker.versions"
+VACUUMED_ALWAYS = 100_000  # snippets; vacuuming so many takes seconds
+VACUUMED_SHARE = 0.01  # of a segment's points; vacuuming takes no longer than encoding so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +178,41 @@ class EdgeIndex:
             self._shard.update(qe.UpdateOperation.delete_points([point_id(id) for id in ids]))
             self._flush()
 
+    def deleted_share(self) -> float | None:
+        """Return the share of the points kept that are deleted or replaced; see `Index.deleted_share`.
+
+        The engine does not say it, but keeps 8 bytes for each point that a segment has ever had.
+        """
+        count = self.count()
+        kept = sum(path.stat().st_size for path in (self._folder / SHARD).rglob(POINT_VERSIONS)) // 8
+        if kept < count:
+            return None
+        return 1 - count / kept if kept else 0.0
+
     def optimize(self) -> None:
-        """Build the HNSW graph and merge segments; blocks. The engine asks for room for all of it twice more."""
+        """Build the HNSW graph, merge segments and vacuum them; blocks.
+
+        The engine asks for room for all of it twice more.
+        """
         require_room(self._folder, 2 * sum(path.stat().st_blocks * 512 for path in shard_files(self._folder)))
         with _engine_errors():
+            if self.deleted_share() != 0:
+                self._expect_vacuum()
             self._shard.optimize()
             self._flush()
+
+    def _expect_vacuum(self) -> None:
+        """Open the shard anew such that optimizing vacuums each segment with more than the share allowed of deletions.
+
+        Whoever opens the shard without such a share, as readers do, keeps what it was last given.
+        """
+        share = 0.0 if self.count() <= VACUUMED_ALWAYS else VACUUMED_SHARE
+        self._shard.close()
+        optimizers = qe.EdgeOptimizersConfig(deleted_threshold=share, vacuum_min_vector_number=1)
+        made = _shard_config(self._manifest)
+        config = qe.EdgeConfig(made.vectors, made.sparse_vectors, optimizers=optimizers, wal_enabled=False)
+        with panics_raised():
+            self._shard = qe.EdgeShard.load(str(self._folder / SHARD), config)
 
     def _flush(self) -> None:
         self._shard.flush()

@@ -261,6 +261,9 @@ class ServerIndex:
         with server_errors():
             self._client.delete(self._collection, models.PointIdsList(points=_point_ids(ids)), wait=True)
 
+    def deleted_share(self) -> None:
+        """Tell nothing: a server vacuums on its own, and does not say what is left."""
+
     def optimize(self) -> None:
         """Do nothing: a server optimizes on its own."""
 

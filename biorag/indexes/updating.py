@@ -12,7 +12,7 @@ from biorag.indexes.progress import IndexingProgress
 from biorag.types import Change, Deletion, Encoded, Index, Snippet, block_id
 
 EncodeSnippets = Callable[[Sequence[str]], Encoded]
-_LATER_BLOCK = re.compile(r"(.*)#([1-9][0-9]*)", re.DOTALL)
+_BLOCK = re.compile(r"(.*)#([0-9]+)", re.DOTALL)
 _DATE = re.compile(r"([12][0-9]{3}(-[0-9]{2}){0,2})?")
 
 
@@ -27,18 +27,19 @@ def revision(snippet: Snippet) -> tuple[int, str]:
 
 
 class Winner(NamedTuple):
-    """A change to be made; one that is `revived` counts whatever the index holds."""
+    """A change to be made, and the file it is in; one that is `revived` counts whatever the index holds."""
 
     change: Change
     revived: bool
+    source: str
 
 
 class Updater:
     """Makes the changes of a batch that the index does not hold as they are; counts documents.
 
-    `torn` are the ids of blocks that runs were writing when they ended early: they are written again, and those that
-    belong to no document are removed first. `record` is told the progress before a batch is written; `torn` keeps
-    what has not been written again.
+    `progress` is what a run that ended early recorded. The blocks of its batch are written again, and those that
+    belong to no document are removed first. `record` is told the progress before a batch is encoded, and again before
+    anything of it is written that could be torn. `again` and `torn` keep what has not been written again.
     """
 
     def __init__(
@@ -46,18 +47,27 @@ class Updater:
         index: Index,
         load_encoder: Callable[[], EncodeSnippets],
         split: Splitter,
-        torn: AbstractSet[str] = frozenset(),
-        record: Callable[[IndexingProgress], None] = lambda _: None,
+        progress: IndexingProgress,
+        record: Callable[[IndexingProgress], None],
     ) -> None:
         self._index = index
         self._load_encoder = load_encoder
         self._encode: EncodeSnippets | None = None
         self._split = split
-        self.torn = set(torn)
         self._record = record
+        self.again = set(progress.batch)
         self.added = self.updated = self.unchanged = self.deleted = 0
         self.done = 0  # changes that are in the index durably, whether they were made now or before
+        self.torn = dict(progress.torn or {})
+        if progress.torn is None:
+            places = map(self._place, self.again)
+            self.torn = dict.fromkeys((document for document, number in places if number is not None), "")
         self._remove_orphans()
+
+    @property
+    def progress(self) -> IndexingProgress:
+        """What is durable, and what is to be written again."""
+        return IndexingProgress(self.done, tuple(sorted(self.again)), self.torn)
 
     def write(self, batch: Sequence[Winner]) -> None:
         """Bring one batch into the index.
@@ -65,7 +75,10 @@ class Updater:
         What a document no longer has goes before what is new of it comes, and its first block, which tells how many
         there are, goes last: so the next run repairs one that was killed in between.
         """
-        wanted = {change.id: [] if isinstance(change, Deletion) else self._split(change) for change, _ in batch}
+        wanted = {
+            winner.change.id: [] if isinstance(winner.change, Deletion) else self._split(winner.change)
+            for winner in batch
+        }
         ids = [
             id for document, blocks in wanted.items() for id in (*self._first_ids(document), *(b.id for b in blocks))
         ]
@@ -74,30 +87,60 @@ class Updater:
         firsts = self._firsts([winner.change.id for winner in changed], stored)
         older = {winner.change.id for winner in changed if _is_older(winner, firsts.get(winner.change.id, ()))}
         changed = [winner for winner in changed if winner.change.id not in older]
-        blocks = [block for change, _ in batch if change.id not in older for block in wanted[change.id]]
-        todo = [block for block in blocks if stored.get(block.id) != block.digest or block.id in self.torn]
-        if todo or changed:
-            self._record(IndexingProgress(self.done, tuple(sorted(self.torn.union(block.id for block in todo)))))
-        self._remove([first for change, _ in changed for first in firsts.get(change.id, ())], wanted)
-        if todo:
-            self._encode = self._encode or self._load_encoder()
-            self._index.upsert(todo, *self._encode([block.contents for block in todo]))
-            self.torn.difference_update(block.id for block in todo)
-        for change, _ in changed:
+        blocks = [block for document, parts in wanted.items() if document not in older for block in parts]
+        todo = [block for block in blocks if stored.get(block.id) != block.digest or block.id in self.again]
+        self._replace(todo, changed, firsts, wanted)
+        self._settle(wanted.keys() - older)
+        for change, _, _ in changed:
             self.deleted += isinstance(change, Deletion)
             self.updated += isinstance(change, Snippet) and change.id in firsts
             self.added += change.id not in firsts
-        snippets = sum(isinstance(change, Snippet) for change, _ in batch)
-        self.unchanged += snippets - sum(isinstance(change, Snippet) for change, _ in changed)
+        snippets = sum(isinstance(winner.change, Snippet) for winner in batch)
+        self.unchanged += snippets - sum(isinstance(winner.change, Snippet) for winner in changed)
         self.done += len(batch)
 
+    def _replace(
+        self,
+        todo: Sequence[Snippet],
+        changed: Sequence[Winner],
+        firsts: Mapping[str, Sequence[Snippet]],
+        wanted: Mapping[str, Sequence[Snippet]],
+    ) -> None:
+        """Encode what is to be written, remove what takes its place, and write it."""
+        self.again.update(block.id for block in todo)
+        if todo:
+            self._record(self.progress)
+            self._encode = self._encode or self._load_encoder()
+            encoded = self._encode([block.contents for block in todo])
+        torn = {
+            winner.change.id: winner.source
+            for winner in changed
+            if _can_tear(winner.change, firsts.get(winner.change.id, ()), wanted[winner.change.id])
+        }
+        if torn:
+            self.torn.update(torn)
+            self._record(self.progress)
+        self._remove([first for winner in changed for first in firsts.get(winner.change.id, ())], wanted)
+        if todo:
+            self._index.upsert(todo, *encoded)
+
+    def _settle(self, documents: AbstractSet[str]) -> None:
+        """Note that these documents are in the index as they should be."""
+        self.again = {id for id in self.again if self._place(id)[0] not in documents}
+        for document in documents & self.torn.keys():
+            del self.torn[document]
+
+    def _place(self, id: str) -> tuple[str, int | None]:
+        """Return the document of a block's id and its number there; None of a whole document."""
+        match = _BLOCK.fullmatch(id) if self._split.tokens else None
+        return (match[1], int(match[2])) if match else (id, None)
+
     def _remove_orphans(self) -> None:
-        """Remove torn blocks that their document's first block does not count."""
-        later = {id: _LATER_BLOCK.fullmatch(id) for id in self.torn} if self._split.tokens else {}
-        numbered = {id: (match[1], int(match[2])) for id, match in later.items() if match}
-        firsts = self._index.fetch([block_id(document, 0) for document, _ in numbered.values()])
+        """Remove blocks to be written again that come after those which their document's first block counts."""
+        places = {id: place for id in self.again if (place := self._place(id))[1]}
+        firsts = self._index.fetch([block_id(document, 0) for document, _ in places.values()])
         counts = {first.document: _blocks_of(first) for first in firsts.values()}
-        orphans = sorted(id for id, (document, number) in numbered.items() if number >= counts.get(document, 0))
+        orphans = sorted(id for id, (document, number) in places.items() if (number or 0) >= counts.get(document, 0))
         if orphans:
             self._index.delete(orphans)
 
@@ -129,6 +172,16 @@ class Updater:
 
 def _blocks_of(first: Snippet) -> int:
     return int(first.metadata["blocks"]) if first.id != first.document else 1
+
+
+def _can_tear(change: Change, firsts: Sequence[Snippet], blocks: Sequence[Snippet]) -> bool:
+    """Return whether a kill in the middle of a change can leave something that is neither the old nor the new.
+
+    The engine overwrites a point part by part, while one that is new or deleted is there or not.
+    """
+    if isinstance(change, Deletion):
+        return any(first.id != first.document for first in firsts)
+    return bool(firsts) or len(blocks) > 1
 
 
 def _is_older(winner: Winner, stored: Iterable[Snippet]) -> bool:

@@ -14,7 +14,7 @@ from biorag.corpus.readers import OnReject, read_changes
 from biorag.corpus.sources import Source
 from biorag.errors import MismatchError
 from biorag.indexes.manifest import Manifest
-from biorag.indexes.progress import IndexingProgress, clear_progress, read_progress, write_progress
+from biorag.indexes.progress import clear_progress, read_progress, torn_note, write_progress
 from biorag.indexes.store import Store, check_encoder
 from biorag.indexes.surveying import Survey
 from biorag.indexes.updating import EncodeSnippets, Updater, Winner
@@ -30,7 +30,8 @@ logger = logging.getLogger(__name__)
 class IndexReport:
     """What an indexing run did, as `biorag index --json` prints it.
 
-    All but `snippets`, what the index holds in the end, count documents.
+    All but `snippets`, what the index holds in the end, count documents. `torn` are those that an earlier run, which
+    was interrupted, may have left half written; `complete` tells whether there are none.
     """
 
     name: str
@@ -42,6 +43,8 @@ class IndexReport:
     duplicates: int
     snippets: int
     seconds: float
+    complete: bool
+    torn: tuple[str, ...]
 
 
 def write_index(
@@ -70,21 +73,24 @@ def write_index(
         # Under the lock, so that what another run wrote meanwhile is not overwritten.
         manifest = _still_fits(store.manifest(), manifest)
         store.save(replace(manifest, complete=False, updated=timestamp(), checksums=None))
-        torn = frozenset(read_progress(store.folder).batch)
-        updater = Updater(index, load_encoder, split, torn, partial(write_progress, store.folder))
+        record = partial(write_progress, store.folder)
+        updater = Updater(index, load_encoder, split, read_progress(store.folder), record)
         for batch in batched(_winners(sources, survey, rejects, split), store.settings.index.batch_size):
             updater.write(batch)
             on_progress(len(batch))
-        write_progress(store.folder, IndexingProgress(updater.done, tuple(sorted(updater.torn))))
-        if updater.added or updater.updated or updater.deleted or not manifest.complete:
+        record(updater.progress)
+        if updater.added or updater.updated or updater.deleted or not manifest.complete or index.deleted_share():
             index.optimize()
         snippets = index.count()
         seconds = round(time.perf_counter() - started, 3)
-        store.save(replace(_finished(manifest, survey, snippets, seconds), checksums=index.seal()))
-        if not updater.torn:
+        finished = replace(_finished(manifest, survey, snippets, seconds), complete=not updater.torn)
+        store.save(replace(finished, checksums=index.seal()))
+        if not (updater.again or updater.torn):
             clear_progress(store.folder)
     finally:
         index.close()
+    if updater.torn:
+        logger.warning("index %r stays incomplete: %s", manifest.name, torn_note(updater.torn))
     return IndexReport(
         name=manifest.name,
         added=updater.added,
@@ -95,6 +101,8 @@ def write_index(
         duplicates=len(survey.superseded),
         snippets=snippets,
         seconds=seconds,
+        complete=finished.complete,
+        torn=tuple(sorted(updater.torn)),
     )
 
 
@@ -113,12 +121,12 @@ def _still_fits(current: Manifest | None, planned: Manifest) -> Manifest:
 def _winners(sources: Sequence[Source], survey: Survey, rejects: OnReject | None, split: Splitter) -> Iterator[Winner]:
     """Yield the changes of all sources that no other change supersedes."""
     new = (source for source in sources if source not in survey.skipped)
-    changes = (change for source in new for change in read_changes(source, rejects, split.check))
-    for position, change in enumerate(changes):
+    changes = ((source, change) for source in new for change in read_changes(source, rejects, split.check))
+    for position, (source, change) in enumerate(changes):
         if position in survey.conflicts:
             logger.warning("id %r appears again with other text; the later one wins", change.id)
         if position not in survey.superseded:
-            yield Winner(change, position in survey.revived)
+            yield Winner(change, position in survey.revived, source.name)
 
 
 def _finished(manifest: Manifest, survey: Survey, snippets: int, seconds: float) -> Manifest:
@@ -129,7 +137,6 @@ def _finished(manifest: Manifest, survey: Survey, snippets: int, seconds: float)
         sources=tuple(sources.values()),
         snippets=snippets,
         seconds=round(manifest.seconds + seconds, 3),
-        complete=True,
         updated=timestamp(),
         versions=installed_versions(),
     )

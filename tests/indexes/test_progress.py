@@ -3,26 +3,57 @@
 import pytest
 
 from biorag.errors import MismatchError
-from biorag.indexes.progress import PROGRESS, IndexingProgress, clear_progress, read_progress, write_progress
+from biorag.indexes.progress import (
+    PROGRESS,
+    IndexingProgress,
+    clear_progress,
+    read_progress,
+    shortfall,
+    torn_note,
+    write_progress,
+)
 
 
 def test_a_record_comes_back_until_it_is_cleared(tmp_path):
-    assert read_progress(tmp_path) == IndexingProgress(0, ())
-    write_progress(tmp_path, IndexingProgress(7, ("a", "naïve")))
-    assert read_progress(tmp_path) == IndexingProgress(7, ("a", "naïve"))
+    nothing, some = IndexingProgress(0, (), {}), IndexingProgress(7, ("a#0", "naïve"), {"a": "corpus.jsonl"})
+    assert read_progress(tmp_path) == nothing
+    write_progress(tmp_path, some)
+    assert read_progress(tmp_path) == some
     clear_progress(tmp_path)
     clear_progress(tmp_path)
-    assert read_progress(tmp_path) == IndexingProgress()
+    assert read_progress(tmp_path) == nothing
+
+
+def test_a_record_of_0_1_0_does_not_say_what_is_torn(tmp_path):
+    (tmp_path / PROGRESS).write_text('{"done": 7, "batch": ["a"]}')
+    assert read_progress(tmp_path) == IndexingProgress(7, ("a",), None)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "{", "[]", "null", "[" * 100_000, '{"done": "x", "batch": []}', '{"done": -1, "batch": []}'),
+        *("", "{", "[]", "null", "{}", "[" * 100_000, '{"done": "x", "batch": []}', '{"done": -1, "batch": []}'),
         *('{"done": 1.5, "batch": []}', '{"done": 1, "batch": [1]}', '{"done": 1, "batch": [], "more": 2}'),
+        *('{"done": 1}', '{"done": 1, "batch": [], "torn": ["a"]}'),
     ],
 )
 def test_a_damaged_record_is_named(tmp_path, text):
     (tmp_path / PROGRESS).write_text(text)
     with pytest.raises(MismatchError, match=r"progress\.json is damaged \(.*\): delete it"):
         read_progress(tmp_path)
+
+
+def test_the_note_names_the_first_documents_and_their_files():
+    assert torn_note({"a": "x.jsonl"}) == "1 document is torn (a): index x.jsonl again"
+    assert torn_note(dict.fromkeys("edcba", "x.jsonl") | {"f": "y.xml"}) == (
+        "6 documents are torn (a, b, c and 3 more): index x.jsonl, y.xml again"
+    )
+    assert torn_note({"a": ""}) == "1 document is torn (a): index the interrupted corpus again"
+
+
+def test_an_incomplete_index_says_what_it_lacks(tmp_path):
+    assert shortfall(tmp_path) == "its last indexing run was interrupted: run the same command again"
+    write_progress(tmp_path, IndexingProgress(0, (), {"a": "x.jsonl"}))
+    assert shortfall(tmp_path) == "1 document is torn (a): index x.jsonl again"
+    (tmp_path / PROGRESS).write_text("{")
+    assert "progress.json is damaged" in shortfall(tmp_path)

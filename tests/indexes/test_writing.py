@@ -358,12 +358,12 @@ def test_a_torn_batch_is_encoded_together_again_and_counted_as_it_was(settings, 
         patch.setattr(EdgeIndex, "upsert", half)
         with pytest.raises(KeyboardInterrupt):
             Run(settings, corpus_file)
-    assert read_progress(Store(settings).folder) == IndexingProgress(4, ("s4", "s5", "s6", "s7"))
+    assert read_progress(Store(settings).folder) == IndexingProgress(4, ("s4", "s5", "s6", "s7"), {})
     assert set(held(settings, [s.id for s in snippets])) == {f"s{n}" for n in range(6)}
     run = Run(settings, corpus_file)
     assert run.encoder.encoded == [snippet.contents for snippet in snippets[4:]]
     assert counts(run.report) == {"added": 6, "unchanged": 6, "snippets": 12}
-    assert read_progress(Store(settings).folder) == IndexingProgress()
+    assert read_progress(Store(settings).folder) == IndexingProgress(0, (), {})
     assert Run(settings, corpus_file).loads == 0
 
 
