@@ -52,7 +52,7 @@ def begins_with_key(*names: str) -> Callable[[bytes], bool]:
 
 def is_own(path: Path, root: Path) -> bool:
     """Return whether biorag wrote a file below `root`: rejects, measures, or part of a run with its manifest."""
-    if path.with_name(path.name + BESIDE).is_file() or path.name.endswith(".drafts"):
+    if path.with_name(path.name + BESIDE).is_file() or path.name.endswith(BESIDE):
         return True
     folders = [path.parent, *path.parent.parents]
     within = folders[: folders.index(root) + 1] if root in folders else folders[:1]
