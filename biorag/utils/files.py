@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from biorag.errors import ServiceError, UsageError
-from biorag.utils.secrets import redacted_data
+from biorag.utils.secrets import FILES, redacted
 from biorag.utils.text import escaped, is_whole
 
 BEGINNING = 64 << 10  # bytes of a file that tell what it is
@@ -59,7 +59,7 @@ def _each(change: Callable[[Any], Any], values: Any) -> Any:
 
 def write_json(path: Path, values: Any) -> None:
     """Write indented JSON atomically and durably, without secrets; see `json_text`."""
-    write_text(path, redacted_data(json_text(values, indent=2)) + "\n")
+    write_text(path, redacted(json_text(values, indent=2), FILES) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -15,7 +15,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 
 from biorag.errors import ServiceError
 from biorag.utils.parsing import parse_json
-from biorag.utils.secrets import redacted, redacted_data
+from biorag.utils.secrets import DATA, MESSAGES, redacted
 from biorag.utils.transport import ReplyRefusedError
 
 logger = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ def _without_secrets(response: httpx.Response, request: httpx.Request) -> httpx.
     if response.is_success and len(response.content) > LARGEST_SEARCHED:
         return response
     text = response.content.decode("utf-8", "replace")
-    clean = (redacted_data if response.is_success else redacted)(text)
+    clean = redacted(text, DATA if response.is_success else MESSAGES)
     if clean == text:
         return response
     headers = {name: value for name, value in response.headers.items() if name not in OF_CONTENT}

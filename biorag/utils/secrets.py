@@ -10,13 +10,14 @@ from functools import partial
 from html import escape
 from urllib.parse import quote, quote_plus
 
-SHORTEST = 4  # characters of a secret that is taken out of messages; shorter ones would take half the words with them
+# Characters of a secret that is taken out of messages, of data for programs, and of files. A shorter one would take
+# words with it, or a name that is spelled alike, without which data are no use and an index is damaged.
+MESSAGES, DATA, FILES = 4, 8, 16
 PART_OF_WORDS = 8  # characters of letters alone that are taken out of the middle of words too
-NO_WORD = 16  # characters of one that is taken out of data too, where a name or a word may be spelled alike
 MARK = "…"
 _PERCENT = re.compile(r"%[0-9A-F]{2}")
 
-_spellings: dict[int, set[str]] = {SHORTEST: set(), NO_WORD: set()}
+_spellings: dict[int, set[str]] = {shortest: set() for shortest in (MESSAGES, DATA, FILES)}
 _patterns: dict[int, re.Pattern[str] | None] = dict.fromkeys(_spellings)
 
 
@@ -43,17 +44,8 @@ def forget() -> None:
         _patterns[shortest] = None
 
 
-def redacted(text: str) -> str:
-    """Return a message without secrets."""
-    return _without(text, SHORTEST)
-
-
-def redacted_data(text: str) -> str:
-    """Return data that other programs read without secrets, but for plain ones as short as names may be."""
-    return _without(text, NO_WORD)
-
-
-def _without(text: str, shortest: int) -> str:
+def redacted(text: str, shortest: int = MESSAGES) -> str:
+    """Return a text without secrets, but for plain ones of less than `shortest` characters."""
     pattern = _patterns[shortest]
     if pattern is None or not any(spelling in text for spelling in _spellings[shortest]):  # the search is slower
         return text
@@ -74,10 +66,10 @@ def _plain(secret: str) -> Iterator[str]:
 
 def _coded(secret: str) -> Iterator[str]:
     """Yield a secret and a login's password in Base64; HTTP's Basic sends `user:password`, and a key for either."""
-    if len(secret) >= SHORTEST:
+    if len(secret) >= MESSAGES:
         for text in (secret, f"{secret}:", f":{secret}"):
             yield from _base64(text)
-    if len(password := secret.partition(":")[2]) >= SHORTEST:
+    if len(password := secret.partition(":")[2]) >= MESSAGES:
         yield from _base64(password)
 
 

@@ -6,7 +6,7 @@ import json
 import re
 import unicodedata
 
-from biorag.utils.secrets import redacted, redacted_data
+from biorag.utils.secrets import DATA, redacted
 
 # C0 and C1 control characters, some of which begin terminal commands, and line separators.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -57,7 +57,7 @@ def showable(text: str) -> str:
 
 def showable_json(text: str) -> str:
     """Return JSON that a terminal only shows, without secrets: whatever it could act on is escaped."""
-    return UNSHOWABLE.sub(lambda found: json.dumps(found[0])[1:-1], redacted_data(text))
+    return UNSHOWABLE.sub(lambda found: json.dumps(found[0])[1:-1], redacted(text, DATA))
 
 
 def plain_form(text: str) -> str:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from biorag.commands.show import ShowingFormatter
 from biorag.utils.files import write_json
-from biorag.utils.secrets import forget, redacted, redacted_data, remember
+from biorag.utils.secrets import DATA, FILES, forget, redacted, remember
 
 SECRETS = ["s3cret-key", "sk-AbC+/=%20 x", "user:pässword/?#", "u:pass:word", 'quo"te\\back', "a" * 64]
 ASCII = "".join(set(string.printable) - set(string.whitespace)) + " "
@@ -116,10 +116,10 @@ def test_a_secret_that_is_a_word_is_taken_out_as_a_word_alone():
 def test_data_keep_names_that_a_secret_is_spelled_like():
     remember("pubmed")
     remember("u:pubmed")
-    assert redacted_data('{"name": "pubmed"}') == '{"name": "pubmed"}'
-    assert redacted_data(base64.b64encode(b"u:pubmed").decode()) == "…"
+    assert redacted('{"name": "pubmed"}', DATA) == '{"name": "pubmed"}'
+    assert redacted(base64.b64encode(b"u:pubmed").decode(), FILES) == "…"
     remember("sk-0123456789abcdef")
-    assert redacted_data('{"reply": "sk-0123456789abcdef"}') == '{"reply": "…"}'
+    assert redacted('{"reply": "sk-0123456789abcdef"}', FILES) == '{"reply": "…"}'
 
 
 def test_nothing_is_taken_out_once_secrets_are_forgotten():
