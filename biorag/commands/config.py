@@ -14,7 +14,7 @@ from biorag.errors import MissingError, UsageError
 from biorag.settings.settings import SECRETS, URLS
 from biorag.settings.sources import DEFAULT_FILE, LARGEST, needing_trust, toml_of
 from biorag.settings.trust import Trusted, place_of, trusted, updated
-from biorag.utils.network import without_credentials
+from biorag.utils.network import is_server, without_credentials
 from biorag.utils.parsing import read_regular
 
 app = typer.Typer(no_args_is_help=True, help="Say which files may name servers and models, and keep keys of hosts.")
@@ -151,9 +151,9 @@ def _is_manifest(file: Path) -> bool:
 def _server_of(manifest: Path) -> str:
     from biorag.indexes.manifest import read_manifest
 
-    url = read_manifest(manifest).store.get("url")
-    if not url:
-        raise UsageError(f"{manifest} names no server: the index is embedded, and needs no trust")
+    url = read_manifest(manifest).store.get("url", "")
+    if not url or not is_server(url):
+        raise UsageError(f"{manifest} names no server: an embedded index needs no trust")
     return url
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from biorag.errors import OfflineError
 from biorag.utils.secrets import remember
@@ -90,6 +89,8 @@ def origin_of(url: str) -> str:
 
 def proxy_of(url: str) -> str:
     """Return the proxy that the environment names for a URL, without credentials; empty for none."""
+    from urllib.request import getproxies, proxy_bypass  # it imports much
+
     proxies, host = getproxies(), host_of(url)
     proxy = proxies.get(urlsplit(url).scheme) or proxies.get("all", "")
     return "" if not proxy or is_loopback(url) or proxy_bypass(host) else without_credentials(proxy)
@@ -97,7 +98,8 @@ def proxy_of(url: str) -> str:
 
 def remember_credentials() -> None:
     """Keep out of texts what the environment has for others: logins of proxies, tokens of the Hugging Face hub."""
-    logins = (login_apart(proxy if "://" in proxy else f"//{proxy}")[1] for proxy in getproxies().values())
+    proxies = [url for name, url in os.environ.items() if name.lower().endswith("_proxy")]
+    logins = (login_apart(proxy if "://" in proxy else f"http://{proxy}")[1] for proxy in proxies)
     for secret in (*logins, *map(os.environ.get, _TOKENS)):
         remember(secret or "")
 

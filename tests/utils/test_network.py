@@ -12,7 +12,17 @@ import pytest
 
 from biorag.errors import OfflineError, UsageError
 from biorag.settings.sources import load_settings
-from biorag.utils.network import Server, host_of, is_loopback, login_apart, restrict, without_credentials
+from biorag.utils.network import (
+    Server,
+    host_of,
+    is_loopback,
+    login_apart,
+    origin_of,
+    remember_credentials,
+    restrict,
+    without_credentials,
+)
+from biorag.utils.secrets import redacted
 
 # --- URLs ---------------------------------------------------------------------------------------------------
 
@@ -226,3 +236,26 @@ def test_a_variable_that_was_set_since_stays(monkeypatch):
     monkeypatch.delenv("BIORAG_OFFLINE")
     restrict(None)
     assert "BIORAG_OFFLINE" not in os.environ
+
+
+@pytest.mark.parametrize("url", ["http://u:s3cret-pw@proxy:3128", "u:s3cret-pw@proxy:3128", "socks5://u:s3cret-pw@h"])
+def test_the_logins_of_proxies_and_the_hubs_token_are_secrets(monkeypatch, url):
+    monkeypatch.setenv("https_proxy", url)
+    monkeypatch.setenv("HF_TOKEN", "hf_canary-token")
+    remember_credentials()
+    assert redacted("u:s3cret-pw s3cret-pw hf_canary-token") == "… … …"
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("https://Host./v1", "host:443"),
+        ("http://host", "host:80"),
+        ("http://u:p@host:8080/x", "host:8080"),
+        ("http://[::1]:6333", "::1:6333"),
+        ("http://", ""),
+        ("http://h:x", ""),
+    ],
+)
+def test_the_origin_of_a_url(url, origin):
+    assert origin_of(url) == origin
