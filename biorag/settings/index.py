@@ -18,12 +18,12 @@ class IndexSettings(Section):
     name: Annotated[str, Flag("--name", "-n"), Effect.NAMES] = Field(
         default="default", pattern=NAME, description="Name of the index."
     )
-    encoder: Annotated[str | None, Flag("--encoder"), Effect.NAMES, Trust.NEEDED] = Field(
+    encoder: Annotated[str | None, Flag("--encoder"), Effect.NAMES, Trust()] = Field(
         default=None,
         description="Bi-encoder: 'starter', a directory, or a Hugging Face id; none: the index's own, for a new index "
         "'starter'.",
     )
-    revision: Annotated[str | None, Flag("--revision"), Effect.NAMES, Trust.NEEDED] = Field(
+    revision: Annotated[str | None, Flag("--revision"), Effect.NAMES, Trust()] = Field(
         default=None, description="Revision of a Hugging Face encoder."
     )
     similarity: Annotated[Literal["cosine", "dot"] | None, Flag("--similarity")] = Field(

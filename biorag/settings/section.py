@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -53,10 +54,19 @@ class Effect(Enum):
     NONE = auto()  # it concerns this machine or speed, or is a secret
 
 
-class Trust(Enum):
-    """What a file in the current folder may set only if its user trusts it; see `biorag.settings.trust`."""
+def _never(value: Any) -> bool:
+    return False
 
-    NEEDED = auto()  # it names a server, a model, a folder or a file that is read, or is a secret
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """A setting names a server, a model, a folder or a file that is read, or is a secret.
+
+    A file in the current folder may set it only if its user trusts the file, but for values that are `harmless`; see
+    `biorag.settings.trust`.
+    """
+
+    harmless: Callable[[Any], bool] = _never
 
 
 class BoundSecret(SecretStr):

@@ -27,26 +27,26 @@ LOGIN = "user:password of a proxy before it, as in its URL."
 class ServiceSettings(Section):
     """Servers of indexes, generators and citations: URLs, keys, time-outs."""
 
-    qdrant: Annotated[str | None, Flag("--qdrant"), Effect.NAMES, Trust.NEEDED] = Field(
+    qdrant: Annotated[str | None, Flag("--qdrant"), Effect.NAMES, Trust()] = Field(
         default=None,
         description="URL of a Qdrant server that holds the index (key: QDRANT_API_KEY); none: embedded.",
     )
-    qdrant_api_key: Annotated[Secret, Variable("QDRANT_API_KEY"), Effect.NONE, Trust.NEEDED] = Field(
+    qdrant_api_key: Annotated[Secret, Variable("QDRANT_API_KEY"), Effect.NONE, Trust()] = Field(
         default=None, description="Also QDRANT_API_KEY."
     )
-    qdrant_login: Annotated[Secret, Effect.NONE, Trust.NEEDED] = Field(default=None, description=LOGIN)
-    eutils: Annotated[str, Flag("--eutils"), Effect.NONE, Trust.NEEDED] = Field(
+    qdrant_login: Annotated[Secret, Effect.NONE, Trust()] = Field(default=None, description=LOGIN)
+    eutils: Annotated[str, Flag("--eutils"), Effect.NONE, Trust()] = Field(
         default=EUTILS,
         description="URL of NCBI's E-utilities, used only by 'biorag graph fill' (key: NCBI_API_KEY).",
     )
-    eutils_api_key: Annotated[Secret, Variable("NCBI_API_KEY"), Effect.NONE, Trust.NEEDED] = Field(
+    eutils_api_key: Annotated[Secret, Variable("NCBI_API_KEY"), Effect.NONE, Trust()] = Field(
         default=None, description="NCBI_API_KEY works too: ten requests a second instead of three."
     )
-    eutils_login: Annotated[Secret, Effect.NONE, Trust.NEEDED] = Field(default=None, description=LOGIN)
-    llm_api_key: Annotated[Secret, Effect.NONE, Trust.NEEDED] = Field(
+    eutils_login: Annotated[Secret, Effect.NONE, Trust()] = Field(default=None, description=LOGIN)
+    llm_api_key: Annotated[Secret, Effect.NONE, Trust()] = Field(
         default=None, description="Key of the generator's server."
     )
-    llm_login: Annotated[Secret, Effect.NONE, Trust.NEEDED] = Field(default=None, description=LOGIN)
+    llm_login: Annotated[Secret, Effect.NONE, Trust()] = Field(default=None, description=LOGIN)
     timeout: Annotated[float, Effect.NONE] = Field(
         default=120.0, gt=0, le=604_800, description="Time-out of one reply, in seconds."
     )

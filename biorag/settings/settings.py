@@ -30,7 +30,7 @@ URLS = ("qdrant", "llm", "eutils")
 class Settings(Section):
     """All settings of one run; immutable. A variation is `settings.replace(k_init=100)`."""
 
-    home: Annotated[Path, Effect.NONE, Trust.NEEDED] = Field(
+    home: Annotated[Path, Effect.NONE, Trust()] = Field(
         default_factory=lambda: user_data_path("biorag"), description="Folder of indexes, graphs and kept replies."
     )
     graph: Annotated[str, Flag("--graph"), Effect.NONE] = Field(

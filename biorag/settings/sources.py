@@ -94,8 +94,8 @@ def toml_of(path: Path, content: bytes) -> dict[str, Any]:
 
 def needing_trust(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return those settings that a file which nobody named may set only if it is trusted."""
-    guarded = {name for name, place in PLACES.items() if marked(place.field, Trust)}
-    return {name: value for name, value in values.items() if name in guarded}
+    guarded = {name: mark for name, place in PLACES.items() if (mark := marked(place.field, Trust))}
+    return {name: value for name, value in values.items() if name in guarded and not guarded[name].harmless(value)}
 
 
 def _without_untrusted(path: Path, content: bytes, values: dict[str, Any]) -> dict[str, Any]:

@@ -107,6 +107,15 @@ def test_a_file_that_names_nothing_needs_no_trust_and_no_look_at_what_is_trusted
     assert caplog.messages == []
 
 
+def test_a_reranker_that_names_no_model_needs_no_trust(folder, caplog):
+    written(folder, 'reranker = "encoder@9"\n')
+    assert load_settings({}, None, {}).retrieval.reranker == "encoder@9"
+    for chain in ("encoder@9,cross:evil/model@5", "evil/encoder", "encoder/", ""):
+        written(folder, toml({"reranker": chain}))
+        assert load_settings({}, None, {}).retrieval.reranker == "encoder", chain
+    assert len(caplog.messages) == 4
+
+
 def test_flags_and_variables_count_beside_an_untrusted_file(folder):
     written(folder, toml({"llm": "http://evil.example", "encoder": "evil/encoder"}))
     settings = load_settings({"llm": "http://mine:1"}, None, {"BIORAG_ENCODER": "starter"})
