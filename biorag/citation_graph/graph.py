@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +13,8 @@ from numpy.typing import NDArray
 from biorag.citation_graph.rows import distinct
 from biorag.errors import MismatchError, MissingError
 from biorag.settings.settings import Settings
+from biorag.types import Count, Label, Sha256
+from biorag.utils.parsing import parse_json, read_regular, validated
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -27,11 +28,11 @@ Papers = NDArray[np.uint32]
 class CitationSource:
     """A file whose citations are in the graph; `edges` counts its rows, repetitions too."""
 
-    name: str
-    bytes: int
-    sha256: str
-    edges: int
-    rejected: int
+    name: Label
+    bytes: Count
+    sha256: Sha256
+    edges: Count
+    rejected: Count
     seconds: float
 
 
@@ -39,14 +40,14 @@ class CitationSource:
 class GraphManifest:
     """What a graph holds and what it was made of; `papers` are those that cite, `sha256` that of each array."""
 
-    generation: int
-    papers: int
-    edges: int
-    sha256: Mapping[str, str]
+    generation: Count
+    papers: Count
+    edges: Count
+    sha256: Mapping[Label, Sha256]
     sources: tuple[CitationSource, ...]
     seconds: float
-    updated: str
-    versions: Mapping[str, str]
+    updated: Label
+    versions: Mapping[Label, Label]
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON of the manifest's file."""
@@ -107,6 +108,8 @@ class Graph:
         rows = np.searchsorted(self.pmids, pmids[self.citing(pmids)])
         starts = self.offsets[rows].astype(np.int64)
         counts = self.offsets[rows + 1].astype(np.int64) - starts
+        if (counts < 0).any() or (starts < 0).any() or (starts + counts > self.targets.size).any():
+            raise MismatchError(f"{self.folder} is damaged ({OFFSETS}): delete the folder and build the graph again")
         before = np.cumsum(counts) - counts
         cited: Papers = self.targets[np.repeat(starts - before, counts) + np.arange(counts.sum())]
         return cited
@@ -150,14 +153,14 @@ def read_manifest(folder: Path) -> GraphManifest | None:
     """
     path = folder / MANIFEST
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        if values.pop("format") != FORMAT:
+        values = parse_json(read_regular(path))
+        if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
             raise ValueError(f"not of format {FORMAT}")
-        sources = tuple(CitationSource(**record) for record in values.pop("sources"))
-        return GraphManifest(sources=sources, **values)
+        manifest: GraphManifest = validated(GraphManifest, values)
+        return manifest
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except ValueError as error:
         raise MismatchError(f"{path} is damaged ({error}): delete the folder and build the graph again") from None
 
 

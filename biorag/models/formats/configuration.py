@@ -69,7 +69,7 @@ def _passage_prompt(settings: Mapping[str, Any]) -> Any:
     if not isinstance(prompts, dict):
         return None
     named = next((name for name in PASSAGE_PROMPTS if name in prompts), settings.get("default_prompt_name"))
-    return prompts.get(named) if isinstance(named, str) else None
+    return prompts.get(named) or None if isinstance(named, str) else None
 
 
 def _object(path: Path) -> Mapping[str, Any]:
