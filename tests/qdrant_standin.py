@@ -14,6 +14,7 @@ from qdrant_client import QdrantClient, models
 
 POINTS = TypeAdapter(list[models.PointStruct])
 QUERIES = TypeAdapter(list[models.QueryRequest])
+HEADERS: dict[str, str] = {}  # of every answer, besides its own
 
 
 class StandIn:
@@ -131,6 +132,8 @@ class StandIn:
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
+                for name, value in HEADERS.items():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(data)
 

@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from biorag.cli import app
+from biorag.errors import ServiceError
 from biorag.indexes.store import Store
 from biorag.settings.settings import Settings
 from biorag.types import EncoderIdentity
@@ -168,3 +169,104 @@ def test_a_second_writer_of_the_same_home_is_refused(server, run, indexed, corpu
     assert result.exit_code == 6
     assert "is being written by process" in result.stderr
     assert run("index", corpus_file, "--name", "wire", "--encoder", tiny_encoder).exit_code == 0
+
+
+# --- a server made to do harm; scripts/attacks/payloads.py tries more
+
+
+def changed_content(result):
+    result[0]["payload"]["content"] += " Not."
+
+
+def another_id(result):
+    result[0]["payload"]["id"] = "other"
+
+
+def no_payload(result):
+    result[0]["payload"] = None
+
+
+def a_number_for_a_text(result):
+    result[0]["payload"]["title"] = 7
+
+
+def not_a_number(result):
+    result[0]["points"][0]["score"] = float("nan")
+
+
+def a_hit_twice(result):
+    result[0]["points"].append(result[0]["points"][0])
+
+
+def too_many_hits(result):
+    result[0]["points"] *= 100_000
+
+
+def manifest_in(result):
+    return result["config"]["metadata"]["biorag"]
+
+
+def no_answers(result):
+    result.clear()
+
+
+@pytest.mark.parametrize(
+    ("step", "harm", "says"),
+    [
+        ("_retrieve", changed_content, "that differs from its digest"),
+        ("_retrieve", another_id, "'other' that was not asked for"),
+        ("_retrieve", no_payload, "payload 0"),
+        ("_retrieve", a_number_for_a_text, "title"),
+        ("_query", not_a_number, "JSON"),
+        ("_query", a_hit_twice, "hits that were not asked for"),
+        ("_query", too_many_hits, "hits that were not asked for"),
+        ("_query", no_answers, "0 answers to"),
+        ("_count", lambda result: result.update(count=-5), "a count of -5 snippets"),
+        (
+            "_info",
+            lambda result: result["config"]["metadata"]["biorag"].update(snippets="many"),
+            "is damaged (snippets",
+        ),
+        ("_info", lambda result: result["config"]["metadata"]["biorag"]["bm25"].update(k=-1), "is damaged (bm25.k"),
+        ("_info", lambda result: result["config"]["metadata"].update(biorag=[[[]]]), "not a JSON object"),
+    ],
+)
+def test_what_a_server_must_not_answer_is_one_sentence(server, indexed, run, monkeypatch, step, harm, says):
+    honest = getattr(server, step)
+
+    def harmful(name, body):
+        result = honest(name, body)
+        harm(result)
+        return result
+
+    monkeypatch.setattr(server, step, harmful)
+    result = run("search", "malaria parasites", "--name", "wire", "--mode", "bm25", "--no-rerank", "-k", "3")
+    assert (result.exit_code in (5, 6), result.stdout) == (True, ""), result.stderr
+    assert says in result.stderr and "internal error" not in result.stderr and "Traceback" not in result.stderr
+
+
+def test_a_list_of_ids_without_an_end_is_noticed(server, indexed, run, monkeypatch, tmp_path):
+    honest = server._scroll
+
+    def endless(name, body):
+        result = honest(name, body)
+        return {**result, "next_page_offset": result["points"][0]["id"]}
+
+    monkeypatch.setattr(server, "_scroll", endless)
+    server.api_key = None
+    store = Store(Settings.of(home=os.environ["BIORAG_HOME"], name="wire", qdrant=server.url, retries=0))
+    index = store.open(store.require_manifest())
+    with pytest.raises(ServiceError, match="a list of ids without an end"):
+        list(index.ids())
+    index.close()
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_reply_has_bounds(server, indexed, run, monkeypatch, compressed):
+    if compressed:
+        monkeypatch.setattr("tests.qdrant_standin.HEADERS", {"Content-Encoding": "gzip"})
+    else:
+        monkeypatch.setattr("biorag.indexes.server.LARGEST_REPLY", 20)
+    result = run("search", "malaria", "--name", "wire", "--mode", "bm25", "--no-rerank")
+    assert result.exit_code == 6
+    assert ("compressed reply" if compressed else "sends more than 20 bytes") in result.stderr

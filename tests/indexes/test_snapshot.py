@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,9 @@ from biorag.utils.locks import DirectoryLock
 
 VECTORS = np.random.default_rng(0).normal(size=(30, 16)).astype(np.float32)
 SNIPPETS = [Snippet(f"s{n}", f"Title {n}", f"liver word{n} naïve") for n in range(30)]
+
+
+PART = {"bytes": 0, "sha256": "0" * 64}
 
 
 def quiet(count: int) -> None:
@@ -328,6 +332,49 @@ def test_what_does_not_fit_its_list_is_refused(made, tmp_path, change, says):
     assert str(caught.value).startswith(f"{tmp_path / 's'} is not a complete snapshot (")
     assert says in str(caught.value)
     assert not (tmp_path / "home").exists() or nothing_is_left(tmp_path / "home")
+
+
+def test_sizes_that_the_file_cannot_hold_are_refused_before_anything_is_unpacked(made, tmp_path):
+    for size in (2**40, 2**62):
+        crafted = relisted(small(parts(made[1])), lambda c: c["files"]["manifest.json"].update(bytes=size))  # noqa: B023
+        with pytest.raises(BadInputError, match=r"it lists [\d,]+ bytes, more than it can hold"):
+            snapshot.load(Settings.of(home=tmp_path / "home"), None, packed(tmp_path / "s", crafted), quiet)
+        assert not (tmp_path / "home").exists()
+
+
+def test_a_snapshot_without_room_for_it_is_not_unpacked(made, tmp_path, monkeypatch):
+    monkeypatch.setattr("biorag.utils.files.shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 60 << 20))
+    with pytest.raises(ServiceError, match="is full"):
+        snapshot.load(Settings.of(home=tmp_path), None, made[1], quiet)
+    assert nothing_is_left(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda c: c["files"]["manifest.json"].update(bytes=-1), "manifest.json.bytes: Input should be greater"),
+        (
+            lambda c: c["files"]["manifest.json"].update(bytes=1.5),
+            "manifest.json.bytes: Input should be a valid integer",
+        ),
+        (lambda c: c["files"]["manifest.json"].update(sha256=None), "manifest.json.sha256"),
+        (lambda c: c.update(files=[]), "files: Input should be an object"),
+        (lambda c: c.update(name=7), "name: Input should be a valid string"),
+        (lambda c: c.update(more=1), "more: Unexpected"),
+        (lambda c: c["files"].update({"shard/" + "x" * 2000: c["files"]["manifest.json"]}), "at most 1024"),
+        (
+            lambda c: c["files"].update(
+                {"shard/a": c["files"]["manifest.json"], "shard/a/b": c["files"]["manifest.json"]}
+            ),
+            "'shard/a' is not a file of an index",
+        ),
+    ],
+)
+def test_a_list_that_is_not_one_is_refused_naming_the_fault(made, tmp_path, change, says):
+    crafted = packed(tmp_path / "s", relisted(small(parts(made[1])), change))
+    with pytest.raises(BadInputError) as caught:
+        snapshot.load(Settings.of(home=tmp_path / "home"), None, crafted, quiet)
+    assert says in str(caught.value)
 
 
 def test_a_part_whose_index_does_not_hold_together_is_refused(made, tmp_path):
