@@ -109,7 +109,7 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest as JSON values."""
-        return {**asdict(self), "bm25": self.bm25.to_json()}
+        return {**asdict(self), "encoder": self.encoder.to_json(), "bm25": self.bm25.to_json()}
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what determines search results, for reports: encoder, settings, and the sources' hashes."""
