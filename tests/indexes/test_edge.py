@@ -1,16 +1,20 @@
 """The embedded store on disk: reopening, locking between processes, quantization, and being killed."""
 
+import math
 import os
 import re
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from biorag.errors import MismatchError, MissingError, ServiceError
+from biorag.indexes import edge
+from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
 from biorag.indexes.points import search_width
@@ -356,3 +360,92 @@ for batch in range(30):
 )
 def test_the_graph_is_searched_the_wider_the_more_snippets_there_are(snippets, limit, width):
     assert search_width(snippets, limit) == width
+
+
+# --- deleted points
+
+
+def best(index: EdgeIndex, query: str) -> dict[str, float]:
+    return {hit.id: hit.score for hit in index.search([IndexQuery(query, 3000)])[0]}
+
+
+def rare(n: int) -> Snippet:
+    return Snippet(f"k{n}", "", f"rareword liver term{n}" if n < 300 else f"common heart term{n}")
+
+
+def filled(folder: Path, numbers: range, dimension: int = DIMENSION, quantized: bool = False) -> EdgeIndex:
+    """An index of these snippets, optimized."""
+    index = EdgeIndex(folder, manifest(dimension, quantized), writable=True)
+    vectors = np.random.default_rng(1).normal(size=(2000, dimension)).astype(np.float32)
+    index.upsert([rare(n) for n in numbers], vectors[numbers.start : numbers.stop])
+    index.optimize()
+    return index
+
+
+@pytest.mark.parametrize(
+    ("dimension", "quantized"),
+    [(DIMENSION, False), pytest.param(3000, False, id="graph"), pytest.param(3000, True, id="graph-quantized")],
+)
+def test_after_deletions_scores_are_those_of_a_fresh_index(tmp_path, dimension, quantized):
+    """The issue's case: of 300 snippets with a rare word 295 go; the engine would count them all the same."""
+    index = filled(tmp_path / "changed", range(2000), dimension, quantized)
+    vectors = index.dense_vectors(["k298", "k1999"])
+    index.delete([f"k{n}" for n in range(295)])
+    assert index.deleted_share() == pytest.approx(295 / 2000)
+    index.optimize()
+    assert (index.deleted_share(), index.count()) == (0.0, 1705)
+    fresh = filled(tmp_path / "fresh", range(295, 2000), dimension, quantized)
+    for query in ("rareword", "common heart", "rareword term1998 liver"):
+        assert best(index, query) == pytest.approx(best(fresh, query), rel=1e-6)
+    kept = index.dense_vectors(["k298", "k1999"])
+    assert all((kept[id] == vector).all() for id, vector in vectors.items())
+    for opened in (index, fresh):
+        opened.seal()
+        opened.close()
+    with closing(EdgeIndex(tmp_path / "changed", manifest(dimension, quantized))) as reader:
+        assert reader.deleted_share() == 0.0
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_replaced_snippets_are_counted_once(tmp_path, reopened):
+    index = filled(tmp_path / "changed", range(400))
+    for _ in range(3):
+        index.upsert([rare(n) for n in range(100)], np.ones((100, DIMENSION), np.float32))
+    index.upsert([rare(n) for n in range(400, 450)], np.ones((50, DIMENSION), np.float32))
+    if reopened:
+        index.close()
+        index = EdgeIndex(tmp_path / "changed", manifest(), writable=True)
+    index.optimize()
+    fresh = filled(tmp_path / "fresh", range(450))
+    assert (index.count(), index.deleted_share()) == (450, 0.0)
+    for query in ("rareword", "common", "liver heart"):
+        assert best(index, query) == pytest.approx(best(fresh, query), rel=1e-6)
+    index.close()
+    fresh.close()
+
+
+def test_a_large_index_is_vacuumed_from_a_share_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(edge, "VACUUMED_ALWAYS", 100)
+    index = filled(tmp_path / "changed", range(400))
+    index.delete(["k0", "k1", "k2", "k3"])
+    # Of 396 snippets 296 have the word; the engine counts the four deleted ones in both.
+    weight = Bm25Encoder(manifest().bm25).document(rare(5).contents).values[0]
+    assert best(index, "rareword")["k5"] == pytest.approx(math.log(401 / 300.5) * weight)
+    index.optimize()
+    assert index.deleted_share() == pytest.approx(0.01)
+    index.delete(["k4"])
+    index.optimize()
+    assert index.deleted_share() == 0.0
+    assert best(index, "rareword")["k5"] == pytest.approx(math.log(396 / 295.5) * weight)
+    index.close()
+
+
+def test_deletions_of_everything_leave_an_empty_index_that_can_be_filled(tmp_path):
+    index = filled(tmp_path / "changed", range(50))
+    index.delete([f"k{n}" for n in range(50)])
+    index.optimize()
+    assert (index.count(), index.deleted_share()) == (0, 0.0)
+    index.upsert([rare(1)], np.ones((1, DIMENSION), np.float32))
+    index.optimize()
+    assert best(index, "rareword").keys() == {"k1"}
+    index.close()
