@@ -84,7 +84,8 @@ class Manifest:
     """Everything that determines what an index answers.
 
     `sources` stand in the order in which they went in: PubMed's later files change its earlier ones.
-    `complete` is False from the first write of a run to its end: what a killed run leaves behind.
+    `complete` is False from the first write of a run to its end, and after it while documents are torn that an earlier
+    run, which was killed, was writing.
     `seconds` adds up the indexing runs. `checksums` is the SHA-256 of `checksums.json`, by which damage to the
     shard's files is noticed; None while a run is under way, and for an index on a server.
     """
