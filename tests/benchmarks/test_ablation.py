@@ -75,6 +75,20 @@ def test_a_sweep_of_paths_alone_is_the_papers_grid(sweep):
     assert (found.base, found.reranker_base, found.held_out, found.mirage) == ("starter", None, True, None)
 
 
+@pytest.mark.parametrize(
+    ("values", "variable"),
+    [
+        ({"settings": {"llm_api_key": "s3cret"}}, "BIORAG_LLM_API_KEY"),
+        ({"settings": {"qdrant": "http://u:s3cret@host:6333"}}, "BIORAG_QDRANT_LOGIN"),
+        ({"mirage": {"benchmark": "corpus.jsonl", "llm": "https://u:s3cret@host/v1"}}, "BIORAG_LLM_LOGIN"),
+    ],
+)
+def test_a_sweep_holds_no_secret_for_its_reports_to_repeat(sweep, values, variable):
+    with pytest.raises(BadInputError, match=f"has a key or a login, .*: set {variable}$") as caught:
+        sweep(**values)
+    assert "s3cret" not in str(caught.value)
+
+
 def test_paths_are_relative_to_where_the_command_runs(sweep, place):
     assert sweep().corpus == (Path("corpus.jsonl"),)
     assert sweep(corpus=[str(place / "corpus.jsonl")]).corpus == (place / "corpus.jsonl",)
