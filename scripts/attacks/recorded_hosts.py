@@ -408,6 +408,7 @@ def main() -> None:
                 }
                 row = {"part": part, "attack": attack.name, "exit": ended.code, "bytes": reached, "faults": faults}
                 sys.stdout.write(json.dumps(row) + "\n")
+                sys.stdout.flush()
                 sys.stderr.write(ended.stderr[-2000:] if faults else "")
     sys.exit(1 if succeeded else 0)
 
