@@ -439,10 +439,18 @@ class Index(Protocol):
 
 
 class Generator(Protocol):
-    """A language model that answers prompts under a JSON schema."""
+    """A language model that answers prompts under a JSON schema.
+
+    `controls` are the strings that its chat format is made of, as `prompts.fence.control_strings` returns them; none
+    where they are not known.
+    """
 
     name: str
     context_window: int
+
+    @property
+    def controls(self) -> Sequence[str]:
+        """Return what a document must not write."""
 
     def count_tokens(self, prompt: Prompt) -> int:
         """Return the number of tokens the prompt takes in the context window."""

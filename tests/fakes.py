@@ -72,6 +72,7 @@ class ScriptedGenerator:
     prompts: list[Prompt] = field(default_factory=list)
     schemas: list[Mapping[str, Any]] = field(default_factory=list)
     samplings: list[Sampling] = field(default_factory=list)
+    controls: Sequence[str] = ()
 
     def count_tokens(self, prompt: Prompt) -> int:
         return len((prompt.system + " " + prompt.user).split())

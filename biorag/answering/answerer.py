@@ -222,7 +222,7 @@ class Answerer:
         room = generator.context_window - output_tokens - ANSWER_MARGIN
         snippets = [hit.snippet for hit in answer.hits]
         for supplied in range(len(snippets), -1, -1):
-            prompt = template.render(answer.question, snippets[:supplied])
+            prompt = template.render(answer.question, snippets[:supplied], generator.controls)
             if generator.count_tokens(prompt) <= room:
                 break
         else:

@@ -57,6 +57,11 @@ class CachedGenerator:
         self._folder = folder
         self._identity = identity
 
+    @property
+    def controls(self) -> Sequence[str]:
+        """Return what a document must not write for the model."""
+        return self._generator.controls
+
     def count_tokens(self, prompt: Prompt) -> int:
         """Return the number of tokens the prompt takes in the context window."""
         return self._generator.count_tokens(prompt)

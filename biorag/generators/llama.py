@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import numpy as np
 from biorag.errors import MissingError
 from biorag.models import memory
 from biorag.models.formats import gguf
+from biorag.prompts.fence import control_strings
 from biorag.prompts.grammar import FREE_TEXT_GRAMMAR, close_text, free_text_openings, rest_grammar
 from biorag.types import GREEDY, Generation, GenerationRequest, Prompt, Sampling, Scores
 from biorag.utils.cores import usable_cores
@@ -79,6 +81,17 @@ class LlamaGenerator:
             self._pieces = chat_pieces(template, *ends)
         except Exception as error:  # templates are programs, which raise what they like
             raise MissingError(f"the chat template of {path} cannot be rendered ({error})") from error
+
+    @cached_property
+    def controls(self) -> Sequence[str]:
+        """Return the texts of the vocabulary's control tokens, and what the chat template writes between turns."""
+        kinds = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED
+        tokens = (
+            llama_cpp.llama_vocab_get_text(self._vocab, token).decode("utf-8", "ignore")
+            for token in range(self._llama.n_vocab())
+            if llama_cpp.llama_vocab_get_attr(self._vocab, token) & kinds
+        )
+        return control_strings(tokens, [piece for piece, is_text in self._pieces if not is_text])
 
     def count_tokens(self, prompt: Prompt) -> int:
         """Return the number of tokens of the prompt in the model's chat format."""

@@ -143,6 +143,7 @@ class ServerGenerator:
         advice = "check --llm and that it runs, then give the same command again"
         self._retries = Retries(f"the server at {self._url}", advice, server.retries, _may_pass)
         self.context_window = context_window
+        self.controls: Sequence[str] = ()
         self._schema_style = 0
         self._lock = threading.Lock()
         self.name = model or self._first_model()

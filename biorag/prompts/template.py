@@ -11,19 +11,13 @@ from importlib import resources
 from pathlib import Path
 
 from biorag.errors import BadInputError, MissingError
+from biorag.prompts.fence import defused
 from biorag.types import Prompt, Question, Snippet
 
 FIELDS = ("documents", "question", "options", "letters")
 MOST_CITATIONS = 8  # so that what follows the free text fits the tokens kept for it
 BUILT_IN = ("choice", "closed_book", "score", "closed_book_score", "open")
 _SECTIONS = re.compile(r"\A\[system\]\n(?P<system>.*?)\n\[user\]\n(?P<user>.*)\Z", re.DOTALL)
-# What a document must not write: our fence, however spaced, and the control tokens of chat formats, which servers
-# read in any text. The look-ahead is bounded, or a text of "<" alone would take quadratic time.
-_FORGED = re.compile(
-    r"<(?=[\W_]{0,8}document\b|[|｜]|/?(?:s|bos|eos|unk|pad)>|<sys>>|</sys>>|(?:start|end)_of_(?:turn|role|text)>)"
-    r"|\[(?=/?(?:inst|system_prompt|available_tools|tool_results)\])",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +32,10 @@ class Template:
         """Hash of both turns, hex."""
         return hashlib.sha256(f"{self.system}\0{self.user}".encode()).hexdigest()
 
-    def render(self, question: Question, snippets: Sequence[Snippet]) -> Prompt:
-        """Fill the fields; snippets are numbered from 1 and fenced as `<document>` elements."""
+    def render(self, question: Question, snippets: Sequence[Snippet], controls: Sequence[str] = ()) -> Prompt:
+        """Fill the fields; snippets are numbered from 1 and fenced as `<document>` elements; see `render_documents`."""
         values = {
-            "documents": render_documents(snippets),
+            "documents": render_documents(snippets, controls),
             "question": question.text,
             "options": "\n".join(f"{letter}. {text}" for letter, text in question.options.items()),
             "letters": ", ".join(question.options),
@@ -109,20 +103,21 @@ def _check_fields(text: str, place: str, known: Sequence[str]) -> set[str]:
     return names
 
 
-def render_documents(snippets: Sequence[Snippet]) -> str:
-    """Return the snippets as numbered, fenced documents; text that imitates the fence or a chat turn is defused."""
+def render_documents(snippets: Sequence[Snippet], controls: Sequence[str] = ()) -> str:
+    """Return the snippets as numbered, fenced documents; text that imitates the fence or a chat turn is defused.
+
+    Parameters
+    ----------
+    controls : the control strings of the model that reads them, beside those that are known; see `Generator`
+    """
     if not snippets:
         return "(none)"
-    return "\n".join(_document(number, snippet) for number, snippet in enumerate(snippets, 1))
+    return "\n".join(_document(number, snippet, controls) for number, snippet in enumerate(snippets, 1))
 
 
-def _document(number: int, snippet: Snippet) -> str:
-    title = f"{_defused(snippet.title)}\n" if snippet.title else ""
-    return f'<document n="{number}">\n{title}{_defused(snippet.content)}\n</document>'
-
-
-def _defused(text: str) -> str:
-    return _FORGED.sub("‹", text)
+def _document(number: int, snippet: Snippet, controls: Sequence[str]) -> str:
+    title = f"{defused(snippet.title, tuple(controls))}\n" if snippet.title else ""
+    return f'<document n="{number}">\n{title}{defused(snippet.content, tuple(controls))}\n</document>'
 
 
 def schema_for(question: Question, documents: int) -> Mapping[str, object]:

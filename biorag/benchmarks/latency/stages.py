@@ -219,6 +219,11 @@ class Watched:
         self.prompts: list[Prompt] = []
         self.pieces: list[list[tuple[float, str]]] = []
 
+    @property
+    def controls(self) -> Sequence[str]:
+        """Return what a document must not write for the model."""
+        return self._generator.controls
+
     def count_tokens(self, prompt: Prompt) -> int:
         """Return the number of tokens the prompt takes."""
         return self._generator.count_tokens(prompt)
