@@ -16,7 +16,7 @@ from biorag.prompts.grammar import free_text_openings, growing_text
 from biorag.settings.settings import Settings
 from biorag.types import GREEDY, Generation, GenerationRequest, Prompt, Sampling, Scores
 from biorag.utils.network import Server, without_credentials
-from biorag.utils.parsing import parsed
+from biorag.utils.parsing import parse_json, parsed
 from biorag.utils.retries import Retries, excerpt, may_pass
 from biorag.utils.transport import BoundedTransport
 
@@ -232,7 +232,7 @@ class ServerGenerator:
             completion_tokens=cut.completion_tokens + more.completion_tokens,
         )
         try:
-            fields = json.loads(more.text)
+            fields = parse_json(more.text)
         except ValueError:
             return joined
         if not isinstance(fields, dict):

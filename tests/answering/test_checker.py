@@ -1,5 +1,7 @@
 """The check of claims and answers, by hand: what each rule accepts and refuses."""
 
+import unicodedata
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from biorag.answering.verification.statements import asserted, is_polar, leading
 from biorag.corpus.sentences import sentences
 from biorag.prompts.parse import CitedNumber
 from biorag.types import Hit, Snippet, Verdict
+from biorag.utils.text import comparable
 from tests.corpus.test_sentences import ANY_TEXT
 
 TEXT = (
@@ -302,12 +305,58 @@ def test_marked_sentences_by_hand():
         ("2", "2.5 mg", None),
         ("“it rose”", "and it rose.", "it rose"),
         ("It rose ... fast", "It rose very fast", None),
+        ("in Sjo\u0308gren's disease", "Dry eyes in Sj\u00f6gren's disease.", "in Sj\u00f6gren's disease"),
+        ("in Sj\u00f6gren's disease", "Dry eyes in Sjo\u0308gren's disease.", "in Sjo\u0308gren's disease"),
+        ("of 5 \u03bcg daily", "A dose of 5 \u00b5g daily", "of 5 \u00b5g daily"),
+        ("no e\ufb00ect seen", "There was No effect\nseen.", "No effect\nseen"),
+        ("no effect seen", "There was no e\ufb00ect seen.", "no e\ufb00ect seen"),
+        ("CRP rose", "The \uff23\uff32\uff30 rose.", "\uff23\uff32\uff30 rose"),
+        ("hypertension fell", "The hyper\u00adten\u200bsion fell.", "hyper\u00adten\u200bsion fell"),
+        ("IL-6 fell", "Then IL\u20116 fell.", "IL\u20116 fell"),
+        ("10\u2079 cells", "of 10\u2079 cells", "10\u2079 cells"),
+        ("109 cells", "of 10\u2079 cells", None),
+        ("10", "of 10\u2079 cells", None),
+        ("51/2 hours", "after 5\u00bd hours", None),
+        ("x" * 4001, "x" * 4001, None),
         ("", "It rose", None),
     ],
 )
 def test_quotes_begin_and_end_between_words_and_numbers(quote, text, expected):
     span = find_quote(quote, text)
     assert (span and text[slice(*span)]) == expected
+
+
+@pytest.mark.parametrize(
+    ("claim", "verdict"),
+    [
+        ("Sjo\u0308gren disease dries the eyes after 5 \u03bcg of co\ufb00ee daily.", Verdict.SUPPORTED),
+        ("Sj\u00f6\u00adgren disease dries the eyes after \uff15 \u00b5g of coffee daily.", Verdict.SUPPORTED),
+        ("Sj\u00f6gren disease dries the eyes after 50 \u00b5g of coffee daily.", Verdict.UNSUPPORTED),
+        ("Sj\u00f6gren disease dries the eyes after 5\u00b2 \u00b5g of coffee daily.", Verdict.UNSUPPORTED),
+    ],
+)
+def test_a_claim_is_judged_however_it_is_spelled(claim, verdict):
+    text = "Sj\u00f6gren disease dries the eyes after 5 \u00b5g of coffee daily."
+    assert Checker().check_claim(claim, [Snippet("s", "", text)]).verdict is verdict
+    if verdict is Verdict.SUPPORTED:
+        assert Checker().check_claim(text, [Snippet("s", "", claim)]).verdict is verdict
+
+
+def test_raised_figures_are_not_those_of_the_number_before():
+    evidence = [Snippet("s", "", "Platelets rose to 10\u2079 per litre in adults.")]
+    assert Checker().check_claim("Platelets rose to 10\u2079 per litre.", evidence).verdict is Verdict.SUPPORTED
+    assert Checker().check_claim("Platelets rose to 109 per litre.", evidence).verdict is not Verdict.SUPPORTED
+
+
+@given(ANY_TEXT, st.integers(0, 200), st.integers(1, 60))
+def test_what_stands_in_a_text_is_found_there_however_it_is_composed(text, start, length):
+    quote = text[start : start + length]
+    for written in (quote, unicodedata.normalize("NFD", quote), unicodedata.normalize("NFC", quote), quote.upper()):
+        if span := find_quote(written, text):
+            found = text[slice(*span)]
+            assert (
+                comparable(found).split() == comparable(written.strip().strip("\"'“”‘’«»").strip().rstrip(".")).split()
+            )
 
 
 def test_what_an_answer_asserts():

@@ -136,6 +136,12 @@ DAMAGED = [
     b'{"logprobs": {"A": "x"}}',
     b'{"logprobs": {"A": true}}',
     b'{"logprobs": {"A": -0.1, "B": "x"}}',
+    b'{"logprobs": {"A": null}}',
+    b'{"logprobs": {"A": NaN}}',
+    b'{"logprobs": {"A": 1e999}}',
+    b'{"text": "x", "capped": false, "tokens": [1, -2]}',
+    b'{"text": "x", "capped": false, "tokens": [1, 2], "more": 1}',
+    b"[" * 100_000,
 ]
 
 
@@ -153,6 +159,18 @@ def test_a_damaged_entry_is_made_again(folder, content):
         assert ask() == first, "asked again"
         assert ask() == first._replace(cached=True)
         entry.unlink()
+
+
+def test_a_pipe_in_place_of_an_entry_is_not_waited_on(folder, caplog):
+    made = Counting(folder)
+    first = made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9))
+    (entry,) = entries(folder)
+    entry.unlink()
+    os.mkfifo(entry)
+    assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)).text == reply(1)
+    assert "not a regular file" in caplog.text
+    assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)) == Generation(reply(1), False, cached=True)
+    assert first.text == reply(0)
 
 
 @pytest.mark.parametrize("bad", ["", " ", "I do not know", '{"answer_choice": "A', "[1]", "null", "{}"])

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from biorag.answering.verification.analysis import Analysis, aligned
 
 EXTRA = 5  # content words of the evidence's own that may stand between two neighbours of the claim
-MOST_PAIRS = 2000  # of equal words; the most among 2,009 pairs of sentences in PubMed were 263
+MOST_PAIRS = 1000  # of equal words; the most among 2,009 pairs of sentences in PubMed were 263
 FAR = 50  # words of the claim within which a neighbour says where a word should stand
 NEAR = 4  # content words of the claim within which a neighbour counts
 Positions: TypeAlias = list[int | None]
