@@ -124,6 +124,8 @@ def _write(entry: Path, values: Mapping[str, Any]) -> None:
     """
     try:
         entry.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if entry.exists() and not entry.is_file():
+            entry.unlink()  # a pipe or a device would be written to, not replaced
         write_text(entry, json.dumps(values))
     except OSError as error:
         logger.warning("the reply cannot be kept (%s): give --no-cache, or free some space", error)
