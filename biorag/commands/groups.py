@@ -135,7 +135,7 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**values: Any) -> None:
-        _check_numbers(values)
+        _check_numbers(values, options)
         given = settings.given(values) if settings else {}
         command(**{name: part.made(values, given) for name, part in parts.items()})
 
@@ -207,7 +207,7 @@ def _part(parameter: inspect.Parameter) -> _Part:
     return _Part(name, {name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)})
 
 
-def _check_numbers(values: Mapping[str, Any]) -> None:
+def _check_numbers(values: Mapping[str, Any], options: Mapping[str, inspect.Parameter]) -> None:
     """Refuse numbers that the checks of single options let pass, and that no computation takes.
 
     Raises
@@ -218,9 +218,22 @@ def _check_numbers(values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         for number in value if isinstance(value, list | tuple) else (value,):
             if isinstance(number, float) and not math.isfinite(number):
-                raise UsageError(f"--{name.replace('_', '-')} {number} is not a finite number: give another")
+                raise UsageError(f"{_spelled(options, name)} {number} is not a finite number: give another")
             if isinstance(number, int) and abs(number) >= 2**63:
-                raise UsageError(f"--{name.replace('_', '-')} {number:.3g} is beyond 64 bits: give a smaller number")
+                raise UsageError(f"{_spelled(options, name)} {number} is beyond 64 bits: give a smaller number")
+
+
+def _spelled(options: Mapping[str, inspect.Parameter], name: str) -> str:
+    """Return an option as the command line spells it."""
+    marks = getattr(options[name].annotation, "__metadata__", ()) if name in options else ()
+    # Typer takes the first spelling for the default, until it makes the option.
+    spellings = [
+        spelling
+        for mark in marks
+        for spelling in (getattr(mark, "default", None), *(getattr(mark, "param_decls", None) or ()))
+        if isinstance(spelling, str) and spelling.startswith("-")
+    ]
+    return max(spellings, key=len, default=f"--{name.replace('_', '-')}").partition("/")[0]
 
 
 def overridden(settings: Settings, **values: Any) -> Settings:

@@ -14,6 +14,7 @@ from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
 from biorag.settings.training import CROSS_ENCODER, RERANKER, RETRIEVER, TrainingSettings
 from biorag.utils import network
+from tests.cli import failed, invoke
 
 MOST = 12
 
@@ -162,3 +163,18 @@ def functions(command, words=()):
 @pytest.mark.parametrize(("words", "function"), functions(typer.main.get_command(biorag)))
 def test_no_command_declares_more_parameters_than_one_can_read(words, function):
     assert function.__code__.co_argcount <= MOST
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("search", "x", "--lambda", "nan"), "--lambda nan is not a finite number"),
+        (("search", "x", "--interpolation", "inf"), "--interpolation inf is not"),
+        (("search", "x", "--exclude-pmid", str(2**63)), f"--exclude-pmid {2**63} is beyond 64 bits"),
+        (("tune", "x", "--param", "lambda", "--out", "o", "--from", "-inf"), "--from -inf"),
+        (("merge", "x", "--method", "linear", "--out", "o", "--scale", "inf"), "--scale inf"),
+        (("bench", "latency", "--seconds", "inf"), "--seconds inf"),
+    ],
+)
+def test_numbers_of_options_are_finite_and_fit_64_bits(words, said):
+    failed(invoke(*words), 2, said)

@@ -234,3 +234,41 @@ def test_public_holds_what_determines_results_as_json_values():
 def test_a_configuration_cannot_be_changed_in_place():
     with pytest.raises(ValueError, match="frozen"):
         Settings.of().k = 9
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_no_number_of_a_setting_is_infinite_or_nan(value):
+    for name, place in PLACES.items():
+        if "float" in str(place.field.annotation):
+            with pytest.raises(UsageError, match=name):
+                Settings.of(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, place in PLACES.items() if place.field.annotation in (int, int | None)]
+)
+def test_every_whole_number_of_a_setting_is_bounded(name):
+    for value in (10**18, -(10**18), 2**64):
+        with pytest.raises(UsageError, match=name):
+            Settings.of(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("threads", 1025, "1024"),
+        ("home", "a\0b", "NUL character"),
+        ("llm", "x\0", "NUL character"),
+        ("home", "~nobody-of-this-name/x", "in full"),
+        ("prompt", "~nobody-of-this-name/x", "in full"),
+    ],
+)
+def test_values_that_no_system_call_takes_are_refused(name, value, said):
+    with pytest.raises(UsageError, match=said):
+        Settings.of(**{name: value})
+
+
+def test_a_message_repeats_the_beginning_of_a_long_value_only():
+    with pytest.raises(UsageError) as error:
+        Settings.of(mode="x" * 100_000)
+    assert len(str(error.value)) < 500

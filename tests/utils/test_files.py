@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 from biorag.errors import ServiceError
-from biorag.utils.files import RESERVE, FolderTree, disk_bytes, require_room, sync_folder, write_json, write_text
+from biorag.utils.files import (
+    RESERVE,
+    FolderTree,
+    disk_bytes,
+    json_line,
+    json_text,
+    require_room,
+    sync_folder,
+    write_json,
+    write_text,
+)
 
 
 def only_file(folder) -> str:
@@ -191,3 +201,15 @@ def test_a_private_file_stays_private_at_every_moment(tmp_path, monkeypatch):
     write_text(path, "new")
     assert {stat.S_IMODE(mode) for mode in modes if stat.S_ISREG(mode)} == {0o600}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_json_has_null_for_numbers_that_it_does_not_have(number):
+    values = {"a": [1.5, number, (number,)], "b": {"c": number}}
+    assert json.loads(json_text(values)) == {"a": [1.5, None, [None]], "b": {"c": None}}
+    assert json_line(values).endswith(b"}\n")
+
+
+def test_json_has_the_bytes_of_names_that_are_not_utf_8_escaped():
+    name = os.fsdecode(b"caf\xe9")
+    assert json.loads(json_text({name: [name, "\ud800"]})) == {"caf\\xe9": ["caf\\xe9", "?"]}
