@@ -197,9 +197,9 @@ def check_is_no_input(path: Path, inputs: Iterable[Path]) -> None:
     UsageError
         Naming the file.
     """
-    target = path.resolve()
+    target = Path(os.path.realpath(path))  # `Path.resolve` fails at a link to itself
     for read in inputs:
-        is_within = read.is_dir() and target.is_relative_to(read.resolve())
+        is_within = read.is_dir() and target.is_relative_to(os.path.realpath(read))
         if is_within or (path.exists() and read.exists() and path.samefile(read)):
             raise UsageError(f"{path} is read by this command: name another file to write")
 
