@@ -10,7 +10,7 @@ it with few cases through `attacked` of tests/scripts/test_attacks.py. What an a
 
 - `Case(name, make, environment, fresh, codes, seconds, megabytes)`: `make(folder)` writes the files of the case into
   its own empty folder, and returns the arguments of biorag. It runs in the warmed process, so it starts no thread and
-  loads no index; `apart` does such things in a process of its own.
+  loads no index; `apart` of scripts.faults.runs does such things in a process of its own.
 - `draws(count, seed, label)` yields a number and a `random.Random` for each case, which depend on nothing else: one
   case can be run alone, by its name.
 - `clean(arguments, work)` runs a command that must succeed, such as the one that makes the index of all cases, in
@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import importlib
 import json
 import os
 import random
@@ -50,6 +49,7 @@ from types import MappingProxyType
 from typing import Any
 
 from biorag.utils.parsing import parse_json
+from scripts.faults.runs import load_libraries
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = frozenset({0, 2, 3, 4, 5, 6, 7, 130, 143})  # documented exit codes; 1 is an internal error
@@ -57,11 +57,6 @@ FAULTY = ("Traceback", "internal error", "panicked at", "PanicException", "Segme
 SECONDS, MEGABYTES = 30.0, 512.0  # of one case; the memory above that of a process that does nothing
 ADDRESS_SPACE = 16 << 30  # above that of the warmed process: what a runaway process may ask for at most
 SAID = 2000  # characters of a faulty case's output in the report
-LIBRARIES = [
-    *("numpy", "pydantic", "torch", "transformers", "tokenizers", "sentence_transformers", "huggingface_hub", "httpx"),
-    *("qdrant_edge", "qdrant_client", "ir_measures", "sklearn", "scipy.stats", "lxml.etree", "tomlkit", "biorag.cli"),
-    *("biorag.engine", "biorag.indexes.edge", "biorag.models.late_interaction", "biorag.models.cross_encoder"),
-]
 VARIABLES = {
     **{"BIORAG_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
     **{"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"},
@@ -116,17 +111,9 @@ def draws(count: int, seed: int, label: str) -> Iterator[tuple[int, random.Rando
 def warm() -> None:
     """Load what commands take seconds to load, so that a forked process starts at once; starts no thread."""
     os.environ.update(VARIABLES)
-    for name in LIBRARIES:
-        importlib.import_module(name)
+    load_libraries()
     gc.collect()
     gc.freeze()
-
-
-def apart(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a function gives in a process of its own, through JSON: this one must start no thread."""
-    from scripts.faults.runs import apart as run_apart
-
-    return run_apart(function, *arguments)
 
 
 def variables(folder: Path, more: Mapping[str, str | None]) -> dict[str, str]:

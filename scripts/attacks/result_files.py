@@ -15,7 +15,8 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from scripts.attacks.harness import Case, apart, clean, damaged, draws, index_of, main, mutated
+from scripts.attacks.harness import Case, clean, damaged, draws, index_of, main, mutated
+from scripts.faults.runs import apart
 
 BM25 = ("--mode", "bm25", "--no-rerank", "--json")
 MIRAGE = ("bench", "mirage", "--benchmark", "benchmark.json", "--answer", "evidence")
