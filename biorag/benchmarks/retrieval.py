@@ -232,7 +232,7 @@ def check_run_ids(ids: Iterable[str]) -> None:
     BadInputError
         Naming the first such id.
     """
-    if unfit := next((id for id in ids if id.split() != [id]), None):
+    if unfit := next((id for id in ids if id.encode().split() != [id.encode()]), None):
         raise BadInputError(
             f"id {unfit!r} has white space, which separates the fields of a run file: leave out --run-file and take "
             "--per-question, or index the corpus with other ids"

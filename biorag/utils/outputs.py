@@ -84,7 +84,8 @@ def results_folder(
     for name, is_ours in {**files, LOCK: is_lock}.items():
         target = path / name
         check_is_no_input(target, inputs)
-        if target.is_dir() or (target.is_file() and (found := _beginning(target)) and not is_ours(found)):
+        is_file = target.is_file()  # on a pipe a writer may wait for ever
+        if (target.exists() and not is_file) or (is_file and (found := _beginning(target)) and not is_ours(found)):
             raise UsageError(f"{target} is there, and biorag did not write it: choose another --out")
     with DirectoryLock(path, exclusive=True, what="folder of results"):
         yield
