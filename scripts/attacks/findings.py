@@ -21,7 +21,7 @@ import tempfile
 import time
 import unicodedata
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
@@ -147,13 +147,13 @@ def _snippets(count: int) -> list[dict[str, Any]]:
 
 
 @cache
-def encoder() -> Path:
+def encoder(dimension: int = 64) -> Path:
     """Return the folder of a small random encoder, made in a process of its own."""
     folder = Path(tempfile.mkdtemp(prefix="biorag-findings-encoder-"))
     call = f"""
 from pathlib import Path
 from scripts.faults.runs import small_encoder
-small_encoder(Path({str(folder)!r}), 64)
+small_encoder(Path({str(folder)!r}), {dimension})
 """
     subprocess.run(
         [sys.executable, "-c", call],
@@ -300,12 +300,13 @@ def _bm25_after_deletions(bench: Bench) -> Finding:
     bench.folder.joinpath("first.xml").write_text(_pubmed([*common, *rare]))
     bench.folder.joinpath("second.xml").write_text(_pubmed([], range(4001, 4296)))
     bench.folder.joinpath("rest.xml").write_text(_pubmed([*common, *rare[295:]]))
-    bench.index(bench.folder / "first.xml")
-    bench.index(bench.folder / "second.xml")
+    wide = ("--encoder", encoder(1024))  # vectors for which the engine builds a graph
+    bench.index(bench.folder / "first.xml", *wide)
+    bench.index(bench.folder / "second.xml", *wide)
     words = ("search", "zanubrutinib", "--name", "small", "--mode", "bm25", "--no-rerank", "-k", "1", "--json")
     after = bench.run(*words)
     shutil.rmtree(bench.home)
-    bench.index(bench.folder / "rest.xml")
+    bench.index(bench.folder / "rest.xml", *wide)
     fresh = bench.run(*words)
     scores = [json.loads(ended.out)["hits"][0]["score"] for ended in (after, fresh)]
     return Finding(abs(scores[0] - scores[1]) < 0.05 * scores[1], f"{scores[0]:.2f}, in a fresh index {scores[1]:.2f}")
@@ -682,6 +683,20 @@ def _control_tokens(bench: Bench) -> Finding:
     )
 
 
+def _tried(code: Path, only: str) -> Iterator[dict[str, Any]]:
+    """Run the findings whose name holds `only`; print a line for each."""
+    for name, check in FINDINGS.items():
+        if only not in name:
+            continue
+        with tempfile.TemporaryDirectory(prefix=f"biorag-{name}-", ignore_cleanup_errors=True) as folder:
+            try:
+                result = check.run(Bench(Path(folder), code))
+            except Exception as error:  # a finding that could not be tried does not hold
+                result = Finding(False, f"not tried: {type(error).__name__}: {str(error)[-300:]}")
+        print(f"{'held ' if result.held else 'FAULT'} {name}: {ascii(result.happened)[1:-1]}", flush=True)  # noqa: T201
+        yield {"finding": name, "what": check.what, **result._asdict()}
+
+
 def main() -> None:
     """Run the findings asked for, and print a line for each."""
     parser = argparse.ArgumentParser(description="Each finding of a hostile test, by the command that shows it.")
@@ -689,18 +704,9 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only the findings whose name holds this")
     parser.add_argument("--out", type=Path, help="JSON report")
     asked = parser.parse_args()
-    rows = []
-    for name, check in FINDINGS.items():
-        if asked.only not in name:
-            continue
-        with tempfile.TemporaryDirectory(prefix=f"biorag-{name}-", ignore_cleanup_errors=True) as folder:
-            try:
-                result = check.run(Bench(Path(folder), asked.code.resolve()))
-            except Exception as error:  # a finding that could not be tried does not hold
-                result = Finding(False, f"not tried: {type(error).__name__}: {str(error)[-300:]}")
-        rows.append({"finding": name, "what": check.what, **result._asdict()})
-        print(f"{'held ' if result.held else 'FAULT'} {name}: {ascii(result.happened)[1:-1]}", flush=True)  # noqa: T201
-    shutil.rmtree(encoder().parent, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="biorag-findings-", ignore_cleanup_errors=True) as scratch:
+        tempfile.tempdir = scratch
+        rows = list(_tried(asked.code.resolve(), asked.only))
     if asked.out:
         asked.out.write_text(json.dumps(rows, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     sys.exit(0 if all(row["held"] for row in rows) else 1)
