@@ -407,15 +407,17 @@ def _reply_bomb(bench: Bench) -> Finding:
     return Finding(ended.clean and ended.megabytes < 1500, ended.said)
 
 
-@finding('A reply with 800 KB of "a ", as the text of an answer and as a quote.')
-def _long_answer(bench: Bench) -> Finding:
-    bench.index()
+@finding('A document with 800 KB of "a ", which a quote repeats.')
+def _long_texts(bench: Bench) -> Finding:
     text = "a " * 400_000
+    bench.index(bench.write("long.jsonl", [{"id": "long", "title": "Aspirin and fever", "content": text}]))
     reply = json.dumps({"answer": f"{text}[1]", "citations": [{"n": 1, "quote": text}]})
     with Recorder(replying(reply)).running() as host:
+        ends = [bench.run("ask", QUESTION, "--name", "small", "--answer-anyway", "--json")]
         words = ("ask", QUESTION, "--name", "small", "--llm", host.url, "--llm-model", "m", "--json")
-        ended = bench.run(*words, BIORAG_RETRIES="0")
-    return Finding(ended.clean and ended.seconds < 60, ended.said)
+        ends.append(bench.run(*words, "--answer-anyway", BIORAG_RETRIES="0"))
+    held = all(ended.clean and ended.seconds < 100 for ended in ends)
+    return Finding(held, "; ".join(f"{ended.seconds:.0f} s, code {ended.code}" for ended in ends))
 
 
 @finding("Replies of other types: text, null, NaN, lists, deep JSON in each field of a completion and a score.")
