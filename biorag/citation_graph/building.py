@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -25,9 +24,11 @@ from biorag.citation_graph.merge import FileRun, GraphRun, SortedRun, merge, wri
 from biorag.citation_graph.rows import Keys, distinct, ends_of
 from biorag.citation_graph.sources import read_edges
 from biorag.corpus.sources import Source
+from biorag.errors import MismatchError
 from biorag.types import OnProgress
 from biorag.utils.files import disk_bytes, make_folder, require_room, sync_folder, timestamp, write_json
 from biorag.utils.locks import DirectoryLock
+from biorag.utils.parsing import parsed_file
 from biorag.utils.versions import installed_versions
 
 RUN = 4 << 20  # edges sorted at once
@@ -130,7 +131,7 @@ class Pending:
     def done(self, sha256: str) -> CitationSource | None:
         """Return the record of a file that was read before; None if it was not."""
         path = self._record(sha256)
-        return CitationSource(**json.loads(path.read_bytes())) if path.is_file() else None
+        return parsed_file(CitationSource, path, MismatchError, "delete it") if path.is_file() else None
 
     def read(self, source: Source, sha256: str, skip: bool, on_progress: OnProgress) -> CitationSource:
         """Sort the edges of a file into runs."""

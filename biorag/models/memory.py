@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
@@ -19,6 +18,7 @@ from biorag.errors import ServiceError
 from biorag.models.finding import ModelFiles
 from biorag.models.formats import gguf, safetensors
 from biorag.models.formats.directory import MODULE_LIST, ROUTER
+from biorag.utils.parsing import parsed, read_regular
 
 logger = logging.getLogger(__name__)  # the command line shows its INFO too
 
@@ -90,10 +90,18 @@ def _weights(files: ModelFiles) -> Iterator[Path]:
         yield from [path] if path.is_file() else sorted(folder.glob("model-*.safetensors"))
 
 
+@dataclass(frozen=True, slots=True)
+class _Module:
+    """A module of sentence-transformers, by its folder."""
+
+    path: str
+
+
 def _modules(files: ModelFiles) -> list[Path]:
     """Return the folder and those in it that sentence-transformers loads: not an adapter, nor a run's checkpoints."""
     path = files.path / MODULE_LIST
-    listed = [module["path"] for module in json.loads(path.read_bytes())] if path.is_file() else []
+    modules: list[_Module] = parsed(list[_Module], read_regular(path), "ignore") if path.is_file() else []
+    listed = [module.path for module in modules]
     towers = files.settings(ROUTER).get("types")
     named = dict.fromkeys(["", *listed, *(towers if isinstance(towers, dict) else ())])
     return [files.path / name for name in named]

@@ -16,7 +16,6 @@ hashes, a pair of similarity s is compared with probability 1 − (1 − s^r)^b.
 
 from __future__ import annotations
 
-import gzip
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from biorag.corpus.sources import BEIR_QUERIES, GZIP_MAGIC
+from biorag.corpus.sources import BEIR_QUERIES, Source, read_chunks
 from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.training.rows import normalised, read_records
 from biorag.types import TrainingRow
@@ -280,17 +279,11 @@ def _question(record: Mapping[str, Any]) -> Any:
 def _document(path: Path) -> Any:
     """Return the JSON document that the whole file is, or None if more follows the first."""
     try:
-        content = path.read_bytes()
-        if content.startswith(GZIP_MAGIC):
-            content = gzip.decompress(content)
+        content = b"".join(read_chunks(Source(str(path), path)))
         return json.loads(content.decode("utf-8"))
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
             return None
         raise BadInputError(f"benchmark {path}, line {error.lineno}: not JSON ({error.msg}); {SHAPES}") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise BadInputError(f"benchmark {path}: damaged or truncated gzip ({error}): fetch the file again") from None
-    except OSError as error:
-        raise BadInputError(f"benchmark {path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise BadInputError(f"benchmark {path} is not UTF-8 JSON: {error}") from None

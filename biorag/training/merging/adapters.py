@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import numpy as np
 from biorag.errors import BadInputError
 from biorag.models.formats.tensors import TensorFile
 from biorag.types import Vectors
+from biorag.utils.parsing import parsed, read_regular
 
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
 PREFIX = "base_model.model."
@@ -76,9 +76,10 @@ def read_adapter(folder: Path, weights: Iterable[str]) -> Adapter:
 
 def _settings(path: Path) -> Mapping[str, Any]:
     try:
-        return dict(json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError):
+        settings: Mapping[str, Any] = parsed(dict[str, Any], read_regular(path))
+    except (OSError, ValueError):
         raise BadInputError(f"{path} is missing or not a JSON object: an adapter has it beside {WEIGHTS}") from None
+    return settings
 
 
 def _weight(module: str, weights: Iterable[str], path: Path) -> str:

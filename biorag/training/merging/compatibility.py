@@ -10,6 +10,7 @@ from typing import Any
 
 from biorag.errors import BadInputError
 from biorag.models.formats.directory import MODULE_LIST, ROUTER, VOCABULARIES
+from biorag.utils.parsing import parse_json, read_regular
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
 ENCODER = "config_sentence_transformers.json"
@@ -152,8 +153,8 @@ def _json(folders: Folders, name: str) -> Mapping[str, Any]:
 def _read(folders: Folders, name: str) -> Any:
     path = _file(folders, name)
     try:
-        return json.loads(path.read_bytes()) if path else None
-    except (ValueError, RecursionError):
+        return parse_json(read_regular(path)) if path else None
+    except ValueError:
         raise BadInputError(f"{path} is not JSON: the encoder cannot be merged") from None
 
 
