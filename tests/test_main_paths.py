@@ -74,6 +74,8 @@ def test_index_prints_json_on_stdout_and_progress_on_stderr(indexed):
         "deleted": 0,
         "rejected": 0,
         "duplicates": 0,
+        "complete": True,
+        "torn": [],
         "snippets": 263,
     }
     assert "Indexing" in stderr

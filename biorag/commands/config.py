@@ -56,7 +56,7 @@ def trust(
     if as_json:
         show.print_json({"file": place_of(file), "names": shown, "trusted": True})
     else:
-        show.err.print(f"{place_of(file)} is trusted")
+        show.err.print(f"{place_of(file)} is trusted", soft_wrap=True)
 
 
 @app.command()
@@ -78,7 +78,7 @@ def untrust(file: File = DEFAULT_FILE, as_json: options.Json = False) -> None:
     if as_json:
         show.print_json({"file": place, "trusted": False})
     else:
-        show.err.print(f"{place} is no longer trusted")
+        show.err.print(f"{place} is no longer trusted", soft_wrap=True)
 
 
 @app.command("list")

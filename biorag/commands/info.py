@@ -91,7 +91,7 @@ def _show_index(settings: Settings, as_json: bool) -> None:
     finally:
         index.close()
     if not manifest.complete:
-        show.err.print(f"index {manifest.name!r} is incomplete: {shortfall(store.folder)}")
+        show.err.print(f"index {manifest.name!r} is incomplete: {shortfall(store.folder)}", soft_wrap=True)
     if as_json:
         show.print_json(values)
         return

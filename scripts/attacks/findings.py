@@ -551,7 +551,7 @@ def _name_not_utf8(bench: Bench) -> Finding:
     name = os.fsencode(bench.folder) + b"/corp\xe9.jsonl"
     Path(os.fsdecode(name)).write_bytes(bench.corpus.read_bytes())
     ended = bench.run("index", name, "--encoder", encoder(), "--name", "bytes")
-    info = bench.run("info", "--name", "bytes", "--json")
+    info = bench.run("info", "bytes", "--json")
     return Finding(ended.code == 0 and info.code == 0, ended.said)
 
 

@@ -50,7 +50,7 @@ def test_json_of_trust_list_and_untrust(file):
     assert llm() is None
     file.unlink()
     assert done(invoke("config", "list", "--json"))["files"] == {str(file): "missing"}
-    assert str(file) in succeeded(invoke("config", "list")).stdout
+    assert "missing" in succeeded(invoke("config", "list")).stdout
     assert done(invoke("config", "untrust", "--json")) == {"file": str(file), "trusted": False}
     failed(invoke("config", "untrust"), 4, file, "is not trusted", "config list")
 

@@ -98,7 +98,7 @@ def test_each_document_comes_once(home):
 FILTERS = {
     "year>=2015": {"2", "3", "5"},
     "mesh:Aspirin": {"1"},
-    "mesh:aspirin": set(),
+    "mesh:aspirin": {"1"},
     'type:"Randomized Controlled Trial"': {"5"},
     "retracted": {"3"},
     "not retracted": {"1", "2", "5"},

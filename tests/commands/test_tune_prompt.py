@@ -217,7 +217,9 @@ def test_without_the_package_the_extra_is_named(invoke, words, monkeypatch):
 def test_a_bare_model_keeps_no_prompt(invoke, made, words):
     (made / "encoder" / "modules.json").rename(made / "modules.json")
     try:
-        failed(invoke(*words), 4, "no modules.json", "--no-write")
+        bare = ("--name", "bare", "--encoder", made / "encoder")
+        succeeded(invoke("index", made / "corpus.jsonl", *bare))
+        failed(invoke(*words, *bare), 4, "no modules.json", "--no-write")
     finally:
         (made / "modules.json").rename(made / "encoder" / "modules.json")
 

@@ -115,7 +115,7 @@ def test_a_snapshot_is_loaded(home):
 def test_a_configuration_file_is_read(tmp_path):
     copied("biorag.toml", tmp_path)
     unset = dict.fromkeys(("BIORAG_PRECISION", "BIORAG_THREADS"), "")
-    settings = report_of("info", "--settings", folder=tmp_path, **unset)
+    settings = report_of("--config", "biorag.toml", "info", "--settings", folder=tmp_path, **unset)
     del settings["home"]
     assert differences(settings, read_json("files/settings.json"), tolerance=0, may_grow=True) == []
 

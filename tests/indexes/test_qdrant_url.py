@@ -269,4 +269,4 @@ def test_a_reply_has_bounds(server, indexed, run, monkeypatch, compressed):
         monkeypatch.setattr("biorag.indexes.server.LARGEST_REPLY", 20)
     result = run("search", "malaria", "--name", "wire", "--mode", "bm25", "--no-rerank")
     assert result.exit_code == 6
-    assert ("compressed reply" if compressed else "sends more than 20 bytes") in result.stderr
+    assert ("cannot be unpacked" if compressed else "more than 20 bytes") in result.stderr

@@ -15,7 +15,9 @@ from scripts.attacks.harness import Case, Outcome, damaged, draws, fault_of, mut
 
 ROOT = Path(__file__).parents[2]
 ATTACKS = sorted(
-    path.stem for path in (ROOT / "scripts/attacks").glob("*.py") if path.stem not in ("__init__", "harness")
+    path.stem
+    for path in (ROOT / "scripts/attacks").glob("*.py")
+    if 'if __name__ == "__main__":\n    main("' in path.read_text(encoding="utf-8")
 )
 DOCUMENT = {"name": "a", "counts": {"b": 1, "c": 2.5}, "rows": [{"d": True}, {"d": None}]}
 CASE = Case("case", lambda _: ["info"])
