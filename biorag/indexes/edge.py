@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -43,7 +43,7 @@ from biorag.indexes.points import (
     upsert_parts,
     with_tokens,
 )
-from biorag.indexes.view import reading_view
+from biorag.indexes.view import empty, reading_view
 from biorag.types import FieldFilter, IndexQuery, ScoredDoc, Snippet, Vectors
 from biorag.utils.files import FolderTree, require_room
 from biorag.utils.locks import DirectoryLock
@@ -95,12 +95,15 @@ class EdgeIndex:
         self._tree = FolderTree(folder)
         self._manifest = manifest
         self._lock = DirectoryLock(folder, exclusive=writable)
+        self._after = ExitStack()  # what is left when the shard is closed
         shard = folder / SHARD
         try:
             with _engine_errors():
                 if (shard / SEGMENT_DATA).is_dir():
                     check_files(folder)
-                    self._shard = _load(folder, manifest, writable)
+                    self._shard = (
+                        _load(folder, manifest) if writable else self._after.enter_context(_read(folder, manifest))
+                    )
                 elif writable:
                     self._shard = qe.EdgeShard.create(str(shard), _shard_config(manifest))
                 else:
@@ -223,7 +226,7 @@ class EdgeIndex:
         with _engine_errors():
             self._shard.close()
             # What opening tidies (journals, the engine's configuration) is tidied before it is recorded.
-            _load(self._folder, self._manifest, writable=True).close()
+            _load(self._folder, self._manifest).close()
         remove_scratch(self._folder)
         self._tree.sync()
         return write_checksums(self._folder)
@@ -231,6 +234,7 @@ class EdgeIndex:
     def close(self) -> None:
         """Close the shard and release the lock."""
         self._shard.close()
+        self._after.close()
         self._lock.release()
 
     @cached_property
@@ -256,8 +260,8 @@ class EdgeIndex:
         )
 
 
-def _load(folder: Path, manifest: Manifest, writable: bool) -> qe.EdgeShard:
-    """Load a shard; a reader leaves every file of it as it is.
+def _load(folder: Path, manifest: Manifest) -> qe.EdgeShard:
+    """Load a shard to write to it.
 
     Raises
     ------
@@ -266,13 +270,21 @@ def _load(folder: Path, manifest: Manifest, writable: bool) -> qe.EdgeShard:
     PanicError
         If the engine panics.
     """
-    shard, config = folder / SHARD, _shard_config(manifest)
+    _check_manifest(folder / SHARD / CONFIG, manifest)
+    with panics_raised():
+        return qe.EdgeShard.load(str(folder / SHARD), _shard_config(manifest))
+
+
+@contextmanager
+def _read(folder: Path, manifest: Manifest) -> Iterator[qe.EdgeShard]:
+    """Load a shard to read it, and leave every file of it as it is; close it before this is left. Raises as `_load`."""
+    shard = folder / SHARD
     _check_manifest(shard / CONFIG, manifest)
-    if writable:
+    with reading_view(shard, list(shard_files(folder))) as view:
         with panics_raised():
-            return qe.EdgeShard.load(str(shard), config)
-    with reading_view(shard, list(shard_files(folder))) as view, panics_raised():
-        return qe.EdgeShard.load(str(view), config)
+            loaded = qe.EdgeShard.load(str(view), _shard_config(manifest))
+        empty(view)
+        yield loaded
 
 
 def _check_manifest(path: Path, manifest: Manifest) -> None:
@@ -282,7 +294,9 @@ def _check_manifest(path: Path, manifest: Manifest) -> None:
         wanted[TOKENS] = _Vectors(manifest.tokens.dimension, "dot")
     try:
         config: _Configuration = parsed(_Configuration, read_regular(path), extra="ignore")
-    except (FileNotFoundError, ValueError) as error:
+    except FileNotFoundError:  # of a shard whose making was killed, or that checksums have missed already
+        return
+    except ValueError as error:
         raise MismatchError(f"{path} is damaged ({error}): index the corpus again") from None
     held = {name: _Vectors(vectors.size, vectors.distance.lower()) for name, vectors in config.vectors.items()}
     if held != wanted:

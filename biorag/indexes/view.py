@@ -22,7 +22,7 @@ _READ = re.compile(r"matrix\.dat|quantized\.data|inverted_index\.dat|graph\.bin|
 
 @contextmanager
 def reading_view(shard: Path, files: list[Path]) -> Iterator[Path]:
-    """Give a folder from which the engine loads a shard, and leaves it as it is; to be left once it is loaded.
+    """Give a folder from which the engine loads a shard, and leaves it as it is; to be left once that is closed.
 
     It has copies of small files, and links to what is large: to files that the engine only reads, and to folders of
     payloads and vectors, whose bytes do not change unless something is added. Where the shard cannot be written to, on
@@ -54,6 +54,18 @@ def reading_view(shard: Path, files: list[Path]) -> Iterator[Path]:
                 else:
                     copy_sparse(path, target / path.name)
         yield view
+
+
+def empty(view: Path) -> None:
+    """Remove the files of a view whose shard is loaded, so that a killed process leaves nothing in memory.
+
+    Its folders stay: when it closes a shard, the engine writes into them, and an error there costs it a backtrace.
+    """
+    for folder, folders, names in os.walk(view):
+        for name in (*names, *folders):
+            path = Path(folder, name)
+            if not path.is_dir() or path.is_symlink():
+                path.unlink()
 
 
 def _by_folder(files: list[Path]) -> list[tuple[Path, list[Path]]]:
