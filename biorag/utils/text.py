@@ -47,12 +47,16 @@ def has_control(text: str) -> bool:
 
 def escaped(text: str) -> str:
     r"""Return the text as UTF-8 can write it: a byte of a name that is not UTF-8 as `\xff`, other halves as `?`."""
-    return whole(_BYTE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", text))
+    return whole(_with_bytes(text))
+
+
+def _with_bytes(text: str) -> str:
+    return _BYTE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", text)
 
 
 def showable(text: str) -> str:
     """Return text that a terminal only shows, without secrets: whatever it could act on becomes a visible mark."""
-    return UNSHOWABLE.sub("\N{REPLACEMENT CHARACTER}", escaped(redacted(text)))
+    return UNSHOWABLE.sub("\N{REPLACEMENT CHARACTER}", _with_bytes(redacted(text)))
 
 
 def showable_json(text: str) -> str:
