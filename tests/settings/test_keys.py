@@ -39,6 +39,11 @@ def sent(settings: Settings, url: str, kind: str = "llm") -> tuple[str | None, s
     return server.api_key, server.login
 
 
+def warnings(caplog) -> list[str]:
+    """Return what was warned of; which hosts are told depends on the commands that ran before in this process."""
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_a_key_that_came_with_a_url_goes_to_its_host_alone(elsewhere, caplog, kind):
     variables = {
@@ -47,7 +52,7 @@ def test_a_key_that_came_with_a_url_goes_to_its_host_alone(elsewhere, caplog, ki
         f"BIORAG_{kind.upper()}_LOGIN": "u:p",
     }
     assert sent(load_settings({}, None, variables), A, kind) == ("k3y", "u:p")
-    assert caplog.messages == []
+    assert warnings(caplog) == []
     assert sent(load_settings({kind: B}, None, variables), B, kind) == (None, None)
     assert (
         f"{kind}_api_key was set for a.example:443 and is not sent to b.example:443: 'biorag config key" in caplog.text
@@ -112,7 +117,7 @@ def test_a_variable_that_names_the_host_goes_to_it_whatever_names_the_server(mon
     settings = load_settings({"llm": B}, None, {"BIORAG_LLM": A, "BIORAG_LLM_API_KEY": "of-a"})
     assert sent(settings, B)[0] == "of-b"
     assert sent(settings, A)[0] == "of-a"
-    assert caplog.messages == []
+    assert warnings(caplog) == []
     monkeypatch.setenv("BIORAG_KEY_B_EXAMPLE_8443", "of-port")
     assert sent(settings, "https://b.example:8443")[0] == "of-port"
     assert sent(settings, B)[0] == "of-b"
