@@ -51,7 +51,8 @@ UPSERT_THREADS = 4
 MOST = 2**40  # snippets
 T = TypeVar("T")
 MANIFEST_KEY = "biorag"
-LARGEST_REPLY = 256 << 20  # bytes: many long snippets
+LARGEST_REPLY = 16 << 20  # bytes
+LARGER_REPLIES = {"/points": 256 << 20}  # bytes: many long snippets
 # On one machine a new connection costs nothing, and one that the server has closed meanwhile costs a retry.
 LOCAL = httpx.Limits(max_keepalive_connections=0)
 REMOTE = httpx.Limits(max_connections=100, max_keepalive_connections=20)
@@ -69,7 +70,7 @@ def connect(server: Server) -> QdrantClient:
         timeout=math.ceil(server.timeout),
         check_compatibility=False,
         auth=server.auth,
-        transport=BoundedTransport(server.url, server.timeout, LARGEST_REPLY, limits=limits),
+        transport=BoundedTransport(server.url, server.timeout, LARGEST_REPLY, LARGER_REPLIES, limits=limits),
     )
     advice = "check --qdrant and that it runs, then give the same command again"
     retries = Retries(f"the Qdrant server at {server.url}", advice, server.retries)

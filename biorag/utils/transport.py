@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
@@ -32,6 +33,7 @@ class BoundedTransport(httpx.HTTPTransport):
     url : of the server, for which the environment may name a proxy
     seconds : from the begin of a request to the last byte of its reply
     largest : bytes of a reply
+    larger : bytes of the reply to a request whose path ends so, where it may have more
     options : see `httpx.HTTPTransport`
 
     Raises
@@ -40,10 +42,18 @@ class BoundedTransport(httpx.HTTPTransport):
         When a reply has more bytes.
     """
 
-    def __init__(self, url: str, seconds: float, largest: int = LARGEST, **options: Any) -> None:
+    def __init__(
+        self,
+        url: str,
+        seconds: float,
+        largest: int = LARGEST,
+        larger: Mapping[str, int] = MappingProxyType({}),
+        **options: Any,
+    ) -> None:
         super().__init__(proxy=_proxy_of(url), **options)
         self._seconds = seconds
         self._largest = largest
+        self._larger = larger
         self._deadline = _Deadline()
         # A network backend is public in httpcore; httpx has no way to pass one on.
         self._pool._network_backend = _Backend(self._deadline)
@@ -58,7 +68,8 @@ class BoundedTransport(httpx.HTTPTransport):
             response.close()
             raise ReplyRefusedError(f"its reply is packed as {coding[:40]!r}, and {CODING!r} was asked for")
         assert isinstance(response.stream, httpx.SyncByteStream)
-        stream = _BoundedStream(response.stream, self._largest, CODING in coding)
+        ends = (size for end, size in self._larger.items() if request.url.path.endswith(end))
+        stream = _BoundedStream(response.stream, max(self._largest, *ends, 0), CODING in coding)
         return httpx.Response(
             response.status_code, headers=response.headers, stream=stream, extensions=response.extensions
         )

@@ -155,6 +155,14 @@ def test_a_larger_reply_is_refused(serve, case):
         client(url, 1000).get(url)
 
 
+def test_a_reply_to_one_path_may_be_larger_than_others(serve):
+    url = serve(LARGE["with a length"])
+    http = httpx.Client(timeout=SECONDS, transport=BoundedTransport(url, SECONDS, 1000, {"/points": 1001}))
+    assert len(http.get(f"{url}/collections/a/points").content) == 1001
+    with pytest.raises(ReplyRefusedError):
+        http.get(f"{url}/collections/a/points/query")
+
+
 def test_no_more_of_a_bomb_is_unpacked_than_the_bound(serve):
     url = serve(LARGE["a bomb"])
     read = 0
