@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -44,12 +45,21 @@ def read_beginning(path: Path, count: int) -> bytes:
 
 
 @contextmanager
-def opened_regular(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to read its bytes; raises as `read_regular` does, but for its size."""
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+def opened_regular(path: Path, mode: Literal["rb", "ab"] = "rb") -> Iterator[BinaryIO]:
+    """Open a file to read its bytes or to append some; raises as `read_regular` does, but for its size."""
+    with open(path, mode, opener=_without_waiting) as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise BadInputError(f"{path} is not a regular file: name one")
         yield stream
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    try:
+        return os.open(path, flags | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise BadInputError(f"{path} is a pipe that nobody reads: name a regular file") from None
+        raise
 
 
 def parse_json(content: bytes | str) -> Any:

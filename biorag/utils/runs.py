@@ -17,7 +17,7 @@ from biorag.errors import MismatchError, ServiceError
 from biorag.utils.files import BEGINNING, json_text, sha256_of, try_lock, write_json
 from biorag.utils.locks import LOCK, DirectoryLock
 from biorag.utils.outputs import is_lock
-from biorag.utils.parsing import parse_json, parsed, read_beginning, read_regular, validated
+from biorag.utils.parsing import opened_regular, parse_json, parsed, read_beginning, read_regular, validated
 
 NEXT_STEP = "choose another --out"
 LONGEST = 64 << 20  # bytes of a line of results
@@ -223,7 +223,7 @@ class ResumableFile(ResumableRun[T]):
             If another process is writing it.
         """
         self.save(complete=False)
-        with self.path.open("ab") as stream:
+        with opened_regular(self.path, "ab") as stream:
             if not try_lock(stream):
                 raise ServiceError(
                     f"{self.path} is being written by another biorag process: wait for that to end, or {NEXT_STEP}"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.errors import BadInputError, MismatchError, MissingError
-from biorag.utils.parsing import parse_json, parsed_file, read_regular, validated
+from biorag.utils.parsing import opened_regular, parse_json, parsed_file, read_regular, validated
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,23 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadInputError, match="not a regular file"):
         read_regular(tmp_path / "pipe")
+
+
+def test_a_pipe_is_not_appended_to_whether_it_is_read_or_not(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadInputError, match="a pipe that nobody reads"), opened_regular(tmp_path / "pipe", "ab"):
+        pass
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(BadInputError, match="not a regular file"), opened_regular(tmp_path / "pipe", "ab"):
+        pass
+    os.close(reader)
+
+
+def test_a_file_that_is_appended_to_keeps_what_it_has(tmp_path):
+    for line in (b"a\n", b"b\n"):
+        with opened_regular(tmp_path / "rows", "ab") as stream:
+            stream.write(line)
+    assert (tmp_path / "rows").read_bytes() == b"a\nb\n"
 
 
 def test_a_file_beyond_its_bound_is_refused(tmp_path):

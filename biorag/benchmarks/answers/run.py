@@ -27,6 +27,7 @@ from biorag.retrieval.filters import exclude_documents
 from biorag.retrieval.retriever import Ranking
 from biorag.types import FieldFilter, IndexQuery, OnProgress, Snippet, Verdict, block_id
 from biorag.utils.files import json_line, sha256_of_json
+from biorag.utils.parsing import opened_regular
 from biorag.utils.plots import write_plot
 from biorag.utils.runs import RunDirectory, whole_rows
 
@@ -95,7 +96,7 @@ class Examination:
             rows = run.rows()
             on_progress(len(rows))
             wanted = {question.id for question in data.questions} - rows.keys()
-            with run.rows_file.open("ab") as stream:
+            with opened_regular(run.rows_file, "ab") as stream:
                 for question, found in in_batches(self._search, data.questions, wanted):
                     rows[question.id] = self._row(question, *found)
                     stream.write(json_line(rows[question.id]))

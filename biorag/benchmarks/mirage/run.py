@@ -35,7 +35,7 @@ from biorag.retrieval.retriever import Ranking
 from biorag.settings.settings import Settings
 from biorag.types import FieldFilter, Generator, OnProgress, Question
 from biorag.utils.files import json_line, write_json
-from biorag.utils.parsing import parsed, read_regular
+from biorag.utils.parsing import opened_regular, parsed, read_regular
 from biorag.utils.retries import heed
 from biorag.utils.runs import whole_lines
 from biorag.utils.versions import installed_versions
@@ -179,7 +179,7 @@ def _answer_all(benchmark: Benchmark, answerer: Answerer, plan: MirageRun, on_pr
     resumed = sum(map(len, benchmark.values())) - answered
     if resumed:
         on_progress(resumed)
-    with (plan.layout.out / TIMINGS).open("ab") as log:
+    with opened_regular(plan.layout.out / TIMINGS, "ab") as log:
 
         def save(asked: Asked, answer: tuple[str, Mapping[str, float]]) -> None:
             reply, timings = answer

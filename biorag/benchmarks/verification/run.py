@@ -13,6 +13,7 @@ from biorag.benchmarks.verification.claims import TRUE_KINDS, Claim
 from biorag.benchmarks.verification.falsification import KINDS
 from biorag.types import OnProgress, Verdict
 from biorag.utils.files import json_line, write_json
+from biorag.utils.parsing import opened_regular
 from biorag.utils.runs import RunDirectory, whole_rows
 
 CLAIMS, REPORT = "claims.jsonl", "report.json"
@@ -51,7 +52,7 @@ class VerificationRun(RunDirectory):
             judged_before = list(whole_rows(path, JudgedClaim))[: len(claims)]
             rows = [row for _, row in judged_before]
             on_progress(len(rows))
-            with path.open("ab") as stream:
+            with opened_regular(path, "ab") as stream:
                 stream.truncate(sum(size for size, _ in judged_before))
                 for claim in claims[len(rows) :]:
                     rows.append(judged(claim, checker))
