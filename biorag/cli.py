@@ -140,7 +140,7 @@ Start with:  [bold]biorag index demo[/bold]  then  [bold]biorag ask "Why is pyri
 
 Nothing here is medical advice.""",
 )
-app.command("index")(index.index)
+app.command("index", cls=index.IndexCommand)(index.index)
 app.command("search")(search.search)
 app.command("ask")(ask.ask)
 app.command("verify")(verify.verify)

@@ -86,7 +86,7 @@ def _question(settings: Settings) -> str:
     """Index the demonstration corpus in a scratch home and ask it a question."""
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="biorag-doctor-") as home:
-        changes = {"name": "doctor", "qdrant": None, "store_tokens": False, "max_tokens": 32}
+        changes = {"name": "doctor", "qdrant": None, "store_tokens": "none", "max_tokens": 32}
         scratch = settings.replace(home=Path(home), **changes)
         report = index_corpus(scratch, [DEMO])
         with open_index(scratch) as opened:

@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.corpus.readers import read_snippets, refuse
-from biorag.corpus.sources import find_sources
+from biorag.corpus.sources import DEMO, Source, demo_file, find_sources
 from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.generators.source import generator_source
-from biorag.indexes.manifest import Manifest, TokenParameters
+from biorag.indexes.manifest import COMPACT, FULL, Manifest, TokenParameters
 from biorag.indexes.progress import shortfall
 from biorag.indexes.reading import stored_snippets
 from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings, similarity_of
 from biorag.models.finding import ModelFiles, find_encoder
+from biorag.models.token_projection import fitted, projected, to_text
 from biorag.registries import RERANKERS, generator_of, reranker_of
 from biorag.retrieval.rerankers import RerankerParts
 from biorag.retrieval.retriever import Retriever
+from biorag.settings.index import COMPACT_DIMENSION
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
 from biorag.types import Encoded, Fetch, Generator, Index, Progress, Reranker, Snippet, TokenEncoder
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 VERIFIER_PREFIX = "cross:"
+SAMPLE = 256  # snippets that a projection is fitted to, if a corpus has fewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,13 +244,13 @@ class SnippetEncoders:
             vectors, tokens = self.encoder.encode_snippets_with_tokens(texts)
         else:
             vectors, tokens = self.encoder.encode_snippets(texts), self.tokens.snippet_tokens(texts)
-        return Encoded(vectors, pooled(tokens, self.parameters.pooling))
+        return Encoded(vectors, pooled(projected(tokens, self.parameters.matrix), self.parameters.pooling))
 
 
 def stores_tokens(settings: Settings) -> bool:
     """Return whether the configured index stores token vectors, or as a new one is to store them."""
-    manifest = None if settings.index.store_tokens else Store(settings).manifest()
-    return settings.index.store_tokens or bool(manifest and manifest.tokens)
+    manifest = Store(settings).manifest()
+    return manifest.tokens is not None if manifest else _token_stage(settings) is not None
 
 
 def token_files(settings: Settings, manifest: Manifest | None, encoder: ModelFiles) -> ModelFiles | None:
@@ -263,14 +266,11 @@ def token_files(settings: Settings, manifest: Manifest | None, encoder: ModelFil
         If the index stores none, others than requested, or those of changed weights.
     """
     held = manifest.tokens if manifest else None
-    if settings.index.store_tokens:
-        asked = _token_model(_token_stage(settings), None, encoder)
-        if manifest and (held is None or (held.sha256, held.pooling) != (asked.sha256, settings.index.token_pooling)):
-            kept = f"token vectors of {held.reranker!r}, --token-pooling {held.pooling}" if held else "no token vectors"
-            raise MismatchError(
-                f"index {manifest.name!r} was made with {kept}: leave --store-tokens out, or index under another --name"
-            )
-        return asked
+    if manifest and settings.index.store_tokens:
+        _check_tokens(manifest, settings, encoder)
+    if manifest is None:
+        stage = _token_stage(settings)
+        return _token_model(stage, None, encoder) if stage else None
     if held is None:
         return None
     named = held.reranker in {stage.kind.prefix + stage.name for stage in settings.retrieval.stages}
@@ -283,22 +283,43 @@ def token_files(settings: Settings, manifest: Manifest | None, encoder: ModelFil
     return files
 
 
-def _token_stage(settings: Settings) -> str:
-    """Return, as a chain names it, the first reranker whose token vectors an index can store.
+def _check_tokens(manifest: Manifest, settings: Settings, encoder: ModelFiles) -> None:
+    """Check that an index stores the token vectors that are asked for.
+
+    Raises
+    ------
+    MismatchError
+        If it does not.
+    """
+    held, kept = manifest.tokens, settings.index.store_tokens
+    stage = _token_stage(settings)
+    asked = (_token_model(stage, None, encoder).sha256, settings.index.token_pooling, kept) if stage else None
+    if (asked or held) and (held is None or (held.sha256, held.pooling, held.kept) != asked):
+        made = f"{held.kept} token vectors of {held.reranker!r}, --token-pooling {held.pooling}" if held else "none"
+        raise MismatchError(
+            f"index {manifest.name!r} was made with {made}: leave --store-tokens out, or index under another --name"
+        )
+
+
+def _token_stage(settings: Settings) -> str | None:
+    """Return, as a chain names it, the reranker whose token vectors a new index stores; None for none.
 
     Raises
     ------
     UsageError
-        If there is none.
+        If they are asked for, and no reranker of the chain has any.
     """
+    asked = settings.index.store_tokens
+    if asked == "none" or (asked is None and settings.services.qdrant):
+        return None
     stage = next((stage for stage in settings.retrieval.stages if stage.kind.stored), None)
-    if stage is None:
+    if stage is None and asked:
         stored = or_list(kind.syntax for kind in RERANKERS.values() if kind.stored)
         raise UsageError(
             f"--store-tokens keeps a reranker's token vectors, and {settings.retrieval.reranker!r} has none: name "
             f"{stored} with --reranker"
         )
-    return stage.kind.prefix + stage.name
+    return stage.kind.prefix + stage.name if stage else None
 
 
 def _token_model(name: str, revision: str | None, encoder: ModelFiles, fetch: bool = True) -> ModelFiles:
@@ -326,19 +347,39 @@ def snippet_encoders(
     similarity: str,
     manifest: Manifest | None,
     encoder: BiEncoder | None = None,
+    sample: Sequence[Snippet] = (),
 ) -> SnippetEncoders:
-    """Load what indexing takes, but the encoder where it is given; `token_model` as `token_files` gives it."""
+    """Load what indexing takes, but the encoder where it is given; `token_model` as `token_files` gives it.
+
+    `sample` is of the corpus of a new index, whose token vectors are kept as they suit it.
+    """
     encoder = encoder or load_encoder(files, similarity, settings.retrieval.precision)
     if token_model is None:
         return SnippetEncoders(encoder, None, None)
     tokens = _token_encoder(token_model, encoder, settings.retrieval.precision)
+    if tokens is encoder and not encoder.has_tokens and not settings.index.store_tokens:
+        return SnippetEncoders(encoder, None, None)
     held = manifest.tokens if manifest else None
-    if held is None:
-        dimension = tokens.query_tokens(["dimension"])[0].shape[1]
-        held = TokenParameters(
-            token_model.id, token_model.revision, token_model.sha256, dimension, settings.index.token_pooling
-        )
-    return SnippetEncoders(encoder, tokens, held)
+    return SnippetEncoders(encoder, tokens, held or _token_parameters(settings, token_model, tokens, sample))
+
+
+def _token_parameters(
+    settings: Settings, model: ModelFiles, tokens: TokenEncoder, sample: Sequence[Snippet]
+) -> TokenParameters:
+    """Return how a new index keeps token vectors: compact ones as they suit a sample of its corpus.
+
+    A small sample is joined by the demonstration corpus: the index may grow, and the projection stays.
+    """
+    dimension = tokens.query_tokens(["dimension"])[0].shape[1]
+    full = TokenParameters(model.id, model.revision, model.sha256, dimension, settings.index.token_pooling)
+    if settings.index.store_tokens == FULL:
+        return full
+    if dimension <= COMPACT_DIMENSION:
+        return replace(full, kept=COMPACT)
+    demo = Source(DEMO, demo_file("snippets.jsonl"))
+    texts = [snippet.contents for snippet in (*sample, *read_snippets(demo, refuse))][: max(SAMPLE, len(sample))]
+    projection = fitted(tokens.snippet_tokens(texts), COMPACT_DIMENSION)
+    return replace(full, kept=COMPACT, dimension=COMPACT_DIMENSION, projection=to_text(projection))
 
 
 def _token_encoder(files: ModelFiles, encoder: BiEncoder, precision: str) -> TokenEncoder:
@@ -485,7 +526,7 @@ def survey_corpus(
 
     @cache
     def encoding() -> SnippetEncoders:
-        return snippet_encoders(settings, files, token_model, similarity, manifest, encoder)
+        return snippet_encoders(settings, files, token_model, similarity, manifest, encoder, found.sample)
 
     with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
         sources = find_sources(corpus, Path(spool) / "standard-input", settings.home)

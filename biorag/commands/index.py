@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from biorag.commands import options, show
-from biorag.commands.groups import Flags, Given, expanded
+from biorag.commands.groups import Flags, Given, expanded, overridden
 from biorag.engine import index_corpus, stores_tokens, survey_corpus
 from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.indexes.store import Store
 from biorag.registries import READERS
-from biorag.settings.index import IndexSettings
+from biorag.settings.index import TOKEN_STORAGE, IndexSettings
 from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -23,6 +24,18 @@ if TYPE_CHECKING:
     from biorag.indexes.surveying import RejectsFile
 
 BAD_LINE = ("stop", "skip")
+STORE_TOKENS, NO_STORE_TOKENS = "--store-tokens", "--no-store-tokens"
+
+
+class IndexCommand(TyperCommand):
+    """The command with `--store-tokens` taking a value or none, which Typer's options do not."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Give the option the value that it has without one."""
+        followed = zip(args, [*args[1:], ""], strict=True)
+        alone = [word == STORE_TOKENS and after not in TOKEN_STORAGE for word, after in followed]
+        given = [f"{STORE_TOKENS}=compact" if bare else word for word, bare in zip(args, alone, strict=True)]
+        return super().parse_args(ctx, given)
 
 
 @expanded
@@ -38,6 +51,9 @@ def index(
         Flags("precision", shows_default=False),
     ],
     given: Given,
+    no_store_tokens: Annotated[
+        bool, typer.Option(NO_STORE_TOKENS, help="As --store-tokens none: reranking encodes the candidates too.")
+    ] = False,
     on_bad_line: Annotated[str, typer.Option(help="stop, or skip: continue and write a rejects file.")] = "stop",
     rejects: Annotated[Path | None, typer.Option(help="Rejects file; by default rejects.jsonl in the index.")] = None,
     force: options.Force = False,
@@ -57,7 +73,7 @@ def index(
 
       biorag index pubmed/ --name pubmed --on-bad-line skip
 
-      biorag index pubmed/ --name pubmed --store-tokens --token-pooling 2 --estimate
+      biorag index pubmed/ --name pubmed --store-tokens full --token-pooling 2 --estimate
 
       biorag index baseline/ updatefiles/ --name pubmed --block-tokens 300
 
@@ -67,8 +83,15 @@ def index(
 
     if on_bad_line not in BAD_LINE:
         raise unknown_name("--on-bad-line", on_bad_line, BAD_LINE)
+    if no_store_tokens:
+        if given.first("store_tokens"):
+            raise UsageError(f"{STORE_TOKENS} and {NO_STORE_TOKENS} exclude each other: give one of them")
+        settings = overridden(settings, store_tokens="none")
     if given.first("reranker", "token_pooling") and not stores_tokens(settings):
-        raise UsageError("--reranker and --token-pooling choose what --store-tokens stores: add --store-tokens")
+        raise UsageError(
+            "--reranker and --token-pooling choose which token vectors are stored, and this index stores none: "
+            f"leave them out, or index under another --name with {STORE_TOKENS}"
+        )
     path = None if estimate_only else rejects or Store(settings).folder / REJECTS
     kept = [settings.indexes, given.configuration] if rejects else []
     rejected = RejectsFile(path, kept, force) if on_bad_line == "skip" else None

@@ -67,7 +67,8 @@ def estimate(manifest: Manifest, survey: Survey, encode: EncodeSnippets, batch_s
     text_bytes = sum(len(json.dumps(payload(snippet), ensure_ascii=False).encode()) for snippet in snippets)
     dense = vectors.shape[1] * (5 if manifest.quantized else 4)
     numbers = sum(rows.size for rows in tokens)
-    snippet_bytes = dense + OVERHEAD_BYTES + round((TERM_BYTES * terms + text_bytes + 2 * numbers) / len(snippets))
+    token_bytes = numbers * manifest.tokens.bits // 8 if manifest.tokens else 0
+    snippet_bytes = dense + OVERHEAD_BYTES + round((TERM_BYTES * terms + text_bytes + token_bytes) / len(snippets))
     waiting = 4 * numbers * max(0, batch_size - len(snippets)) // len(snippets)  # a batch's, until they are written
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return IndexEstimate(

@@ -10,14 +10,20 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from biorag.errors import MismatchError
+from biorag.models.token_projection import from_text
 from biorag.registries import STORES
-from biorag.types import Count, Dimension, EncoderIdentity, Label, Sha256
+from biorag.types import Count, Dimension, EncoderIdentity, Label, Sha256, Vectors
+from biorag.utils.files import sha256_of_json
 from biorag.utils.parsing import parse_json, read_regular, validated
 from biorag.utils.text import comparable
 
 FORMAT = 1
 AS_IT_STANDS: Final = "as it stands"
 COMPARABLE: Final = "comparable"
+FULL: Final = "full"
+COMPACT: Final = "compact"
+ADDED = ("kept", "projection")  # to the token vectors' parameters, with format 1 as it is
+LONGEST_PROJECTION = 32 << 20  # characters
 MANIFEST = "manifest.json"
 AGAIN = "index the corpus again"
 
@@ -47,9 +53,12 @@ class Bm25Parameters:
 
 @dataclass(frozen=True, slots=True)
 class TokenParameters:
-    """The token vectors that an index keeps for reranking: whose they are, and how many are pooled into one.
+    """The token vectors that an index keeps for reranking: whose they are, and how they are kept.
 
     `reranker` is "encoder" for the index's own bi-encoder, else a ColBERT checkpoint; `sha256` that of its weights.
+    `pooling` tokens are merged into one. Of `dimension` numbers each takes 16 bits if they are full, about 4 if they
+    are compact. `projection`, as `biorag.models.token_projection` writes it, brings the model's vectors to that
+    dimension; empty where they have it.
     """
 
     reranker: Label
@@ -57,6 +66,28 @@ class TokenParameters:
     sha256: Sha256
     dimension: Dimension
     pooling: Annotated[int, Field(ge=1, le=1_000_000)]
+    kept: Literal["full", "compact"] = FULL
+    projection: Annotated[str, Field(max_length=LONGEST_PROJECTION)] = ""
+
+    @property
+    def matrix(self) -> Vectors | None:
+        """The projection, (dim, dimension), None where there is none; raises ValueError where it is damaged."""
+        return from_text(self.projection, self.dimension) if self.projection else None
+
+    @property
+    def bits(self) -> int:
+        """Of a number as it is kept."""
+        return 4 if self.kept == COMPACT else 16
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the parameters as JSON values; of full vectors as earlier versions wrote them."""
+        values = asdict(self)
+        return values if self.kept == COMPACT else {name: values[name] for name in values if name not in ADDED}
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return its JSON with the SHA-256 of the projection in its place."""
+        values = self.to_json()
+        return values | ({"projection": sha256_of_json(self.projection)} if self.projection else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +141,8 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest as JSON values."""
-        return {**asdict(self), "encoder": self.encoder.to_json(), "bm25": self.bm25.to_json()}
+        tokens = self.tokens.to_json() if self.tokens else None
+        return {**asdict(self), "encoder": self.encoder.to_json(), "bm25": self.bm25.to_json(), "tokens": tokens}
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what determines search results, for reports: encoder, settings, and the sources' hashes."""
@@ -120,7 +152,7 @@ class Manifest:
             "similarity": self.similarity,
             "quantized": self.quantized,
             "bm25": self.bm25.to_json(),
-            "tokens": asdict(self.tokens) if self.tokens else None,
+            "tokens": self.tokens.fingerprint() if self.tokens else None,
             "blocks": asdict(self.blocks) if self.blocks else None,
             "snippets": self.snippets,
             "sources": sorted(source.sha256 for source in self.sources),
@@ -142,6 +174,8 @@ class Manifest:
             raise MismatchError(f"{source} is of format {found}, this biorag reads {FORMAT}: {AGAIN}")
         try:
             manifest: Manifest = validated(cls, values)
+            if manifest.tokens:
+                _ = manifest.tokens.matrix
             kind = STORES.get(manifest.store.get("kind", ""))
             if kind is None or (kind.server and not manifest.store.get("url")):
                 raise ValueError(f"store: no kind with what it takes, one of {', '.join(STORES)}")

@@ -17,7 +17,7 @@ from qdrant_client.http.exceptions import ApiException, ResponseHandlingExceptio
 
 from biorag.errors import MismatchError, MissingError, ServiceError
 from biorag.indexes.bm25 import Bm25Encoder
-from biorag.indexes.manifest import Bm25Parameters, Manifest
+from biorag.indexes.manifest import COMPACT, FULL, Bm25Parameters, Manifest
 from biorag.indexes.points import (
     DENSE,
     OVERSAMPLING,
@@ -47,6 +47,7 @@ from biorag.utils.retries import Retries, Send, heed
 from biorag.utils.transport import BoundedTransport
 
 DISTANCES = {"cosine": models.Distance.COSINE, "dot": models.Distance.DOT}
+DATATYPES = {FULL: models.Datatype.FLOAT16, COMPACT: models.Datatype.TURBO4}
 UPSERT_THREADS = 4
 MOST = 2**40  # snippets
 T = TypeVar("T")
@@ -311,7 +312,7 @@ def _create(client: QdrantClient, manifest: Manifest) -> None:
             size=manifest.tokens.dimension,
             distance=models.Distance.DOT,
             multivector_config=models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM),
-            datatype=models.Datatype.FLOAT16,
+            datatype=DATATYPES[manifest.tokens.kept],
             hnsw_config=models.HnswConfigDiff(m=0),
             on_disk=True,
         )

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from biorag.indexes.manifest import Manifest
 from biorag.models.finding import find_encoder
+from biorag.models.token_projection import ProjectedTokens
 from biorag.types import Encoder, Index, Reranker, TokenEncoder
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,8 @@ def _late_interaction(name: str, tokens: TokenEncoder, sha256: str, parts: Reran
     if stored is None:
         return LateInteraction(tokens)
     if stored.sha256 == sha256:
-        return StoredLateInteraction(tokens, parts.index)
+        matrix = stored.matrix
+        return StoredLateInteraction(tokens if matrix is None else ProjectedTokens(tokens, matrix), parts.index)
     logger.warning(
         "index %r stores token vectors of %r: the reranker %r re-encodes the candidates of each query "
         "(--reranker %s does not)",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator
 
 from biorag.registries import EMBEDDED, STORES
 from biorag.settings.section import Effect, Flag, Section, Trust
 
+TokenStorage = Literal["compact", "full", "none"]
+TOKEN_STORAGE: tuple[str, ...] = get_args(TokenStorage)
+COMPACT_DIMENSION = 128  # of compact token vectors, if the model's have more
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
 
@@ -36,8 +39,11 @@ class IndexSettings(Section):
     store: Annotated[str | None, Flag("--store"), Effect.NONE] = Field(
         default=None, description=f"{STORES.listed()}; none: the index's own, of a new one {EMBEDDED}."
     )
-    store_tokens: Annotated[bool, Flag("--store-tokens")] = Field(
-        default=False, description="Keep the reranker's token vectors in a new index: reranking encodes only the query."
+    store_tokens: Annotated[TokenStorage | None, Flag("--store-tokens"), Effect.NAMES] = Field(
+        default=None,
+        description="Token vectors of the reranker that a new index keeps, so that reranking encodes only the query: "
+        f"compact ({COMPACT_DIMENSION} numbers of 4 bits a token), full (16 bits) or none; none given: compact, on a "
+        "server none.",
     )
     token_pooling: Annotated[int, Flag("--token-pooling")] = Field(
         default=1, ge=1, le=32, description="Merge this many stored token vectors into one, by similarity."
@@ -56,6 +62,11 @@ class IndexSettings(Section):
     )
     bm25_k: float = Field(default=0.9, ge=0, le=1000, description="BM25 term-frequency saturation of a new index.")
     bm25_b: float = Field(default=0.4, ge=0, le=1, description="BM25 length normalisation of a new index.")
+
+    @field_validator("store_tokens", mode="before")
+    @classmethod
+    def _was_boolean(cls, value: Any) -> Any:
+        return {True: "compact", False: "none"}.get(value, value) if isinstance(value, bool) else value
 
     @field_validator("store")
     @classmethod

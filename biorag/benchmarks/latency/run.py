@@ -82,7 +82,7 @@ def measure_latency(settings: Settings, request: LatencyRequest, progress: Progr
         if described.busy:
             logger.warning(BUSY, described.load, described.cores)
         files = encoder_files(settings, opened.manifest)
-        token_model = token_files(settings.replace(store_tokens=False), opened.manifest, files)
+        token_model = token_files(settings.replace(store_tokens=None), opened.manifest, files)
         encoders = snippet_encoders(settings, files, token_model, opened.manifest.similarity, opened.manifest)
         subject = Subject(settings, opened.manifest, opened.index, encoders.encoder, encoders, questions)
         memory_facts = {"before_bytes": before, "opened_bytes": memory.resident_bytes()}

@@ -104,7 +104,7 @@ def _indexed(settings: Settings, encoder: BiEncoder, folder: Path, on_progress: 
     @contextmanager
     def open_corpus(key: str, corpus: Sequence[Snippet]) -> Iterator[Searchable]:
         home = folder / key
-        scratch = settings.replace(home=home, name="corpus", qdrant=None, store_tokens=False)
+        scratch = settings.replace(home=home, name="corpus", qdrant=None, store_tokens="none")
         make_folder(home)
         write_corpus(home / "corpus.jsonl", corpus)
         rejected = RejectsFile(home / "rejects.jsonl")
