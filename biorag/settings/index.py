@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_serializer, field_validator
 
 from biorag.registries import EMBEDDED, STORES
 from biorag.settings.section import Effect, Flag, Section, Trust
@@ -39,7 +39,7 @@ class IndexSettings(Section):
     store: Annotated[str | None, Flag("--store"), Effect.NONE] = Field(
         default=None, description=f"{STORES.listed()}; none: the index's own, of a new one {EMBEDDED}."
     )
-    store_tokens: Annotated[TokenStorage | None, Flag("--store-tokens"), Effect.NAMES] = Field(
+    store_tokens: Annotated[TokenStorage | None, Flag("--store-tokens")] = Field(
         default=None,
         description="Token vectors of the reranker that a new index keeps, so that reranking encodes only the query: "
         f"compact ({COMPACT_DIMENSION} numbers of 4 bits a token), full (16 bits) or none; none given: compact, on a "
@@ -66,7 +66,13 @@ class IndexSettings(Section):
     @field_validator("store_tokens", mode="before")
     @classmethod
     def _was_boolean(cls, value: Any) -> Any:
-        return {True: "compact", False: "none"}.get(value, value) if isinstance(value, bool) else value
+        """Read what earlier versions wrote: true, or false where it was not asked for."""
+        return ("compact" if value else None) if isinstance(value, bool) else value
+
+    @field_serializer("store_tokens", when_used="json")
+    def _as_earlier(self, value: str | None) -> str | bool:
+        """Write what earlier versions wrote, where reports and identities of runs are compared."""
+        return value or False
 
     @field_validator("store")
     @classmethod
