@@ -53,7 +53,7 @@ def _show_indexes(settings: Settings, as_json: bool) -> None:
 
     found = [read_manifest(settings.indexes / name / "manifest.json") for name in index_names(settings)]
     if as_json:
-        show.print_json({"home": str(settings.home), "indexes": [manifest.to_json() for manifest in found]})
+        show.print_json({"home": str(settings.home), "indexes": [manifest.shown() for manifest in found]})
     elif found:
         columns = ["name", "snippets", "encoder", "similarity", "store", "updated", "complete"]
         rows = [
@@ -82,7 +82,7 @@ def _show_index(settings: Settings, as_json: bool) -> None:
     index = store.open(manifest)
     try:
         values = {
-            **manifest.to_json(),
+            **manifest.shown(),
             "snippets": index.count(),
             "deleted_share": index.deleted_share(),
             "bytes": disk_bytes(store.folder),

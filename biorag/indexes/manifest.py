@@ -144,6 +144,10 @@ class Manifest:
         tokens = self.tokens.to_json() if self.tokens else None
         return {**asdict(self), "encoder": self.encoder.to_json(), "bm25": self.bm25.to_json(), "tokens": tokens}
 
+    def shown(self) -> dict[str, Any]:
+        """Return its JSON values for reading: of a projection its SHA-256."""
+        return {**self.to_json(), "tokens": self.tokens.fingerprint() if self.tokens else None}
+
     def fingerprint(self) -> dict[str, Any]:
         """Return what determines search results, for reports: encoder, settings, and the sources' hashes."""
         return {

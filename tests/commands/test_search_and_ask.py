@@ -1226,26 +1226,69 @@ def searched(run, *options) -> list[tuple[str, float]]:
 
 def test_stored_token_vectors_rank_as_those_encoded_anew(run, corpus_file, snippets, tiny_encoder, tmp_path):
     anew = write_medrag(tmp_path / "more.jsonl", [Snippet("new", "Aspirin", "Aspirin and the liver.", 77)])
-    for name, flags in (("fresh", ()), ("stored", ("--store-tokens",))):
+    for name, flags in (("fresh", ["--no-store-tokens"]), ("full", ["--store-tokens", "full"]), ("compact", [])):
         done(run("index", corpus_file, "--name", name, "--encoder", tiny_encoder, *flags, "--json"))
         done(run("index", anew, "--name", name, "--json"))  # what comes later has token vectors too
-    fresh, stored = searched(run, "--name", "fresh"), searched(run, "--name", "stored")
-    assert [id for id, _ in stored] == [id for id, _ in fresh]
-    assert [score for _, score in stored] == pytest.approx([score for _, score in fresh], abs=2e-3)
-    tokens = done(run("info", "stored", "--json"))["tokens"]
-    assert (tokens["reranker"], tokens["dimension"], tokens["pooling"]) == ("encoder", 32, 1)
+    fresh = searched(run, "--name", "fresh")
+    for name, precision in (("full", 2e-3), ("compact", 0.03)):
+        stored = dict(searched(run, "--name", name))
+        assert stored == pytest.approx(dict(fresh), abs=precision)
+        tokens = done(run("info", name, "--json"))["tokens"]
+        assert (tokens["reranker"], tokens["dimension"], tokens["pooling"]) == ("encoder", 32, 1)
     assert done(run("info", "fresh", "--json"))["tokens"] is None
 
 
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ([], "compact"),
+        (["--store-tokens"], "compact"),
+        (["--store-tokens", "compact"], "compact"),
+        (["--store-tokens=full"], "full"),
+        (["--store-tokens", "none"], None),
+        (["--no-store-tokens"], None),
+    ],
+)
+def test_what_is_kept_of_token_vectors(run, corpus_file, tiny_encoder, options, kept):
+    done(run("index", *options, corpus_file, "--encoder", tiny_encoder, "--json"))
+    tokens = done(run("info", "default", "--json"))["tokens"]
+    assert (tokens and tokens.get("kept", "full")) == kept
+    assert len(searched(run)) == 8
+
+
+def test_two_options_for_token_vectors_exclude_each_other(run, corpus_file):
+    failed(run("index", corpus_file, "--store-tokens", "--no-store-tokens"), 2, "exclude each other")
+    failed(run("index", corpus_file, "--store-tokens=half"), 2, "store_tokens='half'")
+
+
+@pytest.mark.slow
+def test_a_later_run_keeps_the_projection_of_the_first(run, tmp_path):
+    """The second run has another corpus, to which another projection would be fitted."""
+    texts = ["Aspirin lowers fever.", "Warfarin thins the blood.", "Metformin lowers glucose in the liver."]
+    rows = [Snippet(f"s{number}", "", text, number + 1) for number, text in enumerate(texts)]
+    first, second = (write_medrag(tmp_path / f"{len(part)}.jsonl", part) for part in (rows[:1], rows[1:]))
+    home = tmp_path / "home" / "indexes" / "default" / "manifest.json"
+    done(run("index", first, "--json"))
+    before = json.loads(home.read_text())["tokens"]
+    done(run("index", second, "--json"))
+    assert json.loads(home.read_text())["tokens"] == before
+    assert (before["dimension"], before["kept"]) == (128, "compact")
+    shown = done(run("info", "default", "--json"))["tokens"]
+    assert len(shown["projection"]) == 64, "its hash"
+    found = done(run("search", "Does aspirin lower fever?", "--json", "-k", 3))
+    assert found["hits"][0]["id"] == "s0"
+
+
 def test_pooled_token_vectors_take_less_room(run, corpus_file, tiny_encoder):
-    done(run("index", corpus_file, "--encoder", tiny_encoder, "--store-tokens", "--token-pooling", 3, "--json"))
+    done(run("index", corpus_file, "--encoder", tiny_encoder, "--token-pooling", 3, "--json"))
     assert done(run("info", "default", "--json"))["tokens"]["pooling"] == 3
     assert len(searched(run)) == 8
 
 
-def test_token_vectors_cannot_be_added_to_an_index(run, small_home, corpus_file):
-    failed(run("index", corpus_file, "--store-tokens", home=small_home), 5, "no token vectors", "--name")
-    stored = run("search", "aspirin", "--json", home=small_home, BIORAG_STORE_TOKENS="1")
+def test_token_vectors_cannot_be_added_to_an_index(run, corpus_file, tiny_encoder):
+    done(run("index", corpus_file, "--encoder", tiny_encoder, "--no-store-tokens", "--json"))
+    failed(run("index", corpus_file, "--store-tokens"), 5, "was made with none", "--name")
+    stored = run("search", "aspirin", "--json", BIORAG_STORE_TOKENS="1")
     assert done(stored)["hits"], "what a new index is to store is no matter of searching"
 
 
@@ -1258,7 +1301,8 @@ def test_stored_token_vectors_stay_as_they_were_made(run, corpus_file, tiny_enco
 
 @pytest.mark.parametrize("flags", [["--token-pooling", 2], ["--reranker", "encoder"]], ids=lambda flags: flags[0])
 def test_what_is_stored_cannot_be_said_without_storing_it(run, corpus_file, tiny_encoder, flags):
-    failed(run("index", corpus_file, "--encoder", tiny_encoder, *flags), 2, "add --store-tokens")
+    arguments = ["index", corpus_file, "--encoder", tiny_encoder, "--no-store-tokens"]
+    failed(run(*arguments, *flags), 2, "this index stores none")
 
 
 def test_a_reranker_that_is_not_there_stops_before_the_corpus_is_read(run, tiny_encoder, tmp_path):
@@ -1278,13 +1322,15 @@ def test_an_estimate_leaves_a_rejects_file_alone(run, corpus_file, tiny_encoder,
 
 
 def test_an_estimate_tells_what_it_would_take_and_writes_nothing(run, corpus_file, tiny_encoder):
-    plain = done(run("index", corpus_file, "--encoder", tiny_encoder, "--estimate", "--json"))
+    arguments = ["index", corpus_file, "--encoder", tiny_encoder, "--estimate", "--json"]
+    plain = done(run(*arguments, "--no-store-tokens"))
     assert (plain["name"], plain["snippets"], plain["sample"]) == ("default", 12, 12)
     assert plain["seconds"] >= 0, "rounded"
     assert plain["bytes"] == 12 * plain["bytes_per_snippet"]
     assert plain["memory_bytes"] > 12 * 4 * 32
-    more = done(run("index", corpus_file, "--encoder", tiny_encoder, "--store-tokens", "--estimate", "--json"))
-    assert more["bytes_per_snippet"] > plain["bytes_per_snippet"] + 2 * 32 * 4, "token vectors in half precision"
+    compact, full = (done(run(*arguments, "--store-tokens", kept))["bytes_per_snippet"] for kept in ("compact", "full"))
+    assert full > plain["bytes_per_snippet"] + 2 * 32 * 4, "token vectors in half precision"
+    assert full - plain["bytes_per_snippet"] == pytest.approx(4 * (compact - plain["bytes_per_snippet"]), abs=4)
     failed(run("info", "default"), 4, "there is none yet")
     shown = run("index", corpus_file, "--encoder", tiny_encoder, "--estimate")
     assert "bytes a snippet" in shown.output

@@ -592,15 +592,19 @@ def test_equal_scores_come_in_the_order_of_ids(make_index):
 # --- token vectors
 
 
-def test_a_query_of_token_vectors_gives_the_maxsim_of_each_candidate(make_index):
-    width = 8
-    index = make_index(tokens=TokenParameters("encoder", "", "f" * 64, width, 1))
+def unit(rows):
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.mark.parametrize(("kept", "width", "precision"), [("full", 8, 0.001), ("compact", 128, 0.015)])
+def test_a_query_of_token_vectors_gives_the_maxsim_of_each_candidate(make_index, kept, width, precision):
+    index = make_index(tokens=TokenParameters("encoder", "", "f" * 64, width, 1, kept))
     rng = np.random.default_rng(3)
     given = random_snippets(300)  # more than are handed over at once
-    tokens = [rng.normal(size=(count % 7, width)).astype(np.float32) for count in range(len(given))]
+    tokens = [unit(rng.normal(size=(count % 7, width))) for count in range(len(given))]
     index.upsert(given, random_vectors(len(given)), tokens)
     index.optimize()
-    query = rng.normal(size=(5, width)).astype(np.float32)
+    query = unit(rng.normal(size=(5, width)))
     among = frozenset(snippet.id for snippet in given[::10])
     [found] = index.search([IndexQuery(query, len(among), among=among)])
     expected = {
@@ -610,7 +614,7 @@ def test_a_query_of_token_vectors_gives_the_maxsim_of_each_candidate(make_index)
     }
     assert {id for id, _ in found} == set(among)
     for id, score in found:
-        assert score == pytest.approx(expected[id], abs=0.02)  # half precision
+        assert score == pytest.approx(expected[id], abs=5 * precision)  # of five tokens
     assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
     # The other two kinds of search do not see them.
     dense, bm25 = index.search([IndexQuery(random_vectors(1)[0], 3), IndexQuery("heart", 3)])
