@@ -262,5 +262,5 @@ def test_only_the_command_line_prints(module):
     assert printing(MODULES[module]) == []
 
 
-def test_the_package_root_imports_nothing():
-    assert list(targets("biorag", MODULES["biorag"])) == []
+def test_the_package_root_imports_nothing_but_the_environment():
+    assert list(targets("biorag", MODULES["biorag"])) == ["os"]

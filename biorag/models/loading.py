@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from biorag.errors import MissingError
 from biorag.models import memory
 from biorag.models.finding import ModelFiles, first_line
 from biorag.models.hardware import operations
+from biorag.utils.cores import usable_cores
 from biorag.utils.panics import panics_raised
 
 logger = logging.getLogger(__name__)
@@ -35,6 +37,7 @@ def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> 
         If it does not fit into memory.
     """
     device = best_device()
+    _limit_threads()
     _admit(files, _dtype(precision, device), device)
     transformers_logging.disable_progress_bar()
     if not logger.isEnabledFor(logging.DEBUG):
@@ -106,6 +109,7 @@ def load_seq2seq(files: ModelFiles, precision: str) -> tuple[Any, Any]:
         If it does not fit into memory.
     """
     device = best_device()
+    _limit_threads()
     _admit(files, _dtype(precision, device), device)
     transformers_logging.disable_progress_bar()
     local = {"local_files_only": True, "trust_remote_code": False}
@@ -136,6 +140,12 @@ def _admit(files: ModelFiles, kind: torch.dtype, device: str) -> None:
 
     lighter = "a smaller one" if kind == torch.bfloat16 else "BIORAG_PRECISION=bf16 for half of that, a smaller one"
     memory.admit(memory.of_checkpoint(files, kind.itemsize), device, lighter, pace)
+
+
+def _limit_threads() -> None:
+    """Let torch use no more threads than cores: it reads the affinity, and no quota. OMP_NUM_THREADS wins."""
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(min(torch.get_num_threads(), usable_cores()))
 
 
 def best_device() -> str:

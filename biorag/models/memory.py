@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,12 +18,11 @@ from biorag.errors import ServiceError
 from biorag.models.finding import ModelFiles
 from biorag.models.formats import gguf, safetensors
 from biorag.models.formats.directory import MODULE_LIST, ROUTER
+from biorag.utils.cgroups import CGROUPS, PROC, control_groups
 from biorag.utils.parsing import parsed, read_regular
 
 logger = logging.getLogger(__name__)  # the command line shows its INFO too
 
-PROC = Path("/proc")
-CGROUPS = Path("/sys/fs/cgroup")
 LARGE = 2**30  # bytes from which a model is logged, as is one that takes half of the free memory
 HEADS = ("lm_head.weight", "output.weight")  # of language models, which encoders are loaded without
 FLOATING = ("F", "BF")  # how the types begin that a precision applies to
@@ -184,37 +183,20 @@ def _available(proc: Path) -> int:
 
 
 def _rooms(proc: Path, mount: Path) -> Iterator[int]:
-    """Yield what each limit on this process leaves, cached files not counted as used.
-
-    Source: cgroups(7); the kernel's cgroup-v2.rst and cgroup-v1/memory.rst. A container may not see its own path.
-    """
-    cgroups = proc / "self" / "cgroup"
-    for line in cgroups.read_text().splitlines() if cgroups.is_file() else ():
-        _, kinds, path = line.split(":", 2)
-        if kinds == "":
-            homes, names, prefix = [mount, mount / "unified"], ("memory.max", "memory.current"), ""
-        elif "memory" in kinds.split(","):
-            homes, names = [mount / "memory"], ("memory.limit_in_bytes", "memory.usage_in_bytes")
-            prefix = "total_"
+    """Yield what each limit on this process leaves, cached files not counted as used."""
+    for group in control_groups("memory", proc, mount):
+        if group.version == 2:
+            names, prefix = ("memory.max", "memory.current"), ""
         else:
-            continue
-        below = PurePosixPath(path.lstrip("/"))
-        for folder in (home / part for home in homes for part in (below, *below.parents)):
-            limit, used, statistics = (_read(folder / name) for name in (*names, "memory.stat"))
-            if limit.isdigit() and used.isdigit():
-                yield int(limit) - int(used) + _cached(statistics, prefix)
+            names, prefix = ("memory.limit_in_bytes", "memory.usage_in_bytes"), "total_"
+        limit, used, statistics = map(group.read, (*names, "memory.stat"))
+        if limit.isdigit() and used.isdigit():
+            yield int(limit) - int(used) + _cached(statistics, prefix)
 
 
 def _cached(statistics: str, prefix: str) -> int:
     names = (f"{prefix}inactive_file", f"{prefix}active_file")
     return sum(int(line.split()[1]) for line in statistics.splitlines() if line.split()[0] in names)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
 
 
 def read_speed(threads: int) -> float:

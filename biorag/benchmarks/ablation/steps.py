@@ -22,6 +22,7 @@ from typing_extensions import TypedDict
 from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError, UsageError
 from biorag.settings.sources import PREFIX, for_children
 from biorag.types import OnProgress
+from biorag.utils.cores import usable_cores
 from biorag.utils.files import make_folder, write_json
 from biorag.utils.parsing import parse_json
 from biorag.utils.runs import ResumableRun, RunDirectory
@@ -109,7 +110,7 @@ class Workshop:
         # Settings are the sweep's alone: a variable of the user's would change results behind a step's key.
         self._environment = {**for_children(os.environ), f"{PREFIX}HOME": str(self._folder / "home")}
         if jobs > 1:
-            threads = max(1, (os.cpu_count() or 1) // jobs)
+            threads = max(1, usable_cores() // jobs)
             self._environment |= {"OMP_NUM_THREADS": str(threads), "BIORAG_THREADS": str(threads)}
 
     def out(self, step: Step) -> Path:
