@@ -60,6 +60,8 @@ OWNERS = {
             "biorag.models.bi_encoder",
             "biorag.models.late_interaction",
             "biorag.models.cross_encoder",
+            "biorag.models.prepacked",
+            "biorag.models.unpadded",
         ),
         *("biorag.generators.seq2seq", f"{LATENCY}.machine", "biorag.training.cross_encoder"),
         *(
@@ -71,8 +73,12 @@ OWNERS = {
         ),
         *("biorag.models.memory", "biorag.models.hardware"),
     },
-    "transformers": {"biorag.models.loading", "biorag.training.loop", "biorag.training.decoder"},
+    "transformers": {
+        *("biorag.models.loading", "biorag.models.prepacked", "biorag.models.unpadded"),
+        *("biorag.training.loop", "biorag.training.decoder"),
+    },
     "sentence_transformers": {
+        "biorag.models.unpadded",
         *(
             "biorag.models.bi_encoder",
             "biorag.models.late_interaction",

@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from biorag.errors import UsageError
 from biorag.models.finding import ModelFiles
 from biorag.models.inference import Features, Task, prompt_of, run, token_vectors
-from biorag.models.loading import input_modules, load_model
+from biorag.models.loading import input_modules, load_for_inference
 from biorag.models.tokens import token_spans
 from biorag.types import Encoded, EncoderIdentity, LocatedTokens, Vectors
 
@@ -34,7 +34,7 @@ class BiEncoder:
     """
 
     def __init__(self, files: ModelFiles, similarity: str = "cosine", precision: str = "auto") -> None:
-        self.model = load_model(SentenceTransformer, files, precision)
+        self.model = load_for_inference(SentenceTransformer, files, precision)
         self.has_tokens = all(hasattr(module, "auto_model") for module in input_modules(self.model))
         self._normalize = similarity == "cosine"
         self._files = files

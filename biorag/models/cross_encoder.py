@@ -12,7 +12,7 @@ from torch import nn
 from biorag.errors import MissingError
 from biorag.models.finding import ModelFiles
 from biorag.models.inference import Features, run
-from biorag.models.loading import load_model
+from biorag.models.loading import load_for_inference
 from biorag.types import Snippet, Vectors
 
 HEAD = "ForSequenceClassification"
@@ -67,7 +67,7 @@ def _load(files: ModelFiles, precision: str, role: str, made_by: str) -> CrossEn
             f"{role} {files.id!r} is not a cross-encoder: it has no trained head ({made_by!r} makes one)"
         )
     # The activation is left out: it would press the best candidates' scores together.
-    model = load_model(CrossEncoder, files, precision, activation_fn=nn.Identity())
+    model = load_for_inference(CrossEncoder, files, precision, activation_fn=nn.Identity())
     if model.num_labels != 1:
         raise MissingError(f"cross-encoder {files.id!r} has {model.num_labels} outputs: name one with a single score")
     return model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ import torch
 
 from biorag.errors import MissingError
 from biorag.models.formats.configuration import PASSAGE_PROMPTS
+from biorag.models.unpadded import reads_unpadded, unpadded
 from biorag.types import Vectors
 
 Task = Literal["query", "document"]
@@ -22,6 +24,7 @@ T = TypeVar("T")
 
 # Characters of a batch, padding counted: about a fifth as many tokens.
 CPU_CHARACTERS = 1_000
+UNPADDED_CHARACTERS = 8_000  # the products of many tokens at once are faster: the weights are read once
 GPU_CHARACTERS = 400_000
 FETCH = "fetch it again, or name another"
 SHORT = 2_000  # a question: a second thread saves it less than waiting for that thread may cost
@@ -38,8 +41,9 @@ def prompt_of(model: Any, task: Task | None) -> str | None:
 def run(model: Any, texts: Sequence[Text], task: Task | None, rows: Callable[[Features], Sequence[T]]) -> list[T]:
     """Return what `rows` makes of the model's output for each text, in the order of the texts.
 
-    On a CPU small batches run side by side, each on one thread: a small model spends much of its time between
-    matrix products, where a second thread of the same batch has nothing to do. Only the tokenizer takes turns.
+    On a CPU batches run side by side, each on one thread: a small model spends much of its time between matrix
+    products, where a second thread of the same batch has nothing to do. Only the tokenizer takes turns. Passages are
+    not padded there, where the model's architecture allows it.
 
     Parameters
     ----------
@@ -51,6 +55,7 @@ def run(model: Any, texts: Sequence[Text], task: Task | None, rows: Callable[[Fe
         return []
     prompt = prompt_of(model, task)
     workers = torch.get_num_threads() if model.device.type == "cpu" else 1
+    without_padding = task == "document" and reads_unpadded(model)
     results: list[Any] = [None] * len(texts)
 
     def work(batch: Sequence[int]) -> None:
@@ -61,13 +66,16 @@ def run(model: Any, texts: Sequence[Text], task: Task | None, rows: Callable[[Fe
             for name, value in features.items()
         }
         with torch.inference_mode():
+            features = unpadded(features) if without_padding else features
             batch_results = rows(_finite(model(features, task=task)))
         for index, result in zip(batch, batch_results, strict=True):
             results[index] = result
 
-    budget = CPU_CHARACTERS if model.device.type == "cpu" else GPU_CHARACTERS
     lengths = [len(text) if isinstance(text, str) else sum(map(len, text)) for text in texts]
-    batches = by_length(lengths, budget, workers)
+    if without_padding:
+        batches = balanced(lengths, UNPADDED_CHARACTERS, workers)
+    else:
+        batches = by_length(lengths, CPU_CHARACTERS if model.device.type == "cpu" else GPU_CHARACTERS, workers)
     model.eval()
     if workers == 1 or (len(batches) == 1 and sum(lengths) > SHORT):
         for batch in batches:
@@ -112,10 +120,30 @@ def by_length(lengths: Sequence[int], budget: int, workers: int) -> list[list[in
     return batches
 
 
+def balanced(lengths: Sequence[int], budget: int, workers: int) -> list[list[int]]:
+    """Return the indices of texts in batches of about equal sums, of `budget` or less where no text is longer.
+
+    There are as many for each of the `workers`, fewer where there are fewer texts: each text, the longest first,
+    joins the batch that has least (Graham 1969, longest processing time first).
+    """
+    rounds = math.ceil(sum(lengths) / (budget * workers)) or 1
+    batches: list[list[int]] = [[] for _ in range(min(rounds * workers, len(lengths)))]
+    heap = [(0, number) for number in range(len(batches))]
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        total, number = heap[0]
+        batches[number].append(index)
+        heapq.heapreplace(heap, (total + max(1, lengths[index]), number))
+    return batches
+
+
 def token_vectors(features: Features) -> list[Vectors]:
     """Return each text's token vectors, (tokens, dim) float32, without padding and masked tokens."""
-    tokens, masks = features["token_embeddings"].float(), features["attention_mask"].bool()
-    vectors = [text[mask].numpy(force=True) for text, mask in zip(tokens, masks, strict=True)]
+    tokens = features["token_embeddings"].float()
+    if "cu_seq_lens_q" in features:
+        vectors = np.split(tokens[0].numpy(force=True), features["cu_seq_lens_q"][1:-1].tolist())
+    else:
+        masks = features["attention_mask"].bool()
+        vectors = [text[mask].numpy(force=True) for text, mask in zip(tokens, masks, strict=True)]
     if not all(np.isfinite(text).all() for text in vectors):  # what is masked may be anything
         raise MissingError(f"the model's token vectors are not finite: its weights are damaged, so {FETCH}")
     return vectors

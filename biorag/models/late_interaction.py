@@ -13,7 +13,7 @@ from threadpoolctl import ThreadpoolController
 from biorag.errors import MismatchError, MissingError
 from biorag.models.finding import ModelFiles
 from biorag.models.inference import run, token_vectors
-from biorag.models.loading import load_model
+from biorag.models.loading import load_for_inference
 from biorag.types import Index, IndexQuery, Snippet, TokenEncoder, Vectors
 
 # NumPy's BLAS: its threads spin for tens of milliseconds after a product, on the cores that the encoder wants next.
@@ -78,7 +78,7 @@ class ColBERT:
     def __init__(self, files: ModelFiles, precision: str = "auto") -> None:
         if not is_late_interaction(files):
             raise MissingError(f"reranker {files.id!r} is not a ColBERT checkpoint: it has no trained projection")
-        self._model = load_model(MultiVectorEncoder, files, precision)
+        self._model = load_for_inference(MultiVectorEncoder, files, precision)
         read_long_queries(self._model)
 
     def query_tokens(self, texts: Sequence[str]) -> list[Vectors]:

@@ -16,6 +16,8 @@ from biorag.errors import MissingError
 from biorag.models import memory
 from biorag.models.finding import ModelFiles, first_line
 from biorag.models.hardware import operations
+from biorag.models.prepacked import prepack
+from biorag.models.unpadded import drop_padding
 from biorag.utils.cores import usable_cores
 from biorag.utils.panics import panics_raised
 
@@ -58,6 +60,14 @@ def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> 
         _check_reads_text(module, files)
     if has_towers(model):
         _check_towers(model, files)
+    return model
+
+
+def load_for_inference(kind: Any, files: ModelFiles, precision: str, **options: Any) -> Any:
+    """Load a model as `load_model` does, in the form that infers fastest on this device; not to be trained or saved."""
+    model = load_model(kind, files, precision, **options)
+    drop_padding(model)
+    prepack(model)
     return model
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from biorag.models import inference as batching
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import find_encoder
-from biorag.models.inference import by_length, prompt_of, run, token_vectors
+from biorag.models.inference import balanced, by_length, prompt_of, run, token_vectors
 
 pytestmark = pytest.mark.models
 
@@ -30,6 +30,21 @@ def test_batches_hold_every_place_once_longest_first_within_the_budget(lengths, 
     assert [lengths[place] for place in places] == sorted(lengths, reverse=True)
     for batch in batches:
         assert len(batch) == 1 or len(batch) * lengths[batch[0]] <= budget or lengths[batch[0]] == 0
+
+
+@given(
+    st.lists(st.integers(0, 500), max_size=60),
+    st.integers(1, 2000),
+    st.integers(1, 8),
+)
+def test_balanced_batches_hold_every_place_once_and_differ_by_one_text_at_most(lengths, budget, workers):
+    batches = balanced(lengths, budget, workers)
+    assert sorted(place for batch in batches for place in batch) == list(range(len(lengths)))
+    assert all(batches) and (len(batches) % workers == 0 or len(batches) == len(lengths))
+    totals = [sum(max(1, lengths[place]) for place in batch) for batch in batches]
+    for batch, total in zip(batches, totals, strict=True):
+        assert total - max(1, lengths[batch[-1]]) <= min(totals)
+        assert len(batch) == 1 or total <= budget + 2 * max(lengths) + len(lengths)
 
 
 @pytest.mark.parametrize("workers", [2, 4])

@@ -1,0 +1,86 @@
+"""Batches without padding and prepacked weights against the library's own encoding."""
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from biorag.models import inference, unpadded
+from biorag.models.bi_encoder import BiEncoder
+from biorag.models.finding import find_encoder
+from biorag.models.prepacked import PrepackedLinear
+from biorag.models.unpadded import reads_unpadded
+
+pytestmark = pytest.mark.models
+
+# Up to 100 tokens, among them lengths around a whole number of registers, and more than a ModernBERT's local window.
+TEXTS = [
+    "gene",
+    *(" ".join(["fever", "aspirin", "lowers"][number % 3] for _ in range(number)) for number in range(1, 100, 3)),
+]
+TEXTS += ["aspirin lowers fever " * 5, "", "fever"]
+
+
+@pytest.fixture(params=["tiny_encoder", "tiny_modernbert"])
+def folder(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.mark.parametrize("characters", [50, 700, 100_000])
+def test_vectors_and_tokens_are_the_librarys(folder, monkeypatch, characters):
+    monkeypatch.setattr(inference, "UNPADDED_CHARACTERS", characters)
+    encoder, library = (
+        BiEncoder(find_encoder(str(folder)), "dot", "fp32"),
+        SentenceTransformer(str(folder), device="cpu"),
+    )
+    assert reads_unpadded(encoder.model)
+    encoded = encoder.encode_snippets_with_tokens(TEXTS)
+    np.testing.assert_allclose(encoded.vectors, library.encode(TEXTS), atol=1e-5)
+    for tokens, expected in zip(encoded.tokens, library.encode(TEXTS, output_value="token_embeddings"), strict=True):
+        unit = torch.nn.functional.normalize(expected, dim=-1).numpy(force=True)
+        np.testing.assert_allclose(tokens, unit, atol=1e-5)
+
+
+def test_a_texts_vectors_do_not_depend_on_its_batch(folder):
+    encoder = BiEncoder(find_encoder(str(folder)), "cosine", "fp32")
+    together = encoder.encode_snippets(TEXTS)
+    alone = np.concatenate([encoder.encode_snippets([text]) for text in TEXTS])
+    np.testing.assert_allclose(together, alone, atol=1e-6)
+
+
+def test_bfloat16_is_near_float32(tiny_encoder):
+    exact, rounded = (BiEncoder(find_encoder(str(tiny_encoder)), "cosine", precision) for precision in ("fp32", "bf16"))
+    np.testing.assert_allclose(rounded.encode_snippets(TEXTS), exact.encode_snippets(TEXTS), atol=1e-2)
+
+
+def test_outside_inference_the_weights_themselves_are_read(tiny_encoder):
+    """As an export or a gradient does."""
+    model = BiEncoder(find_encoder(str(tiny_encoder)), "cosine", "fp32").model
+    assert any(isinstance(module, PrepackedLinear) for module in model.modules())
+    features = model.preprocess(TEXTS)
+    with torch.no_grad():
+        plain = model(dict(features))["sentence_embedding"]
+    with torch.inference_mode():
+        packed = model(dict(features))["sentence_embedding"]
+    torch.testing.assert_close(plain, packed, atol=1e-5, rtol=0)
+    assert set(model.state_dict()) == set(SentenceTransformer(str(tiny_encoder), device="cpu").state_dict())
+
+
+@pytest.mark.parametrize(
+    ("change", "value"), [("ARCHITECTURES", ("modernbert",)), ("MODULES", (unpadded.Transformer,))]
+)
+def test_other_models_are_padded(tiny_encoder, monkeypatch, change, value):
+    monkeypatch.setattr(unpadded, change, value)
+    encoder = BiEncoder(find_encoder(str(tiny_encoder)), "dot", "fp32")
+    assert not reads_unpadded(encoder.model)
+    library = SentenceTransformer(str(tiny_encoder), device="cpu")
+    np.testing.assert_allclose(encoder.encode_snippets(TEXTS), library.encode(TEXTS), atol=1e-5)
+
+
+def test_a_prompt_that_is_not_pooled_is_masked_in_padded_batches(tiny_encoder, tmp_path):
+    library = SentenceTransformer(str(tiny_encoder), device="cpu", prompts={"document": "fever gene: "})
+    library[1].include_prompt = False
+    library.save(str(tmp_path))
+    encoder = BiEncoder(find_encoder(str(tmp_path)), "dot", "fp32")
+    assert not reads_unpadded(encoder.model)
+    np.testing.assert_allclose(encoder.encode_snippets(TEXTS), library.encode_document(TEXTS), atol=1e-5)
