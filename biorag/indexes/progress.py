@@ -17,7 +17,7 @@ SHOWN = 3  # names in a message
 
 @dataclass(frozen=True, slots=True)
 class IndexingProgress:
-    """`done` of the corpus's snippets, in its order, are durable; `batch` are the ids being written.
+    """`done` of the corpus's snippets, in its order, are durable; `batch` are the ids being encoded or written.
 
     A run that resumes writes all of `batch` again, so that they are encoded together as they would have been: a
     text's vector differs in its last bits with the texts beside it.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from biorag.corpus.blocks import Splitter
@@ -34,10 +36,30 @@ class Winner(NamedTuple):
     source: str
 
 
+class _Batch(NamedTuple):
+    """What a batch changes in the index, and its vectors once they are encoded.
+
+    `changed` are the winners that the index holds differently, `wanted` the blocks of each document, `firsts` the
+    first blocks that the index holds of the changed ones, `documents` those that are not older than the index's.
+    `todo` is what is encoded and written; a kill in the middle can tear the documents of `torn`.
+    """
+
+    winners: Sequence[Winner]
+    changed: Sequence[Winner]
+    wanted: Mapping[str, Sequence[Snippet]]
+    firsts: Mapping[str, Sequence[Snippet]]
+    documents: AbstractSet[str]
+    todo: Sequence[Snippet]
+    torn: Mapping[str, str]
+    encoded: Encoded | None = None
+
+
 class Updater:
     """Makes the changes of a batch that the index does not hold as they are; counts documents.
 
-    `progress` is what a run that ended early recorded. The blocks of its batch are written again, and those that
+    A batch is encoded while the one before it is written, so two may be under way when a run is killed.
+
+    `progress` is what a run that ended early recorded. The blocks of its batches are written again, and those that
     belong to no document are removed first. `record` is told the progress before a batch is encoded, and again before
     anything of it is written that could be torn. `again` and `torn` keep what has not been written again.
     """
@@ -53,6 +75,7 @@ class Updater:
         self._index = index
         self._load_encoder = load_encoder
         self._encode: EncodeSnippets | None = None
+        self._encoded: _Batch | None = None  # the batch that is to be written
         self._split = split
         self._record = record
         self.again = set(progress.batch)
@@ -69,12 +92,40 @@ class Updater:
         """What is durable, and what is to be written again."""
         return IndexingProgress(self.done, tuple(sorted(self.again)), self.torn)
 
-    def write(self, batch: Sequence[Winner]) -> None:
-        """Bring one batch into the index.
+    def write(self, batch: Sequence[Winner]) -> int:
+        """Encode a batch while the one before it is written; return how many changes that made durable.
 
         What a document no longer has goes before what is new of it comes, and its first block, which tells how many
         there are, goes last: so the next run repairs one that was killed in between.
         """
+        prepared = self._prepare(batch)
+        self.again.update(block.id for block in prepared.todo)
+        torn = self._encoded.torn if self._encoded else {}
+        self.torn.update(torn)
+        if prepared.todo or torn:
+            self._record(self.progress)
+        before = self.done
+        if prepared.todo:
+            self._encode = self._encode or self._load_encoder()
+            with self._writing():
+                vectors = self._encode([block.contents for block in prepared.todo])
+            prepared = prepared._replace(encoded=vectors)
+        else:
+            self._write_encoded()
+        self._encoded = prepared
+        return self.done - before
+
+    def finish(self) -> int:
+        """Write the last batch; return how many changes that made durable."""
+        before = self.done
+        if self._encoded and self._encoded.torn:
+            self.torn.update(self._encoded.torn)
+            self._record(self.progress)
+        self._write_encoded()
+        return self.done - before
+
+    def _prepare(self, batch: Sequence[Winner]) -> _Batch:
+        """Compare a batch with the index. No batch before it changes what is read: a document is in one alone."""
         wanted = {
             winner.change.id: [] if isinstance(winner.change, Deletion) else self._split(winner.change)
             for winner in batch
@@ -89,40 +140,55 @@ class Updater:
         changed = [winner for winner in changed if winner.change.id not in older]
         blocks = [block for document, parts in wanted.items() if document not in older for block in parts]
         todo = [block for block in blocks if stored.get(block.id) != block.digest or block.id in self.again]
-        self._replace(todo, changed, firsts, wanted)
-        self._settle(wanted.keys() - older)
-        for change, _, _ in changed:
-            self.deleted += isinstance(change, Deletion)
-            self.updated += isinstance(change, Snippet) and change.id in firsts
-            self.added += change.id not in firsts
-        snippets = sum(isinstance(winner.change, Snippet) for winner in batch)
-        self.unchanged += snippets - sum(isinstance(winner.change, Snippet) for winner in changed)
-        self.done += len(batch)
-
-    def _replace(
-        self,
-        todo: Sequence[Snippet],
-        changed: Sequence[Winner],
-        firsts: Mapping[str, Sequence[Snippet]],
-        wanted: Mapping[str, Sequence[Snippet]],
-    ) -> None:
-        """Encode what is to be written, remove what takes its place, and write it."""
-        self.again.update(block.id for block in todo)
-        if todo:
-            self._record(self.progress)
-            self._encode = self._encode or self._load_encoder()
-            encoded = self._encode([block.contents for block in todo])
         torn = {
             winner.change.id: winner.source
             for winner in changed
             if _can_tear(winner.change, firsts.get(winner.change.id, ()), wanted[winner.change.id])
         }
-        if torn:
-            self.torn.update(torn)
-            self._record(self.progress)
-        self._remove([first for winner in changed for first in firsts.get(winner.change.id, ())], wanted)
-        if todo:
-            self._index.upsert(todo, *encoded)
+        return _Batch(batch, changed, wanted, firsts, frozenset(wanted.keys() - older), todo, torn)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Write the encoded batch in another thread meanwhile; what is durable is recorded if the work here fails."""
+        if self._encoded is None:
+            yield
+            return
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(self._replace, self._encoded)
+            try:
+                yield
+            except BaseException:
+                if not writing.exception():
+                    self._count(self._encoded)
+                    self._record(self.progress)
+                raise
+            writing.result()
+        self._count(self._encoded)
+
+    def _write_encoded(self) -> None:
+        """Write the encoded batch, if there is one."""
+        if self._encoded:
+            self._replace(self._encoded)
+            self._count(self._encoded)
+            self._encoded = None
+
+    def _replace(self, batch: _Batch) -> None:
+        """Remove what a batch takes the place of, and write it."""
+        firsts = (first for winner in batch.changed for first in batch.firsts.get(winner.change.id, ()))
+        self._remove(list(firsts), batch.wanted)
+        if batch.encoded:
+            self._index.upsert(batch.todo, *batch.encoded)
+
+    def _count(self, batch: _Batch) -> None:
+        """Count a batch that is in the index durably."""
+        self._settle(batch.documents)
+        for change, _, _ in batch.changed:
+            self.deleted += isinstance(change, Deletion)
+            self.updated += isinstance(change, Snippet) and change.id in batch.firsts
+            self.added += change.id not in batch.firsts
+        snippets = sum(isinstance(winner.change, Snippet) for winner in batch.winners)
+        self.unchanged += snippets - sum(isinstance(winner.change, Snippet) for winner in batch.changed)
+        self.done += len(batch.winners)
 
     def _settle(self, documents: AbstractSet[str]) -> None:
         """Note that these documents are in the index as they should be."""

@@ -76,8 +76,8 @@ def write_index(
         record = partial(write_progress, store.folder)
         updater = Updater(index, load_encoder, split, read_progress(store.folder), record)
         for batch in batched(_winners(sources, survey, rejects, split), store.settings.index.batch_size):
-            updater.write(batch)
-            on_progress(len(batch))
+            on_progress(updater.write(batch))
+        on_progress(updater.finish())
         record(updater.progress)
         if updater.added or updater.updated or updater.deleted or not manifest.complete or index.deleted_share():
             index.optimize()
