@@ -67,7 +67,7 @@ def run(model: Any, texts: Sequence[Text], task: Task | None, rows: Callable[[Fe
         }
         with torch.inference_mode():
             features = unpadded(features) if without_padding else features
-            batch_results = rows(_finite(model(features, task=task)))
+            batch_results = rows(_finite(model(features, task=task)))[: len(batch)]
         for index, result in zip(batch, batch_results, strict=True):
             results[index] = result
 

@@ -14,6 +14,7 @@ import torch
 from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
+from torch.nn.functional import pad
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -23,6 +24,7 @@ ARCHITECTURES = ("bert", "modernbert")  # whose tokens are compared within their
 MODULES = (Transformer, Pooling, Dense, Normalize, MultiVectorMask)
 LANES = 16  # float32 numbers in the widest vector register
 LONGEST = 8192  # tokens of a text whose keys are aligned
+ROWS = 64
 OF_TOKENS = ("input_ids", "token_type_ids")
 
 
@@ -110,10 +112,16 @@ def _is_encoder(module: Transformer) -> bool:
 
 
 def unpadded(features: dict[str, Any]) -> dict[str, Any]:
-    """Return the features of a batch, tensors of shape (texts, tokens), as those of one row, (1, tokens)."""
+    """Return the features of a batch, tensors of shape (texts, tokens), as those of one row, (1, tokens).
+
+    The row is filled up to a multiple of `ROWS` by a last text that is nobody's: oneDNN compiles each matrix product
+    anew for each number of rows, which takes longer than to compute it.
+    """
     mask = features["attention_mask"].bool()
-    row = {name: features[name][mask][None] for name in OF_TOKENS if name in features}
-    positions = (mask.cumsum(1) - 1)[mask][None]
-    offsets = torch.nn.functional.pad(mask.sum(1).cumsum(0), (1, 0))
+    lengths = mask.sum(1)
+    filling = -int(lengths.sum()) % ROWS
+    values = {name: features[name] for name in OF_TOKENS if name in features} | {"position_ids": mask.cumsum(1) - 1}
+    row = {name: pad(value[mask], (0, filling))[None] for name, value in values.items()}
+    ends = torch.cat([lengths, lengths.new_tensor([filling])] if filling else [lengths]).cumsum(0)
     rest = {name: value for name, value in features.items() if name not in (*OF_TOKENS, "attention_mask")}
-    return {**rest, **row, "position_ids": positions, "cu_seq_lens_q": offsets}
+    return {**rest, **row, "cu_seq_lens_q": pad(ends, (1, 0))}

@@ -41,6 +41,17 @@ def test_vectors_and_tokens_are_the_librarys(folder, monkeypatch, characters):
         np.testing.assert_allclose(tokens, unit, atol=1e-5)
 
 
+def test_a_row_is_filled_by_a_text_of_its_own():
+    mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
+    row = unpadded.unpadded({"input_ids": torch.tensor([[5, 6, 7], [8, 9, 9]]), "attention_mask": mask, "kept": 1})
+    assert row["input_ids"].tolist() == [[5, 6, 7, 8] + [0] * 60]
+    assert row["position_ids"].tolist() == [[0, 1, 2, 0] + [0] * 60]
+    assert row["cu_seq_lens_q"].tolist() == [0, 3, 4, 64]
+    assert row["kept"] == 1 and "attention_mask" not in row
+    whole = unpadded.unpadded({"input_ids": torch.ones(2, 32), "attention_mask": torch.ones(2, 32)})
+    assert whole["cu_seq_lens_q"].tolist() == [0, 32, 64]
+
+
 def test_a_texts_vectors_do_not_depend_on_its_batch(folder):
     encoder = BiEncoder(find_encoder(str(folder)), "cosine", "fp32")
     together = encoder.encode_snippets(TEXTS)
