@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, field_serializer, field_validator
+from pydantic import Field, TypeAdapter, ValidationError, field_serializer, field_validator
 
 from biorag.registries import EMBEDDED, STORES
 from biorag.settings.section import Effect, Flag, Section, Trust
@@ -12,6 +12,7 @@ from biorag.settings.section import Effect, Flag, Section, Trust
 TokenStorage = Literal["compact", "full", "none"]
 TOKEN_STORAGE: tuple[str, ...] = get_args(TokenStorage)
 COMPACT_DIMENSION = 128  # of compact token vectors, if the model's have more
+_BOOLEAN = TypeAdapter(bool)
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
 
@@ -66,8 +67,11 @@ class IndexSettings(Section):
     @field_validator("store_tokens", mode="before")
     @classmethod
     def _was_boolean(cls, value: Any) -> Any:
-        """Read what earlier versions wrote: true, or false where it was not asked for."""
-        return ("compact" if value else None) if isinstance(value, bool) else value
+        """Read what earlier versions took: true, or false where it was not asked for, spelled as a variable may."""
+        try:
+            return "compact" if _BOOLEAN.validate_python(value) else None
+        except ValidationError:
+            return value
 
     @field_serializer("store_tokens", when_used="json")
     def _as_earlier(self, value: str | None) -> str | bool:
