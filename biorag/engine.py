@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.corpus.readers import read_snippets, refuse
 from biorag.corpus.sources import DEMO, Source, demo_file, find_sources
-from biorag.errors import MismatchError, MissingError, UsageError
+from biorag.errors import BioragError, MismatchError, MissingError, UsageError
 from biorag.generators.source import generator_source
 from biorag.indexes.manifest import COMPACT, FULL, Manifest, TokenParameters
 from biorag.indexes.progress import shortfall
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
     from biorag.indexes.indexing import SurveyedCorpus
     from biorag.indexes.surveying import RejectsFile
     from biorag.indexes.writing import IndexReport
-    from biorag.models.bi_encoder import BiEncoder
+    from biorag.models.exports import Role
+    from biorag.models.text_encoder import TextEncoder
 
 logger = logging.getLogger(__name__)
 
@@ -57,19 +59,19 @@ class OpenIndex:
     manifest: Manifest
     index: Index
     retriever: Retriever
-    encoder: BiEncoder | None
+    encoder: TextEncoder | None
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what determines search results: the manifest's, and the encoder's query prompt, if it has one."""
         prompt = self.encoder.query_prompt if self.encoder else ""
         return {**self.manifest.fingerprint(), **({"query_prompt": prompt} if prompt else {})}
 
-    def load_encoder(self) -> BiEncoder:
+    def load_encoder(self) -> TextEncoder:
         """Return the index's encoder, loading it where searching needs none."""
         if self.encoder:
             return self.encoder
         files = encoder_files(self.settings, self.manifest)
-        return load_encoder(files, self.manifest.similarity, self.settings.retrieval.precision)
+        return load_encoder(files, self.manifest.similarity, self.settings.retrieval.precision, self.settings.exports)
 
     @property
     def folder(self) -> Path:
@@ -125,7 +127,11 @@ def open_index(settings: Settings) -> Iterator[OpenIndex]:
             logger.warning("index %r is incomplete: %s", manifest.name, shortfall(store.folder))
         if index.count() == 0:
             raise MissingError(f"index {manifest.name!r} holds no snippet: run 'biorag index CORPUS' to the end")
-        encoder = load_encoder(files, manifest.similarity, settings.retrieval.precision) if files and needed else None
+        encoder = (
+            load_encoder(files, manifest.similarity, settings.retrieval.precision, settings.exports)
+            if files and needed
+            else None
+        )
         yield OpenIndex(settings, manifest, index, make_retriever(settings, index, manifest, encoder), encoder)
 
 
@@ -219,24 +225,24 @@ def load_checker(verifier: str | None, settings: Settings) -> Checker:
     return Checker(CrossEncoderVerifier(files, settings.retrieval.precision))
 
 
-def load_encoder(files: ModelFiles, similarity: str, precision: str) -> BiEncoder:
-    """Load the bi-encoder; takes a few seconds."""
-    from biorag.models.bi_encoder import BiEncoder
+def load_encoder(files: ModelFiles, similarity: str, precision: str, exports: Path | None = None) -> TextEncoder:
+    """Load the bi-encoder: what was exported of it to `exports`, else by torch, which takes a few seconds."""
+    from biorag.models.exported import load_bi_encoder
 
-    return BiEncoder(files, similarity, precision)
+    return load_bi_encoder(files, similarity, precision, exports)
 
 
 @dataclass(frozen=True, slots=True)
 class SnippetEncoders:
     """What indexing encodes snippets with: the bi-encoder, and whose token vectors are stored, if any are."""
 
-    encoder: BiEncoder
+    encoder: TextEncoder
     tokens: TokenEncoder | None
     parameters: TokenParameters | None
 
     def __call__(self, texts: Sequence[str]) -> Encoded:
         """Encode passages; in one pass where the tokens are the bi-encoder's own."""
-        from biorag.models.late_interaction import pooled
+        from biorag.models.colbert import pooled
 
         if self.tokens is None or self.parameters is None:
             return Encoded(self.encoder.encode_snippets(texts), [])
@@ -346,7 +352,7 @@ def snippet_encoders(
     token_model: ModelFiles | None,
     similarity: str,
     manifest: Manifest | None,
-    encoder: BiEncoder | None = None,
+    encoder: TextEncoder | None = None,
     sample: Sequence[Snippet] = (),
 ) -> SnippetEncoders:
     """Load what indexing takes, but the encoder where it is given; `token_model` as `token_files` gives it.
@@ -382,13 +388,13 @@ def _token_parameters(
     return replace(full, kept=COMPACT, dimension=COMPACT_DIMENSION, projection=to_text(projection))
 
 
-def _token_encoder(files: ModelFiles, encoder: BiEncoder, precision: str) -> TokenEncoder:
+def _token_encoder(files: ModelFiles, encoder: TextEncoder, precision: str) -> TokenEncoder:
     kind, _ = reranker_of(files.id)
     model: TokenEncoder = encoder if kind.uses_encoder else kind.load_token_model()(files, precision)
     return model
 
 
-def make_retriever(settings: Settings, index: Index, manifest: Manifest, encoder: BiEncoder | None) -> Retriever:
+def make_retriever(settings: Settings, index: Index, manifest: Manifest, encoder: TextEncoder | None) -> Retriever:
     """Return what searches an open index, with the configured rerankers and the similarity that the index is of."""
     rerankers = load_rerankers(settings, encoder, index, manifest)
     return Retriever(index, encoder, rerankers, settings.retrieval, manifest.similarity)
@@ -396,7 +402,7 @@ def make_retriever(settings: Settings, index: Index, manifest: Manifest, encoder
 
 def load_rerankers(
     settings: Settings,
-    encoder: BiEncoder | None,
+    encoder: TextEncoder | None,
     index: Index,
     manifest: Manifest,
     loaded: Mapping[str, TokenEncoder] | None = None,
@@ -407,7 +413,7 @@ def load_rerankers(
     """
     if not settings.retrieval.rerank:
         return []
-    parts = RerankerParts(settings.retrieval.precision, encoder, index, manifest, loaded or {})
+    parts = RerankerParts(settings.retrieval.precision, encoder, index, manifest, loaded or {}, settings.exports)
     return [stage.kind.load()(stage.name, parts) for stage in settings.retrieval.stages]
 
 
@@ -486,7 +492,7 @@ def survey_corpus(
     corpus: Sequence[str],
     rejects: RejectsFile | None = None,
     progress: Progress = silent,
-    encoder: BiEncoder | None = None,
+    encoder: TextEncoder | None = None,
 ) -> Iterator[SurveyedCorpus]:
     """Find a corpus and read it once, for the configured index, or for a new one.
 
@@ -541,7 +547,7 @@ def index_corpus(
     corpus: Sequence[str],
     rejects: RejectsFile | None = None,
     progress: Progress = silent,
-    encoder: BiEncoder | None = None,
+    encoder: TextEncoder | None = None,
 ) -> IndexReport:
     """Find a corpus, read it once, and bring it into the configured index; see `survey_corpus`.
 
@@ -551,4 +557,34 @@ def index_corpus(
         If another process is using the index, or the store fails.
     """
     with survey_corpus(settings, corpus, rejects, progress, encoder) as surveyed:
-        return surveyed.write(progress)
+        report = surveyed.write(progress)
+    if encoder is None:
+        export_models(settings)
+    return report
+
+
+def export_models(settings: Settings) -> None:
+    """Export the models that questions to the configured index are encoded with, unless that is done.
+
+    Where one cannot be exported, torch encodes the questions.
+    """
+    if find_spec("onnxruntime") is None:
+        return
+    encoder = encoder_files(settings, Store(settings).manifest())
+    models: list[tuple[ModelFiles, Role]] = [(encoder, "bi-encoder")]
+    models += [(find_encoder(stage.name), "colbert") for stage in settings.retrieval.stages if stage.kind.token_model]
+    for files, role in models:
+        _export(files, role, settings.exports)
+
+
+def _export(files: ModelFiles, role: Role, exports: Path) -> None:
+    from biorag.models.exports import export_folder, is_settled, read_record
+
+    folder = export_folder(exports, files, role)
+    try:
+        if not is_settled(folder, read_record(folder)):
+            from biorag.models.exporting import export_model
+
+            export_model(files, role, exports)
+    except (BioragError, OSError) as error:
+        logger.debug("model %r is not exported: %s", files.id, error)

@@ -118,7 +118,7 @@ RERANKERS = Registry(
             id="a ColBERT checkpoint",
             weight="interpolation",
             bounded=True,
-            token_model="biorag.models.late_interaction:ColBERT",
+            token_model="biorag.models.colbert:ColBERT",
             weights="biorag.models.finding:encoder_hash",
         ),
         RerankerKind(

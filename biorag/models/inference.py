@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import heapq
-import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from biorag.errors import MissingError
+from biorag.models.batches import CPU_CHARACTERS, FETCH, Task, balanced, by_length
 from biorag.models.formats.configuration import PASSAGE_PROMPTS
 from biorag.models.unpadded import reads_unpadded, unpadded
 from biorag.types import Vectors
 
-Task = Literal["query", "document"]
 Text = str | tuple[str, str]  # what a model reads at once: a text, or a query with a passage
 Features = Mapping[str, Any]
 T = TypeVar("T")
 
-# Characters of a batch, padding counted: about a fifth as many tokens.
-CPU_CHARACTERS = 1_000
 UNPADDED_CHARACTERS = 8_000  # the products of many tokens at once are faster: the weights are read once
-GPU_CHARACTERS = 400_000
-FETCH = "fetch it again, or name another"
+GPU_CHARACTERS = 400_000  # of a batch, padding counted
 SHORT = 2_000  # a question: a second thread saves it less than waiting for that thread may cost
 TOKENIZING = Lock()  # a fast tokenizer serves one thread at a time
 
@@ -101,39 +96,6 @@ def _finite(features: Features) -> Features:
                 f"the model gives numbers that are not finite ({name}): its weights are damaged, so {FETCH}"
             )
     return features
-
-
-def by_length(lengths: Sequence[int], budget: int, workers: int) -> list[list[int]]:
-    """Return the indices of texts in batches, longest first, each of at most `budget` when padded.
-
-    A text longer than that is a batch alone. Where all would fit into fewer batches than there are
-    `workers`, the batches are smaller, so that every worker has one.
-    """
-    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
-    budget = min(budget, math.ceil(sum(lengths) / workers))
-    batches: list[list[int]] = []
-    for index in order:
-        if batches and (len(batches[-1]) + 1) * max(1, lengths[batches[-1][0]]) <= budget:
-            batches[-1].append(index)
-        else:
-            batches.append([index])
-    return batches
-
-
-def balanced(lengths: Sequence[int], budget: int, workers: int) -> list[list[int]]:
-    """Return the indices of texts in batches of about equal sums, of `budget` or less where no text is longer.
-
-    There are as many for each of the `workers`, fewer where there are fewer texts: each text, the longest first,
-    joins the batch that has least (Graham 1969, longest processing time first).
-    """
-    rounds = math.ceil(sum(lengths) / (budget * workers)) or 1
-    batches: list[list[int]] = [[] for _ in range(min(rounds * workers, len(lengths)))]
-    heap = [(0, number) for number in range(len(batches))]
-    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
-        total, number = heap[0]
-        batches[number].append(index)
-        heapq.heapreplace(heap, (total + max(1, lengths[index]), number))
-    return batches
 
 
 def token_vectors(features: Features) -> list[Vectors]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from biorag.indexes.manifest import Manifest
@@ -27,6 +28,7 @@ class RerankerParts:
     ----------
     encoder : the bi-encoder; None where no reranker of the chain uses it
     loaded : token models at hand, by the SHA-256 of their weights
+    exports : the folder of exported models; None where torch is to be used
     """
 
     precision: str
@@ -34,6 +36,7 @@ class RerankerParts:
     index: Index
     manifest: Manifest
     loaded: Mapping[str, TokenEncoder] = field(default_factory=dict)
+    exports: Path | None = None
 
 
 def encoder_tokens(name: str, parts: RerankerParts) -> Reranker:
@@ -44,10 +47,10 @@ def encoder_tokens(name: str, parts: RerankerParts) -> Reranker:
 
 def colbert(name: str, parts: RerankerParts) -> Reranker:
     """Return late interaction over the token vectors of a ColBERT checkpoint."""
-    from biorag.models.late_interaction import ColBERT
+    from biorag.models.exported import load_colbert
 
     files = find_encoder(name)
-    tokens = parts.loaded.get(files.sha256) or ColBERT(files, parts.precision)
+    tokens = parts.loaded.get(files.sha256) or load_colbert(files, parts.precision, parts.exports)
     return _late_interaction(name, tokens, files.sha256, parts)
 
 

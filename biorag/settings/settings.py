@@ -66,6 +66,11 @@ class Settings(Section):
         return self.home / "indexes"
 
     @property
+    def exports(self) -> Path:
+        """The folder of encoders exported to ONNX; deleting it makes questions be encoded by torch."""
+        return self.home / "exports"
+
+    @property
     def graphs(self) -> Path:
         """The folder that holds one folder per citation graph."""
         return self.home / "graphs"

@@ -17,8 +17,8 @@ from sentence_transformers.multi_vector_encoder.losses import (
     MultiVectorMultipleNegativesRankingLoss,
 )
 
+from biorag.models.colbert import read_long_queries
 from biorag.models.finding import ModelFiles
-from biorag.models.late_interaction import read_long_queries
 from biorag.models.loading import load_model
 from biorag.registries import NEGATIVES
 from biorag.settings.settings import Settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 
 PACKAGES = (
@@ -15,10 +16,10 @@ PACKAGES = (
 )
 
 
-def installed_versions() -> dict[str, str]:
-    """Return the versions of the packages that determine results."""
+def installed_versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
+    """Return the versions of packages, by default those that determine results; what is not installed is left out."""
     versions = {}
-    for package in PACKAGES:
+    for package in packages:
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

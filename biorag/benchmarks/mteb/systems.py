@@ -23,7 +23,7 @@ from biorag.errors import MismatchError
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.store import Store, check_settings, similarity_of
 from biorag.indexes.surveying import RejectsFile
-from biorag.models.bi_encoder import BiEncoder
+from biorag.models.text_encoder import TextEncoder
 from biorag.settings.settings import Settings
 from biorag.types import OnProgress, Snippet
 from biorag.utils.files import make_folder
@@ -54,7 +54,7 @@ def model_of(
             "reranker": settings.retrieval.rerankers_hash(),
             "index": manifest.fingerprint() if manifest else None,
         }
-    encoder = load_encoder(files, similarity, settings.retrieval.precision)
+    encoder = load_encoder(files, similarity, settings.retrieval.precision, settings.exports)
     identity["query_prompt"] = encoder.query_prompt
     meta = model_meta(files.id, identity)
     if system == "encoder":
@@ -68,12 +68,12 @@ def model_of(
 
 
 @contextmanager
-def _searchable(settings: Settings, manifest: Manifest, encoder: BiEncoder) -> Iterator[Searchable]:
+def _searchable(settings: Settings, manifest: Manifest, encoder: TextEncoder) -> Iterator[Searchable]:
     with closing(Store(settings).open(manifest)) as index:
         yield Searchable(index, make_retriever(settings, index, manifest, encoder))
 
 
-def _stored(settings: Settings, manifest: Manifest, encoder: BiEncoder) -> OpenCorpus:
+def _stored(settings: Settings, manifest: Manifest, encoder: TextEncoder) -> OpenCorpus:
     """Return what searches the index of a name for any task whose corpus it holds.
 
     Raises
@@ -98,7 +98,7 @@ def _stored(settings: Settings, manifest: Manifest, encoder: BiEncoder) -> OpenC
     return open_corpus
 
 
-def _indexed(settings: Settings, encoder: BiEncoder, folder: Path, on_progress: OnProgress) -> OpenCorpus:
+def _indexed(settings: Settings, encoder: TextEncoder, folder: Path, on_progress: OnProgress) -> OpenCorpus:
     """Return what indexes a corpus under `folder` and searches it; the index goes when the task is done."""
 
     @contextmanager

@@ -1,0 +1,47 @@
+"""Texts in batches of about equal work, whatever runs the model."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+Task = Literal["query", "document"]
+
+# Characters of a batch, padding counted: about a fifth as many tokens.
+CPU_CHARACTERS = 1_000
+FETCH = "fetch it again, or name another"
+
+
+def by_length(lengths: Sequence[int], budget: int, workers: int) -> list[list[int]]:
+    """Return the indices of texts in batches, longest first, each of at most `budget` when padded.
+
+    A text longer than that is a batch alone. Where all would fit into fewer batches than there are
+    `workers`, the batches are smaller, so that every worker has one.
+    """
+    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    budget = min(budget, math.ceil(sum(lengths) / workers))
+    batches: list[list[int]] = []
+    for index in order:
+        if batches and (len(batches[-1]) + 1) * max(1, lengths[batches[-1][0]]) <= budget:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+    return batches
+
+
+def balanced(lengths: Sequence[int], budget: int, workers: int) -> list[list[int]]:
+    """Return the indices of texts in batches of about equal sums, of `budget` or less where no text is longer.
+
+    There are as many for each of the `workers`, fewer where there are fewer texts: each text, the longest first,
+    joins the batch that has least (Graham 1969, longest processing time first).
+    """
+    rounds = math.ceil(sum(lengths) / (budget * workers)) or 1
+    batches: list[list[int]] = [[] for _ in range(min(rounds * workers, len(lengths)))]
+    heap = [(0, number) for number in range(len(batches))]
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        total, number = heap[0]
+        batches[number].append(index)
+        heapq.heapreplace(heap, (total + max(1, lengths[index]), number))
+    return batches

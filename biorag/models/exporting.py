@@ -1,0 +1,325 @@
+"""Exporting encoders to ONNX: traced, held against torch's own vectors, and kept beside a record of both."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from sentence_transformers import MultiVectorEncoder, SentenceTransformer
+from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+
+from biorag.models.batches import Task
+from biorag.models.colbert import read_long_queries
+from biorag.models.exported import TOKENS, VECTOR, ExportedModel, Row
+from biorag.models.exports import (
+    GRAPH,
+    LARGEST_DIFFERENCE,
+    PACKAGES,
+    TOKENIZER,
+    ExportedFiles,
+    ExportRecord,
+    Padding,
+    QueryExpansion,
+    Role,
+    TextFormat,
+    export_folder,
+    query_prompt,
+)
+from biorag.models.finding import ModelFiles, first_line
+from biorag.models.inference import prompt_of, token_vectors
+from biorag.models.loading import has_towers, load_model
+from biorag.models.text_encoder import unit
+from biorag.types import Vectors
+from biorag.utils.files import make_folder, sha256_of
+from biorag.utils.locks import DirectoryLock
+from biorag.utils.versions import installed_versions
+
+logger = logging.getLogger(__name__)
+
+LARGEST_GRAPH = 2**31 - 2**26  # bytes of weights: a protocol buffer holds 2 GiB
+OPSET = 17
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")  # and then "pooling_mask"
+LONGEST_CHECKED = 1024  # tokens
+FIXED_POSITIONS = ("default", "linear", "llama3", "yarn", "proportional")  # rotary ones, the same at any length
+# Batches of one text and of several, short and long, with padding, special signs and without a word.
+SENTENCE = "Isoniazid depletes pyridoxine (vitamin B6), and neuropathy follows in 2–10 % of patients. "
+SAMPLE = (
+    ("Which vitamin is given with isoniazid?",),
+    ("fever", SENTENCE, ""),
+    (SENTENCE * 4, "β-blockers, 5 mg?", "naïve T细胞 [MASK] 🩺", SENTENCE * 2, "?"),
+    (SENTENCE * 9,),
+)
+
+
+class NotExportableError(Exception):
+    """A model that cannot be exported, and why."""
+
+
+def export_model(files: ModelFiles, role: Role, exports: Path) -> ExportRecord:
+    """Export a model into the folder of exports, and return the record of it.
+
+    Raises
+    ------
+    MissingError
+        If the model does not load.
+    ServiceError
+        If another process is exporting it.
+    OSError
+        If the folder cannot be written.
+    """
+    folder = export_folder(exports, files, role)
+    make_folder(folder)
+    with DirectoryLock(folder, exclusive=True, what="export"):
+        record = _exported(files, role, folder)
+        record.save(folder)
+    return record
+
+
+def _exported(files: ModelFiles, role: Role, folder: Path) -> ExportRecord:
+    """Write the files of an export into its folder; the graph is put there once it gives torch's vectors."""
+    versions, faults = installed_versions(PACKAGES), []
+    model = _loaded(files, role)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        for exporter, write_graph in EXPORTERS.items():
+            try:
+                exported = _checked(files, role, model, Path(scratch), exporter, write_graph)
+            except NotExportableError as error:
+                return ExportRecord(versions, reason=str(error))
+            except Exception as error:  # exporters raise many kinds, and so does what they call
+                logger.debug("the exporter %r fails for %s", exporter, files.id, exc_info=True)
+                faults.append(f"{exporter}: {first_line(error)}")
+                continue
+            for name in (TOKENIZER, GRAPH):
+                Path(scratch, name).replace(folder / name)
+            return ExportRecord(versions, exported)
+    return ExportRecord(versions, reason="; ".join(faults)[:2000])
+
+
+def _loaded(files: ModelFiles, role: Role) -> Any:
+    model = load_model(MultiVectorEncoder if role == "colbert" else SentenceTransformer, files, "fp32").to("cpu")
+    if role == "colbert":
+        read_long_queries(model)
+    return model.eval()
+
+
+def _checked(
+    files: ModelFiles, role: Role, model: Any, folder: Path, exporter: str, write_graph: WriteGraph
+) -> ExportedFiles:
+    """Write graph and tokenizer, and hold both against the model.
+
+    Raises
+    ------
+    NotExportableError
+        If no exporter can do it.
+    """
+    _check_kind(model)
+    if role == "bi-encoder" and query_prompt(files) != (prompt_of(model, "query") or ""):
+        raise NotExportableError("its prompt for questions is not the one of its configuration")
+    model.tokenizer.backend_tokenizer.save(str(folder / TOKENIZER))
+    features = _features(model, ["fever and pain", "fever"], "document")
+    names = [name for name in INPUTS if name in features]
+    pipeline = _Pipeline(model, names).eval()  # its mode is given to the model again after the export
+    outputs = [TOKENS] if role == "colbert" else [TOKENS, VECTOR]
+    with warnings.catch_warnings(), torch.inference_mode():
+        warnings.simplefilter("ignore")  # of what a tracer takes as constant: the vectors are compared
+        tensors = [*(features[name] for name in names), features["attention_mask"]]
+        write_graph(pipeline, tensors, [*names, "pooling_mask"], outputs, folder / GRAPH)
+    draft = _draft(model, exporter, folder)
+    exported = ExportedModel(folder, draft)
+    _check_tokens(model, exported)
+    difference = largest_difference(model, exported)
+    if not difference <= LARGEST_DIFFERENCE:
+        raise ValueError(f"its vectors differ from torch's by {difference:.2g}")
+    return _draft(model, exporter, folder, difference)
+
+
+def _check_kind(model: Any) -> None:
+    """Refuse models of which the graph and the tokenizer are not all there is."""
+    if has_towers(model):
+        raise NotExportableError("queries and passages have towers of their own")
+    if not hasattr(model[0], "auto_model"):
+        raise NotExportableError(f"it is a {type(model[0]).__name__}, not a transformer")
+    if not getattr(model.tokenizer, "is_fast", False):
+        raise NotExportableError("it has no fast tokenizer")
+    if sum(weights.numel() for weights in model.parameters()) * 4 > LARGEST_GRAPH:
+        raise NotExportableError("its weights are more than a graph holds, 2 GiB in float32")
+    for module in list(model)[1:]:
+        if isinstance(module, MultiVectorMask):
+            if module.keep_only_token_ids:
+                raise NotExportableError("it scores some tokens alone")
+        elif "task" in getattr(module, "forward_kwargs", ()):
+            raise NotExportableError(f"its module {type(module).__name__} treats queries and passages differently")
+    rope = getattr(model[0].auto_model.config, "rope_parameters", None)
+    if any(kind not in FIXED_POSITIONS for kind in _rope_types(rope)):
+        raise NotExportableError("its positions depend on a text's length")
+
+
+def _rope_types(parameters: Any) -> Iterator[str]:
+    """Yield the types of rotary positions, of which there may be one for each kind of layer."""
+    if isinstance(parameters, Mapping):
+        yield from [parameters["rope_type"]] if "rope_type" in parameters else ()
+        for value in parameters.values():
+            yield from _rope_types(value)
+
+
+class _Pipeline(torch.nn.Module):
+    """All that a model does with tokens, but for leaving out those that are not scored.
+
+    The mask that pooling sees is an input of its own: without the prompt's tokens, where these are not pooled.
+    """
+
+    def __init__(self, model: Any, names: Sequence[str]) -> None:
+        super().__init__()
+        self._modules_in_order = torch.nn.ModuleList(
+            module for module in model if not isinstance(module, MultiVectorMask)
+        )
+        self._names = names
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return token vectors (texts, tokens, dim) and, where the model pools them, vectors (texts, dimension)."""
+        *inputs, pooling_mask = tensors
+        transformer, *others = self._modules_in_order
+        features = transformer(dict(zip(self._names, inputs, strict=True)))
+        features["attention_mask"] = pooling_mask
+        for module in others:
+            features = module(features)
+        return tuple(features[name] for name in (TOKENS, VECTOR) if name in features)
+
+
+WriteGraph = Callable[[_Pipeline, list[torch.Tensor], list[str], list[str], Path], None]
+
+
+def _trace(pipeline: _Pipeline, tensors: list[torch.Tensor], inputs: list[str], outputs: list[str], path: Path) -> None:
+    axes = {name: {0: "texts", 1: "tokens"} for name in [*inputs, TOKENS]} | {VECTOR: {0: "texts"}}
+    torch.onnx.export(
+        pipeline,
+        tuple(tensors),
+        str(path),
+        input_names=inputs,
+        output_names=outputs,
+        dynamic_axes={name: axes[name] for name in (*inputs, *outputs)},
+        opset_version=OPSET,
+        dynamo=False,
+    )
+
+
+def _capture(
+    pipeline: _Pipeline, tensors: list[torch.Tensor], inputs: list[str], outputs: list[str], path: Path
+) -> None:
+    sizes = {0: torch.export.Dim("texts"), 1: torch.export.Dim("tokens")}
+    torch.onnx.export(
+        pipeline,
+        tuple(tensors),
+        str(path),
+        input_names=inputs,
+        output_names=outputs,
+        dynamic_shapes=(tuple(sizes for _ in inputs),),
+        external_data=False,
+        verbose=False,
+        dynamo=True,
+    )
+
+
+# The tracer takes a second or two, and what takes its place in torch, which needs onnxscript, several times as long.
+EXPORTERS: Mapping[str, WriteGraph] = {"tracer": _trace, "dynamo": _capture}
+
+
+def _draft(model: Any, exporter: str, folder: Path, difference: float = 0.0) -> ExportedFiles:
+    tokenizer = model.tokenizer
+    dimension = int(model.get_embedding_dimension())
+    return ExportedFiles(
+        exporter=exporter,
+        difference=difference,
+        graph=sha256_of(folder / GRAPH),
+        tokenizer=sha256_of(folder / TOKENIZER),
+        dimension=dimension,
+        query=_text_format(model, "query"),
+        document=_text_format(model, "document"),
+        padding=Padding(tokenizer.padding_side, tokenizer.pad_token_id or 0, tokenizer.pad_token_type_id),
+        truncation=tokenizer.truncation_side,
+        pools_prompt=all(getattr(module, "include_prompt", True) for module in model),
+        special=tuple(tokenizer.all_special_ids),
+    )
+
+
+def _text_format(model: Any, task: Task) -> TextFormat:
+    """Return how the model's own `preprocess` makes tokens of texts; `_check_tokens` compares both."""
+    transformer = model[0]
+    own = transformer.query_length if task == "query" else transformer.document_length
+    settings = transformer.query_expansion if task == "query" else None
+    expansion = None
+    if settings:
+        own = max(own, settings["length"]) if own is not None else None
+        expansion = QueryExpansion(settings["length"], _expansion_token(model.tokenizer, settings), settings["attend"])
+    longest = own if own is not None else model.tokenizer.model_max_length
+    unscored = {
+        int(token)
+        for module in model
+        if isinstance(module, MultiVectorMask) and task in module.skiplist_tasks and module._skiplist_ids is not None
+        for token in module._skiplist_ids
+    }
+    return TextFormat(
+        prompt_of(model, task) or "", longest if longest < 2**31 else None, expansion, tuple(sorted(unscored))
+    )
+
+
+def _expansion_token(tokenizer: Any, settings: Mapping[str, Any]) -> int:
+    if settings["token"] is not None:
+        return int(tokenizer.convert_tokens_to_ids(settings["token"]))
+    return int(tokenizer.mask_token_id if tokenizer.mask_token_id is not None else tokenizer.eos_token_id)
+
+
+def _features(model: Any, texts: Sequence[str], task: Task) -> dict[str, Any]:
+    features: dict[str, Any] = model.preprocess(list(texts), prompt=prompt_of(model, task), task=task)
+    return features
+
+
+def _check_tokens(model: Any, exported: ExportedModel) -> None:
+    """Hold the tokens of both tasks against the library's, those of a text beyond the longest too."""
+    for task in get_args(Task):
+        longest = exported.files.format_of(task).max_length or LONGEST_CHECKED
+        for texts in (*SAMPLE, (SENTENCE * (longest // 8 + 2), "fever")):
+            theirs = _features(model, texts, task)
+            ours = exported.tokenized(texts, task, exported.files.format_of(task).prompt).inputs
+            for name in (name for name in INPUTS if name in theirs):
+                if not np.array_equal(ours[name], theirs[name].numpy()):
+                    raise NotExportableError(f"its tokenization is not that of its tokenizer alone ({name})")
+
+
+def largest_difference(model: Any, exported: ExportedModel) -> float:
+    """Return the largest difference of an export's vectors to torch's, vectors and token vectors at length 1.
+
+    Over texts of both tasks, one of them as long as the model takes, or as 1024 tokens.
+    """
+    differences = [0.0]
+    for task in get_args(Task):
+        form = exported.files.format_of(task)
+        words = min(form.max_length or LONGEST_CHECKED, LONGEST_CHECKED)
+        for texts in (*SAMPLE, ("pain " * words,)):
+            ours = exported.run_batch(texts, task, form.prompt, with_tokens=True)
+            differences += [_distance(*pair) for pair in zip(ours, _by_torch(model, texts, task), strict=True)]
+    return max(differences)
+
+
+def _by_torch(model: Any, texts: Sequence[str], task: Task) -> list[Row]:
+    with torch.inference_mode():
+        features = model(_features(model, texts, task), task=task)
+    vectors = features[VECTOR].numpy() if VECTOR in features else np.empty((len(texts), 0), np.float32)
+    return [Row(*row) for row in zip(vectors, token_vectors(features), strict=True)]
+
+
+def _distance(ours: Row, theirs: Row) -> float:
+    pairs = [(ours.vector[None], theirs.vector[None]), (ours.tokens, theirs.tokens)]
+    return max(_largest(unit(left), unit(right)) for left, right in pairs)
+
+
+def _largest(left: Vectors, right: Vectors) -> float:
+    if left.shape != right.shape:
+        raise ValueError(f"it gives {left.shape} numbers instead of {right.shape}")
+    return float(np.abs(left - right).max(initial=0.0))

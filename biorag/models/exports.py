@@ -1,0 +1,156 @@
+"""Encoders exported to ONNX, kept under the home: where each lies, and the record of how it was made."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from biorag.errors import BadInputError
+from biorag.models.batches import Task
+from biorag.models.finding import ModelFiles
+from biorag.types import Count, Dimension, Sha256
+from biorag.utils.files import sha256_of, sha256_of_json, write_json
+from biorag.utils.parsing import parsed, read_regular
+from biorag.utils.versions import installed_versions
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1  # of a record and of what the graph takes and gives
+RECORD, GRAPH, TOKENIZER = "export.json", "model.onnx", "tokenizer.json"
+LARGEST_DIFFERENCE = 1e-3  # to torch's vectors, of unit length
+SETTINGS = "config_sentence_transformers.json"
+# Of a ColBERT checkpoint: its prompts and lengths. A bi-encoder's query prompt may change, and is read anew.
+COLBERT_SETTINGS = (SETTINGS, "artifact.metadata")
+PACKAGES = ("torch", "transformers", "sentence-transformers", "onnx", "onnxscript", "onnxruntime")
+
+Role = Literal["bi-encoder", "colbert"]
+Side = Literal["left", "right"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryExpansion:
+    """ColBERT's expansion: positions up to `length` hold the token `token`, which the model attends to or not."""
+
+    length: Count
+    token: Count
+    attend: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TextFormat:
+    """How texts of one task become tokens.
+
+    Attributes
+    ----------
+    max_length : tokens, special ones among them, after which a text is cut; None for none
+    unscored : tokens whose vectors are left out, by their ids
+    """
+
+    prompt: str
+    max_length: Count | None
+    expansion: QueryExpansion | None = None
+    unscored: tuple[Count, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """What a shorter text of a batch is filled with."""
+
+    side: Side
+    token: Count
+    token_type: Count
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedFiles:
+    """A model that was exported, and how its texts become tokens.
+
+    Attributes
+    ----------
+    exporter : of `biorag.models.exporting.EXPORTERS`
+    difference : the largest to torch's vectors, of unit length, over a sample of texts
+    graph, tokenizer : the SHA-256 of each file
+    dimension : of the model's vectors; of its token vectors where it has no others
+    pools_prompt : whether the tokens of a prompt count in a text's vector
+    special : the ids of special tokens, among them those that end a prompt encoded alone
+    """
+
+    exporter: str
+    difference: float
+    graph: Sha256
+    tokenizer: Sha256
+    dimension: Dimension
+    query: TextFormat
+    document: TextFormat
+    padding: Padding
+    truncation: Side
+    pools_prompt: bool
+    special: tuple[Count, ...]
+
+    def format_of(self, task: Task) -> TextFormat:
+        """Return how texts of a task become tokens."""
+        return self.query if task == "query" else self.document
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRecord:
+    """An attempt to export a model by these versions of packages: its files, or the reason why there are none."""
+
+    versions: Mapping[str, str]
+    files: ExportedFiles | None = None
+    reason: str = ""
+    format: int = field(default=FORMAT)
+
+    def save(self, folder: Path) -> None:
+        """Write it as JSON."""
+        write_json(folder / RECORD, asdict(self))
+
+
+def export_folder(exports: Path, model: ModelFiles, role: Role) -> Path:
+    """Return the folder of a model's export, named by the hash of all that determines its vectors."""
+    settings = COLBERT_SETTINGS if role == "colbert" else ()
+    paths = [model.path / name for name in settings]
+    identity = {
+        "role": role,
+        "weights": model.sha256,
+        "configuration": model.configuration(),
+        "settings": {path.name: sha256_of(path) for path in paths if path.is_file()},
+    }
+    return exports / sha256_of_json(identity)[:32]
+
+
+def is_settled(folder: Path, record: ExportRecord | None) -> bool:
+    """Return whether an export is whole, or failed with the versions of packages that are installed."""
+    if record is None:
+        return False
+    return is_intact(folder, record.files) if record.files else record.versions == installed_versions(PACKAGES)
+
+
+def read_record(folder: Path) -> ExportRecord | None:
+    """Return the record of an export; None where there is none that this version reads."""
+    try:
+        record: ExportRecord = parsed(ExportRecord, read_regular(folder / RECORD))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, BadInputError) as error:
+        logger.debug("the export in %s is not used: %s", folder, error)
+        return None
+    return record if record.format == FORMAT else None
+
+
+def is_intact(folder: Path, files: ExportedFiles) -> bool:
+    """Return whether the files of an export are those that were written."""
+    try:
+        return (sha256_of(folder / TOKENIZER), sha256_of(folder / GRAPH)) == (files.tokenizer, files.graph)
+    except OSError:
+        return False
+
+
+def query_prompt(model: ModelFiles) -> str:
+    """Return what a bi-encoder's folder says that stands before questions."""
+    prompts = model.settings(SETTINGS).get("prompts")
+    prompt = prompts.get("query") if isinstance(prompts, dict) else None
+    return prompt if isinstance(prompt, str) else ""
