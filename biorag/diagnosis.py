@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biorag.corpus.sources import DEMO
-from biorag.engine import index_corpus, named_generator, open_index
+from biorag.engine import encoder_files, index_corpus, named_generator, open_index
 from biorag.errors import BioragError
 from biorag.indexes.store import Store, index_names
+from biorag.models.exports import RUNTIME, export_folder, fault_of, read_record
 from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
@@ -45,6 +46,7 @@ def diagnose(settings: Settings) -> list[Check]:
             else []
         ),
         ("indexes", _indexes),
+        ("encoding of questions", _question_encoders),
         ("a question, end to end", _question),
     ]
     return [_look(name, look, settings) for name, look in looks]
@@ -80,6 +82,25 @@ def _indexes(settings: Settings) -> str:
     names = index_names(settings)
     manifests = [Store(settings.replace(name=name)).require_manifest() for name in names]
     return ", ".join(f"{m.name} ({m.snippets} snippets)" for m in manifests) or "none yet: try 'biorag index demo'"
+
+
+def _question_encoders(settings: Settings) -> str:
+    """Say of each index whether its questions are encoded by an export of its encoder, or by torch and why."""
+    names = index_names(settings)
+    return "; ".join(f"{name}: {_question_encoder(settings.replace(name=name))}" for name in names) or "no index yet"
+
+
+def _question_encoder(settings: Settings) -> str:
+    try:
+        files = encoder_files(settings, Store(settings).require_manifest())
+        fault = fault_of(files, "bi-encoder", settings.exports, settings.retrieval.precision)
+        record = read_record(export_folder(settings.exports, files, "bi-encoder"))
+    except BioragError as error:
+        return str(error)
+    if fault or record is None or record.files is None:
+        return f"by torch, as {fault}"
+    exported = record.files
+    return f"by {RUNTIME} ({exported.exporter}; largest difference to torch's vectors {exported.difference:.1e})"
 
 
 def _question(settings: Settings) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.corpus.readers import read_snippets, refuse
 from biorag.corpus.sources import DEMO, Source, demo_file, find_sources
-from biorag.errors import BioragError, MismatchError, MissingError, UsageError
+from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.generators.source import generator_source
 from biorag.indexes.manifest import COMPACT, FULL, Manifest, TokenParameters
 from biorag.indexes.progress import shortfall
@@ -568,7 +568,9 @@ def export_models(settings: Settings) -> None:
 
     Where one cannot be exported, torch encodes the questions.
     """
-    if find_spec("onnxruntime") is None:
+    from biorag.models.exports import RUNTIME
+
+    if find_spec(RUNTIME) is None:
         return
     encoder = encoder_files(settings, Store(settings).manifest())
     models: list[tuple[ModelFiles, Role]] = [(encoder, "bi-encoder")]
@@ -586,5 +588,5 @@ def _export(files: ModelFiles, role: Role, exports: Path) -> None:
             from biorag.models.exporting import export_model
 
             export_model(files, role, exports)
-    except (BioragError, OSError) as error:
-        logger.debug("model %r is not exported: %s", files.id, error)
+    except Exception:  # whatever torch, an exporter or the disk raises: the index is made, and torch encodes questions
+        logger.debug("model %r is not exported", files.id, exc_info=True)

@@ -23,7 +23,7 @@ from biorag.cli import app, main
 SECONDS = 240
 FORKING = multiprocessing.get_context("forkserver")
 PRELOADED = [
-    *("pytest", "tests.cli", "qdrant_client", "sentence_transformers", "biorag.models.late_interaction"),
+    *("pytest", "tests.cli", "qdrant_client", "sentence_transformers", "biorag.models.colbert"),
     *("biorag.models.cross_encoder", "biorag.indexes.edge", "biorag.generators.llama", "biorag.training.loop"),
 ]
 

@@ -29,7 +29,7 @@ LAYERS = [
 # One heavy library each, none imports another; the model classes share how models are loaded and run.
 APART = [
     "biorag.models.bi_encoder",
-    "biorag.models.late_interaction",
+    "biorag.models.colbert",
     "biorag.models.cross_encoder",
     "biorag.generators",
     "biorag.indexes",
@@ -39,7 +39,7 @@ APART = [
 MAY = {(model, common) for model in APART[:3] for common in ("biorag.models.loading", "biorag.models.inference")}
 MAY |= {("biorag.generators", "biorag.models.loading")}
 
-ENCODERS = ("biorag.models.bi_encoder", "biorag.models.late_interaction", "biorag.models.cross_encoder")
+ENCODERS = ("biorag.models.bi_encoder", "biorag.models.colbert", "biorag.models.cross_encoder")
 TRAINERS = {"biorag.training.loop", "biorag.training.losses", "biorag.training.evaluators", "biorag.training.colbert"}
 STAGES = {
     *(
@@ -58,10 +58,11 @@ OWNERS = {
             "biorag.models.loading",
             "biorag.models.inference",
             "biorag.models.bi_encoder",
-            "biorag.models.late_interaction",
+            "biorag.models.colbert",
             "biorag.models.cross_encoder",
             "biorag.models.prepacked",
             "biorag.models.unpadded",
+            "biorag.models.exporting",
         ),
         *("biorag.generators.seq2seq", f"{LATENCY}.machine", "biorag.training.cross_encoder"),
         *(
@@ -81,8 +82,9 @@ OWNERS = {
         "biorag.models.unpadded",
         *(
             "biorag.models.bi_encoder",
-            "biorag.models.late_interaction",
+            "biorag.models.colbert",
             "biorag.models.cross_encoder",
+            "biorag.models.exporting",
             f"{LATENCY}.peers",
         ),
         *((TRAINERS | STAGES) - {"biorag.training.loop"}),
@@ -101,7 +103,11 @@ OWNERS = {
     "huggingface_hub": {"biorag.models.finding", "biorag.commands.models"},
     "lxml": {"biorag.corpus.pubmed"},
     "sklearn": {"biorag.benchmarks.tuning.abstention"},
-    "tokenizers": {"biorag.answering.verification.words", "biorag.models.tokens", "biorag.training.decoder"},
+    "onnxruntime": {"biorag.models.exported"},
+    "tokenizers": {
+        *("biorag.answering.verification.words", "biorag.models.exported", "biorag.models.tokens"),
+        "biorag.training.decoder",
+    },
     "peft": {"biorag.training.lora"},
     "gepa": {"biorag.benchmarks.tuning.evolution"},
     "gguf": {"biorag.training.decoder"},

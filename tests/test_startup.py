@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
+
+from tests.cli import invoke, succeeded
 
 LIGHT = {
     *("annotated_doc", "annotated_types", "biorag", "click", "markdown_it", "mdurl", "platformdirs", "pydantic"),
@@ -33,3 +36,21 @@ def test_help_imports_nothing_heavy(arguments):
     assert "biorag.commands.search" in look["modules"], "the commands themselves are there"
     packages = {module.partition(".")[0] for module in look["modules"] if not module.startswith("_sysconfigdata")}
     assert packages - sys.stdlib_module_names - LIGHT == set()
+
+
+HEAVY = {"torch", "transformers", "sentence_transformers", "scipy", "sklearn", "pandas", "onnx"}
+
+
+@pytest.mark.models
+def test_a_question_imports_no_torch(corpus_file, tiny_encoder, tmp_path):
+    home = tmp_path / "home"
+    succeeded(invoke("index", corpus_file, "--encoder", tiny_encoder, home=home))
+    for arguments in (["search", "aspirin and fever"], ["ask", "Which drug lowers fever?"]):
+        command = [sys.executable, "-c", LOOK, json.dumps([*arguments, "--json"])]
+        environment = {**os.environ, "BIORAG_HOME": str(home)}
+        ended = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        look = json.loads(ended.stdout.splitlines()[-1])
+        assert look["code"] == 0, ended.stderr
+        packages = {module.partition(".")[0] for module in look["modules"]}
+        assert "onnxruntime" in packages
+        assert packages & HEAVY == set()

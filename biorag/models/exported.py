@@ -18,6 +18,8 @@ from biorag.errors import MissingError
 from biorag.models.batches import CPU_CHARACTERS, FETCH, Task, by_length
 from biorag.models.exports import (
     GRAPH,
+    PRECISIONS,
+    RUNTIME,
     TOKENIZER,
     ExportedFiles,
     QueryExpansion,
@@ -34,8 +36,6 @@ from biorag.utils.cores import usable_cores
 
 logger = logging.getLogger(__name__)
 
-RUNTIME = "onnxruntime"
-FP32_PRECISIONS = ("auto", "fp32")  # of the precision setting, under which questions are encoded in float32
 MANY = 200  # passages in a call, from which torch in bfloat16 gains more than it takes to load
 TOKENS, VECTOR = "token_embeddings", "sentence_embedding"  # the outputs of a graph
 
@@ -250,7 +250,7 @@ def load_colbert(files: ModelFiles, precision: str, exports: Path | None) -> Tok
 
 def open_export(files: ModelFiles, role: Role, precision: str, exports: Path | None) -> ExportedModel | None:
     """Return a model's export; None where there is none, it is damaged, or the precision asks for torch."""
-    if exports is None or not exports.is_dir() or precision not in FP32_PRECISIONS or find_spec(RUNTIME) is None:
+    if exports is None or not exports.is_dir() or precision not in PRECISIONS or find_spec(RUNTIME) is None:
         return None
     folder = export_folder(exports, files, role)
     record = read_record(folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +21,9 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 1  # of a record and of what the graph takes and gives
 RECORD, GRAPH, TOKENIZER = "export.json", "model.onnx", "tokenizer.json"
+RUNTIME = "onnxruntime"
+PRECISIONS = ("auto", "fp32")  # of the precision setting, under which questions are encoded by an export
+REMEDY = "run 'biorag index' on it again, even if nothing is new"
 LARGEST_DIFFERENCE = 1e-3  # to torch's vectors, of unit length
 SETTINGS = "config_sentence_transformers.json"
 # Of a ColBERT checkpoint: its prompts and lengths. A bi-encoder's query prompt may change, and is read anew.
@@ -147,6 +151,20 @@ def is_intact(folder: Path, files: ExportedFiles) -> bool:
         return (sha256_of(folder / TOKENIZER), sha256_of(folder / GRAPH)) == (files.tokenizer, files.graph)
     except OSError:
         return False
+
+
+def fault_of(model: ModelFiles, role: Role, exports: Path, precision: str) -> str:
+    """Return why torch encodes questions, and what changes that; empty where the export does."""
+    record = read_record(folder := export_folder(exports, model, role))
+    if precision not in PRECISIONS:
+        return f"BIORAG_PRECISION={precision} asks for it"
+    if find_spec(RUNTIME) is None:
+        return f"{RUNTIME} is not installed: run pip install {RUNTIME}"
+    if record is None:
+        return f"there is no export: {REMEDY}"
+    if record.files is None:
+        return f"the export failed ({record.reason}), and is tried again with other versions of torch or {RUNTIME}"
+    return "" if is_intact(folder, record.files) else f"the export is damaged: {REMEDY}"
 
 
 def query_prompt(model: ModelFiles) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 LIBRARIES = [
     *("numpy", "pydantic", "torch", "transformers", "tokenizers", "sentence_transformers", "huggingface_hub", "httpx"),
     *("qdrant_edge", "qdrant_client", "ir_measures", "sklearn", "scipy.stats", "lxml.etree", "tomlkit", "biorag.cli"),
-    *("biorag.engine", "biorag.indexes.edge", "biorag.models.late_interaction", "biorag.models.cross_encoder"),
+    *("biorag.engine", "biorag.indexes.edge", "biorag.models.colbert", "biorag.models.cross_encoder"),
 ]
 TURN = 75.0  # seconds
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "BIORAG_THREADS": "1", "HF_HUB_OFFLINE": "1"}

@@ -133,7 +133,7 @@ def test_a_reranker_that_was_loaded_to_index_with_is_not_loaded_again(settings, 
     monkeypatch.setattr(
         "biorag.retrieval.rerankers.find_encoder", lambda spec: ModelFiles(spec, "", Path(spec), weights)
     )
-    monkeypatch.setattr("biorag.models.late_interaction.ColBERT", lambda files, precision: anew)
+    monkeypatch.setattr("biorag.models.colbert.ColBERT", lambda files, precision: anew)
     parameters = TokenParameters("/models/colbert", "", "same", 8, 1)
     encoders = SnippetEncoders(None, *((tokens, parameters) if stored else (None, None)))
     manifest = SimpleNamespace(name="small", tokens=encoders.parameters)

@@ -673,8 +673,9 @@ def test_a_trained_encoder_is_indexed_with_its_similarity(models, home, tmp_path
 
 
 def test_hits_are_reordered_by_the_trained_reranker(models, home):
+    from biorag.models.colbert import ColBERT
     from biorag.models.finding import find_encoder
-    from biorag.models.late_interaction import ColBERT, LateInteraction
+    from biorag.models.late_interaction import LateInteraction
 
     reranker, _ = models["reranker"]
     query = PAIRS[3]["query"]

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.models import inference as batching
+from biorag.models.batches import balanced, by_length
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import find_encoder
-from biorag.models.inference import balanced, by_length, prompt_of, run, token_vectors
+from biorag.models.inference import prompt_of, run, token_vectors
 
 pytestmark = pytest.mark.models
 

@@ -16,8 +16,9 @@ from biorag.errors import MissingError
 from biorag.indexes.manifest import TokenParameters
 from biorag.indexes.store import Store
 from biorag.models.bi_encoder import BiEncoder
+from biorag.models.colbert import ColBERT, pooled
 from biorag.models.finding import find_encoder
-from biorag.models.late_interaction import ColBERT, LateInteraction, StoredLateInteraction, mean_maxsim, pooled
+from biorag.models.late_interaction import LateInteraction, StoredLateInteraction, mean_maxsim
 from biorag.settings.settings import Settings
 from biorag.types import Snippet
 from tests.fakes import scores_of

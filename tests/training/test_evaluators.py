@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from ir_measures import AP, RR, R, Success, nDCG
 
+from biorag.models.colbert import ColBERT
 from biorag.models.finding import find_encoder
-from biorag.models.late_interaction import ColBERT, LateInteraction
+from biorag.models.late_interaction import LateInteraction
 from biorag.training import evaluators
 from biorag.training.colbert import Lengths, write_base
 from biorag.training.evaluators import METRIC, reranking_validation, retrieval_validation

@@ -14,8 +14,9 @@ from transformers import AutoTokenizer
 
 from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError, UsageError
 from biorag.models.bi_encoder import BiEncoder
+from biorag.models.colbert import ColBERT
 from biorag.models.finding import find_encoder
-from biorag.models.late_interaction import ColBERT, LateInteraction
+from biorag.models.late_interaction import LateInteraction
 from biorag.settings.settings import Settings
 from biorag.training import loop
 from biorag.training.colbert import DOCUMENT_MARKER, QUERY_MARKER, Lengths, write_base

@@ -1,0 +1,324 @@
+"""Exported encoders against the torch models that they were made of."""
+
+import json
+import shutil
+from functools import partial
+
+import numpy as np
+import pytest
+
+from biorag.engine import export_models, load_encoder
+from biorag.models import exporting
+from biorag.models.bi_encoder import BiEncoder
+from biorag.models.colbert import ColBERT
+from biorag.models.exported import MANY, ExportedColBERT, ExportedEncoder, load_bi_encoder, load_colbert
+from biorag.models.exporting import LARGEST_DIFFERENCE, NotExportableError, export_model
+from biorag.models.exports import GRAPH, RECORD, export_folder, fault_of, is_settled, read_record
+from biorag.models.finding import find_encoder
+from biorag.utils.locks import DirectoryLock
+from tests.cli import done, invoke
+from tests.models.test_late_interaction import stanford  # noqa: F401  a fixture
+
+pytestmark = pytest.mark.models
+
+TEXTS = [
+    "aspirin lowers fever",
+    "",
+    "?",
+    "gene",
+    "warfarin and heparin thin the blood, " * 3,
+    "gene " * 300,  # longer than the model's window
+    "β-blocker 🩺 naïve T细胞 [MASK] [SEP], 5 mg?",
+]
+
+
+def change(path, **values):
+    path.write_text(json.dumps({**(json.loads(path.read_text()) if path.exists() else {}), **values}))
+
+
+def prompted(folder, **pooling):
+    """Give an encoder prompts, and its pooling other settings."""
+    change(folder / "config_sentence_transformers.json", prompts={"query": "gene: ", "document": "a heart, "})
+    change(folder / "1_Pooling" / "config.json", **pooling)
+
+
+def with_dense_head(folder):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense, Normalize
+
+    model = SentenceTransformer(str(folder), device="cpu")
+    SentenceTransformer(modules=[*model, Dense(32, 12), Normalize()], device="cpu").save(str(folder))
+
+
+BERTS = {
+    "mean": lambda folder: None,
+    "prompts": prompted,
+    "prompts not pooled": lambda folder: prompted(folder, include_prompt=False),
+    "cls": lambda folder: prompted(folder, pooling_mode="cls", include_prompt=False),
+    "max": lambda folder: prompted(folder, pooling_mode="max"),
+    "dense": with_dense_head,
+}
+
+
+def as_decoder(base, folder, side):
+    """Save a decoder that pools its last token and appends EOS, as `biorag train retriever` does."""
+    from sentence_transformers import SentenceTransformer
+
+    from biorag.training.decoder import as_bi_encoder
+
+    model = as_bi_encoder(SentenceTransformer(str(base), device="cpu"), bare=True, attention=None)
+    model.tokenizer.padding_side = side
+    model.prompts = {"query": "Retrieve passages.\nQuery: ", "document": "Passage: "}
+    model.save(str(folder))
+
+
+@pytest.fixture(scope="module", params=[*BERTS, "modernbert", "decoder, padded right", "decoder, padded left"])
+def model(request, tiny_encoder, tiny_modernbert, tiny_decoder, tmp_path_factory):
+    """An encoder of some kind."""
+    folder = tmp_path_factory.mktemp("encoder") / "model"
+    if request.param in BERTS:
+        shutil.copytree(tiny_encoder, folder)
+        BERTS[request.param](folder)
+    elif request.param == "modernbert":
+        from sentence_transformers import SentenceTransformer
+
+        SentenceTransformer(str(tiny_modernbert), device="cpu").save(str(folder))
+    else:
+        as_decoder(tiny_decoder, folder, request.param.rpartition(" ")[2])
+    return find_encoder(str(folder))
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_encoder):
+    return find_encoder(str(tiny_encoder))
+
+
+@pytest.fixture(scope="module")
+def made(tiny, tmp_path_factory):
+    """A folder of exports with that of the tiny encoder."""
+    exports = tmp_path_factory.mktemp("exports")
+    export_model(tiny, "bi-encoder", exports)
+    return exports
+
+
+@pytest.fixture
+def exports(made, tmp_path):
+    """A copy of that folder, to be changed."""
+    return shutil.copytree(made, tmp_path / "exports")
+
+
+def near(ours, theirs):
+    assert len(ours) == len(theirs)
+    for left, right in zip(ours, theirs, strict=True):
+        assert left.shape == right.shape
+        np.testing.assert_allclose(left, right, atol=LARGEST_DIFFERENCE)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_vectors_and_tokens_are_those_of_torch(model, similarity, tmp_path):
+    record = export_model(model, "bi-encoder", tmp_path)
+    assert record.files is not None, record.reason
+    assert record.files.difference <= LARGEST_DIFFERENCE
+    ours = load_bi_encoder(model, similarity, "fp32", tmp_path)
+    assert isinstance(ours, ExportedEncoder)
+    theirs = BiEncoder(model, similarity, "fp32")
+    assert ours.identity == theirs.identity
+    assert ours.query_prompt == theirs.query_prompt
+    near(ours.encode_queries(TEXTS), theirs.encode_queries(TEXTS))
+    near(ours.query_tokens(TEXTS), theirs.query_tokens(TEXTS))
+    near(ours.encode_snippets(TEXTS), theirs.encode_snippets(TEXTS))
+    near(ours.encode_snippets_with_tokens(TEXTS).tokens, theirs.encode_snippets_with_tokens(TEXTS).tokens)
+    for left, right in zip(ours.located_tokens(TEXTS), theirs.located_tokens(TEXTS), strict=True):
+        np.testing.assert_allclose(left.vectors, right.vectors, atol=LARGEST_DIFFERENCE)
+        assert left.spans == right.spans
+        assert len(left.spans) >= len(left.vectors)
+    ours.query_prompt = theirs.query_prompt = "which gene, "
+    near(ours.encode_queries(TEXTS[:3]), theirs.encode_queries(TEXTS[:3]))
+    assert ours.encode_snippets([]).shape == (0, ours.identity.dimension)
+
+
+@pytest.mark.parametrize("layout", ["stanford", "sentence-transformers", "pylate"])
+def test_a_colberts_tokens_are_those_of_torch(stanford, layout, tmp_path):  # noqa: F811
+    from sentence_transformers import MultiVectorEncoder
+
+    folder = stanford[0]
+    if layout != "stanford":
+        folder = tmp_path / "saved"
+        MultiVectorEncoder(str(stanford[0]), device="cpu").save(str(folder))
+    if layout == "pylate":
+        modules = json.loads((folder / "modules.json").read_text())
+        (folder / "modules.json").write_text(json.dumps(modules[:2]))
+        prefixes = {"query_prefix": "[unused0] ", "document_prefix": "[unused1] ", "query_length": 10}
+        change(folder / "config_sentence_transformers.json", model_type="ColBERT", prompts={}, **prefixes)
+    files = find_encoder(str(folder))
+    record = export_model(files, "colbert", tmp_path / "exports")
+    assert record.files is not None, record.reason
+    ours, theirs = load_colbert(files, "auto", tmp_path / "exports"), ColBERT(files, "fp32")
+    assert isinstance(ours, ExportedColBERT)
+    near(ours.query_tokens(TEXTS), theirs.query_tokens(TEXTS))
+    near(ours.snippet_tokens(TEXTS), theirs.snippet_tokens(TEXTS))
+
+
+def towers(base, folder):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Router
+
+    query, document = (list(SentenceTransformer(str(base), device="cpu")) for _ in range(2))
+    SentenceTransformer(modules=[Router.for_query_document(query, document)], device="cpu").save(str(folder))
+
+
+def static(base, folder):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(base / "tokenizer.json"))
+    SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=16)], device="cpu").save(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("save", "reason"), [(towers, "towers of their own"), (static, "it is a StaticEmbedding, not a transformer")]
+)
+def test_what_is_not_one_transformer_stays_with_torch(save, reason, tiny_encoder, tmp_path):
+    save(tiny_encoder, tmp_path / "model")
+    files = find_encoder(str(tmp_path / "model"))
+    record = export_model(files, "bi-encoder", tmp_path / "exports")
+    assert record.files is None
+    assert reason in record.reason
+    assert reason in fault_of(files, "bi-encoder", tmp_path / "exports", "auto")
+    assert isinstance(load_bi_encoder(files, "cosine", "fp32", tmp_path / "exports"), BiEncoder)
+
+
+def test_many_passages_go_to_torch_and_questions_never_do(tiny, exports, monkeypatch):
+    encoder = load_bi_encoder(tiny, "cosine", "auto", exports)
+    texts = [f"gene {number}" for number in range(MANY + 1)]
+    few, questions = encoder.encode_snippets(texts[:MANY]), encoder.encode_queries(texts)
+    assert "_torch" not in vars(encoder)
+    monkeypatch.setattr(encoder, "_load_torch", lambda: BiEncoder(tiny, "cosine", "fp32"))
+    near(encoder.encode_snippets(texts)[:MANY], few)
+    assert "_torch" in vars(encoder)
+    near(encoder.encode_queries(texts[:5]), questions[:5])
+
+
+@pytest.mark.parametrize("precision", ["auto", "fp32"])
+def test_the_precision_bf16_asks_for_torch(tiny, exports, precision):
+    assert isinstance(load_encoder(tiny, "cosine", precision, exports), ExportedEncoder)
+    assert isinstance(load_encoder(tiny, "cosine", "bf16", exports), BiEncoder)
+    assert "BIORAG_PRECISION=bf16" in fault_of(tiny, "bi-encoder", exports, "bf16")
+
+
+def damaged(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", [GRAPH, "tokenizer.json", RECORD])
+@pytest.mark.parametrize("damage", [damaged, lambda path: path.unlink(), lambda path: path.write_text("{}")])
+def test_a_damaged_export_is_not_used(tiny, exports, name, damage):
+    folder = export_folder(exports, tiny, "bi-encoder")
+    assert fault_of(tiny, "bi-encoder", exports, "auto") == ""
+    if (name, damage) == (RECORD, damaged):
+        change(folder / RECORD, files={"graph": "0" * 64})
+    else:
+        damage(folder / name)
+    assert isinstance(load_bi_encoder(tiny, "cosine", "fp32", exports), BiEncoder)
+    assert "biorag index" in fault_of(tiny, "bi-encoder", exports, "auto")
+    assert not is_settled(folder, read_record(folder))
+
+
+def test_a_changed_encoder_has_no_export(tiny, exports, tmp_path):
+    folder = shutil.copytree(tiny.path, tmp_path / "model")
+    assert isinstance(load_bi_encoder(find_encoder(str(folder)), "cosine", "fp32", exports), ExportedEncoder)
+    change(folder / "1_Pooling" / "config.json", pooling_mode="cls")
+    assert isinstance(load_bi_encoder(find_encoder(str(folder)), "cosine", "fp32", exports), BiEncoder)
+
+
+def test_a_tuned_query_prompt_is_read_from_the_encoder(tiny, exports, tmp_path):
+    folder = shutil.copytree(tiny.path, tmp_path / "model")
+    change(folder / "config_sentence_transformers.json", prompts={"query": "liver and kidney: "})
+    files = find_encoder(str(folder))
+    encoder = load_bi_encoder(files, "cosine", "fp32", exports)
+    assert (type(encoder), encoder.query_prompt) == (ExportedEncoder, "liver and kidney: ")
+    near(encoder.encode_queries(TEXTS), BiEncoder(files, "cosine", "fp32").encode_queries(TEXTS))
+
+
+def test_without_the_runtime_torch_encodes(tiny, exports, monkeypatch):
+    for module in ("biorag.models.exported", "biorag.models.exports"):
+        monkeypatch.setattr(f"{module}.find_spec", lambda name: None)
+    assert isinstance(load_bi_encoder(tiny, "cosine", "fp32", exports), BiEncoder)
+    assert "onnxruntime is not installed" in fault_of(tiny, "bi-encoder", exports, "auto")
+
+
+def test_an_exporter_that_fails_gives_way_to_the_next(tiny, tmp_path, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("no such operator\nin the graph")
+
+    monkeypatch.setattr(exporting, "EXPORTERS", {"broken": broken, **exporting.EXPORTERS})
+    record = export_model(tiny, "bi-encoder", tmp_path / "second")
+    assert record.files is not None
+    assert record.files.exporter == "tracer"
+
+    monkeypatch.setattr(exporting, "EXPORTERS", {"broken": broken})
+    record = export_model(tiny, "bi-encoder", tmp_path / "none")
+    folder = export_folder(tmp_path / "none", tiny, "bi-encoder")
+    assert (record.files, record.reason) == (None, "broken: no such operator")
+    assert read_record(folder) == record
+    assert is_settled(folder, record)
+    monkeypatch.setattr("biorag.models.exports.installed_versions", lambda packages: {"torch": "99"})
+    assert not is_settled(folder, record)
+
+
+def test_a_graph_with_other_vectors_is_refused(tiny, tmp_path, monkeypatch):
+    """As where a tracer took for constant what is not."""
+    unscaled = exporting.largest_difference
+
+    def off(model, exported):
+        import torch
+
+        with torch.no_grad():
+            model[0].auto_model.embeddings.word_embeddings.weight.add_(0.1)
+        return unscaled(model, exported)
+
+    monkeypatch.setattr(exporting, "largest_difference", off)
+    monkeypatch.setattr(exporting, "EXPORTERS", {"tracer": exporting.EXPORTERS["tracer"]})
+    record = export_model(tiny, "bi-encoder", tmp_path)
+    assert record.files is None
+    assert "its vectors differ from torch's by" in record.reason
+    assert isinstance(load_bi_encoder(tiny, "cosine", "fp32", tmp_path), BiEncoder)
+
+
+def test_another_tokenization_than_the_librarys_is_refused(tiny, tmp_path, monkeypatch):
+    plain = exporting._text_format
+
+    def shorter(model, task):
+        form = plain(model, task)
+        return type(form)(form.prompt, form.max_length - 1)
+
+    monkeypatch.setattr(exporting, "_text_format", shorter)
+    record = export_model(tiny, "bi-encoder", tmp_path)
+    assert record.files is None
+    assert "tokenization" in record.reason
+    with pytest.raises(NotExportableError):
+        exporting._check_kind([None])
+
+
+def test_indexing_goes_on_where_nothing_can_be_exported(corpus_file, tiny_encoder, settings, tmp_path):
+    home = tmp_path / "home"
+    run = partial(invoke, home=home)
+    home.mkdir()
+    (home / "exports").write_text("a file where the folder would be")
+    assert done(run("index", corpus_file, "--encoder", tiny_encoder, "--json"))["added"] == 12
+    (home / "exports").unlink()
+
+    files = find_encoder(str(tiny_encoder))
+    folder = export_folder(home / "exports", files, "bi-encoder")
+    folder.mkdir(parents=True)
+    settings = settings.replace(home=home, name="default", encoder=str(tiny_encoder))
+    with DirectoryLock(folder, exclusive=True):
+        export_models(settings)
+    assert read_record(folder) is None
+    done(run("index", corpus_file, "--json"))  # nothing is new, and the export is made
+    assert is_settled(folder, read_record(folder))
+    encoding = {check["name"]: check["detail"] for check in json.loads(run("doctor", "--json").stdout)["checks"]}
+    assert "default: by onnxruntime (tracer; largest difference" in encoding["encoding of questions"]
