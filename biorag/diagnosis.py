@@ -13,6 +13,7 @@ from pathlib import Path
 from biorag.corpus.sources import DEMO
 from biorag.engine import encoder_files, index_corpus, named_generator, open_index
 from biorag.errors import BioragError
+from biorag.indexes.manifest import Manifest
 from biorag.indexes.store import Store, index_names
 from biorag.models.exports import RUNTIME, export_folder, fault_of, read_record
 from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR
@@ -46,7 +47,6 @@ def diagnose(settings: Settings) -> list[Check]:
             else []
         ),
         ("indexes", _indexes),
-        ("encoding of questions", _question_encoders),
         ("a question, end to end", _question),
     ]
     return [_look(name, look, settings) for name, look in looks]
@@ -79,28 +79,28 @@ def _starter(path: Path) -> str:
 
 
 def _indexes(settings: Settings) -> str:
-    names = index_names(settings)
-    manifests = [Store(settings.replace(name=name)).require_manifest() for name in names]
-    return ", ".join(f"{m.name} ({m.snippets} snippets)" for m in manifests) or "none yet: try 'biorag index demo'"
+    """Say what is in each index, and what encodes its questions."""
+    named = [settings.replace(name=name) for name in index_names(settings)]
+    indexes = [(index, Store(index).require_manifest()) for index in named]
+    return ", ".join(_index(*index) for index in indexes) or "none yet: try 'biorag index demo'"
 
 
-def _question_encoders(settings: Settings) -> str:
-    """Say of each index whether its questions are encoded by an export of its encoder, or by torch and why."""
-    names = index_names(settings)
-    return "; ".join(f"{name}: {_question_encoder(settings.replace(name=name))}" for name in names) or "no index yet"
+def _index(settings: Settings, manifest: Manifest) -> str:
+    return f"{manifest.name} ({manifest.snippets} snippets; questions encoded {_question_encoder(settings, manifest)})"
 
 
-def _question_encoder(settings: Settings) -> str:
+def _question_encoder(settings: Settings, manifest: Manifest) -> str:
+    """Say that an export of the encoder does it, or torch and why."""
     try:
-        files = encoder_files(settings, Store(settings).require_manifest())
+        files = encoder_files(settings, manifest)
         fault = fault_of(files, "bi-encoder", settings.exports, settings.retrieval.precision)
         record = read_record(export_folder(settings.exports, files, "bi-encoder"))
     except BioragError as error:
-        return str(error)
+        return f"by no model ({error})"
     if fault or record is None or record.files is None:
         return f"by torch, as {fault}"
     exported = record.files
-    return f"by {RUNTIME} ({exported.exporter}; largest difference to torch's vectors {exported.difference:.1e})"
+    return f"by {RUNTIME}, exported by {exported.exporter}, largest difference to torch {exported.difference:.1e}"
 
 
 def _question(settings: Settings) -> str:

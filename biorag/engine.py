@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -566,27 +566,26 @@ def index_corpus(
 def export_models(settings: Settings) -> None:
     """Export the models that questions to the configured index are encoded with, unless that is done.
 
-    Where one cannot be exported, torch encodes the questions.
+    Where one cannot be exported, torch encodes the questions. Nothing is downloaded for it.
     """
     from biorag.models.exports import RUNTIME
 
     if find_spec(RUNTIME) is None:
         return
-    encoder = encoder_files(settings, Store(settings).manifest())
-    models: list[tuple[ModelFiles, Role]] = [(encoder, "bi-encoder")]
-    models += [(find_encoder(stage.name), "colbert") for stage in settings.retrieval.stages if stage.kind.token_model]
-    for files, role in models:
-        _export(files, role, settings.exports)
+    _export(lambda: encoder_files(settings, Store(settings).manifest()), "bi-encoder", settings.exports)
+    for stage in settings.retrieval.stages:
+        if stage.kind.token_model:
+            _export(partial(find_encoder, stage.name, fetch=False), "colbert", settings.exports)
 
 
-def _export(files: ModelFiles, role: Role, exports: Path) -> None:
+def _export(find: Callable[[], ModelFiles], role: Role, exports: Path) -> None:
     from biorag.models.exports import export_folder, is_settled, read_record
 
-    folder = export_folder(exports, files, role)
     try:
+        folder = export_folder(exports, files := find(), role)
         if not is_settled(folder, read_record(folder)):
             from biorag.models.exporting import export_model
 
             export_model(files, role, exports)
     except Exception:  # whatever torch, an exporter or the disk raises: the index is made, and torch encodes questions
-        logger.debug("model %r is not exported", files.id, exc_info=True)
+        logger.debug("a %s is not exported", role, exc_info=True)

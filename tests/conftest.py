@@ -75,6 +75,19 @@ def clean_environment(monkeypatch, tmp_path, tmp_path_factory):
     monkeypatch.setenv("PYTHONSAFEPATH", "")  # which `main` sets
 
 
+@pytest.fixture
+def own_exports() -> None:
+    """Keep the exports of encoders in the home, as ever outside of tests."""
+
+
+@pytest.fixture(autouse=True)
+def shared_exports(request, monkeypatch, tmp_path_factory):
+    """An encoder is exported once for all tests, not for each scratch home, but where `own_exports` is asked for."""
+    if "own_exports" not in request.fixturenames:
+        folder = tmp_path_factory.getbasetemp() / "exports"
+        monkeypatch.setattr(Settings, "exports", property(lambda _: folder))
+
+
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     """No waiting between tries; and no test is left offline by another, nor with its secrets."""

@@ -42,7 +42,7 @@ HEAVY = {"torch", "transformers", "sentence_transformers", "scipy", "sklearn", "
 
 
 @pytest.mark.models
-def test_a_question_imports_no_torch(corpus_file, tiny_encoder, tmp_path):
+def test_a_question_imports_no_torch(corpus_file, tiny_encoder, tmp_path, own_exports):
     home = tmp_path / "home"
     succeeded(invoke("index", corpus_file, "--encoder", tiny_encoder, home=home))
     for arguments in (["search", "aspirin and fever"], ["ask", "Which drug lowers fever?"]):

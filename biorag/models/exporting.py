@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-import tempfile
+import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -42,6 +43,7 @@ from biorag.utils.versions import installed_versions
 
 logger = logging.getLogger(__name__)
 
+UNFINISHED = "unfinished"  # the folder of what is being written
 LARGEST_GRAPH = 2**31 - 2**26  # bytes of weights: a protocol buffer holds 2 GiB
 OPSET = 17
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")  # and then "pooling_mask"
@@ -85,19 +87,23 @@ def _exported(files: ModelFiles, role: Role, folder: Path) -> ExportRecord:
     """Write the files of an export into its folder; the graph is put there once it gives torch's vectors."""
     versions, faults = installed_versions(PACKAGES), []
     model = _loaded(files, role)
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        for exporter, write_graph in EXPORTERS.items():
-            try:
-                exported = _checked(files, role, model, Path(scratch), exporter, write_graph)
-            except NotExportableError as error:
-                return ExportRecord(versions, reason=str(error))
-            except Exception as error:  # exporters raise many kinds, and so does what they call
-                logger.debug("the exporter %r fails for %s", exporter, files.id, exc_info=True)
-                faults.append(f"{exporter}: {first_line(error)}")
-                continue
+    scratch = folder / UNFINISHED
+    for exporter, write_graph in EXPORTERS.items():
+        shutil.rmtree(scratch, ignore_errors=True)  # of a killed process, or of the exporter before
+        scratch.mkdir()
+        try:
+            exported = _checked(files, role, model, scratch, exporter, write_graph)
+        except NotExportableError as error:
+            return ExportRecord(versions, reason=str(error))
+        except Exception as error:  # exporters raise many kinds, and so does what they call
+            logger.debug("the exporter %r fails for %s", exporter, files.id, exc_info=True)
+            faults.append(f"{exporter}: {first_line(error)}")
+        else:
             for name in (TOKENIZER, GRAPH):
-                Path(scratch, name).replace(folder / name)
+                (scratch / name).replace(folder / name)
             return ExportRecord(versions, exported)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
     return ExportRecord(versions, reason="; ".join(faults)[:2000])
 
 
@@ -136,7 +142,7 @@ def _checked(
     difference = largest_difference(model, exported)
     if not difference <= LARGEST_DIFFERENCE:
         raise ValueError(f"its vectors differ from torch's by {difference:.2g}")
-    return _draft(model, exporter, folder, difference)
+    return replace(draft, difference=difference)
 
 
 def _check_kind(model: Any) -> None:
@@ -230,12 +236,13 @@ def _capture(
 EXPORTERS: Mapping[str, WriteGraph] = {"tracer": _trace, "dynamo": _capture}
 
 
-def _draft(model: Any, exporter: str, folder: Path, difference: float = 0.0) -> ExportedFiles:
+def _draft(model: Any, exporter: str, folder: Path) -> ExportedFiles:
+    """Describe an export that is yet to be compared."""
     tokenizer = model.tokenizer
     dimension = int(model.get_embedding_dimension())
     return ExportedFiles(
         exporter=exporter,
-        difference=difference,
+        difference=0.0,
         graph=sha256_of(folder / GRAPH),
         tokenizer=sha256_of(folder / TOKENIZER),
         dimension=dimension,

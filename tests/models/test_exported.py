@@ -303,7 +303,7 @@ def test_another_tokenization_than_the_librarys_is_refused(tiny, tmp_path, monke
         exporting._check_kind([None])
 
 
-def test_indexing_goes_on_where_nothing_can_be_exported(corpus_file, tiny_encoder, settings, tmp_path):
+def test_indexing_goes_on_where_nothing_can_be_exported(corpus_file, tiny_encoder, settings, tmp_path, own_exports):
     home = tmp_path / "home"
     run = partial(invoke, home=home)
     home.mkdir()
@@ -320,5 +320,5 @@ def test_indexing_goes_on_where_nothing_can_be_exported(corpus_file, tiny_encode
     assert read_record(folder) is None
     done(run("index", corpus_file, "--json"))  # nothing is new, and the export is made
     assert is_settled(folder, read_record(folder))
-    encoding = {check["name"]: check["detail"] for check in json.loads(run("doctor", "--json").stdout)["checks"]}
-    assert "default: by onnxruntime (tracer; largest difference" in encoding["encoding of questions"]
+    details = {check["name"]: check["detail"] for check in json.loads(run("doctor", "--json").stdout)["checks"]}
+    assert "default (12 snippets; questions encoded by onnxruntime, exported by tracer" in details["indexes"]
