@@ -1,0 +1,1 @@
+"""Measurements of two checkouts beside each other, each in processes of its own."""
