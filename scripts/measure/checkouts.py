@@ -28,19 +28,21 @@ class Checkout:
     Attributes
     ----------
     work : takes the homes, one for each commit, and the bytecode of all that is imported
+    commit : with a plus sign where files differ from it
     """
 
     name: str
     path: Path
     work: Path
+    commit: str = ""
 
-    @property
-    def commit(self) -> str:
-        """The commit, with a plus sign where files differ from it."""
-        git = ["git", "-C", str(self.path)]
+    @classmethod
+    def of(cls, name: str, path: Path, work: Path) -> Checkout:
+        """Return the checkout in a folder as it is now."""
+        git = ["git", "-C", str(path)]
         commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
         changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
-        return commit.stdout.strip() + ("+" if changes.stdout.strip() else "")
+        return cls(name, path, work, commit.stdout.strip() + ("+" if changes.stdout.strip() else ""))
 
     @property
     def home(self) -> Path:
@@ -142,7 +144,7 @@ def add_data(parser: argparse.ArgumentParser, questions: int) -> None:
 def checkouts_of(options: argparse.Namespace) -> tuple[Checkout, Checkout]:
     """Return the checkout to compare with and the one that is measured."""
     work = options.work.resolve()
-    return Checkout(BASE, options.base.resolve(), work), Checkout(NEW, options.new.resolve(), work)
+    return Checkout.of(BASE, options.base.resolve(), work), Checkout.of(NEW, options.new.resolve(), work)
 
 
 def data_of(options: argparse.Namespace) -> Data:

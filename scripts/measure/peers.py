@@ -13,7 +13,6 @@ a table of its own.
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
 import time
@@ -176,7 +175,7 @@ def parsed() -> argparse.Namespace:
 def main() -> None:
     """Print the tables."""
     options = parsed()
-    checkout, data = Checkout(NEW, ROOT, options.work.resolve()), data_of(options)
+    checkout, data = Checkout.of(NEW, ROOT, options.work.resolve()), data_of(options)
     described = machine.described(checkout)
     name = index_name(options.snippets)
     indexes = (name, f"{name}-plain")
@@ -188,7 +187,6 @@ def main() -> None:
         first_stage = stack.enter_context(Worker(worker_command(**settings), checkout.environment()))
         rerankers = open_rerankers(stack, checkout, indexes, checkpoint, options.pylate)
         times = rerank_all(first_stage, rerankers, questions)
-    os.environ["HF_HUB_OFFLINE"] = "1"
     bm25 = bm25_rows(checkout.home, indexes[1], questions)
     tables = (
         markdown(

@@ -13,7 +13,6 @@ import json
 import shlex
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from statistics import median
@@ -55,7 +54,7 @@ def worker_command(**settings: Any) -> list[str]:
 
 def ask_all(workers: Mapping[System, Worker], questions: Sequence[str]) -> dict[System, list[dict[str, Any]]]:
     """Return each system's answers, without those of the questions that warm it up."""
-    answers: dict[System, list[dict[str, Any]]] = defaultdict(list)
+    answers: dict[System, list[dict[str, Any]]] = {system: [] for system in workers}
     for turn, question in enumerate([*questions[:WARM_UP], *questions]):
         systems = list(workers)
         start = turn % len(systems)
