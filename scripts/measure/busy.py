@@ -4,7 +4,7 @@
 
 A worker of each checkout indexes `--snippets` snippets and searches `--questions` questions: alone; beside one and two
 busy processes of one thread, which spin or multiply matrices; pinned to one core; and in a control group with a quota
-of one core. The models are loaded before the neighbours start; pinned and limited workers start pinned and limited.
+of one core. Libraries are loaded before the neighbours start; pinned and limited workers start pinned and limited.
 """
 
 from __future__ import annotations

@@ -134,11 +134,12 @@ def parser_of(description: str | None, rounds: int) -> argparse.ArgumentParser:
     return parser
 
 
-def add_data(parser: argparse.ArgumentParser, questions: int) -> None:
-    """Add the options that say what is indexed and asked."""
+def add_data(parser: argparse.ArgumentParser, questions: int | None = None) -> None:
+    """Add the options that say what is indexed and, where a default number of questions is given, what is asked."""
     parser.add_argument("--data", type=Path, required=True, help=f"folder that holds {SNIPPETS} and {QUESTIONS}")
     parser.add_argument("--snippets", type=int, help="snippets to index (default: all)")
-    parser.add_argument("--questions", type=int, default=questions, help=f"questions to ask (default: {questions})")
+    if questions is not None:
+        parser.add_argument("--questions", type=int, default=questions, help=f"questions to ask (default: {questions})")
 
 
 def checkouts_of(options: argparse.Namespace) -> tuple[Checkout, Checkout]:

@@ -82,7 +82,7 @@ def multiples_of(costs: Mapping[tuple[str, str], Sequence[Cost]]) -> list[list[A
 def main() -> None:
     """Print the tables."""
     parser = parser_of(__doc__, rounds=7)
-    add_data(parser, questions=1)
+    add_data(parser)
     options = parser.parse_args()
     checkouts, name = checkouts_of(options), index_name(options.snippets)
     described = machine.described(checkouts[1])

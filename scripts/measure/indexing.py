@@ -4,8 +4,8 @@
 
 indexes the snippets in a process and a home of its own each time: in the new checkout by default and with `--plain`
 flags, and in the base as it is by default. The naive way, sentence-transformers in fp32 and `QdrantClient(path=…)`,
-indexes the first `--naive` snippets. Rates are of the seconds that indexing reports, the model loaded; processor time
-and peak memory are of the whole process.
+indexes the first `--naive` snippets. Rates are of the seconds that indexing reports; biorag's include loading the model
+and its libraries, those of the naive way do not. Processor time and peak memory are of the whole process.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def rows_of(runs: Mapping[str, Sequence[Indexed]]) -> list[list[Any]]:
 def main() -> None:
     """Print the table."""
     parser = parser_of(__doc__, rounds=3)
-    add_data(parser, questions=1)
+    add_data(parser)
     parser.add_argument("--plain", default=PLAIN, help=f"flags that leave out the tokens (default: {PLAIN})")
     parser.add_argument("--compact", default="", help="flags of the index with tokens (default: none)")
     parser.add_argument("--naive", type=int, default=1500, help="snippets of the naive way (default: 1500)")

@@ -100,13 +100,14 @@ def package_reranker(worker: Worker, label: str, question: str, texts: Sequence[
 def rerank_all(first_stage: Worker, rerankers: Sequence[Reranker], questions: Sequence[str]) -> dict[str, list[float]]:
     """Return the milliseconds of each way of reranking, of every question, in turning order; the first warm up."""
     times: dict[str, list[float]] = defaultdict(list)
-    for turn, question in enumerate([*questions[:WARM_UP], *questions]):
+    warm_up = questions[-WARM_UP:]
+    for turn, question in enumerate([*warm_up, *questions]):
         (found,) = first_stage.ask(questions=[question])["answers"]
         start = turn % len(rerankers)
         for reranker in (*rerankers[start:], *rerankers[:start]):
             time.sleep(PAUSE)
             for label, ms in reranker(question, found["texts"]).items():
-                if turn >= WARM_UP:
+                if turn >= len(warm_up):
                     times[label].append(ms)
     return times
 

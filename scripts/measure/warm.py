@@ -55,13 +55,14 @@ def worker_command(**settings: Any) -> list[str]:
 def ask_all(workers: Mapping[System, Worker], questions: Sequence[str]) -> dict[System, list[dict[str, Any]]]:
     """Return each system's answers, without those of the questions that warm it up."""
     answers: dict[System, list[dict[str, Any]]] = {system: [] for system in workers}
-    for turn, question in enumerate([*questions[:WARM_UP], *questions]):
+    warm_up = questions[-WARM_UP:]
+    for turn, question in enumerate([*warm_up, *questions]):
         systems = list(workers)
         start = turn % len(systems)
         for system in systems[start:] + systems[:start]:
             time.sleep(PAUSE)
             (answer,) = workers[system].ask(questions=[question])["answers"]
-            if turn >= WARM_UP:
+            if turn >= len(warm_up):
                 answers[system].append({key: answer[key] for key in ("ms", "cpu_ms", "stages")})
     return answers
 

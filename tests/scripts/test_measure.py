@@ -18,10 +18,17 @@ from scripts.measure.busy import IDLE, PINNED, QUOTA, Rates, rows_of
 from scripts.measure.checkouts import ROOT, Checkout, data_of, python_command
 from scripts.measure.cold import BM25, heavy_imports, multiples_of
 from scripts.measure.contention import SPIN, ControlGroup, neighbours
+from scripts.measure.indexing import COMPACT, WITHOUT, Indexed
+from scripts.measure.indexing import rows_of as indexing_rows
+from scripts.measure.paired import rows_of as paired_rows
+from scripts.measure.peers import rerank_all, rerank_rows
 from scripts.measure.processes import Cost, Worker, alternate, run
 from scripts.measure.summary import markdown, ratio
+from scripts.measure.warm import System, ask_all, stage_rows
+from scripts.measure.warm import rows_of as warm_rows
 
 PYTHON = [sys.executable, "-c"]
+ORDER = [("ours", "one"), ("theirs", "one"), ("theirs", "two"), ("ours", "two")]
 ENVIRONMENT = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
 ECHO = """
 from contextlib import nullcontext
@@ -151,6 +158,83 @@ def test_rows_of_a_busy_machine_have_each_their_reference():
         [IDLE, IDLE, 100, 1, 10, 1],
         [PINNED, IDLE, 50, 0.5, 8, 0.8],
         [QUOTA, PINNED, 25, 0.5, 8, 1],
+    ]
+
+
+def test_rows_of_a_pair_are_medians_and_their_ratio():
+    costs = {"base": [Cost(4, 2, 100), Cost(6, 4, 100)], "new": [Cost(1, 1, 50), Cost(3, 2, 50)]}
+    rows = [(figure, base, new, cell.value) for figure, base, new, cell in paired_rows(costs)]
+    assert rows == [("wall, s", 5, 2, 0.4), ("CPU, s", 3, 1.5, 0.5), ("peak memory, MB", 100, 50, 0.5)]
+
+
+def test_rows_of_indexing_are_rates_costs_and_the_ratio_to_no_tokens():
+    runs = {
+        COMPACT: [Indexed(Cost(30, 40, 900), 1000, 20, 8_000_000)],
+        WITHOUT: [Indexed(Cost(26, 36, 800), 1000, 16, 3_000_000)],
+    }
+    compact, without = indexing_rows(runs)
+    assert [compact[:-1], compact[-1].value] == [[COMPACT, 1000, 50, 40, 40, 900, 8000], 0.8]
+    assert [without[:-1], without[-1].value] == [[WITHOUT, 1000, 62.5, 36, 36, 800, 3000], 1]
+
+
+class Answering:
+    """A worker that counts what it is asked, and takes as many milliseconds as it was asked questions."""
+
+    def __init__(self, asked: list[str], name: str):
+        self.asked, self.name, self.count = asked, name, 0
+
+    def ask(self, **request):
+        self.asked.append(self.name)
+        self.count += 1
+        return {"answers": [{"ms": self.count, "cpu_ms": 1.0, "stages": {"rerank": 2.0}, "texts": ["a", "b"]}]}
+
+
+def test_every_question_goes_to_all_systems_in_turning_order():
+    asked: list[str] = []
+    systems = [System("base", 20), System("new", 20), System("new", 100)]
+    workers = {system: Answering(asked, str(system)) for system in systems}
+    answers = ask_all(workers, ["one", "two"])
+    assert asked[:9] == [str(systems[place]) for place in (0, 1, 2, 1, 2, 0, 2, 0, 1)]
+    assert [[answer["ms"] for answer in answers[system]] for system in systems] == [[3, 4]] * 3  # 1 and 2 warm up
+
+
+def test_rows_of_warm_questions():
+    def answers(*milliseconds: float):
+        return [{"ms": ms, "cpu_ms": ms / 2, "stages": {"encode": 1.0, "rerank": ms - 1}} for ms in milliseconds]
+
+    of_systems = {
+        System("base", 20): answers(100, 110, 90),
+        System("base", 100): answers(400, 400, 400),
+        System("new", 20): answers(10, 12, 11),
+        System("new", 100): answers(15, 12, 22),
+    }
+    *_, few, many = warm_rows(of_systems, "base")
+    assert few[:5] == ["new", 20, 11, pytest.approx(float(np.percentile([10, 12, 11], 99))), 5.5]
+    assert [few[5].value, few[6].value] == [0.11, 1]
+    assert [many[5].value, many[6].value] == [15 / 400, 15 / 11]
+    assert stage_rows(of_systems)[-1] == ["new", 100, 1.0, 14]
+
+
+def test_rerankers_get_the_same_candidates_in_turning_order():
+    seen: list[tuple[str, str, tuple[str, ...]]] = []
+
+    def reranker(name: str):
+        def rerank(question, texts):
+            seen.append((name, question, tuple(texts)))
+            return {name: float(len(seen))}
+
+        return rerank
+
+    times = rerank_all(Answering([], "first stage"), [reranker("ours"), reranker("theirs")], ["one", "two"])
+    assert seen[:4] == [(name, question, ("a", "b")) for name, question in ORDER]
+    assert times == {"ours": [5.0, 8.0], "theirs": [6.0, 7.0]}
+
+
+def test_rows_of_rerankers_are_multiples_of_the_default():
+    times = {"biorag, its default index": [2.0, 4.0, 3.0], "PyLate": [30.0, 33.0, 36.0]}
+    assert [(row[0], row[1], row[2], row[4]) for row in rerank_rows(times)] == [
+        ("biorag, its default index", 3, 3.0, 1.0),
+        ("PyLate", 3, 33.0, 11.0),
     ]
 
 
