@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from scripts.measure import machine
 from scripts.measure.checkouts import Checkout, add_data, all_facts, checkouts_of, data_of, index_name, parser_of
-from scripts.measure.contention import PRODUCT, SPIN, ControlGroup, neighbours, pinned
-from scripts.measure.processes import Worker, alternate, log
+from scripts.measure.contention import PRODUCT, SPIN, ControlGroup, UnavailableError, neighbours, pinned
+from scripts.measure.processes import Worker, alternate
 from scripts.measure.summary import markdown, report
 from scripts.measure.warm import WARM_UP, worker_command
 
@@ -79,15 +79,18 @@ def measured(
         return alternate(tasks, rounds)
 
 
-def of_one_core(checkouts: Sequence[Checkout], work: Work, rounds: int) -> Iterator[dict[tuple[str, str], list[Rates]]]:
-    """Yield the rates of pinned workers and of limited ones, where the system has the means."""
+def of_one_core(
+    checkouts: Sequence[Checkout], work: Work, rounds: int
+) -> tuple[dict[tuple[str, str], list[Rates]], str]:
+    """Return the rates of pinned workers and of limited ones, as far as the system has the means, and what it has."""
+    results: dict[tuple[str, str], list[Rates]] = {}
     try:
-        yield measured(checkouts, pinned, {PINNED: nullcontext}, work, rounds)
+        results |= measured(checkouts, pinned, {PINNED: nullcontext}, work, rounds)
         with closing(ControlGroup(cores=1)) as group:
-            log(f"control group: cgroup v{group.version}, {group.folder}")
-            yield measured(checkouts, group.within, {QUOTA: nullcontext}, work, rounds)
-    except RuntimeError as error:
-        log(f"left out: {error}")
+            results |= measured(checkouts, group.within, {QUOTA: nullcontext}, work, rounds)
+            return results, f"The quota is that of a control group, cgroup v{group.version}."
+    except UnavailableError as error:
+        return results, f"Left out: {error}."
 
 
 def conditions_of(kinds: Sequence[str]) -> dict[str, Callable[[], AbstractContextManager[None]]]:
@@ -137,8 +140,8 @@ def main() -> None:
     new.require_index(work.searched, work.corpus, shlex.split(options.flags))
     conditions = conditions_of(options.neighbours)
     results = measured((base, new), list, conditions, work, options.rounds)
-    for of_one in of_one_core((base, new), work, options.rounds):
-        results |= of_one
+    of_one, means = of_one_core((base, new), work, options.rounds)
+    results |= of_one
     names = [base.name, new.name]
     header = ["condition", "reference"]
     for figure in ("snippets/s", "questions/s"):
@@ -146,10 +149,12 @@ def main() -> None:
             header += [f"{name}: {figure}", "of the reference"]
     record = {
         "machine": described,
+        "quota": means,
         "checkouts": all_facts((base, new)),
         "rates": {" / ".join(key): [rate._asdict() for rate in of_rounds] for key, of_rounds in results.items()},
     }
-    report(machine.heading(described, (base, new)) + markdown(header, rows_of(results, names)), record, options.json)
+    table = markdown(header, rows_of(results, names))
+    report(f"{machine.heading(described, (base, new))}{table}\n{means}\n", record, options.json)
 
 
 if __name__ == "__main__":

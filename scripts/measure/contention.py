@@ -20,6 +20,10 @@ MOUNTS = Path("/proc/mounts")
 _ENTER = 'echo $$ > "$0" && exec "$@"'
 
 
+class UnavailableError(Exception):
+    """The system does not have the means, as its message says."""
+
+
 @contextmanager
 def neighbours(kind: str, count: int) -> Iterator[None]:
     """Keep that many processes of one thread each busy."""
@@ -39,11 +43,11 @@ def pinned(command: Sequence[str]) -> list[str]:
 
     Raises
     ------
-    RuntimeError
+    UnavailableError
         Where there is no `taskset`.
     """
     if shutil.which("taskset") is None:
-        raise RuntimeError("there is no taskset here")
+        raise UnavailableError("there is no taskset")
     return ["taskset", "-c", str(min(os.sched_getaffinity(0))), *command]
 
 
@@ -54,7 +58,7 @@ class ControlGroup:
 
     Raises
     ------
-    RuntimeError
+    UnavailableError
         Where neither can be made, saying why.
     """
 
@@ -73,7 +77,7 @@ class ControlGroup:
                 (self.folder / "cpu.cfs_quota_us").write_text(str(quota), encoding="ascii")
         except OSError as error:
             self.close()
-            raise RuntimeError(f"no control group with a quota can be made in {parent}: {error}") from error
+            raise UnavailableError(f"no control group with a quota can be made in {parent}: {error}") from error
 
     def within(self, command: Sequence[str]) -> list[str]:
         """Return a command that runs in the group."""
@@ -94,4 +98,4 @@ def _hierarchy(mounts: Path) -> tuple[int, Path]:
             return 2, Path(folder)
         if kind == "cgroup" and "cpu" in flags.split(","):
             return 1, Path(folder)
-    raise RuntimeError("no mounted control groups have the cpu controller")
+    raise UnavailableError("no mounted control groups have the cpu controller")

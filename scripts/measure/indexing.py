@@ -4,8 +4,8 @@
 
 indexes the snippets in a process and a home of its own each time: in the new checkout by default and with `--plain`
 flags, and in the base as it is by default. The naive way, sentence-transformers in fp32 and `QdrantClient(path=…)`,
-indexes the first `--naive` snippets. Rates are of the seconds that indexing reports; biorag's include loading the model
-and its libraries, those of the naive way do not. Processor time and peak memory are of the whole process.
+indexes the first `--naive` snippets. Rates are of the seconds that indexing reports, after the model was
+loaded. Processor time and peak memory are of the whole process.
 """
 
 from __future__ import annotations

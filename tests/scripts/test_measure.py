@@ -17,7 +17,7 @@ import pytest
 from scripts.measure.busy import IDLE, PINNED, QUOTA, Rates, rows_of
 from scripts.measure.checkouts import ROOT, Checkout, data_of, python_command
 from scripts.measure.cold import BM25, heavy_imports, multiples_of
-from scripts.measure.contention import SPIN, ControlGroup, neighbours
+from scripts.measure.contention import SPIN, ControlGroup, UnavailableError, neighbours
 from scripts.measure.indexing import COMPACT, WITHOUT, Indexed
 from scripts.measure.indexing import rows_of as indexing_rows
 from scripts.measure.paired import rows_of as paired_rows
@@ -277,6 +277,6 @@ def test_control_group_of_version_1(tmp_path):
 def test_no_control_group_without_the_controller(tmp_path):
     with (
         hierarchy(tmp_path / "unified", "cgroup2", "rw", "memory") as mounts,
-        pytest.raises(RuntimeError, match="no mounted control groups have the cpu controller"),
+        pytest.raises(UnavailableError, match="no mounted control groups have the cpu controller"),
     ):
         ControlGroup(1, mounts)
