@@ -5,7 +5,7 @@
 
 searches the same snippets by BM25, in one process, by turns; then reranks the same 20 candidates of each question: by
 biorag, with the index's own tokens and on the fly, and by each package on the fly. A reranker's time includes encoding
-the question. The packages and `biorag --reranker colbert:…` load one checkpoint, which is made from the starter encoder
+the question. The packages and `biorag --reranker FOLDER` load one checkpoint, which is made from the starter encoder
 with a projection that was not trained: its speed is that of any ColBERT of this size. What cannot run here is cited, in
 a table of its own.
 """
@@ -138,7 +138,7 @@ def open_rerankers(
     of_biorag = {
         COMPACT: {"name": compact},
         FLY: {"name": plain},
-        COLBERT: {"name": plain, "reranker": f"colbert:{checkpoint}"},
+        COLBERT: {"name": plain, "reranker": str(checkpoint)},
     }
     rerankers: list[Reranker] = [
         partial(biorag_reranker, started(worker_command(**settings, k_init=CANDIDATES), environment), label)
