@@ -113,12 +113,12 @@ def rerank_all(first_stage: Worker, rerankers: Sequence[Reranker], questions: Se
 
 
 def rerank_rows(times: Mapping[str, Sequence[float]]) -> list[list[Any]]:
-    """Return one row a way of reranking: its percentiles, and its median as a multiple of biorag's default."""
+    """Return one row a way of reranking, the fastest first: percentiles, and p50 as a multiple of biorag's default."""
     import numpy as np
 
     reference = median(times[COMPACT])
     rows: list[list[Any]] = []
-    for label, milliseconds in times.items():
+    for label, milliseconds in sorted(times.items(), key=lambda item: median(item[1])):
         p50, p99 = (float(value) for value in np.percentile(milliseconds, [50, 99]))
         rows.append([label, len(milliseconds), p50, p99, p50 / reference])
     return rows
