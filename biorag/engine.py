@@ -23,7 +23,6 @@ from biorag.indexes.progress import shortfall
 from biorag.indexes.reading import stored_snippets
 from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings, similarity_of
 from biorag.models.finding import ModelFiles, find_encoder
-from biorag.models.token_projection import fitted, projected, to_text
 from biorag.registries import RERANKERS, generator_of, reranker_of
 from biorag.retrieval.rerankers import RerankerParts
 from biorag.retrieval.retriever import Retriever
@@ -243,6 +242,7 @@ class SnippetEncoders:
     def __call__(self, texts: Sequence[str]) -> Encoded:
         """Encode passages; in one pass where the tokens are the bi-encoder's own."""
         from biorag.models.colbert import pooled
+        from biorag.models.token_projection import projected
 
         if self.tokens is None or self.parameters is None:
             return Encoded(self.encoder.encode_snippets(texts), [])
@@ -376,6 +376,8 @@ def _token_parameters(
 
     A small sample is joined by the demonstration corpus: the index may grow, and the projection stays.
     """
+    from biorag.models.token_projection import fitted, to_text
+
     dimension = tokens.query_tokens(["dimension"])[0].shape[1]
     full = TokenParameters(model.id, model.revision, model.sha256, dimension, settings.index.token_pooling)
     if settings.index.store_tokens == FULL:

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from biorag.errors import MismatchError
-from biorag.models.token_projection import from_text
 from biorag.registries import STORES
 from biorag.types import Count, Dimension, EncoderIdentity, Label, Sha256, Vectors
 from biorag.utils.files import sha256_of_json
@@ -72,7 +71,11 @@ class TokenParameters:
     @property
     def matrix(self) -> Vectors | None:
         """The projection, (dim, dimension), None where there is none; raises ValueError where it is damaged."""
-        return from_text(self.projection, self.dimension) if self.projection else None
+        if not self.projection:
+            return None
+        from biorag.models.token_projection import from_text
+
+        return from_text(self.projection, self.dimension)
 
     @property
     def bits(self) -> int:

@@ -10,7 +10,6 @@ from typing import Protocol
 
 from biorag.indexes.manifest import Manifest
 from biorag.models.finding import find_encoder
-from biorag.models.token_projection import ProjectedTokens
 from biorag.types import Encoder, Index, Reranker, TokenEncoder
 
 logger = logging.getLogger(__name__)
@@ -65,6 +64,7 @@ def cross_encoder(name: str, parts: RerankerParts) -> Reranker:
 def _late_interaction(name: str, tokens: TokenEncoder, sha256: str, parts: RerankerParts) -> Reranker:
     """Return the reranker; over the index's own token vectors where it stores those of this model."""
     from biorag.models.late_interaction import LateInteraction, StoredLateInteraction
+    from biorag.models.token_projection import ProjectedTokens
 
     stored = parts.manifest.tokens
     if stored is None:
