@@ -285,9 +285,9 @@ class Range:
         return len(self.host.sent) > sum(sent.host in (LLM, OTHER) for sent in self.proxy.sent)
 
 
-def commands(root: Path) -> dict[str, list[str]]:
+def commands(root: Path, out: Path) -> dict[str, list[str]]:
     """Return a command line for every command that has settings; some fail at what they are given, after reading it."""
-    data, out = str(root / "dataset"), str(root / "out")
+    data = str(root / "dataset")
     return {
         "index": ["index", str(root / "corpus.jsonl"), "--name", "mine"],
         "search": ["search", QUESTION, "--name", "mine", "--json"],
@@ -306,11 +306,11 @@ def commands(root: Path) -> dict[str, list[str]]:
         "bench retrieval": ["bench", "retrieval", data, "--name", "mine", "--json"],
         "bench answers": ["bench", "answers", data, "--name", "mine", "--out", f"{out}/answers"],
         "bench mirage": ["bench", "mirage", "--benchmark", "demo", "--limit", "1", "--out", f"{out}/m"],
-        "bench latency": ["bench", "latency", "--name", "mine", "--queries", "1"],
+        "bench latency": ["bench", "latency", "--name", "mine", "--questions", data, *ONCE],
         "bench bioasq": ["bench", "bioasq", f"{data}/queries.jsonl", "--name", "mine", "--out", f"{out}/bioasq"],
         "bench verification": ["bench", "verification", data, "--out", f"{out}/verification"],
         "generate negatives": ["generate", "negatives", f"{data}/queries.jsonl", "--out", f"{out}/negatives.jsonl"],
-        "generate pairs": ["generate", "pairs", "--name", "mine", "--limit", "1", "--out", f"{out}/pairs.jsonl"],
+        "generate pairs": ["generate", "pairs", "--scenarios", "1", "--out", f"{out}/pairs.jsonl"],
         "generate queries": ["generate", "queries", "--name", "mine", "--limit", "1", "--out", f"{out}/queries.jsonl"],
         "generate filter": ["generate", "filter", f"{data}/queries.jsonl", "--name", "mine", "--out", f"{out}/kept"],
         "graph build": ["graph", "build", f"{data}/queries.jsonl"],
@@ -320,6 +320,12 @@ def commands(root: Path) -> dict[str, list[str]]:
     }  # fmt: skip
 
 
+def over_copy(line: Sequence[str]) -> list[str]:
+    """Return a command line with the copied index in the place of the one that it names."""
+    return [line[0], *("copied" if word == "mine" else word for word in line[1:])]
+
+
+ONCE = ("--repetitions", "1", "--warm-up", "0", "--seconds", "1", "--index-limit", "2", "--batch-sizes", "1")
 OPENING = (
     "search",
     "ask",
@@ -336,7 +342,7 @@ OPENING = (
 
 def attacks(root: Path, host: str) -> dict[str, list[Attack]]:
     """Return the attacks by part; `host` is the URL of a host on loopback."""
-    lines = commands(root)
+    lines, copies = commands(root, root / "out"), commands(root, root / "copied")
     config = root / "named.toml"
     config.write_text(f'llm = "http://{LLM}/v1"\nllm_model = "m"\nllm_api_key = "{KEYS["BIORAG_LLM_API_KEY"]}"\n')
     ask = ["ask", QUESTION, "--name", "mine", "--llm-model", "m", "--no-cache", "--answer-anyway", "--json"]
@@ -349,9 +355,7 @@ def attacks(root: Path, host: str) -> dict[str, list[Attack]]:
             Attack(name, line, KEYS, UNTRUSTED, says="biorag.toml is not trusted") for name, line in lines.items()
         ],
         "copied manifest": [
-            Attack(name, [word if word != "mine" or word is lines[name][0] else "copied" for word in lines[name]], KEYS,
-                   says="was not agreed to here")
-            for name in OPENING
+            Attack(name, over_copy(copies[name]), KEYS, says="was not agreed to here") for name in OPENING
         ] + [Attack("hub", ["search", QUESTION, "--name", "evil-encoder"], KEYS, says="not on this machine")],
         "keys": [
             Attack("the flag's", [*ask, "--llm", llm_v1], KEYS, keys={key: LLM}, **only),
