@@ -270,10 +270,14 @@ class IndexQuery:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A chat prompt: instructions and the user's turn."""
+    """A chat prompt: instructions and the user's turn.
+
+    `fixed` is how the user's turn begins in every prompt of its template; None for a prompt of no template.
+    """
 
     system: str
     user: str
+    fixed: str | None = field(default=None, compare=False)
 
 
 class Encoded(NamedTuple):
@@ -460,3 +464,6 @@ class Generator(Protocol):
 
     def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
         """Return each choice's log-probability as the first text of the reply; unseen ones are left out."""
+
+    def score_all(self, asked: Sequence[tuple[Prompt, Sequence[str]]]) -> list[Scores]:
+        """Return what `score` does for each prompt and its choices, in one batch where that is faster."""

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from biorag.answering.abstention.estimator import EvidenceEstimator
 from biorag.answering.echoes import fault_of
@@ -18,12 +19,13 @@ from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template, load_template, schema_for
 from biorag.retrieval.retriever import Ranking, Retriever
 from biorag.settings.settings import Settings
-from biorag.types import EXTRACT, Answer, FieldFilter, GenerationRequest, Generator, Prompt, Question
+from biorag.types import EXTRACT, Answer, FieldFilter, GenerationRequest, Generator, Prompt, Question, Scores
 
 EVIDENCE = "evidence"
+SCORE = "score"
 METHODS = {  # the ways to answer a multiple-choice question
     "generate": "JSON reply",
-    "score": "compare log-likelihoods",
+    SCORE: "compare log-likelihoods",
     EVIDENCE: "the option that the evidence supports best, without a model",
 }
 WITHOUT_GENERATOR = frozenset([EVIDENCE])
@@ -35,6 +37,13 @@ OnText = Callable[[str], None]
 
 class PromptTooLongError(BadInputError):
     """A question that does not fit the generator's window even without documents."""
+
+
+class Comparable(NamedTuple):
+    """A question to be answered by comparing its options as replies to a prompt."""
+
+    answer: Answer
+    prompt: Prompt
 
 
 def _check_method(method: str) -> None:
@@ -138,9 +147,7 @@ class Answerer:
             If the question alone does not fit the generator's window.
         """
         _check_method(method)
-        answer = Answer(question)
-        if ranking:
-            answer = replace(answer, hits=ranking.hits, timings_ms=ranking.timings_ms)
+        answer = _with_evidence(Answer(question), ranking)
         if question.options and (method == EVIDENCE or self._generator is None):
             return self._choose(answer)
         if self._generator is None and self._settings.generation.llm:
@@ -149,27 +156,27 @@ class Answerer:
             return replace(answer, notes=("no evidence was found, so there is no answer",))
         if self._generator is None:
             return self._extract(answer)
+        if method == SCORE:
+            (scored,) = self.score_all([(question, ranking)])
+            if isinstance(scored, PromptTooLongError):
+                raise scored
+            return scored
         start = time.perf_counter()
-        if method == "score":
-            answer, cached = self._score(self._generator, answer)
-        else:
-            answer, cached = self._generate(self._generator, answer, on_text)
-        notes = answer.notes + ((CACHED_NOTE,) if cached else ())
-        # The cache's time is not reported as the model's speed.
-        return _timed(replace(answer, notes=notes), "cached" if cached else "generate", start)
+        answer, cached = self._generate(self._generator, answer, on_text)
+        return _timed_reply(answer, cached, _milliseconds(start))
 
     def _extract(self, answer: Answer) -> Answer:
         start = time.perf_counter()
         sentences = self._extractor.extract(answer.question.text, answer.hits)
-        return _timed(extracted(answer, sentences), EXTRACT, start)
+        return _timed(extracted(answer, sentences), EXTRACT, _milliseconds(start))
 
     def _choose(self, answer: Answer) -> Answer:
         start = time.perf_counter()
         chosen = by_evidence(answer, self._extractor, self._checker)
-        return _timed(chosen, EVIDENCE, start)
+        return _timed(chosen, EVIDENCE, _milliseconds(start))
 
     def _generate(self, generator: Generator, answer: Answer, on_text: OnText | None) -> tuple[Answer, bool]:
-        """Return the answer, and whether its reply was cached; so does `_score`."""
+        """Return the answer, and whether its reply was cached."""
         question = answer.question
         name = "open" if not question.options else "choice" if answer.hits else "closed_book"
         template = load_template(name, self._settings.generation.prompt)
@@ -190,30 +197,36 @@ class Answerer:
             return replace(extract, notes=(note, *extract.notes)), generation.cached
         return written(answer, reply, self._checker), generation.cached
 
-    def _score(self, generator: Generator, answer: Answer) -> tuple[Answer, bool]:
+    def score_all(self, asked: Sequence[tuple[Question, Ranking | None]]) -> list[Answer | PromptTooLongError]:
+        """Answer multiple-choice questions by the log-likelihoods of their options, in one batch of the generator.
+
+        A question that does not fit the generator's window gives its error. The times are shares of the batch's.
+        """
+        assert self._generator is not None, "scoring takes a generator"
+        start = time.perf_counter()
+        fitted = [
+            self._comparable(self._generator, _with_evidence(Answer(question), ranking)) for question, ranking in asked
+        ]
+        compared = [each for each in fitted if not isinstance(each, PromptTooLongError)]
+        scores = iter(
+            self._generator.score_all([(each.prompt, tuple(each.answer.question.options)) for each in compared])
+        )
+        elapsed_ms = (time.perf_counter() - start) * 1000 / max(1, len(compared))
+        return [
+            each if isinstance(each, PromptTooLongError) else _scored(each, next(scores), elapsed_ms) for each in fitted
+        ]
+
+    def _comparable(self, generator: Generator, answer: Answer) -> Comparable | PromptTooLongError:
+        """Return a question's prompt whose replies are its options, or that it does not fit."""
         question = answer.question
         if not question.options:
             raise UsageError("an open question has no options to score: use --answer generate")
-        name = "score" if answer.hits else "closed_book_score"
-        prompt, supplied, notes = self._fitted(
-            generator, load_template(name, self._settings.generation.prompt), answer, 0
-        )
-        scores, cached = generator.score(prompt, tuple(question.options))
-        choice = max(scores, key=lambda letter: (scores[letter], -ord(letter)), default=None)
-        logprobs = {letter: round(score, 4) for letter, score in scores.items()}
-        if choice is None:
-            notes += ("the model's likeliest replies hold none of the options",)
-        answered = replace(
-            answer,
-            reply=json.dumps({"option_logprobs": logprobs, **({"answer_choice": choice} if choice else {})}),
-            text=question.options[choice] if choice else "",
-            choice=choice,
-            parsed=choice is not None,
-            option_logprobs=logprobs,
-            supplied=supplied,
-            notes=notes,
-        )
-        return answered, cached
+        template = load_template("score" if answer.hits else "closed_book_score", self._settings.generation.prompt)
+        try:
+            prompt, supplied, notes = self._fitted(generator, template, answer, 0)
+        except PromptTooLongError as error:
+            return error
+        return Comparable(replace(answer, supplied=supplied, notes=notes), prompt)
 
     def _fitted(
         self, generator: Generator, template: Template, answer: Answer, output_tokens: int
@@ -237,9 +250,40 @@ class Answerer:
         return prompt, supplied, (note,)
 
 
-def _timed(answer: Answer, stage: str, start: float) -> Answer:
-    """Return an answer with the time of a stage that began at `start` and ends now."""
-    elapsed_ms = round((time.perf_counter() - start) * 1000, 3)
+def _with_evidence(answer: Answer, ranking: Ranking | None) -> Answer:
+    return replace(answer, hits=ranking.hits, timings_ms=ranking.timings_ms) if ranking else answer
+
+
+def _scored(comparable: Comparable, scores: Scores, elapsed_ms: float) -> Answer:
+    """Return the answer whose option is likeliest; of equal ones the first letter's."""
+    answer, question = comparable.answer, comparable.answer.question
+    logprobs = {letter: round(score, 4) for letter, score in scores.logprobs.items()}
+    choice = max(scores.logprobs, key=lambda letter: (scores.logprobs[letter], -ord(letter)), default=None)
+    notes = answer.notes if choice else (*answer.notes, "the model's likeliest replies hold none of the options")
+    answered = replace(
+        answer,
+        reply=json.dumps({"option_logprobs": logprobs, **({"answer_choice": choice} if choice else {})}),
+        text=question.options[choice] if choice else "",
+        choice=choice,
+        parsed=choice is not None,
+        option_logprobs=logprobs,
+        notes=notes,
+    )
+    return _timed_reply(answered, scores.cached, elapsed_ms)
+
+
+def _timed_reply(answer: Answer, cached: bool, elapsed_ms: float) -> Answer:
+    """Return an answer with the time of its reply; the cache's is not reported as the model's."""
+    notes = answer.notes + ((CACHED_NOTE,) if cached else ())
+    return _timed(replace(answer, notes=notes), "cached" if cached else "generate", elapsed_ms)
+
+
+def _milliseconds(start: float) -> float:
+    return (time.perf_counter() - start) * 1000
+
+
+def _timed(answer: Answer, stage: str, elapsed_ms: float) -> Answer:
+    """Return an answer with the time of a stage."""
     timings = dict(answer.timings_ms)
     total = round(timings.pop("total", 0.0) + elapsed_ms, 3)
-    return replace(answer, timings_ms={**timings, stage: elapsed_ms, "total": total})
+    return replace(answer, timings_ms={**timings, stage: round(elapsed_ms, 3), "total": total})

@@ -81,13 +81,18 @@ class CachedGenerator:
 
     def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
         """Return each choice's log-probability as the first text of the reply."""
-        entry = self._entry("score", prompt, list(choices))
-        if kept := _read(entry, _Scored):
-            return Scores(kept.logprobs, cached=True)
-        scores = self._generator.score(prompt, choices)
-        if scores.logprobs:
-            _write(entry, {"logprobs": dict(scores.logprobs)})
-        return scores
+        return self.score_all([(prompt, choices)])[0]
+
+    def score_all(self, asked: Sequence[tuple[Prompt, Sequence[str]]]) -> list[Scores]:
+        """Return what `score` does for each prompt and its choices; those without a kept reply go in one batch."""
+        entries = [self._entry("score", prompt, list(choices)) for prompt, choices in asked]
+        kept = [_read(entry, _Scored) for entry in entries]
+        missing = [place for place, scored in enumerate(kept) if scored is None]
+        made = dict(zip(missing, self._generator.score_all([asked[place] for place in missing]), strict=True))
+        for place, scores in made.items():
+            if scores.logprobs:
+                _write(entries[place], {"logprobs": dict(scores.logprobs)})
+        return [made[place] if scored is None else Scores(scored.logprobs, True) for place, scored in enumerate(kept)]
 
     def _entry(self, method: str, prompt: Prompt, *asked: Any) -> Path:
         """Return the file of a reply; the order of a schema's fields counts, since replies follow it."""

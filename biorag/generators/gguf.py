@@ -40,7 +40,8 @@ class GgufSource:
     def open(self, settings: Settings, at_a_time: int) -> Generator:
         """Load the model; one that is not the starter is tried out in a process of its own first."""
         path, chosen = find_gguf(self._spec), settings.generation
-        from biorag.generators.llama import LlamaGenerator, check_memory
+        from biorag.generators.llama import LlamaGenerator, check_memory, computation
+        from biorag.generators.prefixes import PrefixStates
 
         check_memory(path, chosen.context_window, chosen.threads)
         if self._spec == STARTER:
@@ -49,4 +50,5 @@ class GgufSource:
             from biorag.generators.preflight import try_out
 
             try_out(path, settings.trials)
-        return LlamaGenerator(path, chosen.context_window, chosen.threads)
+        prefixes = PrefixStates(settings.prefixes, {**self.identity(), **computation(chosen.context_window)})
+        return LlamaGenerator(path, chosen.context_window, chosen.threads, prefixes)

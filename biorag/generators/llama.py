@@ -5,20 +5,21 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from biorag.errors import MissingError
+from biorag.generators.prefixes import PrefixStates
 from biorag.models import memory
 from biorag.models.formats import gguf
 from biorag.prompts.fence import control_strings
 from biorag.prompts.grammar import FREE_TEXT_GRAMMAR, close_text, free_text_openings, rest_grammar
-from biorag.types import GREEDY, Generation, GenerationRequest, Prompt, Sampling, Scores
+from biorag.types import GREEDY, Generation, GenerationRequest, Prompt, Sampling, Scores, Vectors
 from biorag.utils.cores import usable_cores
 
 # Where it aborts, llama.cpp would start a debugger to print its stack.
@@ -26,6 +27,8 @@ os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 try:
     import llama_cpp
     from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+
+    from biorag.generators.sequences import CELLS, Sequences, restore, state_after
 except ImportError as error:
     raise MissingError(
         "llama-cpp-python is not installed: run pip install 'biorag[llama]', or name a server with --llm URL"
@@ -36,6 +39,8 @@ logger = logging.getLogger(__name__)
 SMALLEST_WINDOW = 64
 REST_TOKENS = 256
 REPEAT_PENALTY = 1.1
+BATCH_TOKENS = 4096  # of prompts that are scored side by side; their cache comes on top of the model's own
+Result = TypeVar("Result")
 # Stands for a turn's text while the chat template is rendered; no template and no text contains it.
 SLOTS = {"system": "\x02system\x03", "user": "\x02user\x03"}
 CHAT_TEMPLATE = "tokenizer.chat_template"
@@ -43,23 +48,32 @@ PLAIN_TEMPLATE = "{% for m in messages %}{{ m['content'] }}\n\n{% endfor %}"
 
 
 class Tokens(NamedTuple):
-    """A prompt's tokens: those before the user's text, which many prompts share, and all others."""
+    """A prompt's tokens: those of its fixed beginning, which many prompts share, and all others."""
 
     prefix: list[int]
     rest: list[int]
 
 
+class Comparison(NamedTuple):
+    """What scoring evaluates, up to where choices differ, and the token by which each goes on."""
+
+    prefix: list[int]
+    rest: list[int]
+    continuations: Mapping[str, int]
+
+
 class LlamaGenerator:
     """A GGUF model; equal prompts give equal replies, sampled ones with equal seeds.
 
-    What stands before the user's text is evaluated once for all prompts that share it. It is always a batch of
-    its own, so a prompt's logits are the same to the last bit whether it had to be evaluated or was there.
+    A prompt's fixed beginning is evaluated once for all prompts that share it. It is always a batch of its own, so a
+    prompt's logits are the same to the last bit whether it had to be evaluated or was there.
 
     Parameters
     ----------
     path : the GGUF file
     context_window : tokens of context to use, cut to what the model was trained with
     threads : CPU threads, None for all cores
+    prefixes : where evaluated beginnings are kept; None: in this process alone
 
     Raises
     ------
@@ -67,11 +81,14 @@ class LlamaGenerator:
         If the file is no GGUF that llama.cpp loads, or its chat template cannot be rendered.
     """
 
-    def __init__(self, path: Path, context_window: int, threads: int | None = None) -> None:
+    def __init__(
+        self, path: Path, context_window: int, threads: int | None = None, prefixes: PrefixStates | None = None
+    ) -> None:
         self.name = path.stem
         self.context_window = min(context_window, _trained_window(path))
         cores = threads or usable_cores()
         self._llama = _open(path, n_ctx=self.context_window, n_threads=cores, n_threads_batch=cores, n_gpu_layers=-1)
+        self._prefixes = prefixes
         self._evaluated: list[int] = []  # the prefix that the context holds
         self._last: tuple[Prompt, Tokens] | None = None  # a prompt is counted, then answered
         self._vocab = llama_cpp.llama_model_get_vocab(self._llama.model)
@@ -103,7 +120,7 @@ class LlamaGenerator:
         prefix, rest = self._tokens(request.prompt)
         tokens = prefix + rest
         asked = len(tokens)
-        self._return_to(prefix)
+        self._return_to(prefix, request.prompt.fixed is not None)
         text, capped = "", False
         for opening in free_text_openings(schema):
             tokens += self._llama.tokenize(opening.encode(), add_bos=False)
@@ -133,29 +150,63 @@ class LlamaGenerator:
 
     def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
         """Return each choice's log-probability as the first text of the reply; one evaluation."""
+        comparison = self._comparison(prompt, choices)
+        self._return_to(comparison.prefix, prompt.fixed is not None)
+        self._llama.eval(comparison.rest)
+        pointer = llama_cpp.llama_get_logits_ith(self._llama.ctx, -1)
+        return _log_probabilities(np.ctypeslib.as_array(pointer, shape=(self._llama.n_vocab(),)), comparison)
+
+    def score_all(self, asked: Sequence[tuple[Prompt, Sequence[str]]]) -> list[Scores]:
+        """Return what `score` does for each prompt and its choices; prompts of one beginning go in batches."""
+        scores: list[Scores] = []
+        compared = [(self._comparison(*each), each) for each in asked]
+        for _, group in itertools.groupby(compared, key=lambda pair: pair[0].prefix):
+            scores += self._score_group(list(group))
+        return scores
+
+    def _score_group(self, group: Sequence[tuple[Comparison, tuple[Prompt, Sequence[str]]]]) -> list[Scores]:
+        longest = max(len(comparison.prefix) + len(comparison.rest) for comparison, _ in group)
+        most = self._llama.side_by_side(longest, min(BATCH_TOKENS, self.context_window))
+        if len(group) == 1 or most < 2:
+            return [self.score(*asked) for _, asked in group]
+        scores: list[Scores] = []
+        for start in range(0, len(group), most):
+            batch = [comparison for comparison, _ in group[start : start + most]]
+            logits = self._llama.logits(batch[0].prefix, [comparison.rest for comparison in batch])
+            scores += map(_log_probabilities, logits, batch)
+        return scores
+
+    def _comparison(self, prompt: Prompt, choices: Sequence[str]) -> Comparison:
         prefix, rest = self._tokens(prompt)
         encoded = {choice: self._llama.tokenize(choice.encode(), add_bos=False) for choice in choices}
         columns = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*encoded.values(), strict=False))
         most = min(map(len, encoded.values())) - 1
         shared = [column[0] for column in itertools.islice(columns, most)]
-        self._return_to(prefix)
-        self._llama.eval(rest + shared)
-        pointer = llama_cpp.llama_get_logits_ith(self._llama.ctx, -1)
-        logits = np.ctypeslib.as_array(pointer, shape=(self._llama.n_vocab(),)).astype(np.float64)
-        top = logits.max()
-        normaliser = top + np.log(np.exp(logits - top).sum())
-        return Scores({choice: float(logits[ids[len(shared)]] - normaliser) for choice, ids in encoded.items()})
+        return Comparison(prefix, rest + shared, {choice: ids[len(shared)] for choice, ids in encoded.items()})
 
-    def _return_to(self, prefix: list[int]) -> None:
-        """Bring the context to the end of the prefix, which is evaluated if it is not the one held."""
+    def _return_to(self, prefix: list[int], is_template: bool) -> None:
+        """Bring the context to the end of the prefix; a template's, which will be asked again, is kept on disk."""
         memory = llama_cpp.llama_get_memory(self._llama.ctx)
         # Models with a recurrent state cannot forget the latest tokens alone.
         if prefix != self._evaluated or not llama_cpp.llama_memory_seq_rm(memory, 0, len(prefix), -1):
             self._evaluated = []
             self._llama.reset()
-            self._llama.eval(prefix)
+            kept = self._prefixes if is_template and prefix else None
+            if not (kept and self._restored(prefix, kept)):
+                self._llama.eval(prefix)
+                if kept:
+                    kept.write(prefix, state_after(self._llama.ctx))
             self._evaluated = prefix
         self._llama.n_tokens = len(prefix)
+
+    def _restored(self, prefix: list[int], states: PrefixStates) -> bool:
+        """Take the state after the prefix from disk; return whether it is there."""
+        state = states.read(prefix)
+        if state is None or not restore(self._llama.ctx, state):
+            llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self._llama.ctx), False)
+            return False
+        self._llama.input_ids[: len(prefix)] = prefix
+        return True
 
     def _decode(self, tokens: list[int], grammar: str, limit: int, sampling: Sampling = GREEDY) -> Iterator[int | None]:
         """Yield at most `limit` tokens that follow the grammar, and None where it was completed."""
@@ -174,7 +225,7 @@ class LlamaGenerator:
             yield token
 
     def _tokens(self, prompt: Prompt) -> Tokens:
-        if self._last is None or self._last[0] != prompt:
+        if self._last is None or self._last[0] is not prompt:
             self._last = prompt, self._encode(prompt)
         return self._last[1]
 
@@ -184,10 +235,11 @@ class LlamaGenerator:
         tokens: list[int] = []
         shared = 0
         for piece, is_text in self._pieces:
-            if is_text and piece == SLOTS["user"]:
-                shared = len(tokens)
             content = texts[piece] if is_text else piece
-            tokens += self._llama.tokenize(content.encode(), add_bos=False, special=not is_text)
+            encoded = self._llama.tokenize(content.encode(), add_bos=False, special=not is_text)
+            if is_text and piece == SLOTS["user"]:
+                shared = len(tokens) + self._shared(encoded, prompt.fixed)
+            tokens += encoded
         bos = self._llama.token_bos()
         if llama_cpp.llama_vocab_get_add_bos(self._vocab) and tokens[:1] != [bos]:
             tokens.insert(0, bos)
@@ -195,8 +247,22 @@ class LlamaGenerator:
         shared = min(shared, len(tokens) - 1)  # something is left to evaluate for each reply
         return Tokens(tokens[:shared], tokens[shared:])
 
+    def _shared(self, encoded: list[int], beginning: str | None) -> int:
+        """Return how many of a text's first tokens are its beginning's; where they meet, letters may make one token."""
+        alone = self._llama.tokenize(beginning.encode(), add_bos=False) if beginning else []
+        pairs = zip(encoded, alone, strict=False)
+        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
     def _special(self, token: int) -> str:
         return self._llama.detokenize([token], special=True).decode("utf-8", "ignore") if token >= 0 else ""
+
+
+def _log_probabilities(logits: Vectors, comparison: Comparison) -> Scores:
+    """Return the log-softmax of logits, (vocabulary,), at each choice's token."""
+    scores = logits.astype(np.float64)
+    top = scores.max()
+    normaliser = top + np.log(np.exp(scores - top).sum())
+    return Scores({choice: float(scores[token] - normaliser) for choice, token in comparison.continuations.items()})
 
 
 def chat_pieces(template: str, bos: str, eos: str) -> list[tuple[str, bool]]:
@@ -245,6 +311,16 @@ def check_memory(path: Path, context_window: int, threads: int | None = None) ->
     memory.admit(memory.of_gguf(path, context_window), "cuda" if offloaded else "cpu", lighter, pace)
 
 
+def computation(context_window: int) -> Mapping[str, Any]:
+    """Return what determines the state after a prompt besides the model: library, processor, window, type of cells."""
+    return {
+        "llama-cpp-python": llama_cpp.__version__,
+        "system": llama_cpp.llama_print_system_info().decode("utf-8", "replace"),
+        "context_window": context_window,
+        "cells": "f16",
+    }
+
+
 def _trained_window(path: Path) -> int:
     """Return the window the model was trained with, so that no larger cache is made."""
     window = gguf.read_header(path).trained_window() or 0
@@ -272,12 +348,40 @@ class _Model(llama_cpp.Llama):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._thread = ThreadPoolExecutor(1, "llama.cpp")
+        self._sequences: Sequences | None = None
         super().__init__(*arguments, **options)
 
     def eval(self, tokens: Sequence[int]) -> None:
-        evaluation = self._thread.submit(super().eval, tokens)
+        self._run(super().eval, tokens)
+
+    def side_by_side(self, longest: int, room: int) -> int:
+        """Return how many prompts of at most `longest` tokens `logits` takes, given room for so many tokens."""
+        if self._sequences is None or self._sequences.length < longest:
+            length = -(-longest // CELLS) * CELLS
+            self._free_sequences()
+            if room < 2 * length:
+                return 1
+            self._sequences = Sequences(self.model, self.context_params, room // length, length)
+        return self._sequences.count
+
+    def logits(self, prefix: Sequence[int], rests: Sequence[Sequence[int]]) -> Vectors:
+        """Return the logits after each prompt, (prompts, vocabulary); see `side_by_side`."""
+        assert self._sequences is not None
+        return self._run(self._sequences.logits, prefix, rests)
+
+    def close(self) -> None:
+        self._free_sequences()
+        super().close()
+
+    def _free_sequences(self) -> None:
+        if self._sequences:
+            self._sequences.close()
+            self._sequences = None
+
+    def _run(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        evaluation = self._thread.submit(work, *arguments)
         try:
-            evaluation.result()
+            return evaluation.result()
         finally:
             wait([evaluation])  # an interrupt leaves no work behind that uses a model which is freed
 

@@ -190,6 +190,10 @@ class ServerGenerator:
         found = {item.token.strip(): item.logprob for item in reversed(listed)}
         return Scores({choice: found[choice] for choice in choices if choice in found})
 
+    def score_all(self, asked: Sequence[tuple[Prompt, Sequence[str]]]) -> list[Scores]:
+        """Return what `score` does for each prompt and its choices, one after the other."""
+        return [self.score(prompt, choices) for prompt, choices in asked]
+
     def _complete(
         self, messages: list[dict[str, str]], schema: Mapping[str, Any], max_tokens: int, sampling: Sampling = GREEDY
     ) -> Generation:

@@ -44,7 +44,8 @@ class Template:
 
     def fill(self, **values: str | int) -> Prompt:
         """Fill the fields with values as they stand."""
-        return Prompt(self.system.format(**values), self.user.format(**values))
+        fixed = next((text for text, *_ in string.Formatter().parse(self.user)), "")
+        return Prompt(self.system.format(**values), self.user.format(**values), fixed)
 
 
 def load_template(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from typing_extensions import TypedDict
 
-from biorag.answering.answerer import Answerer, PromptTooLongError
+from biorag.answering.answerer import SCORE, Answerer, PromptTooLongError
 from biorag.benchmarks.mirage.questions import Benchmark
 from biorag.benchmarks.mirage.results import Layout, ResultDirectory, read_result, write_result
 from biorag.benchmarks.mirage.scoring import (
@@ -33,7 +33,8 @@ from biorag.retrieval.batches import in_batches
 from biorag.retrieval.filters import exclude_pmids
 from biorag.retrieval.retriever import Ranking
 from biorag.settings.settings import Settings
-from biorag.types import FieldFilter, Generator, OnProgress, Question
+from biorag.types import Answer, FieldFilter, Generator, OnProgress, Question
+from biorag.utils.batched import batched
 from biorag.utils.files import json_line, write_json
 from biorag.utils.parsing import opened_regular, parsed, read_regular
 from biorag.utils.retries import heed
@@ -43,6 +44,7 @@ from biorag.utils.versions import installed_versions
 logger = logging.getLogger(__name__)
 
 TIMINGS = "timings.jsonl"
+SCORED_AT_ONCE = 8  # questions
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -154,13 +156,20 @@ class Asked(NamedTuple):
     ranking: Ranking | None
 
 
+class Replied(NamedTuple):
+    """The text of a question's result file, and the milliseconds that each stage took."""
+
+    reply: str
+    timings_ms: Mapping[str, float]
+
+
 def answer_all(benchmark: Benchmark, answerer: Answerer, plan: MirageRun, on_progress: OnProgress) -> dict[str, Any]:
     """Answer every question that has no result file yet; each file is written as its question ends.
 
     Evidence is retrieved for `BATCH` questions of a task at a time, the same ones however often a run was
-    interrupted, and each is answered by itself, so that an interrupted run gives the same bytes as another of the
-    same selection on the same number of threads. After an error nothing new is asked, and what was being answered
-    is kept.
+    interrupted, and no answer depends on what is asked beside it, so that an interrupted run gives the same bytes as
+    another of the same selection on the same number of threads. A model in this process scores `SCORED_AT_ONCE`
+    questions in one batch. After an error nothing new is asked, and what was being answered is kept.
 
     Returns
     -------
@@ -181,16 +190,16 @@ def _answer_all(benchmark: Benchmark, answerer: Answerer, plan: MirageRun, on_pr
         on_progress(resumed)
     with opened_regular(plan.layout.out / TIMINGS, "ab") as log:
 
-        def save(asked: Asked, answer: tuple[str, Mapping[str, float]]) -> None:
-            reply, timings = answer
-            log.write(json_line({"task": asked.task, "id": asked.question.id, "ms": dict(timings)}))
-            log.flush()
-            write_result(plan.layout.file(asked.task, asked.question.id), reply)
-            on_progress(1)
+        def save(batch: Sequence[Asked], replies: Sequence[Replied]) -> None:
+            for asked, replied in zip(batch, replies, strict=True):
+                log.write(json_line({"task": asked.task, "id": asked.question.id, "ms": dict(replied.timings_ms)}))
+                log.flush()
+                write_result(plan.layout.file(asked.task, asked.question.id), replied.reply)
+                on_progress(1)
 
-        each_answered(
-            _asked(benchmark, todo, answerer, plan), lambda asked: _answer(answerer, asked, plan), save, plan.at_a_time
-        )
+        at_once = SCORED_AT_ONCE if plan.method == SCORE and plan.at_a_time == 1 else 1
+        batches = batched(_asked(benchmark, todo, answerer, plan), at_once)
+        each_answered(batches, lambda batch: _answer_batch(answerer, batch, plan), save, plan.at_a_time)
     rows = _timings(plan.layout.out / TIMINGS, benchmark)
     return {
         "answered": answered,
@@ -287,12 +296,24 @@ def _seconds(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return {stage: round(seconds, 3) for stage, seconds in total.items()}
 
 
-def _answer(answerer: Answerer, asked: Asked, plan: MirageRun) -> tuple[str, Mapping[str, float]]:
+def _answer_batch(answerer: Answerer, batch: Sequence[Asked], plan: MirageRun) -> list[Replied]:
+    """Answer questions that are asked at once."""
+    if plan.method != SCORE:
+        return [_reply(_answer(answerer, asked, plan)) for asked in batch]
+    return [_reply(answer) for answer in answerer.score_all([(asked.question, asked.ranking) for asked in batch])]
+
+
+def _answer(answerer: Answerer, asked: Asked, plan: MirageRun) -> Answer | PromptTooLongError:
     try:
-        answer = answerer.answer_from(asked.question, asked.ranking, plan.method)
+        return answerer.answer_from(asked.question, asked.ranking, plan.method)
     except PromptTooLongError as error:
-        return str(error), {}
-    return stored_reply(answer.choice, answer.reply), answer.timings_ms
+        return error
+
+
+def _reply(answer: Answer | PromptTooLongError) -> Replied:
+    if isinstance(answer, PromptTooLongError):
+        return Replied(str(answer), {})
+    return Replied(stored_reply(answer.choice, answer.reply), answer.timings_ms)
 
 
 def full_report(

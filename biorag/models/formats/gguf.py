@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -96,7 +97,13 @@ def read_header(path: Path) -> Header:
     MissingError
         Naming what does not fit.
     """
-    size = path.stat().st_size
+    state = path.stat()
+    return _read_header(path, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _read_header(path: Path, size: int, modified_ns: int) -> Header:
+    """Read a header once in a process for as long as its file stays as it is."""
     try:
         with path.open("rb") as stream:
             return _header(_Reader(stream, size))
