@@ -25,11 +25,11 @@ from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings
 from biorag.models.finding import ModelFiles, find_encoder
 from biorag.registries import RERANKERS, generator_of, reranker_of
 from biorag.retrieval.rerankers import RerankerParts
-from biorag.retrieval.retriever import Retriever
+from biorag.retrieval.retriever import Ranking, Retriever
 from biorag.settings.index import COMPACT_DIMENSION
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
-from biorag.types import Encoded, Fetch, Generator, Index, Progress, Reranker, Snippet, TokenEncoder
+from biorag.types import Encoded, Fetch, FieldFilter, Generator, Index, Progress, Reranker, Snippet, TokenEncoder
 from biorag.utils.progress import silent
 from biorag.utils.registry import or_list
 from biorag.utils.versions import installed_versions
@@ -96,6 +96,11 @@ class OpenIndex:
         threshold = self.settings.abstention.evidence_threshold
         return EvidenceEstimator(found, self.encoder, threshold) if found else None
 
+    def search(self, question: str, where: tuple[FieldFilter, ...]) -> Ranking:
+        """Return the evidence for a question, of the snippets that fulfil `where`; see `Answerer.retrieve`."""
+        retracted = self.settings.retrieval.include_retracted
+        return self.retriever.search_all([question], wheres=[where], retracted=retracted)[0]
+
     def answerer(self, generator: Generator | None, checker: Checker | None = None) -> Answerer:
         """Return an answerer over this index; without a generator it extracts the answer from the evidence."""
         from biorag.answering.answerer import Answerer
@@ -103,6 +108,19 @@ class OpenIndex:
 
         encoder = self.encoder if self.encoder and self.encoder.has_tokens else None
         return Answerer(self.retriever, generator, self.settings, Extractor(encoder), checker, self.estimator())
+
+
+def check_index(settings: Settings) -> None:
+    """Look at what can be seen to be wrong with the configured index before models are loaded.
+
+    Raises
+    ------
+    MissingError
+        If it is not there.
+    MismatchError
+        If it was made with other settings.
+    """
+    check_settings(Store(settings).require_manifest(), settings)
 
 
 @contextmanager

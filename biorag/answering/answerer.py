@@ -13,6 +13,7 @@ from biorag.answering.echoes import fault_of
 from biorag.answering.extract import Extractor, extracted
 from biorag.answering.options import by_evidence
 from biorag.answering.replies import chosen, written
+from biorag.answering.shortening import shortened
 from biorag.answering.verification.checker import Checker
 from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.prompts.parse import parse_reply
@@ -233,7 +234,8 @@ class Answerer:
     ) -> tuple[Prompt, int, tuple[str, ...]]:
         """Return the prompt with as many snippets, best first, as the window takes, and what was cut."""
         room = generator.context_window - output_tokens - ANSWER_MARGIN
-        snippets = [hit.snippet for hit in answer.hits]
+        sentences = self._settings.generation.sentences
+        snippets = shortened(answer.question.text, answer.hits, sentences, self._extractor)
         for supplied in range(len(snippets), -1, -1):
             prompt = template.render(answer.question, snippets[:supplied], generator.controls)
             if generator.count_tokens(prompt) <= room:

@@ -311,6 +311,13 @@ class Extractor:
             scores = scores + late_interaction(question, hits, rows, self._encoder)
         return rows, scores
 
+    def nearness(self, question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence]) -> Vectors:
+        """Return how near each sentence is to the question, (sentences,): by its tokens, else by the words it holds."""
+        if self._encoder and rows:
+            return late_interaction(question, hits, rows, self._encoder)
+        held: Vectors = held_words(question, [row.text for row in rows]).sum(axis=1)
+        return held
+
     def similarities(self, texts: Sequence[str], rows: Sequence[EvidenceSentence]) -> Vectors:
         """Return the mean MaxSim of each text to each sentence alone, (texts, sentences); 0 without an encoder."""
         if not self._encoder or not rows:

@@ -8,12 +8,13 @@ import typer
 
 from biorag.commands import options, show, show_answer
 from biorag.commands.groups import Flags, expanded
-from biorag.engine import OpenIndex, load_checker, named_generator, open_index
+from biorag.engine import OpenIndex, check_index, load_checker, named_generator, open_index
 from biorag.errors import UnsupportedError, UsageError
 from biorag.generators.source import generator_source
 from biorag.settings.abstention import AbstentionSettings
 from biorag.settings.settings import Settings
 from biorag.types import Answer, Generator, Question, Verdict
+from biorag.utils.background import in_background
 from biorag.utils.text import is_whole
 
 
@@ -25,7 +26,7 @@ def ask(
         options.INDEX,
         options.RANKING,
         options.GENERATOR,
-        Flags("include_retracted", "max_tokens", "prompt"),
+        Flags("include_retracted", "max_tokens", "prompt", "sentences"),
         Flags(AbstentionSettings),
     ],
     filters: options.RecordFilters,
@@ -57,16 +58,17 @@ def ask(
     asked = Question("ask", question, parse_options(option or []))
     if settings.generation.llm:
         generator_source(settings.generation.llm).check()  # before the index and the encoder are loaded
+        check_index(settings)  # before the generator is, beside them
     checker = load_checker(verifier, settings)
-    with show_answer.waiting() as stage:
+    with show_answer.waiting() as stage, in_background(lambda: named_generator(settings)) as loaded:
         stage("Opening the index")
         with open_index(settings) as ready:
+            stage("Searching")
+            ranking = ready.search(question, filters.conditions)
             if settings.generation.llm:
                 stage("Loading the generator")
-            generator = named_generator(settings)
+            generator = loaded()
             answerer = ready.answerer(generator, checker)
-            stage("Searching")
-            (ranking,) = answerer.retrieve([asked], [filters.conditions])
             stage("Writing, not checked yet" if generator else "Answering")
             answer = answerer.answer_or_withhold(asked, ranking, on_text=stage.provisional)
     if as_json:

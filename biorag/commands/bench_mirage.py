@@ -49,7 +49,7 @@ def mirage(
         options.INDEX,
         Flags(RetrievalSettings, but=("precision", "mode")),
         options.GENERATOR,
-        Flags("max_tokens", "prompt", "concurrency", "seed"),
+        Flags("max_tokens", "prompt", "sentences", "concurrency", "seed"),
     ],
     filters: options.Filters,
     answer: Annotated[

@@ -1,0 +1,106 @@
+"""How long `biorag ask --llm starter` takes to its first token, for two checkouts in alternation.
+
+Run as `python -m scripts.measure.first_token BASE NEW --index HOME/indexes/NAME --question "..." [--times 5]`.
+
+Each run is a fresh process in a fresh home with a link to the index; a first question, then a second one in another
+process that finds what the first one kept, then a third one in that same process. `BIORAG_*` variables apply to all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+# Asks the questions of its arguments in one process, and prints for each the seconds to the first token.
+ASKING = """
+import json, sys, time
+from contextlib import suppress
+
+class FirstToken(Exception): pass
+
+def stop(text): raise FirstToken
+
+def seconds(): return time.perf_counter(), time.process_time()
+
+start = seconds()
+import biorag.commands.ask
+from biorag.engine import named_generator, open_index
+from biorag.settings.settings import Settings
+from biorag.types import Question
+
+try:
+    from biorag.utils.background import in_background
+except ImportError:  # a checkout that loads one after the other
+    from contextlib import contextmanager
+
+    @contextmanager
+    def in_background(work):
+        yield work
+
+name, sentences, *questions = sys.argv[1:]
+chosen = {"name": name, "llm": "starter", "cache": False, "answer_anyway": True}
+settings = Settings.of(**chosen, **({"sentences": int(sentences)} if int(sentences) else {}))
+with in_background(lambda: named_generator(settings)) as loaded, open_index(settings) as index:
+    for text in questions:
+        question = Question("ask", text)
+        ranking = index.retriever.search_all([text], wheres=[()])[0]
+        answerer = index.answerer(loaded())
+        with suppress(FirstToken):
+            answerer.answer_or_withhold(question, ranking, on_text=stop)
+        wall, cpu = (round(now - then, 3) for now, then in zip(seconds(), start))
+        print(json.dumps({"wall": wall, "cpu": cpu}), flush=True)
+        start = seconds()
+"""
+STAGES = ("first question, new process", "second question, new process", "third question, same process")
+
+
+def first_tokens(checkout: Path, home: Path, name: str, sentences: int, questions: Sequence[str]) -> list[Any]:
+    """Return the seconds to the first token of each question, asked in one process."""
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "BIORAG_HOME": str(home)}
+    command = [sys.executable, "-c", ASKING, name, str(sentences), *questions]
+    done = subprocess.run(command, env=environment, cwd=home, stdout=subprocess.PIPE, check=True, text=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def measured(checkout: Path, index: Path, sentences: int, question: str) -> Mapping[str, Any]:
+    """Return the seconds of each stage in a fresh home."""
+    with tempfile.TemporaryDirectory(prefix="biorag-") as folder:
+        home = Path(folder)
+        (home / "indexes").mkdir()
+        (home / "indexes" / index.name).symlink_to(index.resolve())
+        (first,) = first_tokens(checkout, home, index.name, sentences, [question])
+        second, third = first_tokens(checkout, home, index.name, sentences, [question, question + " Why?"])
+    return dict(zip(STAGES, (first, second, third), strict=True))
+
+
+def main() -> None:
+    """Print the medians of the paired runs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("base", type=Path)
+    parser.add_argument("new", type=Path)
+    parser.add_argument("--index", type=Path, required=True)
+    parser.add_argument("--question", required=True)
+    parser.add_argument("--sentences", type=int, default=0, help="of the new checkout; see biorag ask --sentences")
+    parser.add_argument("--times", type=int, default=5)
+    asked = parser.parse_args()
+    runs: dict[str, list[Mapping[str, Any]]] = {"base": [], "new": []}
+    for _ in range(asked.times):
+        runs["base"].append(measured(asked.base, asked.index, 0, asked.question))
+        runs["new"].append(measured(asked.new, asked.index, asked.sentences, asked.question))
+    for stage in STAGES:
+        for unit in ("cpu", "wall"):
+            base, new = (statistics.median(run[stage][unit] for run in runs[name]) for name in ("base", "new"))
+            sys.stdout.write(f"{stage}, {unit} s: {base:.2f} -> {new:.2f} (ratio {new / base:.2f})\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
