@@ -270,14 +270,10 @@ class IndexQuery:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A chat prompt: instructions and the user's turn.
-
-    `fixed` is how the user's turn begins in every prompt of its template; None for a prompt of no template.
-    """
+    """A chat prompt: instructions and the user's turn."""
 
     system: str
     user: str
-    fixed: str | None = field(default=None, compare=False)
 
 
 class Encoded(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cached_property
@@ -48,7 +49,7 @@ PLAIN_TEMPLATE = "{% for m in messages %}{{ m['content'] }}\n\n{% endfor %}"
 
 
 class Tokens(NamedTuple):
-    """A prompt's tokens: those of its fixed beginning, which many prompts share, and all others."""
+    """A prompt's tokens: those before the user's text, which many prompts share, and all others."""
 
     prefix: list[int]
     rest: list[int]
@@ -65,15 +66,15 @@ class Comparison(NamedTuple):
 class LlamaGenerator:
     """A GGUF model; equal prompts give equal replies, sampled ones with equal seeds.
 
-    A prompt's fixed beginning is evaluated once for all prompts that share it. It is always a batch of its own, so a
-    prompt's logits are the same to the last bit whether it had to be evaluated or was there.
+    What stands before the user's text is evaluated once for all prompts that share it. It is always a batch of
+    its own, so a prompt's logits are the same to the last bit whether it had to be evaluated or was there.
 
     Parameters
     ----------
     path : the GGUF file
     context_window : tokens of context to use, cut to what the model was trained with
     threads : CPU threads, None for all cores
-    prefixes : where evaluated beginnings are kept; None: in this process alone
+    prefixes : where the evaluated beginnings of what is written are kept; None: in this process alone
 
     Raises
     ------
@@ -88,6 +89,7 @@ class LlamaGenerator:
         self.context_window = min(context_window, _trained_window(path))
         cores = threads or usable_cores()
         self._llama = _open(path, n_ctx=self.context_window, n_threads=cores, n_threads_batch=cores, n_gpu_layers=-1)
+        weakref.finalize(self, self._llama.close)  # at the latest before the interpreter takes itself apart
         self._prefixes = prefixes
         self._evaluated: list[int] = []  # the prefix that the context holds
         self._last: tuple[Prompt, Tokens] | None = None  # a prompt is counted, then answered
@@ -120,7 +122,7 @@ class LlamaGenerator:
         prefix, rest = self._tokens(request.prompt)
         tokens = prefix + rest
         asked = len(tokens)
-        self._return_to(prefix, request.prompt.fixed is not None)
+        self._return_to(prefix, self._prefixes)
         text, capped = "", False
         for opening in free_text_openings(schema):
             tokens += self._llama.tokenize(opening.encode(), add_bos=False)
@@ -151,7 +153,7 @@ class LlamaGenerator:
     def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
         """Return each choice's log-probability as the first text of the reply; one evaluation."""
         comparison = self._comparison(prompt, choices)
-        self._return_to(comparison.prefix, prompt.fixed is not None)
+        self._return_to(comparison.prefix)
         self._llama.eval(comparison.rest)
         pointer = llama_cpp.llama_get_logits_ith(self._llama.ctx, -1)
         return _log_probabilities(np.ctypeslib.as_array(pointer, shape=(self._llama.n_vocab(),)), comparison)
@@ -184,17 +186,16 @@ class LlamaGenerator:
         shared = [column[0] for column in itertools.islice(columns, most)]
         return Comparison(prefix, rest + shared, {choice: ids[len(shared)] for choice, ids in encoded.items()})
 
-    def _return_to(self, prefix: list[int], is_template: bool) -> None:
-        """Bring the context to the end of the prefix; a template's, which will be asked again, is kept on disk."""
+    def _return_to(self, prefix: list[int], kept: PrefixStates | None = None) -> None:
+        """Bring the context to the end of the prefix: the one held, else one kept on disk, else evaluated."""
         memory = llama_cpp.llama_get_memory(self._llama.ctx)
         # Models with a recurrent state cannot forget the latest tokens alone.
         if prefix != self._evaluated or not llama_cpp.llama_memory_seq_rm(memory, 0, len(prefix), -1):
             self._evaluated = []
             self._llama.reset()
-            kept = self._prefixes if is_template and prefix else None
-            if not (kept and self._restored(prefix, kept)):
+            if not (kept and prefix and self._restored(prefix, kept)):
                 self._llama.eval(prefix)
-                if kept:
+                if kept and prefix:
                     kept.write(prefix, state_after(self._llama.ctx))
             self._evaluated = prefix
         self._llama.n_tokens = len(prefix)
@@ -225,7 +226,7 @@ class LlamaGenerator:
             yield token
 
     def _tokens(self, prompt: Prompt) -> Tokens:
-        if self._last is None or self._last[0] is not prompt:
+        if self._last is None or self._last[0] != prompt:
             self._last = prompt, self._encode(prompt)
         return self._last[1]
 
@@ -235,23 +236,16 @@ class LlamaGenerator:
         tokens: list[int] = []
         shared = 0
         for piece, is_text in self._pieces:
-            content = texts[piece] if is_text else piece
-            encoded = self._llama.tokenize(content.encode(), add_bos=False, special=not is_text)
             if is_text and piece == SLOTS["user"]:
-                shared = len(tokens) + self._shared(encoded, prompt.fixed)
-            tokens += encoded
+                shared = len(tokens)
+            content = texts[piece] if is_text else piece
+            tokens += self._llama.tokenize(content.encode(), add_bos=False, special=not is_text)
         bos = self._llama.token_bos()
         if llama_cpp.llama_vocab_get_add_bos(self._vocab) and tokens[:1] != [bos]:
             tokens.insert(0, bos)
             shared += 1
         shared = min(shared, len(tokens) - 1)  # something is left to evaluate for each reply
         return Tokens(tokens[:shared], tokens[shared:])
-
-    def _shared(self, encoded: list[int], beginning: str | None) -> int:
-        """Return how many of a text's first tokens are its beginning's; where they meet, letters may make one token."""
-        alone = self._llama.tokenize(beginning.encode(), add_bos=False) if beginning else []
-        pairs = zip(encoded, alone, strict=False)
-        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
     def _special(self, token: int) -> str:
         return self._llama.detokenize([token], special=True).decode("utf-8", "ignore") if token >= 0 else ""

@@ -44,8 +44,7 @@ class Template:
 
     def fill(self, **values: str | int) -> Prompt:
         """Fill the fields with values as they stand."""
-        fixed = next((text for text, *_ in string.Formatter().parse(self.user)), "")
-        return Prompt(self.system.format(**values), self.user.format(**values), fixed)
+        return Prompt(self.system.format(**values), self.user.format(**values))
 
 
 def load_template(

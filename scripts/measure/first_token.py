@@ -2,8 +2,8 @@
 
 Run as `python -m scripts.measure.first_token BASE NEW --index HOME/indexes/NAME --question "..." [--times 5]`.
 
-Each run is a fresh process in a fresh home with a link to the index; a first question, then a second one in another
-process that finds what the first one kept, then a third one in that same process. `BIORAG_*` variables apply to all.
+Each run has a fresh home with a copy of the index: a first question, then a second one in another process that finds
+what the first one kept, then a third one in that same process.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -38,46 +39,48 @@ from biorag.types import Question
 
 try:
     from biorag.utils.background import in_background
-except ImportError:  # a checkout that loads one after the other
+except ImportError:  # a checkout that loads the generator after the index
     from contextlib import contextmanager
+    from functools import cache
 
     @contextmanager
     def in_background(work):
-        yield work
+        yield cache(work)
 
-name, sentences, *questions = sys.argv[1:]
-chosen = {"name": name, "llm": "starter", "cache": False, "answer_anyway": True}
-settings = Settings.of(**chosen, **({"sentences": int(sentences)} if int(sentences) else {}))
-with in_background(lambda: named_generator(settings)) as loaded, open_index(settings) as index:
-    for text in questions:
-        question = Question("ask", text)
-        ranking = index.retriever.search_all([text], wheres=[()])[0]
-        answerer = index.answerer(loaded())
-        with suppress(FirstToken):
-            answerer.answer_or_withhold(question, ranking, on_text=stop)
-        wall, cpu = (round(now - then, 3) for now, then in zip(seconds(), start))
-        print(json.dumps({"wall": wall, "cpu": cpu}), flush=True)
-        start = seconds()
+options, *questions = sys.argv[1:]
+settings = Settings.of(**json.loads(options), llm="starter", cache=False, answer_anyway=True)
+def ask_all(start):
+    with in_background(lambda: named_generator(settings)) as loaded, open_index(settings) as index:
+        for text in questions:
+            question = Question("ask", text)
+            ranking = index.retriever.search_all([text], wheres=[()])[0]
+            answerer = index.answerer(loaded())
+            with suppress(FirstToken):
+                answerer.answer_or_withhold(question, ranking, on_text=stop)
+            wall, cpu = (round(now - then, 3) for now, then in zip(seconds(), start))
+            print(json.dumps({"wall": wall, "cpu": cpu}), flush=True)
+            start = seconds()
+
+ask_all(start)
 """
 STAGES = ("first question, new process", "second question, new process", "third question, same process")
 
 
-def first_tokens(checkout: Path, home: Path, name: str, sentences: int, questions: Sequence[str]) -> list[Any]:
+def first_tokens(checkout: Path, options: Mapping[str, Any], questions: Sequence[str]) -> list[Any]:
     """Return the seconds to the first token of each question, asked in one process."""
-    environment = {**os.environ, "PYTHONPATH": str(checkout), "BIORAG_HOME": str(home)}
-    command = [sys.executable, "-c", ASKING, name, str(sentences), *questions]
-    done = subprocess.run(command, env=environment, cwd=home, stdout=subprocess.PIPE, check=True, text=True)
+    command = [sys.executable, "-c", ASKING, json.dumps(options), *questions]
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    done = subprocess.run(command, env=environment, cwd=options["home"], stdout=subprocess.PIPE, check=True, text=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def measured(checkout: Path, index: Path, sentences: int, question: str) -> Mapping[str, Any]:
-    """Return the seconds of each stage in a fresh home."""
-    with tempfile.TemporaryDirectory(prefix="biorag-") as folder:
-        home = Path(folder)
-        (home / "indexes").mkdir()
-        (home / "indexes" / index.name).symlink_to(index.resolve())
-        (first,) = first_tokens(checkout, home, index.name, sentences, [question])
-        second, third = first_tokens(checkout, home, index.name, sentences, [question, question + " Why?"])
+def measured(checkout: Path, index: Path, options: Mapping[str, Any], question: str) -> Mapping[str, Any]:
+    """Return the seconds of each stage in a fresh home with a copy of the index."""
+    with tempfile.TemporaryDirectory(prefix="biorag-") as home:
+        shutil.copytree(index, Path(home) / "indexes" / index.name)
+        options = {**options, "name": index.name, "home": home}
+        (first,) = first_tokens(checkout, options, [question])
+        second, third = first_tokens(checkout, options, [question, question + " Why?"])
     return dict(zip(STAGES, (first, second, third), strict=True))
 
 
@@ -88,13 +91,16 @@ def main() -> None:
     parser.add_argument("new", type=Path)
     parser.add_argument("--index", type=Path, required=True)
     parser.add_argument("--question", required=True)
-    parser.add_argument("--sentences", type=int, default=0, help="of the new checkout; see biorag ask --sentences")
+    parser.add_argument("--set", default="{}", help='settings of both checkouts, as JSON: {"threads": 1}')
+    parser.add_argument("--set-new", default="{}", help='settings of the new checkout: {"sentences": 3}')
     parser.add_argument("--times", type=int, default=5)
     asked = parser.parse_args()
+    common = json.loads(asked.set)
+    changed = {**common, **json.loads(asked.set_new)}
     runs: dict[str, list[Mapping[str, Any]]] = {"base": [], "new": []}
     for _ in range(asked.times):
-        runs["base"].append(measured(asked.base, asked.index, 0, asked.question))
-        runs["new"].append(measured(asked.new, asked.index, asked.sentences, asked.question))
+        runs["base"].append(measured(asked.base, asked.index, common, asked.question))
+        runs["new"].append(measured(asked.new, asked.index, changed, asked.question))
     for stage in STAGES:
         for unit in ("cpu", "wall"):
             base, new = (statistics.median(run[stage][unit] for run in runs[name]) for name in ("base", "new"))
