@@ -29,7 +29,7 @@ try:
     import llama_cpp
     from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
-    from biorag.generators.sequences import CELLS, Sequences, restore, state_after
+    from biorag.generators.sequences import CELLS, STEP, Sequences, restore, state_after
 except ImportError as error:
     raise MissingError(
         "llama-cpp-python is not installed: run pip install 'biorag[llama]', or name a server with --llm URL"
@@ -41,6 +41,7 @@ SMALLEST_WINDOW = 64
 REST_TOKENS = 256
 REPEAT_PENALTY = 1.1
 BATCH_TOKENS = 4096  # of prompts that are scored side by side; their cache comes on top of the model's own
+MOST_SEQUENCES = 8  # side by side
 Result = TypeVar("Result")
 # Stands for a turn's text while the chat template is rendered; no template and no text contains it.
 SLOTS = {"system": "\x02system\x03", "user": "\x02user\x03"}
@@ -350,12 +351,12 @@ class _Model(llama_cpp.Llama):  # type: ignore[misc]
 
     def side_by_side(self, longest: int, room: int) -> int:
         """Return how many prompts of at most `longest` tokens `logits` takes, given room for so many tokens."""
-        if self._sequences is None or self._sequences.length < longest:
-            length = -(-longest // CELLS) * CELLS
+        if self._sequences is None or self._sequences.length < longest + STEP:
+            length = -(-(longest + STEP) // CELLS) * CELLS
             self._free_sequences()
             if room < 2 * length:
                 return 1
-            self._sequences = Sequences(self.model, self.context_params, room // length, length)
+            self._sequences = Sequences(self.model, self.context_params, min(room // length, MOST_SEQUENCES), length)
         return self._sequences.count
 
     def logits(self, prefix: Sequence[int], rests: Sequence[Sequence[int]]) -> Vectors:

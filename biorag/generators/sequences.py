@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import llama_cpp
 import numpy as np
@@ -12,6 +12,16 @@ import numpy as np
 from biorag.types import Vectors
 
 CELLS = 256  # llama.cpp's caches are multiples of so many
+BATCH = 512  # tokens evaluated together
+STEP = 8  # tokens; see `steps`
+
+
+class Piece(NamedTuple):
+    """Tokens of a sequence from a position on."""
+
+    sequence: int
+    start: int
+    tokens: Sequence[int]
 
 
 def state_after(context: Any, sequence: int = 0) -> bytes:
@@ -34,7 +44,7 @@ class Sequences:
     model : llama.cpp's
     parameters : of the model's own context, from which this one differs in its size alone
     count : prompts at a time
-    length : tokens of a prompt at most, a multiple of `CELLS`
+    length : tokens of a prompt at most, `STEP` among them for padding; a multiple of `CELLS`
 
     Raises
     ------
@@ -45,7 +55,7 @@ class Sequences:
     def __init__(self, model: Any, parameters: Any, count: int, length: int) -> None:
         self.count, self.length = count, length
         sized = type(parameters).from_buffer_copy(parameters)
-        sized.n_ctx = sized.n_batch = count * length
+        sized.n_ctx, sized.n_batch, sized.n_ubatch = count * length, BATCH, BATCH
         sized.n_seq_max = count
         sized.kv_unified = False  # else each prompt's attention runs over the others' cells
         self._context = llama_cpp.llama_init_from_model(model, sized)
@@ -66,14 +76,18 @@ class Sequences:
         if prefix != self._prefix:
             self._prefix = ()
             self._clear()
-            self._decode(0, [prefix])
+            for start in range(0, len(prefix), BATCH):
+                self._decode([Piece(0, start, prefix[start : start + BATCH])], [])
             self._prefix, self._state = prefix, state_after(self._context)
         self._clear()
         if prefix and not all(restore(self._context, self._state, sequence) for sequence in range(len(rests))):
             raise RuntimeError("llama.cpp does not take its own state back")
-        ends = self._decode(len(prefix), rests)
-        rows = [llama_cpp.llama_get_logits_ith(self._context, end) for end in ends]
-        return np.stack([np.ctypeslib.as_array(row, shape=(self._vocabulary,)) for row in rows])
+        ends = [len(prefix) + len(rest) - 1 for rest in rests]
+        logits = np.empty((len(rests), self._vocabulary), np.float32)
+        for pieces in steps(len(prefix), rests):
+            for sequence, row in self._decode(pieces, ends):
+                logits[sequence] = row
+        return logits
 
     def close(self) -> None:
         """Free the context; the model must still be there."""
@@ -84,21 +98,39 @@ class Sequences:
     def _clear(self) -> None:
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self._context), False)
 
-    def _decode(self, position: int, sequences: Sequence[Sequence[int]]) -> list[int]:
-        """Evaluate each sequence's tokens from a position on; return the place in the batch where each ends."""
-        batch = llama_cpp.llama_batch_init(sum(map(len, sequences)), 0, 1)
-        ends = []
+    def _decode(self, pieces: Sequence[Piece], ends: Sequence[int]) -> list[tuple[int, Vectors]]:
+        """Evaluate a piece of each of some sequences; return the logits of those whose end is in it."""
+        batch = llama_cpp.llama_batch_init(BATCH, 0, 1)
+        wanted = []
         try:
-            for sequence, tokens in enumerate(sequences):
-                for offset, token in enumerate(tokens):
+            for sequence, start, tokens in pieces:
+                for position, token in enumerate(tokens, start):
                     place = batch.n_tokens
-                    batch.token[place], batch.pos[place] = token, position + offset
+                    batch.token[place], batch.pos[place] = token, position
                     batch.n_seq_id[place], batch.seq_id[place][0] = 1, sequence
-                    batch.logits[place] = offset == len(tokens) - 1
+                    batch.logits[place] = is_end = bool(ends) and position == ends[sequence]
+                    wanted += [(sequence, place)] if is_end else []
                     batch.n_tokens += 1
-                ends.append(batch.n_tokens - 1)
             if status := llama_cpp.llama_decode(self._context, batch):
                 raise RuntimeError(f"llama.cpp cannot evaluate the batch (status {status})")
         finally:
             llama_cpp.llama_batch_free(batch)
-        return ends
+        return [(sequence, self._logits_at(place)) for sequence, place in wanted]
+
+    def _logits_at(self, place: int) -> Vectors:
+        pointer = llama_cpp.llama_get_logits_ith(self._context, place)
+        return np.ctypeslib.as_array(pointer, shape=(self._vocabulary,)).copy()
+
+
+def steps(start: int, rests: Sequence[Sequence[int]]) -> Iterator[list[Piece]]:
+    """Yield equally long pieces of the sequences that go on, which llama.cpp evaluates together, until all have ended.
+
+    Every piece has a multiple of `STEP` tokens: at fewer, above all at one, llama.cpp takes other kernels, whose
+    logits differ by as much as 0.1. What follows a sequence's end is its last token again, which nothing looks at.
+    """
+    padded = [[*rest, *[rest[-1]] * (-len(rest) % STEP)] for rest in rests]
+    done = 0
+    while going := [sequence for sequence, tokens in enumerate(padded) if len(tokens) > done]:
+        length = min(BATCH // len(going) // STEP * STEP, min(len(padded[sequence]) for sequence in going) - done)
+        yield [Piece(sequence, start + done, padded[sequence][done : done + length]) for sequence in going]
+        done += length

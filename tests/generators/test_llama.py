@@ -484,3 +484,30 @@ def test_the_window_is_cut_to_the_models(generator):
     assert generator.context_window == WINDOW
     assert generator.name == "SmolLM2-135M-Instruct.Q4_1"
     assert LlamaGenerator(find_gguf("starter"), 100_000, threads=1).context_window == 8192
+
+
+# --- prompts side by side ---
+
+
+def many(count: int, longest: int) -> list[tuple[Prompt, list[str]]]:
+    """Prompts of different lengths, most with one beginning and some with another."""
+    systems = [PROMPT.system] * 5 + [OTHER.system]
+    texts = ["Which drug lowers fever?" + " fever" * (longest * n // count) for n in range(count)]
+    return [(Prompt(systems[n % 6], text), ["A", "B", "C"][: 2 + n % 2]) for n, text in enumerate(texts)]
+
+
+def test_scores_side_by_side_are_those_of_one_at_a_time_to_the_last_bit():
+    generator = LlamaGenerator(find_gguf("starter"), 2048, threads=1)
+    asked = many(14, 300)
+    alone = [generator.score(*each) for each in asked]
+    assert generator.score_all(asked) == alone
+    assert generator.score_all(asked[3:5]) == alone[3:5], "whichever others there are"
+    assert generator.score_all(asked[:1]) == alone[:1]
+    assert generator.score_all([]) == []
+    assert generator.score(*asked[1]) == alone[1]
+
+
+def test_prompts_that_do_not_fit_side_by_side_are_scored_one_at_a_time(generator):
+    asked = many(3, 450)
+    assert generator.score_all(asked) == [generator.score(*each) for each in asked]
+    assert generator._llama._sequences is None
