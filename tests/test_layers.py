@@ -99,7 +99,7 @@ OWNERS = {
     "matplotlib": {"biorag.utils.plots"},
     "qdrant_client": {"biorag.indexes.server", f"{LATENCY}.peers"},
     "qdrant_edge": {"biorag.indexes.edge", "biorag.indexes.bm25"},
-    "llama_cpp": {"biorag.generators.llama"},
+    "llama_cpp": {"biorag.generators.llama", "biorag.generators.sequences"},
     "huggingface_hub": {"biorag.models.finding", "biorag.commands.models"},
     "lxml": {"biorag.corpus.pubmed"},
     "sklearn": {"biorag.benchmarks.tuning.abstention"},
