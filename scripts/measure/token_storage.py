@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from ir_measures import calc_aggregate, nDCG
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from biorag.corpus.datasets import Dataset, load_dataset
@@ -45,8 +46,9 @@ Map = Callable[[Vectors], Vectors]
 
 @dataclass(frozen=True)
 class Asked:
-    """A question's token vectors, its candidates with their first-stage scores, and its relevant snippets."""
+    """A question: its token vectors, its candidates with their first-stage scores, and its relevant snippets."""
 
+    id: str
     tokens: Vectors
     candidates: Sequence[tuple[str, float]]
     relevant: dict[str, int]
@@ -70,14 +72,6 @@ class Row:
     bytes_per_snippet: float
     ndcg: dict[str, float]
     losses: dict[str, float]
-
-
-def ndcg(ranking: Sequence[str], relevant: dict[str, int], depth: int = 10) -> float:
-    """Return nDCG at a depth, with gains 2^grade - 1."""
-    gains = [2 ** relevant.get(id, 0) - 1 for id in ranking[:depth]]
-    best = sorted((2**grade - 1 for grade in relevant.values()), reverse=True)[:depth]
-    discounted = [sum(gain / math.log2(rank + 2) for rank, gain in enumerate(row)) for row in (gains, best)]
-    return discounted[0] / discounted[1] if discounted[1] else 0.0
 
 
 def unit(rows: Vectors) -> Vectors:
@@ -153,20 +147,23 @@ class Experiment:
         ):
             self.snippets |= {hit.snippet.id: hit.snippet for hit in ranking.hits}
             scored = [(hit.snippet.id, hit.score) for hit in ranking.hits]
-            yield Asked(tokens, scored, dict(dataset.qrels[question.id]))
+            yield Asked(question.id, tokens, scored, dict(dataset.qrels[question.id]))
 
     def scored(self, score: Callable[[Asked], Vectors]) -> dict[str, float]:
         """Return the mean nDCG@10 of each set, its candidates reranked by these scores."""
         return {
-            name: float(np.mean([self._ndcg(asked, score(asked)) for asked in of_set]))
+            name: calc_aggregate(
+                [nDCG @ 10],
+                {asked.id: asked.relevant for asked in of_set},
+                {asked.id: self._totals(asked, score(asked)) for asked in of_set},
+            )[nDCG @ 10]
             for name, of_set in self.asked.items()
         }
 
-    def _ndcg(self, asked: Asked, late: Vectors) -> float:
-        totals = [
-            (-(score + self.weight * first), id) for score, (id, first) in zip(late, asked.candidates, strict=True)
-        ]
-        return ndcg([id for _, id in sorted(totals)], asked.relevant)
+    def _totals(self, asked: Asked, late: Vectors) -> dict[str, float]:
+        return {
+            id: float(score + self.weight * first) for score, (id, first) in zip(late, asked.candidates, strict=True)
+        }
 
     def of_way(self, way: Way) -> tuple[float, dict[str, float]]:
         """Return a way's bytes a snippet, and its nDCG@10."""
