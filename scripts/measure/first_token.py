@@ -85,7 +85,7 @@ def measured(checkout: Path, index: Path, options: Mapping[str, Any], question: 
 
 
 def main() -> None:
-    """Print the medians of the paired runs."""
+    """Print each run, and the medians of the paired runs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("base", type=Path)
     parser.add_argument("new", type=Path)
@@ -99,13 +99,14 @@ def main() -> None:
     changed = {**common, **json.loads(asked.set_new)}
     runs: dict[str, list[Mapping[str, Any]]] = {"base": [], "new": []}
     for _ in range(asked.times):
-        runs["base"].append(measured(asked.base, asked.index, common, asked.question))
-        runs["new"].append(measured(asked.new, asked.index, changed, asked.question))
+        for name, checkout, options in (("base", asked.base, common), ("new", asked.new, changed)):
+            runs[name].append(measured(checkout, asked.index, options, asked.question))
+            sys.stdout.write(f"{json.dumps({name: runs[name][-1]})}\n")
+            sys.stdout.flush()
     for stage in STAGES:
         for unit in ("cpu", "wall"):
             base, new = (statistics.median(run[stage][unit] for run in runs[name]) for name in ("base", "new"))
             sys.stdout.write(f"{stage}, {unit} s: {base:.2f} -> {new:.2f} (ratio {new / base:.2f})\n")
-            sys.stdout.flush()
 
 
 if __name__ == "__main__":
