@@ -205,13 +205,12 @@ class Answerer:
         """
         assert self._generator is not None, "scoring takes a generator"
         start = time.perf_counter()
-        fitted = [
-            self._comparable(self._generator, _with_evidence(Answer(question), ranking)) for question, ranking in asked
-        ]
+        answers = [_with_evidence(Answer(question), ranking) for question, ranking in asked]
+        fitted = [self._comparable(self._generator, answer) for answer in answers]
         compared = [each for each in fitted if not isinstance(each, PromptTooLongError)]
-        scores = iter(
-            self._generator.score_all([(each.prompt, tuple(each.answer.question.options)) for each in compared])
-        )
+        choices = [tuple(each.answer.question.options) for each in compared]
+        prompts = [each.prompt for each in compared]
+        scores = iter(self._generator.score_all(list(zip(prompts, choices, strict=True))))
         elapsed_ms = (time.perf_counter() - start) * 1000 / max(1, len(compared))
         return [
             each if isinstance(each, PromptTooLongError) else _scored(each, next(scores), elapsed_ms) for each in fitted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import timedelta
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,10 +33,14 @@ class IndexCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Give the option the value that it has without one."""
-        followed = zip(args, [*args[1:], ""], strict=True)
-        alone = [word == STORE_TOKENS and after not in TOKEN_STORAGE for word, after in followed]
-        given = [f"{STORE_TOKENS}=compact" if bare else word for word, bare in zip(args, alone, strict=True)]
-        return super().parse_args(ctx, given)
+        followed = zip_longest(args, args[1:])
+        return super().parse_args(
+            ctx,
+            [
+                f"{STORE_TOKENS}=compact" if word == STORE_TOKENS and after not in TOKEN_STORAGE else word
+                for word, after in followed
+            ],
+        )
 
 
 @expanded

@@ -169,8 +169,9 @@ class LlamaGenerator:
 
     def _score_group(self, group: Sequence[tuple[Comparison, tuple[Prompt, Sequence[str]]]]) -> list[Scores]:
         longest = max(len(comparison.prefix) + len(comparison.rest) for comparison, _ in group)
-        most = self._llama.side_by_side(longest, min(BATCH_TOKENS, self.context_window))
-        if len(group) == 1 or most < 2:
+        room = min(BATCH_TOKENS, self.context_window)
+        most = self._llama.side_by_side(longest, room) if len(group) > 1 else 1
+        if most == 1:
             return [self.score(*asked) for _, asked in group]
         scores: list[Scores] = []
         for start in range(0, len(group), most):
@@ -350,13 +351,18 @@ class _Model(llama_cpp.Llama):  # type: ignore[misc]
         self._run(super().eval, tokens)
 
     def side_by_side(self, longest: int, room: int) -> int:
-        """Return how many prompts of at most `longest` tokens `logits` takes, given room for so many tokens."""
+        """Return how many prompts of at most `longest` tokens `logits` takes, given room for so many; 1: none."""
         if self._sequences is None or self._sequences.length < longest + STEP:
             length = -(-(longest + STEP) // CELLS) * CELLS
             self._free_sequences()
             if room < 2 * length:
                 return 1
-            self._sequences = Sequences(self.model, self.context_params, min(room // length, MOST_SEQUENCES), length)
+            count = min(room // length, MOST_SEQUENCES)
+            try:
+                self._sequences = Sequences(self.model, self.context_params, count, length)
+            except RuntimeError as error:
+                logger.info("prompts are scored one at a time: %s", error)
+                return 1
         return self._sequences.count
 
     def logits(self, prefix: Sequence[int], rests: Sequence[Sequence[int]]) -> Vectors:

@@ -54,11 +54,10 @@ class GenerationSettings(Section):
 
     _plain = field_validator("llm")(check_plain)
 
-    def identity(self) -> dict[str, Any]:
-        """Return what determines replies; the number of sentences only where snippets are cut."""
-        values = super().identity()
+    def _without(self, *effects: Effect) -> dict[str, Any]:
+        values = super()._without(*effects)
         if not self.sentences:
-            del values["sentences"]
+            del values["sentences"]  # of runs whose snippets are whole, as those before the setting were
         return values
 
     @property

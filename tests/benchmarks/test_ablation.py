@@ -687,7 +687,7 @@ def test_a_step_has_its_own_home_and_no_settings_of_the_users(fake, workshop, tm
     monkeypatch.setenv("BIORAG_TRAIN_EPOCHS", "7")
     monkeypatch.setenv("BIORAG_LLM_API_KEY", "secret")
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
-    monkeypatch.setattr(steps.os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(steps, "usable_cores", lambda: 8)
     found = []
     for jobs in (1, 2):
         step = Step("alone", (str(jobs),))

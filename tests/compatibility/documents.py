@@ -71,20 +71,27 @@ def _rows(path: Path) -> Any:
 
 
 def prepared(folder: Path) -> None:
-    """Lay out a folder of the inputs with a home of three indexes and a graph."""
+    """Lay out a folder of the inputs with a home of two indexes and a graph.
+
+    What was frozen is of indexes that keep no token vectors, or full ones; new ones keep compact ones by default.
+    """
     for name in INPUTS:
         source = FILES / name
         (shutil.copytree if source.is_dir() else shutil.copyfile)(source, folder / name)
     (folder / "short.txt").write_text("[system]\nAnswer in JSON.\n[user]\n{documents}\n{question}\n{options}\n")
-    report_of("index", "demo", *DEMO, folder=folder)
-    report_of("index", "papers.jsonl", "--name", "papers", "--encoder", "base", folder=folder)
+    report_of("index", "demo", *DEMO, "--no-store-tokens", folder=folder)
+    papers = ("--name", "papers", "--encoder", "base", "--no-store-tokens")
+    report_of("index", "papers.jsonl", *papers, folder=folder)
     report_of("graph", "build", "citations.csv", "--graph", "papers", folder=folder)
 
 
 CASES = (
     Case(
         "index",
-        ("index", "corpus.jsonl", "--name", "small", "--encoder", "base", "--store-tokens", "--block-tokens", "24"),
+        (
+            *("index", "corpus.jsonl", "--name", "small", "--encoder", "base", "--block-tokens", "24"),
+            *("--store-tokens", "full"),
+        ),
         ("name", "added", "updated", "unchanged", "rejected", "snippets"),
         ("home/indexes/small/manifest.json",),
         needed=True,

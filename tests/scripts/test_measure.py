@@ -49,7 +49,7 @@ def test_cost_counts_the_processor_time_and_the_memory_of_the_process():
     cost = run([*PYTHON, burn], ENVIRONMENT).cost
     assert 0.5 <= cost.cpu_s < 5
     assert cost.wall_s >= 0.5 - 0.05
-    assert 200 <= cost.peak_mb < 400
+    assert cost.peak_mb >= 200  # no less; of a process whose parent is large, that one counts too
 
 
 def test_sleeping_takes_no_processor_time():

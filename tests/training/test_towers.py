@@ -74,7 +74,7 @@ def test_before_any_step_both_towers_are_the_base(rows, tiny_encoder, tmp_path):
     trained(rows, tiny_encoder, tmp_path / "m", "--asymmetric", "--learning-rate", "1e-30")
     found, base = vectors(tmp_path / "m"), vectors(tiny_encoder)
     for tower in TOWERS:
-        np.testing.assert_array_equal(found[tower], base[tower])
+        np.testing.assert_allclose(found[tower], base[tower], atol=1e-6)  # queries by the base's export
 
 
 def test_saved_and_loaded_again_the_vectors_are_the_same(towers, tmp_path):
