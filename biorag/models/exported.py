@@ -36,7 +36,7 @@ from biorag.utils.cores import usable_cores
 
 logger = logging.getLogger(__name__)
 
-MANY = 200  # passages in a call, from which torch in bfloat16 gains more than it takes to load
+MANY = 200  # passages, from which torch in bfloat16 gains more than it takes to load
 TOKENS, VECTOR = "token_embeddings", "sentence_embedding"  # the outputs of a graph
 
 Matrix = NDArray[np.int64]
@@ -162,9 +162,10 @@ def expanded(
 
 
 class ExportedEncoder(TextEncoder):
-    """A bi-encoder that was exported, in float32; the passages of a large call go to torch, which is loaded for them.
+    """A bi-encoder that was exported, in float32; torch is loaded for the passages of a large call.
 
-    Questions never do, so that they have the same vectors whatever else a command does.
+    It is loaded for the candidates of many questions too, which come in small calls: for `MANY` in all. Questions
+    never go there, so that they have the same vectors whatever else a command does.
     """
 
     def __init__(
@@ -175,6 +176,7 @@ class ExportedEncoder(TextEncoder):
         self._normalize = similarity == "cosine"
         self._load_torch = load_torch
         self._prompts: dict[Task, str] = {"query": query_prompt(files), "document": model.files.document.prompt}
+        self._candidates = 0
 
     def _prompt(self, task: Task) -> str:
         return self._prompts[task]
@@ -185,6 +187,11 @@ class ExportedEncoder(TextEncoder):
     @cached_property
     def _torch(self) -> TextEncoder:
         return self._load_torch()
+
+    def snippet_tokens(self, texts: Sequence[str]) -> list[Vectors]:
+        """Return the token vectors of passages, as the candidates of a question are."""
+        self._candidates += len(texts)
+        return self._kept(texts, self._torch if self._candidates > MANY else self)
 
     def encode(self, texts: Sequence[str], task: Task, with_tokens: bool) -> Encoded:
         """Encode texts, keeping nothing; without `with_tokens` the token vectors are empty."""
@@ -202,6 +209,7 @@ class ExportedColBERT:
     def __init__(self, model: ExportedModel, load_torch: Callable[[], TokenEncoder]) -> None:
         self._model = model
         self._load_torch = load_torch
+        self._candidates = 0
 
     @cached_property
     def _torch(self) -> TokenEncoder:
@@ -213,7 +221,8 @@ class ExportedColBERT:
 
     def snippet_tokens(self, texts: Sequence[str]) -> list[Vectors]:
         """Return the token vectors of passages, without those that the checkpoint masks."""
-        return self._torch.snippet_tokens(texts) if len(texts) > MANY else self._tokens(texts, "document")
+        self._candidates += len(texts)
+        return self._torch.snippet_tokens(texts) if self._candidates > MANY else self._tokens(texts, "document")
 
     def _tokens(self, texts: Sequence[str], task: Task) -> list[Vectors]:
         return [row.tokens for row in self._model.run(texts, task, self._model.files.format_of(task).prompt, True)]

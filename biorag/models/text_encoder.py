@@ -72,8 +72,12 @@ class TextEncoder(ABC):
 
     def snippet_tokens(self, texts: Sequence[str]) -> list[Vectors]:
         """Return the token vectors of passages."""
+        return self._kept(texts, self)
+
+    def _kept(self, texts: Sequence[str], encoder: TextEncoder) -> list[Vectors]:
+        """Return the token vectors of passages by an encoder, those of a few kept for `located_tokens`."""
         self._require_tokens()
-        tokens = self.encode(texts, "document", with_tokens=True).tokens
+        tokens = encoder.encode(texts, "document", with_tokens=True).tokens
         self._last_passages = dict(zip(texts, tokens, strict=True)) if len(texts) <= KEPT_PASSAGES else {}
         return tokens
 
