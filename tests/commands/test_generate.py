@@ -23,6 +23,7 @@ COUNTS = {
     *("generated", "rows", "empty", "short", "cut", "copied", "duplicates", "resumed"),
     *("prompt_tokens", "completion_tokens", "out", "seconds"),
 }
+BATCH = 16  # subjects written for together by a server; a killed run resumes after whole batches
 
 
 @pytest.fixture
@@ -155,7 +156,7 @@ def killed_and_resumed(generate, asked, tmp_path, home):
     whole, parts = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl"
     drafts = Path(f"{parts}.drafts")
     with cli.start("generate", *asked, parts, home=home) as process:
-        cli.wait_until(process, lambda: drafts.is_file() and b"\n" in drafts.read_bytes())
+        cli.wait_until(process, lambda: drafts.is_file() and drafts.read_bytes().count(b"\n") >= BATCH)
         process.send_signal(signal.SIGKILL)
         assert process.communicate().code == -signal.SIGKILL
     assert not parts.exists()
@@ -204,15 +205,20 @@ def test_the_filter_keeps_what_search_finds(generate, invoke, demo_home, tmp_pat
 
 # --- negatives and pairs ---
 
-MINED = [
-    {
-        "query": f"What does drug{n} do?",
-        "positive": f"Drug{n} lowers fever since it blocks enzyme{n} in the liver.",
-        **({"negative_1": f"Enzyme{n} is one of the many enzymes that a liver has."} if n % 2 else {}),
-        "kind": "retriever",
-    }
-    for n in range(12)
-]
+
+def mined_rows(count):
+    return [
+        {
+            "query": f"What does drug{n} do?",
+            "positive": f"Drug{n} lowers fever since it blocks enzyme{n} in the liver.",
+            **({"negative_1": f"Enzyme{n} is one of the many enzymes that a liver has."} if n % 2 else {}),
+            "kind": "retriever",
+        }
+        for n in range(count)
+    ]
+
+
+MINED = mined_rows(12)
 
 
 @pytest.fixture
@@ -260,8 +266,10 @@ def test_a_server_writes_negatives_of_mined_rows(generate, invoke, server, tmp_p
     failed(invoke(*asked), 5, "other rows:", "choose another --out")
 
 
-def test_a_killed_run_of_negatives_goes_on_to_the_same_bytes(generate, server, tmp_path, demo_home, mined):
+def test_a_killed_run_of_negatives_goes_on_to_the_same_bytes(generate, server, tmp_path, demo_home):
     server.rule = beside
+    mined = tmp_path / "mined.jsonl"
+    mined.write_text("".join(json.dumps(row) + "\n" for row in mined_rows(5 * BATCH)))
     asked = ["negatives", str(mined), "--llm", server.url, "--llm-model", "m", "--no-cache", "--per-row", "9", "--out"]
     killed_and_resumed(generate, asked, tmp_path, demo_home)
 
