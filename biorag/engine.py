@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 VERIFIER_PREFIX = "cross:"
-SAMPLE = 256  # snippets that a projection is fitted to, if a corpus has fewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,6 +393,7 @@ def _token_parameters(
 
     A small sample is joined by the demonstration corpus: the index may grow, and the projection stays.
     """
+    from biorag.indexes.surveying import SAMPLE
     from biorag.models.token_projection import fitted, to_text
 
     dimension = tokens.query_tokens(["dimension"])[0].shape[1]

@@ -30,7 +30,8 @@ from biorag.models.exports import (
     read_record,
 )
 from biorag.models.finding import ModelFiles
-from biorag.models.text_encoder import TextEncoder, unit
+from biorag.models.text_encoder import TextEncoder
+from biorag.models.vectors import unit
 from biorag.types import Encoded, TokenEncoder, Vectors
 from biorag.utils.cores import usable_cores
 

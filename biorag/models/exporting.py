@@ -35,7 +35,7 @@ from biorag.models.exports import (
 from biorag.models.finding import ModelFiles, first_line
 from biorag.models.inference import prompt_of, token_vectors
 from biorag.models.loading import has_towers, load_model
-from biorag.models.text_encoder import unit
+from biorag.models.vectors import unit
 from biorag.types import Vectors
 from biorag.utils.files import make_folder, sha256_of
 from biorag.utils.locks import DirectoryLock

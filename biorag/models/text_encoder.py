@@ -113,9 +113,3 @@ class TextEncoder(ABC):
             encoded = self.encode(texts, "query", with_tokens=self.has_tokens)
             self._last_queries = list(texts), encoded
         return encoded
-
-
-def unit(vectors: Vectors) -> Vectors:
-    """Return vectors, (vectors, dimension), of length 1; a zero vector stays."""
-    scaled: Vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return scaled

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from biorag.models.vectors import unit
 from biorag.types import TokenEncoder, Vectors
 
 STORED = np.dtype("<f2")  # the numbers of a projection as text
-SMALLEST = 1e-12  # length that is divided by
 
 
 def fitted(tokens: Sequence[Vectors], dimension: int) -> Vectors:
@@ -61,9 +61,8 @@ def projected(tokens: Sequence[Vectors], projection: Vectors | None) -> list[Vec
     """
     if projection is None or not tokens:
         return list(tokens)
-    rows = np.concatenate(tokens) @ projection
-    unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), SMALLEST)
-    return np.split(unit, np.cumsum([len(vectors) for vectors in tokens[:-1]]))
+    rows = unit(np.concatenate(tokens) @ projection)
+    return np.split(rows, np.cumsum([len(vectors) for vectors in tokens[:-1]]))
 
 
 class ProjectedTokens:

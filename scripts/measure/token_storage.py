@@ -33,6 +33,7 @@ from biorag.models.colbert import pooled
 from biorag.models.late_interaction import mean_maxsim
 from biorag.models.token_projection import fitted, projected, to_text
 from biorag.models.tokens import token_spans
+from biorag.models.vectors import unit
 from biorag.settings.settings import Settings
 from biorag.types import IndexQuery, Snippet, Vectors
 from biorag.utils.files import write_json
@@ -72,11 +73,6 @@ class Row:
     bytes_per_snippet: float
     ndcg: dict[str, float]
     losses: dict[str, float]
-
-
-def unit(rows: Vectors) -> Vectors:
-    """Return rows of unit length."""
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
 
 def signs(rows: Vectors) -> Vectors:

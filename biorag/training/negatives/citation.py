@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from biorag.citation_graph.coverage import paper_of
 from biorag.citation_graph.graph import Graph, Papers, among
 from biorag.indexes.reading import stored_snippets
+from biorag.models.vectors import unit
 from biorag.training.negatives.mining import Gold, Walk, by_question, eligible
 from biorag.training.rows import normalised, row_random
 from biorag.types import Encoder, Index, Negative, Snippet, TrainingRow, Vectors
@@ -153,7 +154,7 @@ class CitationNegatives:
     def _stored(self, ids: Sequence[str]) -> Vectors:
         """Return the unit vectors of snippets, as the index has them, (snippets, dimension)."""
         vectors = self._index.dense_vectors(ids)
-        return _unit(np.stack([vectors[id] for id in ids]))
+        return unit(np.stack([vectors[id] for id in ids]))
 
 
 class BlockVectors:
@@ -173,7 +174,7 @@ class BlockVectors:
         """Return the vector of one of the texts, (dimension,)."""
         block, row = divmod(self._rows[text], BLOCK)
         if block not in self._blocks:
-            self._blocks[block] = _unit(self._encode(self._texts[block * BLOCK : (block + 1) * BLOCK]))
+            self._blocks[block] = unit(self._encode(self._texts[block * BLOCK : (block + 1) * BLOCK]))
         vector: Vectors = self._blocks[block][row]
         return vector
 
@@ -223,8 +224,3 @@ def _next(cosines: Vectors, free: NDArray[np.bool_], top: int, random: Random) -
 def _block(snippet: Snippet) -> int:
     block = snippet.metadata.get("block")
     return block if snippet.document != snippet.id and isinstance(block, int) else 0
-
-
-def _unit(vectors: Vectors) -> Vectors:
-    unit: Vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return unit
