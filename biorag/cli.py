@@ -31,6 +31,7 @@ from biorag.commands import (
     merge,
     mine,
     models,
+    reproduce,
     search,
     show,
     snapshot,
@@ -162,6 +163,8 @@ generate.command("queries")(generate_queries.queries)
 generate.command("filter")(generate_filter.keep_consistent)
 app.add_typer(generate, name="generate")
 app.command("ablate")(ablation.ablate)
+app.command("reproduce")(reproduce.reproduce)
+app.command("run")(reproduce.run)
 app.add_typer(graph.app, name="graph")
 app.command("tune")(tune.tune)
 app.command("tune abstention")(tune_abstention.abstention)

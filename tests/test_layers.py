@@ -24,6 +24,7 @@ LAYERS = [
     ["biorag.engine", "biorag.diagnosis"],
     ["biorag.training"],
     ["biorag.benchmarks"],
+    ["biorag.recipes"],
     ["biorag.commands", "biorag.cli", "biorag.__main__"],
 ]
 # One heavy library each, none imports another; the model classes share how models are loaded and run.

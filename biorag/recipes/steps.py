@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,6 +30,8 @@ from biorag.utils.runs import ResumableRun, RunDirectory
 
 logger = logging.getLogger(__name__)
 
+OUT, TITLE = "{out}", "{name}"  # in a step's arguments: its own folder, the name of the index it makes
+WORD = re.compile(r"[a-z0-9]+")
 KINDS = {kind.exit_code: kind for kind in (UsageError, BadInputError, MissingError, MismatchError, ServiceError)}
 
 
@@ -36,8 +39,9 @@ KINDS = {kind.exit_code: kind for kind in (UsageError, BadInputError, MissingErr
 class Step:
     """One command with `--json`.
 
-    In its arguments `{out}` is its own folder and `{KEY}` that of a step it needs, so that keys do not depend
-    on where a sweep lies. `inputs` are hashes of files it reads: a changed file makes it another step.
+    In its arguments `{out}` is its own folder and `{KEY}` that of a step it needs, so that keys do not depend on where
+    a run lies; `{name}` is the name of the index that it makes and `{KEY.name}` that of a step it needs. `inputs` are
+    hashes of files it reads: a changed file makes it another step.
     """
 
     name: str
@@ -55,15 +59,25 @@ class Step:
         """Return what stands for this step's folder in the arguments of steps that need it."""
         return f"{{{self.key}}}"
 
+    @property
+    def title(self) -> str:
+        """Return the name of the index that this step makes; a changed step makes another."""
+        return f"{'-'.join(WORD.findall(self.name.lower()))}-{self.key[:8]}"
 
-class SweepRun(RunDirectory):
-    """The directory of a sweep; it has the record of each finished step in place of a manifest."""
+    @property
+    def title_place(self) -> str:
+        """Return what stands for that name in the arguments of steps that need it."""
+        return f"{{{self.key}.name}}"
 
-    kind = "sweep"
+
+class StepsRun(RunDirectory):
+    """The directory of a run of steps; it has the record of each finished step in place of a manifest."""
+
+    kind = "run of steps"
     manifest_name = "steps"
 
     def claim(self) -> None:
-        """Make the directory the sweep's; see `check_nothing_else`."""
+        """Make the directory the run's; see `check_nothing_else`."""
         self.check_nothing_else()
         make_folder(self.manifest)
 
@@ -78,14 +92,14 @@ class StepRecord(TypedDict):
 
 
 class StepRun(ResumableRun[dict[str, Any]]):
-    """A step of the sweep at `path`: its record is there once it is finished, under the hash of its identity."""
+    """A step of the run at `path`: its record is there once it is finished, under the hash of its identity."""
 
     head = StepRecord
 
     @property
     def manifest(self) -> Path:
         """Where the record is kept."""
-        return self.path / SweepRun.manifest_name / f"{self.identity['key']}.json"
+        return self.path / StepsRun.manifest_name / f"{self.identity['key']}.json"
 
     def result(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the record."""
@@ -107,7 +121,7 @@ class Workshop:
         self._config_file = config_file.resolve()
         self._jobs = jobs
         self._live: set[subprocess.Popen[bytes]] = set()
-        # Settings are the sweep's alone: a variable of the user's would change results behind a step's key.
+        # Settings are the run's alone: a variable of the user's would change results behind a step's key.
         self._environment = {**for_children(os.environ), f"{PREFIX}HOME": str(self._folder / "home")}
         if jobs > 1:
             threads = max(1, usable_cores() // jobs)
@@ -166,11 +180,13 @@ class Workshop:
 
     def command(self, step: Step) -> list[str]:
         """Return the words of a step's command."""
-        places = {"{out}": self.out(step), **{need.place: self.out(need) for need in step.needs}}
+        places = {OUT: str(self.out(step)), TITLE: step.title}
+        for need in step.needs:
+            places |= {need.place: str(self.out(need)), need.title_place: need.title}
         words = []
         for word in step.arguments:
-            for mark, folder in places.items():
-                word = word.replace(mark, str(folder))
+            for mark, value in places.items():
+                word = word.replace(mark, value)
             words.append(word)
         return ["biorag", "--config", str(self._config_file), *words, "--json"]
 

@@ -13,14 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from biorag.benchmarks.ablation import plan, report, steps
-from biorag.benchmarks.ablation.plan import AblationPlan, Measurement
-from biorag.benchmarks.ablation.steps import Step, Workshop, unique
-from biorag.benchmarks.ablation.sweep import BASELINES, Cell, cells, load_sweep, write_settings
 from biorag.benchmarks.significance import bootstrap_interval, paired
 from biorag.cli import app
 from biorag.corpus.sources import demo_file
 from biorag.errors import BadInputError, MissingError, ServiceError
+from biorag.recipes.ablation import plan, report, steps
+from biorag.recipes.ablation.plan import AblationPlan, Measurement
+from biorag.recipes.ablation.sweep import BASELINES, Cell, cells, load_sweep
+from biorag.recipes.files import write_settings
+from biorag.recipes.steps import Step, Workshop, unique
 from tests import cli
 from tests.cli import done, failed, invoke
 
@@ -177,7 +178,7 @@ def test_settings_are_written_as_the_commands_read_them(sweep, place):
     from biorag.settings.sources import load_settings
 
     settings = {"mode": "dense", "interpolation": 0.0, "train_epochs": 2, "rerank": False, "lambda": 0.25}
-    path = write_settings(sweep(settings=settings), place / "out")
+    path = write_settings(sweep(settings=settings).settings, place / "out")
     assert path == place / "out" / "biorag.toml"
     found = load_settings({}, path, {})
     assert {name: found.flat()[name] for name in settings} == settings

@@ -12,11 +12,11 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 from typing_extensions import TypedDict
 
-from biorag.benchmarks.ablation.plan import PER_QUESTION, Measurement
-from biorag.benchmarks.ablation.steps import Step, Workshop
-from biorag.benchmarks.ablation.sweep import BASELINES
 from biorag.benchmarks.significance import bootstrap_interval, paired
 from biorag.errors import MismatchError
+from biorag.recipes.ablation.plan import PER_QUESTION, Measurement
+from biorag.recipes.ablation.sweep import BASELINES
+from biorag.recipes.steps import Step, Workshop
 from biorag.utils.files import write_json, write_text
 from biorag.utils.parsing import validated
 from biorag.utils.plots import PlotPanel, write_plot

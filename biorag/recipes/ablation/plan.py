@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from biorag.benchmarks.ablation.steps import Step
-from biorag.benchmarks.ablation.sweep import BASELINES, Cell, Sweep
+from biorag.recipes.ablation.sweep import BASELINES, Cell, Sweep
+from biorag.recipes.files import content_hash
+from biorag.recipes.steps import TITLE, Step
 from biorag.registries import NEGATIVES
-from biorag.utils.files import sha256_of
 from biorag.utils.versions import installed_versions
 
 PER_QUESTION = "per-question.jsonl"
@@ -39,7 +38,7 @@ class AblationPlan:
         self._sweep = sweep
         # Settings come from a file that every step reads, so they are part of every key; so is the program.
         self._settings = json.dumps([sweep.settings, installed_versions()], sort_keys=True)
-        self._hash = cache(_hash_of)
+        self._hash = cache(content_hash)
         self._retriever = cache(self._make_retriever)
         self._index = cache(self._make_index)
         self._mined = cache(self._make_mined)
@@ -101,12 +100,7 @@ class AblationPlan:
             retriever = self._retriever(*trained)
             words, needs = ["--encoder", retriever.place, "--similarity", trained[1]], [retriever]
             name = f"index of {' '.join(trained)}"
-        # By what it is made of, so that a sweep changed later makes another index in the same home.
-        made_of = json.dumps(
-            [words, [need.key for need in needs], self._settings, [*map(self._hash, self._sweep.corpus)]]
-        )
-        title = f"{'-'.join(trained or ('base',))}-{hashlib.sha256(made_of.encode()).hexdigest()[:8]}"
-        return self._step(name, ["index", *corpus, *words, "--name", title], needs, self._sweep.corpus)
+        return self._step(name, ["index", *corpus, *words, "--name", TITLE], needs, self._sweep.corpus)
 
     def _make_mined(self, trained: tuple[str, str] | None, kind: str) -> Step:
         """Return rows with negatives of a kind, from a trained retriever's index; the base's for None."""
@@ -138,17 +132,4 @@ class AblationPlan:
 
 def _named(index: Step) -> list[str]:
     """Return the option that names the index of a step."""
-    return ["--name", index.arguments[index.arguments.index("--name") + 1]]
-
-
-def _hash_of(path: Path) -> str:
-    """Return the SHA-256 of a file, or of a folder's file names and hashes."""
-    if path.is_file():
-        return sha256_of(path)
-    return json.dumps(list(_listing(path)))
-
-
-def _listing(folder: Path) -> Iterator[tuple[str, str]]:
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            yield str(path.relative_to(folder)), sha256_of(path)
+    return ["--name", index.title_place]

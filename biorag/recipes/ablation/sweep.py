@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
-from biorag.errors import BadInputError, MissingError, UsageError
+from biorag.errors import MissingError
+from biorag.recipes.files import SharedSettings, check_no_secrets, read_toml
 from biorag.registries import swept_negatives
 from biorag.settings.section import STARTER
-from biorag.settings.settings import SECRETS, URLS, checked
-from biorag.settings.sources import PREFIX
-from biorag.utils.files import write_text
-from biorag.utils.network import is_server, login_apart
 from biorag.utils.registry import or_list
 
 
@@ -63,7 +58,7 @@ class Sweep(BaseModel):
     similarity: tuple[Similarity, ...] = ("cosine", "dot")
     reranker: tuple[Reranker, ...] = ("none", "untrained", "independent", "aligned")
     k_init: tuple[Annotated[int, Field(ge=1, le=10_000)], ...] = Field((20, 100), min_length=1)
-    settings: dict[str, str | int | float | bool] = {}
+    settings: SharedSettings = {}
     mirage: Mirage | None = None
 
     @field_validator("negatives", "similarity", "reranker", "k_init")
@@ -77,15 +72,6 @@ class Sweep(BaseModel):
         if len({folder.name for folder in folders}) < len(folders):
             raise ValueError("two folders have the same name, which tables go by")
         return folders
-
-    @field_validator("settings")
-    @classmethod
-    def _are_settings(cls, values: dict[str, str | int | float | bool]) -> dict[str, str | int | float | bool]:
-        try:
-            checked(values)
-        except UsageError as error:
-            raise ValueError(str(error)) from None
-        return values
 
 
 class Cell(NamedTuple):
@@ -128,36 +114,10 @@ def load_sweep(path: Path) -> Sweep:
     """
     if not path.is_file():
         raise MissingError(f"sweep {path} is not there: docs/ablation.md has one to start from")
-    try:
-        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-        sweep = Sweep.model_validate(values)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{path} is not valid TOML: {error}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise BadInputError(f"{path}: {place or 'the file'}: {first['msg']} (it has {first['input']!r})") from None
-    if variable := _variable_of_secret(sweep):
-        raise BadInputError(f"{path} has a key or a login, which reports of the sweep would repeat: set {variable}")
+    sweep = read_toml(path, Sweep)
+    check_no_secrets(path, sweep.settings, {"llm": sweep.mirage.llm} if sweep.mirage else {})
     named = [*sweep.train, *sweep.corpus, *sweep.evaluate, *sweep.guard]
     for file in [*named, *([sweep.mirage.benchmark] if sweep.mirage else [])]:
         if not file.exists():
             raise MissingError(f"{path} names {file}, which is not there")
     return sweep
-
-
-def _variable_of_secret(sweep: Sweep) -> str:
-    """Return the variable in which a secret belongs that a sweep's settings or URLs hold; empty for none."""
-    urls = [(name, str(sweep.settings.get(name, ""))) for name in URLS]
-    urls += [("llm", sweep.mirage.llm)] if sweep.mirage else []
-    logins = [f"{name}_login" for name, url in urls if is_server(url) and login_apart(url)[1] is not None]
-    found = [name for name in sweep.settings if name in SECRETS] + logins
-    return PREFIX + found[0].upper() if found else ""
-
-
-def write_settings(sweep: Sweep, out: Path) -> Path:
-    """Write the sweep's settings as the configuration file that all its commands read."""
-    lines = [f"{name} = {json.dumps(value)}\n" for name, value in sweep.settings.items()]
-    path = out / "biorag.toml"
-    write_text(path, "".join(lines))
-    return path

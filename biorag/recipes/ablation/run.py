@@ -7,10 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from biorag.benchmarks.ablation.plan import AblationPlan
-from biorag.benchmarks.ablation.report import Row, rows_of, write_report
-from biorag.benchmarks.ablation.steps import SweepRun, Workshop, unique
-from biorag.benchmarks.ablation.sweep import BASELINES, Sweep, cells, load_sweep, write_settings
+from biorag.recipes.ablation.plan import AblationPlan
+from biorag.recipes.ablation.report import Row, rows_of, write_report
+from biorag.recipes.ablation.sweep import BASELINES, Sweep, cells, load_sweep
+from biorag.recipes.files import write_settings
+from biorag.recipes.steps import StepsRun, Workshop, unique
 from biorag.settings.services import announce
 from biorag.types import Progress
 from biorag.utils.network import is_server
@@ -24,14 +25,14 @@ def run_sweep(path: Path, out: Path, jobs: int, progress: Progress) -> tuple[dic
     facts of the run, and the rows of each data set
     """
     sweep = load_sweep(path)
-    run = SweepRun(out, {})
+    run = StepsRun(out, {})
     run.check_nothing_else()
     with run.locked():
         return _run(sweep, run, out, jobs, progress)
 
 
 def _run(
-    sweep: Sweep, run: SweepRun, out: Path, jobs: int, progress: Progress
+    sweep: Sweep, run: StepsRun, out: Path, jobs: int, progress: Progress
 ) -> tuple[dict[str, Any], dict[str, list[Row]]]:
     """Do the steps of a sweep in a folder that is held; see `run_sweep`."""
     run.claim()
@@ -40,7 +41,7 @@ def _run(
     seed = int(sweep.settings.get("seed", 0))
     plan = AblationPlan(sweep)
     measurements = [plan.measurement(cell) for cell in (*BASELINES, *cells(sweep))]
-    workshop = Workshop(out, write_settings(sweep, out), jobs)
+    workshop = Workshop(out, write_settings(sweep.settings, out), jobs)
     steps = [step for measurement in measurements for step in measurement.steps]
     started = time.perf_counter()
     with progress("Steps", len(unique(steps))) as advance:

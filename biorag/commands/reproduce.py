@@ -1,0 +1,126 @@
+"""`biorag reproduce` and `biorag run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from biorag.commands import options, show
+
+if TYPE_CHECKING:
+    from biorag.recipes.plan import Plan
+    from biorag.recipes.run import Report
+
+Scale = Annotated[str, typer.Option(help="Size: smoke (minutes), cpu (hours) or full (the paper's own setting).")]
+Backbone = Annotated[str | None, typer.Option(help="Model to train, of those in the recipe.")]
+Data = Annotated[Path, typer.Option(help="Folder of the inputs, {data} in recipes.")]
+Out = Annotated[Path, typer.Option(help="Folder of models, indexes and the report; finished steps are reused.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Steps that run in parallel, each in its own process.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List the steps with estimated time and memory, and stop.")]
+
+
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="Recipe: modernbert-colbert, bioasq8-hybrid, bica, bmretriever, stm.")],
+    out: Out,
+    scale: Scale = "smoke",
+    backbone: Backbone = None,
+    data: Data = Path("data"),
+    jobs: Jobs = 1,
+    dry_run: DryRun = False,
+    as_json: options.Json = False,
+) -> None:
+    """Run a paper's recipe and set its tables beside the paper's own.
+
+    Every step is a command of biorag; report.json lists them. The same command resumes where it stopped.
+
+    Examples:
+
+      biorag reproduce modernbert-colbert --out runs/mc
+
+      biorag reproduce stm --scale cpu --data data --out runs/stm --jobs 2
+
+      biorag reproduce bica --scale full --out runs/bica --dry-run
+    """
+    from biorag.recipes.run import plan_of, recipe_of
+
+    _run(plan_of(recipe_of(paper), scale, backbone, data), out, jobs, dry_run, as_json)
+
+
+def run(
+    recipe: Annotated[Path, typer.Argument(help="TOML file of the recipe; docs/recipes.md explains it.")],
+    out: Out,
+    scale: Scale = "smoke",
+    backbone: Backbone = None,
+    data: Data = Path("data"),
+    jobs: Jobs = 1,
+    dry_run: DryRun = False,
+    as_json: options.Json = False,
+) -> None:
+    """Run a recipe of your own: steps, the values they are repeated for, and tables.
+
+    Examples:
+
+      biorag run recipe.toml --scale cpu --out runs/mine
+
+      biorag run recipe.toml --scale full --out runs/mine --dry-run --json
+    """
+    from biorag.recipes.run import plan_of
+
+    _run(plan_of(recipe, scale, backbone, data), out, jobs, dry_run, as_json)
+
+
+def _run(plan: Plan, out: Path, jobs: int, dry_run: bool, as_json: bool) -> None:
+    if dry_run:
+        _preview(plan, out, as_json)
+        return
+    from biorag.recipes.run import run_recipe
+
+    report = run_recipe(plan, out, jobs, show.progress)
+    if as_json:
+        show.print_json(report.values())
+    else:
+        _print(report)
+        show.err.print(f"report and the commands of every step: {out}")
+
+
+def _print(report: Report) -> None:
+    from biorag.recipes.tables import cell_text, finding_texts
+
+    for table in report.tables:
+        rows = [(row.title, *map(cell_text, row.cells)) for row in table.rows]
+        show.table(f"{table.title} (ours / the paper's)", ["", *table.columns], rows)
+    if report.findings:
+        columns = ["finding", "difference", "95 % interval", ""]
+        show.table("Findings", columns, [finding_texts(finding) for finding in report.findings])
+
+
+def _preview(plan: Plan, out: Path, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from biorag.models.memory import duration, gib
+    from biorag.recipes.run import preview
+
+    found = preview(plan, out)
+    if as_json:
+        steps = [
+            {**asdict(step), "command": command} for step, command in zip(found.steps, found.commands, strict=True)
+        ]
+        show.print_json({"scale": plan.scale_name, "steps": steps, "missing": dict(found.missing)})
+        return
+    rows = [
+        (
+            step.name,
+            " ".join(command[3:-1]),
+            "" if step.seconds is None else duration(step.seconds),
+            "" if step.bytes is None else gib(step.bytes),
+        )
+        for step, command in zip(found.steps, found.commands, strict=True)
+    ]
+    show.table(f"{plan.recipe.title}: {plan.scale_name}", ["step", "command", "time at least", "memory about"], rows)
+    total = sum(step.seconds or 0 for step in found.steps)
+    show.err.print(f"{len(rows)} steps, {duration(total)} or more")
+    for name, path in found.missing.items():
+        wanted = plan.recipe.inputs[name]
+        show.err.print(f"not there: {path}: {wanted.what} {wanted.get}".rstrip())

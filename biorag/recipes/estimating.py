@@ -1,0 +1,67 @@
+"""What a recipe's steps take, before they run: seconds by operations and the device's speed, and memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from biorag.recipes.plan import Instance, Plan
+from biorag.settings.settings import checked
+from biorag.settings.training import TrainingSettings
+
+WEIGHT_BYTES = 4  # float32
+TRAINED_BYTES = 16  # the weight, its gradient and AdamW's two moments
+ACTIVATION_BYTES = 68  # of each token, layer and dimension: 34 in 16 bits (Korthikanti et al. 2022), doubled in 32
+PROGRAM_BYTES = 700_000_000  # Python with its libraries
+DEFAULT_TOKENS = 128  # of a text, where a recipe does not say
+OPERATIONS = {"encode": 2, "generate": 2, "train": 6}  # for each parameter and token
+
+
+@dataclass(frozen=True, slots=True)
+class StepEstimate:
+    """Seconds at the speed of large matrix products, so a lower bound, and about how many bytes; None if not known."""
+
+    name: str
+    seconds: float | None
+    bytes: int | None
+
+
+def estimates(plan: Plan) -> list[StepEstimate]:
+    """Return the estimate of each step of a plan.
+
+    Operations are two for a parameter and token forwards, four backwards (Kaplan et al. 2020, arXiv:2001.08361,
+    section 2.1).
+    """
+    import torch
+
+    from biorag.models.hardware import operations
+    from biorag.models.loading import best_device, uses_bf16
+
+    settings = checked(plan.scale.settings)
+    kind = torch.bfloat16 if uses_bf16(settings.retrieval.precision) else torch.float32
+    speed = operations(best_device(), kind)
+    return [_estimate(plan, instance, settings.training, speed) for instance in plan.instances]
+
+
+def _estimate(plan: Plan, instance: Instance, training: TrainingSettings, speed: float) -> StepEstimate:
+    work, model = instance.template.work, plan.backbone
+    if work is None:
+        return StepEstimate(instance.step.name, None, None)
+    rows, tokens = _size(plan, work.of), work.tokens or _tokens(plan, work.of)
+    needed: float = PROGRAM_BYTES + WEIGHT_BYTES * model.parameters
+    if work.kind == "train":
+        batch = min(training.mini_batch_size or training.batch_size, training.batch_size) * work.texts * tokens
+        needed = (
+            PROGRAM_BYTES + TRAINED_BYTES * model.parameters + ACTIVATION_BYTES * model.layers * model.hidden * batch
+        )
+    if rows is None:
+        return StepEstimate(instance.step.name, None, int(needed))
+    passes = OPERATIONS[work.kind] * (training.epochs if work.kind == "train" else 1)
+    return StepEstimate(instance.step.name, passes * model.multiplied * rows * work.texts * tokens / speed, int(needed))
+
+
+def _size(plan: Plan, of: str | int) -> int | None:
+    return of if isinstance(of, int) else plan.recipe.inputs[of].size.get(plan.scale_name)
+
+
+def _tokens(plan: Plan, of: str | int) -> int:
+    return DEFAULT_TOKENS if isinstance(of, int) else plan.recipe.inputs[of].tokens

@@ -1,0 +1,189 @@
+"""What a recipe file says: inputs, steps, axes, the tables that the steps fill, and the paper's own figures."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from biorag.errors import MissingError
+from biorag.recipes.files import SharedSettings, check_no_secrets, read_toml
+
+PAPERS = Path(__file__).parent / "papers"
+SUFFIX = ".toml"
+
+AxisValue = str | int | float
+Value = AxisValue | tuple[str, ...]
+Point = Mapping[str, AxisValue]  # a value on each of some axes
+Known = float | Literal[""]  # a figure of the paper; empty where it has none
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Input(_Part):
+    """A data set that the steps read: what it is, how to get it, and how large it is at each scale."""
+
+    what: str
+    get: str = ""
+    tokens: int = Field(128, ge=1, description="Tokens of a text, about.")
+    size: Mapping[str, int] = {}
+
+
+class Backbone(_Part):
+    """A model that `{base}` stands for, with what an estimate needs of it."""
+
+    model: str
+    parameters: float = Field(gt=0)
+    multiplied: float = Field(gt=0, description="Parameters that every token is multiplied with.")
+    layers: int = Field(ge=1)
+    hidden: int = Field(ge=1)
+
+
+class Scale(_Part):
+    """A size to run the recipe at: paths of the inputs, values, settings, and the axes that differ."""
+
+    about: str
+    backbone: str
+    inputs: Mapping[str, str] = {}
+    values: Mapping[str, Value] = {}
+    axes: Mapping[str, tuple[AxisValue, ...]] = {}
+    settings: SharedSettings = {}
+
+
+class Work(_Part):
+    """What a step computes, for its estimate: texts of an input, or so many, encoded, trained on or generated."""
+
+    kind: Literal["encode", "train", "generate"]
+    of: str | int
+    texts: float = Field(1, gt=0, description="Texts of each row.")
+    tokens: int | None = Field(None, ge=1)
+
+
+class StepTemplate(_Part):
+    """A command, repeated for every point of its axes.
+
+    Several templates may have one name if their `when` are apart: other steps then need whichever is there.
+    """
+
+    name: str
+    run: str
+    axes: tuple[str, ...] = ()
+    when: Mapping[str, tuple[AxisValue, ...]] = {}
+    scales: tuple[str, ...] = ()
+    work: Work | None = None
+
+
+class Figure(_Part):
+    """A number in a step's report; points of axes that `at` does not name are averaged."""
+
+    step: str
+    at: Mapping[str, AxisValue] = {}
+    value: str = ""
+
+
+class Column(_Part):
+    """A column of a table, and where its figure is in a report: keys joined by dots."""
+
+    title: str
+    value: str
+
+
+class TableRow(Figure):
+    """A row of a table, with the paper's figures by column."""
+
+    title: str
+    paper: tuple[Known, ...] = ()
+
+
+class Table(_Part):
+    """A table of the paper, to be filled."""
+
+    title: str
+    note: str = ""
+    columns: tuple[Column, ...] = Field(min_length=1)
+    rows: tuple[TableRow, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _rows_fit(self) -> Table:
+        for row in self.rows:
+            if row.paper and len(row.paper) != len(self.columns):
+                raise ValueError(
+                    f"row {row.title!r} has {len(row.paper)} figures of the paper, not {len(self.columns)}"
+                )
+        return self
+
+
+class Finding(_Part):
+    """A comparison that the paper draws: `higher` is the larger figure in it."""
+
+    text: str
+    higher: Figure
+    lower: Figure
+
+
+class Recipe(_Part):
+    """A recipe file."""
+
+    title: str
+    paper: str = ""
+    inputs: Mapping[str, Input] = {}
+    backbones: Mapping[str, Backbone]
+    axes: Mapping[str, tuple[AxisValue, ...]] = {}
+    scales: Mapping[str, Scale] = Field(min_length=1)
+    steps: tuple[StepTemplate, ...] = Field(min_length=1)
+    tables: tuple[Table, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> Recipe:
+        names = {step.name for step in self.steps}
+        for where, figure in self._figures():
+            _check_known(where, "step", [figure.step], names)
+            _check_known(where, "axis", figure.at, self.axes)
+        for step in self.steps:
+            _check_known(f"step {step.name!r}", "axis", [*step.axes, *step.when], self.axes)
+            _check_known(f"step {step.name!r}", "scale", step.scales, self.scales)
+        for name, scale in self.scales.items():
+            _check_known(f"scale {name!r}", "backbone", [scale.backbone], self.backbones)
+            _check_known(f"scale {name!r}", "axis", scale.axes, self.axes)
+            _check_known(f"scale {name!r}", "input", scale.inputs, self.inputs)
+        return self
+
+    def _figures(self) -> Iterator[tuple[str, Figure]]:
+        for table in self.tables:
+            yield from ((f"table {table.title!r}", row) for row in table.rows)
+        for finding in self.findings:
+            yield from ((f"finding {finding.text!r}", figure) for figure in (finding.higher, finding.lower))
+
+
+def _check_known(where: str, kind: str, names: Iterable[str], known: Container[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{where}: there is no {kind} {name!r}")
+
+
+def papers() -> list[str]:
+    """Return the names of the packaged recipes."""
+    return sorted(path.stem for path in PAPERS.glob(f"*{SUFFIX}"))
+
+
+def load_recipe(path: Path) -> Recipe:
+    """Read a recipe file.
+
+    Raises
+    ------
+    MissingError
+        If it is not there.
+    BadInputError
+        If it is not valid TOML, or a key is unknown or has a value that is not allowed.
+    """
+    if not path.is_file():
+        raise MissingError(f"recipe {path} is not there: `biorag reproduce` has those of {', '.join(papers())}")
+    recipe = read_toml(path, Recipe)
+    for scale in recipe.scales.values():
+        check_no_secrets(path, scale.settings, {})
+    return recipe

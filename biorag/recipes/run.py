@@ -1,0 +1,147 @@
+"""A recipe from its file to its tables: the plan, the steps, the report."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from biorag.errors import MissingError, UsageError
+from biorag.recipes.estimating import StepEstimate, estimates
+from biorag.recipes.files import write_settings
+from biorag.recipes.plan import Plan
+from biorag.recipes.recipe import PAPERS, SUFFIX, Recipe, load_recipe, papers
+from biorag.recipes.steps import StepsRun, Workshop
+from biorag.recipes.tables import CheckedFinding, Figures, FilledTable, findings_markdown, markdown
+from biorag.settings.services import announce
+from biorag.settings.settings import checked
+from biorag.types import Progress
+from biorag.utils.files import write_json, write_text
+from biorag.utils.network import is_server
+from biorag.utils.registry import or_list
+
+REPORT = "report"
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a run would do: its steps with their commands and estimates, and inputs that are not there."""
+
+    steps: Sequence[StepEstimate]
+    commands: Sequence[Sequence[str]]
+    missing: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run found."""
+
+    facts: Mapping[str, Any]
+    tables: Sequence[FilledTable]
+    findings: Sequence[CheckedFinding]
+
+    def values(self) -> dict[str, Any]:
+        """Return the report as JSON."""
+        return {
+            **self.facts,
+            "tables": [asdict(table) for table in self.tables],
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+
+
+def recipe_of(paper: str) -> Path:
+    """Return the packaged recipe of a paper.
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    """
+    if paper not in papers():
+        raise UsageError(f"there is no recipe of {paper!r}: use {or_list(papers())}, or `biorag run` with a file")
+    return PAPERS / f"{paper}{SUFFIX}"
+
+
+def plan_of(path: Path, scale: str, backbone: str | None, data: Path) -> Plan:
+    """Read a recipe and return its plan at a scale; raises as `load_recipe` and `Plan` do."""
+    return Plan(load_recipe(path), scale, backbone, data)
+
+
+def preview(plan: Plan, out: Path) -> Preview:
+    """Return what a run would do, without doing it."""
+    workshop = Workshop(out, out / "biorag.toml", 1)
+    return Preview(estimates(plan), [workshop.command(step) for step in plan.steps], plan.missing())
+
+
+def run_recipe(plan: Plan, out: Path, jobs: int, progress: Progress) -> Report:
+    """Do the steps that are not done yet, and write `report.json` and `report.md` into `out`.
+
+    Raises
+    ------
+    MissingError
+        If inputs are not there.
+    BioragError
+        Of the first step that fails.
+    """
+    if missing := plan.missing():
+        raise MissingError(_sentence(plan.recipe, missing))
+    run = StepsRun(out, {})
+    run.check_nothing_else()
+    with run.locked():
+        run.claim()
+        for name, value in {**plan.scale.values, **plan.scale.settings}.items():
+            if isinstance(value, str) and is_server(value):
+                announce(value, name)  # which the steps say in their logs alone
+        workshop = Workshop(out, write_settings(plan.scale.settings, out), jobs)
+        started = time.perf_counter()
+        with progress("Steps", len(plan.steps)) as advance:
+            workshop.run(plan.steps, advance)
+        report = _report(plan, workshop, time.perf_counter() - started)
+        write_json(out / f"{REPORT}.json", report.values())
+        write_text(out / f"{REPORT}.md", report_markdown(report))
+    return report
+
+
+def _sentence(recipe: Recipe, missing: Mapping[str, str]) -> str:
+    wanted = [
+        f"{path} ({recipe.inputs[name].what}{'; ' if recipe.inputs[name].get else ''}{recipe.inputs[name].get})"
+        for name, path in missing.items()
+    ]
+    return f"inputs are not there: {', '.join(wanted)}: put them there, or name their folder by --data"
+
+
+def _report(plan: Plan, workshop: Workshop, seconds: float) -> Report:
+    figures = Figures(plan, workshop, checked(plan.scale.settings).seed)
+    records = [workshop.record(step) for step in plan.steps]
+    facts = {
+        "title": plan.recipe.title,
+        "paper": plan.recipe.paper,
+        "scale": plan.scale_name,
+        "about": plan.scale.about,
+        "backbone": plan.backbone.model,
+        "cpus": os.cpu_count(),
+        "seconds_now": round(seconds, 3),
+        "seconds_of_steps": round(sum(record["seconds"] for record in records), 3),
+        "steps": [{name: record[name] for name in ("name", "command", "seconds")} for record in records],
+    }
+    tables = [figures.table(table) for table in plan.recipe.tables]
+    return Report(facts, tables, [figures.finding(finding) for finding in plan.recipe.findings])
+
+
+def report_markdown(report: Report) -> str:
+    """Return a report as Markdown: ours / the paper's."""
+    facts = report.facts
+    head = [
+        f"# {facts['title']}",
+        "",
+        f"Scale {facts['scale']}: {facts['about']} Encoder {facts['backbone']}. {len(facts['steps'])} steps, "
+        f"{facts['seconds_of_steps'] / 60:.1f} minutes on {facts['cpus']} cores.",
+        "",
+        "Each cell: our figure (95 % interval over questions) / the paper's.",
+        "",
+    ]
+    parts = [*map(markdown, report.tables), *([findings_markdown(report.findings)] if report.findings else [])]
+    return "\n".join([*head, *parts])

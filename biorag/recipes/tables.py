@@ -1,0 +1,174 @@
+"""A recipe's tables: the figures of its steps with intervals, beside the paper's, and which findings hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biorag.benchmarks.significance import bootstrap_interval, paired
+from biorag.errors import BadInputError
+from biorag.recipes.plan import Instance, Plan
+from biorag.recipes.recipe import Column, Figure, Finding, Known, Table, TableRow
+from biorag.recipes.steps import Workshop
+from biorag.utils.runs import whole_rows
+
+PER_QUESTION = "per-question.jsonl"  # in a step's folder: its measures question by question
+METRICS = "metrics."
+HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be seen at this size"
+HIGHER, LOWER, ABSENT = "higher, without an interval", "not higher, without an interval", "not measured at this scale"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A figure of ours, averaged over `runs` steps, its 95 % interval over questions, and the paper's.
+
+    None where no step measures it, where questions are not kept, or where the paper has none.
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+    runs: int
+    paper: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FilledRow:
+    """A row of a table."""
+
+    title: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FilledTable:
+    """A table of the paper with our figures beside its own."""
+
+    title: str
+    note: str
+    columns: tuple[str, ...]
+    rows: tuple[FilledRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFinding:
+    """A comparison of the paper on our figures; the interval is a paired bootstrap over questions.
+
+    Without questions in common there is no interval, and the difference alone cannot decide.
+    """
+
+    text: str
+    difference: float | None
+    low: float | None
+    high: float | None
+    verdict: str
+
+
+class Figures:
+    """Looks up figures in the reports of finished steps."""
+
+    def __init__(self, plan: Plan, workshop: Workshop, seed: int) -> None:
+        self._plan, self._workshop, self._seed = plan, workshop, seed
+
+    def table(self, table: Table) -> FilledTable:
+        """Return a table with our figures.
+
+        Raises
+        ------
+        BadInputError
+            If a report does not have a figure.
+        """
+        rows = [FilledRow(row.title, tuple(self._cells(table, row))) for row in table.rows]
+        return FilledTable(table.title, table.note, tuple(column.title for column in table.columns), tuple(rows))
+
+    def finding(self, finding: Finding) -> CheckedFinding:
+        """Return whether a finding holds."""
+        higher, lower = self._instances(finding.higher), self._instances(finding.lower)
+        if not higher or not lower:
+            return CheckedFinding(finding.text, None, None, None, ABSENT)
+        path = finding.higher.value, finding.lower.value
+        ours, theirs = self._by_question(higher, path[0]), self._by_question(lower, path[1])
+        if ours is None or theirs is None or len(ours) != len(theirs):
+            difference = self._mean(higher, path[0]) - self._mean(lower, path[1])
+            return CheckedFinding(finding.text, difference, None, None, HIGHER if difference > 0 else LOWER)
+        compared = paired(ours.tolist(), theirs.tolist(), self._seed)
+        verdict = HOLDS if compared.low > 0 else FAILS if compared.high < 0 else OPEN
+        return CheckedFinding(finding.text, compared.difference, compared.low, compared.high, verdict)
+
+    def _cells(self, table: Table, row: TableRow) -> list[Cell]:
+        papers: Sequence[Known] = row.paper or [""] * len(table.columns)
+        return [self._cell(row, column, paper) for column, paper in zip(table.columns, papers, strict=True)]
+
+    def _cell(self, row: TableRow, column: Column, paper: Known) -> Cell:
+        known, instances = None if paper == "" else paper, self._instances(row)
+        if not instances:
+            return Cell(None, None, None, 0, known)
+        values = self._by_question(instances, column.value)
+        low, high = (None, None) if values is None else bootstrap_interval(values.tolist(), self._seed)
+        return Cell(self._mean(instances, column.value), low, high, len(instances), known)
+
+    def _instances(self, figure: Figure) -> list[Instance]:
+        return self._plan.at(figure.step, figure.at)
+
+    def _mean(self, instances: Sequence[Instance], path: str) -> float:
+        return fmean(self._value(instance, path) for instance in instances)
+
+    def _value(self, instance: Instance, path: str) -> float:
+        value: Any = self._workshop.record(instance.step)["report"]
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise BadInputError(f"the report of step {instance.step.name!r} has no number at {path!r}")
+        return float(value)
+
+    def _by_question(self, instances: Sequence[Instance], path: str) -> NDArray[np.float64] | None:
+        """Return a measure by question, (questions,), averaged over the instances; None where it is not kept."""
+        name = path.removeprefix(METRICS)
+        rows = [_rows(self._workshop.out(instance.step) / PER_QUESTION) for instance in instances]
+        if name == path or not all(rows) or len({tuple(each) for each in rows}) > 1:
+            return None
+        if not all(name in metrics for each in rows for metrics in each.values()):
+            return None
+        values = np.array([[metrics[name] for metrics in each.values()] for each in rows], np.float64)
+        means: NDArray[np.float64] = values.mean(axis=0)
+        return means
+
+
+def _rows(path: Path) -> dict[str, Mapping[str, float]]:
+    """Return the measures of each question by its id; empty if they are not kept."""
+    if not path.is_file():
+        return {}
+    return {str(row["id"]): row["metrics"] for _, row in whole_rows(path, dict[str, Any])}
+
+
+def markdown(table: FilledTable) -> str:
+    """Return a table in Markdown: of each column our figure, its interval, and the paper's after a slash."""
+    lines = [f"**{table.title}**", "", f"| | {' | '.join(table.columns)} |", "|---|" + "---:|" * len(table.columns)]
+    lines += [f"| {row.title} | {' | '.join(map(cell_text, row.cells))} |" for row in table.rows]
+    return "\n".join([*lines, "", *([table.note, ""] if table.note else [])])
+
+
+def cell_text(cell: Cell) -> str:
+    """Return a cell as tables show it: ours, its interval, and the paper's after a slash."""
+    ours = "–" if cell.value is None else f"{cell.value:.3f}"
+    interval = "" if cell.low is None else f" ({cell.low:.3f} – {cell.high:.3f})"
+    return f"{ours}{interval} / {'–' if cell.paper is None else f'{cell.paper:g}'}"
+
+
+def finding_texts(finding: CheckedFinding) -> tuple[str, str, str, str]:
+    """Return a finding as tables show it: its text, the difference, the interval and the verdict."""
+    difference = "–" if finding.difference is None else f"{finding.difference:+.3f}"
+    interval = "–" if finding.low is None else f"{finding.low:+.3f} – {finding.high:+.3f}"
+    return finding.text, difference, interval, finding.verdict
+
+
+def findings_markdown(findings: Sequence[CheckedFinding]) -> str:
+    """Return findings as a table in Markdown."""
+    lines = ["| finding | difference | 95 % interval | |", "|---|---:|---:|---|"]
+    return "\n".join([*lines, *(f"| {' | '.join(finding_texts(finding))} |" for finding in findings), ""])
