@@ -73,7 +73,7 @@ OWNERS = {
             "biorag.training.sampling",
             *TRAINERS,
         ),
-        *("biorag.models.memory", "biorag.models.hardware"),
+        *("biorag.models.memory", "biorag.models.hardware", "biorag.recipes.estimating"),
     },
     "transformers": {
         *("biorag.models.loading", "biorag.models.prepacked", "biorag.models.unpadded"),

@@ -11,7 +11,7 @@ from biorag.commands import options, show
 
 if TYPE_CHECKING:
     from biorag.recipes.plan import Plan
-    from biorag.recipes.run import Report
+    from biorag.recipes.run import RecipeReport
 
 Scale = Annotated[str, typer.Option(help="Size: smoke (minutes), cpu (hours) or full (the paper's own setting).")]
 Backbone = Annotated[str | None, typer.Option(help="Model to train, of those in the recipe.")]
@@ -85,7 +85,7 @@ def _run(plan: Plan, out: Path, jobs: int, dry_run: bool, as_json: bool) -> None
         show.err.print(f"report and the commands of every step: {out}")
 
 
-def _print(report: Report) -> None:
+def _print(report: RecipeReport) -> None:
     from biorag.recipes.tables import cell_text, finding_texts
 
     for table in report.tables:

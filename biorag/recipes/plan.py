@@ -15,7 +15,7 @@ from typing import TypeVar
 from biorag.corpus.sources import DEMO
 from biorag.errors import BadInputError, UsageError
 from biorag.recipes.files import content_hash
-from biorag.recipes.recipe import AxisValue, Point, Recipe, Scale, StepTemplate, Value
+from biorag.recipes.recipe import AxisValue, ExperimentRecipe, Point, Scale, StepTemplate, Value
 from biorag.recipes.steps import OUT, TITLE, Step
 from biorag.utils.registry import or_list
 from biorag.utils.versions import installed_versions
@@ -52,7 +52,7 @@ class Plan:
         If a command names what the recipe does not have.
     """
 
-    def __init__(self, recipe: Recipe, scale: str, backbone: str | None, data: Path) -> None:
+    def __init__(self, recipe: ExperimentRecipe, scale: str, backbone: str | None, data: Path) -> None:
         self.recipe = recipe
         self.scale: Scale = _of(recipe.scales, scale, "scale")
         self.scale_name = scale

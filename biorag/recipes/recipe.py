@@ -54,7 +54,7 @@ class Scale(_Part):
     settings: SharedSettings = {}
 
 
-class Work(_Part):
+class StepWork(_Part):
     """What a step computes, for its estimate: texts of an input, or so many, encoded, trained on or generated."""
 
     kind: Literal["encode", "train", "generate"]
@@ -74,7 +74,7 @@ class StepTemplate(_Part):
     axes: tuple[str, ...] = ()
     when: Mapping[str, tuple[AxisValue, ...]] = {}
     scales: tuple[str, ...] = ()
-    work: Work | None = None
+    work: StepWork | None = None
 
 
 class Figure(_Part):
@@ -99,7 +99,7 @@ class TableRow(Figure):
     paper: tuple[Known, ...] = ()
 
 
-class Table(_Part):
+class PaperTable(_Part):
     """A table of the paper, to be filled."""
 
     title: str
@@ -108,7 +108,7 @@ class Table(_Part):
     rows: tuple[TableRow, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _rows_fit(self) -> Table:
+    def _rows_fit(self) -> PaperTable:
         for row in self.rows:
             if row.paper and len(row.paper) != len(self.columns):
                 raise ValueError(
@@ -125,7 +125,7 @@ class Finding(_Part):
     lower: Figure
 
 
-class Recipe(_Part):
+class ExperimentRecipe(_Part):
     """A recipe file."""
 
     title: str
@@ -135,11 +135,11 @@ class Recipe(_Part):
     axes: Mapping[str, tuple[AxisValue, ...]] = {}
     scales: Mapping[str, Scale] = Field(min_length=1)
     steps: tuple[StepTemplate, ...] = Field(min_length=1)
-    tables: tuple[Table, ...] = ()
+    tables: tuple[PaperTable, ...] = ()
     findings: tuple[Finding, ...] = ()
 
     @model_validator(mode="after")
-    def _names_are_known(self) -> Recipe:
+    def _names_are_known(self) -> ExperimentRecipe:
         names = {step.name for step in self.steps}
         for where, figure in self._figures():
             _check_known(where, "step", [figure.step], names)
@@ -171,7 +171,7 @@ def papers() -> list[str]:
     return sorted(path.stem for path in PAPERS.glob(f"*{SUFFIX}"))
 
 
-def load_recipe(path: Path) -> Recipe:
+def load_recipe(path: Path) -> ExperimentRecipe:
     """Read a recipe file.
 
     Raises
@@ -183,7 +183,7 @@ def load_recipe(path: Path) -> Recipe:
     """
     if not path.is_file():
         raise MissingError(f"recipe {path} is not there: `biorag reproduce` has those of {', '.join(papers())}")
-    recipe = read_toml(path, Recipe)
+    recipe = read_toml(path, ExperimentRecipe)
     for scale in recipe.scales.values():
         check_no_secrets(path, scale.settings, {})
     return recipe

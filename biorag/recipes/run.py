@@ -13,7 +13,7 @@ from biorag.errors import MissingError, UsageError
 from biorag.recipes.estimating import StepEstimate, estimates
 from biorag.recipes.files import write_settings
 from biorag.recipes.plan import Plan
-from biorag.recipes.recipe import PAPERS, SUFFIX, Recipe, load_recipe, papers
+from biorag.recipes.recipe import PAPERS, SUFFIX, ExperimentRecipe, load_recipe, papers
 from biorag.recipes.steps import StepsRun, Workshop
 from biorag.recipes.tables import CheckedFinding, Figures, FilledTable, findings_markdown, markdown
 from biorag.settings.services import announce
@@ -36,7 +36,7 @@ class Preview:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RecipeReport:
     """What a run found."""
 
     facts: Mapping[str, Any]
@@ -76,7 +76,7 @@ def preview(plan: Plan, out: Path) -> Preview:
     return Preview(estimates(plan), [workshop.command(step) for step in plan.steps], plan.missing())
 
 
-def run_recipe(plan: Plan, out: Path, jobs: int, progress: Progress) -> Report:
+def run_recipe(plan: Plan, out: Path, jobs: int, progress: Progress) -> RecipeReport:
     """Do the steps that are not done yet, and write `report.json` and `report.md` into `out`.
 
     Raises
@@ -105,7 +105,7 @@ def run_recipe(plan: Plan, out: Path, jobs: int, progress: Progress) -> Report:
     return report
 
 
-def _sentence(recipe: Recipe, missing: Mapping[str, str]) -> str:
+def _sentence(recipe: ExperimentRecipe, missing: Mapping[str, str]) -> str:
     wanted = [
         f"{path} ({recipe.inputs[name].what}{'; ' if recipe.inputs[name].get else ''}{recipe.inputs[name].get})"
         for name, path in missing.items()
@@ -113,7 +113,7 @@ def _sentence(recipe: Recipe, missing: Mapping[str, str]) -> str:
     return f"inputs are not there: {', '.join(wanted)}: put them there, or name their folder by --data"
 
 
-def _report(plan: Plan, workshop: Workshop, seconds: float) -> Report:
+def _report(plan: Plan, workshop: Workshop, seconds: float) -> RecipeReport:
     figures = Figures(plan, workshop, checked(plan.scale.settings).seed)
     records = [workshop.record(step) for step in plan.steps]
     facts = {
@@ -128,10 +128,10 @@ def _report(plan: Plan, workshop: Workshop, seconds: float) -> Report:
         "steps": [{name: record[name] for name in ("name", "command", "seconds")} for record in records],
     }
     tables = [figures.table(table) for table in plan.recipe.tables]
-    return Report(facts, tables, [figures.finding(finding) for finding in plan.recipe.findings])
+    return RecipeReport(facts, tables, [figures.finding(finding) for finding in plan.recipe.findings])
 
 
-def report_markdown(report: Report) -> str:
+def report_markdown(report: RecipeReport) -> str:
     """Return a report as Markdown: ours / the paper's."""
     facts = report.facts
     head = [

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from biorag.benchmarks.significance import bootstrap_interval, paired
 from biorag.errors import BadInputError
 from biorag.recipes.plan import Instance, Plan
-from biorag.recipes.recipe import Column, Figure, Finding, Known, Table, TableRow
+from biorag.recipes.recipe import Column, Figure, Finding, Known, PaperTable, TableRow
 from biorag.recipes.steps import Workshop
 from biorag.utils.runs import whole_rows
 
@@ -25,7 +25,7 @@ HIGHER, LOWER, ABSENT = "higher, without an interval", "not higher, without an i
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ReportedValue:
     """A figure of ours, averaged over `runs` steps, its 95 % interval over questions, and the paper's.
 
     None where no step measures it, where questions are not kept, or where the paper has none.
@@ -43,7 +43,7 @@ class FilledRow:
     """A row of a table."""
 
     title: str
-    cells: tuple[Cell, ...]
+    cells: tuple[ReportedValue, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Figures:
     def __init__(self, plan: Plan, workshop: Workshop, seed: int) -> None:
         self._plan, self._workshop, self._seed = plan, workshop, seed
 
-    def table(self, table: Table) -> FilledTable:
+    def table(self, table: PaperTable) -> FilledTable:
         """Return a table with our figures.
 
         Raises
@@ -101,17 +101,17 @@ class Figures:
         verdict = HOLDS if compared.low > 0 else FAILS if compared.high < 0 else OPEN
         return CheckedFinding(finding.text, compared.difference, compared.low, compared.high, verdict)
 
-    def _cells(self, table: Table, row: TableRow) -> list[Cell]:
+    def _cells(self, table: PaperTable, row: TableRow) -> list[ReportedValue]:
         papers: Sequence[Known] = row.paper or [""] * len(table.columns)
         return [self._cell(row, column, paper) for column, paper in zip(table.columns, papers, strict=True)]
 
-    def _cell(self, row: TableRow, column: Column, paper: Known) -> Cell:
+    def _cell(self, row: TableRow, column: Column, paper: Known) -> ReportedValue:
         known, instances = None if paper == "" else paper, self._instances(row)
         if not instances:
-            return Cell(None, None, None, 0, known)
+            return ReportedValue(None, None, None, 0, known)
         values = self._by_question(instances, column.value)
         low, high = (None, None) if values is None else bootstrap_interval(values.tolist(), self._seed)
-        return Cell(self._mean(instances, column.value), low, high, len(instances), known)
+        return ReportedValue(self._mean(instances, column.value), low, high, len(instances), known)
 
     def _instances(self, figure: Figure) -> list[Instance]:
         return self._plan.at(figure.step, figure.at)
@@ -154,7 +154,7 @@ def markdown(table: FilledTable) -> str:
     return "\n".join([*lines, "", *([table.note, ""] if table.note else [])])
 
 
-def cell_text(cell: Cell) -> str:
+def cell_text(cell: ReportedValue) -> str:
     """Return a cell as tables show it: ours, its interval, and the paper's after a slash."""
     ours = "–" if cell.value is None else f"{cell.value:.3f}"
     interval = "" if cell.low is None else f" ({cell.low:.3f} – {cell.high:.3f})"

@@ -17,7 +17,8 @@ from biorag.benchmarks.significance import bootstrap_interval, paired
 from biorag.cli import app
 from biorag.corpus.sources import demo_file
 from biorag.errors import BadInputError, MissingError, ServiceError
-from biorag.recipes.ablation import plan, report, steps
+from biorag.recipes import steps
+from biorag.recipes.ablation import plan, report
 from biorag.recipes.ablation.plan import AblationPlan, Measurement
 from biorag.recipes.ablation.sweep import BASELINES, Cell, cells, load_sweep
 from biorag.recipes.files import write_settings
@@ -234,36 +235,27 @@ def words(step: Step, names: dict[str, str]) -> str:
     """Return a step's arguments with the names of the steps that they point at."""
     text = " ".join(step.arguments)
     for key, name in names.items():
-        text = text.replace(f"{{{key}}}", f"<{name}>")
+        text = text.replace(f"{{{key}}}", f"<{name}>").replace(f"{{{key}.name}}", f"<{name}.name>")
     return text
 
 
 def test_the_commands_of_a_sweep(sweep):
     found = steps_of(sweep(**SMALL, base="base", guard=["benchmark.json"], max_positives=2, per_row=3))
     names = {step.key: name for name, step in found.items()}
-    titles = {
-        name: step.arguments[step.arguments.index("--name") + 1]
-        for name, step in found.items()
-        if step.arguments[0] == "index"
-    }
-    assert {name: title.rpartition("-")[0] for name, title in titles.items()} == {
-        "index of the base": "base",
-        "index of in-batch cosine": "in-batch-cosine",
-        "index of bm25 cosine": "bm25-cosine",
-    }
-    base, batch, bm25 = (titles[f"index of {name}"] for name in ("the base", "in-batch cosine", "bm25 cosine"))
+    assert found["index of bm25 cosine"].title == f"index-of-bm25-cosine-{found['index of bm25 cosine'].key[:8]}"
+    base, batch, bm25 = (f"<index of {name}.name>" for name in ("the base", "in-batch cosine", "bm25 cosine"))
     guard, files = "--guard benchmark.json --drop-contaminated", "--per-question {out}/per-question.jsonl --run-file"
     measured = f"--held-out {files} {{out}}/run.trec"
     mining = f"{guard} --per-row 3 --out {{out}}/rows.jsonl"
     trained = "--out {out} --max-positives 2"
     assert {name: words(step, names) for name, step in found.items()} == {
-        "index of the base": f"index corpus.jsonl --encoder base --name {base}",
+        "index of the base": f"index corpus.jsonl --encoder base --name {{name}}",
         "BM25: test": f"bench retrieval test --name {base} --mode bm25 --no-rerank {measured}",
         "base encoder: test": f"bench retrieval test --name {base} --no-rerank {measured}",
         "retriever in-batch cosine": f"train retriever train --name {base} {guard} --base base --negatives in-batch "
         f"--similarity cosine {trained}",
         "index of in-batch cosine": "index corpus.jsonl --encoder <retriever in-batch cosine> --similarity cosine "
-        f"--name {batch}",
+        "--name {name}",
         "in-batch cosine: test": f"bench retrieval test --name {batch} --no-rerank {measured}",
         "in-batch cosine, untrained, k_init 5: test": f"bench retrieval test --name {batch} --k-init 5 --reranker "
         f"encoder {measured}",
@@ -279,7 +271,7 @@ def test_the_commands_of_a_sweep(sweep):
         "retriever bm25 cosine": "train retriever <bm25 negatives of the base>/rows.jsonl --base base --negatives bm25 "
         f"--similarity cosine {trained}",
         "index of bm25 cosine": "index corpus.jsonl --encoder <retriever bm25 cosine> --similarity cosine "
-        f"--name {bm25}",
+        "--name {name}",
         "bm25 cosine: test": f"bench retrieval test --name {bm25} --no-rerank {measured}",
         "bm25 cosine, untrained, k_init 5: test": f"bench retrieval test --name {bm25} --k-init 5 --reranker encoder "
         + measured,
@@ -294,7 +286,7 @@ def test_the_commands_of_a_sweep(sweep):
 
 def test_a_step_needs_what_it_reads(sweep):
     found = steps_of(sweep(**SMALL)).values()
-    titles = {step.arguments[-1]: step for step in found if step.arguments[0] == "index"}
+    titles = {step.title_place: step for step in found if step.arguments[0] == "index"}
     for step in found:
         pointed = set(re.findall(r"\{[0-9a-f]{16}\}", " ".join(step.arguments)))
         named = [
@@ -453,9 +445,9 @@ def test_a_changed_corpus_changes_everything(sweep, place):
 
 
 def test_a_changed_corpus_goes_into_another_index(sweep, place):
-    before = steps_of(sweep(**SMALL))["index of the base"].arguments
+    before = steps_of(sweep(**SMALL))["index of the base"].title
     (place / "corpus.jsonl").write_text("other")
-    assert steps_of(sweep(**SMALL))["index of the base"].arguments[-1] != before[-1]
+    assert steps_of(sweep(**SMALL))["index of the base"].title != before
 
 
 def test_a_changed_guard_changes_what_is_trained(sweep, place):

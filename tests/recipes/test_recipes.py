@@ -1,0 +1,328 @@
+"""Recipes: what a file may say, the steps it comes to, running them, and the tables they fill."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from biorag.benchmarks.significance import bootstrap_interval, paired
+from biorag.errors import BadInputError, MissingError, UsageError
+from biorag.recipes.plan import Plan
+from biorag.recipes.recipe import load_recipe
+from biorag.recipes.steps import Workshop
+from biorag.recipes.tables import Figures, markdown
+from tests.cli import done, failed, invoke
+
+HEAD = """
+title = "A paper"
+paper = "arXiv 1"
+[inputs.texts]
+what = "ten texts"
+get = "from the shelf"
+size = {smoke = 10}
+tokens = 100
+[backbones.one]
+model = "starter"
+parameters = 20e6
+multiplied = 10e6
+layers = 6
+hidden = 384
+[backbones.two]
+model = "other"
+parameters = 40e6
+multiplied = 30e6
+layers = 12
+hidden = 768
+[axes]
+kind = ["near", "far"]
+depth = [1, 2]
+[scales.smoke]
+about = "Ten texts."
+backbone = "one"
+inputs = {texts = "{data}/texts.jsonl"}
+values = {options = ["--seed", "3"], none = [], words = "of {base}"}
+[scales.cpu]
+about = "More."
+backbone = "one"
+axes = {depth = [1]}
+settings = {seed = 7}
+"""
+STEPS = """
+[[steps]]
+name = "model"
+axes = ["kind"]
+when = {kind = ["near"]}
+run = "make {texts} {options} {none} --out {out}"
+work = {kind = "train", of = "texts", texts = 2}
+[[steps]]
+name = "model"
+axes = ["kind"]
+when = {kind = ["far"]}
+run = "copy {model(kind=near)}"
+[[steps]]
+name = "index"
+axes = ["kind"]
+run = "index --encoder {model} --name {name} '{words}'"
+work = {kind = "encode", of = "texts"}
+[[steps]]
+name = "measured"
+axes = ["kind", "depth"]
+run = "bench --name {index.name} --depth {depth}"
+[[steps]]
+name = "extra"
+scales = ["cpu"]
+run = "extra"
+[[tables]]
+title = "Table 1"
+note = "By hand."
+columns = [{title = "Recall", value = "metrics.recall"}, {title = "ms", value = "ms"}]
+rows = [
+  {title = "near", step = "measured", at = {kind = "near", depth = 1}, paper = [0.5, ""]},
+  {title = "far, both", step = "measured", at = {kind = "far"}},
+  {title = "extra", step = "extra", paper = ["", 3]},
+]
+[[findings]]
+text = "near is better than far"
+higher = {step = "measured", at = {kind = "near", depth = 1}, value = "metrics.recall"}
+lower = {step = "measured", at = {kind = "far", depth = 1}, value = "metrics.recall"}
+[[findings]]
+text = "far is slower"
+higher = {step = "measured", at = {kind = "far"}, value = "ms"}
+lower = {step = "measured", at = {kind = "near"}, value = "ms"}
+[[findings]]
+text = "extra is better"
+higher = {step = "extra", value = "ms"}
+lower = {step = "measured", value = "ms"}
+"""
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    (tmp_path / "texts.jsonl").write_text("{}\n")
+    path = tmp_path / "recipe.toml"
+    path.write_text(HEAD + STEPS)
+    return path
+
+
+def plan(file: Path, scale: str = "smoke", backbone: str | None = None) -> Plan:
+    return Plan(load_recipe(file), scale, backbone, file.parent)
+
+
+def by_name(plan: Plan) -> dict[str, list[str]]:
+    return {step.name: list(step.arguments) for step in plan.steps}
+
+
+# --- the file and its plan ------------------------------------------------------------------------------------
+
+
+def test_each_step_is_there_once_for_each_point_of_its_axes(file):
+    made = plan(file)
+    steps = {step.name: step for step in made.steps}
+    assert list(steps) == [
+        *("model near", "model far", "index near", "index far"),
+        *("measured near, 1", "measured near, 2", "measured far, 1", "measured far, 2"),
+    ]
+    texts = str(file.parent / "texts.jsonl")
+    assert by_name(made)["model near"] == ["make", texts, "--seed", "3", "--out", "{out}"]
+    assert by_name(made)["model far"] == ["copy", steps["model near"].place]
+    assert steps["model far"].needs == (steps["model near"],)
+    assert by_name(made)["index far"][1:] == ["--encoder", steps["model far"].place, "--name", "{name}", "of starter"]
+    assert by_name(made)["measured far, 2"] == ["bench", "--name", steps["index far"].title_place, "--depth", "2"]
+    assert steps["measured far, 2"].needs == (steps["index far"],)
+
+
+def test_a_scale_has_axes_settings_and_steps_of_its_own(file):
+    (file.parent / "data").mkdir()
+    text = file.read_text().replace("make {texts} {options} {none}", "make")
+    file.write_text(text.replace("'{words}'", ""))
+    names = list(by_name(plan(file, "cpu")))
+    assert "extra" in names
+    assert "measured near, 2" not in names
+    assert plan(file, "cpu").scale.settings == {"seed": 7}
+
+
+def test_a_step_is_another_when_its_input_its_settings_or_what_it_needs_changes(file):
+    before = {step.name: step.key for step in plan(file).steps}
+    assert {step.name: step.key for step in plan(file).steps} == before
+    (file.parent / "texts.jsonl").write_text("{}\n{}\n")
+    after = {step.name: step.key for step in plan(file).steps}
+    assert all(after[name] != key for name, key in before.items()), "all need the model that reads the texts"
+    file.write_text(file.read_text().replace("--depth {depth}", "--depth {depth} -v"))
+    again = {step.name: step.key for step in plan(file).steps}
+    assert {name for name in after if again[name] != after[name]} == {name for name in after if "measured" in name}
+
+
+def test_the_backbone_stands_for_base(file):
+    assert by_name(plan(file, backbone="two"))["index near"][-1] == "of other"
+    with pytest.raises(UsageError, match="no backbone 'three' in this recipe: use one or two"):
+        plan(file, backbone="three")
+    with pytest.raises(UsageError, match="no scale 'full'"):
+        plan(file, "full")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('title = "A paper"', 'title = "A paper', "is not valid TOML"),
+        ('paper = "arXiv 1"', 'papers = "arXiv 1"', "papers: Extra inputs"),
+        ('backbone = "one"\ninputs', 'backbone = "six"\ninputs', "scale 'smoke': there is no backbone 'six'"),
+        ('axes = ["kind", "depth"]', 'axes = ["kind", "width"]', "step 'measured': there is no axis 'width'"),
+        ('step = "extra", paper', 'step = "extras", paper', "table 'Table 1': there is no step 'extras'"),
+        ("paper = [0.5, ", "paper = [0.5, 2, ", "has 3 figures of the paper, not 2"),
+        ("settings = {seed = 7}", "settings = {sead = 7}", "unknown setting 'sead'"),
+        ("settings = {seed = 7}", 'settings = {llm_api_key = "k"}', "set BIORAG_LLM_API_KEY"),
+    ],
+)
+def test_what_a_file_may_not_say(file, old, new, message):
+    file.write_text((HEAD + STEPS).replace(old, new))
+    with pytest.raises(BadInputError, match=message):
+        load_recipe(file)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("{options} {none}", "{option}", "names {option}, which is neither a value, an input nor a step"),
+        ("copy {model(kind=near)}", "copy {model(kind=wide)}", "needs 'model', which the recipe does not have at"),
+        ("copy {model(kind=near)}", "copy {model}", "step 'model' needs itself"),
+        ("make {texts}", "make {texts} {measured}", "needs 'measured', which the recipe does not have at"),
+    ],
+)
+def test_what_a_command_may_not_name(file, old, new, message):
+    file.write_text((HEAD + STEPS).replace(old, new))
+    with pytest.raises(BadInputError) as error:
+        plan(file)
+    assert message in str(error.value)
+
+
+def test_a_recipe_that_is_not_there(tmp_path):
+    with pytest.raises(MissingError, match="is not there"):
+        load_recipe(tmp_path / "none.toml")
+
+
+# --- tables -----------------------------------------------------------------------------------------------------
+
+QUESTIONS = 40
+
+
+@pytest.fixture
+def figures(file) -> tuple[Figures, Plan, dict[str, np.ndarray]]:
+    """Figures as if the steps had run: drawn values for each question."""
+    made = plan(file)
+    out = file.parent / "out"
+    workshop, draws, values = Workshop(out, out / "biorag.toml", 1), np.random.default_rng(5), {}
+    (out / "steps").mkdir(parents=True)
+    for number, step in enumerate(made.steps):
+        recalls = values[step.name] = draws.random(QUESTIONS).round(3) + (0.5 if "near" in step.name else 0)
+        workshop.out(step).mkdir(parents=True)
+        lines = [{"id": f"q{n}", "metrics": {"recall": recall}} for n, recall in enumerate(recalls.tolist())]
+        (workshop.out(step) / "per-question.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        report = {"metrics": {"recall": float(recalls.mean())}, "ms": 10.0 * number}
+        record = {"name": step.name, "command": ["biorag"], "seconds": 1.0, "report": report}
+        head = {"complete": True, "identity": {"key": step.key}}
+        (out / "steps" / f"{step.key}.json").write_text(json.dumps({**head, **record}))
+    return Figures(made, workshop, 0), made, values
+
+
+def test_cells_are_means_with_intervals_beside_the_papers(figures):
+    found, made, values = figures
+    near, both, extra = found.table(made.recipe.tables[0]).rows
+    recall, ms = near.cells
+    assert recall.value == pytest.approx(values["measured near, 1"].mean())
+    assert (recall.low, recall.high) == bootstrap_interval(values["measured near, 1"].tolist(), 0)
+    assert (recall.runs, recall.paper) == (1, 0.5)
+    assert (ms.value, ms.low, ms.paper) == (40.0, None, None)
+    mean = (values["measured far, 1"] + values["measured far, 2"]) / 2
+    assert both.cells[0].value == pytest.approx(mean.mean())
+    assert (both.cells[0].low, both.cells[0].high) == pytest.approx(bootstrap_interval(mean.tolist(), 0))
+    assert both.cells[0].runs == 2
+    assert [(cell.value, cell.runs, cell.paper) for cell in extra.cells] == [(None, 0, None), (None, 0, 3)]
+
+
+def test_findings_are_decided_by_paired_intervals(figures):
+    found, made, values = figures
+    near, slower, absent = map(found.finding, made.recipe.findings)
+    compared = paired(values["measured near, 1"].tolist(), values["measured far, 1"].tolist(), 0)
+    assert (near.difference, near.low, near.high) == (compared.difference, compared.low, compared.high)
+    assert near.verdict == "holds"
+    assert (slower.difference, slower.low, slower.verdict) == (20.0, None, "higher, without an interval")
+    assert (absent.difference, absent.verdict) == (None, "not measured at this scale")
+    swapped = made.recipe.findings[0].model_copy(
+        update={"higher": made.recipe.findings[0].lower, "lower": made.recipe.findings[0].higher}
+    )
+    assert found.finding(swapped).verdict == "does not hold"
+    same = swapped.model_copy(update={"lower": swapped.higher})
+    assert found.finding(same).verdict == "cannot be seen at this size"
+
+
+def test_tables_in_markdown(figures):
+    found, made, _ = figures
+    lines = markdown(found.table(made.recipe.tables[0])).splitlines()
+    assert lines[0] == "**Table 1**"
+    assert lines[2] == "| | Recall | ms |"
+    assert lines[4].endswith(" / 0.5 | 40.000 / – |")
+    assert lines[6] == "| extra | – / – | – / 3 |"
+    assert lines[8] == "By hand."
+
+
+def test_a_figure_that_no_report_has(figures):
+    found, made, _ = figures
+    table = made.recipe.tables[0]
+    column = table.columns[0].model_copy(update={"value": "metrics.precision"})
+    with pytest.raises(BadInputError, match=r"'measured near, 1' has no number at 'metrics\.precision'"):
+        found.table(table.model_copy(update={"columns": (column, column)}))
+
+
+# --- the commands -----------------------------------------------------------------------------------------------
+
+SHORT = """
+[[steps]]
+name = "settings"
+axes = ["depth"]
+run = "info --settings --k-init {depth}"
+[[tables]]
+title = "Settings"
+columns = [{title = "k", value = "k_init"}]
+rows = [{title = "one", step = "settings", at = {depth = 1}, paper = [1]}, {title = "mean", step = "settings"}]
+"""
+
+
+def test_a_run_resumes_and_reports(file, tmp_path):
+    file.write_text(HEAD + SHORT.replace("info --settings --k-init {depth}", "info --settings"))
+    asked = ["run", file, "--out", tmp_path / "out", "--data", tmp_path, "--json"]
+    report = done(invoke(*asked))
+    assert report["tables"][0]["rows"][0]["cells"][0] == {"value": 20, "low": None, "high": None, "runs": 1, "paper": 1}
+    assert report["tables"][0]["rows"][1]["cells"][0]["runs"] == 2
+    assert [step["command"][3:] for step in report["steps"]] == [["info", "--settings", "--json"]] * 2
+    written = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert written == report
+    assert "| one | 20.000 / 1 |" in (tmp_path / "out" / "report.md").read_text()
+    again = done(invoke(*asked))
+    assert again["steps"] == report["steps"], "nothing runs twice, the seconds are the first ones"
+
+
+def test_a_dry_run_lists_steps_with_estimates(file, tmp_path):
+    asked = ["run", file, "--out", tmp_path / "out", "--data", tmp_path / "absent", "--dry-run"]
+    found = done(invoke(*asked, "--json"))
+    steps = {step["name"]: step for step in found["steps"]}
+    assert found["missing"] == {"texts": str(tmp_path / "absent" / "texts.jsonl")}
+    trained, encoded = steps["model near"], steps["index near"]
+    # 10 rows of 2 texts of 100 tokens at 6 operations a parameter, against 10 of 100 at 2
+    assert trained["seconds"] / encoded["seconds"] == pytest.approx(6)
+    assert trained["bytes"] > 16 * 20e6 > encoded["bytes"] - 700e6 == pytest.approx(4 * 20e6)
+    assert steps["measured near, 1"]["seconds"] is None
+    assert encoded["command"][3:5] == ["index", "--encoder"]
+    assert not (tmp_path / "out").exists()
+    shown = invoke(*asked)
+    assert "not there" in shown.stderr
+    assert "ten texts from the shelf" in shown.stderr.replace("\n", " ")
+
+
+def test_what_cannot_be_run(file, tmp_path):
+    sentence = failed(invoke("run", file, "--out", tmp_path / "out", "--data", tmp_path / "absent"), 4, "--data")
+    assert "ten texts; from the shelf" in sentence
+    failed(invoke("reproduce", "nobody", "--out", tmp_path / "out"), 2, "no recipe of 'nobody'")
+    assert not (tmp_path / "out").exists()
