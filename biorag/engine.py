@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from biorag.answering.abstention.estimator import EvidenceEstimator
     from biorag.answering.answerer import Answerer
     from biorag.answering.verification.checker import Checker
+    from biorag.corpus.rejects import RejectsFile
     from biorag.indexes.indexing import SurveyedCorpus
-    from biorag.indexes.surveying import RejectsFile
     from biorag.indexes.writing import IndexReport
     from biorag.models.exports import Role
     from biorag.models.text_encoder import TextEncoder

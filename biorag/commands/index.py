@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import timedelta
 from itertools import zip_longest
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +13,7 @@ from typer.core import TyperCommand
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, Given, expanded, overridden
 from biorag.engine import index_corpus, stores_tokens, survey_corpus
-from biorag.errors import BadInputError, UsageError, unknown_name
+from biorag.errors import UsageError
 from biorag.indexes.store import Store
 from biorag.registries import READERS
 from biorag.settings.index import TOKEN_STORAGE, IndexSettings
@@ -22,9 +21,7 @@ from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
     from biorag.indexes.estimating import IndexEstimate
-    from biorag.indexes.surveying import RejectsFile
 
-BAD_LINE = ("stop", "skip")
 STORE_TOKENS, NO_STORE_TOKENS = "--store-tokens", "--no-store-tokens"
 
 
@@ -56,12 +53,10 @@ def index(
         Flags("precision", shows_default=False),
     ],
     given: Given,
+    bad_lines: options.BadLines,
     no_store_tokens: Annotated[
         bool, typer.Option(NO_STORE_TOKENS, help="As --store-tokens none: reranking encodes the candidates too.")
     ] = False,
-    on_bad_line: Annotated[str, typer.Option(help="stop, or skip: continue and write a rejects file.")] = "stop",
-    rejects: Annotated[Path | None, typer.Option(help="Rejects file; by default rejects.jsonl in the index.")] = None,
-    force: options.Force = False,
     estimate_only: Annotated[
         bool, typer.Option("--estimate", help="Estimate time, disk and memory of a new index; write nothing.")
     ] = False,
@@ -84,10 +79,6 @@ def index(
 
       zcat corpus.jsonl.gz | biorag index - --name mine --json
     """
-    from biorag.indexes.surveying import REJECTS, RejectsFile
-
-    if on_bad_line not in BAD_LINE:
-        raise unknown_name("--on-bad-line", on_bad_line, BAD_LINE)
     if no_store_tokens:
         if given.first("store_tokens"):
             raise UsageError(f"{STORE_TOKENS} and {NO_STORE_TOKENS} exclude each other: give one of them")
@@ -97,13 +88,12 @@ def index(
             "--reranker and --token-pooling choose which token vectors are stored, and this index stores none: "
             f"leave them out, or index under another --name with {STORE_TOKENS}"
         )
-    path = None if estimate_only else rejects or Store(settings).folder / REJECTS
-    kept = [settings.indexes, given.configuration] if rejects else []
-    rejected = RejectsFile(path, kept, force) if on_bad_line == "skip" else None
+    folder = None if estimate_only else Store(settings).folder
+    rejected = bad_lines.file(folder, [settings.indexes, given.configuration])
     if estimate_only:
         with survey_corpus(settings, corpus, rejected, show.progress) as surveyed:
             _print_estimate(surveyed.estimate(), as_json)
-        _tell(rejected, "not read")
+        show.rejected(rejected, "not read", "indexed")
         return
     report = index_corpus(settings, corpus, rejected, show.progress)
     if as_json:
@@ -111,17 +101,7 @@ def index(
     else:
         values = {**asdict(report), "torn": len(report.torn)}
         show.table(f"Index {report.name}", ["", ""], list(values.items()))
-    _tell(rejected, f"skipped; they are in {path} with their reasons")
-
-
-def _tell(rejected: RejectsFile | None, what: str) -> None:
-    """Report bad lines; a file that could not be read to its end is still an error."""
-    if rejected and rejected.count:
-        show.err.print(f"{rejected.count} bad lines were {what}")
-    if rejected and rejected.damaged:
-        raise BadInputError(
-            f"some files could not be read to the end; what came before is indexed: {'; '.join(rejected.damaged)}"
-        )
+    show.rejected(rejected, "skipped", "indexed")
 
 
 def _print_estimate(found: IndexEstimate, as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +18,7 @@ from biorag.settings.settings import Settings
 from biorag.types import FieldFilter
 
 if TYPE_CHECKING:
+    from biorag.corpus.rejects import RejectsFile
     from biorag.training.contamination import ContaminationPolicy
     from biorag.training.held_out import HeldOutSplit
 
@@ -97,6 +99,39 @@ class RecordFilters:
     def conditions(self) -> tuple[FieldFilter, ...]:
         """Return the conditions that snippets must all fulfil."""
         return self.filters.conditions + exclude_pmids(tuple(self.exclude_pmid or ()))
+
+
+@dataclass(frozen=True, slots=True)
+class BadLines:
+    """What becomes of records that cannot be read."""
+
+    on_bad_line: Annotated[str, typer.Option(help="stop, or skip: continue and write a rejects file.")] = "stop"
+    rejects: Annotated[Path | None, typer.Option(help="Rejects file; by default rejects.jsonl beside the result.")] = (
+        None
+    )
+    force: Force = False
+
+    def file(self, folder: Path | None, kept: Sequence[Path] = ()) -> RejectsFile | None:
+        """Return the rejects file, in `folder` unless another is named; None if a bad line stops the command.
+
+        Parameters
+        ----------
+        folder : where the result lies; None if nothing is written
+        kept : files and folders that a named rejects file may not take the place of
+
+        Raises
+        ------
+        UsageError
+            If the choice is unknown.
+        """
+        from biorag.corpus.rejects import REJECTS, RejectsFile
+
+        if self.on_bad_line not in BAD_LINE:
+            raise unknown_name("--on-bad-line", self.on_bad_line, BAD_LINE)
+        if self.on_bad_line == "stop":
+            return None
+        path = None if folder is None else self.rejects or folder / REJECTS
+        return RejectsFile(path, kept if self.rejects else (), self.force)
 
 
 @dataclass(frozen=True, slots=True)

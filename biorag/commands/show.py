@@ -24,11 +24,13 @@ from rich.table import Table
 from rich.text import Text
 
 from biorag.corpus.sentences import best_sentence, matches, terms
+from biorag.errors import BadInputError
 from biorag.types import Hit, OnProgress
 from biorag.utils.files import json_text
 from biorag.utils.text import showable, showable_json
 
 if TYPE_CHECKING:
+    from biorag.corpus.rejects import RejectsFile
     from biorag.training.synthesis.drafts import GeneratedRowCounts
 
 QUIET_SECONDS = 30.0
@@ -183,3 +185,27 @@ def generated_rows(title: str, out: Path, counts: GeneratedRowCounts, started: f
         print_json(values)
     else:
         table(title, ["", ""], list(values.items()))
+
+
+def rejected(rejects: RejectsFile | None, what: str, done: str) -> None:
+    """Report bad lines; a file that could not be read to its end is still an error.
+
+    Parameters
+    ----------
+    what : what became of them
+    done : what became of the lines before one that could not be read
+
+    Raises
+    ------
+    BadInputError
+        Naming the files that break off.
+    """
+    if rejects is None:
+        return
+    if rejects.count:
+        where = f"; they are in {rejects.path} with their reasons" if rejects.path else ""
+        err.print(f"{rejects.count} bad lines were {what}{where}")
+    if rejects.damaged:
+        raise BadInputError(
+            f"some files could not be read to the end; what came before is {done}: {'; '.join(rejects.damaged)}"
+        )

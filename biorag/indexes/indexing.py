@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from biorag.corpus.blocks import Splitter
+from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import Source
 from biorag.indexes.estimating import IndexEstimate, estimate
 from biorag.indexes.manifest import Manifest, TokenParameters
 from biorag.indexes.store import Store
-from biorag.indexes.surveying import RejectsFile, Survey
+from biorag.indexes.surveying import Survey
 from biorag.indexes.writing import IndexReport, write_index
 from biorag.types import Encoded, Encoder, Progress
 

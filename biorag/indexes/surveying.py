@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import shutil
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from tempfile import TemporaryFile
-from typing import BinaryIO
 
 import numpy as np
 
 from biorag.corpus.blocks import WHOLE, Splitter
-from biorag.corpus.readers import Reject, read_changes
+from biorag.corpus.readers import read_changes
+from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import Source, reader_of
 from biorag.errors import BadInputError
 from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.manifest import SourceRecord
 from biorag.indexes.updating import revision
 from biorag.types import Change, Deletion, OnProgress, Snippet
-from biorag.utils.files import check_replaceable, json_line, replacing
-from biorag.utils.outputs import is_rejects
 
-REJECTS = "rejects.jsonl"  # beside an index's manifest, unless the user names another file
 SAMPLE = 256  # snippets of a survey's sample
 
 # Changes of one id are ordered by a number: a PubMed record's version and date, 0 of another snippet.
@@ -64,61 +58,6 @@ class Survey:
     def changes(self) -> int:
         """How many changes remain to be made."""
         return self.snippets + self.deletions - len(self.superseded)
-
-
-class RejectsFile:
-    """Writes rejected lines with their reasons as JSONL; without a path counts them.
-
-    Parameters
-    ----------
-    kept : files and folders beside the corpus that it may not take the place of
-    force : whether it may take that of another file that biorag did not write
-    """
-
-    def __init__(self, path: Path | None, kept: Sequence[Path] = (), force: bool = False) -> None:
-        self.path = path
-        self.count = 0
-        self.damaged: list[str] = []
-        self._kept, self._force = kept, force
-        self._stream: BinaryIO | None = None
-
-    @contextmanager
-    def written(self, corpus: Iterable[Path]) -> Iterator[None]:
-        """Take the rejects of a survey, which take the place of an earlier one's when it ends.
-
-        Raises
-        ------
-        UsageError
-            If another file is there, or one of the corpus.
-        """
-        if self.path is None:
-            yield
-            return
-        check_replaceable(self.path, "rejects file", is_rejects, [*corpus, *self._kept], self._force)
-        with TemporaryFile() as self._stream:
-            try:
-                yield
-            except Exception:
-                self._save(self.path, self._stream)  # a corpus without a snippet has rejects, too
-                raise
-            self._save(self.path, self._stream)
-
-    def _save(self, path: Path, stream: BinaryIO) -> None:
-        stream.seek(0)
-        if self.count:
-            with replacing(path) as target:
-                shutil.copyfileobj(stream, target)
-        elif path.is_file():
-            path.unlink()
-
-    def __call__(self, reject: Reject) -> None:
-        """Take one rejected line."""
-        self.count += 1
-        if reject.damaged:
-            self.damaged.append(f"{reject.file}, line {reject.line}: {reject.reason}")
-        if self._stream:
-            row = {"file": reject.file, "line": reject.line, "reason": reject.reason, "text": reject.text}
-            self._stream.write(json_line(row))
 
 
 @dataclass(slots=True)

@@ -13,13 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from biorag.corpus.blocks import WHOLE, Splitter
+from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import find_sources
 from biorag.errors import BadInputError, ServiceError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.estimating import estimate
 from biorag.indexes.progress import IndexingProgress, read_progress, write_progress
 from biorag.indexes.store import Store
-from biorag.indexes.surveying import RejectsFile, survey
+from biorag.indexes.surveying import survey
 from biorag.indexes.writing import IndexReport, write_index
 from biorag.settings.settings import Settings
 from biorag.types import Encoded

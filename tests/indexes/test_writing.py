@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from qdrant_client import QdrantClient
 from qdrant_edge import Bm25, Bm25Config
 
+from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import Source, find_sources
 from biorag.errors import BadInputError, MismatchError, ServiceError
 from biorag.indexes import server
@@ -28,7 +29,7 @@ from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import SourceRecord
 from biorag.indexes.progress import IndexingProgress, read_progress
 from biorag.indexes.store import Store
-from biorag.indexes.surveying import SAMPLE, RejectsFile, Survey, survey
+from biorag.indexes.surveying import SAMPLE, Survey, survey
 from biorag.indexes.updating import revision
 from biorag.indexes.writing import EncodeSnippets, IndexReport, _still_fits, write_index
 from biorag.types import Encoded, IndexQuery, Snippet

@@ -18,11 +18,11 @@ from biorag.benchmarks.mteb.models import (
     document_of,
     model_meta,
 )
+from biorag.corpus.rejects import RejectsFile
 from biorag.engine import encoder_files, index_corpus, load_encoder, make_retriever
 from biorag.errors import MismatchError
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.store import Store, check_settings, similarity_of
-from biorag.indexes.surveying import RejectsFile
 from biorag.models.text_encoder import TextEncoder
 from biorag.settings.settings import Settings
 from biorag.types import OnProgress, Snippet
