@@ -70,12 +70,20 @@ def read_queries(path: Path) -> Iterator[Question]:
     """
     for number, line in read_lines(Source(str(path), path)):
         try:
-            record = parsed(_Query, line, extra="ignore")
+            yield parse_query(line)
         except ValueError as error:
-            raise BadInputError(f"{path}, line {number}: not a JSON object with _id and text ({error})") from None
-        if not record["text"].strip():
-            raise BadInputError(f"{path}, line {number}: _id and text must be strings, and text must not be blank")
-        yield Question(record["_id"], record["text"])
+            raise BadInputError(f"{path}, line {number}: {error}") from None
+
+
+def parse_query(line: bytes | str) -> Question:
+    """Return the question of a line of `queries.jsonl`; raise ValueError, saying why, if it is not one."""
+    try:
+        record = parsed(_Query, line, extra="ignore")
+    except ValueError as error:
+        raise ValueError(f"not a JSON object with _id and text ({error})") from None
+    if not record["text"].strip():
+        raise ValueError("_id and text must be strings, and text must not be blank")
+    return Question(record["_id"], record["text"])
 
 
 def load_qrels(path: Path) -> Dataset:

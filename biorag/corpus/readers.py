@@ -105,7 +105,19 @@ def parse_snippet(line: bytes) -> Snippet:
         raise ValueError("JSON nested too deeply") from None
     if not isinstance(record, dict):
         raise ValueError(f"not a JSON object but {type(record).__name__}")
+    return snippet_of(record)
+
+
+def snippet_of(record: Mapping[str, Any]) -> Snippet:
+    """Return the snippet of a JSON object, in MedRAG's form or BEIR's; raises as `parse_snippet` does."""
     return _from_beir(record) if "_id" in record else _from_medrag(record)
+
+
+def beir_record(snippet: Snippet) -> dict[str, Any]:
+    """Return a snippet as a line of a BEIR folder's `corpus.jsonl` has it, which `snippet_of` reads back."""
+    metadata = dict(snippet.metadata) | ({} if snippet.pmid is None else {"PMID": snippet.pmid})
+    record = {"_id": snippet.id, "title": snippet.title, "text": snippet.content}
+    return {**record, "metadata": metadata} if metadata else record
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -174,7 +186,18 @@ def _check_values(value: Any, levels: int) -> None:
 
 
 def _id(record: Mapping[str, Any], key: str) -> str:
-    value = record.get(key)
+    return as_id(record.get(key), key)
+
+
+def as_id(value: Any, key: str) -> str:
+    """Return an id that a record has under a key: a text, or a whole number.
+
+    Raises
+    ------
+    ValueError
+        Naming the key, if there is none, or it has a control character, an unpaired surrogate or more than 1,024
+        characters.
+    """
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if value is None or value == "":

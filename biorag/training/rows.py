@@ -153,8 +153,7 @@ def read_rows(paths: Sequence[Path], fetch: Fetch | None = None) -> tuple[list[T
 def read_title_abstract(sources: Sequence[Source]) -> tuple[list[TrainingRow], Cleaning]:
     """Return a row for each snippet: its title is the query, its content the positive.
 
-    Without a title its first half is the query and the second the positive: disjoint passages of one document
-    (BMRetriever, arXiv:2404.18443). A snippet without a title and of one sentence is dropped and counted as empty.
+    See `title_abstract_row`. A snippet without a title and of one sentence is dropped and counted as empty.
     These are the pairs of a first, unsupervised phase of training.
 
     Raises
@@ -165,9 +164,18 @@ def read_title_abstract(sources: Sequence[Source]) -> tuple[list[TrainingRow], C
     kept = _Kept()
     for source in sources:
         for snippet in read_snippets(source, refuse):
-            query, positive = (snippet.title, snippet.content) if snippet.title else halves(snippet.content)
-            kept.add(TrainingRow(query, positive, positive_id=snippet.id))
+            kept.add(title_abstract_row(snippet))
     return kept.result(source.name for source in sources)
+
+
+def title_abstract_row(snippet: Snippet) -> TrainingRow:
+    """Return the row whose query is a snippet's title, and whose positive is its content.
+
+    Without a title its first half is the query and the second the positive: disjoint passages of one document
+    (BMRetriever, arXiv:2404.18443). Of a single sentence a side is empty.
+    """
+    query, positive = (snippet.title, snippet.content) if snippet.title else halves(snippet.content)
+    return TrainingRow(query, positive, positive_id=snippet.id)
 
 
 def halves(text: str) -> tuple[str, str]:

@@ -80,6 +80,25 @@ def read_batches(paths: Iterable[Path]) -> list[Batch]:
 
 def read_golden(path: Path) -> Batch:
     """Read one golden file; see `read_batches`."""
+    questions = [_question(path, place, record) for place, record in enumerate(read_questions(path), 1)]
+    ids = [question.id for question in questions]
+    if len(set(ids)) < len(ids):
+        twice = next(id for id in ids if ids.count(id) > 1)
+        raise BadInputError(f"{path}: two questions have the id {twice!r}")
+    name = path.name.removesuffix(".gz").removesuffix(".json")
+    return Batch(name.removesuffix("_golden") or name, questions)
+
+
+def read_questions(path: Path) -> list[Any]:
+    """Return the questions of a golden or training file as they stand there.
+
+    Raises
+    ------
+    MissingError
+        If the file is not there.
+    BadInputError
+        If it has no list of questions.
+    """
     if not path.is_file():
         raise MissingError(f"golden file {path} is not there")
     content = b"".join(read_chunks(Source(str(path), path)))
@@ -89,30 +108,29 @@ def read_golden(path: Path) -> Batch:
         records = None
     if not isinstance(records, list) or not records:
         raise BadInputError(f"{path} is no golden file of BioASQ: it has no list of 'questions'")
-    questions = [_question(path, place, record) for place, record in enumerate(records, 1)]
-    ids = [question.id for question in questions]
-    if len(set(ids)) < len(ids):
-        twice = next(id for id in ids if ids.count(id) > 1)
-        raise BadInputError(f"{path}: two questions have the id {twice!r}")
-    name = path.name.removesuffix(".gz").removesuffix(".json")
-    return Batch(name.removesuffix("_golden") or name, questions)
+    return records
 
 
 def _question(path: Path, place: int, record: Any) -> GoldenQuestion:
-    where = f"{path}, question {place}"
     try:
-        where += f" ({_object(record).get('id')!r:.60})"
+        return parse_question(record)
+    except ValueError as error:
+        named = f" ({record.get('id')!r:.60})" if isinstance(record, dict) else ""
+        raise BadInputError(f"{path}, question {place}{named}: {error}") from None
+
+
+def parse_question(record: Any) -> GoldenQuestion:
+    """Return a question of a golden file; raise ValueError, saying why, if it is not one."""
+    try:
         return GoldenQuestion(
-            id=_text(record["id"]),
+            id=_text(_object(record)["id"]),
             text=_text(record["body"]),
             type=_text(record.get("type") or "unknown"),
             documents=list(dict.fromkeys(_last_part(_text(url)) for url in _list(record["documents"]))),
             snippets=[_span(snippet) for snippet in _list(record.get("snippets") or [])],
         )
     except KeyError as error:
-        raise BadInputError(f"{where}: there is no {error}; a golden file has the answers of a test set") from None
-    except ValueError as error:
-        raise BadInputError(f"{where}: {error}") from None
+        raise ValueError(f"there is no {error}; a golden file has the answers of a test set") from None
 
 
 def _span(value: Any) -> Span:

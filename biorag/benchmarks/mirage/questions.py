@@ -30,6 +30,17 @@ def load_benchmark(path: Path) -> Benchmark:
     BadInputError
         Naming task, question and reason, if it is not MIRAGE's format.
     """
+    return {
+        task: [
+            parse_question(id, record, f"benchmark {path}, task {task}, question {id}")
+            for id, record in sorted(questions.items())
+        ]
+        for task, questions in read_tasks(path).items()
+    }
+
+
+def read_tasks(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the questions of a benchmark as they stand there, by task and id; raises as `load_benchmark` does."""
     if not path.is_file():
         raise MissingError(f"benchmark {path} is not there: name MIRAGE's benchmark.json, or 'demo'")
     try:
@@ -41,16 +52,11 @@ def load_benchmark(path: Path) -> Benchmark:
     for task in tasks:
         if not _SAFE_ID.match(task):
             raise BadInputError(f"benchmark {path}, task {task!r}: the name must be {SAFE}, since it names a folder")
-    return {
-        task: [
-            _question(id, record, f"benchmark {path}, task {task}, question {id}")
-            for id, record in sorted(questions.items())
-        ]
-        for task, questions in tasks.items()
-    }
+    return tasks
 
 
-def _question(id: str, record: Any, place: str) -> Question:
+def parse_question(id: str, record: Any, place: str) -> Question:
+    """Return a question of a benchmark; raise BadInputError, naming its place, if it is not one."""
     if not _SAFE_ID.match(id):
         raise BadInputError(f"{place}: the id must be {SAFE}, since it names a result file")
     if not isinstance(record, dict) or not isinstance(record.get("question"), str) or not record["question"].strip():
