@@ -20,6 +20,7 @@ from biorag.commands import (
     ablation,
     ask,
     config,
+    data,
     doctor,
     generate_filter,
     generate_negatives,
@@ -166,6 +167,7 @@ app.command("ablate")(ablation.ablate)
 app.command("reproduce")(reproduce.reproduce)
 app.command("run")(reproduce.run)
 app.add_typer(graph.app, name="graph")
+app.add_typer(data.app, name="data")
 app.command("tune")(tune.tune)
 app.command("tune abstention")(tune_abstention.abstention)
 app.command("tune prompt")(tune_prompt.prompt)

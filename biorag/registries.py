@@ -1,4 +1,4 @@
-"""The registry of every kind of fusion, reranker, reader, store, generator, negatives and benchmark.
+"""The registry of every kind of fusion, reranker, reader, published format, store, generator, negatives, benchmark.
 
 A new kind is one new file and one entry here. An entry names what does the work, which is imported when it is used,
 and states what its users must know of the kind, so that none of them asks for its name. The entries stand together,
@@ -174,6 +174,94 @@ READERS = Registry(
             suffixes=(".xml", ".xml.gz"),
             beginnings=(b"<",),
             incremental=True,
+        ),
+    ],
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormatKind(Kind):
+    """A format in which a set is published: its target is a `Format` (biorag.conversion.items).
+
+    Attributes
+    ----------
+    files : what is named on the command line, for messages
+    folder : whether that is a folder, which the format reads as it is
+    splits : the parts that `--split` can name; none where the files name them
+    options : the options of 'biorag data convert' that it takes besides, as they are named in the code
+    hub : where the hub of Hugging Face has such a set; empty where it is not read from there
+    """
+
+    files: str
+    folder: bool = False
+    splits: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    hub: str = ""
+
+
+FORMATS = Registry(
+    "format",
+    [
+        FormatKind(
+            name="pubmedqa",
+            target="biorag.conversion.pubmedqa:convert",
+            summary="PQA-L, PQA-A, PQA-U",
+            files="ori_pqal.json",
+            splits=("train", "test"),
+            options=("test_ids", "each_context", "id_prefix"),
+            hub="qiaojin/PubMedQA",
+        ),
+        FormatKind(
+            name="bioasq",
+            target="biorag.conversion.bioasq:convert",
+            summary="training and golden files of task B",
+            files="training8b.json",
+            splits=("train", "dev"),
+            options=("last", "id_prefix"),
+        ),
+        FormatKind(
+            name="medrag",
+            target="biorag.conversion.medrag:convert",
+            summary="chunks, or any corpus that is indexed",
+            files="files or folders of chunks",
+            hub="MedRAG/pubmed",
+        ),
+        FormatKind(
+            name="mirage",
+            target="biorag.conversion.mirage:convert",
+            summary="the benchmark and its judged questions",
+            files="benchmark.json",
+            options=("id_prefix",),
+        ),
+        FormatKind(
+            name="beir",
+            target="biorag.conversion.beir:convert",
+            summary="BEIR's folders",
+            files="a folder",
+            folder=True,
+            hub="mteb/scifact",
+        ),
+        FormatKind(
+            name="lotte",
+            target="biorag.conversion.lotte:convert",
+            summary="LoTTE's folders",
+            files="a folder such as lotte/science/dev",
+            folder=True,
+            splits=("search", "forum"),
+        ),
+        FormatKind(
+            name="bmretriever",
+            target="biorag.conversion.bmretriever:convert",
+            summary="pairs for fine-tuning",
+            files="ft_data.json",
+            hub="BMRetriever/biomed_retrieval_dataset",
+        ),
+        FormatKind(
+            name="title-abstract",
+            target="biorag.conversion.title_abstract:convert",
+            summary="pairs from any corpus",
+            files="files or folders of a corpus",
+            hub="MedRAG/pubmed",
         ),
     ],
 )

@@ -12,6 +12,7 @@ import typer
 
 from biorag.registries import (
     BENCHMARKS,
+    FORMATS,
     FUSIONS,
     GENERATORS,
     NEGATIVES,
@@ -19,6 +20,7 @@ from biorag.registries import (
     RERANKERS,
     STORES,
     BenchmarkKind,
+    FormatKind,
     FusionKind,
     GeneratorKind,
     NegativesKind,
@@ -29,13 +31,14 @@ from biorag.registries import (
 from biorag.types import Negative, ScoredDoc, Snippet, TrainingRow, Vectors
 
 if TYPE_CHECKING:
+    from biorag.conversion.items import Request
     from biorag.corpus.sources import Source
     from biorag.retrieval.rerankers import RerankerParts
     from biorag.training.negatives.kinds import Collaborators
     from biorag.training.negatives.mining import Gold, MiningPlan
     from tests.fakes import ScriptedGenerator
 
-REGISTRIES = (BENCHMARKS, FUSIONS, GENERATORS, NEGATIVES, READERS, RERANKERS, STORES)
+REGISTRIES = (BENCHMARKS, FORMATS, FUSIONS, GENERATORS, NEGATIVES, READERS, RERANKERS, STORES)
 
 
 def register() -> None:
@@ -55,6 +58,9 @@ def register() -> None:
         )
     )
     NEGATIVES.register(NegativesKind(name="last", target=here + "last", summary="the last of the top 9", per_row=2))
+    FORMATS.register(
+        FormatKind(name="tabs", target=here + "tabs", summary="id and text", files="x.tabs", splits=("train", "test"))
+    )
     BENCHMARKS.register(BenchmarkKind(name="count", target=here + "count", summary="letters"))
 
 
@@ -95,6 +101,14 @@ class Tabs:
     @staticmethod
     def shown(record: bytes) -> str:
         return record.decode("utf-8", "replace")
+
+
+def tabs(request: Request, on_reject: object) -> Iterator[Snippet]:
+    """Yield a snippet for each line."""
+    from biorag.corpus.sources import read_lines
+
+    for source in request.sources:
+        yield from (Tabs.parse(line) for _, line in read_lines(source))
 
 
 class Parrot:

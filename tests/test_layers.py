@@ -25,6 +25,7 @@ LAYERS = [
     ["biorag.training"],
     ["biorag.benchmarks"],
     ["biorag.recipes"],
+    ["biorag.conversion"],
     ["biorag.commands", "biorag.cli", "biorag.__main__"],
 ]
 # One heavy library each, none imports another; the model classes share how models are loaded and run.
@@ -93,7 +94,7 @@ OWNERS = {
     "safetensors": {"biorag.training.colbert"},
     "tenacity": {"biorag.utils.retries"},
     "threadpoolctl": {"biorag.models.late_interaction"},
-    "datasets": {"biorag.training.loop", f"{MTEB}.tasks", f"{MTEB}.run"},
+    "datasets": {"biorag.training.loop", "biorag.conversion.hub", f"{MTEB}.tasks", f"{MTEB}.run"},
     "mteb": {MTEB, f"{MTEB}.models", f"{MTEB}.tasks", f"{MTEB}.run", "biorag.commands.bench_mteb"},
     "colbert": {"biorag.training.parity"},
     "datasketch": {"biorag.training.contamination"},

@@ -92,6 +92,14 @@ def test_negatives_are_mined(home):
     failed(invoke("mine", pairs, "--negatives", "first", "--out", home / "m"), 2, "first", "last", "citation")
 
 
+def test_a_published_format_is_converted(registered, tmp_path):
+    (tmp_path / "x.tabs").write_text("s1\tIsoniazid.\n")
+    report = done(invoke("data", "convert", "tabs", tmp_path / "x.tabs", "--out", tmp_path / "out", "--json"))
+    assert (report["snippets"], report["files"]) == (1, ["corpus.jsonl"])
+    failed(invoke("data", "convert", "tabs", tmp_path / "x.tabs", "--split", "dev", "--out", "o"), 2, "train, test")
+    failed(invoke("data", "convert", "tabs", "--hub", "x/y", "--out", "o"), 2, "tabs", "not read from the hub")
+
+
 def test_a_benchmark_runs(registered):
     assert succeeded(invoke("bench", "count", "abcd")).stdout == "4\n"
     assert "letters" in succeeded(invoke("bench", "--help")).stdout
@@ -117,6 +125,7 @@ def test_a_sweep_takes_the_negatives(registered, tmp_path):
         (("mine",), ["last (the last of the top 9)"]),
         (("train", "cross-encoder"), ["last"]),
         (("bench",), ["count"]),
+        (("data", "convert"), ["tabs (id and text)"]),
     ],
 )
 def test_help_shows_what_was_registered_before_the_command_line_was_made(words, shown):

@@ -16,6 +16,7 @@ MEASURES = ["id", "text", "metrics", "top"]  # of a file of measures by question
 RUN_TAG = "biorag"
 # The manifests of run directories.
 MANIFESTS = ("manifest.json", "run.json", "points.json", "training.json", "merge.json")
+DATA_SET = "data_set"  # begins the identity of data that biorag made to be read, as others' data are
 BESIDE = ".manifest.json"  # what a resumable file's manifest is called after the file's name
 
 
@@ -93,7 +94,10 @@ def results_folder(
 
 
 def _is_manifest(path: Path) -> bool:
-    return path.is_file() and (b'"identity": {' in (text := _beginning(path)) or begins_with_key("settings")(text))
+    """Return whether a file is the manifest of a run's results; that of a data set is not."""
+    text = _beginning(path) if path.is_file() else b""
+    is_run = b'"identity": {' in text and f'"identity": {{\n    "{DATA_SET}": '.encode() not in text
+    return is_run or begins_with_key("settings")(text)
 
 
 def _beginning(path: Path) -> bytes:

@@ -1,11 +1,15 @@
-"""Progress that is not shown, or that counts towards a stage already shown."""
+"""Progress that is not shown, that counts towards a stage already shown, or that is told now and then."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from biorag.types import OnProgress, Progress
+
+STEP = 256  # items between two reports: to show one takes longer than to read a line
+T = TypeVar("T")
 
 
 @contextmanager
@@ -22,3 +26,13 @@ def counting(advance: OnProgress) -> Progress:
         yield advance
 
     return progress
+
+
+def reported(items: Iterable[T], advance: OnProgress) -> Iterator[T]:
+    """Yield the items; `advance` is told of them in steps, so that many small ones cost no time."""
+    number = 0
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % STEP == 0:
+            advance(STEP)
+    advance(number % STEP)

@@ -1,0 +1,189 @@
+"""`biorag data convert` and `sample`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from biorag.commands import options, show
+from biorag.commands.groups import Flags, Panel, expanded
+from biorag.errors import UsageError
+from biorag.registries import FORMATS
+from biorag.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from biorag.conversion.hub import HubDataset
+
+app = typer.Typer(no_args_is_help=True, help="Published data sets as the files that the other commands read.")
+
+Out = Annotated[Path, typer.Option(help="Folder to write; a complete one of the same inputs is left as it is.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """A data set of the hub, in place of files."""
+
+    hub: Annotated[
+        str | None, typer.Option("--hub", metavar="NAME", help="Data set of the Hugging Face hub, or a folder of one.")
+    ] = None
+    hub_config: Annotated[str | None, typer.Option(help="Its configuration.")] = None
+    hub_split: Annotated[str | None, typer.Option(help="One of its splits.", show_default="all")] = None
+    hub_revision: Annotated[str | None, typer.Option(help="Branch, tag or commit.")] = None
+
+    def dataset(self, settings: Settings) -> HubDataset | None:
+        """Return the data set; None if none is named.
+
+        Raises
+        ------
+        UsageError
+            If there are options of one, but no name.
+        """
+        from biorag.conversion.hub import HubDataset
+
+        if self.hub is None:
+            if self.hub_config or self.hub_split or self.hub_revision:
+                raise UsageError("--hub-config, --hub-split and --hub-revision describe a data set: add --hub NAME")
+            return None
+        return HubDataset(self.hub, self.hub_config, self.hub_split, self.hub_revision, settings.services.offline)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Which part of a set is wanted, and what the parts are."""
+
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="One part alone, as qrels/test.tsv: train, test, dev, search, forum, a task.", show_default="all"
+        ),
+    ] = None
+    test_ids: Annotated[
+        Path | None, typer.Option(help="pubmedqa: test_ground_truth.json, the PMIDs of the official test set.")
+    ] = None
+    last: Annotated[
+        int | None, typer.Option(min=1, help="bioasq: so many questions at the end are for development.")
+    ] = None
+    each_context: Annotated[
+        bool, typer.Option("--each-context", help="pubmedqa: each section of an abstract is a passage of its own.")
+    ] = False
+    id_prefix: Annotated[
+        str, typer.Option(help="pubmedqa, bioasq, mirage: what stands before a PMID in ids of snippets.")
+    ] = ""
+
+
+@app.command()
+@expanded
+def convert(
+    format: Annotated[str, typer.Argument(help=f"{FORMATS.listed()}.")],
+    out: Out,
+    settings: Annotated[Settings, Flags()],
+    parts: Annotated[Parts, Panel("Formats")],
+    hub: Annotated[Hub, Panel("Hub")],
+    bad_lines: options.BadLines,
+    files: Annotated[
+        list[str] | None, typer.Argument(help="Files or folders, as they are published (.gz too).")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Convert a published data set: corpus, questions, judgements, answers, golden files, training rows.
+
+    What is written depends on the format (docs/data.md); manifest.json says what it was made of. Of a set with parts
+    each has its judgements, qrels/PART.tsv.
+
+    Examples:
+
+      biorag data convert pubmedqa ori_pqal.json --test-ids test_ground_truth.json --split test --out data/pqal
+
+      biorag data convert bioasq training8b.json --last 200 --split dev --out data/bioasq8-dev
+
+      biorag data convert beir --hub mteb/nfcorpus --split dev --out data/nfcorpus-dev --json
+    """
+    from biorag.conversion.run import Conversion, convert, request_of
+
+    started = time.perf_counter()
+    kind = FORMATS.named(format)
+    chosen = {
+        "split": parts.split,
+        "test_ids": parts.test_ids,
+        "last": parts.last,
+        "each_context": parts.each_context,
+        "id_prefix": parts.id_prefix,
+    }
+    request = request_of(kind, files or [], hub.dataset(settings), settings.home, **chosen)
+    rejects = bad_lines.file(out)
+    with show.progress("Converting", None) as advance:
+        manifest = convert(Conversion(kind.name, request, out, rejects), advance)
+    _print(f"Converted {kind.name}", out, manifest, started, as_json)
+    show.rejected(rejects, "skipped", "converted")
+
+
+@app.command()
+@expanded
+def sample(
+    files: Annotated[
+        list[str], typer.Argument(help="Files or folders of a corpus, files of training rows, or one BEIR folder.")
+    ],
+    sizes: Annotated[str, typer.Option(help="Sizes of the samples, separated by commas: 10000,1000000.")],
+    out: Out,
+    settings: Annotated[Settings, Flags("seed")],
+    bad_lines: options.BadLines,
+    exclude: Annotated[
+        list[Path] | None,
+        typer.Option(help="Draw none of these records (JSONL, or a data folder), by id and PMID. Repeatable."),
+    ] = None,
+    split: Annotated[str, typer.Option(help="Of a BEIR folder: the part whose questions are drawn.")] = "test",
+    as_json: options.Json = False,
+) -> None:
+    """Draw disjoint random samples, each into a folder sample-N.
+
+    A record's id and the seed decide whether it is drawn, not the order of the files. Of a BEIR folder questions are
+    drawn, with their judgements, their answers and the snippets relevant to them.
+
+    Examples:
+
+      biorag data sample data/pqaa --sizes 10000 --out data/pqaa-10k
+
+      biorag data sample pubmed/chunk/ --sizes 1000000,10000 --exclude data/pqaa-10k/sample-1 --out data/mc --json
+    """
+    from biorag.conversion.sampling import sample, sampling_of
+
+    started = time.perf_counter()
+    rejects = bad_lines.file(out)
+    asked = sampling_of(files, sizes_of(sizes), settings, out, tuple(exclude or ()), split, rejects)
+    with show.progress("Sampling", None) as advance:
+        manifest = sample(asked, advance)
+    _print("Sampled", out, manifest, started, as_json)
+    show.rejected(rejects, "skipped", "sampled")
+
+
+def sizes_of(text: str) -> tuple[int, ...]:
+    """Return the sizes that `--sizes` lists.
+
+    Raises
+    ------
+    UsageError
+        If they are not positive whole numbers.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and 0 < len(part) < 13 and int(part) > 0 for part in parts):
+        raise UsageError(f"--sizes {text!r} is not a list of positive numbers: write 10000 or 10000,1000000")
+    return tuple(map(int, parts))
+
+
+def _print(title: str, out: Path, manifest: Mapping[str, Any], started: float, as_json: bool) -> None:
+    report = {
+        "out": str(out),
+        **manifest["counts"],
+        "files": sorted(manifest["files"]),
+        "seconds": round(time.perf_counter() - started, 3),
+    }
+    if as_json:
+        show.print_json(report)
+        return
+    shown = {key: ", ".join(map(str, value)) if isinstance(value, list) else value for key, value in report.items()}
+    show.table(title, ["", ""], list(shown.items()))

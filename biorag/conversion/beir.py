@@ -1,0 +1,112 @@
+"""BEIR's folders (Thakur et al., 2021), zipped files of theirs or not, and BEIR's and mteb's data sets of the hub.
+
+A folder has `corpus.jsonl`, `queries.jsonl` (both also gzipped) and `qrels/SPLIT.tsv`. A data set of the hub has them
+as configurations `corpus` and `queries`; judgements are its `default` configuration (mteb/…), or a data set of their
+own, named NAME-qrels (BeIR/…).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from biorag.conversion.entries import Entry, read_each
+from biorag.conversion.hub import HubDataset
+from biorag.conversion.items import JudgedQuestion, Request, object_of
+from biorag.corpus.datasets import HIGHEST_GRADE, Qrels, parse_query, read_qrels, read_queries
+from biorag.corpus.readers import OnReject, as_id, read_snippets, snippet_of
+from biorag.corpus.sources import BEIR_CORPUS, BEIR_QUERIES, Source
+from biorag.errors import BadInputError, MissingError, UsageError, unknown_name
+from biorag.types import Question, Snippet
+
+QRELS_OF = "-qrels"
+FIX = "choose another --hub-revision, or fix the data set"
+
+
+def convert(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQuestion | Snippet]:
+    """Yield the questions of each part with their judgements, then the snippets.
+
+    A bad line of the corpus can be skipped; a bad question or judgement cannot, since every figure would be another.
+
+    Raises
+    ------
+    MissingError
+        If a file is not there.
+    UsageError
+        If `--split` is none of the parts.
+    BadInputError
+        As `Format` says.
+    """
+    if request.hub:
+        yield from _of_hub(request.hub, request.split, on_reject)
+        return
+    if len(request.paths) != 1 or not request.paths[0].is_dir():
+        raise UsageError("format beir reads one folder with corpus.jsonl, queries.jsonl and qrels/: name that alone")
+    folder = request.paths[0]
+    parts = {path.stem: path for path in sorted((folder / "qrels").glob("*.tsv"))}
+    if not parts:
+        raise MissingError(f"{folder / 'qrels'} has no judgements: expected SPLIT.tsv, such as test.tsv")
+    questions = list(read_queries(_file(folder, BEIR_QUERIES)))
+    yield from _judged(questions, {part: read_qrels(parts[part], 0) for part in _wanted(parts, request.split)})
+    corpus = _file(folder, BEIR_CORPUS)
+    yield from read_snippets(Source(str(corpus), corpus), on_reject)
+
+
+def _wanted(parts: Mapping[str, object], split: str | None) -> list[str]:
+    if split and split not in parts:
+        raise unknown_name("--split", split, parts)
+    return [split] if split else list(parts)
+
+
+def _file(folder: Path, names: tuple[str, ...]) -> Path:
+    path = next((folder / name for name in names if (folder / name).is_file()), None)
+    if path is None:
+        raise MissingError(f"{folder / names[0]} is not there: a BEIR folder has it, plain or gzipped")
+    return path
+
+
+def _judged(questions: list[Question], parts: Mapping[str, Qrels]) -> Iterator[JudgedQuestion]:
+    """Yield the questions that a part judges, once for each."""
+    for part, qrels in parts.items():
+        for question in questions:
+            if question.id in qrels:
+                yield JudgedQuestion(question.id, question.text, part, qrels[question.id])
+
+
+def _of_hub(hub: HubDataset, split: str | None, on_reject: OnReject | None) -> Iterator[JudgedQuestion | Snippet]:
+    if hub.config or hub.split:
+        raise UsageError(
+            "format beir reads the configurations corpus, queries and qrels: leave out --hub-config and --hub-split"
+        )
+    queries, corpus = replace(hub, config="queries"), replace(hub, config="corpus")
+    questions = list(read_each(queries.shown, queries.rows(), lambda entry: parse_query(entry.text), None, FIX))
+    parts = _hub_qrels(hub)
+    yield from _judged(questions, {part: parts[part] for part in _wanted(parts, split)})
+    yield from read_each(corpus.shown, corpus.rows(), lambda entry: snippet_of(object_of(entry.value())), on_reject)
+
+
+def _hub_qrels(hub: HubDataset) -> dict[str, dict[str, dict[str, int]]]:
+    """Return the judgements of each split, from a configuration or from the data set beside."""
+    try:
+        return _grouped(replace(hub, config="default"))
+    except MissingError:
+        return _grouped(replace(hub, name=hub.name + QRELS_OF))
+
+
+def _grouped(hub: HubDataset) -> dict[str, dict[str, dict[str, int]]]:
+    parts: dict[str, dict[str, dict[str, int]]] = {}
+    for part, question, snippet, score in read_each(hub.shown, hub.rows(), _judgement, None, FIX):
+        parts.setdefault(part, {}).setdefault(question, {})[snippet] = score
+    if not parts:
+        raise BadInputError(f"the data set {hub.shown} has no judgement")
+    return parts
+
+
+def _judgement(entry: Entry) -> tuple[str, str, str, int]:
+    record = object_of(json.loads(entry.text))
+    score = record.get("score")
+    if not isinstance(score, int | float) or score != int(score) or not 0 <= score <= HIGHEST_GRADE:
+        raise ValueError(f"'score' {score!r:.20} is not a whole number from 0 to {HIGHEST_GRADE:,}")
+    return entry.key, as_id(record.get("query-id"), "query-id"), as_id(record.get("corpus-id"), "corpus-id"), int(score)

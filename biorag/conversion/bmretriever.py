@@ -1,0 +1,89 @@
+r"""BMRetriever's instruction fine-tuning pairs (Xu et al., 2024, section 3.3): BMRetriever/biomed_retrieval_dataset.
+
+The set is one JSON file, `ft_data.json`, of a query with its positive and negative passages a record. The same pairs
+are also written by Tevatron (`positive_passages`) and FlagEmbedding (`pos`, `neg`), so all these names are read. Its
+queries and passages may stand in the templates that BMRetriever trains with ("Instruct: …\nQuery: …", "Represent this
+passage\npassage: …"): these are taken apart, since `biorag train` writes a set's own instruction before them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+from biorag.conversion.entries import Entry, read_array_or_lines, read_each
+from biorag.conversion.items import Dropped, Request, Row, object_of
+from biorag.corpus.readers import OnReject
+from biorag.training.rows import normalised
+
+QUERY = ("query", "question", "anchor")
+POSITIVE = ("positive", "pos", "positive_passages", "positives", "passage")
+NEGATIVE = ("negative", "neg", "negative_passages", "negatives", "hard_negative")
+INSTRUCTION = ("instruction", "prompt", "task")
+_QUERY_TEMPLATE = re.compile(r"\s*(?:Instruct:\s*)?(?P<instruction>[^\n]*?)\s*\n\s*Query:\s*(?P<query>.*)", re.DOTALL)
+_PASSAGE_TEMPLATE = re.compile(r"\s*Represent this passage\.?\s*\n\s*passage:\s*", re.IGNORECASE)
+
+
+def convert(request: Request, on_reject: OnReject | None) -> Iterator[Row | Dropped]:
+    """Yield a row for each query and positive, with all negatives of the query.
+
+    A negative without words, or with the words of the positive, is left out; a record with an empty side is dropped
+    and counted.
+    """
+    sources = (
+        [(request.hub.shown, request.hub.rows())]
+        if request.hub
+        else [(source.name, read_array_or_lines(source)) for source in request.sources]
+    )
+    each = (read_each(name, entries, _rows, on_reject) for name, entries in sources)
+    return chain.from_iterable(chain.from_iterable(each))
+
+
+def _rows(entry: Entry) -> list[Row | Dropped]:
+    record = object_of(entry.value())
+    (query,) = _texts(record, QUERY)[:1] or [""]
+    instruction = next((record[key] for key in INSTRUCTION if isinstance(record.get(key), str)), "")
+    if match := _QUERY_TEMPLATE.fullmatch(query):
+        instruction, query = match["instruction"], match["query"]
+    positives = [_PASSAGE_TEMPLATE.sub("", text, count=1) for text in _texts(record, POSITIVE)]
+    negatives = [_PASSAGE_TEMPLATE.sub("", text, count=1) for text in _texts(record, NEGATIVE, needed=False)]
+    rows: list[Row | Dropped] = []
+    for positive in positives or [""]:
+        if normalised(query) and (words := normalised(positive)):
+            distinct = [text for text in dict.fromkeys(negatives) if normalised(text) not in ("", words)]
+            rows.append(Row({"query": query, "positive": positive, **_optional(distinct, instruction)}))
+        else:
+            rows.append(Dropped(str(entry.line)))
+    return rows
+
+
+def _optional(negatives: list[str], instruction: str) -> dict[str, Any]:
+    return ({"negatives": negatives} if negatives else {}) | ({"instruction": instruction} if instruction else {})
+
+
+def _texts(record: Mapping[str, Any], keys: tuple[str, ...], needed: bool = True) -> list[str]:
+    """Return the texts under the first of the keys that there is: a text, or a list of texts or of passages.
+
+    Raises
+    ------
+    ValueError
+        If there is none of them, naming the record's own keys, or it is something else.
+    """
+    key = next((key for key in keys if record.get(key) is not None), None)
+    if key is None:
+        if needed:
+            raise ValueError(f"none of {', '.join(keys)} among its fields {', '.join(record) or '(none)'}")
+        return []
+    values = record[key] if isinstance(record[key], list) else [record[key]]
+    texts = [_passage(value) if isinstance(value, dict) else value for value in values]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{key!r} is neither a text nor a list of texts or passages")
+    return texts
+
+
+def _passage(value: Mapping[str, Any]) -> Any:
+    """Return the text of Tevatron's passage: its title and its text."""
+    title, text = value.get("title") or "", value.get("text")
+    return f"{title} {text}".strip() if isinstance(title, str) and isinstance(text, str) else None

@@ -1,0 +1,120 @@
+"""What a published format is read as: snippets, judged questions, training rows, a benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+from biorag.corpus.readers import OnReject
+from biorag.corpus.sources import Source
+from biorag.types import Snippet
+
+if TYPE_CHECKING:
+    from biorag.conversion.hub import HubDataset
+
+WHOLE = "test"  # the part of a set that has no parts: what the commands that measure read
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedQuestion:
+    """A question with what is relevant to it.
+
+    Attributes
+    ----------
+    part : the part of the set that it belongs to: train, dev, test …
+    relevant : relevance by snippet id
+    answer : the experts' answer as `answers.jsonl` has it, without id and question; empty for none
+    golden : the question as BioASQ's golden files have it; empty for none
+    snippets : passages that come with the question
+    """
+
+    id: str
+    text: str
+    part: str = WHOLE
+    relevant: Mapping[str, int] = field(default_factory=dict)
+    answer: Mapping[str, Any] = field(default_factory=dict)
+    golden: Mapping[str, Any] = field(default_factory=dict)
+    snippets: tuple[Snippet, ...] = ()
+
+
+class Row(NamedTuple):
+    """A training row as a line of JSON Lines has it."""
+
+    fields: Mapping[str, Any]
+
+
+class Dropped(NamedTuple):
+    """A record that is whole, but of which nothing can be made."""
+
+    id: str
+
+
+class Choices(NamedTuple):
+    """A multiple-choice question as MIRAGE's `benchmark.json` has it."""
+
+    task: str
+    id: str
+    fields: Mapping[str, Any]
+
+
+Item: TypeAlias = Snippet | JudgedQuestion | Row | Dropped | Choices
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to convert.
+
+    Attributes
+    ----------
+    paths : what the user named, files or folders
+    sources : the files behind them; none where they are a format's folder, or with `hub`
+    hub : the data set of the hub, in place of files
+    split : the part that is asked for; None for all
+    test_ids : file of the questions of the official test set
+    last : how many questions at the end are for development
+    each_context : whether each section of an abstract is a passage
+    id_prefix : what stands before a PMID in the id of a snippet
+    """
+
+    paths: tuple[Path, ...] = ()
+    sources: tuple[Source, ...] = ()
+    hub: HubDataset | None = None
+    split: str | None = None
+    test_ids: Path | None = None
+    last: int | None = None
+    each_context: bool = False
+    id_prefix: str = ""
+
+
+class Format(Protocol):
+    """A published format: yields what its files hold, in their order."""
+
+    def __call__(self, request: Request, on_reject: OnReject | None) -> Iterator[Item]:
+        """Yield the items; a bad record raises `BadInputError`, or goes to `on_reject` if one is given."""
+
+
+def text_of(record: Mapping[str, Any], key: str) -> str:
+    """Return a text of a record that must be there and not be blank.
+
+    Raises
+    ------
+    ValueError
+        Naming the key.
+    """
+    value = record.get(key)
+    if value is None:
+        raise ValueError(f"no {key!r}")
+    if not isinstance(value, str):
+        raise ValueError(f"{key!r} is {type(value).__name__}, not a string")
+    if not value.strip():
+        raise ValueError(f"{key!r} is blank")
+    return value
+
+
+def object_of(value: Any) -> Mapping[str, Any]:
+    """Return a JSON object; raise ValueError at anything else."""
+    if not isinstance(value, dict):
+        raise ValueError(f"not a JSON object but {type(value).__name__}")
+    return value

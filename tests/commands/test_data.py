@@ -1,0 +1,136 @@
+"""`biorag data` from the command line: what it writes is read by the commands that it is for."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from tests import cli
+from tests.cli import done, failed, succeeded
+from tests.conversion.published import MEDRAG, MIRAGE, PQAL, TEST_GROUND_TRUTH, bioasq, write_lines
+
+
+@pytest.fixture
+def invoke(tmp_path):
+    return partial(cli.invoke, home=tmp_path / "home")
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name: str, record) -> Path:
+        path = tmp_path / name
+        path.write_text(json.dumps(record))
+        return path
+
+    return write
+
+
+def test_a_converted_set_is_indexed_measured_and_mined(invoke, write, tmp_path, tiny_encoder):
+    out = tmp_path / "pqal"
+    report = done(invoke("data", "convert", "pubmedqa", write("ori_pqal.json", PQAL), "--out", out, "--json"))
+    assert {key: report[key] for key in ("questions", "snippets", "answers", "rejected")} == {
+        "questions": 3,
+        "snippets": 3,
+        "answers": 3,
+        "rejected": 0,
+    }
+    assert report["files"] == ["answers.jsonl", "corpus.jsonl", "qrels/test.tsv", "queries.jsonl"]
+    assert done(invoke("index", out, "--encoder", tiny_encoder, "--json"))["snippets"] == 3
+    measured = done(invoke("bench", "retrieval", out, "--mode", "bm25", "--no-rerank", "--json"))
+    assert measured["questions"] == 3
+    assert measured["metrics"]["success@10"] == 1.0
+    mined = done(invoke("mine", out, "--negatives", "random", "--out", tmp_path / "mined.jsonl", "--json"))
+    assert mined["rows"] == 3
+
+
+def test_golden_files_and_mirage_are_read_by_their_benchmarks(invoke, write, tmp_path, tiny_encoder):
+    passages = [{**MEDRAG[0], "id": str(20000000 + n), "PMID": 20000000 + n} for n in range(6)]
+    chunk = write_lines(tmp_path / "chunk.jsonl", passages)
+    succeeded(invoke("data", "convert", "medrag", chunk, "--out", tmp_path / "medrag"))
+    succeeded(invoke("index", tmp_path / "medrag", "--encoder", tiny_encoder))
+    out = ["--out", tmp_path / "bioasq", "--last", 2]
+    succeeded(invoke("data", "convert", "bioasq", write("training8b.json", bioasq()), *out))
+    report = done(invoke("bench", "bioasq", tmp_path / "bioasq" / "dev_golden.json", "--system", "bm25", "--json"))
+    assert report["coverage"] == [{"batch": "dev", "questions": 2, "documents": 4, "documents_in_index": 2}]
+    succeeded(invoke("data", "convert", "mirage", write("benchmark.json", MIRAGE), "--out", tmp_path / "mirage"))
+    benchmark = tmp_path / "mirage" / "benchmark.json"
+    words = ["--benchmark", benchmark, "--mode", "none", "--llm", "parrot", "--out", tmp_path / "run"]
+    assert "parrot" in failed(invoke("bench", "mirage", *words), 4), "the questions are read before the generator is"
+
+
+def test_the_samples_of_the_paper_are_disjoint(invoke, write, tmp_path):
+    """In small: questions, then documents for an index and for a first phase of training (M+C, section 3.2.1)."""
+    chunks = write_lines(
+        tmp_path / "chunk.jsonl",
+        [{**MEDRAG[0], "id": f"c{n}", "PMID": pmid} for n, pmid in enumerate([*map(int, PQAL), *range(50, 90)])],
+    )
+    succeeded(invoke("data", "convert", "pubmedqa", write("ori_pqaa.json", PQAL), "--out", tmp_path / "pqaa"))
+    succeeded(invoke("data", "sample", tmp_path / "pqaa", "--sizes", 2, "--seed", 3, "--out", tmp_path / "pairs"))
+    excluded = ["--exclude", tmp_path / "pairs" / "sample-1"]
+    words = [chunks, "--sizes", "30,11", "--seed", 3, *excluded, "--out", tmp_path / "mc", "--json"]
+    assert done(invoke("data", "sample", *words))["excluded"] == 2
+    succeeded(invoke("data", "convert", "title-abstract", tmp_path / "mc" / "sample-2", "--out", tmp_path / "pretrain"))
+    pmids = [
+        {json.loads(line)["metadata"]["PMID"] for line in (tmp_path / name / "corpus.jsonl").read_text().splitlines()}
+        for name in ("pairs/sample-1", "mc/sample-1", "mc/sample-2")
+    ]
+    assert [len(numbers) for numbers in pmids] == [2, 30, 11]
+    assert len(set.union(*pmids)) == 43
+    assert len((tmp_path / "pretrain" / "rows.jsonl").read_text().splitlines()) == 11
+    identity = json.loads((tmp_path / "mc" / "manifest.json").read_text())["identity"]
+    assert (identity["sizes"], identity["seed"]) == ([30, 11], 3)
+
+
+def test_the_manifest_says_what_a_set_was_made_of(invoke, write, tmp_path):
+    file, ids = write("ori_pqal.json", PQAL), write("test_ground_truth.json", TEST_GROUND_TRUTH)
+    words = ["data", "convert", "pubmedqa", file, "--test-ids", ids, "--split", "test", "--out", tmp_path / "out"]
+    succeeded(invoke(*words))
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["complete"]
+    assert manifest["identity"]["data_set"] == "pubmedqa"
+    assert manifest["identity"]["split"] == "test"
+    assert manifest["identity"]["inputs"] == [{"name": file.name, "sha256": sha256(file.read_bytes()).hexdigest()}]
+    assert manifest["identity"]["options"] == {"test_ids": sha256(ids.read_bytes()).hexdigest()}
+    assert manifest["counts"]["questions"] == 2
+    assert set(manifest["files"]) == {"answers.jsonl", "corpus.jsonl", "qrels/test.tsv", "queries.jsonl"}
+    assert manifest["versions"]["biorag"]
+    file.write_text(json.dumps({"21645374": PQAL["21645374"]}))
+    failed(invoke(*words), 5, "out was made with other inputs", "--out")
+
+
+def test_bad_records_are_skipped_on_demand(invoke, write, tmp_path):
+    file = write("ori_pqal.json", {"7": {"QUESTION": "?"}, **PQAL})
+    words = ["data", "convert", "pubmedqa", file, "--out", tmp_path / "out"]
+    failed(invoke(*words), 3, "ori_pqal.json, line 1: 7: 'CONTEXTS'", "--on-bad-line skip")
+    result = succeeded(invoke(*words, "--on-bad-line", "skip"))
+    assert "1 bad lines were skipped" in result.stderr
+    assert "rejects.jsonl" in result.stderr
+    file.write_text(json.dumps(PQAL)[:-40])
+    words[-1] = tmp_path / "cut"
+    result = invoke(*words, "--on-bad-line", "skip")
+    assert result.exit_code == 3
+    assert "could not be read to the end; what came before is converted: " in result.stderr
+    assert len((tmp_path / "cut" / "queries.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "part"),
+    [
+        (("convert", "bioask", "x", "--out", "o"), 2, "unknown format 'bioask': use one of beir, bioasq"),
+        (("convert", "medrag", "no-file", "--out", "o"), 4, "no-file"),
+        (("convert", "medrag", "-", "--out", "o"), 2, "standard input"),
+        (("convert", "medrag", "--hub-config", "c", "--out", "o"), 2, "add --hub NAME"),
+        (("convert", "medrag", "demo", "--on-bad-line", "ignore", "--out", "o"), 2, "--on-bad-line"),
+        (("sample", "x", "--sizes", "3,0", "--out", "o"), 2, "--sizes '3,0'"),
+        (("sample", "x", "--sizes", "many", "--out", "o"), 2, "--sizes 'many'"),
+        (("sample", "-", "--sizes", "3", "--out", "o"), 2, "standard input"),
+    ],
+)
+def test_what_cannot_be_done_is_said(invoke, tmp_path, monkeypatch, words, code, part):
+    monkeypatch.chdir(tmp_path)
+    failed(invoke("data", *words), code, part)
+    assert not (tmp_path / "o").exists()

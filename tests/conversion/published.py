@@ -1,0 +1,140 @@
+"""Small sets in the layouts in which theirs are published."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+# As pubmedqa/pubmedqa has PQA-L; PQA-A has neither YEAR nor the predictions, PQA-U no final_decision either.
+PQAL = {
+    "21645374": {
+        "QUESTION": "Do mitochondria play a role in remodelling leaves?",
+        "CONTEXTS": ["Cell death perforates the leaves.", "Mitochondria were stained in vivo."],
+        "LABELS": ["BACKGROUND", "RESULTS"],
+        "MESHES": ["Alismataceae"],
+        "YEAR": "2011",
+        "reasoning_required_pred": "yes",
+        "reasoning_free_pred": "yes",
+        "final_decision": "yes",
+        "LONG_ANSWER": "Mitochondria depict a morphological change.",
+    },
+    "16418930": {
+        "QUESTION": "Landolt C and Snellen E acuity: differences in strabismus amblyopia?",
+        "CONTEXTS": ["Assessment of visual acuity depends on the optotypes."],
+        "LABELS": ["BACKGROUND"],
+        "MESHES": [],
+        "YEAR": "2006",
+        "reasoning_required_pred": "no",
+        "reasoning_free_pred": "no",
+        "final_decision": "no",
+        "LONG_ANSWER": "Overestimation of acuity was slight.",
+    },
+    "9488747": {
+        "QUESTION": "Syncope during bathing in infants, a pediatric form of urticaria?",
+        "CONTEXTS": ["Apparent life-threatening events in infants are frequent.", " "],
+        "LABELS": ["BACKGROUND", "CASE"],
+        "MESHES": [],
+        "YEAR": "1997",
+        "reasoning_required_pred": "yes",
+        "reasoning_free_pred": "yes",
+        "final_decision": "maybe",
+        "LONG_ANSWER": "It could be a form of aquagenic urticaria.",
+    },
+}
+TEST_GROUND_TRUTH = {"16418930": "no", "9488747": "maybe"}
+
+
+def bioasq(count: int = 6) -> dict[str, Any]:
+    """Questions as a training file of BioASQ has them, of all four types in turn."""
+    answers: list[dict[str, Any]] = [
+        {"type": "yesno", "exact_answer": "yes"},
+        {"type": "factoid", "exact_answer": [["ABCC11"]]},
+        {"type": "list", "exact_answer": [["hypoxia"], ["tissue injury", "injury"]]},
+        {"type": "summary"},
+    ]
+    questions = []
+    for number in range(count):
+        pmid = 20000000 + number
+        snippet = {
+            "text": f"Fact {number}.",
+            "document": f"http://www.ncbi.nlm.nih.gov/pubmed/{pmid}",
+            "offsetInBeginSection": 0,
+            "offsetInEndSection": 7,
+            "beginSection": "abstract",
+            "endSection": "abstract",
+        }
+        questions.append(
+            {
+                "id": f"55031181e9bde6963400000{number}",
+                "body": f"What about number {number}?",
+                "documents": [snippet["document"], f"http://www.ncbi.nlm.nih.gov/pubmed/{pmid + 50}"],
+                "concepts": [],
+                "snippets": [snippet],
+                "ideal_answer": [f"It is {number}."],
+                **answers[number % 4],
+            }
+        )
+    return {"questions": questions}
+
+
+MEDRAG = [
+    {
+        "id": f"pubmed23n0001_{number}",
+        "title": f"Title {number}",
+        "content": f"Content of number {number}. It has two sentences.",
+        "contents": f"Title {number}. Content of number {number}. It has two sentences.",
+        "PMID": 100 + number,
+    }
+    for number in range(6)
+]
+MIRAGE = {
+    "mmlu": {
+        "anatomy-000": {
+            "question": "Which bone?",
+            "options": {"A": "ulna", "B": "radius", "C": "femur", "D": "rib"},
+            "answer": "B",
+        }
+    },
+    "pubmedqa": {
+        "16418930": {
+            "question": "Landolt C and Snellen E acuity?",
+            "options": {"A": "yes", "B": "no", "C": "maybe"},
+            "answer": "B",
+            "PMID": [16418930],
+        }
+    },
+}
+
+
+def write_lines(path: Path, records: list[Any]) -> Path:
+    """Write JSON Lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def write_beir(folder: Path) -> Path:
+    """Write a BEIR folder with two parts; a query and a snippet of it are not judged."""
+    corpus = [{"_id": f"d{n}", "title": f"T{n}", "text": f"Text {n}.", "metadata": {"year": n}} for n in range(5)]
+    write_lines(folder / "corpus.jsonl", corpus)
+    write_lines(folder / "queries.jsonl", [{"_id": f"q{n}", "text": f"Query {n}?", "metadata": {}} for n in range(4)])
+    (folder / "qrels").mkdir()
+    head = "query-id\tcorpus-id\tscore\n"
+    (folder / "qrels" / "test.tsv").write_text(head + "q0\td0\t2\nq0\td1\t0\nq1\td2\t1\n")
+    (folder / "qrels" / "dev.tsv").write_text(head + "q1\td0\t1\nq2\td3\t1\n")
+    return folder
+
+
+def write_lotte(folder: Path) -> Path:
+    """Write a folder as LoTTE has it below a topic."""
+    folder.mkdir(parents=True)
+    (folder / "collection.tsv").write_text("0\tCats purr.\n1\tDogs bark.\n2\tCows moo.\n", encoding="utf-8")
+    for kind, relevant in (("search", [[0], [1, 2]]), ("forum", [[2]])):
+        texts = [f"{kind} question {qid}?" for qid in range(len(relevant))]
+        (folder / f"questions.{kind}.tsv").write_text("".join(f"{qid}\t{text}\n" for qid, text in enumerate(texts)))
+        write_lines(
+            folder / f"qas.{kind}.jsonl",
+            [{"qid": qid, "query": texts[qid], "answer_pids": pids} for qid, pids in enumerate(relevant)],
+        )
+    return folder

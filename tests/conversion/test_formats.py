@@ -1,0 +1,459 @@
+"""Each published layout becomes what biorag's own readers read, with the values of the file."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biorag.benchmarks.answers.questions import load_answers, read_golden_answers
+from biorag.benchmarks.bioasq.golden import read_golden
+from biorag.benchmarks.mirage.questions import load_benchmark
+from biorag.conversion.hub import HubDataset
+from biorag.conversion.run import Conversion, convert, request_of
+from biorag.corpus.datasets import load_dataset, read_qrels
+from biorag.corpus.readers import read_snippets
+from biorag.corpus.rejects import RejectsFile
+from biorag.corpus.sources import Source
+from biorag.errors import BadInputError, BioragError, MissingError, OfflineError, UsageError
+from biorag.registries import FORMATS
+from biorag.training.rows import read_rows, read_title_abstract
+from biorag.types import Snippet
+from tests.conversion.published import (
+    MEDRAG,
+    MIRAGE,
+    PQAL,
+    TEST_GROUND_TRUTH,
+    bioasq,
+    write_beir,
+    write_lines,
+    write_lotte,
+)
+
+
+def write(path: Path, record: Any) -> Path:
+    path.write_text(json.dumps(record, indent=4), encoding="utf-8")
+    return path
+
+
+def converted(format: str, out: Path, *names: Path, hub: HubDataset | None = None, skip: bool = False, **options: Any):
+    rejects = RejectsFile(out / "rejects.jsonl") if skip else None
+    request = request_of(FORMATS[format], [str(name) for name in names], hub, out / "home", **options)
+    return convert(Conversion(format, request, out, rejects), lambda count: None)
+
+
+def snippets(folder: Path) -> list[Snippet]:
+    return list(read_snippets(Source("corpus", folder / "corpus.jsonl")))
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_pubmedqa_is_a_beir_folder_with_the_answers(tmp_path):
+    manifest = converted("pubmedqa", tmp_path / "out", write(tmp_path / "ori_pqal.json", PQAL))
+    data = load_answers(tmp_path / "out")
+    assert [question.id for question in data.questions] == list(PQAL)
+    assert [question.text for question in data.questions] == [record["QUESTION"] for record in PQAL.values()]
+    assert [question.expert.decision for question in data.questions] == ["yes", "no", "maybe"]
+    assert data.questions[0].expert.ideal == (PQAL["21645374"]["LONG_ANSWER"],)
+    passages = [" ".join(record["CONTEXTS"]).strip() for record in PQAL.values()]
+    assert snippets(tmp_path / "out") == [
+        Snippet(id, "", text, int(id)) for id, text in zip(PQAL, passages, strict=True)
+    ]
+    assert load_dataset(tmp_path / "out").qrels == {id: {id: 1} for id in PQAL}
+    rows, _ = read_rows([tmp_path / "out"])
+    assert [(row.query, row.positive) for row in rows] == list(
+        zip([record["QUESTION"] for record in PQAL.values()], passages, strict=True)
+    )
+    assert manifest["counts"]["questions"] == manifest["counts"]["judgements"] == 3
+
+
+def test_the_official_test_set_of_pubmedqa_is_by_its_pmids(tmp_path):
+    file, ids = write(tmp_path / "ori_pqal.json", PQAL), write(tmp_path / "test_ground_truth.json", TEST_GROUND_TRUTH)
+    converted("pubmedqa", tmp_path / "both", file, test_ids=ids)
+    parts = {part: list(read_qrels(tmp_path / "both" / "qrels" / f"{part}.tsv")) for part in ("train", "test")}
+    assert parts == {"train": ["21645374"], "test": ["16418930", "9488747"]}
+    for split, expected in (("train", ["21645374"]), ("test", ["16418930", "9488747"])):
+        out = tmp_path / split
+        converted("pubmedqa", out, file, test_ids=ids, split=split)
+        assert [question.id for question in load_dataset(out).questions] == expected
+        assert [record["_id"] for record in lines(out / "queries.jsonl")] == expected
+        assert sorted(path.name for path in (out / "qrels").iterdir()) == ["test.tsv"]
+    with pytest.raises(UsageError, match="--test-ids"):
+        converted("pubmedqa", tmp_path / "none", file, split="test")
+    with pytest.raises(BadInputError, match="PMIDs as keys"):
+        converted("pubmedqa", tmp_path / "none", file, test_ids=write(tmp_path / "b.json", {"x": "yes"}))
+
+
+def test_pqa_a_and_pqa_u_have_fewer_fields(tmp_path):
+    artificial = {"1": {**PQAL["21645374"], "final_decision": "yes"}}
+    unlabelled = {"2": {key: PQAL["16418930"][key] for key in ("QUESTION", "CONTEXTS", "LONG_ANSWER")}}
+    files = [write(tmp_path / "ori_pqaa.json", artificial), write(tmp_path / "ori_pqau.json", unlabelled)]
+    converted("pubmedqa", tmp_path / "out", *files)
+    answers = [question.expert for question in load_answers(tmp_path / "out").questions]
+    assert [(answer.type, answer.decision) for answer in answers] == [("yesno", "yes"), ("summary", None)]
+    assert answers[1].ideal == (PQAL["16418930"]["LONG_ANSWER"],)
+
+
+def test_each_section_can_be_a_passage_and_ids_can_have_a_prefix(tmp_path):
+    file = write(tmp_path / "ori_pqal.json", PQAL)
+    converted("pubmedqa", tmp_path / "out", file, each_context=True, id_prefix="pubmed_")
+    assert [(snippet.id, snippet.content, snippet.pmid) for snippet in snippets(tmp_path / "out")][:3] == [
+        ("pubmed_21645374_0", "Cell death perforates the leaves.", 21645374),
+        ("pubmed_21645374_1", "Mitochondria were stained in vivo.", 21645374),
+        ("pubmed_16418930_0", "Assessment of visual acuity depends on the optotypes.", 16418930),
+    ]
+    assert load_dataset(tmp_path / "out").qrels["21645374"] == {"pubmed_21645374_0": 1, "pubmed_21645374_1": 1}
+
+
+BIGBIO = {
+    "id": "21645374_qa",
+    "question_id": "21645374_question",
+    "document_id": "21645374",
+    "question": PQAL["21645374"]["QUESTION"],
+    "type": "yesno",
+    "choices": ["yes", "no", "maybe"],
+    "context": " ".join(PQAL["21645374"]["CONTEXTS"]),
+    "answer": ["yes"],
+}
+QIAOJIN = {
+    "pubid": 21645374,
+    "question": PQAL["21645374"]["QUESTION"],
+    "context": {"contexts": PQAL["21645374"]["CONTEXTS"], "labels": ["BACKGROUND", "RESULTS"], "meshes": []},
+    "long_answer": PQAL["21645374"]["LONG_ANSWER"],
+    "final_decision": "yes",
+}
+
+
+def hub_folder(folder: Path, **configs: dict[str, list[dict]]) -> Path:
+    """A folder in the layout of a data set of the hub: a JSONL file for each configuration and split."""
+    named = []
+    for config, splits in configs.items():
+        files = []
+        for split, records in splits.items():
+            write_lines(folder / config / f"{split}.jsonl", records)
+            files.append(f"  - split: {split}\n    path: {config}/{split}.jsonl\n")
+        named.append(f"- config_name: {config}\n  data_files:\n{''.join(files)}")
+    (folder / "README.md").write_text(f"---\nconfigs:\n{''.join(named)}---\n")
+    return folder
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("record", [QIAOJIN, BIGBIO], ids=["qiaojin/PubMedQA", "bigbio/pubmed_qa"])
+def test_pubmedqa_of_the_hub_is_that_of_the_file(tmp_path, record):
+    converted("pubmedqa", tmp_path / "file", write(tmp_path / "pqal.json", {"21645374": PQAL["21645374"]}))
+    hub = HubDataset(str(hub_folder(tmp_path / "set", pqa_labeled={"train": [record]})), "pqa_labeled")
+    converted("pubmedqa", tmp_path / "hub", hub=hub)
+    for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
+        assert (tmp_path / "hub" / name).read_bytes() == (tmp_path / "file" / name).read_bytes()
+    assert lines(tmp_path / "hub" / "answers.jsonl")[0]["final_decision"] == "yes"
+
+
+def test_bioasq_is_golden_files_and_a_beir_folder(tmp_path):
+    data = bioasq()
+    manifest = converted("bioasq", tmp_path / "out", write(tmp_path / "training8b.json", data), id_prefix="pubmed_")
+    golden = read_golden(tmp_path / "out" / "test_golden.json").questions
+    assert golden == read_golden(tmp_path / "training8b.json").questions
+    assert json.loads((tmp_path / "out" / "test_golden.json").read_text()) == data
+    assert read_golden_answers([tmp_path / "out" / "test_golden.json"])[0].questions[1].expert.things == (("ABCC11",),)
+    dataset = load_answers(tmp_path / "out")
+    assert [question.text for question in dataset.questions] == [record["body"] for record in data["questions"]]
+    assert dataset.questions[2].relevant == ("pubmed_20000002", "pubmed_20000052")
+    assert [question.expert.type for question in dataset.questions[:4]] == ["yesno", "factoid", "list", "summary"]
+    assert manifest["counts"]["answers"] == 6
+
+
+def test_the_last_questions_of_bioasq_are_for_development(tmp_path):
+    file = write(tmp_path / "training8b.json", bioasq(6))
+    ids = [record["id"] for record in bioasq(6)["questions"]]
+    converted("bioasq", tmp_path / "both", file, last=2)
+    parts = {part: list(read_qrels(tmp_path / "both" / "qrels" / f"{part}.tsv")) for part in ("train", "dev")}
+    assert parts == {"train": ids[:4], "dev": ids[4:]}
+    assert [question.id for question in read_golden(tmp_path / "both" / "dev_golden.json").questions] == ids[4:]
+    converted("bioasq", tmp_path / "dev", file, last=2, split="dev")
+    assert [question.id for question in load_dataset(tmp_path / "dev").questions] == ids[4:]
+    with pytest.raises(UsageError, match="--last 6 leaves no question"):
+        converted("bioasq", tmp_path / "none", file, last=6)
+    with pytest.raises(UsageError, match="--last 200"):
+        converted("bioasq", tmp_path / "none", file, split="dev")
+
+
+def test_a_question_of_two_years_is_written_once(tmp_path):
+    files = [write(tmp_path / "training7b.json", bioasq(3)), write(tmp_path / "training8b.json", bioasq(5))]
+    counts = converted("bioasq", tmp_path / "out", *files)["counts"]
+    assert (counts["questions"], counts["duplicates"]) == (5, 3)
+
+
+@pytest.mark.models
+def test_medrag_chunks_keep_every_field(tmp_path):
+    file = write_lines(tmp_path / "chunk" / "pubmed23n0001.jsonl", MEDRAG)
+    (tmp_path / "chunk" / "pubmed23n0002.jsonl.gz").write_bytes(
+        gzip.compress(json.dumps({**MEDRAG[0], "id": "x", "journal": {"n": [1, None]}}).encode())
+    )
+    converted("medrag", tmp_path / "out", tmp_path / "chunk")
+    expected = [
+        *read_snippets(Source("f", file)),
+        Snippet("x", "Title 0", MEDRAG[0]["content"], 100, {"journal": {"n": [1, None]}}),
+    ]
+    assert snippets(tmp_path / "out") == expected
+    hub = HubDataset(str(hub_folder(tmp_path / "set", default={"train": MEDRAG})))
+    converted("medrag", tmp_path / "hub", hub=hub)
+    assert snippets(tmp_path / "hub") == expected[:-1]
+
+
+def test_titles_and_abstracts_are_the_rows_that_training_makes_of_them(tmp_path):
+    records = [*MEDRAG, {"id": "h", "title": "", "content": "First half. Second half."}, {"id": "d", "content": "One."}]
+    file = write_lines(tmp_path / "chunk.jsonl", records)
+    counts = converted("title-abstract", tmp_path / "out", file)["counts"]
+    assert read_rows([tmp_path / "out" / "rows.jsonl"])[0] == read_title_abstract([Source("f", file)])[0]
+    assert (counts["rows"], counts["dropped"]) == (7, 1)
+
+
+def test_mirage_is_its_benchmark_and_the_questions_that_name_pmids(tmp_path):
+    file = write(tmp_path / "benchmark.json", MIRAGE)
+    converted("mirage", tmp_path / "out", file)
+    assert load_benchmark(tmp_path / "out" / "benchmark.json") == load_benchmark(file)
+    assert read_qrels(tmp_path / "out" / "qrels" / "pubmedqa.tsv") == {"pubmedqa_16418930": {"16418930": 1}}
+    assert [record["_id"] for record in lines(tmp_path / "out" / "queries.jsonl")] == [
+        "mmlu_anatomy-000",
+        "pubmedqa_16418930",
+    ]
+    converted("mirage", tmp_path / "one", file, split="pubmedqa")
+    assert list(load_benchmark(tmp_path / "one" / "benchmark.json")) == ["pubmedqa"]
+    assert load_dataset(tmp_path / "one").qrels == {"pubmedqa_16418930": {"16418930": 1}}
+    with pytest.raises(UsageError, match="unknown --split 'medqa': use one of mmlu, pubmedqa"):
+        converted("mirage", tmp_path / "none", file, split="medqa")
+
+
+def test_a_beir_folder_keeps_its_parts_and_grades(tmp_path):
+    folder = write_beir(tmp_path / "nfcorpus")
+    converted("beir", tmp_path / "out", folder)
+    for part in ("test", "dev"):
+        ours, theirs = (read_qrels(base / "qrels" / f"{part}.tsv", 0) for base in (tmp_path / "out", folder))
+        assert ours == theirs
+    assert snippets(tmp_path / "out") == snippets(folder)
+    assert [record["_id"] for record in lines(tmp_path / "out" / "queries.jsonl")] == ["q1", "q2", "q0"]
+    for name in ("corpus", "queries"):
+        plain = folder / f"{name}.jsonl"
+        plain.with_suffix(".jsonl.gz").write_bytes(gzip.compress(plain.read_bytes()))
+        plain.unlink()
+    converted("beir", tmp_path / "dev", folder, split="dev")
+    assert load_dataset(tmp_path / "dev").qrels == {"q1": {"d0": 1}, "q2": {"d3": 1}}
+    with pytest.raises(UsageError, match="unknown --split 'train': use one of dev, test"):
+        converted("beir", tmp_path / "none", folder, split="train")
+    with pytest.raises(UsageError, match="one folder"):
+        converted("beir", tmp_path / "none", folder / "corpus.jsonl.gz")
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("beside", [False, True], ids=["mteb/scifact", "BeIR/scifact"])
+def test_a_beir_set_of_the_hub_is_that_of_the_folder(tmp_path, beside):
+    folder = write_beir(tmp_path / "folder")
+    texts = {
+        name: {
+            name: [
+                {key: record[key] for key in record if key != "metadata"} for record in lines(folder / f"{name}.jsonl")
+            ]
+        }
+        for name in ("corpus", "queries")
+    }
+    with (folder / "qrels" / "test.tsv").open() as stream:
+        qrels = {"test": [{**row, "score": int(row["score"])} for row in csv.DictReader(stream, delimiter="\t")]}
+    if beside:
+        hub_folder(tmp_path / "set", **texts)
+        hub_folder(tmp_path / "set-qrels", default=qrels)
+    else:
+        hub_folder(tmp_path / "set", **texts, default=qrels)
+    converted("beir", tmp_path / "out", hub=HubDataset(str(tmp_path / "set")))
+    assert read_qrels(tmp_path / "out" / "qrels" / "test.tsv", 0) == read_qrels(folder / "qrels" / "test.tsv", 0)
+    assert [snippet.contents for snippet in snippets(tmp_path / "out")] == [
+        snippet.contents for snippet in snippets(folder)
+    ]
+
+
+def test_lotte_has_two_kinds_of_questions_over_one_collection(tmp_path):
+    folder = write_lotte(tmp_path / "lotte" / "pets" / "dev")
+    converted("lotte", tmp_path / "out", folder)
+    assert read_qrels(tmp_path / "out" / "qrels" / "search.tsv") == {
+        "search_0": {"0": 1},
+        "search_1": {"1": 1, "2": 1},
+    }
+    assert read_qrels(tmp_path / "out" / "qrels" / "forum.tsv") == {"forum_0": {"2": 1}}
+    assert snippets(tmp_path / "out") == [
+        Snippet("0", "", "Cats purr."),
+        Snippet("1", "", "Dogs bark."),
+        Snippet("2", "", "Cows moo."),
+    ]
+    converted("lotte", tmp_path / "search", folder, split="search")
+    assert [(question.id, question.text) for question in load_dataset(tmp_path / "search").questions] == [
+        ("search_0", "search question 0?"),
+        ("search_1", "search question 1?"),
+    ]
+    (folder / "questions.forum.tsv").unlink()
+    with pytest.raises(MissingError, match=r"questions\.forum\.tsv is not there"):
+        converted("lotte", tmp_path / "none", folder)
+
+
+TASK = "Given a question, retrieve Pubmed passages that answer the question"
+PAIRS = [
+    {"query": "Why?", "positive": "Because of it.", "negative": "No idea."},
+    {
+        "query": f"Instruct: {TASK}\nQuery: Why?",
+        "pos": ["Represent this passage\npassage: Because of it."],
+        "neg": ["No idea."],
+    },
+    {
+        "query_id": "7",
+        "query": "Why?",
+        "positive_passages": [{"docid": "1", "title": "", "text": "Because of it."}],
+        "negative_passages": [
+            {"docid": "2", "title": "No", "text": "idea."},
+            {"docid": "3", "title": "", "text": "because of IT"},
+        ],
+    },
+]
+
+
+@pytest.mark.parametrize("record", PAIRS, ids=["columns", "templates", "Tevatron"])
+@pytest.mark.parametrize("as_array", [True, False])
+def test_pairs_of_bmretriever_are_rows(tmp_path, record, as_array):
+    path = tmp_path / "ft_data.json"
+    path.write_text(json.dumps([record]) if as_array else json.dumps(record) + "\n")
+    converted("bmretriever", tmp_path / "out", path)
+    (row,), _ = read_rows([tmp_path / "out" / "rows.jsonl"])
+    assert (row.query, row.positive, row.negatives) == ("Why?", "Because of it.", ("No idea.",))
+    assert lines(tmp_path / "out" / "rows.jsonl")[0].get("instruction") == (TASK if record == PAIRS[1] else None)
+
+
+def test_a_pair_without_a_known_column_names_those_there_are(tmp_path):
+    path = write_lines(tmp_path / "ft_data.json", [{"input": "Why?", "output": "So."}])
+    with pytest.raises(
+        BadInputError, match=r"line 1: none of query, .* among its fields input, output; fix or remove it"
+    ):
+        converted("bmretriever", tmp_path / "out", path)
+
+
+BAD = {
+    "pubmedqa": ({"1": {"QUESTION": " ", "CONTEXTS": ["x"]}, **PQAL}, "1: 'QUESTION' is blank", "questions", 3),
+    "bioasq": (
+        {"questions": [{"id": "b", "body": "What?"}, *bioasq(2)["questions"]]},
+        "'b': there is no 'documents'",
+        "questions",
+        2,
+    ),
+    "mirage": ({**MIRAGE, "new": {"q": {"question": "?", "options": {"A": "x"}}}}, "options must be", "questions", 2),
+    "bmretriever": ([{"query": 3, "positive": "x"}, PAIRS[0]], "'query' is neither a text", "rows", 1),
+    "medrag": ({"id": "x"}, "has no text", "snippets", 6),
+    "title-abstract": ({"id": "x"}, "has no text", "rows", 6),
+}
+
+
+@pytest.mark.parametrize("format", BAD)
+def test_a_bad_record_stops_with_its_place_or_is_skipped_and_counted(tmp_path, format):
+    record, reason, counted, good = BAD[format]
+    path = tmp_path / "file.json"
+    if format in ("medrag", "title-abstract"):
+        path = write_lines(tmp_path / "file.jsonl", [record, *MEDRAG])
+    else:
+        write(path, record)
+    with pytest.raises(BadInputError) as caught:
+        converted(format, tmp_path / "out", path)
+    assert reason in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "--on-bad-line skip" in str(caught.value)
+    counts = converted(format, tmp_path / "out", path, skip=True)["counts"]
+    assert (counts[counted], counts["rejected"]) == (good, 1)
+    (reject,) = lines(tmp_path / "out" / "rejects.jsonl")
+    assert reason in reject["reason"]
+
+
+KEYS = (
+    *("questions", "id", "_id", "body", "documents", "type", "exact_answer", "ideal_answer", "snippets", "QUESTION"),
+    *("CONTEXTS", "final_decision", "LONG_ANSWER", "query", "pos", "neg", "positive_passages", "text", "title"),
+    *("content", "question", "options", "answer", "PMID", "A", "B", "1"),
+)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 10**9) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+FILES = sorted(name for name, kind in FORMATS.items() if not kind.folder)
+
+
+@settings(max_examples=12)
+@given(st.data())
+def test_whatever_a_file_holds_there_is_no_error_but_ours(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("any")
+    record = data.draw(json_values)
+    write(folder / "x.json", record)
+    write_lines(folder / "x.jsonl", [record, record])
+    for format in FILES:
+        for name in ("x.json", "x.jsonl"):
+            for skip in (False, True):
+                try:
+                    converted(format, folder / f"{format}-{name}-{skip}", folder / name, skip=skip)
+                except BioragError as error:
+                    assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    "damage", [b"\xff\xfe\x00", b"x", b"0\t\n", b"\x00\t\x00\n", b'{"qid": -1}\n', b'{"_id": 1}\n[]\n']
+)
+@pytest.mark.parametrize("format", ["beir", "lotte"])
+def test_whatever_is_in_a_folder_there_is_no_error_but_ours(tmp_path, format, damage):
+    make = {"beir": write_beir, "lotte": write_lotte}[format]
+    for number, path in enumerate(
+        sorted(make(tmp_path / "first").rglob("*.*l")) + sorted((tmp_path / "first").rglob("*.tsv"))
+    ):
+        name = path.relative_to(tmp_path / "first")
+        folder = make(tmp_path / str(number))
+        (folder / name).write_bytes(damage)
+        with pytest.raises(BadInputError, match=name.name.replace(".", r"\.")):
+            converted(format, tmp_path / f"out-{number}", folder)
+
+
+@pytest.mark.parametrize(
+    ("format", "options", "part"),
+    [
+        ("medrag", {"last": 3}, "--last is not for format medrag"),
+        ("bioasq", {"test_ids": Path("x")}, "--test-ids is not for format bioasq"),
+        ("lotte", {"id_prefix": "x"}, "--id-prefix is not for format lotte"),
+        ("lotte", {"split": "dev"}, "--split dev is not of format lotte: use one of search, forum"),
+    ],
+)
+def test_what_a_format_does_not_take_is_refused(tmp_path, format, options, part):
+    with pytest.raises(UsageError, match=part):
+        converted(format, tmp_path / "out", tmp_path, **options)
+
+
+def test_a_set_needs_files_or_the_hub(tmp_path):
+    with pytest.raises(UsageError, match="not read from the hub"):
+        converted("bioasq", tmp_path / "out", hub=HubDataset("x/y"))
+    with pytest.raises(UsageError, match=r"name the files of format pubmedqa \(ori_pqal\.json\) or --hub NAME"):
+        converted("pubmedqa", tmp_path / "out")
+    with pytest.raises(UsageError, match="name the files"):
+        converted("pubmedqa", tmp_path / "out", tmp_path / "x", hub=HubDataset("x/y"))
+
+
+@pytest.mark.models
+def test_a_data_set_that_cannot_be_loaded_is_named(tmp_path, monkeypatch):
+    with pytest.raises(OfflineError, match="the data set x/y pqa would be downloaded"):
+        converted("pubmedqa", tmp_path / "out", hub=HubDataset("x/y", "pqa", offline=True))
+    folder = str(hub_folder(tmp_path / "set", pqa={"train": [QIAOJIN]}))
+    with pytest.raises(MissingError, match=r"'nope' not found. Available: .*: check --hub"):
+        converted("pubmedqa", tmp_path / "out", hub=HubDataset(folder, "nope"))
+    with pytest.raises(MissingError, match="check --hub"):
+        converted("pubmedqa", tmp_path / "out", hub=HubDataset(folder, "pqa", "test"))
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(MissingError, match=r"pip install 'biorag\[hub\]'"):
+        converted("pubmedqa", tmp_path / "out", hub=HubDataset(folder, "pqa"))
