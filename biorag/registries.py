@@ -23,12 +23,15 @@ class FusionKind(Kind):
     ----------
     parameters : the retrieval settings that it takes, by name
     true_scores : whether each side must score what the other alone found; those scores follow the side's own ranking
+    exhaustive : whether the best of all snippets are wanted, not of those on the two lists; true scores then, see
+        `biorag.retrieval.hybrid` for what is asked of the fusion
     bounded : whether a score is on the scale of its dense side; else the scores of a query are stretched to 0..1
         before a reranker's are added to them
     """
 
     parameters: tuple[str, ...] = ()
     true_scores: bool = False
+    exhaustive: bool = False
     bounded: bool = False
 
 
@@ -48,6 +51,15 @@ FUSIONS = Registry(
             target="biorag.retrieval.fusion:reciprocal_rank",
             summary="reciprocal ranks",
             parameters=("rrf_k",),
+        ),
+        FusionKind(
+            name="exact",
+            target="biorag.retrieval.fusion:linear",
+            summary="dense + λ·BM25, the best of all snippets",
+            parameters=("lambda_",),
+            true_scores=True,
+            exhaustive=True,
+            bounded=True,
         ),
     ],
 )

@@ -259,13 +259,15 @@ class FieldFilter:
 class IndexQuery:
     """One request: a dense vector, a text for BM25, or a query's token vectors (tokens, dim) for MaxSim.
 
-    `where` must all hold; `among` restricts the search to these snippet ids and makes it exact.
+    `where` must all hold; `among` restricts the search to these snippet ids and makes it exact. `exact` compares a
+    vector with all snippets that qualify, without the graph.
     """
 
     query: Vectors | str
     limit: int
     where: tuple[FieldFilter, ...] = ()
     among: frozenset[str] | None = None
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,7 +255,7 @@ class EdgeIndex:
             filter=_filter(probe, self._parameters),
             params=qe.SearchParams(
                 hnsw_ef=search_width(self._size, probe.limit),
-                exact=probe.among is not None,
+                exact=probe.exact or probe.among is not None,
                 quantization=quantization if self._quantized else None,
             ),
             with_payload=["id"],

@@ -291,7 +291,7 @@ class ServerIndex:
             filter=_filter(probe, self._parameters),
             params=models.SearchParams(
                 hnsw_ef=search_width(self._size, probe.limit),
-                exact=probe.among is not None,
+                exact=probe.exact or probe.among is not None,
                 quantization=quantization if self._quantized else None,
             ),
             with_payload=["id"],

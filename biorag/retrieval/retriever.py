@@ -6,11 +6,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from biorag.errors import UsageError
 from biorag.registries import FUSIONS
 from biorag.retrieval.fusion import min_max, ranked
+from biorag.retrieval.hybrid import best_of_all, best_of_lists
 from biorag.settings.reranker_chain import Stage
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
@@ -203,46 +205,22 @@ class Retriever:
             dense = [IndexQuery(vector, side_limit, where) for vector, where in zip(vectors, wheres, strict=True)]
             if mode == "dense":
                 return [FirstStageCandidates(ranking) for ranking in self._index.search(dense)]
-            rankings = self._index.search(dense + bm25)
-            by_vector, by_word = rankings[: len(dense)], rankings[len(dense) :]
-            fused = self._fuse(dense, bm25, by_vector, by_word)
-            return [
-                FirstStageCandidates(ranked(scores, limit), Sides(*sides))
-                for scores, *sides in zip(fused, by_vector, by_word, strict=True)
-            ]
+            return self._hybrid(dense, bm25, limit)
 
     def _encode(self, queries: Sequence[str]) -> Vectors:
         assert self._encoder is not None, "dense retrieval needs an encoder"
         return self._encoder.encode_queries(queries)
 
-    def _fuse(
-        self,
-        dense: list[IndexQuery],
-        bm25: list[IndexQuery],
-        by_vector: list[list[ScoredDoc]],
-        by_word: list[list[ScoredDoc]],
-    ) -> list[dict[str, float]]:
-        """Return each query's fused scores; `by_vector` answers `dense`, and `by_word` answers `bm25`."""
+    def _hybrid(
+        self, dense: Sequence[IndexQuery], bm25: Sequence[IndexQuery], limit: int
+    ) -> list[FirstStageCandidates]:
+        """Return each query's best `limit` by fused score, as the fusion has it: of two lists, or of all snippets."""
         kind = FUSIONS[self._settings.fusion]
-        if kind.true_scores:
-            completed = self._completed([*dense, *bm25], [*by_vector, *by_word], [*by_word, *by_vector])
-            by_vector, by_word = completed[: len(by_vector)], completed[len(by_vector) :]
-        fuse = kind.load()
-        parameters = {name: getattr(self._settings, name) for name in kind.parameters}
-        return [fuse(*sides, **parameters) for sides in zip(by_vector, by_word, strict=True)]
-
-    def _completed(
-        self, probes: list[IndexQuery], rankings: list[list[ScoredDoc]], others: list[list[ScoredDoc]]
-    ) -> list[list[ScoredDoc]]:
-        """Return each probe's ranking, followed by its true scores of what the other side alone found."""
-        lacking = [
-            frozenset(id for id, _ in other).difference(id for id, _ in own)
-            for own, other in zip(rankings, others, strict=True)
-        ]
-        incomplete = [index for index, ids in enumerate(lacking) if ids]
-        missing = [IndexQuery(probes[index].query, len(lacking[index]), among=lacking[index]) for index in incomplete]
-        scores = dict(zip(incomplete, self._index.search(missing) if missing else (), strict=True))
-        return [[*ranking, *scores.get(index, ())] for index, ranking in enumerate(rankings)]
+        fuse = partial(kind.load(), **{name: getattr(self._settings, name) for name in kind.parameters})
+        search = best_of_all if kind.exhaustive else partial(best_of_lists, true_scores=kind.true_scores)
+        found = search(self._index, dense, bm25, limit, fuse)
+        read = dense[0].limit if dense else 0
+        return [FirstStageCandidates(one.ranking, Sides(one.dense[:read], one.bm25[:read])) for one in found]
 
     def _rerank(
         self, queries: Sequence[str], candidates: list[list[ScoredDoc]], snippets: dict[str, Snippet]

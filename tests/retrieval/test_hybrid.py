@@ -1,0 +1,138 @@
+"""Exact hybrid search against a full scan of all snippets' two scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from biorag.corpus.sources import demo_file
+from biorag.engine import open_index
+from biorag.indexes.edge import EdgeIndex
+from biorag.retrieval.filters import parse_filter
+from biorag.retrieval.fusion import linear
+from biorag.retrieval.hybrid import best_of_all, best_of_lists
+from biorag.retrieval.retriever import Retriever
+from biorag.settings.settings import Settings
+from biorag.types import IndexQuery, ScoredDoc
+from tests.answering.test_pipeline import holds
+from tests.cli import done, invoke
+from tests.fakes import HashEncoder
+from tests.indexes.test_contract import manifest, random_snippets, random_vectors
+
+
+class ListedIndex:
+    """Two given scores of every snippet; lists are in the order of ids where scores are equal, or in its reverse."""
+
+    def __init__(self, dense: dict[str, float], bm25: dict[str, float], reverse: bool) -> None:
+        self.sides, self.reverse, self.deepest = (dense, bm25), reverse, 0
+
+    def search(self, probes):
+        return [self._one(probe) for probe in probes]
+
+    def _one(self, probe):
+        self.deepest = max(self.deepest, probe.limit)
+        scores = self.sides[isinstance(probe.query, str)]
+        kept = [(id, score) for id, score in scores.items() if probe.among is None or id in probe.among]
+        by_id = sorted(kept, reverse=self.reverse)
+        # Which of equal scores make it into the limit is the engine's choice; what it returns is in order.
+        best = sorted(by_id, key=lambda pair: -pair[1])[: probe.limit]
+        return [ScoredDoc(*pair) for pair in sorted(best, key=lambda pair: (-pair[1], pair[0]))]
+
+
+def scanned(dense: dict[str, float], bm25: dict[str, float], weight: float) -> list[ScoredDoc]:
+    """The slow, obvious result: every snippet's sum."""
+    sums = [ScoredDoc(id, score + weight * bm25[id] if id in bm25 else score) for id, score in dense.items()]
+    return sorted(sums, key=lambda scored: (-scored.score, scored.id))
+
+
+SCORES = st.one_of(st.sampled_from([-0.5, 0.0, 0.5, 1.0]), st.floats(-2, 2))
+WORDS = st.one_of(st.none(), st.sampled_from([0.5, 1.0, 30.0]), st.floats(0.001, 40))
+
+
+@hypothesis_settings(max_examples=60)
+@given(
+    st.lists(st.tuples(SCORES, WORDS), max_size=40),
+    st.sampled_from([0.0, 0.03, 1.0, 1.5]),
+    st.integers(1, 12),
+    st.integers(1, 12),
+    st.booleans(),
+)
+def test_the_threshold_algorithm_gives_the_list_of_a_full_scan(scores, weight, limit, depth, reverse):
+    dense = {f"s{number:02d}": pair[0] for number, pair in enumerate(scores)}
+    bm25 = {f"s{number:02d}": pair[1] for number, pair in enumerate(scores) if pair[1] is not None}
+    probes = [IndexQuery(np.zeros(1, np.float32), depth)], [IndexQuery("q", depth)]
+    index, fuse = ListedIndex(dense, bm25, reverse), partial(linear, lambda_=weight)
+    (found,) = best_of_all(index, *probes, limit, fuse)
+    assert found.ranking == scanned(dense, bm25, weight)[:limit]
+
+
+def test_it_reads_no_deeper_than_it_must_and_each_query_as_if_it_were_alone():
+    dense, bm25 = {f"s{n:03d}": 1 - n / 1000 for n in range(900)}, {f"s{n:03d}": 9.0 - n / 100 for n in range(900)}
+    index, fuse = ListedIndex(dense, bm25, False), partial(linear, lambda_=0.1)
+    best_of_all(index, [IndexQuery(np.zeros(1, np.float32), 10)], [IndexQuery("q", 10)], 5, fuse)
+    assert index.deepest == 10, "both sides agree, so the fifth sum is above the tenth scores' sum at once"
+    flat = ListedIndex(dict.fromkeys(dense, 0.5), {}, True)
+    (found,) = best_of_all(flat, [IndexQuery(np.zeros(1, np.float32), 10)], [IndexQuery("q", 10)], 5, fuse)
+    assert [id for id, _ in found.ranking] == ["s000", "s001", "s002", "s003", "s004"], "equal scores in order of ids"
+    assert flat.deepest == 1280, "whatever the engine chose of equal scores"
+
+
+def test_a_snippet_that_is_on_neither_list_can_be_the_best():
+    dense = {"a": 1.0, "b": 0.9, "both": 0.8}
+    bm25 = {"c": 10.0, "d": 9.0, "both": 8.0}
+    index, fuse = ListedIndex(dense | {"c": 0.0, "d": 0.0}, bm25, False), partial(linear, lambda_=0.1)
+    probes = [IndexQuery(np.zeros(1, np.float32), 2)], [IndexQuery("q", 2)]
+    (listed,), (exact,) = best_of_lists(index, *probes, 1, fuse, true_scores=True), best_of_all(index, *probes, 1, fuse)
+    assert (listed.ranking[0].id, exact.ranking[0].id) == ("a", "both")
+
+
+@pytest.fixture
+def edge(tmp_path) -> Iterator[EdgeIndex]:
+    """Four hundred snippets under random vectors in the embedded store, some of them twice."""
+    snippets = [replace(each, metadata={"year": 2000 + n % 9}) for n, each in enumerate(random_snippets(400))]
+    vectors = random_vectors(400)
+    snippets += [replace(each, id=f"again{each.id}") for each in snippets[:40]]
+    with closing(EdgeIndex(tmp_path / "edge", manifest(), writable=True)) as index:
+        index.upsert(snippets, np.concatenate([vectors, vectors[:40]]))
+        index.optimize()
+        index.snippets = snippets
+        yield index
+
+
+@pytest.mark.parametrize("where", ["", "year>=2003", "year=2001 and not pmid=11"])
+def test_searching_the_store_gives_the_list_of_a_full_scan(edge, where):
+    conditions = parse_filter(where) if where else ()
+    kept = frozenset(each.id for each in edge.snippets if all(holds(condition, each) for condition in conditions))
+    encoder, queries = HashEncoder(dimension=16), ["liver infection", "heart", "statin therapy p53", "zzz"]
+    settings = Settings.of(mode="hybrid", rerank=False, fusion="exact", depth=7, lambda_=0.1)
+    rankings = Retriever(edge, encoder, None, settings.retrieval).search_all(queries, 15, [conditions] * len(queries))
+    for query, vector, ranking in zip(queries, encoder.encode_queries(queries), rankings, strict=True):
+        dense, bm25 = edge.search([IndexQuery(vector, 999, among=kept), IndexQuery(query, 999, among=kept)])
+        expected = scanned(dict(dense), dict(bm25), 0.1)[:15]
+        assert [(hit.snippet.id, hit.score) for hit in ranking.hits] == expected
+        assert len(ranking.sides.dense) == len(ranking.sides.bm25 or ranking.sides.dense) == 15
+
+
+def test_on_the_demonstration_index_every_question_gets_the_list_of_a_full_scan(demo_home):
+    tasks = json.loads(demo_file("benchmark.json").read_text(encoding="utf-8"))
+    questions = [asked["question"] for task in tasks.values() for asked in task.values()]
+    settings = Settings.of(home=demo_home, rerank=False, fusion="exact", depth=1)
+    with open_index(settings) as opened:
+        count, weight = opened.index.count(), settings.retrieval.lambda_
+        vectors = opened.encoder.encode_queries(questions)
+        rankings = opened.retriever.search_all(questions, 10)
+        for question, vector, ranking in zip(questions, vectors, rankings, strict=True):
+            dense, bm25 = opened.index.search([IndexQuery(vector, count, exact=True), IndexQuery(question, count)])
+            expected = scanned(dict(dense), dict(bm25), weight)[:10]
+            assert [(hit.snippet.id, hit.score) for hit in ranking.hits] == expected
+    report = done(invoke("search", "heparin", "--fusion", "exact", "--json", home=demo_home))
+    assert len(report["hits"]) == 5
