@@ -32,7 +32,11 @@ def bioasq(
         Flags("max_tokens", "seed"),
     ],
     system: Annotated[
-        list[str] | None, typer.Option(help="bm25, dense, hybrid or hybrid+rerank; all four by default. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            help="bm25, dense, hybrid, hybrid+rerank, all four by default; or hybrid+cross, a cross-encoder alone over "
+            "the best 10. Repeatable."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the submissions or answers, and report.json.")] = None,
     phase: Annotated[str, typer.Option(help="a: documents and snippets; b: exact and ideal answers.")] = "a",
@@ -57,6 +61,8 @@ def bioasq(
 
       biorag bench bioasq golden/8B1_golden.json.gz --system hybrid --system hybrid+rerank --out runs/bioasq --json
 
+      biorag bench bioasq 8B1_golden.json --system hybrid --system hybrid+cross --reranker cross:models/cross-encoder
+
       biorag bench bioasq 8B1_golden.json --phase b --answer extract --name pubmed --out runs/phase-b
     """
     if phase not in PHASES:
@@ -65,15 +71,16 @@ def bioasq(
         _answers(golden, settings, answer, out, as_json)
         return
     from biorag.benchmarks.bioasq.golden import read_batches
-    from biorag.benchmarks.bioasq.run import SYSTEMS, chosen_systems, coverage, report
     from biorag.benchmarks.bioasq.run import answer as answered
+    from biorag.benchmarks.bioasq.run import chosen_systems, coverage, report, settings_of
     from biorag.benchmarks.bioasq.submission import write_submission
     from biorag.utils.files import write_json
 
     systems = chosen_systems(system or ())
     batches = read_batches(golden)
-    rerank = any(SYSTEMS[each]["rerank"] for each in systems)
-    modes = {SYSTEMS[each]["mode"] for each in systems}
+    changes = {each: settings_of(each, settings.retrieval) for each in systems}
+    rerank = any(change["rerank"] for change in changes.values())
+    modes = {change["mode"] for change in changes.values()}
     settings = settings.replace(rerank=rerank, mode="bm25" if modes == {"bm25"} else "hybrid")
     questions = sum(len(batch.questions) for batch in batches)
     runs = []
@@ -86,7 +93,7 @@ def bioasq(
         covered = coverage(batches, ready)
         retriever = ready.retriever.with_cache()
         for each in systems:
-            runs.append(answered(each, batches, retriever.variant(**SYSTEMS[each]), whole_records, advance))
+            runs.append(answered(each, batches, retriever.variant(**changes[each]), whole_records, advance))
             if out:
                 for batch in batches:
                     write_submission(out / each / f"{batch.name}.json", batch, runs[-1].responses[batch.name])

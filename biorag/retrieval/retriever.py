@@ -105,9 +105,13 @@ class Retriever:
         return Retriever(self._index, encoder, rerankers, self._settings, self._similarity)
 
     def variant(self, **changes: Any) -> Retriever:
-        """Return a retriever over the same index and models, loading none, with some settings changed."""
+        """Return a retriever over the same index and models, loading none, with some settings changed.
+
+        A changed chain may have fewer stages, or others of their depths.
+        """
         settings = Settings.of(**{**self._settings.flat(), **changes}).retrieval
-        rerankers = self._rerankers if settings.rerank else None
+        loaded = {(stage.kind.name, stage.name): reranker for stage, reranker in self._stages}
+        rerankers = [loaded[stage.kind.name, stage.name] for stage in settings.stages] if settings.rerank else None
         return Retriever(self._index, self._encoder, rerankers, settings, self._similarity)
 
     def over(self, index: Index) -> Retriever:

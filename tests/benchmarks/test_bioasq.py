@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from biorag.benchmarks.bioasq.golden import PUBMED, Batch, GoldenQuestion, Span, read_batches, read_golden
 from biorag.benchmarks.bioasq.measures import merged, score_documents, score_snippets, summary
-from biorag.benchmarks.bioasq.run import SYSTEMS, answer, chosen_systems, indexed_documents, report
+from biorag.benchmarks.bioasq.run import SYSTEMS, answer, chosen_systems, indexed_documents, report, settings_of
 from biorag.benchmarks.bioasq.submission import response, write_submission
 from biorag.errors import BadInputError, BioragError, MissingError, UsageError
 from biorag.indexes.edge import EdgeIndex
@@ -359,8 +359,29 @@ def test_the_report_against_means_by_hand(index, settings):
     assert compared == [("hybrid", "bm25", 3), ("hybrid", "dense", 3), ("hybrid+rerank", "hybrid", 3)]
 
 
+class Longest:
+    """A cross-encoder's place: the longer a text, the better, on a scale far from a cosine's."""
+
+    def score_all(self, queries, candidates):
+        return [np.array([1000.0 * len(each.contents) for each in found], np.float32) for found in candidates]
+
+
+def test_hybrid_rerank_orders_the_best_ten_by_the_cross_encoder_alone(index, settings):
+    chained = settings.replace(reranker="encoder,cross:x@3", k_init=5, fusion="exact").retrieval
+    retriever = Retriever(index, HashEncoder(), [OverlapReranker(), Longest()], chained)
+    query = "warfarin and heparin thin the blood"
+    ours, hybrid = (
+        retriever.variant(**settings_of(name, chained)).search(query, 17).hits for name in ("hybrid+cross", "hybrid")
+    )
+    expected = sorted(hybrid[:10], key=lambda hit: (-len(hit.snippet.contents), hit.snippet.id))
+    assert [hit.snippet.id for hit in ours] == [hit.snippet.id for hit in (*expected, *hybrid[10:])]
+    assert [hit.score for hit in ours[:10]] == [1000.0 * len(hit.snippet.contents) for hit in expected]
+    with pytest.raises(UsageError, match="--reranker cross:ID"):
+        settings_of("hybrid+cross", settings.retrieval)
+
+
 def test_systems_are_taken_in_the_papers_order():
-    assert chosen_systems(["hybrid", "bm25", "hybrid"]) == ["bm25", "hybrid"]
+    assert chosen_systems(["hybrid+cross", "hybrid", "bm25", "hybrid"]) == ["bm25", "hybrid", "hybrid+cross"]
     assert chosen_systems([]) == list(SYSTEMS)
     with pytest.raises(UsageError, match="hybrid\\+rerank"):
         chosen_systems(["bm26"])

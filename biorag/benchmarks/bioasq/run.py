@@ -15,9 +15,10 @@ from biorag.benchmarks.bioasq.submission import Response, response
 from biorag.benchmarks.retrieval import DEPTH
 from biorag.benchmarks.significance import paired
 from biorag.engine import OpenIndex
-from biorag.errors import unknown_name
+from biorag.errors import UsageError, unknown_name
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
+from biorag.settings.retrieval import RetrievalSettings
 from biorag.types import FieldFilter, Index, IndexQuery, OnProgress, Vectors
 
 # Settings of each system, from the paper's parts to the whole.
@@ -27,9 +28,18 @@ SYSTEMS: Mapping[str, Mapping[str, Any]] = {
     "hybrid": {"mode": "hybrid", "rerank": False},
     "hybrid+rerank": {"mode": "hybrid", "rerank": True},
 }
+CROSS = "hybrid+cross"  # HybridRerank of the paper, run where it is asked for: it needs a cross-encoder
+RERANKER = "cross:ID"
+REORDERED = 10  # documents that it orders anew
 PMID = re.compile(r"[0-9]{1,18}")  # what an index can hold as one
-TITLES = {"bm25": "BM25", "dense": "dual encoder", "hybrid": "hybrid", "hybrid+rerank": "hybrid + rerank"}
-COMPARED = (("hybrid", "bm25"), ("hybrid", "dense"), ("hybrid+rerank", "hybrid"))
+TITLES = {
+    "bm25": "BM25",
+    "dense": "dual encoder",
+    "hybrid": "hybrid",
+    "hybrid+rerank": "hybrid + rerank",
+    CROSS: "hybrid + cross-encoder",
+}
+COMPARED = (("hybrid", "bm25"), ("hybrid", "dense"), ("hybrid+rerank", "hybrid"), (CROSS, "hybrid"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +51,32 @@ class Run:
 
 
 def chosen_systems(names: Sequence[str]) -> list[str]:
-    """Return the systems asked for, each once, in the order of `SYSTEMS`; all of them for none."""
+    """Return the systems asked for, each once, in the paper's order; those of `SYSTEMS` for none."""
+    known = (*SYSTEMS, CROSS)
     for name in names:
-        if name not in SYSTEMS:
-            raise unknown_name("system", name, SYSTEMS)
-    return [name for name in SYSTEMS if not names or name in names]
+        if name not in known:
+            raise unknown_name("system", name, known)
+    return [name for name in known if name in (names or SYSTEMS)]
+
+
+def settings_of(system: str, settings: RetrievalSettings) -> Mapping[str, Any]:
+    """Return what a system changes of the configured retrieval.
+
+    "hybrid+cross" is the paper's HybridRerank (BioASQ 8, section 5.1): the best 10 of hybrid search in the order of a
+    cross-encoder's scores, to which no earlier score is added. The cross-encoder is that of the configured chain.
+
+    Raises
+    ------
+    UsageError
+        If "hybrid+cross" is asked for, and the chain has no cross-encoder.
+    """
+    if system != CROSS:
+        return SYSTEMS[system]
+    stage = next((stage for stage in settings.stages if stage.kind.name == "cross-encoder"), None)
+    if stage is None:
+        raise UsageError(f"--system {CROSS} orders by a cross-encoder: name one with --reranker {RERANKER}")
+    alone = {"reranker": f"{stage.kind.prefix}{stage.name}@{REORDERED}", "cross_interpolation": 0.0}
+    return {"mode": "hybrid", "rerank": True, "k_init": max(settings.k_init, REORDERED), **alone}
 
 
 def answer(
