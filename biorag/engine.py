@@ -18,7 +18,7 @@ from biorag.corpus.readers import read_snippets, refuse
 from biorag.corpus.sources import DEMO, Source, demo_file, find_sources
 from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.generators.source import generator_source
-from biorag.indexes.manifest import COMPACT, FULL, Manifest, TokenParameters
+from biorag.indexes.manifest import COMPACT, FULL, WORDS, Manifest, TokenParameters
 from biorag.indexes.progress import shortfall
 from biorag.indexes.reading import stored_snippets
 from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings, similarity_of
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from biorag.answering.answerer import Answerer
     from biorag.answering.verification.checker import Checker
     from biorag.corpus.rejects import RejectsFile
+    from biorag.indexes.bm25 import LengthCounter
     from biorag.indexes.indexing import SurveyedCorpus
     from biorag.indexes.writing import IndexReport
     from biorag.models.exports import Role
@@ -363,6 +364,14 @@ def splitter(settings: Settings, files: ModelFiles, manifest: Manifest | None) -
     return Splitter(blocks.tokens, blocks.overlap, token_starts(files))
 
 
+def _length_counter(settings: Settings, files: ModelFiles) -> LengthCounter:
+    """Return what counts the terms of BM25, of which a new index keeps the mean."""
+    from biorag.indexes.bm25 import LengthCounter, piece_speller
+
+    terms = settings.index.bm25_terms or WORDS
+    return LengthCounter() if terms == WORDS else LengthCounter(spell=piece_speller(files, terms))
+
+
 def snippet_encoders(
     settings: Settings,
     files: ModelFiles,
@@ -558,7 +567,8 @@ def survey_corpus(
         sources = find_sources(corpus, Path(spool) / "standard-input", settings.home)
         split = splitter(settings, files, manifest)
         with progress("Checking", None) as advance:
-            found = survey(sources, rejects, advance, split, manifest.sources if manifest else ())
+            length_of = _length_counter(settings, files)
+            found = survey(sources, rejects, advance, split, manifest.sources if manifest else (), length_of)
         yield SurveyedCorpus(Store(settings), manifest, sources, found, split, encoding, rejects)
 
 

@@ -24,7 +24,7 @@ class NumpyIndex:
     def __init__(self, folder: Path, manifest: Manifest, writable: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._file, self._cosine = folder / "index.pickle", manifest.similarity == "cosine"
-        self._bm25, self._keeps_tokens = Bm25Encoder(manifest.bm25), manifest.tokens is not None
+        self._bm25, self._keeps_tokens = Bm25Encoder.of(manifest), manifest.tokens is not None
         self._spelled = manifest.bm25.spelled
         rows = pickle.loads(self._file.read_bytes()) if self._file.is_file() else {}
         self._rows: dict[str, tuple[Snippet, Vectors, Vectors | None]] = rows

@@ -1,17 +1,29 @@
-"""BM25 sparse vectors by Qdrant's own tokenizer, stop words and stemmer; the same here and on a server.
+"""BM25 sparse vectors, the same here and on a server, by Qdrant's tokenizer, stop words and stemmer, or by word pieces.
 
 Texts are tokenized as they are compared, so that "Sjögren" is found whether it is composed or not.
+
+The BioASQ 8 hybrid paper calls its better BM25 "bigram BM25", and says of it that it uses the tokenizer of its dual
+encoder (section 5.3). Both are here: the encoder's word pieces, and these with each pair of neighbours as a term more.
+Punctuation and frequent words are terms, for the paper speaks of no stop words; how it forms and weighs pairs it does
+not say.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, NamedTuple
 
-from qdrant_edge import Bm25, Bm25Config
+from qdrant_edge import Bm25, Bm25Config, DisabledStemmer, StopwordsSet, TokenizerType
 
 from biorag.errors import MismatchError
-from biorag.indexes.manifest import Bm25Parameters
+from biorag.indexes.manifest import BIGRAMS, WORDS, Bm25Parameters, Manifest
+from biorag.models.finding import ModelFiles, find_encoder
+from biorag.models.formats.configuration import TOKENIZER
 from biorag.utils.text import comparable
+
+Spell = Callable[[str], str]  # a text as Qdrant's tokenizer is to have it
+BETWEEN = "␟"  # the two pieces of a pair
 
 
 class SparseText(NamedTuple):
@@ -21,8 +33,32 @@ class SparseText(NamedTuple):
     values: list[float]
 
 
+def piece_speller(files: ModelFiles, terms: str) -> Spell:
+    """Return what writes a text as terms with spaces between: the word pieces of an encoder, or with their bigrams too.
+
+    Raises
+    ------
+    MissingError
+        If the model has no tokenizer.json, or none that can be read.
+    """
+    from biorag.models.tokens import token_texts
+
+    pieces_of = token_texts(files)
+
+    def spelled(text: str) -> str:
+        pieces = pieces_of(text)
+        pairs = (first + BETWEEN + second for first, second in pairwise(pieces)) if terms == BIGRAMS else ()
+        return " ".join([*pieces, *pairs])
+
+    return spelled
+
+
 class Bm25Encoder:
     """Turns texts into Qdrant's BM25 sparse vectors; the same here and on a server.
+
+    Parameters
+    ----------
+    spell : writes a text as its terms, as `piece_speller` does, where they are not words
 
     Raises
     ------
@@ -30,16 +66,42 @@ class Bm25Encoder:
         If the engine does not take the parameters.
     """
 
-    def __init__(self, parameters: Bm25Parameters) -> None:
+    def __init__(self, parameters: Bm25Parameters, spell: Spell | None = None) -> None:
         try:
-            config = Bm25Config(
-                language=parameters.language, k=parameters.k, b=parameters.b, avg_len=max(parameters.avg_len, 1.0)
+            self._bm25 = Bm25(
+                Bm25Config(
+                    **_tokenizing(parameters.language, spell),
+                    k=parameters.k,
+                    b=parameters.b,
+                    avg_len=max(parameters.avg_len, 1.0),
+                )
             )
-            self._bm25 = Bm25(config)
         except ValueError as error:
             fault = str(error)[:200]
             raise MismatchError(f"the index's manifest is damaged (bm25: {fault}): index the corpus again") from None
-        self._spelled = parameters.spelled
+        self._spelled = parameters.spelled if spell is None else lambda text: spell(parameters.spelled(text))
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Bm25Encoder:
+        """Return that of an index, whose word pieces are those of its encoder's tokenizer.
+
+        Raises
+        ------
+        MissingError
+            If the encoder is not at hand.
+        MismatchError
+            If its tokenizer has changed.
+        """
+        if manifest.bm25.terms == WORDS:
+            return cls(manifest.bm25)
+        made = manifest.encoder
+        files = find_encoder(made.id, made.revision or None, fetch=False)
+        if made.configuration.get(TOKENIZER) != files.configuration()[TOKENIZER]:
+            raise MismatchError(
+                f"index {manifest.name!r} has word pieces of {made.id!r}, whose tokenizer has changed: restore it, or "
+                "index under another --name"
+            )
+        return cls(manifest.bm25, piece_speller(files, manifest.bm25.terms))
 
     def document(self, text: str) -> SparseText:
         """Return the term-frequency weights of a passage."""
@@ -53,11 +115,23 @@ class Bm25Encoder:
 
 
 class LengthCounter:
-    """Counts a text's BM25 tokens: with b = 0 and k → ∞ a term's weight is its frequency."""
+    """Counts a text's BM25 terms: with b = 0 and k → ∞ a term's weight is its frequency.
 
-    def __init__(self, language: str = "english") -> None:
-        self._bm25 = Bm25(Bm25Config(language=language, k=1e9, b=0.0))
+    `spell` is as `Bm25Encoder` takes it.
+    """
+
+    def __init__(self, language: str = "english", spell: Spell | None = None) -> None:
+        self._bm25 = Bm25(Bm25Config(**_tokenizing(language, spell), k=1e9, b=0.0))
+        self._spelled = comparable if spell is None else lambda text: spell(comparable(text))
 
     def __call__(self, text: str) -> int:
         """Return the length of a text, in the form in which new indexes have it."""
-        return round(sum(self._bm25.embed_document(comparable(text)).values))
+        return round(sum(self._bm25.embed_document(self._spelled(text)).values))
+
+
+def _tokenizing(language: str, spell: Spell | None) -> dict[str, Any]:
+    """Return how Qdrant is to tokenize: as the language has it, or what was spelled at spaces alone."""
+    if spell is None:
+        return {"language": language}
+    as_written = {"lowercase": False, "stopwords": StopwordsSet(), "stemmer": DisabledStemmer()}
+    return {"tokenizer": TokenizerType.Whitespace, **as_written}

@@ -90,7 +90,7 @@ class EdgeIndex:
 
     def __init__(self, folder: Path, manifest: Manifest, writable: bool = False) -> None:
         self._parameters = manifest.bm25
-        self._bm25 = Bm25Encoder(manifest.bm25)
+        self._bm25 = Bm25Encoder.of(manifest)
         self._quantized = manifest.quantized
         self._tokens = manifest.tokens
         self._folder = folder

@@ -62,7 +62,7 @@ def estimate(manifest: Manifest, survey: Survey, encode: EncodeSnippets, batch_s
     ):
         scratch.upsert(snippets, vectors, tokens)
     seconds = (time.perf_counter() - started) / len(snippets) + OPTIMIZE_SECONDS
-    bm25 = Bm25Encoder(manifest.bm25)
+    bm25 = Bm25Encoder.of(manifest)
     terms = sum(len(bm25.document(text).indices) for text in texts)
     text_bytes = sum(len(json.dumps(payload(snippet), ensure_ascii=False).encode()) for snippet in snippets)
     dense = vectors.shape[1] * (5 if manifest.quantized else 4)

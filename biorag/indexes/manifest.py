@@ -19,6 +19,9 @@ from biorag.utils.text import comparable
 FORMAT = 1
 AS_IT_STANDS: Final = "as it stands"
 COMPARABLE: Final = "comparable"
+WORDS: Final = "words"
+PIECES: Final = "pieces"
+BIGRAMS: Final = "bigrams"
 FULL: Final = "full"
 COMPACT: Final = "compact"
 ADDED = ("kept", "projection")  # to the token vectors' parameters, with format 1 as it is
@@ -33,6 +36,7 @@ class Bm25Parameters:
 
     `avg_len` is the mean snippet length in BM25 tokens, measured when the index was created. `text` is the form in
     which texts are tokenized and keywords filtered: "comparable", or as they stand, as in indexes before that form.
+    `terms` are such words, or word pieces of the encoder's tokenizer, or these with bigrams, and no language then.
     """
 
     k: Annotated[float, Field(ge=0, le=1e9)]
@@ -40,10 +44,11 @@ class Bm25Parameters:
     avg_len: Annotated[float, Field(ge=0, le=1e9)]
     language: Label = "english"
     text: Literal["as it stands", "comparable"] = AS_IT_STANDS
+    terms: Literal["words", "pieces", "bigrams"] = WORDS
 
     def to_json(self) -> dict[str, Any]:
-        """Return the parameters as JSON values; without the form of text where earlier versions had none."""
-        return {name: value for name, value in asdict(self).items() if value != AS_IT_STANDS}
+        """Return the parameters as JSON values; without the form of text and the terms of earlier versions."""
+        return {name: value for name, value in asdict(self).items() if value not in (AS_IT_STANDS, WORDS)}
 
     def spelled(self, text: str) -> str:
         """Return text in the form in which this index has it."""

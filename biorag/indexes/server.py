@@ -154,7 +154,7 @@ class ServerIndex:
         self._dimension = manifest.encoder.dimension
         self._tokens = manifest.tokens
         self._parameters = manifest.bm25
-        self._bm25 = Bm25Encoder(manifest.bm25)
+        self._bm25 = Bm25Encoder.of(manifest)
         try:
             with server_errors():
                 if client.collection_exists(self._collection):

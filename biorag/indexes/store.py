@@ -11,6 +11,7 @@ from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.indexes.manifest import (
     COMPARABLE,
     MANIFEST,
+    WORDS,
     BlockParameters,
     Bm25Parameters,
     Manifest,
@@ -109,7 +110,13 @@ class Store:
             encoder=encoder,
             similarity=similarity_of(settings, None),
             quantized=settings.index.quantize,
-            bm25=Bm25Parameters(settings.index.bm25_k, settings.index.bm25_b, round(avg_len, 2), text=COMPARABLE),
+            bm25=Bm25Parameters(
+                settings.index.bm25_k,
+                settings.index.bm25_b,
+                round(avg_len, 2),
+                text=COMPARABLE,
+                terms=settings.index.bm25_terms or WORDS,
+            ),
             store=self._configured(),
             created=now,
             updated=now,
@@ -223,7 +230,8 @@ def check_settings(manifest: Manifest, settings: Settings) -> None:
     Raises
     ------
     MismatchError
-        If the store, the similarity or the blocks differ, or int8 copies are asked of an index that has none.
+        If the store, the similarity, BM25's terms or the blocks differ, or int8 copies are asked of an index that has
+        none.
     """
     if settings.index.store and settings.index.store != manifest.store["kind"]:
         raise MismatchError(
@@ -238,6 +246,11 @@ def check_settings(manifest: Manifest, settings: Settings) -> None:
         raise MismatchError(
             f"index {manifest.name!r} was made for {manifest.similarity} similarity, not {settings.index.similarity}: "
             "leave --similarity out, or index under another --name"
+        )
+    if settings.index.bm25_terms and settings.index.bm25_terms != manifest.bm25.terms:
+        raise MismatchError(
+            f"index {manifest.name!r} was made with BM25 over {manifest.bm25.terms}, not {settings.index.bm25_terms}: "
+            "leave --bm25-terms out, or index under another --name"
         )
     if (settings.index.block_tokens or settings.index.block_overlap is not None) and blocks_of(
         settings, None

@@ -64,6 +64,7 @@ class Survey:
 class _Tally:
     """What a survey adds up: per change the hash of its id, and its number (32 bits) before the hash of its text."""
 
+    length_of: LengthCounter
     ids: array[int] = field(default_factory=lambda: array("Q"))
     texts: array[int] = field(default_factory=lambda: array("Q"))
     snippets: int = 0
@@ -71,7 +72,6 @@ class _Tally:
     blocks: int = 0
     tokens: int = 0
     sample: list[tuple[int, int, Snippet]] = field(default_factory=list)
-    length_of: LengthCounter = field(default_factory=LengthCounter)
 
     def add(self, change: Change, split: Splitter) -> None:
         """Count one change."""
@@ -94,12 +94,13 @@ def survey(
     on_progress: OnProgress,
     split: Splitter = WHOLE,
     taken: Sequence[SourceRecord] = (),
+    length_of: LengthCounter | None = None,
 ) -> Survey:
     """Read the whole corpus once, so that nothing bad is indexed and the statistics are known.
 
     Memory: 16 bytes a change, and a sample. Bad lines raise, or go to `rejects` if it is given. Files of an
     incremental format that stand in `taken`, what the index was made from, are not read again: later ones may have
-    changed them.
+    changed them. `length_of` counts BM25 terms; words where it is not given.
 
     Raises
     ------
@@ -107,7 +108,8 @@ def survey(
         At the first bad line, or if the corpus holds no snippet.
     """
     with rejects.written([source.path for source in sources]) if rejects else nullcontext():
-        return _survey(sources, rejects, on_progress, split, taken)
+        tally = _Tally(length_of=length_of or LengthCounter())
+        return _survey(sources, rejects, on_progress, split, taken, tally)
 
 
 def _survey(
@@ -116,9 +118,9 @@ def _survey(
     on_progress: OnProgress,
     split: Splitter,
     taken: Sequence[SourceRecord],
+    tally: _Tally,
 ) -> Survey:
     """Read the whole corpus once; see `survey`."""
-    tally = _Tally()
     before = {record.sha256: record for record in taken}
     records: list[SourceRecord] = []
     skipped: dict[Source, SourceRecord] = {}

@@ -27,6 +27,18 @@ def token_starts(files: ModelFiles) -> Callable[[str], list[int]]:
     return lambda text: [start for start, _ in tokenizer.encode(text, add_special_tokens=False).offsets]
 
 
+def token_texts(files: ModelFiles) -> Callable[[str], list[str]]:
+    """Return a function from a text to its tokens as the vocabulary writes them; special tokens are left out.
+
+    Raises
+    ------
+    MissingError
+        If the model has no tokenizer.json, or none that can be read.
+    """
+    tokenizer = _tokenizer(files, "{path}, whose word pieces BM25 is to take, cannot be read ({error}): {advice}")
+    return lambda text: list(tokenizer.encode(text, add_special_tokens=False).tokens)
+
+
 def token_spans(files: ModelFiles) -> Callable[[str], list[tuple[int, int]]]:
     """Return a function from a passage to the (start, end) of each token that the encoder makes a vector of, in order.
 

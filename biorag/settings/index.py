@@ -61,6 +61,11 @@ class IndexSettings(Section):
     block_overlap: Annotated[int | None, Flag("--block-overlap")] = Field(
         default=None, ge=0, le=100_000, description="Tokens that two blocks share; none: a fifth."
     )
+    bm25_terms: Annotated[Literal["words", "pieces", "bigrams"] | None, Flag("--bm25-terms")] = Field(
+        default=None,
+        description="What BM25 counts: words (stems, no stop words), pieces (the encoder's word pieces) or bigrams "
+        "(and their pairs); none: the index's own, for a new index words.",
+    )
     bm25_k: float = Field(default=0.9, ge=0, le=1000, description="BM25 term-frequency saturation of a new index.")
     bm25_b: float = Field(default=0.4, ge=0, le=1, description="BM25 length normalisation of a new index.")
 

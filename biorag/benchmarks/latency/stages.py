@@ -147,7 +147,7 @@ def indexing(
 
     "bm25" is a part of "write", measured by itself; "total" is the sum of "encode", "write" and "optimize".
     """
-    bm25, watch = Bm25Encoder(subject.manifest.bm25), Stopwatch()
+    bm25, watch = Bm25Encoder.of(subject.manifest), Stopwatch()
     subject.encode([snippet.contents for snippet in snippets[:WARM_UP]])
     with closing(scratch_index(folder, subject.manifest)) as index:
         for batch in batched(snippets, subject.settings.index.batch_size):
