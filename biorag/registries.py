@@ -453,6 +453,12 @@ NEGATIVES = Registry(
             name="bm25", target="biorag.training.negatives.kinds:bm25", summary="the bottom 32 of the top 42 by BM25"
         ),
         NegativesKind(
+            name="bm25-hits",
+            target="biorag.training.negatives.kinds:bm25_hits",
+            summary="what else is among the top 10 by BM25",
+            per_row=None,
+        ),
+        NegativesKind(
             name="citation",
             target="biorag.training.negatives.kinds:citation",
             summary="what the positive cites, and what that cites",

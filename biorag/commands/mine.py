@@ -109,8 +109,9 @@ def mine(
     """Mine negatives: for each pair of query and positive, passages of the index that do not answer the query.
 
     random draws uniformly over the index. bm25 takes the top 42 by BM25, removes gold and keeps the bottom 32, as in
-    the M+C paper. retriever takes the ranks --ranks of dense or hybrid search. citation walks over what the positive
-    cites and what that cites, as in the BiCA paper. Every positive of a question is gold.
+    the M+C paper; bm25-hits takes the top 10 without gold, as in the BioASQ 8 paper. retriever takes the ranks --ranks
+    of dense or hybrid search. citation walks over what the positive cites and what that cites, as in the BiCA paper.
+    Every positive of a question is gold.
 
     Negatives that the pairs already have are ignored. A row without a qualifying passage is left out and counted.
 

@@ -184,7 +184,7 @@ def test_the_guard_stops_or_drops(mine, invoke, pairs, tmp_path, no_encoder):
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["--negatives", "hard"], ["'hard'", "bm25, citation, random, retriever"]),
+        (["--negatives", "hard"], ["'hard'", "bm25, bm25-hits, citation, random, retriever"]),
         (["--negatives", "bm25", "--ranks", "1-5"], ["--ranks", "retriever"]),
         (["--negatives", "random", "--margin", "0.1"], ["--margin", "retriever"]),
         (["--negatives", "bm25", "--mode", "dense"], ["--mode", "retriever"]),

@@ -138,4 +138,4 @@ def test_a_chain_that_cannot_be_is_one_sentence(home, chain, code, said):
 def test_rows_of_another_kind_are_refused(home, tiny_encoder, tmp_path):
     train = ["train", "cross-encoder", home / "mined.jsonl", "--base", tiny_encoder, "--out", tmp_path / "m"]
     failed(invoke(*train, "--negatives", "random", home=home), 3, "negatives mined as bm25")
-    failed(invoke(*train, "--negatives", "in-batch", home=home), 2, "bm25, citation, random, retriever")
+    failed(invoke(*train, "--negatives", "in-batch", home=home), 2, "bm25, bm25-hits, citation, random, retriever")

@@ -134,7 +134,7 @@ def test_a_trained_cross_encoder_is_a_base_that_keeps_its_head(trained, tmp_path
 @pytest.mark.parametrize(
     ("negatives", "changes", "error", "said"),
     [
-        ("in-batch", {}, UsageError, "bm25, citation, random, retriever"),
+        ("in-batch", {}, UsageError, "bm25, bm25-hits, citation, random, retriever"),
         ("bm25", {"train_hard_negatives": 0}, UsageError, "--hard-negatives 1 or more"),
         ("random", {}, BadInputError, "negatives mined as bm25"),
     ],

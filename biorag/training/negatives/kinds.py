@@ -9,6 +9,7 @@ from typing import Any
 from biorag.registries import NEGATIVES
 from biorag.retrieval.retriever import Retriever
 from biorag.training.negatives.bm25 import Bm25Negatives
+from biorag.training.negatives.bm25_hits import Bm25Hits
 from biorag.training.negatives.citation import CitationNegatives, CitedPapers
 from biorag.training.negatives.mining import Miner, MiningPlan, Walk
 from biorag.training.negatives.random import RandomNegatives
@@ -30,6 +31,11 @@ class Collaborators:
 def bm25(plan: MiningPlan, inputs: Collaborators) -> Miner:
     """Return negatives of the first stage by BM25."""
     return Bm25Negatives(inputs.retriever)
+
+
+def bm25_hits(plan: MiningPlan, inputs: Collaborators) -> Miner:
+    """Return the hits of BM25."""
+    return Bm25Hits(inputs.retriever)
 
 
 def random(plan: MiningPlan, inputs: Collaborators) -> Miner:

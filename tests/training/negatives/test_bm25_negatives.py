@@ -8,6 +8,7 @@ from biorag.indexes.store import Store
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
 from biorag.training.negatives.bm25 import KEPT, TOP, Bm25Negatives
+from biorag.training.negatives.bm25_hits import Bm25Hits
 from biorag.types import Snippet, TrainingRow
 from tests.training.negatives.small_corpus import ENCODER, corpus, gold_of, indexed, row, settings
 
@@ -80,3 +81,13 @@ def test_a_repeated_text_counts_once_and_keeps_its_best_rank(tmp_path):
     found = kind.window(row("fever"), gold_of(row("fever")))
     assert len({one.text for one in found}) == len(found) == TOP // 2
     assert [one.rank % 2 for one in found] == [1] * len(found)
+
+
+def test_bm25_hits_are_the_top_ten_without_gold(request, tmp_path):
+    for index in (REFERENCE, request.getfixturevalue("edge")):
+        kind = Bm25Hits(Retriever(index, None, None, settings(tmp_path, mode="bm25").retrieval))
+        whole = ranking(QUERY)
+        same(window(kind, QUERY), whole[:10])
+        gold = [whole[place][0] for place in (0, 4, 30)]
+        same(window(kind, QUERY, *gold), [one for one in whole[:10] if one[0] not in gold])
+    assert kind.window(row("nothing of this"), gold_of(row("nothing of this"))) == []
