@@ -111,7 +111,7 @@ class Given:
 
     def first(self, *settings: str) -> str | None:
         """Return the option of the first of these settings that was given; None for none."""
-        return next((_flag(setting) for setting in self.values if setting in settings), None)
+        return next((flag_of(setting) for setting in self.values if setting in settings), None)
 
     @property
     def configuration(self) -> Path:
@@ -121,7 +121,7 @@ class Given:
     @property
     def options(self) -> list[str]:
         """The options that were given."""
-        return [_flag(setting) for setting in self.values]
+        return [flag_of(setting) for setting in self.values]
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
@@ -242,7 +242,8 @@ def overridden(settings: Settings, **values: Any) -> Settings:
     return checked({**settings.flat(), **given}, dict.fromkeys(given, AN_OPTION))
 
 
-def _flag(setting: str) -> str:
+def flag_of(setting: str) -> str:
+    """Return the option of a setting."""
     flag = marked(PLACES[setting].field, Flag)
     assert flag, f"{setting} has no flag"
     return flag.longest

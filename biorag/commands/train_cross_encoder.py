@@ -46,6 +46,7 @@ def cross_encoder(
 
       biorag train cross-encoder triplets.jsonl --negatives retriever --hard-negatives 4 --out models/cross-encoder
     """
+    training.check(settings, given)
     files = find_encoder(base)
     with training.preparation(settings, given.value("name"), contamination, max_positives) as prepare:
         split, facts = prepare.read(train)

@@ -46,6 +46,7 @@ def reranker(
 
       biorag train reranker triplets.jsonl --base colbert-ir/colbertv2.0 --epochs 2 --out models/colbert
     """
+    training.check(settings, given)
     files = find_encoder(base)
     with training.preparation(settings, given.value("name"), contamination, max_positives) as prepare:
         split, facts = prepare.read(train)

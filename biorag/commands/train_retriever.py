@@ -129,6 +129,7 @@ def retriever(
     from biorag.training.preparation import QUESTIONS
 
     form.check()
+    training.check(settings, given)
     drawn = generic_tasks(form.random_prompts, settings.seed) if form.random_prompts else ()
     files = find_base(base)
     mixture = is_mixture(train)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from biorag.commands import options, training
-from biorag.commands.groups import Flags, expanded
+from biorag.commands.groups import Flags, Given, expanded
 from biorag.engine import open_stored
 from biorag.models.finding import find_encoder
 from biorag.settings.section import RUN
@@ -27,6 +27,7 @@ def verifier(
         Flags("precision", panel=RUN),
         Flags("seed"),
     ],
+    given: Given,
     base: training.Base = "starter",
     half: Annotated[
         str, typer.Option(help="Questions to train on: all, development or test, as 'bench verification' divides them.")
@@ -48,6 +49,7 @@ def verifier(
     from biorag.benchmarks.verification.training_rows import KIND, training_rows
     from biorag.corpus.datasets import load_dataset
 
+    training.check(settings, given)
     check_half(half)
     files, data, answers = find_encoder(base), load_dataset(dataset), read_ideal_answers(dataset)
     with open_stored(settings) as (_, index):

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.groups import Given, flag_of
 from biorag.engine import open_passages
+from biorag.errors import UsageError
 from biorag.models.finding import ModelFiles
 from biorag.registries import own_negatives
 from biorag.settings.section import DATA
@@ -42,6 +44,30 @@ Negatives = Annotated[
         rich_help_panel=DATA,
     ),
 ]
+
+
+# Two ways to say one thing: a setting, and the one in whose place it stands.
+INSTEAD = {
+    "train_max_steps": "train_epochs",
+    "train_warmup_steps": "train_warmup",
+    "train_eval_steps": "train_evaluations",
+}
+
+
+def check(settings: Settings, given: Given) -> None:
+    """Refuse an option that another setting would leave without effect.
+
+    Raises
+    ------
+    UsageError
+        Naming both.
+    """
+    values = settings.training.flat()
+    for name, other in INSTEAD.items():
+        if values[name] is not None and given.value(other) is not None:
+            raise UsageError(
+                f"{flag_of(name)} ({name} = {values[name]}) stands in the place of {flag_of(other)}: give one of them"
+            )
 
 
 @contextmanager
@@ -92,6 +118,7 @@ def report(out: Path, manifest: Mapping[str, Any], as_json: bool) -> None:
         ("held-out rows", data["validation_rows"]),
         ("dropped by the guard", len(manifest.get("guard", {}).get("dropped", ()))),
         ("steps", manifest["steps"]),
+        ("stopped by", manifest.get("stopped_by", "-").replace("_", " ")),
         ("final loss", "-" if manifest["final_loss"] is None else f"{manifest['final_loss']:.4f}"),
         (f"best {best['metric']}", f"{best['value']:.4f} at step {best['step']}" if best["value"] is not None else "-"),
         ("seconds", manifest["seconds"]),

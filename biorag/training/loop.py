@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerState
 from transformers.trainer_callback import PrinterCallback
 
-from biorag.errors import BadInputError, MissingError, ServiceError
+from biorag.errors import BadInputError, MissingError, ServiceError, UsageError
 from biorag.models.finding import ModelFiles
 from biorag.models.inference import prompt_of
 from biorag.models.loading import best_device, uses_bf16
@@ -27,7 +27,7 @@ from biorag.training import distributed
 from biorag.training.curves import curve, points, write_curves
 from biorag.training.data import Split
 from biorag.training.instructions import Instructions
-from biorag.training.run_directory import CHECKPOINTS, TrainingRun
+from biorag.training.run_directory import CHECKPOINTS, STATE, TrainingRun
 from biorag.types import OnProgress
 from biorag.utils.files import write_text
 from biorag.utils.network import command_line
@@ -82,18 +82,27 @@ class NoModelCard:
 
 
 def steps_of(rows: int | Sequence[int], settings: TrainingSettings) -> int:
-    """Return the number of optimizer steps of a run of so many rows, or rows of each pass.
+    """Return the number of optimizer steps of a run of so many rows, or rows of each pass."""
+    return settings.max_steps or math.ceil(
+        settings.epochs * math.ceil(_batches(rows, settings) / accumulated(settings))
+    )
 
-    Several processes drop a last batch that is not full.
-    """
+
+def _batches(rows: int | Sequence[int], settings: TrainingSettings) -> int:
+    """Return the number of batches of an epoch; several processes drop a last one that is not full."""
     passes = [rows] if isinstance(rows, int) else rows
     rounded = math.ceil if distributed.count() == 1 else math.floor
-    return math.ceil(settings.epochs * sum(rounded(count / batch_size(settings)) for count in passes))
+    return sum(rounded(count / batch_size(settings)) for count in passes)
 
 
 def batch_size(settings: TrainingSettings) -> int:
-    """Return the rows of one optimizer step, those of all processes."""
+    """Return the rows of one batch, those of all processes."""
     return settings.batch_size * distributed.count()
+
+
+def accumulated(settings: TrainingSettings) -> int:
+    """Return the batches of one optimizer step."""
+    return settings.gradient_accumulation or 1
 
 
 def require_batch(rows: int | Sequence[int], settings: TrainingSettings) -> None:
@@ -104,7 +113,7 @@ def require_batch(rows: int | Sequence[int], settings: TrainingSettings) -> None
     BadInputError
         Naming the options that fix it.
     """
-    if not steps_of(rows, settings):
+    if not _batches(rows, settings):
         most = rows if isinstance(rows, int) else max(rows)
         raise BadInputError(
             f"{distributed.count()} processes take {batch_size(settings)} rows at a step, and there are {most}: lower "
@@ -121,25 +130,35 @@ def run(job: Job, folder: TrainingRun, settings: Settings, facts: Mapping[str, A
     ------
     ServiceError
         If memory runs out, or the loss is not finite.
+    UsageError
+        If the learning rate would never reach its peak, or nothing is held out to stop by.
     As `require_batch` does.
     """
     require_batch(job.rows, settings.training)
+    _check_schedule(job, settings.training)
     folder.begin({**facts, "command": command_line()})
     resume = folder.last_checkpoint()
     trainer = _trainer(job, folder.path, settings, resumes=resume is not None)
     trainer.remove_callback(PrinterCallback)
-    watcher = _Watcher(folder.path, f"eval_{job.metric}" if job.evaluator else None, on_progress)
+    metric = f"eval_{job.metric}" if job.evaluator else None
+    watcher = _Watcher(folder.path, metric, on_progress, settings.training.patience)
     trainer.add_callback(watcher)
     with _device_errors(settings.training):
-        trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+        if resume and watcher.gives_up(stopped := TrainerState.load_from_json(str(resume / STATE))):
+            trainer.state = stopped  # killed after its last checkpoint: the trainer would train one step more
+            watcher.on_train_begin(trainer.args, stopped, trainer.control)
+            trainer._load_best_model()
+        else:
+            trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     state = trainer.state
     losses = points(curve(state.log_history), "loss")
     return {
         **facts,
         "command": command_line(),
         "processes": distributed.count(),
-        "batch_size": batch_size(settings.training),
+        "batch_size": batch_size(settings.training) * accumulated(settings.training),
         "steps": state.global_step,
+        "stopped_by": _stopped_by(state, settings.training),
         "resumed_from_step": watcher.first_step,
         "final_loss": losses[-1][1] if losses else None,
         "best": {"metric": job.metric, "value": state.best_metric, "step": state.best_global_step},
@@ -149,6 +168,27 @@ def run(job: Job, folder: TrainingRun, settings: Settings, facts: Mapping[str, A
     }
 
 
+def _check_schedule(job: Job, settings: TrainingSettings) -> None:
+    steps = steps_of(job.rows, settings)
+    if settings.warmup_steps is not None and settings.warmup_steps >= steps:
+        raise UsageError(
+            f"--warmup-steps {settings.warmup_steps} is not less than the {steps} steps of the run: the learning rate "
+            "would never reach its peak"
+        )
+    if settings.patience and job.evaluator is None:
+        raise UsageError(
+            "--patience stops by the metric on held-out questions, and none with what it takes is held out: raise "
+            "--validation, or leave --patience out"
+        )
+
+
+def _stopped_by(state: TrainerState, settings: TrainingSettings) -> str:
+    """Return the option by which a run ended."""
+    if state.global_step < state.max_steps:
+        return "patience"
+    return "max_steps" if settings.max_steps else "epochs"
+
+
 def _trainer(job: Job, out: Path, settings: Settings, resumes: bool) -> Any:
     dataset_class = _datasets()
     logging_steps, saving_steps = _intervals(job.rows, settings.training)
@@ -156,10 +196,12 @@ def _trainer(job: Job, out: Path, settings: Settings, resumes: bool) -> Any:
     args = job.arguments(
         output_dir=str(out / CHECKPOINTS),
         num_train_epochs=settings.training.epochs,
+        max_steps=settings.training.max_steps or -1,
+        gradient_accumulation_steps=accumulated(settings.training),
         per_device_train_batch_size=batch_size(settings.training),  # the loader's: processes share its batches
         learning_rate=settings.training.learning_rate,
         **_sharing(settings.training),
-        warmup_steps=settings.training.warmup,  # below 1: a share of all steps
+        warmup_steps=_warmup(settings.training),
         weight_decay=WEIGHT_DECAY,
         max_grad_norm=MAX_GRAD_NORM,
         bf16=uses_bf16(settings.retrieval.precision),
@@ -197,6 +239,11 @@ def _trainer(job: Job, out: Path, settings: Settings, resumes: bool) -> Any:
     return trainer
 
 
+def _warmup(settings: TrainingSettings) -> float:
+    """Return the steps of the warmup as the trainer takes them: below 1 a share of all steps."""
+    return settings.warmup if settings.warmup_steps is None else settings.warmup_steps
+
+
 def _sharing(settings: TrainingSettings) -> dict[str, Any]:
     """Return the arguments by which several processes take equal shares of each batch, no text twice among them.
 
@@ -231,6 +278,8 @@ def _intervals(rows: int | Sequence[int], settings: TrainingSettings) -> tuple[i
     """Return the steps between log entries, and between checkpoints: a multiple, so that resuming loses no entry."""
     steps = steps_of(rows, settings)
     logging_steps = max(1, steps // LOGGED)
+    if every := settings.eval_steps:
+        return max(step for step in range(1, min(logging_steps, every) + 1) if every % step == 0), every
     return logging_steps, logging_steps * math.ceil(steps / settings.evaluations / logging_steps)
 
 
@@ -246,12 +295,17 @@ def _datasets() -> Any:
 
 
 class _Watcher(TrainerCallback):  # type: ignore[misc]
-    """Shows progress, writes the curves at each checkpoint, evaluates and saves after the last step."""
+    """Shows progress, writes the curves at each checkpoint, evaluates and saves after the last step.
 
-    def __init__(self, out: Path, metric: str | None, on_progress: OnProgress) -> None:
+    With `patience` it stops the run after that many evaluations in a row without a better metric. Only what the
+    trainer's log holds decides, which each checkpoint keeps.
+    """
+
+    def __init__(self, out: Path, metric: str | None, on_progress: OnProgress, patience: int | None = None) -> None:
         self._out = out
         self._metric = metric
         self._on_progress = on_progress
+        self._patience = patience
         self.first_step = 0
         self._started = self._drawn = time.perf_counter()
 
@@ -278,6 +332,15 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
             control.should_log = control.should_save = True
             control.should_evaluate = self._metric is not None
 
+    def gives_up(self, state: TrainerState) -> bool:
+        """Return whether the last evaluations were no better than one before them; the base's own does not count."""
+        values = [entry[self._metric] for entry in state.log_history if entry["step"] and self._metric in entry]
+        return bool(self._patience and values) and len(values) - 1 - values.index(max(values)) >= (self._patience or 0)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.gives_up(state):
+            control.should_training_stop = True
+
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
         loss = float((logs or {}).get("loss", 0.0))
         if not math.isfinite(loss):
@@ -286,7 +349,8 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if not distributed.is_first():
             return
-        drawn = state.global_step >= state.max_steps or time.perf_counter() - self._drawn >= DRAWN_EVERY
+        ends = state.global_step >= state.max_steps or control.should_training_stop
+        drawn = ends or time.perf_counter() - self._drawn >= DRAWN_EVERY
         write_curves(self._out, state.log_history, self._metric, drawn)
         if drawn:
             self._drawn = time.perf_counter()

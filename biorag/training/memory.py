@@ -42,10 +42,17 @@ class Texts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The tokens of an epoch; the texts of one batch whose activations are in memory at once."""
+    """The tokens of an epoch and its rows; the texts of one batch whose activations are in memory at once."""
 
     tokens: int
     batch: tuple[Texts, ...]
+    rows: int
+
+    def epochs(self, settings: TrainingSettings) -> float:
+        """Return the passes over the rows that a run takes."""
+        if not settings.max_steps:
+            return settings.epochs
+        return settings.max_steps * settings.batch_size * (settings.gradient_accumulation or 1) / max(1, self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,7 @@ def columns_of(rows: Sequence[TrainingRow], settings: TrainingSettings, query_to
     batch = tuple(Texts(size, max(column, default=0)) for column in columns)
     if settings.mini_batch_size:
         batch = (max(batch, key=lambda texts: texts.tokens),)
-    return Work(sum(map(sum, columns)), batch)
+    return Work(sum(map(sum, columns)), batch, len(rows))
 
 
 def pairs_of(rows: Sequence[TrainingRow], settings: TrainingSettings) -> Work:
@@ -92,7 +99,7 @@ def pairs_of(rows: Sequence[TrainingRow], settings: TrainingSettings) -> Work:
         for row in rows
         for passage in (row.positive, *row.negatives[: settings.hard_negatives])
     ]
-    return Work(sum(pairs), (Texts(settings.batch_size, max(pairs, default=0)),))
+    return Work(sum(pairs), (Texts(settings.batch_size, max(pairs, default=0)),), len(pairs))
 
 
 def estimate(
@@ -126,7 +133,7 @@ def estimate(
             f"are free: take {lighter}, or a larger machine"
         )
     dtype = torch.bfloat16 if uses_bf16(settings.retrieval.precision) else torch.float32
-    seconds = passes * multiplied * work.tokens * settings.training.epochs / operations(best_device(), dtype)
+    seconds = passes * multiplied * work.tokens * work.epochs(settings.training) / operations(best_device(), dtype)
     return TrainingEstimate(parameters, trained, needed, batch, seconds)
 
 

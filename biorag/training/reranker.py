@@ -34,7 +34,7 @@ from biorag.types import OnProgress
 
 PASSAGE_TOKENS = 256  # a trained reranker reads at least these; training may cut passages shorter for speed
 SAMPLE = 16  # passages on which a saved checkpoint is compared with colbert-ai
-SCALE = 1.0  # MaxSim sums over the query's tokens, so its scores are spread widely enough
+TEMPERATURE = 1.0  # MaxSim sums over the query's tokens, so its scores are spread widely enough
 
 
 class _Trainer(NoModelCard, MultiVectorEncoderTrainer):  # type: ignore[misc]
@@ -102,15 +102,16 @@ def train_reranker(
 
 def _loss(model: MultiVectorEncoder, negatives: str, distill: bool, settings: Settings) -> Any:
     mini_batch, gather = settings.training.mini_batch_size, distributed.count() > 1
+    temperature = settings.training.temperature or TEMPERATURE
     if distill:
-        return MultiVectorDistillKLDivLoss(model, mini_batch_size=mini_batch)
+        return MultiVectorDistillKLDivLoss(model, temperature=temperature, mini_batch_size=mini_batch)
     if not NEGATIVES[negatives].in_batch:
-        return OwnNegativesLoss(model, maxsim_scores, SCALE)
+        return OwnNegativesLoss(model, maxsim_scores, 1 / temperature)
     if mini_batch:
         return CachedMultiVectorMultipleNegativesRankingLoss(
-            model, scale=SCALE, mini_batch_size=mini_batch, gather_across_devices=gather
+            model, scale=1 / temperature, mini_batch_size=mini_batch, gather_across_devices=gather
         )
     # Passages are encoded as many at a time as queries, the long ones apart: less padding.
     return MultiVectorMultipleNegativesRankingLoss(
-        model, scale=SCALE, mini_batch_size=settings.training.batch_size, gather_across_devices=gather
+        model, scale=1 / temperature, mini_batch_size=settings.training.batch_size, gather_across_devices=gather
     )

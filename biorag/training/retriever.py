@@ -185,7 +185,7 @@ def _of_rows(
     """Return a job's loss, columns, prompts and evaluator."""
     texts = columns(split.training, settings.training.hard_negatives)
     return {
-        "loss": _loss(model, similarity, negatives, settings, SCALES[similarity]),
+        "loss": _loss(model, similarity, negatives, settings),
         "columns": texts,
         "evaluator": retrieval_validation(
             split.validation, split.training, similarity, settings.retrieval.precision, settings.seed
@@ -216,7 +216,6 @@ def _of_sets(
     sets = {str(number): part for number, part in enumerate(split.sets)}
     instructions_by_set = {number: part.instructions or instructions for number, part in sets.items()}
     texts = {number: columns(part.training, settings.training.hard_negatives) for number, part in sets.items()}
-    scale = SCALES[similarity]
     evaluators = [
         retrieval_validation(
             part.validation, part.training, similarity, settings.retrieval.precision, settings.seed, part.instructions
@@ -226,8 +225,7 @@ def _of_sets(
     validations = [evaluator for evaluator in evaluators if evaluator]
     return {
         "loss": {
-            number: _loss(model, similarity, negatives, settings, 1 / part.temperature if part.temperature else scale)
-            for number, part in sets.items()
+            number: _loss(model, similarity, negatives, settings, part.temperature) for number, part in sets.items()
         },
         "columns": texts,
         "evaluator": SetsValidation(validations) if validations else None,
@@ -293,7 +291,12 @@ def _model(files: ModelFiles, similarity: str, form: EncoderForm) -> SentenceTra
     return model
 
 
-def _loss(model: SentenceTransformer, similarity: str, negatives: str, settings: Settings, scale: float) -> Any:
+def _loss(
+    model: SentenceTransformer, similarity: str, negatives: str, settings: Settings, temperature: float | None = None
+) -> Any:
+    """Return the loss of the rows; a set's `temperature` wins over the run's."""
+    temperature = temperature or settings.training.temperature
+    scale = 1 / temperature if temperature else SCALES[similarity]
     if not NEGATIVES[negatives].in_batch:
         return OwnNegativesLoss(model, OWN_SCORES[similarity], scale)
     similarity_of, gather = SIMILARITIES[similarity], distributed.count() > 1

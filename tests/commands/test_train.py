@@ -321,6 +321,9 @@ def test_nothing_left_to_train_on(train, pairs, tmp_path, stage):
     [
         (["--negatives", "random", "--hard-negatives", "0"], 2, ["--hard-negatives 1"]),
         (["--negatives", "bm25", "--mini-batch-size", "2"], 2, ["--mini-batch-size"]),
+        (["--max-steps", "3", "--epochs", "2"], 2, ["--max-steps", "--epochs"]),
+        (["--warmup-steps", "3", "--warmup", "0.2"], 2, ["--warmup-steps", "--warmup"]),
+        (["--eval-steps", "3", "--evaluations", "2"], 2, ["--eval-steps", "--evaluations"]),
         (["--drop-contaminated"], 2, ["--guard FILE"]),
         (["--guard", "absent.json"], 4, ["absent.json"]),
     ],

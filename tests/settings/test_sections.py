@@ -83,6 +83,8 @@ def test_generation_is_identified_by_its_limits_for_models_and_prompts_are_ident
 def test_training_is_identified_by_its_section_precision_and_seed():
     settings = Settings.of(train_epochs=3, seed=5, precision="bf16", k=9)
     assert settings.training_identity() == {**TRAINING, "train_epochs": 3.0, "seed": 5, "precision": "bf16"}
+    stepped = Settings.of(train_max_steps=9, train_warmup_steps=0)
+    assert stepped.training.identity() == {**TRAINING, "train_max_steps": 9, "train_warmup_steps": 0}
 
 
 def test_reports_show_neither_secrets_nor_this_machine_nor_training():
@@ -92,7 +94,9 @@ def test_reports_show_neither_secrets_nor_this_machine_nor_training():
     hidden = {name for name, place in PLACES.items() if marked(place.field, Effect) is Effect.NONE}
     assert hidden >= SECRETS | {"home", "graph", "timeout", "retries", "threads", "offline", "batch_size", "cache"}
     # No benchmark withholds an answer.
-    assert set(shown) == set(PLACES) - hidden - set(TRAINING) - set(AbstentionSettings.model_fields)
+    assert set(shown) == set(PLACES) - hidden - set(SECTIONS["training"]().flat()) - set(
+        AbstentionSettings.model_fields
+    )
     assert (shown["qdrant"], shown["k_init"], shown["seed"]) == ("http://host:1", 20, 0)
     assert "sentences" not in Settings.of().public(), "runs from before the setting had none"
 

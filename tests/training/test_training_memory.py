@@ -43,15 +43,16 @@ def test_the_work_of_rows():
     """Tokens are 1 + characters / 4, cut; 2 negatives of the first row, 1 of the second."""
     settings = Settings.of(train_max_tokens=50, train_hard_negatives=3, train_batch_size=4)
     tokens = (3 + 6) + (50 + 1) + (8 + 2) + 1
-    assert columns_of(ROWS, settings.training) == Work(tokens, (Texts(4, 6), Texts(4, 50), Texts(4, 8), Texts(4, 1)))
+    batch = (Texts(4, 6), Texts(4, 50), Texts(4, 8), Texts(4, 1))
+    assert columns_of(ROWS, settings.training) == Work(tokens, batch, 2)
     assert columns_of(ROWS, settings.replace(train_hard_negatives=0).training).batch == (Texts(4, 6), Texts(4, 50))
     assert columns_of(ROWS, settings.training, 32) == Work(
-        tokens - 9 + 64, (Texts(4, 32), Texts(4, 50), Texts(4, 8), Texts(4, 1))
+        tokens - 9 + 64, (Texts(4, 32), Texts(4, 50), Texts(4, 8), Texts(4, 1)), 2
     )
     assert columns_of(ROWS, settings.replace(train_mini_batch_size=2).training).batch == (Texts(2, 50),)
     assert columns_of(ROWS, settings.replace(train_mini_batch_size=9).training).batch == (Texts(4, 50),)
     pairs = (50 + 11 + 4) + (7 + 8)
-    assert pairs_of(ROWS, settings.training) == Work(pairs, (Texts(4, 50),))
+    assert pairs_of(ROWS, settings.training) == Work(pairs, (Texts(4, 50),), 5)
     assert columns_of([], settings.training).batch == (Texts(4, 0), Texts(4, 0))
 
 
