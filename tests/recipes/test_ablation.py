@@ -284,6 +284,35 @@ def test_the_commands_of_a_sweep(sweep):
     }
 
 
+def test_the_papers_rerankers_learn_from_their_own_kind_of_negatives_and_in_batch_ones_alone_are_aligned(sweep):
+    asked = sweep(reranker=["none", "own-kind", "aligned"], aligned=["in-batch"], hard_negatives=32, k_init=[20])
+    names = [cell.name for cell in cells(asked)]
+    assert names == [
+        name
+        for negatives, reranker in (("in-batch", "aligned"), ("bm25", "own-kind"), ("random", "own-kind"))
+        for similarity in ("cosine", "dot")
+        for name in (f"{negatives} {similarity}", f"{negatives} {similarity}, {reranker}, k_init 20")
+    ]
+    planned = AblationPlan(asked)
+    steps_of_cells = unique(step for cell in cells(asked) for step in planned.measurement(cell).steps)
+    commands = {step.name: " ".join(step.arguments) for step in steps_of_cells}
+    for kind in ("bm25", "random"):
+        assert "--per-row 32" in commands[f"{kind} negatives of the base"]
+        assert "--hard-negatives 32" in commands[f"retriever {kind} dot"]
+        assert (
+            f"--hard-negatives 32 --base starter --out {{out}} --negatives {kind}"
+            in commands[f"reranker own-kind {kind}"]
+        )
+        mined = next(step for step in steps_of_cells if step.name == f"{kind} negatives of the base")
+        own = next(step for step in steps_of_cells if step.name == f"reranker own-kind {kind}")
+        assert own.needs == (mined,)
+    assert "--hard-negatives 32" in commands["reranker in-batch cosine"]
+    assert not any("--hard-negatives" in command for name, command in commands.items() if "retriever in-batch" in name)
+    assert sweep(hard_negatives=32, per_row=42).mined == 42
+    with pytest.raises(BadInputError, match="per_row mines 4 negatives, and hard_negatives uses 32"):
+        sweep(hard_negatives=32, per_row=4)
+
+
 def test_a_step_needs_what_it_reads(sweep):
     found = steps_of(sweep(**SMALL)).values()
     titles = {step.title_place: step for step in found if step.arguments[0] == "index"}

@@ -76,7 +76,10 @@ class AblationPlan:
         depth = ["--k-init", str(cell.k_init)]
         if cell.reranker == "untrained":
             return index, [*_named(index), *depth, "--reranker", "encoder"], []
-        reranker = self._reranker(None if cell.reranker == "independent" else (cell.negatives, cell.similarity))
+        if cell.reranker == "own-kind":
+            reranker = self._reranker(None, cell.negatives)
+        else:
+            reranker = self._reranker(None if cell.reranker == "independent" else (cell.negatives, cell.similarity))
         return index, [*_named(index), *depth, "--reranker", reranker.place], [reranker]
 
     def _make_retriever(self, negatives: str, similarity: str) -> Step:
@@ -87,7 +90,7 @@ class AblationPlan:
             rows, needs = [*map(str, self._sweep.train), *_named(base), *self._guard()], [base]
         else:
             mined = self._mined(None, negatives)
-            rows, needs = [f"{mined.place}/rows.jsonl"], [mined]
+            rows, needs = [f"{mined.place}/rows.jsonl", *self._used()], [mined]
         name = f"retriever {negatives} {similarity}"
         return self._step(name, [*words, *rows, *options, *self._capped()], needs, self._sweep.train)
 
@@ -106,16 +109,24 @@ class AblationPlan:
         """Return rows with negatives of a kind, from a trained retriever's index; the base's for None."""
         index = self._index(trained)
         words = ["mine", *map(str, self._sweep.train), "--negatives", kind, *_named(index), *self._guard()]
-        words += ["--per-row", str(self._sweep.per_row), "--out", "{out}/rows.jsonl"]
+        words += ["--per-row", str(self._sweep.mined), "--out", "{out}/rows.jsonl"]
         name = f"{kind} negatives of {' '.join(trained) if trained else 'the base'}"
         return self._step(name, words, [index], self._sweep.train)
 
-    def _make_reranker(self, trained: tuple[str, str] | None) -> Step:
-        """Return a reranker trained on a retriever's own mistakes; on BM25 negatives for None."""
-        mined = self._mined(trained, "retriever") if trained else self._mined(None, "bm25")
+    def _make_reranker(self, trained: tuple[str, str] | None, kind: str | None = None) -> Step:
+        """Return a reranker trained on a retriever's own mistakes; on BM25 negatives for None.
+
+        With a `kind` it is trained on the negatives of this kind alone, mined from the base's index.
+        """
+        mined = self._mined(trained, "retriever") if trained else self._mined(None, kind or "bm25")
         base = self._sweep.reranker_base or self._sweep.base
-        words = ["train", "reranker", f"{mined.place}/rows.jsonl", "--base", base, "--out", "{out}", *self._capped()]
-        return self._step(f"reranker {' '.join(trained) if trained else 'independent'}", words, [mined], [])
+        words = ["train", "reranker", f"{mined.place}/rows.jsonl", *self._used(), "--base", base, "--out", "{out}"]
+        words += [*(["--negatives", kind] if kind else []), *self._capped()]
+        name = f"own-kind {kind}" if kind else " ".join(trained) if trained else "independent"
+        return self._step(f"reranker {name}", words, [mined], [])
+
+    def _used(self) -> list[str]:
+        return ["--hard-negatives", str(self._sweep.hard_negatives)] if self._sweep.hard_negatives else []
 
     def _step(self, name: str, words: Sequence[str], needs: Sequence[Step], files: Sequence[Path]) -> Step:
         named = [Path(word) for word in words if not word.startswith("{")]  # a base, a guard, a generator's file

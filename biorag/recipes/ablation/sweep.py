@@ -6,11 +6,11 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from biorag.errors import MissingError
 from biorag.recipes.files import SharedSettings, check_no_secrets, read_toml
-from biorag.registries import swept_negatives
+from biorag.registries import NEGATIVES, swept_negatives
 from biorag.settings.section import STARTER
 from biorag.utils.registry import or_list
 
@@ -23,7 +23,7 @@ def _swept(name: str) -> str:
 
 Negatives = Annotated[str, AfterValidator(_swept)]
 Similarity = Literal["cosine", "dot"]
-Reranker = Literal["none", "untrained", "independent", "aligned"]
+Reranker = Literal["none", "untrained", "independent", "own-kind", "aligned"]
 
 
 class Mirage(BaseModel):
@@ -40,7 +40,9 @@ class Mirage(BaseModel):
 class Sweep(BaseModel):
     """A grid. Paths are relative to where the command runs.
 
-    `settings` are biorag's own, as in biorag.toml; they hold for every command of the sweep.
+    `settings` are biorag's own, as in biorag.toml; they hold for every command of the sweep. `hard_negatives` are those
+    used of each mined row, of which as many are mined unless `per_row` says more. `aligned` are the negatives whose
+    retrievers get an aligned reranker; None: all.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -54,9 +56,11 @@ class Sweep(BaseModel):
     reranker_base: str | None = None
     max_positives: int | None = Field(None, ge=1)
     per_row: int = Field(4, ge=1)
+    hard_negatives: int | None = Field(None, ge=1, le=64)
     negatives: tuple[Negatives, ...] = ("in-batch", "bm25", "random")
     similarity: tuple[Similarity, ...] = ("cosine", "dot")
     reranker: tuple[Reranker, ...] = ("none", "untrained", "independent", "aligned")
+    aligned: tuple[Negatives, ...] | None = None
     k_init: tuple[Annotated[int, Field(ge=1, le=10_000)], ...] = Field((20, 100), min_length=1)
     settings: SharedSettings = {}
     mirage: Mirage | None = None
@@ -65,6 +69,23 @@ class Sweep(BaseModel):
     @classmethod
     def _distinct(cls, values: tuple[str | int, ...]) -> tuple[str | int, ...]:
         return tuple(dict.fromkeys(values))
+
+    @model_validator(mode="after")
+    def _mines_what_it_uses(self) -> Sweep:
+        if self.hard_negatives and "per_row" in self.model_fields_set and self.per_row < self.hard_negatives:
+            raise ValueError(f"per_row mines {self.per_row} negatives, and hard_negatives uses {self.hard_negatives}")
+        return self
+
+    @property
+    def mined(self) -> int:
+        """The negatives that are mined for each row."""
+        return self.per_row if "per_row" in self.model_fields_set else self.hard_negatives or self.per_row
+
+    def has(self, negatives: str, reranker: str) -> bool:
+        """Return whether retrievers of these negatives get such a reranker; in-batch negatives have no own kind."""
+        if reranker == "aligned":
+            return self.aligned is None or negatives in self.aligned
+        return reranker != "own-kind" or not NEGATIVES[negatives].in_batch
 
     @field_validator("evaluate")
     @classmethod
@@ -97,6 +118,8 @@ def cells(sweep: Sweep) -> list[Cell]:
     """Return the grid's cells."""
     found = []
     for negatives, similarity, reranker in product(sweep.negatives, sweep.similarity, sweep.reranker):
+        if not sweep.has(negatives, reranker):
+            continue
         depths: tuple[int | None, ...] = (None,) if reranker == "none" else sweep.k_init
         found += [Cell(negatives, similarity, reranker, k_init) for k_init in depths]
     return found
