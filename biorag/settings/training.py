@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -21,7 +21,14 @@ class TrainingSettings(Section):
         default=0.1, ge=0, lt=1, description="Share of the questions to hold out, chosen by their text."
     )
     hard_negatives: Annotated[int, Flag("--hard-negatives", panel=DATA)] = Field(
-        default=1, ge=0, le=64, description="Mined negatives to use of each row."
+        default=1, ge=0, le=64, description="Mined negatives to use of each row, at most."
+    )
+    in_batch: Annotated[
+        Literal["all", "positives"] | None, Flag("--in-batch", panel=DATA, models=(RETRIEVER, RERANKER))
+    ] = Field(
+        default=None,
+        description="What other rows add to a row's in-batch negatives: all their passages, or only their positives; "
+        "none: all.",
     )
     epochs: Annotated[float, Flag("--epochs", panel=RUN)] = Field(
         default=1.0, gt=0, le=1000, description="Passes over the training rows."

@@ -13,6 +13,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize
 from biorag.errors import MissingError
 from biorag.models.finding import ModelFiles
 from biorag.models.loading import has_towers
+from biorag.training.data import LABEL
 
 QUERY, DOCUMENT = "query", "document"
 
@@ -35,10 +36,10 @@ def without_unit_length(model: SentenceTransformer) -> SentenceTransformer:
 
 
 def tower_of(model: SentenceTransformer, columns: Iterable[str]) -> Mapping[str, str]:
-    """Return the tower that reads each column of texts; empty if one transformer reads all texts."""
+    """Return the tower that reads each column of texts (label is none); empty if one transformer reads all texts."""
     if not has_towers(model):
         return {}
-    return {name: QUERY if name == "query" else DOCUMENT for name in columns}
+    return {name: QUERY if name == "query" else DOCUMENT for name in columns if name != LABEL}
 
 
 def require_single_tower(files: ModelFiles) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import cycle, islice
 from random import Random
 from typing import Any
 
@@ -17,6 +16,8 @@ from biorag.types import TrainingRow
 
 IN_BATCH = "in-batch"
 SYNTHETIC = "synthetic"  # written by a model
+LABEL = "label"  # the column of numbers beside the texts: how many negatives a row has, or a teacher's scores
+NO_PASSAGE = -1e9  # the score of what only fills a column: its share of a softmax is 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,10 @@ def check_negatives(negatives: str, settings: TrainingSettings, distill: bool = 
         raise unknown_name("--negatives", negatives, NEGATIVES)
     if distill and not settings.hard_negatives:
         raise UsageError("--distill learns a teacher's scores of negatives: give --hard-negatives 1 or more")
+    if distill and settings.in_batch:
+        raise UsageError(
+            "--in-batch (train_in_batch) chooses negatives, and --distill has a teacher's scores: leave it out"
+        )
     if not NEGATIVES[negatives].in_batch:
         check_mined(negatives, settings)
 
@@ -127,7 +132,13 @@ def check_mined(negatives: str, settings: TrainingSettings) -> None:
         raise UsageError(f"--negatives {negatives} trains on mined negatives alone: give --hard-negatives 1 or more")
     if settings.mini_batch_size:
         raise UsageError(
-            "--mini-batch-size (train_mini_batch_size) caches the gradients of in-batch negatives: leave it out"
+            "--mini-batch-size (train_mini_batch_size) caches the gradients of in-batch negatives: leave it out, and "
+            "for less memory give a smaller --batch-size with --gradient-accumulation, which is the same for mined ones"
+        )
+    if settings.in_batch:
+        raise UsageError(
+            f"--in-batch (train_in_batch) chooses in-batch negatives, which --negatives {negatives} has not: leave it "
+            "out"
         )
 
 
@@ -155,9 +166,11 @@ def usable(rows: Sequence[TrainingRow], negatives: str, count: int) -> list[Trai
 
 
 def columns(rows: Sequence[TrainingRow], count: int, distill: bool = False) -> dict[str, list[Any]]:
-    """Return the columns query, positive, negative_1 … negative_n (n ≤ `count`), and label for a teacher's scores.
+    """Return the columns query, positive, negative_1 … negative_n (n ≤ `count`), and label.
 
-    A row with fewer than n negatives has them again from the first.
+    Where a row has fewer than n negatives, its shortest passage fills the other columns, and label says how many each
+    row has, so that losses leave the filling out (`losses.Candidates`). To `distill`, label is a teacher's scores,
+    which are `NO_PASSAGE` for the filling.
 
     Raises
     ------
@@ -169,15 +182,22 @@ def columns(rows: Sequence[TrainingRow], count: int, distill: bool = False) -> d
             "--distill needs a list 'scores' in every row: a teacher's score of the positive and of each negative"
         )
     count = min(count, max((len(row.negatives) for row in rows), default=0))
-    rows = [with_negatives(row, list(islice(cycle(range(len(row.negatives))), count))) for row in rows]
+    rows = [with_negatives(row, list(range(min(count, len(row.negatives))))) for row in rows]
+    missing = [count - len(row.negatives) for row in rows]
+    filling = [min((row.positive, *row.negatives), key=len) for row in rows]
     columns: dict[str, list[Any]] = {
         "query": [row.query for row in rows],
         "positive": [row.positive for row in rows],
     }
     for number in range(count):
-        columns[f"negative_{number + 1}"] = [row.negatives[number] for row in rows]
+        columns[f"negative_{number + 1}"] = [
+            row.negatives[number] if number < len(row.negatives) else text
+            for row, text in zip(rows, filling, strict=True)
+        ]
     if distill:
-        columns["label"] = [list(row.scores) for row in rows]
+        columns[LABEL] = [[*row.scores, *[NO_PASSAGE] * rest] for row, rest in zip(rows, missing, strict=True)]
+    elif any(missing):
+        columns[LABEL] = [len(row.negatives) for row in rows]
     return columns
 
 

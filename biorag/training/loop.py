@@ -25,7 +25,7 @@ from biorag.settings.settings import Settings
 from biorag.settings.training import TrainingSettings
 from biorag.training import distributed
 from biorag.training.curves import curve, points, write_curves
-from biorag.training.data import Split
+from biorag.training.data import LABEL, Split
 from biorag.training.instructions import Instructions
 from biorag.training.run_directory import CHECKPOINTS, STATE, TrainingRun
 from biorag.types import OnProgress
@@ -270,7 +270,7 @@ def prompts_of(model: Any, columns: Iterable[str], instructions: Instructions | 
     prompts = {"query": prompt_of(model, "query"), "document": prompt_of(model, "document")}
     if instructions:
         prompts = {**instructions.prompts(), **({"query": ""} if instructions.drawn else {})}
-    of_columns = {name: prompts["query" if name == "query" else "document"] for name in columns if name != "label"}
+    of_columns = {name: prompts["query" if name == "query" else "document"] for name in columns if name != LABEL}
     return {name: prompt for name, prompt in of_columns.items() if prompt}
 
 

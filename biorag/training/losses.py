@@ -1,9 +1,15 @@
-"""The loss that the library lacks: a row's positive against its own mined negatives alone.
+"""What the library's losses lack: softmaxes over other passages than all of a batch.
 
 `MultipleNegativesRankingLoss` always counts the other rows' passages as negatives too. The paper's BM25 and
 random rows concern the mined negatives alone, so there the softmax runs over one row's passages:
 
     L = −log( exp(s·sim(q, p⁺)) / (exp(s·sim(q, p⁺)) + Σ_j exp(s·sim(q, p⁻_j))) )
+
+Synthesize-Train-Merge's InfoNCE (section 3.2) takes of the other rows their positives alone:
+
+    L_i = −log( exp(s·sim(q_i, p_i⁺)) / (exp(s·sim(q_i, p_i⁻)) + Σ_j exp(s·sim(q_i, p_j⁺))) )
+
+And rows may have unequal numbers of negatives: what only fills their columns is left out of every softmax.
 """
 
 from __future__ import annotations
@@ -13,13 +19,17 @@ from collections.abc import Callable, Iterable
 import torch
 from sentence_transformers.multi_vector_encoder.scoring import colbert_kd_scores
 from sentence_transformers.util import (
+    all_gather,
     cos_sim,
     dot_score,
+    get_rank,
     pairwise_cos_sim,
     pairwise_dot_score,
     stack_padded_token_embeddings,
 )
 from torch import Tensor, nn
+
+from biorag.training.data import NO_PASSAGE
 
 FLOAT32 = 4  # bytes
 Scores = Callable[[nn.Module, list[dict[str, Tensor]]], Tensor]
@@ -46,7 +56,8 @@ SIMILARITIES = {"cosine": _in_float32(cos_sim), "dot": _in_float32(dot_score)}
 class OwnNegativesLoss(nn.Module):
     """Softmax cross-entropy over each row's own passages.
 
-    `scores` returns shape (rows, 1 + negatives), the positive first; `scale` is the inverse temperature.
+    `scores` returns shape (rows, 1 + negatives), the positive first; `scale` is the inverse temperature. Labels are
+    the number of each row's negatives, shape (rows,), if those of all are not equally many.
     """
 
     def __init__(self, model: nn.Module, scores: Scores, scale: float) -> None:
@@ -58,9 +69,95 @@ class OwnNegativesLoss(nn.Module):
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
         """Return the mean loss of a batch; `sentence_features` are query, positive, negatives."""
         scores = self._scores(self.model, [dict(features) for features in sentence_features])
+        if labels is not None:
+            scores = scores.masked_fill(~passages_of(labels, scores.shape[1]), NO_PASSAGE)
         return nn.functional.cross_entropy(
             scores * self._scale, torch.zeros(len(scores), dtype=torch.long, device=scores.device)
         )
+
+
+def passages_of(labels: Tensor, columns: int) -> Tensor:
+    """Return which passages are a row's own, not filling, shape (rows, columns).
+
+    `labels` are how many negatives each row has, shape (rows,), or a teacher's scores, shape (rows, columns).
+    """
+    if labels.ndim == 1:
+        return torch.arange(columns, device=labels.device) <= labels[:, None]
+    return labels > NO_PASSAGE
+
+
+class Candidates:
+    """A similarity by which a loss of the library scores a batch, without the passages that do not count.
+
+    The library's losses pass it queries in the order of their rows, some at a time, and all passages: `by_row`, a row's
+    passages one after the other (late interaction), else all positives, then all first negatives, and so on.
+
+    Parameters
+    ----------
+    similarity : returns the scores of queries and passages, shape (queries, passages)
+    positives_only : of the other rows only the positives count
+    own_only : the similarity is of each query and its own passages, shape (rows, columns)
+    gather : passages are those of all processes, one process after the other
+    """
+
+    def __init__(
+        self,
+        similarity: Callable[..., Tensor],
+        by_row: bool = False,
+        positives_only: bool = False,
+        own_only: bool = False,
+        gather: bool = False,
+    ) -> None:
+        self._similarity = similarity
+        self._by_row, self._positives_only, self._own_only, self._gather = by_row, positives_only, own_only, gather
+        self._counted: Tensor | None = None
+        self._row = 0
+
+    def begin(self, rows: int, columns: int, labels: Tensor | None, device: torch.device) -> None:
+        """Take the next batch: rows of this process, columns of passages, and labels as `passages_of` takes them."""
+        self._row, self._counted = 0, None
+        if labels is None and not self._positives_only:
+            return
+        counted = torch.ones(rows, columns, dtype=torch.bool, device=device)
+        if labels is not None:
+            counted = passages_of(labels.to(device), columns)
+        self._counted = all_gather(counted.byte()).bool() if self._gather else counted
+        self._row = rows * get_rank() if self._gather else 0
+
+    def __call__(self, queries: Tensor, passages: Tensor, **masks: Tensor) -> Tensor:
+        """Return the scores of the next queries, `NO_PASSAGE` where a passage does not count."""
+        scores = self._similarity(queries, passages, **masks)
+        if self._counted is None:
+            return scores
+        rows = torch.arange(self._row, self._row + len(scores), device=scores.device)
+        self._row += len(scores)
+        if self._own_only:
+            return scores.masked_fill(~self._counted[rows], NO_PASSAGE)
+        counted = self._counted[None]  # (queries or 1, rows, columns)
+        if self._positives_only:
+            of_others = torch.arange(counted.shape[1], device=scores.device) != rows[:, None]
+            hard = torch.arange(counted.shape[2], device=scores.device) > 0
+            counted = counted & ~(of_others[:, :, None] & hard)
+        ordered = counted if self._by_row else counted.transpose(1, 2)
+        return scores.masked_fill(~ordered.flatten(1), NO_PASSAGE)
+
+
+class CandidatesLoss(nn.Module):
+    """A loss of the library that scores by `candidates`, to which it hands each batch's labels."""
+
+    def __init__(self, loss: nn.Module, candidates: Candidates) -> None:
+        super().__init__()
+        self.model = loss.model  # by which the trainer sees that several processes wrap it
+        self.loss = loss
+        self._candidates = candidates
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
+        """Return the mean loss of a batch; `sentence_features` are query, positive, negatives."""
+        features = list(sentence_features)
+        texts = next(value for value in features[0].values() if isinstance(value, Tensor) and value.ndim)
+        self._candidates.begin(len(texts), len(features) - 1, labels, texts.device)
+        loss: Tensor = self.loss(features, labels)
+        return loss
 
 
 def cosine_scores(model: nn.Module, columns: list[dict[str, Tensor]]) -> Tensor:

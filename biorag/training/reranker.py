@@ -16,6 +16,7 @@ from sentence_transformers.multi_vector_encoder.losses import (
     MultiVectorDistillKLDivLoss,
     MultiVectorMultipleNegativesRankingLoss,
 )
+from sentence_transformers.multi_vector_encoder.scoring import colbert_kd_scores, colbert_scores
 
 from biorag.models.colbert import read_long_queries
 from biorag.models.finding import ModelFiles
@@ -28,7 +29,7 @@ from biorag.training.colbert import Lengths, save_model, write_base
 from biorag.training.data import IN_BATCH, Split, check_negatives, columns, described, usable
 from biorag.training.evaluators import METRIC, reranking_validation
 from biorag.training.loop import Job, NoModelCard, folder_of, run
-from biorag.training.losses import OwnNegativesLoss, maxsim_scores
+from biorag.training.losses import Candidates, CandidatesLoss, OwnNegativesLoss, maxsim_scores
 from biorag.training.parity import largest_difference
 from biorag.types import OnProgress
 
@@ -104,14 +105,19 @@ def _loss(model: MultiVectorEncoder, negatives: str, distill: bool, settings: Se
     mini_batch, gather = settings.training.mini_batch_size, distributed.count() > 1
     temperature = settings.training.temperature or TEMPERATURE
     if distill:
-        return MultiVectorDistillKLDivLoss(model, temperature=temperature, mini_batch_size=mini_batch)
+        own = Candidates(colbert_kd_scores, own_only=True)
+        return CandidatesLoss(
+            MultiVectorDistillKLDivLoss(model, similarity_fct=own, temperature=temperature, mini_batch_size=mini_batch),
+            own,
+        )
     if not NEGATIVES[negatives].in_batch:
         return OwnNegativesLoss(model, maxsim_scores, 1 / temperature)
+    positives_only = settings.training.in_batch == "positives"
+    candidates = Candidates(colbert_scores, by_row=True, positives_only=positives_only, gather=gather)
+    scoring = {"scale": 1 / temperature, "similarity_fct": candidates, "gather_across_devices": gather}
     if mini_batch:
-        return CachedMultiVectorMultipleNegativesRankingLoss(
-            model, scale=1 / temperature, mini_batch_size=mini_batch, gather_across_devices=gather
-        )
+        cached = CachedMultiVectorMultipleNegativesRankingLoss(model, mini_batch_size=mini_batch, **scoring)
+        return CandidatesLoss(cached, candidates)
     # Passages are encoded as many at a time as queries, the long ones apart: less padding.
-    return MultiVectorMultipleNegativesRankingLoss(
-        model, scale=1 / temperature, mini_batch_size=settings.training.batch_size, gather_across_devices=gather
-    )
+    size = settings.training.batch_size
+    return CandidatesLoss(MultiVectorMultipleNegativesRankingLoss(model, mini_batch_size=size, **scoring), candidates)

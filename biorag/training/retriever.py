@@ -31,7 +31,7 @@ from biorag.training.evaluators import METRIC, SetsValidation, retrieval_validat
 from biorag.training.instructions import Instructions, read_instructions
 from biorag.training.loop import Job, NoModelCard, folder_of, prompts_of, require_batch, run
 from biorag.training.lora import LoraLayers
-from biorag.training.losses import OWN_SCORES, SIMILARITIES, OwnNegativesLoss
+from biorag.training.losses import OWN_SCORES, SIMILARITIES, Candidates, CandidatesLoss, OwnNegativesLoss
 from biorag.training.run_directory import TrainingRun
 from biorag.training.sampling import RandomPrompts, WeightedBatchSampler
 from biorag.types import OnProgress
@@ -299,12 +299,17 @@ def _loss(
     scale = 1 / temperature if temperature else SCALES[similarity]
     if not NEGATIVES[negatives].in_batch:
         return OwnNegativesLoss(model, OWN_SCORES[similarity], scale)
-    similarity_of, gather = SIMILARITIES[similarity], distributed.count() > 1
+    gather = distributed.count() > 1
+    candidates = Candidates(
+        SIMILARITIES[similarity], positives_only=settings.training.in_batch == "positives", gather=gather
+    )
     if size := settings.training.mini_batch_size:
         if gather and has_towers(model):
             raise UsageError(
                 "--mini-batch-size trains one tower at a time, but processes average both at once: leave it out, "
                 "or train --asymmetric in one process"
             )
-        return CachedMultipleNegativesRankingLoss(model, scale, similarity_of, size, gather_across_devices=gather)
-    return MultipleNegativesRankingLoss(model, scale, similarity_of, gather_across_devices=gather)
+        loss = CachedMultipleNegativesRankingLoss(model, scale, candidates, size, gather_across_devices=gather)
+    else:
+        loss = MultipleNegativesRankingLoss(model, scale, candidates, gather_across_devices=gather)
+    return CandidatesLoss(loss, candidates)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from biorag.errors import BadInputError, UsageError
 from biorag.registries import NEGATIVES
 from biorag.settings.settings import Settings
-from biorag.training.data import IN_BATCH, Split, check_negatives, columns, described, usable
+from biorag.training.data import IN_BATCH, NO_PASSAGE, Split, check_negatives, columns, described, usable
 from biorag.types import TrainingRow
 
 
@@ -143,26 +143,28 @@ def test_there_are_no_more_columns_than_some_row_has_negatives():
         "negative_1",
         "negative_2",
         "negative_3",
+        "label",
     ]
 
 
-def test_too_few_negatives_come_again_from_the_first():
-    found = columns([row(1, 2), row(2, 5), row(3, 1)], 5)
-    assert [found[f"negative_{place}"] for place in range(1, 6)] == [
+def test_the_shortest_passage_fills_what_a_row_lacks_and_the_label_says_how_many_it_has():
+    found = columns([row(1, 2), row(2, 4), row(3, 1)], 5)
+    assert list(found)[-1] == "label" and found["label"] == [2, 4, 1]
+    assert [found[f"negative_{place}"] for place in range(1, 5)] == [
         ["n1.1", "n2.1", "n3.1"],
-        ["n1.2", "n2.2", "n3.1"],
-        ["n1.1", "n2.3", "n3.1"],
-        ["n1.2", "n2.4", "n3.1"],
-        ["n1.1", "n2.5", "n3.1"],
+        ["n1.2", "n2.2", "p3"],
+        ["p1", "n2.3", "p3"],
+        ["p1", "n2.4", "p3"],
     ]
+    assert "label" not in columns([row(1, 2), row(2, 4), row(3, 1)], 1)
 
 
 def test_labels_are_the_scores_of_the_columns_beside_them():
     rows = [row(1, 2, scored=True), row(2, 3, scored=True), row(3, 1, scored=True)]
     found = columns(rows, 3, distill=True)
     assert list(found) == ["query", "positive", "negative_1", "negative_2", "negative_3", "label"]
-    assert found["label"] == [[1.0, 1.1, 1.2, 1.1], [2.0, 2.1, 2.2, 2.3], [3.0, 3.1, 3.1, 3.1]]
-    assert "label" not in columns(rows, 3)
+    assert found["label"] == [[1.0, 1.1, 1.2, -1e9], [2.0, 2.1, 2.2, 2.3], [3.0, 3.1, -1e9, -1e9]]
+    assert columns(rows, 3)["label"] == [2, 3, 1]
 
 
 @given(
@@ -175,11 +177,11 @@ def test_every_label_belongs_to_its_passage(numbers, count):
     width = min(count, max(numbers))
     assert len(found) == 3 + width
     for place, one in enumerate(rows):
-        score = dict(zip((one.positive, *one.negatives), one.scores, strict=True))
+        scores = [*one.scores[: 1 + width], *[NO_PASSAGE] * (width - len(one.negatives))]
         texts = [found["positive"][place], *(found[f"negative_{n}"][place] for n in range(1, width + 1))]
-        assert found["label"][place] == [score[text] for text in texts]
+        assert found["label"][place] == scores
         assert texts[1 : 1 + len(one.negatives)] == list(one.negatives)[:width]
-        assert set(texts[1:]) <= set(one.negatives)
+        assert set(texts) <= {one.positive, *one.negatives}
     assert len({len(column) for column in found.values()}) == 1
 
 

@@ -15,8 +15,15 @@ from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 from biorag.training import reranker, retriever
 from biorag.training.colbert import Lengths, write_base
-from biorag.training.data import Split
-from biorag.training.losses import OwnNegativesLoss, cosine_scores, dot_scores, maxsim_scores
+from biorag.training.data import NO_PASSAGE, Split
+from biorag.training.losses import (
+    Candidates,
+    CandidatesLoss,
+    OwnNegativesLoss,
+    cosine_scores,
+    dot_scores,
+    maxsim_scores,
+)
 from biorag.types import TrainingRow
 
 pytestmark = pytest.mark.models
@@ -149,6 +156,133 @@ def test_in_multiple_negatives_ranking_they_have():
     theirs = MultipleNegativesRankingLoss(Pooled(), 1.0, dot_score)
     np.testing.assert_array_equal(gradient(ours, vectors), gradient(ours, changed))
     assert np.abs(gradient(theirs, vectors) - gradient(theirs, changed)).max() > 1e-3
+
+
+# --- batches of rows with unequal numbers of negatives -------------------------------------------------------
+
+
+class Scripted(nn.Sequential):
+    """A model whose token vectors are the ones that it is given; a text's vector is its first."""
+
+    def __init__(self):
+        super().__init__(nn.Identity())  # the library asks what the first module is
+
+    def forward(self, features, **_):
+        return {
+            "token_embeddings": features["vectors"],
+            "sentence_embedding": features["vectors"][:, 0],
+            "attention_mask": features["attention_mask"],
+        }
+
+
+def slow_in_batch(vectors, own, similarity, scale, positives_only):
+    """Return the mean loss of the rows, candidate by candidate; `vectors` are (rows, 1 + passages, tokens, dim)."""
+    total = 0.0
+    for row, columns in enumerate(vectors):
+        sums = 0.0
+        for other, passages in enumerate(vectors):
+            for place in range(own[other] + 1):  # the positive is 0
+                if place == 0 or other == row or not positives_only:
+                    sums += math.exp(scale * similarity(columns[0], passages[1 + place]))
+        total += -math.log(math.exp(scale * similarity(columns[0], columns[1])) / sums)
+    return total / len(vectors)
+
+
+def slow_cosine(query, passage):
+    return slow_similarity("cosine", query[0], passage[0])
+
+
+def slow_sum_of_maxima(query, passage):
+    return sum(max(slow_similarity("dot", one, other) for other in passage) for one in query)
+
+
+def library_losses():
+    """Return each kind of loss, the similarity it takes and its slow reference; cached ones take 3 rows at a time."""
+    from sentence_transformers.multi_vector_encoder import losses as multi
+    from sentence_transformers.multi_vector_encoder.scoring import colbert_scores
+    from sentence_transformers.sentence_transformer import losses as dense
+    from sentence_transformers.util import cos_sim
+
+    return {
+        "dense": (lambda s: dense.MultipleNegativesRankingLoss(Scripted(), 5.0, s), cos_sim, slow_cosine),
+        "dense cached": (
+            lambda s: dense.CachedMultipleNegativesRankingLoss(Scripted(), 5.0, s, 3),
+            cos_sim,
+            slow_cosine,
+        ),
+        "maxsim": (
+            lambda s: multi.MultiVectorMultipleNegativesRankingLoss(
+                Scripted(), scale=0.5, similarity_fct=s, score_mini_batch_size=2
+            ),
+            colbert_scores,
+            slow_sum_of_maxima,
+        ),
+        "maxsim cached": (
+            lambda s: multi.CachedMultiVectorMultipleNegativesRankingLoss(
+                Scripted(), scale=0.5, similarity_fct=s, mini_batch_size=3
+            ),
+            colbert_scores,
+            slow_sum_of_maxima,
+        ),
+    }
+
+
+def scripted_columns(vectors):
+    mask = torch.ones(vectors.shape[0], vectors.shape[2], dtype=torch.long)
+    return [
+        {"vectors": torch.tensor(vectors[:, place], requires_grad=True), "attention_mask": mask}
+        for place in range(vectors.shape[1])
+    ]
+
+
+@pytest.mark.parametrize("positives_only", [False, True])
+@pytest.mark.parametrize("name", ["dense", "dense cached", "maxsim", "maxsim cached"])
+def test_filling_counts_in_no_softmax(name, positives_only):
+    """Seven rows with none to three negatives; with positives only it is Synthesize-Train-Merge's InfoNCE."""
+    make, similarity, slow = library_losses()[name]
+    own = [3, 0, 1, 2, 3, 1, 2]
+    vectors = np.random.default_rng(4).normal(size=(7, 5, 2, 3)).astype(np.float32)
+    candidates = Candidates(similarity, by_row="maxsim" in name, positives_only=positives_only)
+    loss = CandidatesLoss(make(candidates), candidates)
+    columns = scripted_columns(vectors)
+    found = loss(columns, torch.tensor(own))
+    scale = 0.5 if "maxsim" in name else 5.0
+    assert found.item() == pytest.approx(slow_in_batch(vectors, own, slow, scale, positives_only), abs=1e-5)
+    found.backward()
+    for place, column in enumerate(columns[1:]):
+        moved = column["vectors"].grad.abs().amax(dim=(1, 2)) > 0
+        assert moved.tolist() == [place <= number for number in own]
+    if not positives_only:
+        full = loss(scripted_columns(vectors), None).item()  # the next batch has no filling
+        assert full == pytest.approx(slow_in_batch(vectors, [3] * 7, slow, scale, False), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_filling_counts_not_among_a_row_s_own_passages(name):
+    vectors, own = drawn(5, rows=3, passages=4), [1, 3, 2]
+    found = OwnNegativesLoss(Given(), DENSE[name], 2.0)(columns_of(vectors), torch.tensor(own)).item()
+    slow = [
+        slow_loss([[slow_similarity(name, row[0], passage) for passage in row[1 : 2 + number]]], 2.0)
+        for row, number in zip(vectors, own, strict=True)
+    ]
+    assert found == pytest.approx(sum(slow) / 3, abs=1e-9)
+
+
+def test_distilling_leaves_filling_out():
+    from sentence_transformers.multi_vector_encoder.losses import MultiVectorDistillKLDivLoss
+    from sentence_transformers.multi_vector_encoder.scoring import colbert_kd_scores
+
+    vectors = np.random.default_rng(1).normal(size=(2, 4, 2, 3)).astype(np.float32)
+    taught = [[2.0, 1.0, NO_PASSAGE], [0.5, 1.0, 3.0]]
+    candidates = Candidates(colbert_kd_scores, own_only=True)
+    loss = CandidatesLoss(MultiVectorDistillKLDivLoss(Scripted(), similarity_fct=candidates), candidates)
+    total = 0.0
+    for row, scores in zip(vectors, [taught[0][:2], taught[1]], strict=True):
+        student = [math.exp(slow_sum_of_maxima(row[0], passage)) for passage in row[1 : 1 + len(scores)]]
+        teacher = [math.exp(score) for score in scores]
+        for one, other in zip(teacher, student, strict=True):
+            total += one / sum(teacher) * math.log((one / sum(teacher)) / (other / sum(student)))
+    assert loss(scripted_columns(vectors), torch.tensor(taught)).item() == pytest.approx(total / 2, abs=1e-5)
 
 
 # --- one vector per token -----------------------------------------------------------------------------------

@@ -48,12 +48,16 @@ def arguments(tmp_path, tiny_encoder):
         json.dumps(said | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
     )
     rows = tmp_path / "rows.jsonl"
-    rows.write_text("".join(json.dumps(row) + "\n" for row in MINED[:32]))
+    seconds = [{"negative_2": f"{row['negative']} Not so."} if number % 3 else {} for number, row in enumerate(MINED)]
+    listed = [json.dumps(row | second) + "\n" for row, second in zip(MINED[:32], seconds[:32], strict=True)]
+    rows.write_text("".join(listed))
     return ["train", "retriever", str(rows), "--base", str(base), *OPTIONS]
 
 
 def test_two_processes_train_as_one_does_with_twice_the_batch(arguments, tmp_path):
+    """Rows have one or two negatives, which count for their own row alone."""
     out = tmp_path / "two"
+    arguments = [*arguments, "--hard-negatives", "2", "--in-batch", "positives"]
     command = [*TORCHRUN, "-m", "biorag", *arguments, "--batch-size", "4", "--out", str(out), "--json"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
