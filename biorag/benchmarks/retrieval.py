@@ -26,6 +26,7 @@ CUTOFFS = (3, 5, 10, 20, 100)
 # "success@k", at least one relevant snippet in the top k, is what the M+C paper calls Recall@k.
 MEASURES = {
     "nDCG@10": nDCG @ 10,
+    "nDCG@20": nDCG @ 20,
     "MAP@10": AP @ 10,
     "MRR@10": RR @ 10,
     **{f"success@{k}": Success @ k for k in CUTOFFS},

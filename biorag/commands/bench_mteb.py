@@ -36,7 +36,9 @@ class Tasks:
     task: Annotated[list[str] | None, typer.Option(help="A task by mteb's name (downloads its data). Repeatable.")] = (
         None
     )
-    group: Annotated[str | None, typer.Option(help="A group of mteb's tasks: medical or stm.")] = None
+    group: Annotated[
+        str | None, typer.Option(help="A group of tasks: medical, stm, bmretriever, beir-14 or lotte.")
+    ] = None
     language: Annotated[
         list[str] | None, typer.Option(help="Only this language of mteb's tasks (eng, fra …). Repeatable.")
     ] = None
@@ -53,6 +55,13 @@ class Tasks:
     recommendation: Annotated[
         list[Path] | None,
         typer.Option(help="Folder in BEIR layout whose judged snippets are to be ranked. Repeatable."),
+    ] = None
+
+    instructions: Annotated[
+        str | None,
+        typer.Option(
+            help='Instruction of each task in the query prompt: bmretriever, or a TOML file of lines NAME = "TASK".'
+        ),
     ] = None
 
     @property
@@ -96,21 +105,27 @@ def mteb(
 
       biorag bench mteb --group medical --system pipeline --mode hybrid --rerank --out runs/mteb
 
+      biorag bench mteb --group bmretriever --instructions bmretriever --local data/BioASQ --out runs/bmretriever
+
       biorag bench mteb --recommendation data/relish --system reranker --reranker cross:models/ce --out runs/mteb
     """
     _require_mteb()
     settings = _configured(settings, given, tasks, system)
+    from biorag.benchmarks.mteb.groups import find_group
     from biorag.benchmarks.mteb.run import measured, report
     from biorag.benchmarks.mteb.systems import model_of
     from biorag.benchmarks.mteb.tasks import chosen_tasks
+    from biorag.training.instructions import read_tasks
     from biorag.utils.files import write_json
 
+    group = find_group(tasks.group) if tasks.group else None
+    instructions = read_tasks(tasks.instructions) if tasks.instructions else None
     chosen = chosen_tasks(tasks.task or (), tasks.group, tasks.language or (), tasks.paths)
     manifest = Store(settings).require_manifest() if given.value("name") else None
     with results_folder(out, {"report.json": begins_with_key("model")}), show.progress("Texts", None) as advance:
-        model, identity = model_of(settings, manifest, system, out, advance)
-        rows = [measured(each, model, out, settings.services.offline) for each in chosen]
-        found = report(rows, identity)
+        model, identity = model_of(settings, manifest, system, out, advance, instructions)
+        rows = [measured(each, model, out, settings.services.offline, group) for each in chosen]
+        found = report(rows, identity, group)
         write_json(out / "report.json", found)
     if as_json:
         show.print_json(found)
@@ -150,3 +165,14 @@ def _print(found: Mapping[str, Any]) -> None:
         for name, value in row["measures"].items()
     ]
     show.table(f"mteb, average {found['average']:.4f}", ["task", "type", "measure", "value"], rows)
+    subsets = [
+        (row["task"], subset, f"{measures[row['main']]:.4f}")
+        for row in found["tasks"]
+        for subset, measures in row.get("subsets", {}).items()
+    ]
+    if subsets:
+        show.table("Subsets, by the main measure", ["task", "subset", "value"], subsets)
+    for name, mean in found.get("averages", {}).items():
+        show.err.print(f"average {name}: {'not all measured' if mean is None else f'{mean:.4f}'}")
+    for name, option in found.get("missing", {}).items():
+        show.err.print(f"note: mteb has no task {name}, which the group has: give its files with {option}")

@@ -90,7 +90,7 @@ def retrieval(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Measure retrieval on judged questions: nDCG@10, MAP@10, MRR@10, success@k, Recall@k.
+    """Measure retrieval on judged questions: nDCG@10, nDCG@20, MAP@10, MRR@10, success@k, Recall@k.
 
     success@k, at least one relevant snippet in the top k, is what the M+C paper calls Recall@k.
     Run files are read to a depth of 100, ordered by score; ties keep the order of their ranks.

@@ -42,7 +42,9 @@ class Form:
             "for a new decoder bmretriever."
         ),
     ] = None
-    task: Annotated[str | None, typer.Option(help="Sentence for {task} in the instruction.")] = None
+    task: Annotated[
+        str | None, typer.Option(help="Sentence for {task} in the instruction, or bmretriever:DATASET.")
+    ] = None
     random_prompts: Annotated[
         int | None,
         typer.Option(

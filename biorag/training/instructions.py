@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from random import Random
+from typing import Any
 
-from biorag.errors import BadInputError, MissingError, UsageError
+from biorag.errors import BadInputError, MissingError, UsageError, unknown_name
 
 TASK = "Given a biomedical question, retrieve passages that answer it"
 QUERY, PASSAGE = "{query}", "{passage}"
+TASK_FILES = {"bmretriever": "bmretriever_tasks.toml"}  # packaged: data set -> task
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +50,56 @@ def generic_tasks(number: int, seed: int) -> tuple[str, ...]:
     return tuple(tasks[index] for index in sorted(Random(seed).sample(range(len(tasks)), number)))
 
 
+def dataset_key(name: str) -> str:
+    """Return a data set's name as names are compared: its letters and digits alone, casefolded."""
+    return re.sub(r"[\W_]+", "", name.casefold())
+
+
+def read_tasks(spec: str) -> dict[str, str]:
+    """Return data set (`dataset_key` of its name) -> task, of a packaged list or a TOML file `"name" = "task"`.
+
+    Raises
+    ------
+    MissingError
+        If it is neither a name nor a file.
+    BadInputError
+        If the file is not such a list.
+    """
+    path = Path(spec)
+    if spec in TASK_FILES:
+        text = resources.files("biorag.prompts").joinpath(TASK_FILES[spec]).read_text(encoding="utf-8")
+    elif path.is_file():
+        text = _text(path)
+    else:
+        raise MissingError(f"instructions {spec!r} are not a file: name one, or use {', '.join(TASK_FILES)}")
+    values = _toml(text, f"list of tasks {spec}")
+    if not values or not all(isinstance(value, str) and value.strip() for value in values.values()):
+        raise BadInputError(f'{spec} must give each data set a task, "NAME" = "TASK", and nothing else')
+    return {dataset_key(name): task.strip() for name, task in values.items()}
+
+
+def named_task(task: str) -> str:
+    """Return a task; of `LIST:DATASET` that of a packaged list, as `bmretriever:MedQuad`.
+
+    Raises
+    ------
+    UsageError
+        If the list has no such data set.
+    """
+    source, colon, name = task.partition(":")
+    if not colon or source not in TASK_FILES:
+        return task
+    tasks = read_tasks(source)
+    if dataset_key(name) not in tasks:
+        raise unknown_name(f"data set of {source}", name, tasks)
+    return tasks[dataset_key(name)]
+
+
 def read_instructions(spec: str, task: str = TASK, drawn: Sequence[str] = ()) -> Instructions:
     """Return the instructions of a template by its name, or of a TOML file that sets `query` and `passage`.
 
-    `{task}` becomes the task, in `Instructions.drawn` each of the tasks `drawn`; the templates end with `{query}` and
-    `{passage}`, since a model keeps prefixes.
+    `{task}` becomes the task (see `named_task`), in `Instructions.drawn` each of the tasks `drawn`; the templates end
+    with `{query}` and `{passage}`, since a model keeps prefixes.
 
     Raises
     ------
@@ -63,6 +111,7 @@ def read_instructions(spec: str, task: str = TASK, drawn: Sequence[str] = ()) ->
         If there are tasks to draw from and the template does not have `{task}`.
     """
     query, passage = TEMPLATES[spec] if spec in TEMPLATES else _read(spec)
+    task = named_task(task)
     if drawn and "{task}" not in query:
         raise UsageError(
             f"--random-prompts fill {{task}}, which the query of template {spec!r} does not have: give another"
@@ -79,13 +128,24 @@ def _read(spec: str) -> tuple[str, str]:
     path = Path(spec)
     if not path.is_file():
         raise MissingError(f"--instruct {spec!r} is not a file: name one, or use one of {', '.join(TEMPLATES)}")
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInputError(f"template {path} is not valid TOML: {error}") from None
+    values = _toml(_text(path), f"template {path}")
     if values.keys() != {"query", "passage"} or not all(isinstance(value, str) for value in values.values()):
         raise BadInputError(f"template {path} must set the texts query and passage, and nothing else")
     return values["query"], values["passage"]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"{path} is not UTF-8: {error}") from None
+
+
+def _toml(text: str, name: str) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadInputError(f"{name} is not valid TOML: {error}") from None
 
 
 def _before(template: str, placeholder: str, name: str, task: str) -> str:

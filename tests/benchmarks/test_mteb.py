@@ -21,9 +21,26 @@ from tests.fakes import HashEncoder
 pytest.importorskip("mteb", reason="mteb is not installed: pip install 'biorag[mteb]'")
 
 from biorag.benchmarks.mteb.groups import GROUPS, find_group
-from biorag.benchmarks.mteb.models import Candidates, EncoderModel, PipelineModel, Searchable, document_of, model_meta
-from biorag.benchmarks.mteb.tasks import LocalLinking, LocalRecommendation, LocalSimilarity, concept_scores, local_tasks
+from biorag.benchmarks.mteb.models import (
+    Candidates,
+    EncoderModel,
+    PipelineModel,
+    Searchable,
+    TaskPrompts,
+    document_of,
+    model_meta,
+)
+from biorag.benchmarks.mteb.run import _measures, measured
+from biorag.benchmarks.mteb.tasks import (
+    LocalLinking,
+    LocalRecommendation,
+    LocalSimilarity,
+    concept_scores,
+    local_tasks,
+    named_tasks,
+)
 from biorag.retrieval.retriever import Retriever
+from biorag.training.instructions import dataset_key, read_tasks
 
 pytestmark = pytest.mark.models
 
@@ -352,11 +369,92 @@ def test_two_local_tasks_of_one_name_are_refused(tmp_path, snippets):
 def test_groups_name_tasks_that_mteb_has():
     import mteb
 
-    assert {name: len(group.tasks) for name, group in GROUPS.items()} == {"medical": 12, "stm": 12}
+    sizes = {"medical": 12, "stm": 12, "bmretriever": 5, "beir-14": 14, "lotte": 1}
+    assert {name: len(group.tasks) for name, group in GROUPS.items()} == sizes
     assert [task.metadata.name for task in mteb.get_benchmark("MTEB(Medical, v1)").tasks] == list(
         GROUPS["medical"].tasks
     )
-    for name in GROUPS["stm"].tasks:
-        assert mteb.get_task(name, languages=["eng"]).metadata.type == "Retrieval"
+    beir = {task.metadata.name for task in mteb.get_benchmark("BEIR").tasks}
+    assert set(GROUPS["beir-14"].tasks) == beir - {"MSMARCO"}
+    for group in GROUPS.values():
+        for tasks in group.averages.values():
+            assert set(tasks) <= set(group.tasks)
+        assert [task.metadata.name for task in named_tasks(group.tasks, (), group)] == list(group.tasks)
     with pytest.raises(UsageError, match="medical, stm"):
         find_group("surgical")
+
+
+def test_a_group_runs_what_its_paper_ran():
+    (cure,) = named_tasks(["CUREv1"], (), GROUPS["stm"])
+    assert cure.hf_subsets == ["en"], "the questions in French and Spanish are left out"
+    (lotte,) = named_tasks(["LoTTE"], (), GROUPS["lotte"])
+    assert (len(lotte.hf_subsets), lotte.eval_splits) == (8, ["test"])
+    assert not any("technology" in subset for subset in lotte.hf_subsets)
+    assert len(GROUPS["bmretriever"].tasks) + len(GROUPS["bmretriever"].local) == 11
+    assert [len(GROUPS["stm"].averages[name]) for name in ("medical", "general", "all")] == [7, 5, 12]
+
+
+def test_a_groups_averages_are_those_of_its_paper():
+    """BM25's row of Table 11 of Synthesize-Train-Merge."""
+    row = (0.563, 0.458, 0.355, 0.718, 0.321, 0.623, 0.686, 0.158, 0.809, 0.492, 0.863, 0.251)
+    group = GROUPS["stm"]
+    rows = [{"task": task, "main": "m", "measures": {"m": value}} for task, value in zip(group.tasks, row, strict=True)]
+    found = {name: round(value, 3) for name, value in group.means(rows).items()}
+    assert found == {"medical": 0.532, "general": 0.515, "all": 0.525}
+    assert group.means(rows[1:]) == {"medical": None, "general": pytest.approx(0.5146), "all": None}
+
+
+def test_what_mteb_does_not_have_is_named_until_a_file_gives_it():
+    group = GROUPS["bmretriever"]
+    assert group.missing(["NFCorpus"]) == group.local
+    assert "BioASQ" not in group.missing(["bio-asq"])
+
+
+def test_an_aggregate_is_the_mean_of_its_parts(model, tmp_path, monkeypatch):
+    values = {"one": {"ndcg_at_10": 0.2, "ndcg_at_20": 0.3}, "two": {"ndcg_at_10": 0.6, "ndcg_at_20": 0.5}}
+
+    def task(name, **more):
+        metadata = SimpleNamespace(name=name, type="Retrieval", main_score="ndcg_at_10")
+        return SimpleNamespace(metadata=metadata, hf_subsets=["default"], eval_splits=["test"], **more)
+
+    def evaluated(part, *_):
+        return SimpleNamespace(scores={"test": [{"hf_subset": "default", **values[part.metadata.name]}]})
+
+    monkeypatch.setattr("biorag.benchmarks.mteb.run._evaluated", evaluated)
+    both = task("both", is_aggregate=True, tasks=[task(name, is_aggregate=False) for name in values])
+    found = measured(both, model, tmp_path, True)
+    assert found["measures"] == {"ndcg_at_10": pytest.approx(0.4), "ndcg_at_20": pytest.approx(0.4)}
+    assert (found["subsets"], found["main"]) == (values, "ndcg_at_10")
+    (lotte,) = named_tasks(["LoTTE"], (), GROUPS["lotte"])
+    assert GROUPS["lotte"].measures == {"LoTTE": lotte.metadata.main_score}, "Success@5 is mteb's hit rate"
+
+
+def test_only_the_tasks_own_splits_and_subsets_count():
+    task = SimpleNamespace(hf_subsets=["a", "b"], eval_splits=["test"])
+    rows = [{"hf_subset": name, "m": value} for name, value in (("a", 0.2), ("b", 0.4), ("c", 9.0))]
+    result = SimpleNamespace(scores={"test": rows, "dev": [{"hf_subset": "a", "m": 9.0}]})
+    assert _measures(task, result, ("m", "other")) == {"a": {"m": 0.2}, "b": {"m": 0.4}}
+
+
+class Instructed(HashEncoder):
+    """Puts its query prompt before a query, as a bi-encoder does."""
+
+    query_prompt = "Find passages\nQuery: "
+
+    def encode_queries(self, texts):
+        return super().encode_queries([self.query_prompt + text for text in texts])
+
+
+def test_a_task_is_searched_with_its_own_instruction():
+    encoder = Instructed()
+    instructions = read_tasks("bmretriever")
+    model = EncoderModel(encoder, META, lambda count: None, TaskPrompts(encoder, instructions))
+    batch = [{"text": ["statins"]}]
+    for task, prompt in (
+        ("TRECCOVID", "Given a query on COVID-19, retrieve documents that answer the query\nQuery: "),
+        ("CUREv1", "Find passages\nQuery: "),
+    ):
+        found = model.encode(batch, task_metadata=SimpleNamespace(name=task))
+        assert np.array_equal(found, HashEncoder().encode_queries([prompt + "statins"]))
+    assert {dataset_key(name) for name in GROUPS["bmretriever"].tasks} <= instructions.keys()
+    assert {dataset_key(name) for name in GROUPS["bmretriever"].local} <= instructions.keys()

@@ -42,10 +42,10 @@ from tests.fakes import HashEncoder, OverlapReranker
 # --- the measures, slowly -----------------------------------------------------------------------------------
 
 
-def ndcg_10(relevance, ranking):
+def ndcg(relevance, ranking, k):
     """Järvelin and Kekäläinen (2002) as trec_eval has it: the gain is the relevance, the discount log2(rank + 1)."""
-    gained = sum(relevance.get(id, 0) / math.log2(rank + 1) for rank, id in enumerate(ranking[:10], 1))
-    ideal = sorted(relevance.values(), reverse=True)[:10]
+    gained = sum(relevance.get(id, 0) / math.log2(rank + 1) for rank, id in enumerate(ranking[:k], 1))
+    ideal = sorted(relevance.values(), reverse=True)[:k]
     return gained / sum(gain / math.log2(rank + 1) for rank, gain in enumerate(ideal, 1))
 
 
@@ -75,7 +75,8 @@ def recall(relevance, ranking, k):
 
 def slowly(relevance, ranking):
     return {
-        "nDCG@10": ndcg_10(relevance, ranking),
+        "nDCG@10": ndcg(relevance, ranking, 10),
+        "nDCG@20": ndcg(relevance, ranking, 20),
         "MAP@10": map_10(relevance, ranking),
         "MRR@10": mrr_10(relevance, ranking),
         **{f"success@{k}": success(relevance, ranking, k) for k in (3, 5, 10, 20, 100)},
@@ -117,7 +118,7 @@ def test_measures_are_those_of_the_slow_implementation(judged_run):
 
 
 def test_the_names_are_those_of_the_design():
-    assert set(MEASURES) == {"nDCG@10", "MAP@10", "MRR@10"} | {
+    assert set(MEASURES) == {"nDCG@10", "nDCG@20", "MAP@10", "MRR@10"} | {
         f"{name}@{k}" for name in ("success", "R") for k in (3, 5, 10, 20, 100)
     }
     assert (CUTOFFS, DEPTH) == ((3, 5, 10, 20, 100), 100)
@@ -264,7 +265,7 @@ def test_the_file_of_questions_averages_to_the_report(dataset, retriever, tmp_pa
         assert sum(row["metrics"][name] for row in rows) / len(rows) == pytest.approx(value)
     for row in rows:
         assert row["top"] == list(measured.run[row["id"]][:10])
-        assert row["metrics"]["nDCG@10"] == pytest.approx(ndcg_10(QRELS[row["id"]], row["top"]))
+        assert row["metrics"]["nDCG@10"] == pytest.approx(ndcg(QRELS[row["id"]], row["top"], 10))
 
 
 # --- reading ------------------------------------------------------------------------------------------------

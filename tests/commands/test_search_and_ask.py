@@ -37,7 +37,8 @@ ANSWER_KEYS = {
     "timings_ms",
 }
 CHECKED_KEYS = {"answerer", "abstained", "evidence_probability", "sentences"}
-MEASURE_KEYS = {"nDCG@10", "MAP@10", "MRR@10"} | {f"{m}@{k}" for m in ("success", "R") for k in (3, 5, 10, 20, 100)}
+CUTOFFS = (3, 5, 10, 20, 100)
+MEASURE_KEYS = {"nDCG@10", "nDCG@20", "MAP@10", "MRR@10"} | {f"{m}@{k}" for m in ("success", "R") for k in CUTOFFS}
 
 
 @pytest.fixture(scope="module", autouse=True)

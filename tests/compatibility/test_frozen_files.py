@@ -97,7 +97,7 @@ def hold_the_weights(ours: Path, frozen: Path) -> None:
 def test_indexes_and_graphs_open_and_give_the_same(home, name):
     words, values = ASKED[name]
     found = selected(report_of(*words, folder=home), values)
-    assert differences(found, read_json("files/asked.json")[name]) == []
+    assert differences(found, read_json("files/asked.json")[name], may_grow=True) == []
 
 
 def test_an_index_is_brought_up_to_date(home):
@@ -110,7 +110,7 @@ def test_a_snapshot_is_loaded(home):
     report_of("snapshot", "load", "snapshot.tar.gz", "--name", "loaded", folder=home)
     words, values = ASKED["bm25"]
     found = selected(report_of(*words, "--name", "loaded", folder=home), values)
-    assert differences(found, read_json("files/asked.json")["bm25"]) == []
+    assert differences(found, read_json("files/asked.json")["bm25"], may_grow=True) == []
 
 
 def test_a_configuration_file_is_read(tmp_path):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from biorag.errors import BadInputError, BioragError
-from biorag.training.instructions import TASK, Instructions, read_instructions
+from biorag.errors import BadInputError, BioragError, MissingError, UsageError
+from biorag.training.instructions import TASK, Instructions, named_task, read_instructions, read_tasks
 
 shared = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 prefixes = st.text(st.characters(codec="utf-8", exclude_categories=["C"], exclude_characters="{}"), max_size=20)
@@ -55,3 +55,27 @@ def test_what_is_no_template(tmp_path, written, reason):
     path.write_text(written)
     with pytest.raises(BadInputError, match=reason):
         read_instructions(str(path))
+
+
+def test_tasks_of_a_list(tmp_path):
+    assert named_task("bmretriever:MS MARCO") == read_tasks("bmretriever")["msmarco"]
+    assert named_task("Find this: that") == "Find this: that"
+    task = "Given a question, retrieve relevant documents that answer the question"
+    assert read_instructions("bmretriever", "bmretriever:MedQuAD").query == f"{task}\nQuery: "
+    path = tmp_path / "tasks.toml"
+    path.write_text('"Trec-COVID" = " Find it "\nmine = "Find mine"\n')
+    assert read_tasks(str(path)) == {"treccovid": "Find it", "mine": "Find mine"}
+
+
+@pytest.mark.parametrize("written", ["", "a = 1", 'a = " "', "[a]\nb = 'c'", "a ="])
+def test_what_is_no_list_of_tasks(tmp_path, written):
+    (tmp_path / "tasks.toml").write_text(written)
+    with pytest.raises(BadInputError, match=r"tasks\.toml"):
+        read_tasks(str(tmp_path / "tasks.toml"))
+
+
+def test_a_task_that_no_list_has():
+    with pytest.raises(MissingError, match="bmretriever"):
+        read_tasks("nowhere.toml")
+    with pytest.raises(UsageError, match="'MedQuaf'"):
+        named_task("bmretriever:MedQuaf")

@@ -15,8 +15,11 @@ from mteb.models import ModelMeta
 from mteb.types import PromptType
 
 from biorag.benchmarks.retrieval import DEPTH, run_scores
+from biorag.benchmarks.tuning.instruction import parted
+from biorag.benchmarks.tuning.trials import PromptedEncoder
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Ranking, Retriever
+from biorag.training.instructions import dataset_key
 from biorag.types import Encoder, Index, IndexQuery, OnProgress, Question, ScoredDoc, Snippet, Vectors
 from biorag.utils.batched import batched
 
@@ -47,6 +50,31 @@ def model_meta(name: str, identity: Mapping[str, Any]) -> ModelMeta:
     return ModelMeta.create_empty({"name": shown, "revision": revision})
 
 
+class TaskPrompts:
+    """Gives an encoder the query prompt of the task at hand, in the form of its own; see `tuning.instruction.Form`.
+
+    Parameters
+    ----------
+    encoder : its own prompt is that of the tasks without an instruction
+    instructions : `dataset_key` of a task's name -> instruction
+    """
+
+    def __init__(self, encoder: PromptedEncoder, instructions: Mapping[str, str]) -> None:
+        self._encoder = encoder
+        self._instructions = instructions
+        self._own = encoder.query_prompt
+        self._form = parted(self._own)[1]
+
+    def of(self, task: str) -> str | None:
+        """Return the instruction of a task; None: there is none for it."""
+        return self._instructions.get(dataset_key(task))
+
+    def set(self, task: str) -> None:
+        """Set the query prompt that a task is searched with."""
+        instruction = self.of(task)
+        self._encoder.query_prompt = self._own if instruction is None else self._form.prompt(instruction)
+
+
 class EncoderModel:
     """A bi-encoder as mteb's `EncoderProtocol`: mteb searches exactly, by the product of the vectors.
 
@@ -54,13 +82,20 @@ class EncoderModel:
     Texts that are neither query nor document, as those of sentence similarity, are encoded as queries.
     """
 
-    def __init__(self, encoder: Encoder, meta: ModelMeta, on_progress: OnProgress) -> None:
+    def __init__(
+        self, encoder: Encoder, meta: ModelMeta, on_progress: OnProgress, prompts: TaskPrompts | None = None
+    ) -> None:
         self.mteb_model_meta = meta
+        self.prompts = prompts
         self._encoder = encoder
         self._advance = on_progress
 
-    def encode(self, inputs: Iterable[Batch], *, prompt_type: PromptType | None = None, **_: Any) -> Vectors:
+    def encode(
+        self, inputs: Iterable[Batch], *, task_metadata: Any = None, prompt_type: PromptType | None = None, **_: Any
+    ) -> Vectors:
         """Encode the texts of a data loader, shape (texts, dimension)."""
+        if self.prompts and task_metadata is not None:
+            self.prompts.set(task_metadata.name)
         as_documents = prompt_type == PromptType.document
         encode = self._encoder.encode_snippets if as_documents else self._encoder.encode_queries
         parts: list[Vectors] = []
@@ -87,8 +122,15 @@ class PipelineModel(EncoderModel):
     the pipeline ranks these alone.
     """
 
-    def __init__(self, encoder: Encoder, meta: ModelMeta, on_progress: OnProgress, open_corpus: OpenCorpus) -> None:
-        super().__init__(encoder, meta, on_progress)
+    def __init__(
+        self,
+        encoder: Encoder,
+        meta: ModelMeta,
+        on_progress: OnProgress,
+        open_corpus: OpenCorpus,
+        prompts: TaskPrompts | None = None,
+    ) -> None:
+        super().__init__(encoder, meta, on_progress, prompts)
         self._open = open_corpus
         self._corpus: Sequence[Snippet] = ()
 
@@ -108,6 +150,8 @@ class PipelineModel(EncoderModel):
         **_: Any,
     ) -> Run:
         """Return query -> document -> score; the scores are 1/rank, whatever the stages' scales."""
+        if self.prompts:
+            self.prompts.set(task_metadata.name)
         asked = {row["id"]: _query(row) for row in queries}
         key = f"{task_metadata.name}-{task_metadata.revision}-{hf_split}-{hf_subset}"
         with self._open(key, self._corpus) as searchable:

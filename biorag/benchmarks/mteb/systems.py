@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from biorag.benchmarks.mteb.models import (
     OpenCorpus,
     PipelineModel,
     Searchable,
+    TaskPrompts,
     document_of,
     model_meta,
 )
@@ -34,9 +35,19 @@ logger = logging.getLogger(__name__)
 
 
 def model_of(
-    settings: Settings, manifest: Manifest | None, system: str, out: Path, on_progress: OnProgress
+    settings: Settings,
+    manifest: Manifest | None,
+    system: str,
+    out: Path,
+    on_progress: OnProgress,
+    instructions: Mapping[str, str] | None = None,
 ) -> tuple[EncoderModel, dict[str, Any]]:
-    """Return the model that mteb evaluates, and what determines its results."""
+    """Return the model that mteb evaluates, and what determines its results.
+
+    Parameters
+    ----------
+    instructions : of tasks, see `TaskPrompts`
+    """
     files = encoder_files(settings, manifest)
     if manifest is None and settings.index.similarity is None:
         settings = settings.replace(similarity=files.similarity())
@@ -56,15 +67,18 @@ def model_of(
         }
     encoder = load_encoder(files, similarity, settings.retrieval.precision, settings.exports)
     identity["query_prompt"] = encoder.query_prompt
+    if instructions:
+        identity["instructions"] = dict(instructions)
     meta = model_meta(files.id, identity)
+    prompts = TaskPrompts(encoder, instructions) if instructions else None
     if system == "encoder":
-        return EncoderModel(encoder, meta, on_progress), identity
+        return EncoderModel(encoder, meta, on_progress, prompts), identity
     opener = (
         _stored(settings, manifest, encoder)
         if manifest
         else _indexed(settings, encoder, out / "indexes" / str(meta.revision), on_progress)
     )
-    return PipelineModel(encoder, meta, on_progress, opener), identity
+    return PipelineModel(encoder, meta, on_progress, opener, prompts), identity
 
 
 @contextmanager

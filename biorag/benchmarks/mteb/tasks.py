@@ -18,7 +18,7 @@ from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.abstasks.sts import AbsTaskSTS
 from mteb.abstasks.task_metadata import TaskMetadata
 
-from biorag.benchmarks.mteb.groups import find_group
+from biorag.benchmarks.mteb.groups import Group, find_group
 from biorag.benchmarks.mteb.local import CONCEPTS, MENTIONS, corpus_file, read_corpus, read_linking, read_pairs
 from biorag.errors import MissingError, ServiceError, UsageError
 from biorag.types import Question
@@ -70,7 +70,10 @@ class LocalRetrieval(Local, AbsTaskRetrieval):  # type: ignore[misc]
     """A folder in BEIR's layout with its corpus: find the relevant snippets of each question."""
 
     kind, main = "Retrieval", "ndcg_at_10"
-    measures: Sequence[str] = ("ndcg_at_10", "map_at_10", "mrr_at_10", "recall_at_10", "recall_at_100")
+    measures: Sequence[str] = (
+        *("ndcg_at_10", "map_at_10", "mrr_at_10", "recall_at_10", "recall_at_100"),
+        *("ndcg_at_20", "recall_at_5", "recall_at_20", "hit_rate_at_5"),
+    )
     candidates = False
 
     def files(self) -> list[Path]:
@@ -172,8 +175,8 @@ def local_tasks(paths: Mapping[str, Sequence[Path]]) -> list[Local]:
     return tasks
 
 
-def named_tasks(names: Sequence[str], languages: Sequence[str]) -> list[AbsTask]:
-    """Return mteb's own tasks, not yet loaded.
+def named_tasks(names: Sequence[str], languages: Sequence[str], group: Group | None = None) -> list[AbsTask]:
+    """Return mteb's own tasks, not yet loaded; of a group in its languages, unless some are given.
 
     Raises
     ------
@@ -181,13 +184,20 @@ def named_tasks(names: Sequence[str], languages: Sequence[str]) -> list[AbsTask]
         If mteb has no task of a name, or it is not of text alone, or has nothing in the languages.
     """
     found = []
+    group = group or Group(())
+    options = {
+        "languages": list(languages or group.languages) or None,
+        "exclusive_language_filter": bool(group.languages) and not languages,
+        "eval_splits": list(group.splits) or None,
+        "hf_subsets": list(group.subsets) or None,
+    }
     for name in dict.fromkeys(names):
         try:
-            task = mteb.get_task(name, languages=list(languages) or None)
+            task = mteb.get_task(name, **options)
         except KeyError as error:
             raise UsageError(f"mteb has no task {name!r}: {_reason(error)}") from None
         except ValueError:
-            asked = ", ".join(languages)
+            asked = ", ".join(languages or group.languages)
             raise UsageError(
                 f"task {name!r} has nothing in the language {asked}: give codes of three letters, as eng"
             ) from None
@@ -291,7 +301,7 @@ def chosen_tasks(
     grouped = find_group(group) if group else None
     listed = named_tasks(names, languages)
     if grouped:
-        listed += named_tasks([name for name in grouped.tasks if name not in names], languages or grouped.languages)
+        listed += named_tasks([name for name in grouped.tasks if name not in names], languages, grouped)
     taken = {task.metadata.name for task in listed}
     for task in local:
         if task.metadata.name in taken:
