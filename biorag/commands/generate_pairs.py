@@ -10,9 +10,11 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded
+from biorag.settings.section import GENERATION
 from biorag.settings.settings import Settings
 
 SCENARIOS = 100
+PASSAGE, LONG_PASSAGE = 128, 768  # tokens; BMRetriever's passages have up to 400 words
 
 
 @expanded
@@ -40,9 +42,26 @@ def pairs(
     per_scenario: Annotated[
         int, typer.Option(min=1, max=1000, help="Pairs of a scenario.", rich_help_panel=options.ROWS)
     ] = 1,
+    attributes: Annotated[
+        str | None,
+        typer.Option(
+            help="Draw attributes of each pair into its prompt: bmretriever, or a TOML file of lists.",
+            rich_help_panel=options.ROWS,
+        ),
+    ] = None,
     template: options.TemplateFile = None,
     temperature: options.Temperature = options.TEMPERATURE,
-    passage_tokens: options.PassageTokens = 128,
+    passage_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-tokens",
+            min=16,
+            max=1024,
+            help=f"Cap on each text; with --attributes {LONG_PASSAGE}.",
+            show_default=str(PASSAGE),
+            rich_help_panel=GENERATION,
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Generate pairs from retrieval scenarios: a query, a passage that answers it, and a hard negative.
@@ -51,17 +70,25 @@ def pairs(
     kind 'synthetic'. Left out and counted are pairs with a text that is empty, cut or short, passages that are copies
     or near-copies of each other, and duplicate queries or positives in the file.
 
+    --attributes bmretriever draws for each pair what BMRetriever draws: type, length and clarity of the query, words of
+    the passages, difficulty of both.
+
     Examples:
 
       biorag generate pairs --scenarios 100 --per-scenario 5 --out pairs.jsonl
 
+      biorag generate pairs --attributes bmretriever --llm http://localhost:8080 --out pairs.jsonl
+
       biorag generate pairs --scenario-file tasks.txt --llm http://localhost:8080 --out pairs.jsonl --json
     """
+    from biorag.training.synthesis.attributes import read_attributes
     from biorag.training.synthesis.run import GenerationJob, generate_pairs
     from biorag.training.synthesis.writers import Draws
 
     started = time.perf_counter()
-    draws = Draws(per_scenario, passage_tokens, temperature, settings.seed)
+    tokens = passage_tokens or (LONG_PASSAGE if attributes else PASSAGE)
+    draws = Draws(per_scenario, tokens, temperature, settings.seed)
     job = GenerationJob(settings, out, draws, template, show.progress)
-    counts = generate_pairs(job, scenario_file, count or (None if scenario_file else SCENARIOS))
+    drawn = read_attributes(attributes, settings.seed) if attributes else None
+    counts = generate_pairs(job, scenario_file, count or (None if scenario_file else SCENARIOS), drawn)
     show.generated_rows("Generated pairs", out, counts, started, as_json)

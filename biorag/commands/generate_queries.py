@@ -41,6 +41,12 @@ def queries(
             rich_help_panel=GENERATION,
         ),
     ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the snippets' source, put into the prompt as BMRetriever does.", rich_help_panel=options.ROWS
+        ),
+    ] = None,
     template: options.TemplateFile = None,
     temperature: Annotated[
         float | None,
@@ -78,10 +84,10 @@ def queries(
     from biorag.training.synthesis.writers import Draws
 
     started = time.perf_counter()
-    if model is not None and (given.first("llm", "llm_model") or template is not None):
-        raise UsageError("--model replaces --llm, --llm-model and --prompt: leave out one or the other")
+    if model is not None and (given.first("llm", "llm_model") or template is not None or dataset):
+        raise UsageError("--model replaces --llm, --llm-model, --prompt and --dataset: leave out one or the other")
     default = LLM_TEMPERATURE if model is None else SEQ2SEQ_TEMPERATURE
     draws = Draws(per_snippet, question_tokens, default if temperature is None else temperature, settings.seed)
     job = GenerationJob(settings, out, draws, template, show.progress)
-    counts = generate_questions(job, corpus or (), given.value("name"), limit, model)
+    counts = generate_questions(job, corpus or (), given.value("name"), limit, model, dataset)
     show.generated_rows("Generated questions", out, counts, started, as_json)

@@ -72,7 +72,8 @@ class Rows:
     pairs: Annotated[
         str,
         typer.Option(
-            help="questions, or title-abstract: pre-training pairs from a corpus; both halves of untitled texts.",
+            help="questions; or title-abstract, pre-training pairs from a corpus, both halves of untitled texts; or "
+            "title-passages, of untitled texts two disjoint passages, drawn with --seed.",
         ),
     ] = "questions"
     sample_negatives: Annotated[

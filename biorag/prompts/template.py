@@ -42,6 +42,11 @@ class Template:
         }
         return self.fill(**values)
 
+    def bound(self, field: str, value: str) -> Template:
+        """Return the template with one field filled; the others stay."""
+        filled = value.replace("{", "{{").replace("}", "}}")
+        return Template(*(turn.replace(f"{{{field}}}", filled) for turn in (self.system, self.user)))
+
     def fill(self, **values: str | int) -> Prompt:
         """Fill the fields with values as they stand."""
         return Prompt(self.system.format(**values), self.user.format(**values))

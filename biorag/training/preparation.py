@@ -17,7 +17,7 @@ from biorag.training.mixture import instructions_of, is_mixture, load_mixture
 from biorag.training.rows import cap_positives, read_rows, read_title_abstract, split
 from biorag.types import Fetch, TrainingRow
 
-QUESTIONS, TITLE_ABSTRACT = PAIRS = ("questions", "title-abstract")
+QUESTIONS, TITLE_ABSTRACT, TITLE_PASSAGES = PAIRS = ("questions", "title-abstract", "title-passages")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Preparation:
     fetch: Fetch | None = None
 
     def read(self, train: Sequence[Path], pairs: str = QUESTIONS) -> tuple[Split, dict[str, Any]]:
-        """Return the rows of files, folders or (`pairs` "title-abstract") a corpus, and the facts of the manifest.
+        """Return the rows of files, folders or (other `pairs`) a corpus, and the facts of the manifest.
 
         Raises
         ------
@@ -48,10 +48,10 @@ class Preparation:
             raise UsageError(f"{train[0]} is a mixture, which 'biorag train retriever' takes: give files of rows here")
         if pairs not in PAIRS:
             raise unknown_name("--pairs", pairs, PAIRS)
-        if pairs == TITLE_ABSTRACT:
+        if pairs != QUESTIONS:
             with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
                 sources = find_sources([str(path) for path in train], Path(spool) / "standard-input")
-                rows, cleaning = read_title_abstract(sources)
+                rows, cleaning = read_title_abstract(sources, self.seed if pairs == TITLE_PASSAGES else None)
         else:
             rows, cleaning = read_rows(train, self.fetch)
         clean, matches = self.contamination.apply(rows)

@@ -150,11 +150,11 @@ def read_rows(paths: Sequence[Path], fetch: Fetch | None = None) -> tuple[list[T
     return kept.result(map(str, paths))
 
 
-def read_title_abstract(sources: Sequence[Source]) -> tuple[list[TrainingRow], Cleaning]:
+def read_title_abstract(sources: Sequence[Source], seed: int | None = None) -> tuple[list[TrainingRow], Cleaning]:
     """Return a row for each snippet: its title is the query, its content the positive.
 
-    See `title_abstract_row`. A snippet without a title and of one sentence is dropped and counted as empty.
-    These are the pairs of a first, unsupervised phase of training.
+    See `title_abstract_row`. A snippet without a title and of one sentence is dropped and counted as empty. These are the
+    pairs of a first, unsupervised phase of training.
 
     Raises
     ------
@@ -164,17 +164,23 @@ def read_title_abstract(sources: Sequence[Source]) -> tuple[list[TrainingRow], C
     kept = _Kept()
     for source in sources:
         for snippet in read_snippets(source, refuse):
-            kept.add(title_abstract_row(snippet))
+            kept.add(title_abstract_row(snippet, seed))
     return kept.result(source.name for source in sources)
 
 
-def title_abstract_row(snippet: Snippet) -> TrainingRow:
+def title_abstract_row(snippet: Snippet, seed: int | None = None) -> TrainingRow:
     """Return the row whose query is a snippet's title, and whose positive is its content.
 
-    Without a title its first half is the query and the second the positive: disjoint passages of one document
-    (BMRetriever, arXiv:2404.18443). Of a single sentence a side is empty.
+    Without a title its first half is the query and the second the positive; with a seed they are disjoint passages that
+    are drawn (`disjoint_passages`), as in BMRetriever (arXiv:2404.18443, section 3.2). Of a single sentence a side is
+    empty.
     """
-    query, positive = (snippet.title, snippet.content) if snippet.title else halves(snippet.content)
+    if snippet.title:
+        query, positive = snippet.title, snippet.content
+    elif seed is None:
+        query, positive = halves(snippet.content)
+    else:
+        query, positive = disjoint_passages(snippet.content, Random(json.dumps([seed, snippet.id])))
     return TrainingRow(query, positive, positive_id=snippet.id)
 
 
@@ -182,6 +188,21 @@ def halves(text: str) -> tuple[str, str]:
     """Return a text cut before the sentence that begins nearest its middle; one sentence leaves a half empty."""
     middle = min(sentence_starts(text), key=lambda start: abs(2 * start - len(text)), default=0)
     return text[:middle].strip(), text[middle:].strip()
+
+
+def disjoint_passages(text: str, random: Random) -> tuple[str, str]:
+    """Return two passages of a text that share no sentence, in either order; of one sentence the first is empty.
+
+    Each is one or more sentences in sequence. All pairs of such passages are equally likely; BMRetriever does not say
+    how long its passages are.
+    """
+    starts = [0, *sentence_starts(text), len(text)]
+    if len(starts) == 2:
+        return "", text.strip()
+    # Four of n + 2 numbers, of n sentences, are two ranges of sentences: the second may begin where the first ends.
+    a, b, c, d = sorted(random.sample(range(len(starts) + 1), 4))
+    passages = text[starts[a] : starts[b]].strip(), text[starts[c - 1] : starts[d - 1]].strip()
+    return passages if random.random() < 0.5 else passages[::-1]
 
 
 def split(rows: Sequence[TrainingRow], fraction: float, seed: int) -> tuple[list[TrainingRow], list[TrainingRow]]:

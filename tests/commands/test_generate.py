@@ -293,6 +293,31 @@ def test_pairs_of_scenarios_that_the_model_lists(generate, invoke, server, tmp_p
     assert len(server.bodies) == 2 + 26 + 26, "a list that is there is not asked for again"
 
 
+def test_attributes_and_the_name_of_a_data_set_are_in_the_prompts(generate, server, tmp_path):
+    words = "this passage of eight words is on task"
+    tasks = [f"Find documents on task {n}." for n in range(20)]
+
+    def answered(body):
+        asked = body["messages"][1]["content"]
+        if "List 20" in asked:
+            return json.dumps({"scenarios": tasks})
+        task = asked.split("\n")[0]
+        texts = {"query": f"What of {task}", "positive": f"{task} {words}", "hard_negative": f"Not {words} {task[-2:]}"}
+        return json.dumps(texts)
+
+    server.rule = answered
+    out = tmp_path / "p.jsonl"
+    model = ["--llm", server.url, "--llm-model", "m", "--no-cache"]
+    generate("pairs", *model, "--attributes", "bmretriever", "--scenarios", 3, "--out", out)
+    for line in lines(out):
+        assert set(line["attributes"]) == {"query_type", "query_length", "clarity", "num_words", "difficulty"}
+    asked = [body for body in server.bodies if "Each document is at least" in body["messages"][1]["content"]]
+    assert (len(lines(out)), len(asked), asked[0]["max_tokens"]) == (3, 3, 3 * 768)
+    server.rule = lambda body: json.dumps({"question": "What is known about it?"})
+    generate("queries", "demo", *model, "--dataset", "{Meadow}", "--limit", 1, "--out", tmp_path / "q.jsonl")
+    assert "this document of {Meadow} is relevant" in server.bodies[-1]["messages"][1]["content"]
+
+
 def test_pairs_of_scenarios_from_a_file(generate, invoke, server, tmp_path):
     server.rule = beside
     file, out = tmp_path / "tasks.txt", tmp_path / "p.jsonl"

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections import Counter
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from biorag.errors import BadInputError, BioragError, MissingError
 from biorag.training.rows import (
     Cleaning,
     cap_positives,
+    disjoint_passages,
     halves,
     normalised,
     read_rows,
@@ -457,3 +459,35 @@ def test_a_positive_of_the_same_question_is_no_negative(tmp_path):
     assert [row.negatives for row in rows] == [("n",), ("n",), ("p2",)]
     assert rows[0].scores == (3, 1)
     assert (cleaning.rows, cleaning.gold) == (3, 1)
+
+
+@given(st.lists(st.sampled_from(["Aspirin lowers fever.", "Is it so?", "no end", "(See B)", "1.5 mg"]), max_size=7))
+def test_disjoint_passages_are_sentences_in_sequence(parts):
+    text = " ".join(parts)
+    found = sentences(text)
+    drawn = {disjoint_passages(text, Random(seed)) for seed in range(40)}
+    if len(found) < 2:
+        assert drawn == {("", text)}
+        return
+    ranges = [(a, b) for a in range(len(found)) for b in range(a + 1, len(found) + 1)]
+    allowed = {(" ".join(found[a:b]), " ".join(found[c:d])) for a, b in ranges for c, d in ranges if b <= c or d <= a}
+    assert drawn <= allowed
+
+
+def test_all_disjoint_passages_are_equally_likely():
+    text = "One is first. Two is second. Three is third. Four is fourth."
+    drawn = Counter(disjoint_passages(text, Random(seed)) for seed in range(6000))
+    assert len(drawn) == 30, "two ranges of four sentences, C(6, 4) of them, in two orders"
+    assert all(140 < count < 260 for count in drawn.values())
+
+
+def test_passages_of_untitled_texts_are_drawn_by_seed_and_snippet(tmp_path):
+    text = "One is first. Two is second. Three is third. Four is fourth."
+    snippets = [Snippet("a", "", text), Snippet("b", "", f"{text} Five is more."), Snippet("c", "Title", text)]
+    corpus = [Source("corpus", write_medrag(tmp_path / "c.jsonl", snippets))]
+    alone = [Source("alone", write_medrag(tmp_path / "b.jsonl", snippets[1:2]))]
+    rows, _ = read_title_abstract(corpus, 3)
+    assert read_title_abstract(corpus, 3)[0] == rows
+    assert read_title_abstract(alone, 3)[0] == rows[1:2]
+    assert any(read_title_abstract(corpus, seed)[0][:2] != rows[:2] for seed in range(4))
+    assert (rows[2].query, rows[2].positive) == ("Title", text)

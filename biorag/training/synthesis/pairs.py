@@ -13,12 +13,13 @@ from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template
 from biorag.training.data import SYNTHETIC
 from biorag.training.rows import normalised
+from biorag.training.synthesis.attributes import Attributes
 from biorag.training.synthesis.drafts import GeneratedRowCounts, RowFile, Tally
 from biorag.training.synthesis.passages import holds, on_one_line, passage_fault
 from biorag.training.synthesis.questions import as_question
 from biorag.training.synthesis.scenarios import Scenario
 from biorag.training.synthesis.writers import DraftForm
-from biorag.types import Generation
+from biorag.types import Generation, Prompt
 
 TEXTS = ("query", "positive", "hard_negative")
 LEAST_WORDS = 2  # of a query
@@ -37,23 +38,32 @@ class PairCounts(GeneratedRowCounts):
     near_copies: int = 0
 
 
-def draft_form(template: Template) -> DraftForm[Scenario]:
-    """Return what a language model is asked for: a query with its two passages."""
-    return DraftForm(TEXTS, lambda scenario, _: iter([template.fill(scenario=scenario.id)]))
+def draft_form(template: Template, attributes: Attributes | None = None) -> DraftForm[Scenario]:
+    """Return what a language model is asked for: a query with its two passages, of the attributes that are drawn."""
+
+    def prompts(scenario: Scenario, number: int) -> Iterator[Prompt]:
+        drawn = attributes.draw(scenario.id, number) if attributes else {}
+        yield template.fill(scenario=scenario.id, **drawn)
+
+    return DraftForm(TEXTS, prompts)
 
 
 @dataclass(frozen=True)
 class PairFile(RowFile[Scenario, PairCounts]):
-    """A JSONL file of training rows, each a query, its positive and its hard negative, without the `examples`."""
+    """A JSONL file of training rows, each a query, its positive and its hard negative, without the `examples`.
+
+    A row has the `attributes` that were drawn for it.
+    """
 
     counts = PairCounts
     examples: str = ""
+    attributes: Attributes | None = None
 
     def rows(
         self, subject: Scenario, drafts: Sequence[Generation], tally: Tally, seen: set[str]
     ) -> Iterator[dict[str, Any]]:
         """Yield a row for each pair without a fault."""
-        for draft in drafts:
+        for number, draft in enumerate(drafts):
             reply = parse_reply(draft.text)
             query, positive, negative = (on_one_line(reply.text(key)) for key in TEXTS)
             query = as_question(query)
@@ -62,7 +72,8 @@ class PairFile(RowFile[Scenario, PairCounts]):
                 continue
             seen.update((normalised(query), normalised(positive)))
             row = {"query": query, "positive": positive, "negative_1": negative, "kind": SYNTHETIC}
-            yield {**row, "scenario": subject.id}
+            drawn = {"attributes": self.attributes.draw(subject.id, number)} if self.attributes else {}
+            yield {**row, "scenario": subject.id, **drawn}
 
     def _fault(self, texts: tuple[str, str, str], capped: bool, scenario: Scenario, seen: set[str]) -> str | None:
         """Return the name of the count of a pair's fault; None if it has none."""

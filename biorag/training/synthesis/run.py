@@ -10,10 +10,11 @@ from typing import Any
 from biorag.engine import OpenGenerator, open_generator, open_passages, open_snippets
 from biorag.errors import UsageError
 from biorag.models.finding import find_encoder
-from biorag.prompts.template import load_template
+from biorag.prompts.template import FIELDS, load_template
 from biorag.settings.settings import Settings
 from biorag.training.rows import read_rows
 from biorag.training.synthesis import negatives, pairs, questions, scenarios
+from biorag.training.synthesis.attributes import Attributes
 from biorag.training.synthesis.writers import Draws, PromptedWriter, Seq2SeqWriter, Writer
 from biorag.types import Progress, Snippet
 from biorag.utils.files import check_is_no_folder
@@ -48,7 +49,12 @@ class GenerationJob:
 
 
 def generate_questions(
-    job: GenerationJob, corpus: Sequence[str], name: str | None, limit: int | None, model: str | None
+    job: GenerationJob,
+    corpus: Sequence[str],
+    name: str | None,
+    limit: int | None,
+    model: str | None,
+    dataset: str | None = None,
 ) -> questions.QuestionCounts:
     """Generate questions of a corpus's snippets, or else of an index's.
 
@@ -56,10 +62,11 @@ def generate_questions(
     ----------
     limit : snippets, drawn with the seed
     model : `seq2seq:ID` in place of the configured generator
+    dataset : what the prompt calls the snippets' source, as BMRetriever's (Listing 1); None: nothing
     """
     job.check("--per-snippet")
     with open_snippets(job.settings, corpus, name) as (source, snippets):
-        writer, writer_identity = _question_writer(job, model)
+        writer, writer_identity = _question_writer(job, model, dataset)
         identity = {**asdict(job.draws), "limit": limit, "source": source, **writer_identity}
         file = questions.QuestionFile(job.out, identity)
         if counts := file.finished():
@@ -69,10 +76,16 @@ def generate_questions(
             return file.generate(chosen, questions.QuestionCounts(len(chosen), too_short), writer, advance)
 
 
-def _question_writer(job: GenerationJob, model: str | None) -> tuple[Writer[Snippet], dict[str, Any]]:
+def _question_writer(
+    job: GenerationJob, model: str | None, dataset: str | None
+) -> tuple[Writer[Snippet], dict[str, Any]]:
     """Load what writes the questions; and return what determines what it writes."""
     if model is None:
-        template = load_template("question", job.template, needed="documents")
+        if dataset:
+            template = load_template("question_of", job.template, "documents", (*FIELDS, "dataset"))
+            template = template.bound("dataset", dataset)
+        else:
+            template = load_template("question", job.template, needed="documents")
         opened = open_generator(job.settings)
         writer = PromptedWriter(opened.generator, questions.draft_form(template), job.draws, opened.at_a_time)
         return writer, {"generator": opened.identity, "prompt": template.sha256}
@@ -115,15 +128,19 @@ def generate_negatives(
         return file.generate(subjects, negatives.NegativeCounts(len(subjects), unmined), writer, advance)
 
 
-def generate_pairs(job: GenerationJob, scenario_file: Path | None, count: int | None) -> pairs.PairCounts:
+def generate_pairs(
+    job: GenerationJob, scenario_file: Path | None, count: int | None, attributes: Attributes | None = None
+) -> pairs.PairCounts:
     """Generate pairs of the scenarios of a file, or else of those that the model lists.
 
     Parameters
     ----------
     count : of scenarios; None: all of the file
+    attributes : drawn for each pair, for a template with their names as fields
     """
     job.check("--per-scenario")
-    template = load_template("pair", job.template, "scenario", ("scenario",))
+    built_in, fields = ("pair_attributes", tuple(attributes.values)) if attributes else ("pair", ())
+    template = load_template(built_in, job.template, "scenario", ("scenario", *fields))
     provided = None if scenario_file is None else scenarios.read_scenarios(scenario_file, count)
     opened = open_generator(job.settings)
     identity = {
@@ -131,29 +148,33 @@ def generate_pairs(job: GenerationJob, scenario_file: Path | None, count: int | 
         "scenarios": scenarios.fingerprint(provided) if provided else count,
         "generator": opened.identity,
         "prompt": template.sha256,
+        **({"attributes": dict(attributes.values)} if attributes else {}),
     }
-    file = pairs.PairFile(job.out, identity, template.system)
+    file = pairs.PairFile(job.out, identity, template.system, attributes)
     if counts := file.finished():
         return counts
     if provided:
         listed = scenarios.Listed(provided)
     else:
         assert count, "a model is asked for a number of scenarios"
-        listed = _listed_scenarios(job, count, opened)
+        listed = _listed_scenarios(job, count, opened, long=attributes is not None)
     counts = pairs.PairCounts(
         len(listed.scenarios), prompt_tokens=listed.prompt_tokens, completion_tokens=listed.completion_tokens
     )
-    writer = PromptedWriter(opened.generator, pairs.draft_form(template), job.draws, opened.at_a_time)
+    writer = PromptedWriter(opened.generator, pairs.draft_form(template, attributes), job.draws, opened.at_a_time)
     with job.progress("Writing pairs", len(listed.scenarios)) as advance:
         return file.generate(listed.scenarios, counts, writer, advance)
 
 
-def _listed_scenarios(job: GenerationJob, count: int, opened: OpenGenerator) -> scenarios.Listed:
-    """Return the scenarios that the model lists for the pairs, or has listed before."""
-    template, seed = load_template("scenario", needed="count", known=("count",)), job.draws.seed
+def _listed_scenarios(job: GenerationJob, count: int, opened: OpenGenerator, long: bool) -> scenarios.Listed:
+    """Return the scenarios that the model lists for the pairs, or has listed before; in `long` lists or short ones."""
+    built_in, per_list = ("scenario_list", scenarios.LISTED_LONG) if long else ("scenario", scenarios.LISTED)
+    template, seed = load_template(built_in, needed="count", known=("count",)), job.draws.seed
     identity = {"scenarios": count, "seed": seed, "generator": opened.identity, "prompt": template.sha256}
-    file = scenarios.ScenarioFile(job.out.with_name(f"{job.out.name}.scenarios.txt"), identity, template.system)
+    file = scenarios.ScenarioFile(
+        job.out.with_name(f"{job.out.name}.scenarios.txt"), identity, template.system, per_list
+    )
     draws = Draws(1, SCENARIO_TOKENS, SCENARIO_TEMPERATURE, seed)
-    writer = PromptedWriter(opened.generator, scenarios.draft_form(template), draws, opened.at_a_time)
+    writer = PromptedWriter(opened.generator, scenarios.draft_form(template, per_list), draws, opened.at_a_time)
     with job.progress("Listing scenarios", count) as advance:
         return file.listed(count, writer, advance)

@@ -19,7 +19,8 @@ from biorag.utils.files import write_text
 from biorag.utils.runs import ResumableFile
 from biorag.utils.text import whole
 
-LISTED = 10  # scenarios asked for at once
+LISTED = 10  # scenarios asked for at once; BMRetriever asks for about 20
+LISTED_LONG = 20
 LEAST_WORDS = 3
 ROUNDS = 3  # times as many lists as would suffice without repetitions
 
@@ -79,9 +80,9 @@ def fingerprint(scenarios: Sequence[Scenario]) -> str:
     return hashlib.sha256("\n".join(scenario.id for scenario in scenarios).encode()).hexdigest()
 
 
-def draft_form(template: Template) -> DraftForm[Round]:
-    """Return what a language model is asked for: a list of scenarios."""
-    return DraftForm(("scenarios",), lambda *_: iter([template.fill(count=LISTED)]), listed=LISTED)
+def draft_form(template: Template, count: int = LISTED) -> DraftForm[Round]:
+    """Return what a language model is asked for: a list of `count` scenarios."""
+    return DraftForm(("scenarios",), lambda *_: iter([template.fill(count=count)]), listed=count)
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class ScenarioFile(ResumableFile[Listed]):
     """A text file of the scenarios that a model listed, one a line, written at once, without the `examples`."""
 
     examples: str = ""
+    per_list: int = LISTED
 
     def counted(self, counts: dict[str, int]) -> Listed:
         """Return the scenarios of a complete file, and their tokens."""
@@ -109,10 +111,10 @@ class ScenarioFile(ResumableFile[Listed]):
         scenarios: list[Scenario] = []
         seen: set[str] = set()
         tokens = {"prompt_tokens": 0, "completion_tokens": 0}
-        max_rounds = ROUNDS * -(-limit // LISTED)
+        max_rounds = ROUNDS * -(-limit // self.per_list)
         number = 0
         while len(scenarios) < limit and number < max_rounds:
-            missing = -(-(limit - len(scenarios)) // LISTED)
+            missing = -(-(limit - len(scenarios)) // self.per_list)
             stop = min(number + min(missing, writer.batch), max_rounds)
             rounds = [Round(index) for index in range(number, stop)]
             number = stop

@@ -1,6 +1,7 @@
 """Scenarios as a model lists them or a file has them, and the pairs that are written of them."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from biorag.errors import BadInputError, MismatchError, MissingError
 from biorag.prompts.template import load_template
 from biorag.training.rows import normalised, read_rows
+from biorag.training.synthesis.attributes import read_attributes
 from biorag.training.synthesis.pairs import PairCounts, PairFile, draft_form
 from biorag.training.synthesis.scenarios import LISTED, Listed, Scenario, ScenarioFile, read_scenarios
 from biorag.training.synthesis.scenarios import draft_form as scenario_form
@@ -93,6 +95,59 @@ def test_a_model_is_asked_for_three_texts_of_a_scenario():
     assert all(DRUG.id in prompt.user for prompt in generator.prompts)
     assert list(generator.schemas[0]["properties"]) == ["query", "positive", "hard_negative"]
     assert len({sampling.seed for sampling in generator.samplings}) == 2
+
+
+# --- attributes ---
+
+ATTRIBUTES = read_attributes("bmretriever", 7)
+
+
+def test_attributes_are_bmretrievers_and_drawn_for_each_pair_alone():
+    assert {name: len(values) for name, values in ATTRIBUTES.values.items()} == {
+        "query_type": 3,
+        "query_length": 3,
+        "clarity": 3,
+        "num_words": 5,
+        "difficulty": 3,
+    }
+    drawn = Counter(ATTRIBUTES.draw("task", number)["num_words"] for number in range(2000))
+    assert set(drawn) == set(ATTRIBUTES.values["num_words"])
+    assert all(320 < count < 480 for count in drawn.values())
+    pairs = [(ATTRIBUTES.draw("task", n)["clarity"], ATTRIBUTES.draw("task", n)["difficulty"]) for n in range(200)]
+    assert len(set(pairs)) == 9, "attributes do not depend on each other"
+    assert read_attributes("bmretriever", 8).draw("task", 0) != ATTRIBUTES.draw("task", 0)
+
+
+def test_a_prompt_and_its_row_have_the_drawn_attributes(tmp_path):
+    template = load_template("pair_attributes", needed="scenario", known=("scenario", *ATTRIBUTES.values))
+    generator = ScriptedGenerator(replies=[pair(), pair("What of it?", f"{NEGATIVE} So", f"{POSITIVE} So")])
+    writer = PromptedWriter(generator, draft_form(template, ATTRIBUTES), Draws(2, 60, 0.5, seed=7))
+    file = PairFile(tmp_path / "p.jsonl", {}, "", ATTRIBUTES)
+    file.generate([DRUG], PairCounts(1), writer, lambda _: None)
+    rows = [json.loads(line) for line in file.path.read_text().splitlines()]
+    assert [row["attributes"] for row in rows] == [ATTRIBUTES.draw(DRUG.id, number) for number in range(2)]
+    for row, prompt in zip(rows, generator.prompts, strict=True):
+        assert all(value in prompt.user for value in row["attributes"].values())
+
+
+@pytest.mark.parametrize("written", ["", "a = 1", "a = []", "a = [1]", "scenario = ['x']", "a ="])
+def test_what_are_no_attributes(tmp_path, written):
+    (tmp_path / "a.toml").write_text(written)
+    with pytest.raises(BadInputError, match=r"a\.toml"):
+        read_attributes(str(tmp_path / "a.toml"), 0)
+    with pytest.raises(MissingError, match="bmretriever"):
+        read_attributes(str(tmp_path / "none.toml"), 0)
+
+
+def test_long_lists_of_scenarios(tmp_path):
+    texts = [f"find number {n}" for n in range(25)]
+    generator = ScriptedGenerator(replies=[json.dumps({"scenarios": part}) for part in (texts[:20], texts[20:])])
+    lister = load_template("scenario_list", needed="count", known=("count",))
+    writer = PromptedWriter(generator, scenario_form(lister, 20), Draws(1, 40, 0.7, seed=1))
+    file = ScenarioFile(tmp_path / "s.txt", {}, "", 20)
+    assert len(file.listed(25, writer, lambda _: None).scenarios) == 25
+    assert len(generator.prompts) == 2
+    assert "List 20 different" in generator.prompts[0].user
 
 
 # --- scenarios ---
