@@ -153,8 +153,8 @@ def read_rows(paths: Sequence[Path], fetch: Fetch | None = None) -> tuple[list[T
 def read_title_abstract(sources: Sequence[Source], seed: int | None = None) -> tuple[list[TrainingRow], Cleaning]:
     """Return a row for each snippet: its title is the query, its content the positive.
 
-    See `title_abstract_row`. A snippet without a title and of one sentence is dropped and counted as empty. These are the
-    pairs of a first, unsupervised phase of training.
+    See `title_abstract_row`. A snippet without a title and of one sentence is dropped and counted as empty. These are
+    the pairs of a first, unsupervised phase of training.
 
     Raises
     ------

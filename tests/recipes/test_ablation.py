@@ -249,7 +249,7 @@ def test_the_commands_of_a_sweep(sweep):
     mining = f"{guard} --per-row 3 --out {{out}}/rows.jsonl"
     trained = "--out {out} --max-positives 2"
     assert {name: words(step, names) for name, step in found.items()} == {
-        "index of the base": f"index corpus.jsonl --encoder base --name {{name}}",
+        "index of the base": "index corpus.jsonl --encoder base --name {name}",
         "BM25: test": f"bench retrieval test --name {base} --mode bm25 --no-rerank {measured}",
         "base encoder: test": f"bench retrieval test --name {base} --no-rerank {measured}",
         "retriever in-batch cosine": f"train retriever train --name {base} {guard} --base base --negatives in-batch "
