@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
 
+import onnx
 import pytest
 from typer.testing import CliRunner
 
@@ -101,6 +103,37 @@ def test_offline_a_model_of_the_hub_is_not_asked_for(tmp_path, corpus_file):
     )
     assert (found["ended"], found["attempts"]) == ([4, 4], [])
     assert "no-such-encoder" in found["said"] and "Traceback" not in found["said"]
+
+
+# Native code's sockets are not Python's, but they take the proxy that is set.
+PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY")
+# The runtime's first report would be on its way before this ends.
+LOADED = """
+import sys, time
+import biorag, onnxruntime
+onnxruntime.InferenceSession(sys.argv[1])
+time.sleep(15)
+"""
+
+
+@pytest.mark.slow
+def test_the_runtime_of_exported_encoders_reports_nothing(tmp_path):
+    number = onnx.helper.make_tensor_value_info("in", onnx.TensorProto.FLOAT, [1])
+    same = onnx.helper.make_tensor_value_info("out", onnx.TensorProto.FLOAT, [1])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["in"], ["out"])], "graph", [number], [same])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, tmp_path / "model.onnx")
+    names = {name: value for name, value in os.environ.items() if name not in ("CI", "NO_PROXY", "no_proxy")}
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        url = f"http://127.0.0.1:{proxy.getsockname()[1]}"
+        subprocess.run(
+            [sys.executable, "-c", LOADED, tmp_path / "model.onnx"],
+            check=True,
+            env={**names, "ORT_DISABLE_TELEMETRY": "0", **dict.fromkeys(PROXIES, url)},
+        )
+        proxy.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            proxy.accept()
 
 
 # --- offline ---
