@@ -199,14 +199,14 @@ class FormatKind(Kind):
     ----------
     files : what is named on the command line, for messages
     folder : whether that is a folder, which the format reads as it is
-    splits : the parts that `--split` can name; none where the files name them
+    splits : the parts that `--split` can name; none where the files name them, None where there are no parts
     options : the options of 'biorag data convert' that it takes besides, as they are named in the code
     hub : where the hub of Hugging Face has such a set; empty where it is not read from there
     """
 
     files: str
     folder: bool = False
-    splits: tuple[str, ...] = ()
+    splits: tuple[str, ...] | None = None
     options: tuple[str, ...] = ()
     hub: str = ""
 
@@ -243,6 +243,7 @@ FORMATS = Registry(
             target="biorag.conversion.mirage:convert",
             summary="the benchmark and its judged questions",
             files="benchmark.json",
+            splits=(),
             options=("id_prefix",),
         ),
         FormatKind(
@@ -251,6 +252,7 @@ FORMATS = Registry(
             summary="BEIR's folders",
             files="a folder",
             folder=True,
+            splits=(),
             hub="mteb/scifact",
         ),
         FormatKind(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from biorag.conversion.entries import Entry
-from biorag.errors import MissingError, OfflineError
+from biorag.errors import BioragError, MissingError, OfflineError
 from biorag.utils.files import sha256_of
 
 
@@ -64,7 +64,9 @@ class HubDataset:
             try:
                 for number, row in enumerate(rows, 1):
                     yield Entry(number, split, json.dumps(row, default=str))
-            except (OSError, ValueError, TypeError, RuntimeError) as error:
+            except BioragError:
+                raise
+            except Exception as error:  # as below
                 raise self._missing(error) from error
 
     def _splits(self) -> Mapping[str, Any]:
@@ -85,6 +87,8 @@ class HubDataset:
                 revision=None if self.is_local else self.revision,
                 streaming=True,
             )
+        except BioragError:
+            raise
         except Exception as error:  # whatever the package raises at a name, a file, or the network
             raise self._missing(error) from error
         return {self.split: loaded} if self.split else dict(loaded)

@@ -125,8 +125,8 @@ def _answer(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer, as `answers.jsonl` has it; that of PQA-U is a conclusion alone."""
     long_answer = next((record[key] for key in _LONG_ANSWER if isinstance(record.get(key), str)), None)
     decision = record.get("final_decision", record.get("answer"))
-    if isinstance(decision, list) and len(decision) == 1:
-        decision = decision[0]
+    if isinstance(decision, list) and len(decision) < 2:
+        decision = next(iter(decision), None)
     if decision in DECISIONS:
         return {"final_decision": decision} | ({"long_answer": long_answer} if long_answer else {})
     if decision is not None and decision != "":

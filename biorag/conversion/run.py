@@ -106,6 +106,8 @@ def request_of(kind: FormatKind, names: Sequence[str], hub: HubDataset | None, h
     if STDIN in names:
         raise UsageError("standard input is not read here: name files")
     split = options.get("split")
+    if split and kind.splits is None:
+        raise UsageError(f"format {kind.name} has no parts: leave out --split")
     if split and kind.splits and split not in kind.splits:
         raise UsageError(f"--split {split} is not of format {kind.name}: use one of {', '.join(kind.splits)}")
     sources = () if kind.folder else tuple(find_sources(names, Path(), home))

@@ -52,7 +52,7 @@ class Record:
 class Draw:
     """The records with the `total` smallest numbers, their lines in a temporary file; of one id the last counts.
 
-    Memory is about 100 bytes for each of `total` records. The file holds about `total` · (1 + ln(records / total))
+    Memory is about 200 bytes for each of `total` records. The file holds about `total` · (1 + ln(records / total))
     lines.
 
     Parameters
@@ -205,7 +205,7 @@ def _sampled(sampling: Sampling, run: DataRun, on_progress: OnProgress) -> dict[
     excluded = read_keys(sampling.exclude)
     total, read, left_out = sum(sampling.sizes), 0, 0
     name, records = _records(sampling)
-    with TemporaryFile() as spool:
+    with TemporaryFile(dir=sampling.out) as spool:
         draw = Draw(total, sampling.seed, spool)
         for record in reported(records, on_progress):
             read += 1

@@ -52,12 +52,17 @@ def begins_with_key(*names: str) -> Callable[[bytes], bool]:
 
 
 def is_own(path: Path, root: Path) -> bool:
-    """Return whether biorag wrote a file below `root`: rejects, measures, or part of a run with its manifest."""
+    """Return whether biorag wrote a file below `root`: rejects, measures, a manifest, or part of a run that has one.
+
+    The files of a data set are not: they are there to be read as others' are.
+    """
     if path.with_name(path.name + BESIDE).is_file() or path.name.endswith(BESIDE):
         return True
     folders = [path.parent, *path.parent.parents]
     within = folders[: folders.index(root) + 1] if root in folders else folders[:1]
-    if any(_is_manifest(folder / name) for folder in within for name in MANIFESTS):
+    if any(_is_of_results(folder / name) for folder in within for name in MANIFESTS):
+        return True
+    if path.name in MANIFESTS and _is_manifest(path):
         return True
     beginning = _beginning(path)
     return is_rejects(beginning) or is_per_question(beginning)
@@ -94,10 +99,13 @@ def results_folder(
 
 
 def _is_manifest(path: Path) -> bool:
-    """Return whether a file is the manifest of a run's results; that of a data set is not."""
     text = _beginning(path) if path.is_file() else b""
-    is_run = b'"identity": {' in text and f'"identity": {{\n    "{DATA_SET}": '.encode() not in text
-    return is_run or begins_with_key("settings")(text)
+    return b'"identity": {' in text or begins_with_key("settings")(text)
+
+
+def _is_of_results(path: Path) -> bool:
+    """Return whether a file is the manifest of a run's results; that of a data set is not."""
+    return _is_manifest(path) and f'"identity": {{\n    "{DATA_SET}": '.encode() not in _beginning(path)
 
 
 def _beginning(path: Path) -> bytes:

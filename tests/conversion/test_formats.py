@@ -428,6 +428,7 @@ def test_whatever_is_in_a_folder_there_is_no_error_but_ours(tmp_path, format, da
         ("medrag", {"last": 3}, "--last is not for format medrag"),
         ("bioasq", {"test_ids": Path("x")}, "--test-ids is not for format bioasq"),
         ("lotte", {"id_prefix": "x"}, "--id-prefix is not for format lotte"),
+        ("medrag", {"split": "dev"}, "format medrag has no parts: leave out --split"),
         ("lotte", {"split": "dev"}, "--split dev is not of format lotte: use one of search, forum"),
     ],
 )
