@@ -390,7 +390,7 @@ json_values = st.recursive(
 FILES = sorted(name for name, kind in FORMATS.items() if not kind.folder)
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(st.data())
 def test_whatever_a_file_holds_there_is_no_error_but_ours(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("any")
