@@ -87,6 +87,7 @@ def test_the_official_test_set_of_pubmedqa_is_by_its_pmids(tmp_path):
         assert [question.id for question in load_dataset(out).questions] == expected
         assert [record["_id"] for record in lines(out / "queries.jsonl")] == expected
         assert sorted(path.name for path in (out / "qrels").iterdir()) == ["test.tsv"]
+        assert [snippet.id for snippet in snippets(out)] == expected
     with pytest.raises(UsageError, match="--test-ids"):
         converted("pubmedqa", tmp_path / "none", file, split="test")
     with pytest.raises(BadInputError, match="PMIDs as keys"):
