@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.groups import Flags, expanded
-from biorag.settings.section import GENERATION
+from biorag.commands.groups import Flags, Given, expanded
 from biorag.settings.settings import Settings
 
 SCENARIOS = 100
@@ -21,6 +20,7 @@ PASSAGE, LONG_PASSAGE = 128, 768  # tokens; BMRetriever's passages have up to 40
 def pairs(
     out: options.GeneratedOut,
     settings: Annotated[Settings, Flags("seed"), options.GENERATOR],
+    given: Given,
     count: Annotated[
         int | None,
         typer.Option(
@@ -51,17 +51,7 @@ def pairs(
     ] = None,
     template: options.TemplateFile = None,
     temperature: options.Temperature = options.TEMPERATURE,
-    passage_tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--max-tokens",
-            min=16,
-            max=1024,
-            help=f"Cap on each text; with --attributes {LONG_PASSAGE}.",
-            show_default=str(PASSAGE),
-            rich_help_panel=GENERATION,
-        ),
-    ] = None,
+    passage_tokens: options.PassageTokens = PASSAGE,
     as_json: options.Json = False,
 ) -> None:
     """Generate pairs from retrieval scenarios: a query, a passage that answers it, and a hard negative.
@@ -71,7 +61,7 @@ def pairs(
     or near-copies of each other, and duplicate queries or positives in the file.
 
     --attributes bmretriever draws for each pair what BMRetriever draws: type, length and clarity of the query, words of
-    the passages, difficulty of both.
+    the passages, difficulty of both; --max-tokens is 768 then, unless it is given.
 
     Examples:
 
@@ -86,7 +76,8 @@ def pairs(
     from biorag.training.synthesis.writers import Draws
 
     started = time.perf_counter()
-    tokens = passage_tokens or (LONG_PASSAGE if attributes else PASSAGE)
+    longer = attributes and "passage_tokens" not in given.parameters
+    tokens = LONG_PASSAGE if longer else passage_tokens
     draws = Draws(per_scenario, tokens, temperature, settings.seed)
     job = GenerationJob(settings, out, draws, template, show.progress)
     drawn = read_attributes(attributes, settings.seed) if attributes else None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import keyword
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
@@ -100,10 +100,14 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What this command line gives: the settings that its options set, and the configuration file it names."""
+    """What this command line gives: the settings that its options set, and the configuration file it names.
+
+    `parameters` are the names of all parameters that it gives, rather than their defaults.
+    """
 
     values: Mapping[str, Any]
     file: Path | None
+    parameters: Collection[str] = ()
 
     def value(self, setting: str) -> Any:
         """Return the value that was given; None for none."""
@@ -191,7 +195,10 @@ class _GroupPart(_Part):
 
 class _GivenPart(_Part):
     def made(self, values: Mapping[str, Any], given: Mapping[str, Any]) -> Given:
-        return Given(given, values[CONTEXT].obj["config"])
+        context = values[CONTEXT]
+        sources = {name: context.get_parameter_source(name) for name in values if name != CONTEXT}
+        parameters = [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
+        return Given(given, context.obj["config"], parameters)
 
 
 def _part(parameter: inspect.Parameter) -> _Part:

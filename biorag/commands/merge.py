@@ -48,7 +48,34 @@ class Search:
         list[str] | None,
         typer.Option(help="File or folder of the snippets to search; by default the index --name. Repeatable."),
     ] = None
+    own_corpus: Annotated[bool, typer.Option("--own-corpus", help="Search each data set in its own corpus.jsonl.")] = (
+        False
+    )
+    judgements: Annotated[
+        str, typer.Option("--split", help="Take the judgements of qrels/NAME.tsv, as dev of BEIR's.", metavar="NAME")
+    ] = "test"
+    sample_questions: Annotated[
+        int | None, typer.Option(min=1, help="Number of questions of each data set, drawn with --seed.")
+    ] = None
+    sample_passages: Annotated[
+        int | None, typer.Option(min=0, help="Number of passages beside the judged ones, drawn with --seed.")
+    ] = None
     by: options.Measure = "nDCG@10"
+    full: Annotated[
+        bool, typer.Option("--grid", help="Measure every combination of weights 0 to 0.9, and of densities 0.1 to 0.9.")
+    ] = False
+
+    @property
+    def idle(self) -> dict[str, Any]:
+        """The options that need `--search`, with their values."""
+        return {
+            "--corpus": self.corpus,
+            "--own-corpus": self.own_corpus,
+            "--split": self.judgements != "test",
+            "--sample-questions": self.sample_questions,
+            "--sample-passages": self.sample_passages is not None,
+            "--grid": self.full,
+        }
 
 
 @expanded
@@ -79,8 +106,9 @@ def merge(
       biorag merge runs/a runs/b --method linear --search data/bioasq --name pubmed --held-out --out runs/merged
     """
     from biorag.benchmarks.retrieval import check_measure
-    from biorag.benchmarks.tuning.merging import Corpus, WeightSearch
+    from biorag.benchmarks.tuning.merging import Corpus, Sample, WeightSearch
     from biorag.benchmarks.tuning.study import load_development
+    from biorag.corpus.datasets import corpus_file
     from biorag.training.merging.arithmetic import TIES, recipe_of
     from biorag.training.merging.encoder import open_experts
     from biorag.training.merging.run import merge_experts
@@ -96,7 +124,7 @@ def merge(
     experts = open_experts([find_encoder(spec) for spec in expert], find_encoder(how.base) if how.base else None)
     part = development.part
     if not search.search:
-        asked = {"--corpus": search.corpus, "--name": given.value("name"), f"--{part}": part != "all"}
+        asked = {**search.idle, "--name": given.value("name"), f"--{part}": part != "all"}
         if idle := next((flag for flag, value in asked.items() if value), None):
             raise UsageError(f"{idle} needs --search DATASET: add it")
         development.split(settings, given, "--search DATASET")
@@ -105,11 +133,24 @@ def merge(
         split = development.split(settings, given)
         check_measure(search.by)
         require_matplotlib()
-        datasets = load_development(search.search, split)
-        with open_snippets(settings, search.corpus or (), given.value("name")) as (source, snippets):
-            passages = Corpus.of(snippets, source)
-        passages.check(datasets)
-        choice = WeightSearch(datasets, passages, split.part, search.by, settings.retrieval.precision)
+        sample = Sample(search.sample_questions, search.sample_passages, settings.seed)
+        datasets = [sample.dataset(data) for data in load_development(search.search, split, search.judgements)]
+        if search.own_corpus and (search.corpus or given.value("name")):
+            raise UsageError("--own-corpus, --corpus and --name say where the snippets are: give one of them")
+        corpora = (
+            [[str(corpus_file(folder))] for folder in search.search] if search.own_corpus else [search.corpus or ()]
+        )
+        groups = [[data] for data in datasets] if search.own_corpus else [datasets]
+        searched = []
+        for corpus, group in zip(corpora, groups, strict=True):
+            with open_snippets(settings, corpus, given.value("name")) as (source, snippets):
+                passages = Corpus.of(sample.snippets(snippets, group), {**source, **sample.identity})
+            passages.check(group)
+            searched.append((passages, group))
+        choice = WeightSearch(searched, split.part, search.by, settings.retrieval.precision, search.full)
+        if search.full:
+            number = len(choice.full_grid(len(expert), how.base is not None, recipe).candidates())
+            show.err.print(f"{number:,} candidates, each of which encodes the passages once")
     report = merge_experts(out, experts, recipe, choice, show.progress)
     if as_json:
         show.print_json({"out": str(out), **report})

@@ -50,6 +50,8 @@ Verifier = Annotated[
     ),
 ]
 ROWS = "Rows"  # a panel
+
+
 TEMPERATURE = 0.7
 GeneratedOut = Annotated[Path, typer.Option("--out", help="JSONL file to write; an interrupted run resumes.")]
 PassageTokens = Annotated[

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from biorag.benchmarks.tuning.budget import QUESTIONS, TEMPERATURE, TOKENS, Spending
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, Given, expanded
 from biorag.engine import encoder_files, open_generator, open_index
@@ -16,7 +17,6 @@ from biorag.errors import UsageError
 from biorag.settings.section import GENERATION
 from biorag.settings.settings import Settings
 
-QUESTIONS = 200
 COPY = "encoder"
 
 
@@ -34,6 +34,12 @@ class Effort:
     questions: Annotated[int, typer.Option(min=2, help="Questions to draw: half to reflect on, half to choose by.")] = (
         QUESTIONS
     )
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help="stm: questions, questions shown at a time, temperature and cap of Synthesize-Train-Merge's budgets."
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +47,10 @@ class Reflection:
     """How a language model writes instructions."""
 
     template: options.TemplateFile = None
-    temperature: options.Temperature = 1.0
+    temperature: options.Temperature = TEMPERATURE
     instruction_tokens: Annotated[
         int, typer.Option("--max-tokens", min=8, max=256, help="Cap on an instruction.", rich_help_panel=GENERATION)
-    ] = 96
+    ] = TOKENS
 
 
 @expanded
@@ -80,9 +86,11 @@ def prompt(
 
       biorag tune prompt data/bioasq --name decoder --llm http://localhost:8080 --budget medium --out runs/prompt --json
 
+      biorag tune prompt data/bioasq --name decoder --recipe stm --budget heavy --out runs/prompt
+
       biorag tune prompt data/bioasq --seed-prompt "Retrieve abstracts that answer" --no-write --out runs/prompt
     """
-    from biorag.benchmarks.tuning.budget import check_budget, metric_calls
+    from biorag.benchmarks.tuning.budget import metric_calls, spending
     from biorag.benchmarks.tuning.evolution import require_gepa
     from biorag.benchmarks.tuning.instruction import PromptTarget
     from biorag.benchmarks.tuning.prompt import PromptQuestions, PromptTuning, ReflectionModel
@@ -92,21 +100,21 @@ def prompt(
     from biorag.training.synthesis.writers import Draws
     from biorag.utils.plots import require_matplotlib
 
-    check_budget(effort.budget)
+    work = _overridden(spending(effort.recipe, effort.budget), effort, reflection, given.parameters)
     if effort.seed_prompt is not None and not effort.seed_prompt.strip():
         raise UsageError("--seed-prompt is empty: write an instruction, or leave it out")
     require_gepa()
     require_matplotlib()
     settings = settings.replace(mode="dense", rerank=False)
     split = divided.split(DROPPED if dropped else TRAINING, settings, given, "")
-    drawn = PromptQuestions.draw(load_dataset(dataset), split, effort.questions)
+    drawn = PromptQuestions.draw(load_dataset(dataset), split, work.questions)
     with open_index(settings) as opened:
         target = PromptTarget.of(encoder_files(settings, opened.manifest), out / COPY) if write else None
         template = load_template("reflection", reflection.template, "examples", ("instruction", "examples"))
-        draws = Draws(1, reflection.instruction_tokens, reflection.temperature, settings.seed)
+        draws = Draws(1, work.max_tokens, work.temperature, settings.seed)
         model = ReflectionModel.of(open_generator(settings), template, draws, settings.retrieval.precision)
         spent = effort.calls or metric_calls(effort.budget, len(drawn.validation))
-        tuning = PromptTuning(out, opened, drawn, model, effort.seed_prompt, spent)
+        tuning = PromptTuning(out, opened, drawn, model, effort.seed_prompt, spent, work.minibatch)
         show.err.print(
             f"about {spent:,} metric calls, one searched question each, and at most {tuning.most_replies:,} replies of "
             f"{model.name}"
@@ -116,6 +124,16 @@ def prompt(
         show.print_json(report)
     else:
         _print(report)
+
+
+def _overridden(work: Spending, effort: Effort, reflection: Reflection, parameters: Collection[str]) -> Spending:
+    """Return what a search works with, where options of the command line replace a recipe's settings."""
+    return Spending(
+        effort.questions if "questions" in parameters else work.questions,
+        work.minibatch,
+        reflection.temperature if "temperature" in parameters else work.temperature,
+        reflection.instruction_tokens if "instruction_tokens" in parameters else work.max_tokens,
+    )
 
 
 def _print(report: Mapping[str, Any]) -> None:

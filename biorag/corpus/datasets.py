@@ -9,7 +9,7 @@ from pathlib import Path
 
 from typing_extensions import TypedDict
 
-from biorag.corpus.sources import MAX_LINE, Source, read_lines
+from biorag.corpus.sources import BEIR_CORPUS, MAX_LINE, Source, read_lines
 from biorag.errors import BadInputError, MissingError
 from biorag.types import Question
 from biorag.utils.parsing import parsed
@@ -51,6 +51,20 @@ def load_dataset(folder: Path, split: str = "test") -> Dataset:
     if not questions:
         raise BadInputError(f"no question of {queries} has a judgement in {judgements}: do the ids belong together?")
     return Dataset(folder.resolve().name, questions, {question.id: qrels[question.id] for question in questions})
+
+
+def corpus_file(folder: Path) -> Path:
+    """Return the corpus of a folder in BEIR's layout.
+
+    Raises
+    ------
+    MissingError
+        If it has none.
+    """
+    for name in BEIR_CORPUS:
+        if (folder / name).is_file():
+            return folder / name
+    raise MissingError(f"{folder / BEIR_CORPUS[0]} is not there: it belongs beside queries.jsonl and qrels")
 
 
 class _Query(TypedDict):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
-from biorag.benchmarks.tuning.merging import GRID, Corpus, Search, nearest
+from biorag.benchmarks.tuning.merging import FULL_DENSITIES, GRID, Corpus, FullGrid, Sample, Search, nearest
 from biorag.benchmarks.tuning.study import Study
 from biorag.corpus.datasets import Dataset
 from biorag.errors import BadInputError
@@ -94,3 +96,34 @@ def test_measures_are_those_of_the_ranking():
     assert found["MRR@10"] == pytest.approx((1 + 1 / 2) / 2)
     assert found["nDCG@10"] == pytest.approx((1 + 1 / np.log2(3)) / 2)
     assert done == [3]
+
+
+def test_the_full_grid_has_every_proportion_once(tmp_path):
+    from fractions import Fraction
+
+    grid = FullGrid(3, "m", (0.5,), free=False)
+    tenths = [each for each in itertools.product(range(10), repeat=3) if any(each)]
+    proportions = {tuple(Fraction(each, sum(weights)) for each in weights) for weights in tenths}
+    found = [tuple(round(10 * weight) for weight in weights) for *weights, _ in grid.candidates()]
+    assert {tuple(Fraction(each, sum(weights)) for each in weights) for weights in found} == proportions
+    assert len(found) == len(proportions) == len(set(found))
+    assert len(FullGrid(2, "m", FULL_DENSITIES, free=True).candidates()) == 99 * 9
+    small = FullGrid(2, "m", (0.3, 0.5), free=False)
+    study = study_of(tmp_path, peak(0.3, 0.4, 0.5))
+    assert small.best(study) == (0.3, 0.4, 0.5)
+    assert set(study.points) == set(small.candidates())
+
+
+def test_a_sample_keeps_what_is_judged():
+    ids = [f"q{n}" for n in range(30)]
+    data = Dataset("d", [Question(id, "?") for id in ids], {id: {f"s{n}": 1} for n, id in enumerate(ids)})
+    drawn = {count: Sample(count, 7, seed=1).dataset(data) for count in (5, 9, 30)}
+    assert drawn[30] == data
+    assert {q.id for q in drawn[5].questions} < {q.id for q in drawn[9].questions}
+    assert set(drawn[5].qrels) == {q.id for q in drawn[5].questions}
+    snippets = [Snippet(f"s{n}", "", "x") for n in range(60)]
+    kept = {snippet.id for snippet in Sample(5, 7, seed=1).snippets(snippets, [drawn[5]])}
+    judged = {id for found in drawn[5].qrels.values() for id in found}
+    assert (judged < kept, len(kept)) == (True, 5 + 7)
+    assert {snippet.id for snippet in Sample(5, 9, seed=1).snippets(snippets, [drawn[5]])} > kept
+    assert Sample(5).identity == {}

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biorag.benchmarks.tuning.budget import MINIBATCH, metric_calls, most_replies
+from biorag.benchmarks.tuning.budget import MINIBATCH, STM, Spending, metric_calls, most_replies, spending
 from biorag.benchmarks.tuning.evolution import draft_form, evolve, feedback_of, instruction_of, write_curve
 from biorag.benchmarks.tuning.instruction import Form, parted, write_query_prompt
 from biorag.benchmarks.tuning.trials import Missed, Reflection, Searcher, Trial, TrialFile, Trials
 from biorag.corpus.datasets import Dataset
-from biorag.errors import BadInputError, ServiceError
+from biorag.errors import BadInputError, ServiceError, UsageError
 from biorag.prompts.template import load_template
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
@@ -79,16 +79,16 @@ class Bench:
         self.file = TrialFile(folder / "trials.jsonl", {"of": "a test"})
         self.generator = ScriptedGenerator()
 
-    def evolve(self, replies, calls=CALLS):
+    def evolve(self, replies, calls=CALLS, minibatch=MINIBATCH):
         self.generator = ScriptedGenerator([json.dumps({"instruction": text}) for text in replies])
-        return self.evolve_with(self.generator, calls)
+        return self.evolve_with(self.generator, calls, minibatch)
 
-    def evolve_with(self, generator, calls=CALLS):
+    def evolve_with(self, generator, calls=CALLS, minibatch=MINIBATCH):
         template = load_template("reflection", None, "examples", ("instruction", "examples"))
         writer = PromptedWriter(generator, draft_form(template), Draws(1, 64, 1.0, 0))
         with self.file.appending() as stream:
             self.trials = Trials(stream, self.file.read(), self.search, lambda r: writer([r])[0][0], lambda _: None)
-            return evolve("Find passages.", self.questions[:6], self.questions[6:], self.trials, calls, 0)
+            return evolve("Find passages.", self.questions[:6], self.questions[6:], self.trials, calls, 0, minibatch)
 
     def slow_ndcg(self, instruction, question) -> float:
         """nDCG@10 with the grade as gain, by loops."""
@@ -250,3 +250,19 @@ def test_a_query_prompt_is_written_and_the_rest_stays(tmp_path):
     file.write_text('{"default_prompt_name": "query", "prompts": {"query": "q "}}')
     write_query_prompt(tmp_path, "a ")
     assert json.loads(file.read_bytes())["prompts"] == {"query": "a ", "document": "q "}, "passages change"
+
+
+def test_budgets_of_a_recipe_are_those_of_its_paper():
+    """Table 8 of Synthesize-Train-Merge."""
+    assert [spending("stm", budget).questions / 2 for budget in ("light", "medium", "heavy")] == [100, 200, 300]
+    assert [spending("stm", budget).minibatch for budget in ("light", "medium", "heavy")] == [3, 5, 8]
+    assert {(each.temperature, each.max_tokens) for each in STM.values()} == {(0.7, 1000)}
+    assert spending(None, "heavy") == Spending()
+    with pytest.raises(UsageError, match="stm"):
+        spending("gepa", "light")
+
+
+def test_the_model_is_shown_a_recipes_minibatch(bench):
+    bench.evolve(REPLIES, minibatch=5)
+    shown = bench.generator.prompts[0].user
+    assert shown.count("Feedback: nDCG@10 is 0.") + shown.count("Feedback: nDCG@10 is 1.") == 5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -111,6 +112,19 @@ def test_the_search_measures_what_bench_retrieval_does_and_takes_the_best(invoke
     index = done(invoke("merge", place / "a", place / "b", "--search", place / "asked", "--name", "a", "--method",
                         "linear", "--out", "by-index", "--json"))  # fmt: skip
     assert {tuple(point["weights"]): point["mean"] for point in index["search"]["points"]} == points
+
+
+def test_a_data_set_is_searched_in_its_own_corpus_by_its_development_split(invoke, place, tmp_path):
+    copied = shutil.copytree(place / "asked", tmp_path / "asked")
+    shutil.copy(place / "corpus.jsonl", copied)
+    (copied / "qrels" / "test.tsv").rename(copied / "qrels" / "dev.tsv")
+    words = ("merge", place / "a", place / "b", "--method", "linear", "--search", copied, "--own-corpus", "--json")
+    dev = ("--split", "dev", "--out")
+    sampled = done(invoke(*words, "--sample-questions", 1, "--sample-passages", 2, *dev, "sampled"))
+    assert sampled["search"]["questions"] == {"asked": 1}
+    assert 2 < sampled["search"]["snippets"] < 12
+    failed(invoke(*words, "--name", "a", *dev, "x"), 2, "--own-corpus")
+    failed(invoke(*words, "--out", "x"), 4, "qrels/test.tsv")
 
 
 def test_a_killed_search_goes_on(invoke, place, tmp_path, monkeypatch):

@@ -198,6 +198,7 @@ def test_an_encoder_of_the_users_in_the_place_of_the_copy_stays(invoke, words, m
     ("more", "code", "parts"),
     [
         (("--budget", "huge"), 2, ("--budget", "'huge'", "heavy, light, medium")),
+        (("--recipe", "gepa"), 2, ("--recipe", "'gepa'", "stm")),
         (("--seed-prompt", " "), 2, ("--seed-prompt is empty",)),
         (("--llm", "none"), 2, ("generator",)),
         (("--dropped",), 2, ("--dropped", "--guard FILE")),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from biorag.corpus.datasets import Dataset, Qrels, load_dataset, read_qrels
+from biorag.corpus.datasets import Dataset, Qrels, corpus_file, load_dataset, read_qrels
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import MAX_LINE, Source
 from biorag.errors import BadInputError, MissingError
@@ -17,7 +17,6 @@ from biorag.types import Question, Snippet
 from biorag.utils.parsing import parse_json
 from biorag.utils.text import is_whole
 
-CORPORA = ("corpus.jsonl", "corpus.jsonl.gz")
 CONCEPTS, MENTIONS = "concepts.jsonl", "mentions.jsonl"
 PAIR_FIELDS = ("sentence1", "sentence2", "score")
 PAIR_LINE = "two sentences and a number: tab-separated, or a JSON object with sentence1, sentence2 and score"
@@ -50,20 +49,6 @@ class Linking:
     names: Mapping[str, Sequence[str]]
     mentions: Sequence[Question]
     qrels: Qrels
-
-
-def corpus_file(folder: Path) -> Path:
-    """Return the corpus of a folder in BEIR's layout.
-
-    Raises
-    ------
-    MissingError
-        If it has none.
-    """
-    for name in CORPORA:
-        if (folder / name).is_file():
-            return folder / name
-    raise MissingError(f"{folder / CORPORA[0]} is not there: a local task has it beside queries.jsonl and qrels")
 
 
 def read_corpus(folder: Path, split: str = "test") -> JudgedCorpus:

@@ -19,7 +19,8 @@ from mteb.abstasks.sts import AbsTaskSTS
 from mteb.abstasks.task_metadata import TaskMetadata
 
 from biorag.benchmarks.mteb.groups import Group, find_group
-from biorag.benchmarks.mteb.local import CONCEPTS, MENTIONS, corpus_file, read_corpus, read_linking, read_pairs
+from biorag.benchmarks.mteb.local import CONCEPTS, MENTIONS, read_corpus, read_linking, read_pairs
+from biorag.corpus.datasets import corpus_file
 from biorag.errors import MissingError, ServiceError, UsageError
 from biorag.types import Question
 from biorag.utils.files import sha256_of

@@ -79,6 +79,7 @@ def evolve(
     trials: Trials,
     calls: int,
     seed: int,
+    minibatch: int = MINIBATCH,
 ) -> Evolution:
     """Evolve an instruction for about so many metric calls: the last round may go past them.
 
@@ -86,6 +87,7 @@ def evolve(
     ----------
     feedback : questions that the model is shown
     validation : questions that candidates are chosen on
+    minibatch : how many questions the model is shown at a time
     """
     import gepa
 
@@ -96,7 +98,7 @@ def evolve(
             valset=list(validation),
             adapter=InstructionAdapter(trials),
             max_metric_calls=calls,
-            reflection_minibatch_size=MINIBATCH,
+            reflection_minibatch_size=minibatch,
             track_best_outputs=False,
             logger=_Log(),
             seed=seed,

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import csv
+import hashlib
+import heapq
 import io
+import itertools
+import json
 import math
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -22,12 +26,15 @@ from biorag.errors import BadInputError
 from biorag.models.finding import find_encoder
 from biorag.training.merging.arithmetic import LINEAR, TIES, Recipe
 from biorag.training.merging.encoder import Experts
-from biorag.types import Encoder, OnProgress, Progress, Snippet, Vectors
+from biorag.types import Encoder, OnProgress, Progress, Question, Snippet, Vectors
 from biorag.utils.files import write_text
 from biorag.utils.plots import PlotPanel, write_plot
 from biorag.utils.versions import installed_versions
 
 GRID = tuple(place / 10 for place in range(11))
+# The full grid of Synthesize-Train-Merge (arXiv 2602.04731, section 4.3).
+FULL_WEIGHTS = tuple(place / 10 for place in range(10))
+FULL_DENSITIES = tuple(place / 10 for place in range(1, 10))
 DENSITIES = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 ENCODED_AT_ONCE = 1024  # passages, between two reports of progress
 CANDIDATE = "candidate"  # the folder of the encoder that is being measured
@@ -70,6 +77,78 @@ class Search:
 
     def _best(self, study: Study[Candidate], candidates: Sequence[Candidate]) -> Candidate:
         return max((each for each in candidates if sum(each[:-1])), key=lambda each: study.at(each).mean(self.measure))
+
+
+@dataclass(frozen=True, slots=True)
+class FullGrid:
+    """Every combination of weights in `FULL_WEIGHTS`, and of `densities`, as Synthesize-Train-Merge searches them.
+
+    Of weights in one proportion the smallest are measured, unless the weights need not sum to 1 (`free`): their merges
+    are the same.
+    """
+
+    experts: int
+    measure: str
+    densities: tuple[float, ...]
+    free: bool
+
+    def candidates(self) -> list[Candidate]:
+        """Return the candidates, by rising weights."""
+        found: dict[Candidate, Candidate] = {}
+        for tenths in itertools.product(range(len(FULL_WEIGHTS)), repeat=self.experts):
+            if any(tenths):
+                divisor = 1 if self.free else math.gcd(*tenths)
+                found.setdefault(tuple(each / divisor for each in tenths), tuple(FULL_WEIGHTS[each] for each in tenths))
+        return [(*weights, density) for weights in found.values() for density in self.densities]
+
+    def best(self, study: Study[Candidate]) -> Candidate:
+        """Measure the candidates; return the best, of equals the first."""
+        return max(self.candidates(), key=lambda each: study.at(each).mean(self.measure))
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """How many questions of a data set are drawn, and how many passages beside those judged; None: all.
+
+    The draw is a hash of the seed and the id, so that a larger number adds to a smaller one's.
+    """
+
+    questions: int | None = None
+    passages: int | None = None
+    seed: int = 0
+
+    def dataset(self, data: Dataset) -> Dataset:
+        """Return a data set with the drawn questions, in their order."""
+        if self.questions is None or self.questions >= len(data.questions):
+            return data
+        ids = {question.id for question in heapq.nsmallest(self.questions, data.questions, self._hash_of)}
+        questions = [question for question in data.questions if question.id in ids]
+        return Dataset(data.name, questions, {id: data.qrels[id] for id in data.qrels if id in ids})
+
+    def snippets(self, snippets: Iterable[Snippet], datasets: Sequence[Dataset]) -> Iterable[Snippet]:
+        """Return the snippets that data sets judge, and the drawn ones of the others."""
+        if self.passages is None:
+            return snippets
+        judged = {id for data in datasets for found in data.qrels.values() for id in found}
+        kept: list[Snippet] = []
+
+        def others() -> Iterator[Snippet]:
+            for snippet in snippets:
+                if judged_id(snippet.document, snippet.pmid, judged) in judged:
+                    kept.append(snippet)
+                else:
+                    yield snippet
+
+        drawn = heapq.nsmallest(self.passages, others(), self._hash_of)
+        return [*kept, *drawn]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What determines the passages that are drawn; nothing where none are."""
+        return {} if self.passages is None else {"sample_passages": self.passages, "seed": self.seed}
+
+    def _hash_of(self, drawn: Question | Snippet) -> bytes:
+        return hashlib.blake2b(json.dumps([self.seed, drawn.id]).encode(), digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,29 +209,35 @@ class WeightSearch:
 
     Parameters
     ----------
-    datasets : with the part of their questions that weights are chosen on
-    corpus : the passages that are searched
+    searched : corpora, and the data sets whose questions are searched in each, with the part that weights are chosen on
     part : which part of the questions it is
     measure : what is to be highest
     precision : of the merged encoders
+    full : whether the full grid is measured, in place of one weight after the other
     """
 
-    datasets: Sequence[Dataset]
-    corpus: Corpus
+    searched: Sequence[tuple[Corpus, Sequence[Dataset]]]
     part: str
     measure: str
     precision: str
+    full: bool = False
+
+    @property
+    def datasets(self) -> list[Dataset]:
+        """All data sets."""
+        return [dataset for _, datasets in self.searched for dataset in datasets]
 
     def identity(self, method: str) -> dict[str, Any]:
         """Return what determines the measures of a candidate besides the experts."""
+        sources = [corpus.source for corpus, _ in self.searched]
         return {
             "method": method,
             "measure": self.measure,
             "side": self.part,
             "datasets": {dataset.name: dataset_hash(dataset) for dataset in self.datasets},
             "questions": {dataset.name: len(dataset.questions) for dataset in self.datasets},
-            "corpus": self.corpus.source,
-            "snippets": len(self.corpus.texts),
+            "corpus": sources[0] if len(sources) == 1 else sources,
+            "snippets": sum(len(corpus.texts) for corpus, _ in self.searched),
             "precision": self.precision,
             "versions": installed_versions(),
         }
@@ -165,12 +250,22 @@ class WeightSearch:
 
         identity = self.identity(recipe.method)
         study: Study[Candidate] = Study(out, {**experts.hashes, **identity, "scale": recipe.scale}, measured)
-        densities = DENSITIES if recipe.method == TIES else ()
-        free = recipe.method == LINEAR and experts.base is not None
-        best = Search(len(experts.experts), self.measure, recipe.density, densities, free).best(study)
+        best = self._search(len(experts.experts), experts.base is not None, recipe).best(study)
         shutil.rmtree(out / CANDIDATE, ignore_errors=True)
         write_curve(out, list(study.points.values()), self.measure)
         return _with(recipe, best), {**identity, "points": self._points(study)}
+
+    def full_grid(self, experts: int, has_base: bool, recipe: Recipe) -> FullGrid:
+        """Return the full grid of a recipe."""
+        densities = FULL_DENSITIES if recipe.method == TIES else (recipe.density,)
+        return FullGrid(experts, self.measure, densities, recipe.method == LINEAR and has_base)
+
+    def _search(self, experts: int, has_base: bool, recipe: Recipe) -> Search | FullGrid:
+        """Return which candidates are measured."""
+        if self.full:
+            return self.full_grid(experts, has_base, recipe)
+        densities = DENSITIES if recipe.method == TIES else ()
+        return Search(experts, self.measure, recipe.density, densities, recipe.method == LINEAR and has_base)
 
     def _measures(
         self, folder: Path, experts: Experts, recipe: Recipe, progress: Progress
@@ -180,8 +275,11 @@ class WeightSearch:
         files = find_encoder(str(folder))
         encoder = load_encoder(files, files.similarity() or "cosine", self.precision)
         weights = ", ".join(f"{weight:g}" for weight in recipe.weights)
-        with progress(f"Passages, weights {weights}", len(self.corpus.texts)) as advance:
-            return self.corpus.measures(self.datasets, encoder, advance)
+        found: dict[str, Mapping[str, float]] = {}
+        with progress(f"Passages, weights {weights}", sum(len(each.texts) for each, _ in self.searched)) as advance:
+            for corpus, datasets in self.searched:
+                found |= corpus.measures(datasets, encoder, advance)
+        return found
 
     def _points(self, study: Study[Candidate]) -> list[dict[str, Any]]:
         return [

@@ -13,7 +13,7 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from biorag.benchmarks.significance import paired
-from biorag.benchmarks.tuning.budget import most_replies
+from biorag.benchmarks.tuning.budget import MINIBATCH, most_replies
 from biorag.benchmarks.tuning.evolution import CURVES, Evolution, draft_form, evolve, write_curve
 from biorag.benchmarks.tuning.instruction import PromptTarget, parted
 from biorag.benchmarks.tuning.study import dataset_hash
@@ -113,7 +113,7 @@ class PromptTuning:
     ----------
     opened : an index searched by dense retrieval
     seed_prompt : the instruction to begin with; None for the encoder's own
-    calls : metric calls to spend, see `evolve`
+    calls, minibatch : metric calls to spend, and questions that the model is shown at a time, see `evolve`
 
     Raises
     ------
@@ -129,11 +129,13 @@ class PromptTuning:
         model: ReflectionModel,
         seed_prompt: str | None,
         calls: int,
+        minibatch: int = MINIBATCH,
     ) -> None:
         assert opened.encoder is not None, "dense retrieval loads the encoder"
         self._started = time.perf_counter()
         self._out, self._opened, self._encoder = out, opened, opened.encoder
         self._questions, self._model, self._calls = questions, model, calls
+        self._minibatch = minibatch
         self._current = self._encoder.query_prompt
         self._before = _prompt_before(out, self._current)
         self._own, self._form = parted(self._before)
@@ -144,7 +146,7 @@ class PromptTuning:
     @property
     def most_replies(self) -> int:
         """How many replies the model is asked for at most."""
-        return most_replies(self._calls, len(self._questions.validation))
+        return most_replies(self._calls, len(self._questions.validation), self._minibatch)
 
     def _identity(self) -> dict[str, Any]:
         return {
@@ -185,7 +187,15 @@ class PromptTuning:
         search = Searcher(self._opened.retriever, self._opened.index, self._encoder, self._form, questions.data)
         with self._file.appending() as stream, progress("Metric calls", self._calls) as advance:
             trials = Trials(stream, self._file.read(), search, self._model.write, advance)
-            evolution = evolve(self._first, questions.feedback, questions.validation, trials, self._calls, seed)
+            evolution = evolve(
+                self._first,
+                questions.feedback,
+                questions.validation,
+                trials,
+                self._calls,
+                seed,
+                self._minibatch,
+            )
             measured = _measured(evolution, self._own, questions, trials, seed)
         write_curve(self._out, evolution)
         kept = measured["winner"] if measured["held_out"]["difference"] >= 0 else self._own
@@ -198,6 +208,7 @@ class PromptTuning:
             "prompt": {"before": self._before, "after": self._form.prompt(kept)},
             "llm": self._model.name,
             "budget": budget,
+            "minibatch": self._minibatch,
             "calls": evolution.calls,
             **trials.spent(),
             "candidates": [asdict(candidate) for candidate in evolution.candidates],

@@ -99,15 +99,19 @@ def _hashable(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def load_development(folders: Sequence[Path], split: HeldOutSplit) -> list[Dataset]:
+def load_development(folders: Sequence[Path], split: HeldOutSplit, judgements: str = "test") -> list[Dataset]:
     """Return data sets in BEIR layout with the part of their questions that values are chosen on.
+
+    Parameters
+    ----------
+    judgements : the file that judges them, qrels/NAME.tsv
 
     Raises
     ------
     UsageError
         If two folders have the same name, which curves go by.
     """
-    data = [load_dataset(folder) for folder in folders]
+    data = [load_dataset(folder, judgements) for folder in folders]
     names = [dataset.name for dataset in data]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"two folders are named {twice}, which curves go by: rename one")
