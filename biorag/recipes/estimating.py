@@ -49,6 +49,7 @@ def _estimate(plan: Plan, instance: Instance, training: TrainingSettings, speed:
     rows, tokens = _size(plan, work.of), work.tokens or _tokens(plan, work.of)
     needed: float = PROGRAM_BYTES + WEIGHT_BYTES * model.parameters
     if work.kind == "train":
+        tokens = min(tokens, training.max_tokens)
         batch = min(training.mini_batch_size or training.batch_size, training.batch_size) * work.texts * tokens
         needed = (
             PROGRAM_BYTES + TRAINED_BYTES * model.parameters + ACTIVATION_BYTES * model.layers * model.hidden * batch
