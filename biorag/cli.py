@@ -37,6 +37,7 @@ from biorag.commands import (
     show,
     snapshot,
     train_cross_encoder,
+    train_question_generator,
     train_reranker,
     train_retriever,
     train_verifier,
@@ -146,10 +147,11 @@ app.command("index", cls=index.IndexCommand)(index.index)
 app.command("search")(search.search)
 app.command("ask")(ask.ask)
 app.command("verify")(verify.verify)
-train = typer.Typer(no_args_is_help=True, help="Train the retriever and the rerankers on your own pairs.")
+train = typer.Typer(no_args_is_help=True, help="Train retriever, rerankers and question generator on your own pairs.")
 train.command("retriever")(train_retriever.retriever)
 train.command("reranker")(train_reranker.reranker)
 train.command("cross-encoder")(train_cross_encoder.cross_encoder)
+train.command("question-generator")(train_question_generator.question_generator)
 train.command("verifier")(train_verifier.verifier)
 app.add_typer(train, name="train")
 bench = typer.Typer(cls=Benchmarks, no_args_is_help=True, help="Measure retrieval and answers.")

@@ -8,7 +8,8 @@ from pydantic import ConfigDict, Field
 
 from biorag.settings.section import DATA, LARGEST, RUN, Flag, Section
 
-RETRIEVER, RERANKER, CROSS_ENCODER = TRAINED = ("retriever", "reranker", "cross-encoder")
+TRAINED = ("retriever", "reranker", "cross-encoder", "question-generator")
+RETRIEVER, RERANKER, CROSS_ENCODER, QUESTION_GENERATOR = TRAINED
 NONE_SINCE_0_1 = ("train_mini_batch_size",)
 
 
@@ -20,9 +21,9 @@ class TrainingSettings(Section):
     validation: Annotated[float, Flag("--validation", panel=DATA)] = Field(
         default=0.1, ge=0, lt=1, description="Share of the questions to hold out, chosen by their text."
     )
-    hard_negatives: Annotated[int, Flag("--hard-negatives", panel=DATA)] = Field(
-        default=1, ge=0, le=64, description="Mined negatives to use of each row, at most."
-    )
+    hard_negatives: Annotated[
+        int, Flag("--hard-negatives", panel=DATA, models=(RETRIEVER, RERANKER, CROSS_ENCODER))
+    ] = Field(default=1, ge=0, le=64, description="Mined negatives to use of each row, at most.")
     in_batch: Annotated[
         Literal["all", "positives"] | None, Flag("--in-batch", panel=DATA, models=(RETRIEVER, RERANKER))
     ] = Field(

@@ -1,4 +1,4 @@
-"""One run of sentence-transformers' trainer: settings, checkpoints, exact resume, curves, manifest."""
+"""One run of a trainer of sentence-transformers or transformers: settings, checkpoints, exact resume, manifest."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class Job:
 
     `metric` is the evaluator's figure that the best checkpoint is chosen by; larger is better. Of a mixture `loss`
     and `columns` hold those of each set, and `passes` the rows of each pass of an epoch. `collator` replaces the
-    trainer's collator.
+    trainer's collator. A `plain` job is for a trainer of transformers: it takes neither loss nor prompts, and its
+    evaluator is the columns of the held-out rows.
     """
 
     trainer: type
@@ -63,6 +64,7 @@ class Job:
     arguments_of_stage: Mapping[str, Any] = field(default_factory=dict)
     passes: Sequence[int] = ()
     collator: Callable[[Any], Any] | None = None
+    plain: bool = False
 
     @property
     def rows(self) -> int | Sequence[int]:
@@ -223,8 +225,7 @@ def _trainer(job: Job, out: Path, settings: Settings, resumes: bool) -> Any:
         disable_tqdm=True,
         # no_duplicates: a question's other positives must not be its negatives
         **{
-            "prompts": prompts_of(job.model, job.columns),
-            "batch_sampler": "no_duplicates",
+            **({} if job.plain else {"prompts": prompts_of(job.model, job.columns), "batch_sampler": "no_duplicates"}),
             **job.arguments_of_stage,
         },
         **({"gradient_checkpointing": True} if settings.training.gradient_checkpointing else {}),
@@ -233,7 +234,10 @@ def _trainer(job: Job, out: Path, settings: Settings, resumes: bool) -> Any:
     from_dict = dataset_class.from_dict
     sets = {name: from_dict(dict(columns)) for name, columns in job.columns.items()} if job.passes else None
     dataset = sets or from_dict(dict(job.columns))
-    trainer = job.trainer(model=job.model, args=args, train_dataset=dataset, loss=job.loss, evaluator=job.evaluator)
+    judged = {"loss": job.loss, "evaluator": job.evaluator}
+    if job.plain:
+        judged = {"eval_dataset": from_dict(job.evaluator) if job.evaluator else None}
+    trainer = job.trainer(model=job.model, args=args, train_dataset=dataset, **judged)
     if job.collator:
         trainer.data_collator = job.collator(trainer)
     return trainer
@@ -324,7 +328,8 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
         sampler = train_dataloader.batch_sampler
         while inner := getattr(sampler, "batch_sampler", None):
             sampler = inner
-        sampler.set_epoch(int(state.epoch or 0))
+        if hasattr(sampler, "set_epoch"):  # which that of a plain job has not; its library tells it the epoch
+            sampler.set_epoch(int(state.epoch or 0))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._on_progress(1)

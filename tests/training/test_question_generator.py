@@ -1,0 +1,110 @@
+"""Training a tiny T5 to write questions: what it learns, exact resume, refusals, and its use by `generate queries`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from biorag.errors import BadInputError, MissingError, UsageError
+from biorag.generators.seq2seq import Seq2SeqGenerator
+from biorag.models.finding import find_encoder
+from biorag.settings.settings import Settings
+from biorag.training import distributed
+from biorag.training.data import Split
+from biorag.training.question_generator import train_question_generator
+from biorag.types import Sampling, TrainingRow
+from biorag.utils.files import sha256_of
+from tests.cli import done, failed, invoke
+from tests.conftest import write_medrag
+from tests.tiny_t5 import write_tiny_t5
+
+pytestmark = pytest.mark.models
+
+PAIRS = [("aspirin lower fever", "does aspirin treat fever ?"), ("warfarin cause pain", "what does warfarin cause ?")]
+ROWS = [TrainingRow(query, passage) for passage, query in PAIRS] * 4
+FAST = {"train_batch_size": 4, "train_max_tokens": 16, "train_evaluations": 2, "precision": "fp32"}
+SETTINGS = Settings.of(train_epochs=40, train_learning_rate=0.02, **FAST)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return find_encoder(str(write_tiny_t5(tmp_path_factory.mktemp("t5"))))
+
+
+def train(base, out, settings=SETTINGS, on_progress=lambda steps: None, validation=ROWS[:2]):
+    return train_question_generator(base, Split(ROWS, validation), settings, out, {}, on_progress)
+
+
+def test_it_writes_the_questions_it_was_trained_on(base, tmp_path):
+    manifest = train(base, tmp_path / "model")
+    assert (manifest["rows"], manifest["steps"]) == (8, 80)
+    assert manifest["final_loss"] < 0.2 and manifest["best"]["value"] > -0.1
+    assert manifest["best"]["metric"] == "log_likelihood"
+    generator = Seq2SeqGenerator(find_encoder(str(tmp_path / "model")), "fp32")
+    written = generator.sample([passage for passage, _ in PAIRS], 1, 12, Sampling(0.0, 0))
+    assert [drafts[0].text for drafts in written] == [query for _, query in PAIRS]
+    assert not any(drafts[0].capped for drafts in written)
+    assert train(base, tmp_path / "model") == manifest, "a finished run is read"
+    curve = (tmp_path / "model" / "curves.csv").read_text().splitlines()
+    assert "eval_log_likelihood" in curve[0] and len(curve) > 4
+
+
+def test_the_reported_log_likelihood_is_that_of_the_question_s_tokens(base, tmp_path):
+    import torch
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    settings = Settings.of(train_epochs=1, train_learning_rate=1e-9, **FAST)
+    manifest = train(base, tmp_path / "model", settings, validation=ROWS[:1])
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(base.path), AutoTokenizer.from_pretrained(base.path)
+    passage, question = (tokenizer(text, return_tensors="pt")["input_ids"] for text in PAIRS[0])
+    before = torch.cat([torch.tensor([[0]]), question[:, :-1]], dim=1)  # shifted by the start token
+    with torch.inference_mode():
+        logits = model.eval()(input_ids=passage, decoder_input_ids=before).logits.log_softmax(-1)
+    expected = logits[0, range(question.shape[1]), question[0]].mean().item()
+    assert manifest["best"]["value"] == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_killed_run_resumes_to_the_same_weights(base, tmp_path):
+    settings = Settings.of(train_epochs=4, train_learning_rate=0.01, **FAST)
+    whole = train(base, tmp_path / "whole", settings)
+    count = 0
+
+    def killed(steps):
+        nonlocal count
+        count += steps
+        if count == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(base, tmp_path / "cut", settings, killed)
+    resumed = train(base, tmp_path / "cut", settings)
+    assert 0 < resumed["resumed_from_step"] < 8
+    assert (resumed["best"], resumed["steps"]) == (whole["best"], whole["steps"])
+    weights = [sha256_of(tmp_path / name / "model.safetensors") for name in ("whole", "cut")]
+    assert weights[0] == weights[1]
+
+
+def test_what_cannot_be_trained_is_refused(base, tmp_path, tiny_encoder, monkeypatch):
+    with pytest.raises(MissingError, match="sequence-to-sequence"):
+        train(find_encoder(str(tiny_encoder)), tmp_path / "a")
+    with pytest.raises(BadInputError, match="no row"):
+        train_question_generator(base, Split([], []), SETTINGS, tmp_path / "b", {}, lambda _: None)
+    monkeypatch.setattr(distributed, "count", lambda: 2)
+    with pytest.raises(UsageError, match="torchrun"):
+        train(base, tmp_path / "c")
+
+
+def test_the_command_trains_one_that_generate_queries_uses(base, snippets, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"query": query, "positive": passage}) + "\n" for passage, query in PAIRS))
+    out = tmp_path / "model"
+    command = ["train", "question-generator", rows, "--base", base.path, "--validation", 0, "--out", out]
+    report = done(invoke(*command, "--epochs", 2, "--precision", "fp32", "--json"))
+    assert (report["rows"], report["identity"]["kind"], report["best"]["value"]) == (2, "question-generator", None)
+    corpus = write_medrag(tmp_path / "corpus.jsonl", snippets[:2])
+    written = tmp_path / "queries.jsonl"
+    generate = ["generate", "queries", corpus, "--model", f"seq2seq:{out}", "--temperature", 0, "--out", written]
+    counts = done(invoke(*generate, "--json"))
+    assert (counts["snippets"], counts["generated"]) == (2, 2), counts
+    failed(invoke(*command, "--epochs", 3), 5, "train_epochs", "--out")
