@@ -78,7 +78,7 @@ OWNERS = {
     },
     "transformers": {
         *("biorag.models.loading", "biorag.models.prepacked", "biorag.models.unpadded"),
-        *("biorag.training.loop", "biorag.training.decoder"),
+        *("biorag.training.loop", "biorag.training.decoder", "biorag.training.question_generator"),
     },
     "sentence_transformers": {
         "biorag.models.unpadded",

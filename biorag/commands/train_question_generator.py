@@ -46,7 +46,7 @@ def question_generator(
 
       biorag train question-generator data/bioasq --name pubmed --base google-t5/t5-small --epochs 3 --out models/asker
 
-      biorag generate queries --name pubmed --model seq2seq:models/asker --limit 2000 --out queries.jsonl
+      biorag train question-generator pubmed/ --pairs title-abstract --base google-t5/t5-small --out models/titles
     """
     files = find_encoder(base)
     with training.preparation(settings, given.value("name"), contamination, max_positives) as prepare:

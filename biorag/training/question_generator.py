@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from biorag.errors import BadInputError, UsageError
@@ -76,7 +75,6 @@ def train_question_generator(
     if done := folder.finished():
         return done
     with folder.locked():
-        torch.manual_seed(settings.seed)
         model, tokenizer = load_seq2seq(files, "fp32")
         longest = min(settings.training.max_tokens, LONGEST_INPUT)
         job = Job(
