@@ -458,7 +458,6 @@ NEGATIVES = Registry(
             name="bm25-hits",
             target="biorag.training.negatives.kinds:bm25_hits",
             summary="what else is among the top 10 by BM25",
-            per_row=None,
         ),
         NegativesKind(
             name="citation",

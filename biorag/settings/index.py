@@ -83,6 +83,13 @@ class IndexSettings(Section):
         """Write what earlier versions wrote, where reports and identities of runs are compared."""
         return value or False
 
+    def public(self) -> dict[str, Any]:
+        """Return what `Section.public` does; the terms of BM25 only where they are named, as the manifest has them."""
+        values = super().public()
+        if self.bm25_terms is None:
+            del values["bm25_terms"]
+        return values
+
     @field_validator("store")
     @classmethod
     def _is_registered(cls, value: str | None) -> str | None:

@@ -39,7 +39,7 @@ def train(base, out, settings=SETTINGS, on_progress=lambda steps: None, validati
 def test_it_writes_the_questions_it_was_trained_on(base, tmp_path):
     manifest = train(base, tmp_path / "model")
     assert (manifest["rows"], manifest["steps"]) == (8, 80)
-    assert manifest["final_loss"] < 0.2 and manifest["best"]["value"] > -0.1
+    assert manifest["final_loss"] < 0.5 and manifest["best"]["value"] > -0.1
     assert manifest["best"]["metric"] == "log_likelihood"
     generator = Seq2SeqGenerator(find_encoder(str(tmp_path / "model")), "fp32")
     written = generator.sample([passage for passage, _ in PAIRS], 1, 12, Sampling(0.0, 0))
