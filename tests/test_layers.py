@@ -63,6 +63,7 @@ OWNERS = {
             "biorag.models.colbert",
             "biorag.models.cross_encoder",
             "biorag.models.prepacked",
+            "biorag.models.pooling",
             "biorag.models.unpadded",
             "biorag.models.exporting",
         ),
@@ -82,6 +83,7 @@ OWNERS = {
     },
     "sentence_transformers": {
         "biorag.models.unpadded",
+        "biorag.models.pooling",
         *(
             "biorag.models.bi_encoder",
             "biorag.models.colbert",

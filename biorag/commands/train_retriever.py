@@ -57,6 +57,14 @@ class Form:
     asymmetric: Annotated[
         bool, typer.Option("--asymmetric", help="Train two copies of the base: one for queries, one for passages.")
     ] = False
+    pooling: Annotated[
+        str | None,
+        typer.Option(help="The text's vector: cls (the first token's), mean or last; by default the base's own."),
+    ] = None
+    projection: Annotated[
+        int | None,
+        typer.Option(min=1, max=65_536, help="Dimensions of a new linear layer after the pooling; by default none."),
+    ] = None
 
     def check(self) -> None:
         """Refuse parts of an instruction without an instruction."""
@@ -125,6 +133,8 @@ def retriever(
       biorag train retriever mix.toml --base starter-llm --lora --instruct bmretriever --out models/mixed
 
       biorag train retriever pairs.jsonl --asymmetric --out models/towers
+
+      biorag train retriever pairs.jsonl --base bert --pooling cls --projection 768 --similarity dot --out models/de
     """
     from biorag.training.data import sampled_split
     from biorag.training.instructions import TASK, generic_tasks, read_instructions
@@ -157,7 +167,7 @@ def retriever(
     passes = split.passes(settings.seed)
     columns = columns_of(share([row for part in passes for row in part]), settings.training)
     training.tell(files, columns, settings, form.lora, form.asymmetric)
-    made = trained.EncoderForm(form.attention, instructions, form.lora, form.asymmetric)
+    made = trained.EncoderForm(form.attention, instructions, form.lora, form.asymmetric, form.pooling, form.projection)
     with training.steps(steps_of([len(part) for part in passes], settings.training)) as advance:
         manifest = trained.train_retriever(files, split, settings, out, facts, advance, negatives, made)
     training.report(out, manifest, as_json)

@@ -21,6 +21,7 @@ from biorag.models.finding import ADAPTER, ModelFiles
 from biorag.models.formats.directory import MODULE_LIST
 from biorag.models.late_interaction import is_late_interaction
 from biorag.models.loading import has_towers, input_modules, load_model
+from biorag.models.pooling import with_pooling, with_projection
 from biorag.registries import NEGATIVES
 from biorag.settings.settings import Settings
 from biorag.training import distributed
@@ -45,13 +46,16 @@ class EncoderForm:
     """How a base becomes the bi-encoder that is trained; None keeps what the base has.
 
     A decoder that is not a bi-encoder yet gets BMRetriever's instructions. With `lora` its linear layers learn through
-    LoRA. `asymmetric` trains two copies of it, one for queries and one for passages.
+    LoRA. `asymmetric` trains two copies of it, one for queries and one for passages. `pooling` is a name of `POOLINGS`,
+    `projection` the dimension of a linear layer after it.
     """
 
     attention: str | None = None
     instructions: Instructions | None = None
     lora: bool = False
     asymmetric: bool = False
+    pooling: str | None = None
+    projection: int | None = None
 
     def identity(self) -> dict[str, Any]:
         """Return the choices that are set, for the run's identity."""
@@ -61,6 +65,8 @@ class EncoderForm:
             "random_prompts": self.instructions.drawn if self.instructions else (),
             "lora": self.lora,
             "asymmetric": self.asymmetric,
+            "pooling": self.pooling,
+            "projection": self.projection,
         }
         return {name: value for name, value in choices.items() if value}
 
@@ -120,6 +126,11 @@ def train_retriever(
     """
     similarity = settings.index.similarity or "cosine"
     check_negatives(negatives, settings.training)
+    if form and form.lora and form.projection:
+        raise UsageError(
+            "--lora trains and keeps LoRA's matrices alone, so that --projection would stay random: leave "
+            "one of them out"
+        )
     usable_split = _usable(split, negatives, settings)
     facts = {**facts, "base": files.id, **described(split.training, usable_split.training)}
     form = form or EncoderForm()
@@ -128,7 +139,7 @@ def train_retriever(
     if done := folder.finished():
         return done
     with folder.locked():
-        model = _model(_base(files, folder, facts), similarity, form)
+        model = _model(_base(files, folder, facts), similarity, form, settings.seed)
         adapter = LoraLayers(model, settings) if form.lora else None
         longest = {module: module.max_seq_length for module in input_modules(model)}
         for module, length in longest.items():
@@ -267,7 +278,7 @@ def _base(files: ModelFiles, folder: TrainingRun, facts: Mapping[str, Any]) -> M
     return write_base(files, folder.base)
 
 
-def _model(files: ModelFiles, similarity: str, form: EncoderForm) -> SentenceTransformer:
+def _model(files: ModelFiles, similarity: str, form: EncoderForm, seed: int) -> SentenceTransformer:
     """Load the base in float32, in its form; for dot products without the layer that makes vectors unit length."""
     if is_late_interaction(files):
         raise MissingError(f"base {files.id!r} is a late-interaction checkpoint: name a bi-encoder or a transformer")
@@ -281,6 +292,11 @@ def _model(files: ModelFiles, similarity: str, form: EncoderForm) -> SentenceTra
         instructions = instructions or (read_instructions("bmretriever") if bare else None)
     elif form.attention:
         raise UsageError(f"--attention is for decoders, and base {files.id!r} is not one: leave it out")
+    if form.pooling:
+        _check_sees(model, form.pooling)
+        model = with_pooling(model, form.pooling)
+    if form.projection:
+        model = with_projection(model, form.projection, seed)
     if similarity == "dot":
         model = without_unit_length(model)
     if form.asymmetric:
@@ -289,6 +305,16 @@ def _model(files: ModelFiles, similarity: str, form: EncoderForm) -> SentenceTra
         model.prompts = {**model.prompts, **instructions.prompts()}
     model.similarity_fn_name = similarity
     return model
+
+
+def _check_sees(model: SentenceTransformer, pooling: str) -> None:
+    """Refuse the vector of a first token that has seen no other."""
+    causal = any(getattr(module.auto_model.config, "is_causal", True) for module in input_modules(model))
+    if pooling == "cls" and is_decoder(model) and causal:
+        raise UsageError(
+            "--pooling cls takes the first token's vector, which under a causal mask knows no other token: give "
+            "--pooling last, or --attention bidirectional"
+        )
 
 
 def _loss(
