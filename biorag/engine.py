@@ -224,6 +224,21 @@ def encoder_files(settings: Settings, manifest: Manifest | None) -> ModelFiles:
     return files
 
 
+def paired_encoder(
+    settings: Settings, query: str, passage: str, pooling: str | None, prompts: Mapping[str, str]
+) -> str:
+    """Return the encoder of two models, one for queries and one for passages, as `--encoder` takes it.
+
+    Raises
+    ------
+    As `write_pair` does.
+    """
+    from biorag.models.pairing import EncoderPair, write_pair
+
+    pair = EncoderPair(find_encoder(query), find_encoder(passage), pooling, prompts)
+    return str(write_pair(pair, settings.encoders).path)
+
+
 def load_checker(verifier: str | None, settings: Settings) -> Checker:
     """Return the check of claims, with a cross-encoder, `cross:ID` or a directory, beside its rules if one is named.
 

@@ -78,12 +78,12 @@ OWNERS = {
         *("biorag.models.memory", "biorag.models.hardware", "biorag.recipes.estimating"),
     },
     "transformers": {
-        *("biorag.models.loading", "biorag.models.prepacked", "biorag.models.unpadded"),
+        *("biorag.models.loading", "biorag.models.prepacked", "biorag.models.unpadded", "biorag.models.pairing"),
         *("biorag.training.loop", "biorag.training.decoder", "biorag.training.question_generator"),
     },
     "sentence_transformers": {
         "biorag.models.unpadded",
-        "biorag.models.pooling",
+        *("biorag.models.pairing", "biorag.models.pooling"),
         *(
             "biorag.models.bi_encoder",
             "biorag.models.colbert",

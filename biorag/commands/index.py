@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,8 +12,8 @@ from typer.core import TyperCommand
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, Given, expanded, overridden
-from biorag.engine import index_corpus, stores_tokens, survey_corpus
-from biorag.errors import UsageError
+from biorag.engine import index_corpus, paired_encoder, stores_tokens, survey_corpus
+from biorag.errors import UsageError, unknown_name
 from biorag.indexes.store import Store
 from biorag.registries import READERS
 from biorag.settings.index import TOKEN_STORAGE, IndexSettings
@@ -40,6 +40,41 @@ class IndexCommand(TyperCommand):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """An encoder put together of two models."""
+
+    query_encoder: Annotated[
+        str | None,
+        typer.Option(help="Model for queries, as --encoder names one, beside --passage-encoder (DPR, MedCPT)."),
+    ] = None
+    passage_encoder: Annotated[str | None, typer.Option(help="Model for passages, beside --query-encoder.")] = None
+    pooling: Annotated[
+        str | None, typer.Option(help="Vector of a text by these two: cls, mean or last; by default their own.")
+    ] = None
+    query_prompt: Annotated[str | None, typer.Option(help="Text before queries, for these two.")] = None
+    passage_prompt: Annotated[str | None, typer.Option(help="Text before passages, for these two.")] = None
+
+    def encoder(self, settings: Settings, given: Given) -> str | None:
+        """Return the encoder of the two models; None if none are named.
+
+        Raises
+        ------
+        UsageError
+            If one is missing, or another encoder is named too.
+        """
+        values = {name.replace("_", "-"): value for name, value in asdict(self).items() if value is not None}
+        if not values:
+            return None
+        if self.query_encoder is None or self.passage_encoder is None:
+            raise UsageError(f"--{next(iter(values))} is for two models: give --query-encoder and --passage-encoder")
+        if other := given.first("encoder", "revision"):
+            raise UsageError(f"{other} names one model, and --query-encoder one of two: leave one of them out")
+        texts = {"query": self.query_prompt, "document": self.passage_prompt}
+        prompts = {name: text for name, text in texts.items() if text is not None}
+        return paired_encoder(settings, self.query_encoder, self.passage_encoder, self.pooling, prompts)
+
+
 @expanded
 def index(
     corpus: Annotated[
@@ -54,6 +89,7 @@ def index(
     ],
     given: Given,
     bad_lines: options.BadLines,
+    pair: Pair,
     no_store_tokens: Annotated[
         bool, typer.Option(NO_STORE_TOKENS, help="As --store-tokens none: reranking encodes the candidates too.")
     ] = False,
@@ -77,6 +113,9 @@ def index(
 
       biorag index baseline/ updatefiles/ --name pubmed --block-tokens 300
 
+      biorag index pubmed/ --name medcpt --query-encoder ncbi/MedCPT-Query-Encoder --passage-encoder
+      ncbi/MedCPT-Article-Encoder --pooling cls --similarity dot
+
       zcat corpus.jsonl.gz | biorag index - --name mine --json
     """
     if no_store_tokens:
@@ -88,6 +127,8 @@ def index(
             "--reranker and --token-pooling choose which token vectors are stored, and this index stores none: "
             f"leave them out, or index under another --name with {STORE_TOKENS}"
         )
+    if encoder := pair.encoder(settings, given):
+        settings = overridden(settings, encoder=encoder)
     folder = None if estimate_only else Store(settings).folder
     rejected = bad_lines.file(folder, [settings.indexes, given.configuration])
     if estimate_only:

@@ -71,6 +71,11 @@ class Settings(Section):
         return self.home / "exports"
 
     @property
+    def encoders(self) -> Path:
+        """The folder of encoders put together of two models; what an index was made with must stay."""
+        return self.home / "encoders"
+
+    @property
     def graphs(self) -> Path:
         """The folder that holds one folder per citation graph."""
         return self.home / "graphs"

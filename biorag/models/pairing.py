@@ -1,0 +1,142 @@
+"""A model for queries and one for passages, as published (DPR, MedCPT), as one encoder of two towers."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Router
+from transformers import BertConfig, BertModel, BertTokenizer, DPRContextEncoder, DPRQuestionEncoder
+
+from biorag.errors import MissingError, UsageError
+from biorag.models.finding import ModelFiles, find_encoder, first_line
+from biorag.models.formats.directory import MODULE_LIST
+from biorag.models.loading import has_towers, load_model
+from biorag.models.pooling import with_pooling
+from biorag.utils.files import make_folder, sha256_of_json
+
+DPR = "dpr"  # transformers' type of both of DPR's models
+BERT_IN_DPR = "bert_model"
+NOT_BERT = ("model_type", "architectures", "projection_dim", "_name_or_path", "transformers_version")
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderPair:
+    """A query and a passage encoder, and how both pool (a name of `POOLINGS`); None keeps what they say themselves.
+
+    `prompts` are the texts before queries ("query") and passages ("document").
+    """
+
+    query: ModelFiles
+    passage: ModelFiles
+    pooling: str | None
+    prompts: Mapping[str, str]
+
+    def folder_name(self) -> str:
+        """Return the name of the folder of the pair: those of both models, and a hash of all that makes its vectors."""
+        parts = [
+            *((files.sha256, files.configuration()) for files in (self.query, self.passage)),
+            self.pooling,
+            dict(self.prompts),
+        ]
+        names = [re.sub(r"[^A-Za-z0-9._-]", "-", Path(files.id).name) for files in (self.query, self.passage)]
+        return f"{'+'.join(names)[:150]}-{sha256_of_json(parts)[:12]}"
+
+
+def write_pair(pair: EncoderPair, home: Path) -> ModelFiles:
+    """Write a pair as a sentence-transformers Router into a folder of `home`, once; return it as an encoder.
+
+    Its weights are copies of both models', so that its hash covers both.
+
+    Raises
+    ------
+    MissingError
+        If a model does not load, or their vectors differ in length.
+    UsageError
+        If a model has two towers itself, or does not say how it pools and no pooling is given.
+    """
+    folder = home / pair.folder_name()
+    if not folder.is_dir():
+        make_folder(home)
+        with tempfile.TemporaryDirectory(dir=home, prefix=".") as scratch:
+            draft = Path(scratch) / "pair"
+            _router(pair, Path(scratch)).save(str(draft), create_model_card=False)
+            if not folder.is_dir():  # another process may have been faster
+                draft.rename(folder)
+    return find_encoder(str(folder))
+
+
+def _router(pair: EncoderPair, scratch: Path) -> SentenceTransformer:
+    query = _tower(pair.query, pair.pooling, scratch / "query", "--query-encoder")
+    passage = _tower(pair.passage, pair.pooling, scratch / "passage", "--passage-encoder")
+    sizes = [model.get_embedding_dimension() for model in (query, passage)]
+    if sizes[0] != sizes[1]:
+        raise MissingError(
+            f"{pair.query.id!r} makes vectors of {sizes[0]} numbers and {pair.passage.id!r} of {sizes[1]}: they cannot "
+            "be compared"
+        )
+    router = Router.for_query_document(list(query), list(passage))
+    own = {"query": query.prompts.get("query"), "document": passage.prompts.get("document")}
+    prompts = {name: text for name, text in {**own, **pair.prompts}.items() if text}
+    return SentenceTransformer(modules=[router], device=str(query.device), prompts=prompts)
+
+
+def _tower(files: ModelFiles, pooling: str | None, scratch: Path, option: str) -> SentenceTransformer:
+    if files.settings("config.json").get("model_type") == DPR:
+        return _dpr(files, pooling or "cls", scratch)
+    if pooling is None and not (files.path / MODULE_LIST).is_file():
+        raise UsageError(
+            f"{option} {files.id} does not say how it makes one vector of a text: give --pooling cls (as of MedCPT), "
+            "mean or last"
+        )
+    model = load_model(SentenceTransformer, files, "fp32")
+    if has_towers(model):
+        raise UsageError(f"{option} {files.id} has two towers: give it as --encoder")
+    return with_pooling(model, pooling) if pooling else model
+
+
+def _dpr(files: ModelFiles, pooling: str, scratch: Path) -> SentenceTransformer:
+    """Return a DPR question or context encoder as the BERT that it is.
+
+    Its vector is [CLS]'s last hidden state, through a projection where it has one (Karpukhin et al. 2020, section 3.1,
+    and transformers' `DPREncoder`).
+    """
+    config = files.settings("config.json")
+    kinds = {kind.__name__: kind for kind in (DPRQuestionEncoder, DPRContextEncoder)}
+    kind = next((kinds[name] for name in config.get("architectures") or () if name in kinds), None)
+    if kind is None:
+        raise MissingError(
+            f"{files.id!r} is a DPR model of the kinds {config.get('architectures')}: take one of {', '.join(kinds)}"
+        )
+    try:
+        whole: Any = kind.from_pretrained(str(files.path), use_safetensors=True, local_files_only=True)
+        tokenizer = BertTokenizer.from_pretrained(str(files.path), local_files_only=True)
+    except Exception as error:  # as `load_model`
+        raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: {first_line(error)}") from error
+    encoder = getattr(whole, whole.base_model_prefix)
+    inner = getattr(encoder, BERT_IN_DPR)
+    sizes = {name: value for name, value in whole.config.to_dict().items() if name not in NOT_BERT}
+    bert = BertModel(BertConfig(**sizes), add_pooling_layer=False)
+    bert.load_state_dict(inner.state_dict())
+    bert.save_pretrained(scratch)
+    tokenizer.save_pretrained(scratch)
+    model = with_pooling(load_model(SentenceTransformer, replace(files, path=scratch), "fp32"), pooling)
+    shutil.rmtree(scratch)
+    if whole.config.projection_dim:
+        linear = encoder.encode_proj
+        model.append(
+            Dense(
+                linear.in_features,
+                linear.out_features,
+                activation_function=None,
+                init_weight=linear.weight.detach(),
+                init_bias=linear.bias.detach(),
+            )
+        )
+    return model
