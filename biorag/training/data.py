@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import cycle, islice
 from random import Random
 from typing import Any
 
@@ -24,7 +26,8 @@ NO_PASSAGE = -1e9  # the score of what only fills a column: its share of a softm
 class TrainingSet:
     """One set of a mixture, whose rows make batches of their own; None takes the run's.
 
-    An epoch draws its rows `weight` times; `temperature` divides the similarities in its loss.
+    An epoch draws its rows `weight` times; `temperature` divides the similarities in its loss. With a `share` it has no
+    batches of its own: all sets have one then, and each batch takes that share of its rows from this set.
     """
 
     name: str
@@ -33,6 +36,7 @@ class TrainingSet:
     weight: float = 1.0
     temperature: float | None = None
     instructions: Instructions | None = None
+    share: float | None = None
 
     def passes(self, seed: int) -> list[list[TrainingRow]]:
         """Return the rows of the first epoch by `passes`."""
@@ -49,6 +53,7 @@ class TrainingSet:
             "weight": self.weight,
             "temperature": self.temperature,
             "instructions": self.instructions and self.instructions.prompts(),
+            **({"share": self.share} if self.share else {}),
         }
 
 
@@ -70,11 +75,26 @@ class Split:
         }
         return {**data, "sets": [part.described() for part in self.sets]} if self.sets else data
 
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of each batch that a set has, by its name; empty where sets make batches of their own."""
+        return {part.name: part.share for part in self.sets if part.share}
+
     def passes(self, seed: int) -> list[list[TrainingRow]]:
-        """Return the rows of the first epoch by `passes`; the last batch of each may be smaller."""
+        """Return the rows of the first epoch by `passes`; the last batch of each may be smaller.
+
+        Sets that share batches have one pass, in which every row is drawn once and those of too small sets again.
+        """
         if not self.sets:
             return [list(self.training)]
+        if self.shares:
+            rows = max(math.ceil(len(part.training) / share) for part, share in self._shared())
+            counts = [(part.training, math.ceil(rows * share)) for part, share in self._shared()]
+            return [[row for training, count in counts for row in islice(cycle(training), count)]]
         return [rows for part in self.sets for rows in part.passes(seed)]
+
+    def _shared(self) -> list[tuple[TrainingSet, float]]:
+        return [(part, part.share) for part in self.sets if part.share]
 
 
 def mixed(sets: Sequence[TrainingSet]) -> Split:

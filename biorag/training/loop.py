@@ -49,9 +49,9 @@ class Job:
     """What is trained on what: the library's classes, the model, the loss, columns of texts, an evaluator.
 
     `metric` is the evaluator's figure that the best checkpoint is chosen by; larger is better. Of a mixture `loss`
-    and `columns` hold those of each set, and `passes` the rows of each pass of an epoch. `collator` replaces the
-    trainer's collator. A `plain` job is for a trainer of transformers: it takes neither loss nor prompts, and its
-    evaluator is the columns of the held-out rows.
+    and `columns` hold those of each set, and `passes` the rows of each pass of an epoch; where its sets share batches,
+    `drawn` is the rows of an epoch. `collator` replaces the trainer's collator. A `plain` job is for a trainer of
+    transformers: it takes neither loss nor prompts, and its evaluator is the columns of the held-out rows.
     """
 
     trainer: type
@@ -63,13 +63,14 @@ class Job:
     metric: str
     arguments_of_stage: Mapping[str, Any] = field(default_factory=dict)
     passes: Sequence[int] = ()
+    drawn: int = 0
     collator: Callable[[Any], Any] | None = None
     plain: bool = False
 
     @property
     def rows(self) -> int | Sequence[int]:
         """The rows of an epoch, or of each of its passes."""
-        return self.passes or len(next(iter(self.columns.values())))
+        return self.passes or self.drawn or len(next(iter(self.columns.values())))
 
 
 class NoModelCard:

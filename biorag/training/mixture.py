@@ -13,6 +13,8 @@ from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.training.instructions import TASK, Instructions, read_instructions
 
 SUFFIX = ".toml"
+ROUNDING = 1e-6
+OF_OWN_BATCHES = {"weight", "temperature", "task", "instruct"}
 
 
 class SetFile(BaseModel):
@@ -23,6 +25,7 @@ class SetFile(BaseModel):
     name: str = ""
     rows: tuple[Path, ...] = Field(min_length=1)
     weight: float = Field(1.0, gt=0, le=1000)
+    share: float | None = Field(None, gt=0, lt=1)
     temperature: float | None = Field(None, gt=0, allow_inf_nan=False)
     task: str | None = None
     instruct: str | None = None
@@ -34,11 +37,26 @@ class SetFile(BaseModel):
 
 
 class Mixture(BaseModel):
-    """The sets. Paths in the file are relative to it."""
+    """The sets. Paths in the file are relative to it.
+
+    Sets with a `share` go into the same batches, of which each has that share of the rows.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     sets: tuple[SetFile, ...] = Field(min_length=1)
+
+    @field_validator("sets")
+    @classmethod
+    def _share_batches(cls, sets: tuple[SetFile, ...]) -> tuple[SetFile, ...]:
+        shares = [listed.share for listed in sets if listed.share is not None]
+        if not shares:
+            return sets
+        if len(shares) < len(sets) or abs(sum(shares) - 1) > ROUNDING:
+            raise ValueError("every set needs a share of the batches, and the shares must add up to 1")
+        if any(listed.model_fields_set & OF_OWN_BATCHES for listed in sets):
+            raise ValueError(f"sets that share batches have no {', '.join(sorted(OF_OWN_BATCHES))} of their own")
+        return sets
 
 
 def is_mixture(train: Sequence[Path]) -> bool:

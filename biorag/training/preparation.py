@@ -76,9 +76,8 @@ class Preparation:
         for listed, (rows, cleaning), own in zip(mixture.sets, read, instructions, strict=True):
             clean_rows = [row for row in rows if row in allowed]
             part = self._split(clean_rows)
-            sets.append(
-                TrainingSet(listed.name, part.training, part.validation, listed.weight, listed.temperature, own)
-            )
+            how = (listed.weight, listed.temperature, own, listed.share)
+            sets.append(TrainingSet(listed.name, part.training, part.validation, *how))
             files, dropped = [str(file) for file in listed.rows], len(rows) - len(clean_rows)
             facts.append({"name": listed.name, "files": files, **asdict(cleaning), "dropped": dropped})
         data = {"files": [str(path)], "pairs": QUESTIONS, "sets": facts}

@@ -30,11 +30,11 @@ from biorag.training.data import IN_BATCH, Split, TrainingSet, check_negatives, 
 from biorag.training.decoder import as_bi_encoder, is_decoder, write_base
 from biorag.training.evaluators import METRIC, SetsValidation, retrieval_validation
 from biorag.training.instructions import Instructions, read_instructions
-from biorag.training.loop import Job, NoModelCard, folder_of, prompts_of, require_batch, run
+from biorag.training.loop import Job, NoModelCard, batch_size, folder_of, prompts_of, require_batch, run
 from biorag.training.lora import LoraLayers
 from biorag.training.losses import OWN_SCORES, SIMILARITIES, Candidates, CandidatesLoss, OwnNegativesLoss
 from biorag.training.run_directory import TrainingRun
-from biorag.training.sampling import RandomPrompts, WeightedBatchSampler
+from biorag.training.sampling import RandomPrompts, SharedBatchSampler, WeightedBatchSampler, rows_of_batch
 from biorag.types import OnProgress
 
 # As in the paper: a cosine, between −1 and 1, is sharpened; a dot product is not.
@@ -149,7 +149,7 @@ def train_retriever(
             arguments=SentenceTransformerTrainingArguments,
             model=model,
             metric=METRIC,
-            **(_of_sets if split.sets else _of_rows)(
+            **(_of_shares if split.shares else _of_sets if split.sets else _of_rows)(
                 model, usable_split, similarity, negatives, settings, form.instructions
             ),
         )
@@ -227,19 +227,12 @@ def _of_sets(
     sets = {str(number): part for number, part in enumerate(split.sets)}
     instructions_by_set = {number: part.instructions or instructions for number, part in sets.items()}
     texts = {number: columns(part.training, settings.training.hard_negatives) for number, part in sets.items()}
-    evaluators = [
-        retrieval_validation(
-            part.validation, part.training, similarity, settings.retrieval.precision, settings.seed, part.instructions
-        )
-        for part in split.sets
-    ]
-    validations = [evaluator for evaluator in evaluators if evaluator]
     return {
         "loss": {
             number: _loss(model, similarity, negatives, settings, part.temperature) for number, part in sets.items()
         },
         "columns": texts,
-        "evaluator": SetsValidation(validations) if validations else None,
+        "evaluator": _validation_of_sets(split, similarity, settings),
         "arguments_of_stage": {
             "prompts": {number: prompts_of(model, texts[number], instructions_by_set[number]) for number in sets},
             "router_mapping": {number: tower_of(model, texts[number]) for number in sets},
@@ -248,6 +241,39 @@ def _of_sets(
         "passes": [len(rows) for rows in split.passes(settings.seed)],
         "collator": _random_prompts(model, instructions_by_set, settings),
     }
+
+
+def _of_shares(
+    model: SentenceTransformer,
+    split: Split,
+    similarity: str,
+    negatives: str,
+    settings: Settings,
+    instructions: Instructions | None,
+) -> dict[str, Any]:
+    """Return a job's loss, columns and prompts of sets that share batches, and an evaluator of all."""
+    sizes = {part.name: len(part.training) for part in split.sets}
+    rows_of_batch(split.shares, sizes, batch_size(settings.training))  # refuses what fits into no batch
+    of_rows = _of_rows(model, split, similarity, negatives, settings, instructions)
+    [drawn] = split.passes(settings.seed)
+    sampler = partial(SharedBatchSampler, shares=split.shares, sizes=sizes, rows=len(drawn))
+    return {
+        **of_rows,
+        "evaluator": _validation_of_sets(split, similarity, settings),
+        "arguments_of_stage": {**of_rows["arguments_of_stage"], "batch_sampler": sampler},
+        "drawn": len(drawn),
+    }
+
+
+def _validation_of_sets(split: Split, similarity: str, settings: Settings) -> SetsValidation | None:
+    evaluators = [
+        retrieval_validation(
+            part.validation, part.training, similarity, settings.retrieval.precision, settings.seed, part.instructions
+        )
+        for part in split.sets
+    ]
+    validations = [evaluator for evaluator in evaluators if evaluator]
+    return SetsValidation(validations) if validations else None
 
 
 def _random_prompts(
