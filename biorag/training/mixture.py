@@ -14,7 +14,7 @@ from biorag.training.instructions import TASK, Instructions, read_instructions
 
 SUFFIX = ".toml"
 ROUNDING = 1e-6
-OF_OWN_BATCHES = {"weight", "temperature", "task", "instruct"}
+OF_OWN_BATCHES = {"weight": 1.0, "temperature": None, "task": None, "instruct": None}  # and their defaults
 
 
 class SetFile(BaseModel):
@@ -54,8 +54,8 @@ class Mixture(BaseModel):
             return sets
         if len(shares) < len(sets) or abs(sum(shares) - 1) > ROUNDING:
             raise ValueError("every set needs a share of the batches, and the shares must add up to 1")
-        if any(listed.model_fields_set & OF_OWN_BATCHES for listed in sets):
-            raise ValueError(f"sets that share batches have no {', '.join(sorted(OF_OWN_BATCHES))} of their own")
+        if any(getattr(listed, name) != default for listed in sets for name, default in OF_OWN_BATCHES.items()):
+            raise ValueError(f"sets that share batches have no {', '.join(OF_OWN_BATCHES)} of their own")
         return sets
 
 

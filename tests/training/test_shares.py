@@ -103,12 +103,19 @@ def test_a_run_trains_on_such_batches_and_resumes_to_the_same_bytes(tiny_encoder
     assert cut == whole
 
 
+def read_shares(folder):
+    """Return the sets of a mixture that is taken."""
+    sets = [f'[[sets]]\nname = "{share}"\nrows = "rows.jsonl"\nshare = {share}\n' for share in (0.25, 0.75)]
+    (folder / "good.toml").write_text("".join(sets))
+    return load_mixture(folder / "good.toml").sets
+
+
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
         ("share = 0.2", "", "every set needs a share"),
         ("share = 0.2", "share = 0.7", "must add up to 1"),
-        ("share = 0.2\nweight = 2", "share = 0.8", "no instruct, task, temperature, weight of their own"),
+        ("share = 0.2\nweight = 2", "share = 0.8", "no weight, temperature, task, instruct of their own"),
         ("share = 1.0", "share = 0.5", "less than 1"),
     ],
 )
@@ -117,5 +124,6 @@ def test_shares_that_are_not_taken(tmp_path, first, second, message):
     path = tmp_path / "mix.toml"
     sets = [f'[[sets]]\nname = "{name}"\nrows = "rows.jsonl"\n{more}\n' for name, more in (("a", first), ("b", second))]
     path.write_text("".join(sets))
+    assert [one.share for one in read_shares(tmp_path)] == [0.25, 0.75]
     with pytest.raises(BadInputError, match=message):
         load_mixture(path)
