@@ -113,8 +113,7 @@ def index(
 
       biorag index baseline/ updatefiles/ --name pubmed --block-tokens 300
 
-      biorag index pubmed/ --name medcpt --query-encoder ncbi/MedCPT-Query-Encoder --passage-encoder
-      ncbi/MedCPT-Article-Encoder --pooling cls --similarity dot
+      biorag index pubmed/ --name dpr --query-encoder models/question --passage-encoder models/context --similarity dot
 
       zcat corpus.jsonl.gz | biorag index - --name mine --json
     """
