@@ -1,4 +1,4 @@
-"""A stand-in for NCBI's elink on a loopback port, with faults."""
+"""A stand-in for NCBI's elink and efetch on a loopback port, with faults."""
 
 from __future__ import annotations
 
@@ -7,19 +7,25 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs
 
-from biorag.citation_graph.eutils import LINK, ELink
+from biorag.citation_graph.eutils import LINK, EUtils
 from biorag.utils.network import Server
+from tests.pubmed_records import HEAD
 
 CITED = {n: list(range(n + 100, n + 100 + n % 4)) for n in range(1, 500)}  # some cite nothing
 
 
 class Entrez:
-    """Answers elink by `CITED`, after the faults that are queued; keeps the forms."""
+    """Answers elink by `CITED`, and efetch with an abstract of each paper, after the faults that are queued.
+
+    It keeps the forms. Papers `left_out` are in no answer, those `untold` have a title alone.
+    """
 
     def __init__(self) -> None:
         self.faults: list[tuple[int, bytes, dict[str, str]]] = []
         self.forms: list[dict[str, list[str]]] = []
+        self.fetched: list[dict[str, list[str]]] = []
         self.left_out: set[int] = set()
+        self.untold: set[int] = set()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
@@ -31,8 +37,8 @@ class Entrez:
     def asked(self) -> list[list[int]]:
         return [[int(id) for id in form["id"]] for form in self.forms]
 
-    def link(self, key: str | None = None, retries: int = 4) -> ELink:
-        return ELink(Server(self.url, 5.0, retries, key))
+    def link(self, key: str | None = None, retries: int = 4) -> EUtils:
+        return EUtils(Server(self.url, 5.0, retries, key))
 
     def close(self) -> None:
         self._server.shutdown()
@@ -48,6 +54,17 @@ class Entrez:
                 sets.append({"dbfrom": "pubmed", "ids": [str(pmid)], **found})
         return json.dumps({"header": {"type": "elink", "version": "0.3"}, "linksets": sets}).encode()
 
+    def records(self, pmids: list[int]) -> bytes:
+        """Return PubMed's XML of papers, as efetch has it."""
+        records = []
+        for pmid in pmids:
+            if pmid not in self.left_out:
+                told = "" if pmid in self.untold else f"<Abstract><AbstractText>Text {pmid}.</AbstractText></Abstract>"
+                article = f"<Article><ArticleTitle>Paper {pmid}</ArticleTitle>{told}</Article>"
+                citation = f'<MedlineCitation><PMID Version="1">{pmid}</PMID>{article}</MedlineCitation>'
+                records.append(f"<PubmedArticle>{citation}</PubmedArticle>\n")
+        return f"{HEAD}<PubmedArticleSet>{''.join(records)}</PubmedArticleSet>\n".encode()
+
     def _handler(entrez):  # noqa: N805
         class Handler(BaseHTTPRequestHandler):
             def log_message(self, *_):
@@ -55,9 +72,14 @@ class Entrez:
 
             def do_POST(self):
                 form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-                assert self.path == "/entrez/eutils/elink.fcgi"
-                entrez.forms.append(form)
-                status, body, headers = 200, entrez.answer([int(id) for id in form["id"]]), {}
+                assert self.path in ("/entrez/eutils/elink.fcgi", "/entrez/eutils/efetch.fcgi")
+                if self.path.endswith("efetch.fcgi"):
+                    entrez.fetched.append(form)
+                    body = entrez.records([int(id) for id in form["id"][0].split(",")])
+                else:
+                    entrez.forms.append(form)
+                    body = entrez.answer([int(id) for id in form["id"]])
+                status, headers = 200, {}
                 if entrez.faults:
                     status, body, headers = entrez.faults.pop(0)
                 self.send_response(status)

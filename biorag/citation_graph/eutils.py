@@ -1,6 +1,6 @@
-"""References from NCBI's E-utilities, for papers whose references no file has.
+"""References and records from NCBI's E-utilities, for papers whose references no file has.
 
-Entrez Programming Utilities Help, NCBI: `elink`, by id, with the link `pubmed_pubmed_refs`.
+Entrez Programming Utilities Help, NCBI: `elink`, by id, with the link `pubmed_pubmed_refs`; `efetch`, as XML.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import httpx
 import numpy as np
@@ -20,7 +20,7 @@ from pydantic import Field
 
 from biorag.citation_graph.building import add
 from biorag.citation_graph.coverage import paper_of
-from biorag.citation_graph.graph import Graph, read_manifest
+from biorag.citation_graph.graph import Graph, Papers, read_manifest
 from biorag.citation_graph.rows import LARGEST, Keys, distinct, edge_keys
 from biorag.errors import ServiceError
 from biorag.indexes.reading import stored_snippets
@@ -34,6 +34,7 @@ from biorag.utils.transport import BoundedTransport
 
 LINK = "pubmed_pubmed_refs"
 BATCH = 200  # papers of one request
+LARGEST_RECORDS = 64 << 20  # bytes of the records of one request
 PER_SECOND, PER_SECOND_WITH_KEY = 3, 10  # requests, by NCBI's rules
 Written = int | Annotated[str, Field(pattern="^[0-9]{1,18}$")]  # a number as it is, or as text
 Pmid = Annotated[int, Field(gt=0, le=LARGEST)]
@@ -88,8 +89,8 @@ class Filled:
     seconds: float
 
 
-class ELink:
-    """Asks what papers cite, no faster than NCBI allows.
+class EUtils:
+    """Asks what papers cite, and for their records, no faster than NCBI allows.
 
     Raises
     ------
@@ -104,19 +105,19 @@ class ELink:
         self._key = {"api_key": server.api_key} if server.api_key else {}
         self._pause = 1 / (PER_SECOND_WITH_KEY if server.api_key else PER_SECOND)
         self._next = 0.0
-        transport = BoundedTransport(self._url, server.timeout)
+        transport = BoundedTransport(self._url, server.timeout, larger={"/efetch.fcgi": LARGEST_RECORDS})
         self._http = httpx.Client(timeout=server.timeout, auth=server.auth, transport=transport)
         advice = "run the same command again later: what was answered is kept"
-        self._retries = Retries(f"the server at {self._url}", advice, server.retries)
+        named = f"the server at {self._url}"
+        self._retries = Retries(named, advice, server.retries)
+        self._retries_of_records = Retries(
+            named, advice, server.retries, expected="PubMed XML", is_complete=_is_pubmed_xml
+        )
 
     def cited(self, pmids: Sequence[int]) -> dict[int, list[int]]:
         """Return what papers cite; those that the answer leaves out are left out."""
-        form = {"dbfrom": "pubmed", "db": "pubmed", "linkname": LINK, "retmode": "json", "tool": "biorag", **self._key}
-        body = {**form, "id": [str(pmid) for pmid in pmids]}
-        request = self._http.build_request("POST", f"{self._url}/elink.fcgi", data=body)
-        response = self._retries(request, self._send)
-        if not response.is_success:
-            raise ServiceError(f"the server at {self._url} {self._retries.said(response)}: check --eutils and the key")
+        form = {"dbfrom": "pubmed", "db": "pubmed", "linkname": LINK, "retmode": "json"}
+        response = self._asked(self._retries, "elink.fcgi", {**form, "id": [str(pmid) for pmid in pmids]})
         try:
             answer: _Answer = parsed(_Answer, response.content, "ignore")
         except ValueError:
@@ -126,17 +127,55 @@ class ELink:
         cited = {int(links.ids[0]): links.cited() for links in answer.linksets}
         return {pmid: cited[pmid] for pmid in pmids if pmid in cited}
 
+    def articles(self, pmids: Sequence[int]) -> bytes:
+        """Return the records of papers as PubMed's XML; those that PubMed does not have are left out."""
+        ids = ",".join(map(str, pmids))
+        form = {"db": "pubmed", "retmode": "xml", "id": ids}
+        return self._asked(self._retries_of_records, "efetch.fcgi", form).content
+
+    def _asked(self, retries: Retries, tool: str, form: Mapping[str, str | list[str]]) -> httpx.Response:
+        body = {**form, "tool": "biorag", **self._key}
+        response = retries(self._http.build_request("POST", f"{self._url}/{tool}", data=body), self._send)
+        if not response.is_success:
+            raise ServiceError(f"the server at {self._url} {self._retries.said(response)}: check --eutils and the key")
+        return response
+
     def _send(self, request: httpx.Request) -> httpx.Response:
         time.sleep(max(0.0, self._next - time.monotonic()))
         self._next = time.monotonic() + self._pause
         return self._http.send(request)
 
 
-class KeptAnswers:
+def _is_pubmed_xml(response: httpx.Response) -> bool:
+    """Return whether an answer that succeeded ends as efetch's do: a cut one may have lost records."""
+    return not response.is_success or response.content.rstrip().endswith(b"</PubmedArticleSet>")
+
+
+class KeptLines:
     """Answers on disk, a line each; what a kill tore is skipped, and asked for again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines."""
+        if self._path.is_file():
+            with self._path.open("rb") as stream:
+                yield from stream
+
+    def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append rows, durably."""
+        make_folder(self._path.parent)
+        lines = [json.dumps(row) + "\n" for row in rows]
+        with self._path.open("ab") as stream:
+            # The line's end first: the last line may have been torn.
+            stream.write(("\n" + "".join(lines)).encode())
+            stream.flush()
+            os.fsync(stream.fileno())
+
+
+class KeptAnswers(KeptLines):
+    """What papers cite, as was answered."""
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -158,52 +197,53 @@ class KeptAnswers:
     def read(self, pmids: Set[int]) -> dict[int, list[int]]:
         """Return what was answered for papers."""
         answers = {}
-        if self._path.is_file():
-            with self._path.open("rb") as stream:
-                for line in stream:
-                    try:
-                        kept: _Kept = parsed(_Kept, line)
-                    except ValueError:
-                        continue
-                    if kept.pmid in pmids:
-                        answers[kept.pmid] = list(kept.cites)
+        for line in self.lines():
+            try:
+                kept: _Kept = parsed(_Kept, line)
+            except ValueError:
+                continue
+            if kept.pmid in pmids:
+                answers[kept.pmid] = list(kept.cites)
         return answers
 
     def keep(self, answers: Mapping[int, Sequence[int]]) -> None:
         """Append answers, durably."""
-        make_folder(self._path.parent)
-        lines = [json.dumps({"pmid": pmid, "cites": list(cited)}) + "\n" for pmid, cited in answers.items()]
-        with self._path.open("ab") as stream:
-            # The line's end first: the last line may have been torn.
-            stream.write(("\n" + "".join(lines)).encode())
-            stream.flush()
-            os.fsync(stream.fileno())
+        self.append({"pmid": pmid, "cites": list(cited)} for pmid, cited in answers.items())
 
 
-def fill_gaps(folder: Path, index: Index, link: ELink, kept: KeptAnswers, on_progress: OnProgress) -> Filled:
+def fill_gaps(folder: Path, index: Index, link: EUtils, kept: KeptAnswers, on_progress: OnProgress) -> Filled:
     """Add to the graph in a folder what those papers of an index cite that it has no references of; alone.
 
     Raises
     ------
     ServiceError
-        If another process is asking, or writes the graph; or as `ELink` does.
+        If another process is asking, or writes the graph; or as `EUtils` does.
     """
-    started = time.perf_counter()
     with kept.alone():
-        before = read_manifest(folder)
-        pmids = {pmid for pmid in map(paper_of, stored_snippets(index)) if pmid is not None}
-        papers = np.array(sorted(pmids), np.uint32)
-        lacking = papers[~Graph(folder).citing(papers)] if before else papers
-        answers = kept.read(set(lacking.tolist()))
-        known = len(answers)
-        missing = [pmid for pmid in lacking.tolist() if pmid not in answers]
-        for batch in batched(missing, BATCH):
-            cited = link.cited(batch)
-            kept.keep(cited)
-            answers |= cited
-            on_progress(len(batch))
-        keys = _edges(answers)
-        after = add(folder, "E-utilities", keys) if keys.size else before
+        return fill_papers(folder, indexed_papers(index), link, kept, on_progress)
+
+
+def indexed_papers(index: Index) -> Papers:
+    """Return the papers of an index, sorted."""
+    pmids = {pmid for pmid in map(paper_of, stored_snippets(index)) if pmid is not None}
+    return np.array(sorted(pmids), np.uint32)
+
+
+def fill_papers(folder: Path, papers: Papers, link: EUtils, kept: KeptAnswers, on_progress: OnProgress) -> Filled:
+    """Add to the graph in a folder what those papers cite that it has no references of; see `fill_gaps`."""
+    started = time.perf_counter()
+    before = read_manifest(folder)
+    lacking = papers[~Graph(folder).citing(papers)] if before else papers
+    answers = kept.read(set(lacking.tolist()))
+    known = len(answers)
+    missing = [pmid for pmid in lacking.tolist() if pmid not in answers]
+    for batch in batched(missing, BATCH):
+        cited = link.cited(batch)
+        kept.keep(cited)
+        answers |= cited
+        on_progress(len(batch))
+    keys = _edges(answers)
+    after = add(folder, "E-utilities", keys) if keys.size else before
     return Filled(
         papers=papers.size,
         lacking=lacking.size,

@@ -87,9 +87,17 @@ def info(
 @expanded
 def fill(
     settings: Annotated[Settings, Flags("name", "graph", "eutils")],
+    abstracts: Annotated[
+        Path | None,
+        typer.Option(help="JSONL file of the papers that they cite, and that these cite, with abstracts, to write."),
+    ] = None,
+    force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
     """Ask NCBI's E-utilities for the references of an index's papers that the graph lacks.
+
+    With --abstracts the references of the papers they cite are asked for too, and the abstracts of both, as in BiCA.
+    The file is a corpus: index it with the papers themselves, and 'biorag mine --negatives citation' draws from it.
 
     No other command contacts them. Answers are kept, empty ones too, so an interrupted run resumes and nothing is asked
     twice. Three requests a second, each for many papers; ten with NCBI_API_KEY. For more than a few thousand papers,
@@ -100,18 +108,26 @@ def fill(
       biorag graph fill --name pubmed
 
       biorag graph fill --name pubmed --graph pubmed --eutils http://localhost:8000 --json
-    """
-    from biorag.citation_graph.eutils import ELink, KeptAnswers, fill_gaps
-    from biorag.engine import open_index
 
-    link = ELink(settings.services.server(settings.services.eutils, "eutils"))
+      biorag graph fill --name seeds --graph seeds --abstracts neighbours.jsonl
+    """
+    from biorag.citation_graph.abstracts import KeptAbstracts, fetch_neighbourhoods, is_abstracts
+    from biorag.citation_graph.eutils import EUtils, KeptAnswers, fill_gaps
+    from biorag.engine import open_index
+    from biorag.utils.files import check_replaceable
+
+    if abstracts:
+        check_replaceable(abstracts, "file of abstracts", is_abstracts, (), force)
+    link, kept = EUtils(settings.services.server(settings.services.eutils, "eutils")), KeptAnswers(settings.citations)
+    folder, done = settings.graphs / settings.graph, {"graph": settings.graph, "index": settings.index.name}
     with open_index(settings.replace(**UNENCODED)) as ready, show.progress("Asking the E-utilities", None) as advance:
-        filled = fill_gaps(
-            settings.graphs / settings.graph, ready.index, link, KeptAnswers(settings.citations), advance
-        )
-    _print(
-        f"Graph {settings.graph}", {"graph": settings.graph, "index": settings.index.name, **asdict(filled)}, as_json
-    )
+        if abstracts is None:
+            done |= asdict(fill_gaps(folder, ready.index, link, kept, advance))
+        else:
+            known = KeptAbstracts(settings.abstracts)
+            fetched = fetch_neighbourhoods(folder, ready.index, link, kept, known, abstracts, advance)
+            done |= {"out": str(abstracts), **asdict(fetched)}
+    _print(f"Graph {settings.graph}", done, as_json)
 
 
 def _print(title: str, values: Mapping[str, Any], as_json: bool) -> None:

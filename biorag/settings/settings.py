@@ -96,6 +96,11 @@ class Settings(Section):
         return self.home / "cache" / "citations.jsonl"
 
     @property
+    def abstracts(self) -> Path:
+        """The file of abstracts that the E-utilities gave; deleting it makes 'biorag graph fill' ask again."""
+        return self.home / "cache" / "abstracts.jsonl"
+
+    @property
     def trials(self) -> Path:
         """The folder that records which GGUF files passed the preflight."""
         return self.home / "cache" / "trials"

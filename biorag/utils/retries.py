@@ -63,6 +63,7 @@ class Retries:
     advice : what to do if every try fails
     limit : how often a request is retried
     transient : which answers to retry
+    expected, is_complete : what an answer that succeeded is, and whether one is that; another one is retried
 
     Raises
     ------
@@ -77,11 +78,15 @@ class Retries:
         advice: str,
         limit: int,
         transient: Callable[[httpx.Response], bool] = may_pass,
+        expected: str = "JSON",
+        is_complete: Callable[[httpx.Response], bool] | None = None,
     ) -> None:
         self._server = server
         self._advice = advice
         self._limit = limit
         self._transient = transient
+        self._expected = expected
+        self._is_complete = is_complete or _is_complete
 
     def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
         """Send one request until it is answered; `send` reads the whole answer."""
@@ -112,9 +117,9 @@ class Retries:
                 raise
             raise _TransientError(f"failed: {str(error) or type(error).__name__}") from None
         transient = self._transient(response)
-        if not transient and _is_complete(response):
+        if not transient and self._is_complete(response):
             return response
-        fault, answer = (_status(response), _answer(response)) if transient else ("sent no valid JSON", "")
+        fault, answer = (_status(response), _answer(response)) if transient else (f"sent no valid {self._expected}", "")
         seconds = _retry_after(response)
         if seconds > LONGEST:
             raise ServiceError(f"{self._server} {fault}{answer}, and asks to wait {seconds:.0f} s: try again then")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from biorag.citation_graph import eutils
-from biorag.citation_graph.eutils import ELink, KeptAnswers, fill_gaps
+from biorag.citation_graph.eutils import EUtils, KeptAnswers, fill_gaps
 from biorag.citation_graph.graph import Graph
 from biorag.errors import OfflineError, ServiceError
 from biorag.types import Snippet
@@ -71,7 +71,7 @@ def test_faults_that_stay(entrez):
 @pytest.mark.parametrize(("key", "pause"), [(None, 1 / 3), ("key", 0.1)])
 def test_no_faster_than_allowed(monkeypatch, key, pause):
     now, waits = [100.0], []
-    link = ELink(Server("http://localhost", 5.0, 0, key))
+    link = EUtils(Server("http://localhost", 5.0, 0, key))
     monkeypatch.setattr(link._http, "send", lambda request: request)
     monkeypatch.setattr(eutils.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(

@@ -182,3 +182,25 @@ def test_the_main_path_in_a_process_of_its_own(home, pairs, tmp_path):
     assert (
         run("mine", pairs, "--negatives", "citation", "--graph", "own", "--name", "papers", "--out", out)["rows"] == 19
     )
+
+
+def test_neighbours_are_fetched_indexed_and_mined(home, invoke, report, monkeypatch, tmp_path, tiny_encoder):
+    monkeypatch.setattr("biorag.citation_graph.eutils.PER_SECOND", 10_000)
+    entrez, out = Entrez(), tmp_path / "neighbours.jsonl"
+    arguments = ["graph", "fill", "--name", "papers", "--graph", "hops", "--eutils", entrez.url, "--abstracts", out]
+    try:
+        fetched = report(*arguments)
+        out.write_text("mine\n")
+        failed(invoke(*arguments), 2, "neighbours.jsonl", "--force")
+        assert report(*arguments, "--force")["asked"] == 0
+    finally:
+        entrez.close()
+    assert fetched["written"] == fetched["one_hop"] + fetched["two_hop"] == len(out.read_text().splitlines()) > 30
+    seeds = home / "papers.jsonl"
+    report("index", seeds, out, "--name", "hops", "--encoder", tiny_encoder)
+    pairs = tmp_path / "seeds.jsonl"
+    pairs.write_text(json.dumps({"query": "Which aspirin?", "positive": "x", "positive_id": "s7"}) + "\n")
+    mined = tmp_path / "m.jsonl"
+    report("mine", pairs, "--negatives", "citation", "--graph", "hops", "--name", "hops", "--out", mined)
+    (row,) = map(json.loads, mined.read_text().splitlines())
+    assert any("Text 1" in text for key, text in row.items() if key.startswith("negative_"))

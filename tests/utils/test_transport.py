@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
-from biorag.citation_graph.eutils import ELink
+from biorag.citation_graph.eutils import EUtils
 from biorag.errors import ServiceError
 from biorag.generators.server import ServerGenerator
 from biorag.indexes.server import connect, server_errors
@@ -204,7 +204,7 @@ def test_a_proxy_of_the_environment_stands_before_other_machines(monkeypatch, ur
 
 REACHED = {
     "a generator": lambda url: ServerGenerator(Server(url, SECONDS, 0), None, 4096),
-    "the E-utilities": lambda url: ELink(Server(url, SECONDS, 0)).cited([1]),
+    "the E-utilities": lambda url: EUtils(Server(url, SECONDS, 0)).cited([1]),
     "Qdrant": lambda url: connect(Server(url, SECONDS, 0)).collection_exists("x"),
 }
 
