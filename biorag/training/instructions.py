@@ -34,7 +34,8 @@ class Instructions:
         return {"query": self.query, "document": self.passage}
 
 
-# BMRetriever: Xu et al. 2024, arXiv:2404.18443.
+# After BMRetriever (Xu et al. 2024, arXiv:2404.18443, appendix B), which prints "… Query: {}" and "Represent this
+# passage. Passage: {}": line breaks and small letters are not in it.
 TEMPLATES = {
     "bmretriever": ("{task}\nQuery: {query}", "Represent this passage\npassage: {passage}"),
     "none": (QUERY, PASSAGE),

@@ -1,7 +1,8 @@
 """What the library's losses lack: softmaxes over other passages than all of a batch.
 
-`MultipleNegativesRankingLoss` always counts the other rows' passages as negatives too. The paper's BM25 and
-random rows concern the mined negatives alone, so there the softmax runs over one row's passages:
+`MultipleNegativesRankingLoss` always counts the other rows' passages as negatives too. The BM25 and random rows of
+ModernBERT + ColBERT's Table 2 (arXiv 2510.04757) are taken to concern the mined negatives alone, so there the softmax
+runs over one row's passages:
 
     L = −log( exp(s·sim(q, p⁺)) / (exp(s·sim(q, p⁺)) + Σ_j exp(s·sim(q, p⁻_j))) )
 

@@ -37,7 +37,7 @@ from biorag.training.run_directory import TrainingRun
 from biorag.training.sampling import RandomPrompts, SharedBatchSampler, WeightedBatchSampler, rows_of_batch
 from biorag.types import OnProgress
 
-# As in the paper: a cosine, between −1 and 1, is sharpened; a dot product is not.
+# A cosine, between −1 and 1, is sharpened by sentence-transformers' default; a dot product is not, as in BMRetriever.
 SCALES = {"cosine": 20.0, "dot": 1.0}
 
 

@@ -186,7 +186,7 @@ def walk(
 
     A path begins at one of the `paths` one-hop candidates most similar to the query, and is skipped if an earlier one
     visited that; beyond the paper, if no candidate is one hop away (gold is excluded), at a two-hop one. The beginning
-    counts as one of its `length` papers, as in the authors' code. Each step goes to one of the `top` unvisited
+    counts as one of its `length` papers, as in Algorithm 1. Each step goes to one of the `top` unvisited
     candidates most similar to the current one, one hop away or two, with probability proportional to the cosine, as in
     the paper; negative cosines count as 0, and if all are, the draw is uniform. Ties go to the earlier candidate.
 
