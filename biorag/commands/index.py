@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, Given, expanded, overridden
 from biorag.engine import index_corpus, paired_encoder, stores_tokens, survey_corpus
-from biorag.errors import UsageError, unknown_name
+from biorag.errors import UsageError
 from biorag.indexes.store import Store
 from biorag.registries import READERS
 from biorag.settings.index import TOKEN_STORAGE, IndexSettings
