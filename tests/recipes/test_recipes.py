@@ -7,11 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 
 from biorag.benchmarks.significance import bootstrap_interval, paired
+from biorag.cli import app
 from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.recipes.plan import Plan
-from biorag.recipes.recipe import load_recipe
+from biorag.recipes.recipe import load_recipe, papers
+from biorag.recipes.run import plan_of, recipe_of
 from biorag.recipes.steps import Workshop
 from biorag.recipes.tables import Figures, markdown
 from tests.cli import done, failed, invoke
@@ -326,3 +329,29 @@ def test_what_cannot_be_run(file, tmp_path):
     assert "ten texts; from the shelf" in sentence
     failed(invoke("reproduce", "nobody", "--out", tmp_path / "out"), 2, "no recipe of 'nobody'")
     assert not (tmp_path / "out").exists()
+
+
+# --- the packaged recipes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("paper", papers())
+@pytest.mark.parametrize("scale", ["smoke", "cpu", "full"])
+def test_every_command_of_a_packaged_recipe_has_the_options_it_is_given(paper, scale, tmp_path):
+    made = plan_of(recipe_of(paper), scale, None, tmp_path)
+    assert made.steps
+    for step in made.steps:
+        command, words = typer.main.get_command(app), list(step.arguments)
+        while hasattr(command, "commands"):
+            command = command.commands[words.pop(0)]
+        known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        assert {word for word in words if word.startswith("--")} <= known, step.arguments
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paper", papers())
+def test_a_packaged_recipe_runs_at_the_scale_smoke(paper, tmp_path):
+    report = done(invoke("reproduce", paper, "--out", tmp_path / "out", "--json"))
+    assert report["steps"]
+    measured = [cell for table in report["tables"] for row in table["rows"] for cell in row["cells"] if cell["runs"]]
+    assert measured and all(cell["value"] is not None for cell in measured)
+    assert any(finding["difference"] is not None for finding in report["findings"])
