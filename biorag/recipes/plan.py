@@ -16,7 +16,7 @@ from biorag.corpus.sources import DEMO
 from biorag.errors import BadInputError, UsageError
 from biorag.recipes.files import content_hash
 from biorag.recipes.recipe import AxisValue, ExperimentRecipe, Point, Scale, StepTemplate, Value
-from biorag.recipes.steps import OUT, TITLE, Step
+from biorag.recipes.steps import FILES, OUT, TITLE, Step
 from biorag.utils.registry import or_list
 from biorag.utils.versions import installed_versions
 
@@ -112,10 +112,17 @@ class Plan:
     def _step(self, template: StepTemplate, point: Point) -> Step:
         needs: dict[str, Step] = {}
         words = [filled for word in shlex.split(template.run) for filled in self._filled(template, word, point, needs)]
+        texts = {
+            file: BLANK.sub(lambda blank: self._blank(template, blank[1], point, needs), text)
+            for file, text in template.files.items()
+        }
         paths = [Path(word) for word in words if word in self.inputs.values() or "/" in word]
+        paths += [Path(path) for path in self.inputs.values() if any(path in text for text in texts.values())]
         files = dict.fromkeys(path for path in paths if path.exists())
         name = f"{template.name} {', '.join(map(str, point.values()))}".strip()
-        return Step(name, tuple(words), tuple(needs.values()), (self._settings, *map(self._hash, files)))
+        return Step(
+            name, tuple(words), tuple(needs.values()), (self._settings, *map(self._hash, files)), tuple(texts.items())
+        )
 
     def _filled(self, template: StepTemplate, word: str, point: Point, needs: dict[str, Step]) -> list[str]:
         """Return a word with its blanks filled; a blank that is a whole word may come to several, or none."""
@@ -124,7 +131,7 @@ class Plan:
         return [BLANK.sub(lambda blank: self._blank(template, blank[1], point, needs), word)]
 
     def _blank(self, template: StepTemplate, name: str, point: Point, needs: dict[str, Step]) -> str:
-        if f"{{{name}}}" in (OUT, TITLE):
+        if f"{{{name}}}" in (OUT, FILES, TITLE):
             return f"{{{name}}}"
         if name in point:
             return str(point[name])

@@ -64,13 +64,14 @@ class StepWork(_Part):
 
 
 class StepTemplate(_Part):
-    """A command, repeated for every point of its axes.
+    """A command, repeated for every point of its axes; `files` are written for it, texts by name.
 
     Several templates may have one name if their `when` are apart: other steps then need whichever is there.
     """
 
     name: str
     run: str
+    files: Mapping[str, str] = {}
     axes: tuple[str, ...] = ()
     when: Mapping[str, tuple[AxisValue, ...]] = {}
     scales: tuple[str, ...] = ()

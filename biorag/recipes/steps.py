@@ -24,13 +24,14 @@ from biorag.errors import BadInputError, MismatchError, MissingError, ServiceErr
 from biorag.settings.sources import PREFIX, for_children
 from biorag.types import OnProgress
 from biorag.utils.cores import usable_cores
-from biorag.utils.files import make_folder, write_json
+from biorag.utils.files import make_folder, write_json, write_text
 from biorag.utils.parsing import parse_json
 from biorag.utils.runs import ResumableRun, RunDirectory
 
 logger = logging.getLogger(__name__)
 
-OUT, TITLE = "{out}", "{name}"  # in a step's arguments: its own folder, the name of the index it makes
+# In a step's arguments: its own folder, the folder of files that are written for it, the name of the index it makes.
+OUT, FILES, TITLE = "{out}", "{files}", "{name}"
 WORD = re.compile(r"[a-z0-9]+")
 KINDS = {kind.exit_code: kind for kind in (UsageError, BadInputError, MissingError, MismatchError, ServiceError)}
 
@@ -40,18 +41,25 @@ class Step:
     """One command with `--json`.
 
     In its arguments `{out}` is its own folder and `{KEY}` that of a step it needs, so that keys do not depend on where
-    a run lies; `{name}` is the name of the index that it makes and `{KEY.name}` that of a step it needs. `inputs` are
-    hashes of files it reads: a changed file makes it another step.
+    a run lies; `{name}` is the name of the index that it makes and `{KEY.name}` that of a step it needs. `files` are
+    written for it, with the same blanks filled, into the folder `{files}`. `inputs` are hashes of files it reads: a
+    changed file makes it another step.
     """
 
     name: str
     arguments: tuple[str, ...]
     needs: tuple[Step, ...] = ()
     inputs: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
     key: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
-        depends = [self.arguments, [step.key for step in self.needs], self.inputs]
+        depends = [
+            self.arguments,
+            [step.key for step in self.needs],
+            self.inputs,
+            *([self.files] if self.files else []),
+        ]
         object.__setattr__(self, "key", hashlib.sha256(json.dumps(depends).encode()).hexdigest()[:16])
 
     @property
@@ -113,7 +121,8 @@ class StepRun(ResumableRun[dict[str, Any]]):
 class Workshop:
     """Runs steps in a folder; finished ones are found again by their key.
 
-    A step's result is `steps/KEY.json`, its files lie in `work/KEY/`, its messages in `logs/KEY.txt`.
+    A step's result is `steps/KEY.json`, what it makes lies in `work/KEY/`, what is written for it in `files/KEY/`, its
+    messages in `logs/KEY.txt`.
     """
 
     def __init__(self, folder: Path, config_file: Path, jobs: int) -> None:
@@ -180,18 +189,26 @@ class Workshop:
 
     def command(self, step: Step) -> list[str]:
         """Return the words of a step's command."""
-        places = {OUT: str(self.out(step)), TITLE: step.title}
+        words = [self._filled(step, word) for word in step.arguments]
+        return ["biorag", "--config", str(self._config_file), *words, "--json"]
+
+    def _filled(self, step: Step, text: str) -> str:
+        """Return a text with folders and names in place of what stands for them."""
+        places = {OUT: str(self.out(step)), FILES: str(self._files(step)), TITLE: step.title}
         for need in step.needs:
             places |= {need.place: str(self.out(need)), need.title_place: need.title}
-        words = []
-        for word in step.arguments:
-            for mark, value in places.items():
-                word = word.replace(mark, value)
-            words.append(word)
-        return ["biorag", "--config", str(self._config_file), *words, "--json"]
+        for mark, value in places.items():
+            text = text.replace(mark, value)
+        return text
+
+    def _files(self, step: Step) -> Path:
+        return self._folder / "files" / step.key
 
     def _run(self, step: Step) -> None:
         logger.info("%s", step.name)
+        for name, text in step.files:
+            make_folder(self._files(step))
+            write_text(self._files(step) / name, self._filled(step, text))
         log = self._folder / "logs" / f"{step.key}.txt"
         log.parent.mkdir(parents=True, exist_ok=True)
         self.out(step).parent.mkdir(parents=True, exist_ok=True)
