@@ -22,7 +22,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="List the steps with est
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="Recipe: modernbert-colbert, bioasq8-hybrid, bica, bmretriever, stm.")],
+    paper: Annotated[str, typer.Argument(help="Recipe: modernbert-colbert or bioasq8-hybrid.")],
     out: Out,
     scale: Scale = "smoke",
     backbone: Backbone = None,
@@ -39,9 +39,9 @@ def reproduce(
 
       biorag reproduce modernbert-colbert --out runs/mc
 
-      biorag reproduce stm --scale cpu --data data --out runs/stm --jobs 2
+      biorag reproduce bioasq8-hybrid --scale cpu --data data --out runs/hybrid --jobs 2
 
-      biorag reproduce bica --scale full --out runs/bica --dry-run
+      biorag reproduce modernbert-colbert --scale full --out runs/mc --dry-run
     """
     from biorag.recipes.run import plan_of, recipe_of
 
