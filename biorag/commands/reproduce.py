@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from biorag.commands import options, show
+from biorag.recipes import papers
+from biorag.utils.registry import or_list
 
 if TYPE_CHECKING:
     from biorag.recipes.plan import Plan
@@ -22,7 +24,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="List the steps with est
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="Recipe: modernbert-colbert or bioasq8-hybrid.")],
+    paper: Annotated[str, typer.Argument(help=f"Recipe: {or_list(papers())}.")],
     out: Out,
     scale: Scale = "smoke",
     backbone: Backbone = None,

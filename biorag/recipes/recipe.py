@@ -9,10 +9,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from biorag.errors import MissingError
+from biorag.recipes import papers
 from biorag.recipes.files import SharedSettings, check_no_secrets, read_toml
-
-PAPERS = Path(__file__).parent / "papers"
-SUFFIX = ".toml"
 
 AxisValue = str | int | float
 Value = AxisValue | tuple[str, ...]
@@ -165,11 +163,6 @@ def _check_known(where: str, kind: str, names: Iterable[str], known: Container[s
     for name in names:
         if name not in known:
             raise ValueError(f"{where}: there is no {kind} {name!r}")
-
-
-def papers() -> list[str]:
-    """Return the names of the packaged recipes."""
-    return sorted(path.stem for path in PAPERS.glob(f"*{SUFFIX}"))
 
 
 def load_recipe(path: Path) -> ExperimentRecipe:

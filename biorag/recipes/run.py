@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from biorag.errors import MissingError, UsageError
+from biorag.recipes import PAPERS, SUFFIX, papers
 from biorag.recipes.estimating import StepEstimate, estimates
 from biorag.recipes.files import write_settings
 from biorag.recipes.plan import Plan
-from biorag.recipes.recipe import PAPERS, SUFFIX, ExperimentRecipe, load_recipe, papers
+from biorag.recipes.recipe import ExperimentRecipe, load_recipe
 from biorag.recipes.steps import StepsRun, Workshop
 from biorag.recipes.tables import CheckedFinding, Figures, FilledTable, findings_markdown, markdown
 from biorag.settings.services import announce

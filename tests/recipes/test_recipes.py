@@ -12,8 +12,9 @@ import typer
 from biorag.benchmarks.significance import bootstrap_interval, paired
 from biorag.cli import app
 from biorag.errors import BadInputError, MissingError, UsageError
+from biorag.recipes import papers
 from biorag.recipes.plan import Plan
-from biorag.recipes.recipe import load_recipe, papers
+from biorag.recipes.recipe import load_recipe
 from biorag.recipes.run import plan_of, recipe_of
 from biorag.recipes.steps import Workshop
 from biorag.recipes.tables import Figures, markdown
