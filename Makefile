@@ -9,7 +9,7 @@ export CXXFLAGS += $(AMX)
 # Without its reader of images, which nothing here uses.
 export CMAKE_ARGS += -DLLAVA_BUILD=OFF
 
-.PHONY: demo test check lint format bench clean
+.PHONY: demo test recipes check lint format bench clean
 
 # One virtual environment; a stamp per set of packages, remade when the requirements change.
 $(VENV)/bin/python:
@@ -43,11 +43,15 @@ demo: $(VENV)/encoder.stamp
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
 
 test: lint
-	$(PYTEST)
+	$(PYTEST) -m "not recipes"
+
+# Every packaged recipe at the scale smoke (about 3 minutes of CPU each).
+recipes: $(VENV)/dev.stamp
+	$(PYTEST) -m recipes
 
 # What a change is checked with while it is made: what needs no model, breaks nothing on purpose and is quick.
 check: lint
-	$(PYTEST) -m "not models and not faults" --hypothesis-profile quick
+	$(PYTEST) -m "not models and not faults and not recipes" --hypothesis-profile quick
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

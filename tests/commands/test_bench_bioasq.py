@@ -116,7 +116,7 @@ def test_the_table_has_systems_by_batches(place):
 @pytest.mark.parametrize(
     ("words", "code", "part"),
     [
-        (("--system", "bm26"), 2, "unknown system 'bm26': use one of bm25, dense, hybrid, hybrid+rerank"),
+        (("--system", "bm26"), 2, "unknown system 'bm26': use one of bm25, dense, hybrid, hybrid+cross, hybrid+rerank"),
         (("--name", "nothing"), 4, "nothing"),
     ],
 )

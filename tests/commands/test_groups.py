@@ -12,7 +12,7 @@ from biorag.commands.groups import Flags, Given, Panel, expanded, overridden
 from biorag.errors import UsageError
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
-from biorag.settings.training import CROSS_ENCODER, RERANKER, RETRIEVER, TrainingSettings
+from biorag.settings.training import CROSS_ENCODER, QUESTION_GENERATOR, RERANKER, RETRIEVER, TrainingSettings
 from biorag.utils import network
 from tests.cli import failed, invoke
 
@@ -128,17 +128,21 @@ def test_offline_lets_through_the_hosts_that_the_command_line_names(run, tmp_pat
     assert network._named is None
 
 
+BI_ENCODERS = {"train_mini_batch_size", "train_hard_negatives", "train_in_batch", "train_temperature"}
+
+
 @pytest.mark.parametrize(
     ("model", "own"),
     [
-        (RETRIEVER, {"train_mini_batch_size", "train_lora_rank", "train_lora_alpha"}),
-        (RERANKER, {"train_mini_batch_size", "train_query_tokens"}),
-        (CROSS_ENCODER, set()),
+        (RETRIEVER, {*BI_ENCODERS, "train_lora_rank", "train_lora_alpha"}),
+        (RERANKER, {*BI_ENCODERS, "train_query_tokens"}),
+        (CROSS_ENCODER, {"train_hard_negatives"}),
+        (QUESTION_GENERATOR, set()),
     ],
 )
 def test_training_offers_what_applies_to_a_model(model, own):
-    common = {"validation", "hard_negatives", "epochs", "batch_size", "learning_rate", "warmup", "max_tokens"}
-    common |= {"gradient_checkpointing", "evaluations"}
+    common = {"validation", "epochs", "batch_size", "learning_rate", "warmup", "max_tokens", "gradient_checkpointing"}
+    common |= {"evaluations", "max_steps", "warmup_steps", "eval_steps", "patience", "gradient_accumulation"}
     offered = dict(Flags(TrainingSettings, model=model).parameters())
     assert set(offered) == {f"train_{name}" for name in common} | own
 

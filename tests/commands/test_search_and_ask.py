@@ -850,7 +850,7 @@ def test_bench_mirage_needs_a_generator(run, small_home, tmp_path):
     [
         (["search", "x", "--mode", "best"], ["mode='best'", "'bm25', 'dense' or 'hybrid'"]),
         (["search", "x", "--mode", "none"], ["mode='none'"]),
-        (["search", "x", "--fusion", "sum"], ["fusion='sum'", "linear or rrf"]),
+        (["search", "x", "--fusion", "sum"], ["fusion='sum'", "linear, rrf or exact"]),
         (["search", "x", "-k", "0"], ["k=0", "greater than or equal to 1"]),
         (["search", "x", "--k-init", "-1"], ["k_init=-1"]),
         (["search", "x", "--lambda", "-0.1"], ["lambda=-0.1"]),

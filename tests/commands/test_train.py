@@ -30,6 +30,7 @@ FAST = ["--precision", "fp32", "--batch-size", "8", "--max-tokens", "32", "--eva
 SHORT = ["--query-tokens", "12"]
 REPORTED = {
     "out",
+    "stopped_by",
     "complete",
     "identity",
     "base",

@@ -100,7 +100,7 @@ def test_paths_are_relative_to_where_the_command_runs(sweep, place):
     ("values", "parts"),
     [
         ({"colour": "red"}, ["colour", "not permitted", "'red'"]),
-        ({"negatives": ["in-batch", "hard"]}, ["negatives.1", "in-batch, bm25 or random", "'hard'"]),
+        ({"negatives": ["in-batch", "hard"]}, ["negatives.1", "in-batch, bm25, bm25-hits or random", "'hard'"]),
         ({"negatives": ["retriever"]}, ["negatives.0"]),
         ({"similarity": ["euclid"]}, ["similarity.0", "'cosine' or 'dot'", "'euclid'"]),
         ({"reranker": ["best"]}, ["reranker.0", "'best'"]),
@@ -235,27 +235,36 @@ def words(step: Step, names: dict[str, str]) -> str:
     """Return a step's arguments with the names of the steps that they point at."""
     text = " ".join(step.arguments)
     for key, name in names.items():
-        text = text.replace(f"{{{key}}}", f"<{name}>").replace(f"{{{key}.name}}", f"<{name}.name>")
+        text = text.replace(f"{{{key}}}", f"<{name}>")
     return text
 
 
 def test_the_commands_of_a_sweep(sweep):
     found = steps_of(sweep(**SMALL, base="base", guard=["benchmark.json"], max_positives=2, per_row=3))
     names = {step.key: name for name, step in found.items()}
-    assert found["index of bm25 cosine"].title == f"index-of-bm25-cosine-{found['index of bm25 cosine'].key[:8]}"
-    base, batch, bm25 = (f"<index of {name}.name>" for name in ("the base", "in-batch cosine", "bm25 cosine"))
+    titles = {
+        name: step.arguments[step.arguments.index("--name") + 1]
+        for name, step in found.items()
+        if step.arguments[0] == "index"
+    }
+    assert {name: title.rpartition("-")[0] for name, title in titles.items()} == {
+        "index of the base": "base",
+        "index of in-batch cosine": "in-batch-cosine",
+        "index of bm25 cosine": "bm25-cosine",
+    }
+    base, batch, bm25 = (titles[f"index of {name}"] for name in ("the base", "in-batch cosine", "bm25 cosine"))
     guard, files = "--guard benchmark.json --drop-contaminated", "--per-question {out}/per-question.jsonl --run-file"
     measured = f"--held-out {files} {{out}}/run.trec"
     mining = f"{guard} --per-row 3 --out {{out}}/rows.jsonl"
     trained = "--out {out} --max-positives 2"
     assert {name: words(step, names) for name, step in found.items()} == {
-        "index of the base": "index corpus.jsonl --encoder base --name {name}",
+        "index of the base": f"index corpus.jsonl --encoder base --name {base}",
         "BM25: test": f"bench retrieval test --name {base} --mode bm25 --no-rerank {measured}",
         "base encoder: test": f"bench retrieval test --name {base} --no-rerank {measured}",
         "retriever in-batch cosine": f"train retriever train --name {base} {guard} --base base --negatives in-batch "
         f"--similarity cosine {trained}",
         "index of in-batch cosine": "index corpus.jsonl --encoder <retriever in-batch cosine> --similarity cosine "
-        "--name {name}",
+        f"--name {batch}",
         "in-batch cosine: test": f"bench retrieval test --name {batch} --no-rerank {measured}",
         "in-batch cosine, untrained, k_init 5: test": f"bench retrieval test --name {batch} --k-init 5 --reranker "
         f"encoder {measured}",
@@ -271,7 +280,7 @@ def test_the_commands_of_a_sweep(sweep):
         "retriever bm25 cosine": "train retriever <bm25 negatives of the base>/rows.jsonl --base base --negatives bm25 "
         f"--similarity cosine {trained}",
         "index of bm25 cosine": "index corpus.jsonl --encoder <retriever bm25 cosine> --similarity cosine "
-        "--name {name}",
+        f"--name {bm25}",
         "bm25 cosine: test": f"bench retrieval test --name {bm25} --no-rerank {measured}",
         "bm25 cosine, untrained, k_init 5: test": f"bench retrieval test --name {bm25} --k-init 5 --reranker encoder "
         + measured,
@@ -315,7 +324,7 @@ def test_the_papers_rerankers_learn_from_their_own_kind_of_negatives_and_in_batc
 
 def test_a_step_needs_what_it_reads(sweep):
     found = steps_of(sweep(**SMALL)).values()
-    titles = {step.title_place: step for step in found if step.arguments[0] == "index"}
+    titles = {step.arguments[-1]: step for step in found if step.arguments[0] == "index"}
     for step in found:
         pointed = set(re.findall(r"\{[0-9a-f]{16}\}", " ".join(step.arguments)))
         named = [
@@ -474,9 +483,9 @@ def test_a_changed_corpus_changes_everything(sweep, place):
 
 
 def test_a_changed_corpus_goes_into_another_index(sweep, place):
-    before = steps_of(sweep(**SMALL))["index of the base"].title
+    before = steps_of(sweep(**SMALL))["index of the base"].arguments
     (place / "corpus.jsonl").write_text("other")
-    assert steps_of(sweep(**SMALL))["index of the base"].title != before
+    assert steps_of(sweep(**SMALL))["index of the base"].arguments[-1] != before[-1]
 
 
 def test_a_changed_guard_changes_what_is_trained(sweep, place):

@@ -348,7 +348,7 @@ def test_every_command_of_a_packaged_recipe_has_the_options_it_is_given(paper, s
         assert {word for word in words if word.startswith("--")} <= known, step.arguments
 
 
-@pytest.mark.slow
+@pytest.mark.recipes
 @pytest.mark.parametrize("paper", papers())
 def test_a_packaged_recipe_runs_at_the_scale_smoke(paper, tmp_path):
     report = done(invoke("reproduce", paper, "--out", tmp_path / "out", "--json"))

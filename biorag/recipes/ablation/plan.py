@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from biorag.recipes.ablation.sweep import BASELINES, Cell, Sweep
 from biorag.recipes.files import content_hash
-from biorag.recipes.steps import TITLE, Step
+from biorag.recipes.steps import Step
 from biorag.registries import NEGATIVES
 from biorag.utils.versions import installed_versions
 
@@ -103,7 +104,13 @@ class AblationPlan:
             retriever = self._retriever(*trained)
             words, needs = ["--encoder", retriever.place, "--similarity", trained[1]], [retriever]
             name = f"index of {' '.join(trained)}"
-        return self._step(name, ["index", *corpus, *words, "--name", TITLE], needs, self._sweep.corpus)
+        # By what it is made of, so that a sweep changed later makes another index in the same home. Recipes let `Step`
+        # name it; sweeps of 0.1.0 resume only with the same words.
+        made_of = json.dumps(
+            [words, [need.key for need in needs], self._settings, [*map(self._hash, self._sweep.corpus)]]
+        )
+        title = f"{'-'.join(trained or ('base',))}-{hashlib.sha256(made_of.encode()).hexdigest()[:8]}"
+        return self._step(name, ["index", *corpus, *words, "--name", title], needs, self._sweep.corpus)
 
     def _make_mined(self, trained: tuple[str, str] | None, kind: str) -> Step:
         """Return rows with negatives of a kind, from a trained retriever's index; the base's for None."""
@@ -143,4 +150,4 @@ class AblationPlan:
 
 def _named(index: Step) -> list[str]:
     """Return the option that names the index of a step."""
-    return ["--name", index.title_place]
+    return ["--name", index.arguments[index.arguments.index("--name") + 1]]
