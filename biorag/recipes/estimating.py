@@ -13,7 +13,7 @@ TRAINED_BYTES = 16  # the weight, its gradient and AdamW's two moments
 ACTIVATION_BYTES = 68  # of each token, layer and dimension: 34 in 16 bits (Korthikanti et al. 2022), doubled in 32
 PROGRAM_BYTES = 700_000_000  # Python with its libraries
 DEFAULT_TOKENS = 128  # of a text, where a recipe does not say
-OPERATIONS = {"encode": 2, "generate": 2, "train": 6}  # for each parameter and token
+OPERATIONS = {"encode": 2, "train": 6}  # for each parameter and token
 
 
 @dataclass(frozen=True, slots=True)

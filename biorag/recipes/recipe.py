@@ -53,9 +53,9 @@ class Scale(_Part):
 
 
 class StepWork(_Part):
-    """What a step computes, for its estimate: texts of an input, or so many, encoded, trained on or generated."""
+    """What a step computes, for its estimate: texts of an input, or so many, encoded or trained on."""
 
-    kind: Literal["encode", "train", "generate"]
+    kind: Literal["encode", "train"]
     of: str | int
     texts: float = Field(1, gt=0, description="Texts of each row.")
     tokens: int | None = Field(None, ge=1)
