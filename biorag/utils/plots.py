@@ -36,6 +36,8 @@ def write_plot(path: Path, panels: Sequence[PlotPanel]) -> None:
         If matplotlib is not installed.
     """
     figure = _figure(6 * len(panels))
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
     for number, panel in enumerate(panels, 1):
         axes = figure.add_subplot(1, len(panels), number)
         for name, points in panel.lines.items():
@@ -45,6 +47,9 @@ def write_plot(path: Path, panels: Sequence[PlotPanel]) -> None:
             axes.set(xscale="log", yscale="log")
         elif panel.logarithmic_x:
             axes.set(xscale="log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            axes.xaxis.set_minor_formatter(NullFormatter())
         axes.grid(alpha=0.3)
         if len(panel.lines) > 1:
             axes.legend(fontsize="x-small")
