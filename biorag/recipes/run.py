@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +13,7 @@ from biorag.recipes.estimating import StepEstimate, estimates
 from biorag.recipes.files import write_settings
 from biorag.recipes.plan import Plan
 from biorag.recipes.recipe import ExperimentRecipe, load_recipe
-from biorag.recipes.steps import StepsRun, Workshop
+from biorag.recipes.steps import Workshop, held
 from biorag.recipes.tables import CheckedFinding, Figures, FilledTable, findings_markdown, markdown
 from biorag.settings.services import announce
 from biorag.settings.settings import checked
@@ -89,18 +87,13 @@ def run_recipe(plan: Plan, out: Path, jobs: int, progress: Progress) -> RecipeRe
     """
     if missing := plan.missing():
         raise MissingError(_sentence(plan.recipe, missing))
-    run = StepsRun(out, {})
-    run.check_nothing_else()
-    with run.locked():
-        run.claim()
+    with held(out):
         for name, value in {**plan.scale.values, **plan.scale.settings}.items():
             if isinstance(value, str) and is_server(value):
                 announce(value, name)  # which the steps say in their logs alone
         workshop = Workshop(out, write_settings(plan.scale.settings, out), jobs)
-        started = time.perf_counter()
-        with progress("Steps", len(plan.steps)) as advance:
-            workshop.run(plan.steps, advance)
-        report = _report(plan, workshop, time.perf_counter() - started)
+        times = workshop.run_timed(plan.steps, progress)
+        report = _report(plan, workshop, times)
         write_json(out / f"{REPORT}.json", report.values())
         write_text(out / f"{REPORT}.md", report_markdown(report))
     return report
@@ -114,7 +107,7 @@ def _sentence(recipe: ExperimentRecipe, missing: Mapping[str, str]) -> str:
     return f"inputs are not there: {', '.join(wanted)}: put them there, or name their folder by --data"
 
 
-def _report(plan: Plan, workshop: Workshop, seconds: float) -> RecipeReport:
+def _report(plan: Plan, workshop: Workshop, times: Mapping[str, Any]) -> RecipeReport:
     figures = Figures(plan, workshop, checked(plan.scale.settings).seed)
     records = [workshop.record(step) for step in plan.steps]
     facts = {
@@ -123,9 +116,7 @@ def _report(plan: Plan, workshop: Workshop, seconds: float) -> RecipeReport:
         "scale": plan.scale_name,
         "about": plan.scale.about,
         "backbone": plan.backbone.model,
-        "cpus": os.cpu_count(),
-        "seconds_now": round(seconds, 3),
-        "seconds_of_steps": round(sum(record["seconds"] for record in records), 3),
+        **times,
         "steps": [{name: record[name] for name in ("name", "command", "seconds")} for record in records],
     }
     tables = [figures.table(table) for table in plan.recipe.tables]

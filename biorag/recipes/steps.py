@@ -22,7 +22,7 @@ from typing_extensions import TypedDict
 
 from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError, UsageError
 from biorag.settings.sources import PREFIX, for_children
-from biorag.types import OnProgress
+from biorag.types import OnProgress, Progress
 from biorag.utils.cores import usable_cores
 from biorag.utils.files import make_folder, write_json, write_text
 from biorag.utils.parsing import parse_json
@@ -30,6 +30,7 @@ from biorag.utils.runs import ResumableRun, RunDirectory
 
 logger = logging.getLogger(__name__)
 
+PER_QUESTION = "per-question.jsonl"  # in a step's folder: its measures question by question
 # In a step's arguments: its own folder, the folder of files that are written for it, the name of the index it makes.
 OUT, FILES, TITLE = "{out}", "{files}", "{name}"
 WORD = re.compile(r"[a-z0-9]+")
@@ -88,6 +89,24 @@ class StepsRun(RunDirectory):
         """Make the directory the run's; see `check_nothing_else`."""
         self.check_nothing_else()
         make_folder(self.manifest)
+
+
+@contextmanager
+def held(out: Path) -> Iterator[None]:
+    """Keep a run's directory, making it if it is not there.
+
+    Raises
+    ------
+    MismatchError
+        If it holds something else.
+    ServiceError
+        If another process writes into it.
+    """
+    run = StepsRun(out, {})
+    run.check_nothing_else()
+    with run.locked():
+        run.claim()
+        yield
 
 
 class StepRecord(TypedDict):
@@ -173,6 +192,17 @@ class Workshop:
                     done.add(running.pop(future))
                     future.result()
                     on_progress(1)
+
+    def run_timed(self, steps: Iterable[Step], progress: Progress) -> dict[str, Any]:
+        """Run all steps as `run` does; return the seconds this took now, those of the steps, and the cores."""
+        needed, started = unique(steps), time.perf_counter()
+        with progress("Steps", len(needed)) as advance:
+            self.run(needed, advance)
+        return {
+            "seconds_now": round(time.perf_counter() - started, 3),
+            "seconds_of_steps": round(sum(record["seconds"] for record in map(self.record, needed)), 3),
+            "cpus": os.cpu_count(),
+        }
 
     @contextmanager
     def _ending_together(self) -> Iterator[None]:

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypedDict
 
 from biorag.benchmarks.significance import bootstrap_interval, paired
 from biorag.errors import BadInputError
 from biorag.recipes.plan import Instance, Plan
 from biorag.recipes.recipe import Column, Figure, Finding, Known, PaperTable, TableRow
-from biorag.recipes.steps import Workshop
+from biorag.recipes.steps import PER_QUESTION, Workshop
 from biorag.utils.runs import whole_rows
 
-PER_QUESTION = "per-question.jsonl"  # in a step's folder: its measures question by question
 METRICS = "metrics."
 HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be seen at this size"
 HIGHER, LOWER, ABSENT = "higher, without an interval", "not higher, without an interval", "not measured at this scale"
@@ -140,11 +140,18 @@ class Figures:
         return means
 
 
+class QuestionMeasures(TypedDict):
+    """What is read of a question's row of measures."""
+
+    id: str
+    metrics: dict[str, float]
+
+
 def _rows(path: Path) -> dict[str, Mapping[str, float]]:
     """Return the measures of each question by its id; empty if they are not kept."""
     if not path.is_file():
         return {}
-    return {str(row["id"]): row["metrics"] for _, row in whole_rows(path, dict[str, Any])}
+    return {row["id"]: row["metrics"] for _, row in whole_rows(path, QuestionMeasures)}
 
 
 def markdown(table: FilledTable) -> str:

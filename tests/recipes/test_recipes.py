@@ -340,8 +340,9 @@ def test_what_cannot_be_run(file, tmp_path):
 def test_every_command_of_a_packaged_recipe_has_the_options_it_is_given(paper, scale, tmp_path):
     made = plan_of(recipe_of(paper), scale, None, tmp_path)
     assert made.steps
+    program = typer.main.get_command(app)
     for step in made.steps:
-        command, words = typer.main.get_command(app), list(step.arguments)
+        command, words = program, list(step.arguments)
         while hasattr(command, "commands"):
             command = command.commands[words.pop(0)]
         known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}

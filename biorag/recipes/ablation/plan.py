@@ -11,11 +11,9 @@ from pathlib import Path
 
 from biorag.recipes.ablation.sweep import BASELINES, Cell, Sweep
 from biorag.recipes.files import content_hash
-from biorag.recipes.steps import Step
+from biorag.recipes.steps import PER_QUESTION, Step
 from biorag.registries import NEGATIVES
 from biorag.utils.versions import installed_versions
-
-PER_QUESTION = "per-question.jsonl"
 
 
 @dataclass(frozen=True, slots=True)

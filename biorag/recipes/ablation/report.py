@@ -14,9 +14,9 @@ from typing_extensions import TypedDict
 
 from biorag.benchmarks.significance import bootstrap_interval, paired
 from biorag.errors import MismatchError
-from biorag.recipes.ablation.plan import PER_QUESTION, Measurement
+from biorag.recipes.ablation.plan import Measurement
 from biorag.recipes.ablation.sweep import BASELINES
-from biorag.recipes.steps import Step, Workshop
+from biorag.recipes.steps import PER_QUESTION, Step, Workshop
 from biorag.utils.files import write_json, write_text
 from biorag.utils.parsing import validated
 from biorag.utils.plots import PlotPanel, write_plot

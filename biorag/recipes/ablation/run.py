@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ from biorag.recipes.ablation.plan import AblationPlan
 from biorag.recipes.ablation.report import Row, rows_of, write_report
 from biorag.recipes.ablation.sweep import BASELINES, Sweep, cells, load_sweep
 from biorag.recipes.files import write_settings
-from biorag.recipes.steps import StepsRun, Workshop, unique
+from biorag.recipes.steps import Workshop, held
 from biorag.settings.services import announce
 from biorag.types import Progress
 from biorag.utils.network import is_server
@@ -25,17 +23,12 @@ def run_sweep(path: Path, out: Path, jobs: int, progress: Progress) -> tuple[dic
     facts of the run, and the rows of each data set
     """
     sweep = load_sweep(path)
-    run = StepsRun(out, {})
-    run.check_nothing_else()
-    with run.locked():
-        return _run(sweep, run, out, jobs, progress)
+    with held(out):
+        return _run(sweep, out, jobs, progress)
 
 
-def _run(
-    sweep: Sweep, run: StepsRun, out: Path, jobs: int, progress: Progress
-) -> tuple[dict[str, Any], dict[str, list[Row]]]:
+def _run(sweep: Sweep, out: Path, jobs: int, progress: Progress) -> tuple[dict[str, Any], dict[str, list[Row]]]:
     """Do the steps of a sweep in a folder that is held; see `run_sweep`."""
-    run.claim()
     if sweep.mirage and is_server(sweep.mirage.llm):
         announce(sweep.mirage.llm, "llm")  # which the steps say in their logs alone
     seed = int(sweep.settings.get("seed", 0))
@@ -43,16 +36,12 @@ def _run(
     measurements = [plan.measurement(cell) for cell in (*BASELINES, *cells(sweep))]
     workshop = Workshop(out, write_settings(sweep.settings, out), jobs)
     steps = [step for measurement in measurements for step in measurement.steps]
-    started = time.perf_counter()
-    with progress("Steps", len(unique(steps))) as advance:
-        workshop.run(steps, advance)
+    times = workshop.run_timed(steps, progress)
     tables = {name: rows_of(measurements, workshop, name, seed) for name in measurements[0].retrieval}
     facts = {
         "sweep": sweep.model_dump(mode="json"),
         "seed": seed,
-        "seconds_now": round(time.perf_counter() - started, 3),
-        "seconds_of_steps": round(sum(record["seconds"] for record in map(workshop.record, unique(steps))), 3),
-        "cpus": os.cpu_count(),
+        **times,
     }
     write_report(out, tables, facts)
     return facts, tables
