@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from biorag.recipes import papers
 from biorag.utils.registry import or_list
 
 if TYPE_CHECKING:
+    from biorag.recipes.estimating import StepEstimate
     from biorag.recipes.plan import Plan
     from biorag.recipes.run import RecipeReport
 
@@ -101,7 +103,7 @@ def _print(report: RecipeReport) -> None:
 def _preview(plan: Plan, out: Path, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from biorag.models.memory import duration, gib
+    from biorag.models.memory import duration
     from biorag.recipes.run import preview
 
     found = preview(plan, out)
@@ -111,18 +113,19 @@ def _preview(plan: Plan, out: Path, as_json: bool) -> None:
         ]
         show.print_json({"scale": plan.scale_name, "steps": steps, "missing": dict(found.missing)})
         return
-    rows = [
-        (
-            step.name,
-            " ".join(command[3:-1]),
-            "" if step.seconds is None else duration(step.seconds),
-            "" if step.bytes is None else gib(step.bytes),
-        )
-        for step, command in zip(found.steps, found.commands, strict=True)
-    ]
-    show.table(f"{plan.recipe.title}: {plan.scale_name}", ["step", "command", "time at least", "memory about"], rows)
+    for step, command in zip(found.steps, found.commands, strict=True):
+        show.out.print(f"{step.name}{_estimated(step)}", soft_wrap=True)
+        show.out.print(f"  biorag {shlex.join(command[3:-1])}", soft_wrap=True)
     total = sum(step.seconds or 0 for step in found.steps)
-    show.err.print(f"{len(rows)} steps, {duration(total)} or more")
+    show.err.print(f"{len(found.steps)} steps, {duration(total)} or more")
     for name, path in found.missing.items():
         wanted = plan.recipe.inputs[name]
         show.err.print(f"not there: {path}: {wanted.what} {wanted.get}".rstrip())
+
+
+def _estimated(step: StepEstimate) -> str:
+    from biorag.models.memory import duration, gib
+
+    if step.seconds is None or step.bytes is None:
+        return ""
+    return f": {duration(step.seconds)} or more, about {gib(step.bytes)}"

@@ -57,7 +57,7 @@ class Tokens(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What scoring evaluates, up to where choices differ, and the token by which each goes on."""
+    """What scoring evaluates, up to where choices differ, and the token by which each continues."""
 
     prefix: list[int]
     rest: list[int]

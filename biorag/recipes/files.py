@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -15,6 +14,7 @@ from biorag.settings.settings import SECRETS, URLS, checked
 from biorag.settings.sources import PREFIX
 from biorag.utils.files import sha256_of, write_text
 from biorag.utils.network import is_server, login_apart
+from biorag.utils.parsing import parse_toml
 
 M = TypeVar("M", bound=BaseModel)
 SettingValue = str | int | float | bool
@@ -40,9 +40,7 @@ def read_toml(path: Path, kind: type[M]) -> M:
         If it is not valid TOML, or a key is unknown or has a value that is not allowed.
     """
     try:
-        return kind.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{path} is not valid TOML: {error}") from None
+        return kind.model_validate(parse_toml(path.read_bytes(), str(path)))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))

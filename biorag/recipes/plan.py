@@ -22,7 +22,7 @@ from biorag.utils.versions import installed_versions
 
 T = TypeVar("T")
 
-BLANK = re.compile(r"\{([^{}]+)\}")
+BLANK = re.compile(r"\{([^{}\"]+)\}")  # no object of JSON
 # {step}, {step.name}, {step(axis=value, axis=value)}
 NEEDED = re.compile(r"(?P<step>[\w-]+)(?:\((?P<at>[^()]*)\))?(?P<title>\.name)?")
 
@@ -96,7 +96,7 @@ class Plan:
     def _points(self, template: StepTemplate) -> Iterator[Point]:
         for values in product(*(self.axes[axis] for axis in template.axes)):
             point = dict(zip(template.axes, values, strict=True))
-            if all(point.get(axis) in allowed for axis, allowed in template.when.items()):
+            if not template.when or any(_within(point, when) for when in template.when):
                 yield point
 
     def _instance(self, template: StepTemplate, point: Point) -> Instance:
@@ -156,6 +156,10 @@ class Plan:
             f"step {template.name!r} needs {name!r}, which the recipe does not have at {dict(point)}: name the values "
             f"of its axes, {{{name}(axis=value)}}"
         )
+
+
+def _within(point: Point, when: Mapping[str, tuple[AxisValue, ...]]) -> bool:
+    return all(point.get(axis) in allowed for axis, allowed in when.items())
 
 
 def _given(at: str | None) -> dict[str, str]:

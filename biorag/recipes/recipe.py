@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from biorag.errors import MissingError
 from biorag.recipes import papers
@@ -61,9 +62,14 @@ class StepWork(_Part):
     tokens: int | None = Field(None, ge=1)
 
 
+def _conditions(when: object) -> object:
+    return [when] if isinstance(when, dict) else when
+
+
 class StepTemplate(_Part):
     """A command, repeated for every point of its axes; `files` are written for it, texts by name.
 
+    `when` keeps it to some values of its axes; of several such conditions one is enough.
     Several templates may have one name if their `when` are apart: other steps then need whichever is there.
     """
 
@@ -71,7 +77,7 @@ class StepTemplate(_Part):
     run: str
     files: Mapping[str, str] = {}
     axes: tuple[str, ...] = ()
-    when: Mapping[str, tuple[AxisValue, ...]] = {}
+    when: Annotated[tuple[Mapping[str, tuple[AxisValue, ...]], ...], BeforeValidator(_conditions)] = ()
     scales: tuple[str, ...] = ()
     work: StepWork | None = None
 
@@ -144,7 +150,7 @@ class ExperimentRecipe(_Part):
             _check_known(where, "step", [figure.step], names)
             _check_known(where, "axis", figure.at, self.axes)
         for step in self.steps:
-            _check_known(f"step {step.name!r}", "axis", [*step.axes, *step.when], self.axes)
+            _check_known(f"step {step.name!r}", "axis", [*step.axes, *chain(*step.when)], self.axes)
             _check_known(f"step {step.name!r}", "scale", step.scales, self.scales)
         for name, scale in self.scales.items():
             _check_known(f"scale {name!r}", "backbone", [scale.backbone], self.backbones)

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import logging
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from biorag.errors import MissingError, UsageError
+from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.settings.keys import PREFIX as KEY_PREFIX
 from biorag.settings.keys import variable_of
 from biorag.settings.section import ONCE, BoundSecret, Trust, Variable, marked
 from biorag.settings.settings import PLACES, SECRETS, URLS, Settings, checked
 from biorag.settings.trust import place_of, trusted
 from biorag.utils.network import is_server, login_apart, origin_of
-from biorag.utils.parsing import read_regular
+from biorag.utils.parsing import parse_toml, read_regular
 
 logger = logging.getLogger(__name__)
 
@@ -87,9 +86,9 @@ def toml_of(path: Path, content: bytes) -> dict[str, Any]:
         If it is not valid TOML.
     """
     try:
-        return tomllib.loads(content.decode("utf-8"))
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, too
-        raise UsageError(f"configuration file {path} is not valid TOML: {error}") from None
+        return parse_toml(content, f"configuration file {path}")
+    except BadInputError as error:
+        raise UsageError(str(error)) from None
 
 
 def needing_trust(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from biorag.errors import BadInputError, MissingError, UsageError, unknown_name
+from biorag.utils.parsing import parse_toml
 
 TASK = "Given a biomedical question, retrieve passages that answer it"
 QUERY, PASSAGE = "{query}", "{passage}"
@@ -68,12 +67,12 @@ def read_tasks(spec: str) -> dict[str, str]:
     """
     path = Path(spec)
     if spec in TASK_FILES:
-        text = resources.files("biorag.prompts").joinpath(TASK_FILES[spec]).read_text(encoding="utf-8")
+        content = resources.files("biorag.prompts").joinpath(TASK_FILES[spec]).read_bytes()
     elif path.is_file():
-        text = _text(path)
+        content = path.read_bytes()
     else:
         raise MissingError(f"instructions {spec!r} are not a file: name one, or use {', '.join(TASK_FILES)}")
-    values = _toml(text, f"list of tasks {spec}")
+    values = parse_toml(content, f"list of tasks {spec}")
     if not values or not all(isinstance(value, str) and value.strip() for value in values.values()):
         raise BadInputError(f'{spec} must give each data set a task, "NAME" = "TASK", and nothing else')
     return {dataset_key(name): task.strip() for name, task in values.items()}
@@ -129,24 +128,10 @@ def _read(spec: str) -> tuple[str, str]:
     path = Path(spec)
     if not path.is_file():
         raise MissingError(f"--instruct {spec!r} is not a file: name one, or use one of {', '.join(TEMPLATES)}")
-    values = _toml(_text(path), f"template {path}")
+    values = parse_toml(path.read_bytes(), f"template {path}")
     if values.keys() != {"query", "passage"} or not all(isinstance(value, str) for value in values.values()):
         raise BadInputError(f"template {path} must set the texts query and passage, and nothing else")
     return values["query"], values["passage"]
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise BadInputError(f"{path} is not UTF-8: {error}") from None
-
-
-def _toml(text: str, name: str) -> Mapping[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInputError(f"{name} is not valid TOML: {error}") from None
 
 
 def _before(template: str, placeholder: str, name: str, task: str) -> str:

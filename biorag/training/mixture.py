@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.training.instructions import TASK, Instructions, read_instructions
+from biorag.utils.parsing import parse_toml
 
 SUFFIX = ".toml"
 ROUNDING = 1e-6
@@ -86,9 +86,7 @@ def load_mixture(path: Path) -> Mixture:
     if not path.is_file():
         raise MissingError(f"mixture {path} is not there: docs/decoders.md has an example")
     try:
-        mixture = Mixture.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInputError(f"{path} is not valid TOML: {error}") from None
+        mixture = Mixture.model_validate(parse_toml(path.read_bytes(), str(path)))
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import stat
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -74,6 +75,20 @@ def parse_json(content: bytes | str) -> Any:
     if _HUGE.search(content.encode() if isinstance(content, str) else content):
         json.dumps(values, allow_nan=False)
     return values
+
+
+def parse_toml(content: bytes, name: str) -> dict[str, Any]:
+    """Return the values of a TOML file.
+
+    Raises
+    ------
+    BadInputError
+        If it is not valid TOML in UTF-8, naming the file as `name`.
+    """
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:  # ValueError also of numbers of thousands of digits
+        raise BadInputError(f"{name} is not valid TOML: {error}") from None
 
 
 def parsed(kind: Any, content: bytes | str, extra: Literal["forbid", "ignore"] = "forbid") -> Any:

@@ -7,7 +7,6 @@ documents, difficulty of both.
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -15,6 +14,7 @@ from pathlib import Path
 from random import Random
 
 from biorag.errors import BadInputError, MissingError
+from biorag.utils.parsing import parse_toml
 
 BMRETRIEVER = "bmretriever"
 
@@ -46,10 +46,7 @@ def read_attributes(spec: str, seed: int) -> Attributes:
     if spec != BMRETRIEVER and not path.is_file():
         raise MissingError(f"--attributes {spec!r} is not a file: name one, or use {BMRETRIEVER}")
     source = resources.files("biorag.prompts") / "attributes.toml" if spec == BMRETRIEVER else path
-    try:
-        values = tomllib.loads(source.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInputError(f"{path} is not valid TOML: {error}") from None
+    values = parse_toml(source.read_bytes(), spec)
     if not values or not all(_is_list(listed) for listed in values.values()):
         raise BadInputError(f"{path} must give each attribute a list of texts, and nothing else")
     if "scenario" in values:
