@@ -88,7 +88,7 @@ def run_recipe(plan: Plan, out: Path, jobs: int, progress: Progress) -> RecipeRe
     if missing := plan.missing():
         raise MissingError(_sentence(plan.recipe, missing))
     with held(out):
-        for name, value in {**plan.scale.values, **plan.scale.settings}.items():
+        for name, value in {**plan.backbone.values, **plan.scale.values, **plan.scale.settings}.items():
             if isinstance(value, str) and is_server(value):
                 announce(value, name)  # which the steps say in their logs alone
         workshop = Workshop(out, write_settings(plan.scale.settings, out), jobs)

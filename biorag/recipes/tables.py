@@ -122,7 +122,10 @@ class Figures:
     def _value(self, instance: Instance, path: str) -> float:
         value: Any = self._workshop.record(instance.step)["report"]
         for key in path.split("."):
-            value = value.get(key) if isinstance(value, dict) else None
+            if isinstance(value, list):  # rows of `bench mteb`, by their task
+                value = next((row for row in value if isinstance(row, dict) and row.get("task") == key), None)
+            else:
+                value = value.get(key) if isinstance(value, dict) else None
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise BadInputError(f"the report of step {instance.step.name!r} has no number at {path!r}")
         return float(value)
