@@ -136,7 +136,13 @@ def sample(
         list[Path] | None,
         typer.Option(help="Draw none of these records (JSONL, or a data folder), by id and PMID. Repeatable."),
     ] = None,
-    split: Annotated[str, typer.Option(help="Of a BEIR folder: the part whose questions are drawn.")] = "test",
+    keep: Annotated[
+        list[Path] | None,
+        typer.Option(help="Draw all snippets that this BEIR folder judges, into the first sample. Repeatable."),
+    ] = None,
+    split: Annotated[
+        str, typer.Option(help="Of a BEIR folder: the part whose questions are drawn, or whose snippets are kept.")
+    ] = "test",
     as_json: options.Json = False,
 ) -> None:
     """Draw disjoint random samples, each into a folder sample-N.
@@ -149,12 +155,14 @@ def sample(
       biorag data sample data/pqaa --sizes 10000 --out data/pqaa-10k
 
       biorag data sample pubmed/chunk/ --sizes 1000000,10000 --exclude data/pqaa-10k/sample-1 --out data/mc --json
+
+      biorag data sample pubmed/chunk/ --sizes 5000 --keep data/bioasq --out data/small
     """
     from biorag.conversion.sampling import sample, sampling_of
 
     started = time.perf_counter()
     rejects = bad_lines.file(out)
-    asked = sampling_of(files, sizes_of(sizes), settings, out, tuple(exclude or ()), split, rejects)
+    asked = sampling_of(files, sizes_of(sizes), settings, out, tuple(exclude or ()), tuple(keep or ()), split, rejects)
     with show.progress("Sampling", None) as advance:
         manifest = sample(asked, advance)
     _print("Sampled", out, manifest, started, as_json)

@@ -3,7 +3,7 @@
 Each record has a number that its id and the seed alone determine: a hash of 64 bits. The records with the smallest
 numbers are drawn, the first sample the smallest of them (bottom-k sampling; Cohen and Kaplan, 2007). So neither the
 order of the files nor what else is in them changes who comes before whom, and samples of one seed are nested: a larger
-total adds records to the last sample.
+total adds records to the last sample. Records that are to be kept are drawn before all others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -42,11 +42,12 @@ Key = int | str  # a PMID, or an id
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What can be drawn: its id, the keys by which it is excluded, and what its line holds."""
+    """What can be drawn: its id, the keys by which it is excluded, what its line holds, and whether it is kept."""
 
     id: str
     keys: tuple[Key, ...]
     fields: Mapping[str, Any]
+    kept: bool = False
 
 
 class Draw:
@@ -57,11 +58,12 @@ class Draw:
 
     Parameters
     ----------
+    keeps : whether records that are kept come before all others
     spare : records that are held beyond twice the total, before the largest numbers are dropped
     """
 
-    def __init__(self, total: int, seed: int, spool: BinaryIO, spare: int = 1024) -> None:
-        self._total, self._seed, self._spool, self._spare = total, seed, spool, spare
+    def __init__(self, total: int, seed: int, spool: BinaryIO, keeps: bool = False, spare: int = 1024) -> None:
+        self._total, self._seed, self._spool, self._keeps, self._spare = total, seed, spool, keeps, spare
         self._limit = 2**64
         self._numbers, self._starts, self._sizes = array("Q"), array("Q"), array("L")
         self._end = 0
@@ -69,6 +71,8 @@ class Draw:
     def add(self, record: Record) -> None:
         """Draw a record, for as long as no smaller ones take its place."""
         number = number_of(self._seed, record.id)
+        if self._keeps:  # half of the numbers for what is kept, the larger half for all else
+            number = number >> 1 if record.kept else 2**63 + (number >> 1)
         if number >= self._limit:
             return
         line = json_line(record.fields)
@@ -111,7 +115,8 @@ def number_of(seed: int, id: str) -> int:
 class Sampling:
     """What `biorag data sample` was asked for: samples of these sizes, `seed`, and what is not to be drawn.
 
-    `folder` is a BEIR folder whose questions are sampled, of the part `split`; else `sources` are a corpus or rows.
+    Snippets that the part `split` of the BEIR folders `keep` judges are in the first sample. `folder` is a BEIR folder
+    whose questions are sampled, of the part `split`; else `sources` are a corpus or rows.
     """
 
     sources: tuple[Source, ...]
@@ -119,6 +124,7 @@ class Sampling:
     seed: int
     out: Path
     exclude: tuple[Path, ...] = ()
+    keep: tuple[Path, ...] = ()
     folder: Path | None = None
     split: str = "test"
     rejects: RejectsFile | None = None
@@ -129,7 +135,8 @@ class Sampling:
             DATA_SET: "sample",
             "inputs": hashes_of(self.inputs()),
             "exclude": hashes_of(map(_listed, self.exclude)),
-            "split": self.split if self.folder else None,
+            **({"keep": hashes_of(self.kept_qrels)} if self.keep else {}),
+            "split": self.split if self.folder or self.keep else None,
             "sizes": list(self.sizes),
             "seed": self.seed,
             "on_bad_line": "skip" if self.rejects else "stop",
@@ -145,7 +152,17 @@ class Sampling:
     def qrels(self) -> Path:
         """The judgements of the questions that are sampled."""
         assert self.folder, "asked for with a BEIR folder only"
-        return self.folder / "qrels" / f"{self.split}.tsv"
+        return qrels_of(self.folder, self.split)
+
+    @property
+    def kept_qrels(self) -> list[Path]:
+        """The judgements whose snippets are kept."""
+        return [qrels_of(folder, self.split) for folder in self.keep]
+
+
+def qrels_of(folder: Path, split: str) -> Path:
+    """Return where a BEIR folder has a part's judgements."""
+    return folder / "qrels" / f"{split}.tsv"
 
 
 def sampling_of(
@@ -154,6 +171,7 @@ def sampling_of(
     settings: Settings,
     out: Path,
     exclude: tuple[Path, ...],
+    keep: tuple[Path, ...],
     split: str,
     rejects: RejectsFile | None,
 ) -> Sampling:
@@ -164,16 +182,21 @@ def sampling_of(
     MissingError
         If a file is not there.
     UsageError
-        If standard input is named.
+        If standard input is named, or snippets are to be kept of questions.
     """
     if STDIN in names:
         raise UsageError("standard input is not sampled: name files")
     for path in exclude:
         if not path.exists():
             raise MissingError(f"--exclude {path} is not there: name a file, or the folder of a data set")
+    for path in keep:
+        if not qrels_of(path, split).is_file():
+            raise MissingError(f"--keep {path} has no qrels/{split}.tsv: name a folder in BEIR's layout")
     folder = Path(names[0]) if len(names) == 1 and (Path(names[0]) / QUERIES).is_file() else None
+    if folder and keep:
+        raise UsageError("--keep is for samples of snippets: those relevant to the questions drawn are written anyway")
     sources = () if folder else tuple(find_sources(names, Path(), settings.home))
-    return Sampling(sources, sizes, settings.seed, out, exclude, folder, split, rejects)
+    return Sampling(sources, sizes, settings.seed, out, exclude, keep, folder, split, rejects)
 
 
 def sample(sampling: Sampling, on_progress: OnProgress) -> dict[str, Any]:
@@ -204,15 +227,20 @@ def sample(sampling: Sampling, on_progress: OnProgress) -> dict[str, Any]:
 def _sampled(sampling: Sampling, run: DataRun, on_progress: OnProgress) -> dict[str, Any]:
     excluded = read_keys(sampling.exclude)
     total, read, left_out = sum(sampling.sizes), 0, 0
+    kept: set[str] = set()
     name, records = _records(sampling)
     with TemporaryFile(dir=sampling.out) as spool:
-        draw = Draw(total, sampling.seed, spool)
+        draw = Draw(total, sampling.seed, spool, bool(sampling.keep))
         for record in reported(records, on_progress):
             read += 1
             if any(key in excluded for key in record.keys):
                 left_out += 1
             else:
                 draw.add(record)
+                if record.kept:
+                    kept.add(record.id)
+        if sampling.keep and len(kept) > sampling.sizes[0]:
+            raise BadInputError(f"--keep asks for {len(kept):,} snippets: raise the first of --sizes to that or more")
         if len(draw) < total:
             raise BadInputError(
                 f"{total:,} records were asked for, and there are {len(draw):,} distinct ones"
@@ -222,6 +250,8 @@ def _sampled(sampling: Sampling, run: DataRun, on_progress: OnProgress) -> dict[
         files = list(_write(sampling, name, draw.lines()))
     rejected = sampling.rejects.count if sampling.rejects else 0
     counts = {"read": read, "excluded": left_out, "samples": list(sampling.sizes), "rejected": rejected}
+    if sampling.keep:
+        counts["kept"] = len(kept)
     return run.end(counts, files)
 
 
@@ -231,7 +261,8 @@ def _records(sampling: Sampling) -> tuple[str, Iterator[Record]]:
         return QUERIES, _questions(sampling.folder, sampling.split)
     if all(_holds_rows(source) for source in sampling.sources):
         return ROWS, _rows(sampling.sources)
-    return CORPUS, _snippets(sampling.sources, sampling.rejects)
+    judged = frozenset(id for path in sampling.kept_qrels for ids in read_qrels(path, 0).values() for id in ids)
+    return CORPUS, _snippets(sampling.sources, sampling.rejects, judged)
 
 
 def _write(sampling: Sampling, name: str, lines: Iterator[bytes]) -> Iterator[str]:
@@ -270,11 +301,11 @@ def _write_judged(sampling: Sampling, folder: Path, drawn: Mapping[str, str]) ->
     yield from sorted(files.streams)
 
 
-def _snippets(sources: Sequence[Source], rejects: RejectsFile | None) -> Iterator[Record]:
+def _snippets(sources: Sequence[Source], rejects: RejectsFile | None, kept: Container[str]) -> Iterator[Record]:
     for source in sources:
         for snippet in read_snippets(source, rejects):
             keys: tuple[Key, ...] = (snippet.id,) if snippet.pmid is None else (snippet.id, snippet.pmid)
-            yield Record(snippet.id, keys, beir_record(snippet))
+            yield Record(snippet.id, keys, beir_record(snippet), snippet.id in kept)
 
 
 def _rows(sources: Sequence[Source]) -> Iterator[Record]:

@@ -32,7 +32,14 @@ def sampled(
     rejects = RejectsFile(out / "rejects.jsonl") if skip else None
     given = Settings.of(home=out.parent / "home", seed=seed)
     asked = sampling_of(
-        [str(name) for name in names], sizes, given, out, exclude, options.get("split", "test"), rejects
+        [str(name) for name in names],
+        sizes,
+        given,
+        out,
+        exclude,
+        options.get("keep", ()),
+        options.get("split", "test"),
+        rejects,
     )
     return sample(asked, lambda count: None)
 
@@ -119,6 +126,26 @@ def test_excluded_records_are_not_drawn_by_id_nor_by_pmid(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match=r"--exclude .* has none of"):
         sampled(tmp_path / "third", file, sizes=(1,), exclude=(tmp_path / "empty",))
+
+
+def test_judged_snippets_are_kept_and_the_rest_is_drawn(tmp_path):
+    judged = ["s3", "s17", "s29"]
+    (tmp_path / "asked" / "qrels").mkdir(parents=True)
+    lines = "".join(f"q\t{id}\t1\n" for id in [*judged, "elsewhere"])
+    (tmp_path / "asked" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + lines)
+    (tmp_path / "asked" / "queries.jsonl").write_text('{"_id": "q", "text": "?"}\n')
+    file, keep = corpus(tmp_path / "c.jsonl", 40), (tmp_path / "asked",)
+    manifest = sampled(tmp_path / "out", file, sizes=(8, 4), keep=keep)
+    assert manifest["counts"]["kept"] == 3
+    others = expected([f"s{n}" for n in range(40) if f"s{n}" not in judged], (5, 4), 0)
+    assert set(ids(tmp_path / "out" / "sample-1")) == {*judged, *others[0]}
+    assert ids(tmp_path / "out" / "sample-2") == others[1]
+    with pytest.raises(BadInputError, match="asks for 3 snippets: raise the first of --sizes"):
+        sampled(tmp_path / "few", file, sizes=(2, 4), keep=keep)
+    with pytest.raises(UsageError, match="--keep is for samples of snippets"):
+        sampled(tmp_path / "questions", tmp_path / "asked", sizes=(1,), keep=keep)
+    with pytest.raises(MissingError, match=r"has no qrels/test\.tsv"):
+        sampled(tmp_path / "absent", file, sizes=(1,), keep=(tmp_path,))
 
 
 def test_rows_are_sampled_whole(tmp_path):
