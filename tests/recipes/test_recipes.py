@@ -361,7 +361,9 @@ def test_every_command_of_a_packaged_recipe_has_the_options_it_is_given(paper, s
     for step in made.steps:
         command, words = program, list(step.arguments)
         while hasattr(command, "commands"):
-            command = command.commands[words.pop(0)]
+            name = words.pop(0)
+            name = f"{name} {words.pop(0)}" if f"{name} {words[0]}" in command.commands else name
+            command = command.commands[name]
         known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
         assert {word for word in words if word.startswith("--")} <= known, step.arguments
 
