@@ -43,7 +43,10 @@ class Form:
         ),
     ] = None
     task: Annotated[
-        str | None, typer.Option(help="Sentence for {task} in the instruction, or bmretriever:DATASET.")
+        str | None,
+        typer.Option(
+            help="Sentence for {task} in the instruction; bmretriever:DATASET; or tuned:DIR, what tune prompt chose."
+        ),
     ] = None
     random_prompts: Annotated[
         int | None,

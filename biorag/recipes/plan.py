@@ -61,7 +61,7 @@ class Plan:
         self.axes: Mapping[str, tuple[AxisValue, ...]] = {**recipe.axes, **self.scale.axes}
         self.inputs = {name: path.replace("{data}", str(data)) for name, path in self.scale.inputs.items()}
         own = {"base": self.backbone.model, "data": str(data)}
-        self._values: dict[str, Value] = {**self.scale.values, **self.inputs, **own}
+        self._values: dict[str, Value] = {**self.backbone.values, **self.scale.values, **self.inputs, **own}
         # Every step reads the settings and is done by the program, so both are part of its key.
         self._settings = json.dumps([dict(self.scale.settings), installed_versions()], sort_keys=True)
         self._hash = cache(content_hash)

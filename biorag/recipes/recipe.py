@@ -33,13 +33,14 @@ class Input(_Part):
 
 
 class Backbone(_Part):
-    """A model that `{base}` stands for, with what an estimate needs of it."""
+    """A model that `{base}` stands for, with what an estimate needs of it, and values where a scale has none."""
 
     model: str
     parameters: float = Field(gt=0)
     multiplied: float = Field(gt=0, description="Parameters that every token is multiplied with.")
     layers: int = Field(ge=1)
     hidden: int = Field(ge=1)
+    values: Mapping[str, Value] = {}
 
 
 class Scale(_Part):

@@ -88,7 +88,7 @@ def run_recipe(plan: Plan, out: Path, jobs: int, progress: Progress) -> RecipeRe
     if missing := plan.missing():
         raise MissingError(_sentence(plan.recipe, missing))
     with held(out):
-        for name, value in {**plan.scale.values, **plan.scale.settings}.items():
+        for name, value in {**plan.backbone.values, **plan.scale.values, **plan.scale.settings}.items():
             if isinstance(value, str) and is_server(value):
                 announce(value, name)  # which the steps say in their logs alone
         workshop = Workshop(out, write_settings(plan.scale.settings, out), jobs)
@@ -119,7 +119,7 @@ def _report(plan: Plan, workshop: Workshop, times: Mapping[str, Any]) -> RecipeR
         **times,
         "steps": [{name: record[name] for name in ("name", "command", "seconds")} for record in records],
     }
-    tables = [figures.table(table) for table in plan.recipe.tables]
+    tables = [table for table in map(figures.table, plan.recipe.tables) if table.rows]
     return RecipeReport(facts, tables, [figures.finding(finding) for finding in plan.recipe.findings])
 
 

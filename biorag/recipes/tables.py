@@ -77,14 +77,15 @@ class Figures:
         self._plan, self._workshop, self._seed = plan, workshop, seed
 
     def table(self, table: PaperTable) -> FilledTable:
-        """Return a table with our figures.
+        """Return a table with our figures; rows without any, and without the paper's, are left out.
 
         Raises
         ------
         BadInputError
             If a report does not have a figure.
         """
-        rows = [FilledRow(row.title, tuple(self._cells(table, row))) for row in table.rows]
+        filled = [FilledRow(row.title, tuple(self._cells(table, row))) for row in table.rows]
+        rows = [row for row in filled if any(cell.value is not None or cell.paper is not None for cell in row.cells)]
         return FilledTable(table.title, table.note, tuple(column.title for column in table.columns), tuple(rows))
 
     def finding(self, finding: Finding) -> CheckedFinding:
@@ -122,7 +123,10 @@ class Figures:
     def _value(self, instance: Instance, path: str) -> float:
         value: Any = self._workshop.record(instance.step)["report"]
         for key in path.split("."):
-            value = value.get(key) if isinstance(value, dict) else None
+            if isinstance(value, list):  # rows of `bench mteb`, by their task
+                value = next((row for row in value if isinstance(row, dict) and row.get("task") == key), None)
+            else:
+                value = value.get(key) if isinstance(value, dict) else None
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise BadInputError(f"the report of step {instance.step.name!r} has no number at {path!r}")
         return float(value)

@@ -10,11 +10,12 @@ from pathlib import Path
 from random import Random
 
 from biorag.errors import BadInputError, MissingError, UsageError, unknown_name
-from biorag.utils.parsing import parse_toml
+from biorag.utils.parsing import parse_json, parse_toml
 
 TASK = "Given a biomedical question, retrieve passages that answer it"
 QUERY, PASSAGE = "{query}", "{passage}"
 TASK_FILES = {"bmretriever": "bmretriever_tasks.toml"}  # packaged: data set -> task
+TUNED = "tuned"  # before the folder of a tuned instruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +82,37 @@ def read_tasks(spec: str) -> dict[str, str]:
 def named_task(task: str) -> str:
     """Return a task; of `LIST:DATASET` that of a packaged list, as `bmretriever:MedQuad`.
 
+    `tuned:FOLDER` is the instruction that `biorag tune prompt --out FOLDER` chose.
+
     Raises
     ------
     UsageError
         If the list has no such data set.
+    MissingError, BadInputError
+        If the folder has no such report.
     """
     source, colon, name = task.partition(":")
+    if colon and source == TUNED:
+        return _tuned(Path(name))
     if not colon or source not in TASK_FILES:
         return task
     tasks = read_tasks(source)
     if dataset_key(name) not in tasks:
         raise unknown_name(f"data set of {source}", name, tasks)
     return tasks[dataset_key(name)]
+
+
+def _tuned(folder: Path) -> str:
+    path = folder / "report.json"
+    if not path.is_file():
+        raise MissingError(f"task {TUNED}:{folder}: {path} is not there: write it with `biorag tune prompt`")
+    try:
+        winner = parse_json(path.read_bytes())["winner"]
+    except (ValueError, KeyError, TypeError):
+        winner = None
+    if not isinstance(winner, str) or not winner.strip():
+        raise BadInputError(f"{path} has no instruction under 'winner': it is not a report of `biorag tune prompt`")
+    return winner.strip()
 
 
 def read_instructions(spec: str, task: str = TASK, drawn: Sequence[str] = ()) -> Instructions:

@@ -161,6 +161,11 @@ def test_a_step_is_another_when_its_input_its_settings_or_what_it_needs_changes(
 
 def test_the_backbone_stands_for_base(file):
     assert by_name(plan(file, backbone="two"))["index near"][-1] == "of other"
+    file.write_text(file.read_text().replace("hidden = 768", 'hidden = 768\nvalues = {none = ["-v"], words = "mine"}'))
+    found = by_name(plan(file, backbone="two"))
+    assert "-v" not in found["model near"] and found["index near"][-1] == "of other", "the scale's values come first"
+    file.write_text(file.read_text().replace("none = [], ", "", 1))
+    assert "-v" in by_name(plan(file, backbone="two"))["model near"]
     with pytest.raises(UsageError, match="no backbone 'three' in this recipe: use one or two"):
         plan(file, backbone="three")
     with pytest.raises(UsageError, match="no scale 'full'"):
@@ -225,6 +230,7 @@ def figures(file) -> tuple[Figures, Plan, dict[str, np.ndarray]]:
         lines = [{"id": f"q{n}", "metrics": {"recall": recall}} for n, recall in enumerate(recalls.tolist())]
         (workshop.out(step) / "per-question.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         report = {"metrics": {"recall": float(recalls.mean())}, "ms": 10.0 * number}
+        report["tasks"] = [{"task": "other"}, {"task": "NFCorpus", "measures": {"ndcg_at_10": number / 8}}]
         record = {"name": step.name, "command": ["biorag"], "seconds": 1.0, "report": report}
         head = {"complete": True, "identity": {"key": step.key}}
         (out / "steps" / f"{step.key}.json").write_text(json.dumps({**head, **record}))
@@ -270,6 +276,17 @@ def test_tables_in_markdown(figures):
     assert lines[4].endswith(" / 0.5 | 40.000 / – |")
     assert lines[6] == "| extra | – / – | – / 3 |"
     assert lines[8] == "By hand."
+
+
+def test_a_measure_of_a_task_among_several(figures):
+    found, made, _ = figures
+    table = made.recipe.tables[0]
+    column = table.columns[0].model_copy(update={"value": "tasks.NFCorpus.measures.ndcg_at_10"})
+    filled = found.table(table.model_copy(update={"columns": (column, column)}))
+    assert [row.cells[0].value for row in filled.rows] == [4 / 8, 6.5 / 8, None]
+    absent = column.model_copy(update={"value": "tasks.SciFact.measures.ndcg_at_10"})
+    with pytest.raises(BadInputError, match="no number at 'tasks.SciFact"):
+        found.table(table.model_copy(update={"columns": (absent, absent)}))
 
 
 def test_a_figure_that_no_report_has(figures):
@@ -344,7 +361,9 @@ def test_every_command_of_a_packaged_recipe_has_the_options_it_is_given(paper, s
     for step in made.steps:
         command, words = program, list(step.arguments)
         while hasattr(command, "commands"):
-            command = command.commands[words.pop(0)]
+            name = words.pop(0)
+            name = f"{name} {words.pop(0)}" if f"{name} {words[0]}" in command.commands else name
+            command = command.commands[name]
         known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
         assert {word for word in words if word.startswith("--")} <= known, step.arguments
 

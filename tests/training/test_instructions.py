@@ -79,3 +79,18 @@ def test_a_task_that_no_list_has():
         read_tasks("nowhere.toml")
     with pytest.raises(UsageError, match="'MedQuaf'"):
         named_task("bmretriever:MedQuaf")
+
+
+def test_a_tuned_instruction(tmp_path):
+    (tmp_path / "report.json").write_text('{"winner": " Find it ", "prompt": {}}')
+    assert named_task(f"tuned:{tmp_path}") == "Find it"
+    assert read_instructions("bmretriever", f"tuned:{tmp_path}").query == "Find it\nQuery: "
+    with pytest.raises(MissingError, match="biorag tune prompt"):
+        named_task(f"tuned:{tmp_path / 'none'}")
+
+
+@pytest.mark.parametrize("written", ["", "[]", "{}", '{"winner": ""}', '{"winner": 1}'])
+def test_what_is_no_report_of_tuning(tmp_path, written):
+    (tmp_path / "report.json").write_text(written)
+    with pytest.raises(BadInputError, match="no instruction under 'winner'"):
+        named_task(f"tuned:{tmp_path}")

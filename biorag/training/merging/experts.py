@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from biorag.errors import BadInputError, UsageError
-from biorag.models.finding import ModelFiles
+from biorag.models.finding import ADAPTER, ModelFiles
 from biorag.models.formats.safetensors import Tensor
 from biorag.models.formats.tensors import FLOATS, TensorFile
 from biorag.training.merging import adapters
@@ -157,5 +157,8 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def adapter_files(folder: Path) -> list[Path]:
-    """Return the files of adapters in an encoder's folder."""
-    return sorted(folder.rglob(adapters.WEIGHTS))
+    """Return the files of adapters in an encoder's folder, without those that its whole weights have in them."""
+    found = sorted(folder.rglob(adapters.WEIGHTS))
+    if not weight_files(folder):
+        return found
+    return [path for path in found if path.relative_to(folder).parts[0] != ADAPTER]  # as training with --lora keeps it

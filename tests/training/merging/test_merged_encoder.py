@@ -86,6 +86,21 @@ def test_merging_adapters_is_merging_the_merged_models(tmp_path, tiny_encoder, r
     np.testing.assert_allclose(vectors(of_adapters), vectors(of_models), atol=1e-5)
 
 
+def test_an_adapter_that_training_keeps_beside_whole_weights_is_not_added_again(tmp_path, tiny_encoder):
+    trained = []
+    for seed in (1, 2):
+        folder, changes = adapter(tiny_encoder, tmp_path / f"lora{seed}", seed)
+        trained.append(applied(tiny_encoder, tmp_path / f"whole{seed}", changes))
+        folder.rename(trained[-1] / "adapter")
+    merged = merge(trained, trained[0], Recipe("linear", (0.0, 1.0), 0.5, 1.0), tmp_path / "out")
+    for name, tensor in weights(trained[1]).items():
+        np.testing.assert_allclose(weights(merged)[name], tensor, atol=1e-6)
+    assert not (merged / "adapter").exists()
+    (trained[0] / "adapter").rename(trained[0] / "other")
+    with pytest.raises(BadInputError, match="holds an adapter and whole weights"):
+        merge(trained, None, HALF, tmp_path / "refused")
+
+
 def test_an_adapter_of_peft_is_what_peft_makes_of_it(tmp_path, tiny_encoder):
     peft = pytest.importorskip("peft", reason="peft is not installed")
     import torch
