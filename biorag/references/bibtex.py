@@ -13,13 +13,12 @@ TYPES = {Genre.ARTICLE: "article", Genre.BOOK: "book", Genre.THESIS: "phdthesis"
 # BibTeX counts braces even after a backslash, so a brace is written by its name.
 _ESCAPES = {
     "\\": r"{\textbackslash}",
-    "{": r"{\textbraceleft}",
-    "}": r"{\textbraceright}",
+    "{": r"{$\lbrace$}",
+    "}": r"{$\rbrace$}",
     "~": r"{\textasciitilde}",
     "^": r"{\textasciicircum}",
-    "<": r"{\textless}",
-    ">": r"{\textgreater}",
-    "|": r"{\textbar}",
+    "@": "{@}",  # some readers take it for the beginning of an entry
+    **{mark: f"{{${mark}$}}" for mark in "<>|"},
     **{mark: f"\\{mark}" for mark in "&%$#_"},
 }
 # Letters and signs that LaTeX has in mathematics alone; accented letters stay as they are.

@@ -79,7 +79,9 @@ _ELSEWHERE = re.compile(
 )
 # "120 patients to A and 118 to B": the first number is not all.
 _SECOND = re.compile(
-    r"\band\s+(?:the\s+(?:other|remaining)\s+)?(?:\d+|\w+-\w+)\s+(?:\w+\s+){0,4}?(?:to|received|in|with|controls)\b"
+    r"\band\s+(?:the\s+(?:other|remaining)\s+)?(?:\d+|\w+-\w+)\s+"
+    r"(?:(?:were|was)\s+(?:randomly\s+)?(?:assigned|allocated|randomi[sz]ed)\s+to\b|"
+    r"(?:(?!were\b|was\b)\w+\s+){0,4}?(?:to|received|in|with|controls)\b)"
 )
 _YEAR_BEFORE = re.compile(r"\b(?:in|since|from|until|till|by|during|before|after|and|to|between)\s+\Z", re.IGNORECASE)
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+(?=[\"'(\[]?[A-Z0-9])")
