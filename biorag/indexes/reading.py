@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
-
 from biorag.types import FieldFilter, Index, IndexQuery, Snippet, block_id
 from biorag.utils.batched import batched
 
@@ -56,6 +54,8 @@ def of_pmid(index: Index, pmid: int, dimension: int) -> list[Snippet]:
     ----------
     dimension : of the index's dense vectors
     """
+    import numpy as np  # which importing the command line must not
+
     any_vector = np.eye(1, dimension, dtype=np.float32)[0]
     probe = IndexQuery(any_vector, MOST_OF_PMID, (FieldFilter("pmid", "=", pmid),), exact=True)
     (hits,) = index.search([probe])
