@@ -35,6 +35,7 @@ from biorag.commands import (
     reproduce,
     search,
     show,
+    show_snippet,
     snapshot,
     train_cross_encoder,
     train_question_generator,
@@ -146,6 +147,7 @@ Nothing here is medical advice.""",
 app.command("index", cls=index.IndexCommand)(index.index)
 app.command("search")(search.search)
 app.command("ask")(ask.ask)
+app.command("show")(show_snippet.show_snippet)
 app.command("verify")(verify.verify)
 train = typer.Typer(no_args_is_help=True, help="Train retriever, rerankers and question generator on your own pairs.")
 train.command("retriever")(train_retriever.retriever)

@@ -1,4 +1,4 @@
-"""The registry of every kind of fusion, reranker, reader, published format, store, generator, negatives, benchmark.
+"""The registry of every kind of fusion, reranker, reader, published format, store, generator, benchmark and so on.
 
 A new kind is one new file and one entry here. An entry names what does the work, which is imported when it is used,
 and states what its users must know of the kind, so that none of them asks for its name. The entries stand together,
@@ -529,3 +529,33 @@ BENCHMARKS = Registry(
         ),
     ],
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputKind(Kind):
+    """A format that `search` and `ask` write their hits in: its target writes them, `(hits) -> str`.
+
+    The target of the one for the terminal is empty: the commands show hits themselves.
+
+    Attributes
+    ----------
+    json : whether it is JSON, in which what a terminal could act on is escaped
+    """
+
+    json: bool = False
+
+
+OUTPUTS = Registry(
+    "output format",
+    [
+        OutputKind(name="table", target="", summary="for the terminal"),
+        OutputKind(name="md", target="biorag.references.tables:markdown", summary="Markdown"),
+        OutputKind(name="csv", target="biorag.references.tables:comma_separated", summary="a row a hit"),
+        OutputKind(name="tsv", target="biorag.references.tables:tab_separated", summary="a row a hit"),
+        OutputKind(name="ris", target="biorag.references.ris:ris", summary="reference managers"),
+        OutputKind(name="bibtex", target="biorag.references.bibtex:bibtex", summary="LaTeX"),
+        OutputKind(name="csl-json", target="biorag.references.csl:csl_json", summary="citation processors", json=True),
+        OutputKind(name="vancouver", target="biorag.references.vancouver:vancouver", summary="as in NLM's journals"),
+    ],
+)
+TERMINAL = "table"  # the output format that the commands show themselves

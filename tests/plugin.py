@@ -16,6 +16,7 @@ from biorag.registries import (
     FUSIONS,
     GENERATORS,
     NEGATIVES,
+    OUTPUTS,
     READERS,
     RERANKERS,
     STORES,
@@ -24,11 +25,12 @@ from biorag.registries import (
     FusionKind,
     GeneratorKind,
     NegativesKind,
+    OutputKind,
     ReaderKind,
     RerankerKind,
     StoreKind,
 )
-from biorag.types import Negative, ScoredDoc, Snippet, TrainingRow, Vectors
+from biorag.types import Hit, Negative, ScoredDoc, Snippet, TrainingRow, Vectors
 
 if TYPE_CHECKING:
     from biorag.conversion.items import Request
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from biorag.training.negatives.mining import Gold, MiningPlan
     from tests.fakes import ScriptedGenerator
 
-REGISTRIES = (BENCHMARKS, FORMATS, FUSIONS, GENERATORS, NEGATIVES, READERS, RERANKERS, STORES)
+REGISTRIES = (BENCHMARKS, FORMATS, FUSIONS, GENERATORS, NEGATIVES, OUTPUTS, READERS, RERANKERS, STORES)
 
 
 def register() -> None:
@@ -61,6 +63,7 @@ def register() -> None:
     FORMATS.register(
         FormatKind(name="tabs", target=here + "tabs", summary="id and text", files="x.tabs", splits=("train", "test"))
     )
+    OUTPUTS.register(OutputKind(name="ids", target=here + "listed", summary="an id a line"))
     BENCHMARKS.register(BenchmarkKind(name="count", target=here + "count", summary="letters"))
 
 
@@ -68,6 +71,11 @@ def highest(dense: Sequence[ScoredDoc], bm25: Sequence[ScoredDoc]) -> dict[str, 
     """Return the better of the two scores."""
     scores = dict(dense)
     return scores | {id: max(score, scores.get(id, score)) for id, score in bm25}
+
+
+def listed(hits: Sequence[Hit]) -> str:
+    """Return the ids of hits."""
+    return "".join(f"{hit.snippet.id}\n" for hit in hits)
 
 
 class Shortest:

@@ -135,6 +135,10 @@ def record(random: Random, pmid: int, version: int | None = None) -> Record:
         abstract = next((others[language][1] for language in english_first if others[language][1]), "")
     journal_xml, journal = text(random, 2)
     metadata["journal"] = journal
+    printed_xml, printed = printed_in(random)
+    authors_xml, authors = author_list(random)
+    ids_xml, article_ids, identifiers = identified_by(random)
+    metadata |= {**printed, **authors, **identifiers}
     date_xml, published = date(random, "PubDate")
     article_date = ""
     if random.random() < 0.1:
@@ -182,11 +186,12 @@ def record(random: Random, pmid: int, version: int | None = None) -> Record:
       <PMID Version="{version}">{pmid}</PMID>
       {revised_xml}
       <Article PubModel="Print">
-        <Journal><ISSN>1</ISSN><JournalIssue CitedMedium="Internet"><Volume>1</Volume>{date_xml}</JournalIssue>
-        <Title>{journal_xml}</Title></Journal>
+        <Journal>{printed_xml["ISSN"]}<JournalIssue CitedMedium="Internet">{printed_xml["Volume"]}{printed_xml["Issue"]}
+        {date_xml}</JournalIssue><Title>{journal_xml}</Title>{printed_xml["ISOAbbreviation"]}</Journal>
         <ArticleTitle>{title_xml}</ArticleTitle>
+        {printed_xml["Pagination"]}{ids_xml}
         {abstract_xml}
-        <AuthorList><Author><LastName>Not</LastName><ForeName>Read</ForeName></Author></AuthorList>
+        {authors_xml}
         {"".join(f"<Language>{name}</Language>" for name in lists["language"])}
         <PublicationTypeList>
           {"".join(f"<PublicationType UI='D1'>{escape(name)}</PublicationType>" for name in lists["type"])}
@@ -194,13 +199,13 @@ def record(random: Random, pmid: int, version: int | None = None) -> Record:
         {vernacular_xml}
         {article_date}
       </Article>
-      <MedlineJournalInfo><MedlineTA>Not This</MedlineTA></MedlineJournalInfo>
+      <MedlineJournalInfo><MedlineTA>Medline Abbrev</MedlineTA></MedlineJournalInfo>
       <CommentsCorrectionsList>{notices_xml}{cites}</CommentsCorrectionsList>
       <MeshHeadingList>{mesh_xml}</MeshHeadingList>
       {"".join(other for other, _ in others.values())}
     </MedlineCitation>
     <PubmedData><History/>
-      <ArticleIdList><ArticleId IdType="pubmed">{pmid}</ArticleId></ArticleIdList>
+      <ArticleIdList><ArticleId IdType="pubmed">{pmid}</ArticleId>{article_ids}</ArticleIdList>
       <ReferenceList><Title>References</Title><ReferenceList>{reference_xml}</ReferenceList>
         <Reference><ArticleIdList><ArticleId IdType="pubmed">no number</ArticleId></ArticleIdList></Reference>
       </ReferenceList>
@@ -210,11 +215,94 @@ def record(random: Random, pmid: int, version: int | None = None) -> Record:
     return Record(xml, Snippet(str(pmid), shown, abstract, pmid, metadata))
 
 
+def printed_in(random: Random) -> tuple[dict[str, str], dict[str, str]]:
+    """XML of a journal's parts and of pages, and what they come to."""
+    fields: dict[str, str] = {"journal_abbreviation": "Medline Abbrev"}
+    xml = dict.fromkeys(("ISSN", "Volume", "Issue", "ISOAbbreviation", "Pagination"), "")
+    named = {"ISSN": "issn", "Volume": "volume", "Issue": "issue", "ISOAbbreviation": "journal_abbreviation"}
+    for tag, name in named.items():
+        if random.random() < 0.7:
+            inner, seen = random.choice([("1533-4406", "1533-4406"), ("12 Suppl 1", "12 Suppl 1"), text(random, 2)])
+            xml[tag], fields[name] = f"<{tag}>{inner}</{tag}>", seen
+    pages = [
+        ("", ""),
+        ("<MedlinePgn>284-7</MedlinePgn>", "284-7"),
+        ("<StartPage>e1</StartPage><EndPage>e9</EndPage><MedlinePgn>e1-9</MedlinePgn>", "e1-9"),
+        ("<StartPage>12</StartPage><EndPage>19</EndPage>", "12-19"),
+        ("<StartPage>7</StartPage><MedlinePgn/>", "7"),
+        ("<MedlinePgn>1-2; discussion\n 3 &amp; 4</MedlinePgn>", "1-2; discussion 3 & 4"),
+    ]
+    inner, seen = random.choice(pages)
+    xml["Pagination"] = f"<Pagination>{inner}</Pagination>" if inner else ""
+    return xml, fields | ({"pages": seen} if seen else {})
+
+
+# Authors: the XML, the author as metadata has it ("" for none), and whether it is a group.
+AUTHORS = [
+    ("<LastName>O'Byrne</LastName><ForeName>Paul M</ForeName><Initials>PM</Initials>", "O'Byrne, Paul M", False),
+    ("<LastName>van der Berg</LastName><ForeName>Jan-Willem</ForeName>", "van der Berg, Jan-Willem", False),
+    ("<LastName>King</LastName><ForeName>M L</ForeName><Suffix>Jr</Suffix>", "King, M L, Jr", False),
+    ("<LastName>Ødegård &amp; Søn</LastName><Initials>Å</Initials>", "Ødegård & Søn, Å", False),
+    ("<LastName>Suharto</LastName>", "Suharto", False),
+    ("<LastName>王</LastName><ForeName>小明</ForeName>", "王, 小明", False),
+    ("<LastName>A, B</LastName><ForeName>C,, D</ForeName>", "A B, C D", False),
+    (
+        "<LastName>{\\textbf{x}} and others</LastName><ForeName>50%_#$^~</ForeName>",
+        "{\\textbf{x}} and others, 50%_#$^~",
+        False,
+    ),
+    ("<LastName>TY  - JOUR\nER  -</LastName><ForeName>=1+1</ForeName>", "TY - JOUR ER -, =1+1", False),
+    ("<CollectiveName>SYGMA 1 Study Group</CollectiveName>", "SYGMA 1 Study Group", True),
+    (
+        "<CollectiveName>Members of the X, Y and <i>Z</i> Groups</CollectiveName>",
+        "Members of the X, Y and Z Groups",
+        True,
+    ),
+    ("<LastName> </LastName>", "", False),
+    ("<Initials>X</Initials><AffiliationInfo><Affiliation>Nowhere</Affiliation></AffiliationInfo>", "X", False),
+]
+
+
+def author_list(random: Random) -> tuple[str, dict[str, list[str]]]:
+    """XML of authors, some of them corrected since, and what they come to."""
+    chosen = [(*author, random.random() < 0.1) for author in random.choices(AUTHORS, k=random.choice([0, 1, 3, 9]))]
+    xml = "".join(f"<Author ValidYN='{'N' if void else 'Y'}'>{inner}</Author>" for inner, _, _, void in chosen)
+    names = [name for _, name, _, void in chosen if name and not void]
+    groups = list(dict.fromkeys(name for _, name, group, void in chosen if group and not void))
+    fields = {"authors": names, "group_authors": groups}
+    return f"<AuthorList>{xml}</AuthorList>" * bool(xml), {name: values for name, values in fields.items() if values}
+
+
+def identified_by(random: Random) -> tuple[str, str, dict[str, str]]:
+    """XML of an article's identifiers, in the article and in PubMed's data, and what they come to."""
+    located, listed, doi = random.choice(
+        [
+            ("", "", ""),
+            ('<ELocationID EIdType="doi" ValidYN="Y">10.1056/NEJMoa1</ELocationID>', "", "10.1056/NEJMoa1"),
+            ('<ELocationID EIdType="doi" ValidYN="N">10.1056/void</ELocationID>', "", ""),
+            (
+                '<ELocationID EIdType="pii">10.1056/pii</ELocationID>',
+                "<ArticleId IdType='doi'>not a DOI</ArticleId>",
+                "",
+            ),
+            (
+                "",
+                "<ArticleId IdType='doi'>10.1002/(SICI)1&lt;1::AID>3.0.CO;2-#</ArticleId>",
+                "10.1002/(SICI)1<1::AID>3.0.CO;2-#",
+            ),
+        ]
+    )
+    central, pmcid = random.choice([("", ""), ("PMC12345", "PMC12345"), ("PMC12345.2", "PMC12345"), ("12345", "")])
+    listed += f"<ArticleId IdType='pmc'>{central}</ArticleId>" if central else ""
+    return located, listed, {name: value for name, value in (("doi", doi), ("pmcid", pmcid)) if value}
+
+
 def commentary(random: Random) -> tuple[str, dict[str, list[int | str]]]:
     """XML of notices about a record, and what they come to."""
     names = {
         "CommentIn": None,
         "ErratumIn": "errata",
+        "CorrectedandRepublishedIn": "errata",
         "ErratumFor": None,
         "RetractionIn": "retraction",
         "RetractionOf": None,

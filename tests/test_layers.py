@@ -17,7 +17,7 @@ ROOT = Path(biorag.__file__).parent
 LAYERS = [
     ["biorag", "biorag.types", "biorag.errors", "biorag.registries", "biorag.utils"],
     ["biorag.settings"],
-    ["biorag.corpus", "biorag.models", "biorag.prompts"],
+    ["biorag.corpus", "biorag.models", "biorag.prompts", "biorag.references"],
     ["biorag.indexes", "biorag.generators", "biorag.citation_graph"],
     ["biorag.retrieval"],
     ["biorag.answering"],

@@ -72,6 +72,12 @@ def test_a_fusion_searches_with_true_scores_of_both_sides(home):
     assert "linear" in PARAMETERS["lambda"].needs(Settings.of(fusion="highest"))
 
 
+def test_an_output_format_writes_the_hits(home):
+    words = ["search", "isoniazid pyridoxine", "--mode", "bm25", "--no-rerank"]
+    assert set(succeeded(invoke(*words, "--format", "ids")).stdout.split()) == {"s0", "s1"}
+    failed(invoke(*words, "--format", "names"), 2, "names", "ids", "ris")
+
+
 def test_a_reranker_takes_its_prefix_and_its_weight(home):
     by_length = [f"s{place}" for place in sorted(range(len(TEXTS)), key=lambda place: len(TEXTS[place]))]
     assert ids("--reranker", "short:x", "--interpolation", 0) == by_length
@@ -119,7 +125,7 @@ def test_a_sweep_takes_the_negatives(registered, tmp_path):
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
-        (("search",), ["highest (the better score)", "short:ID (by length)"]),
+        (("search",), ["highest (the better score)", "short:ID (by length)", "ids (an id a line)"]),
         (("index",), ["tabs", "numpy (exact, in one file)"]),
         (("ask",), ["'parrot' (the same each time)"]),
         (("mine",), ["last (the last of the top 9)"]),

@@ -19,6 +19,7 @@ from biorag.utils.parsing import parse_json, read_regular, validated
 FORMAT = 1
 MANIFEST = "manifest.json"
 PMIDS, OFFSETS, TARGETS = "pmids.u32", "offsets.u64", "targets.u32"
+READ_AT_ONCE = 1 << 22  # citations
 KINDS = {PMIDS: "<u4", OFFSETS: "<u8", TARGETS: "<u4"}
 
 Papers = NDArray[np.uint32]
@@ -98,6 +99,11 @@ class Graph:
         one_hop = self.cited(pmid)
         beyond = distinct(self._cited_by_all(one_hop))
         return Neighbourhood(one_hop, beyond[~among(beyond, one_hop) & (beyond != pmid)])
+
+    def times_cited(self, pmid: int) -> int:
+        """Return how many papers of the graph cite a paper; reads all citations once."""
+        parts = range(0, self.targets.size, READ_AT_ONCE)
+        return sum(int(np.count_nonzero(self.targets[start : start + READ_AT_ONCE] == pmid)) for start in parts)
 
     def citing(self, pmids: Papers) -> NDArray[np.bool_]:
         """Return which of some papers cite any, (papers,)."""

@@ -11,6 +11,8 @@ from biorag.commands.groups import Flags, expanded
 from biorag.engine import OpenIndex, check_index, load_checker, named_generator, open_index
 from biorag.errors import UnsupportedError, UsageError
 from biorag.generators.source import generator_source
+from biorag.registries import TERMINAL
+from biorag.retrieval.last_hits import keep_last_hits
 from biorag.settings.abstention import AbstentionSettings
 from biorag.settings.settings import Settings
 from biorag.types import Answer, Generator, Question, Verdict
@@ -38,6 +40,7 @@ def ask(
     fail_unsupported: Annotated[
         bool, typer.Option("--fail-unsupported", help="Exit with code 7 if no supported answer came.")
     ] = False,
+    output: options.Output = TERMINAL,
     as_json: options.Json = False,
 ) -> None:
     """Answer a question from the evidence, each sentence checked against it.
@@ -53,8 +56,11 @@ def ask(
 
       biorag ask "Why is pyridoxine given together with isoniazid?" --llm starter
 
+      biorag ask "Why is pyridoxine given together with isoniazid?" --format vancouver
+
       biorag ask "..." --llm http://localhost:8080 --json --fail-unsupported
     """
+    kind = options.output_kind(output, as_json)
     asked = Question("ask", question, parse_options(option or []))
     if settings.generation.llm:
         generator_source(settings.generation.llm).check()  # before the index and the encoder are loaded
@@ -71,8 +77,11 @@ def ask(
             answerer = ready.answerer(generator, checker)
             stage("Writing, not checked yet" if generator else "Answering")
             answer = answerer.answer_or_withhold(asked, ranking, on_text=stage.provisional)
+    keep_last_hits(settings, answer.hits)
     if as_json:
         show.print_json(show_answer.answer_json(answer, models_used(settings, ready, generator)))
+    elif kind:
+        show_answer.document(kind, answer)
     else:
         show_answer.answer(answer)
     if fail_unsupported and not is_supported(answer):

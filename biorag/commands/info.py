@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -10,6 +11,8 @@ from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded, overridden
 from biorag.settings.settings import PLACES, Settings
 from biorag.utils.files import disk_bytes
+
+NESTED = ("sources", "encoder", "bm25", "versions", "metadata")  # what is shown part by part
 
 
 @expanded
@@ -75,6 +78,7 @@ def _show_indexes(settings: Settings, as_json: bool) -> None:
 
 def _show_index(settings: Settings, as_json: bool) -> None:
     from biorag.indexes.progress import read_progress, shortfall
+    from biorag.indexes.reading import stored_fields
     from biorag.indexes.store import Store
 
     store = Store(settings)
@@ -87,6 +91,7 @@ def _show_index(settings: Settings, as_json: bool) -> None:
             "deleted_share": index.deleted_share(),
             "bytes": disk_bytes(store.folder),
             "torn": sorted(read_progress(store.folder).torn or ()),
+            "metadata": stored_fields(index)._asdict(),
         }
     finally:
         index.close()
@@ -97,12 +102,25 @@ def _show_index(settings: Settings, as_json: bool) -> None:
         return
     share = values["deleted_share"]
     values |= {"deleted_share": "unknown" if share is None else f"{share:.2%}", "torn": len(values["torn"])}
-    rows = [(key, value) for key, value in values.items() if key not in ("sources", "encoder", "bm25", "versions")]
+    rows = [(key, value) for key, value in values.items() if key not in NESTED]
     rows += [
         (f"{part}.{key}", value) for part in ("encoder", "bm25", "versions") for key, value in values[part].items()
     ]
     show.table(f"Index {manifest.name}", ["", ""], [(key, str(value)) for key, value in rows])
+    _show_fields(values["metadata"])
     sources = [
         (source["name"], source["snippets"], source["bytes"], source["sha256"][:12]) for source in values["sources"]
     ]
     show.table("Sources", ["file", "snippets", "bytes", "sha256"], sources)
+
+
+def _show_fields(found: Mapping[str, Any]) -> None:
+    """Print how many of the snippets that were read have each field, and which fields of references none has."""
+    from biorag.references.reference import FIELDS
+
+    read, fields = found["read"], found["fields"]
+    rows = [(name, f"{count / read:.0%}") for name, count in fields.items()]
+    title = f"Metadata of {read:,} snippets" if read else "Metadata"
+    show.table(title, ["field", "snippets with it"], rows)
+    if missing := [name for name in FIELDS if name not in fields]:
+        show.out.print(f"Fields of references that none of them has: {', '.join(missing)}", soft_wrap=True)

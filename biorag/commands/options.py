@@ -11,6 +11,7 @@ import typer
 
 from biorag.commands.groups import Flags, Given
 from biorag.errors import UsageError, unknown_name
+from biorag.registries import OUTPUTS, TERMINAL, OutputKind
 from biorag.retrieval.filters import exclude_pmids, parse_filter
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.section import GENERATION, RETRIEVAL
@@ -32,6 +33,7 @@ GENERATOR = Flags("llm", "llm_model", "cache")
 NAMED_INDEX = Flags("name", shows_default=False)  # an index that takes part only where it is named
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+Output = Annotated[str, typer.Option("--format", help=f"{OUTPUTS.listed()}.")]
 Force = Annotated[
     bool, typer.Option("--force", help="Replace a file that biorag did not write; never one that is read.")
 ]
@@ -246,3 +248,19 @@ def dense_mode(mode: str | None) -> str:
     if mode is not None and mode not in DENSE_MODES:
         raise unknown_name("--mode", mode, DENSE_MODES)
     return mode or DENSE_MODES[0]
+
+
+def output_kind(name: str, as_json: bool) -> OutputKind | None:
+    """Return the format in which hits are written; None for the terminal, and for `--json`.
+
+    Raises
+    ------
+    UsageError
+        If it is unknown, or given beside `--json`.
+    """
+    kind = OUTPUTS.named(name)
+    if kind.name == TERMINAL:
+        return None
+    if as_json:
+        raise UsageError("--json and --format are two forms of one output: give one of them")
+    return kind

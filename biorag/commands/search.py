@@ -9,6 +9,8 @@ import typer
 from biorag.commands import options, show
 from biorag.commands.groups import expanded
 from biorag.engine import open_index
+from biorag.registries import TERMINAL
+from biorag.retrieval.last_hits import keep_last_hits
 from biorag.settings.settings import Settings
 
 
@@ -17,6 +19,7 @@ def search(
     query: Annotated[str, typer.Argument(help="What to look for.")],
     settings: Annotated[Settings, options.INDEX, options.RANKING],
     filters: options.RecordFilters,
+    output: options.Output = TERMINAL,
     as_json: options.Json = False,
 ) -> None:
     """Find the snippets that are relevant to a query.
@@ -27,15 +30,21 @@ def search(
 
       biorag search "inhaled steroids" --filter 'year>=2015 and type:"Randomized Controlled Trial" and not retracted'
 
+      biorag search "inhaled steroids in mild asthma" --format ris > asthma.ris
+
       biorag search "GDF15 in inflammation" --name pubmed --mode bm25 --no-rerank -k 10 --json
     """
+    kind = options.output_kind(output, as_json)
     with open_index(settings) as ready:
         ranking = ready.retriever.search(query, where=filters.conditions)
+    keep_last_hits(settings, ranking.hits)
     if as_json:
         hits = [show.hit_json(hit) for hit in ranking.hits]
         show.print_json(
             {"query": query, "mode": settings.retrieval.mode, "hits": hits, "timings_ms": ranking.timings_ms}
         )
+    elif kind:
+        show.document(kind, ranking.hits)
     elif ranking.hits:
         show.evidence_table(query, ranking.hits)
     else:

@@ -25,17 +25,18 @@ from rich.text import Text
 
 from biorag.corpus.sentences import best_sentence, matches, terms
 from biorag.errors import BadInputError
-from biorag.types import Hit, OnProgress
+from biorag.references.reference import PUBMED, has_concern, reference_of, source_line
+from biorag.types import Hit, OnProgress, Snippet
 from biorag.utils.files import json_text
 from biorag.utils.text import showable, showable_json
 
 if TYPE_CHECKING:
     from biorag.corpus.rejects import RejectsFile
+    from biorag.registries import OutputKind
     from biorag.training.synthesis.drafts import GeneratedRowCounts
 
 QUIET_SECONDS = 30.0
-RETRACTED = "RETRACTED"
-PUBMED = "https://pubmed.ncbi.nlm.nih.gov"
+RETRACTED, CONCERN = "RETRACTED", "EXPRESSION OF CONCERN"
 
 
 class ShowingConsole(Console):
@@ -53,6 +54,12 @@ err = ShowingConsole(stderr=True, highlight=False)
 def print_json(values: Any) -> None:
     """Print one JSON document on stdout; characters that a terminal could act on as escapes."""
     out.file.write(showable_json(json_text(values, indent=2)) + "\n")
+
+
+def document(kind: OutputKind, hits: Sequence[Hit]) -> None:
+    """Print hits in an output format on stdout, and nothing else there."""
+    text = kind.load()(hits)
+    out.file.write(showable_json(text) if kind.json else showable(text))
 
 
 class ShowingFormatter(logging.Formatter):
@@ -129,6 +136,8 @@ def _columns() -> tuple[ProgressColumn, ...]:
 
 def hit_json(hit: Hit) -> dict[str, Any]:
     """Return a hit as `--json` prints it."""
+    from biorag.references.facts import facts_of
+
     snippet = hit.snippet
     return {
         "rank": hit.rank,
@@ -138,6 +147,8 @@ def hit_json(hit: Hit) -> dict[str, Any]:
         "content": snippet.content,
         "score": round(hit.score, 6),
         **retraction(snippet.retracted),
+        "metadata": dict(snippet.metadata),
+        "facts": facts_of(snippet).to_json(),
     }
 
 
@@ -166,12 +177,23 @@ def pmid(hit: Hit) -> Text:
     return Text(str(number), style=f"link {PUBMED}/{number}/")
 
 
+def warnings(snippet: Snippet) -> Text:
+    """Return what a reader of a snippet must be told: that it was retracted, or that there is a concern."""
+    marks = [(f"{RETRACTED} ", "bold red")] * snippet.retracted
+    return Text.assemble(*marks, *[(f"{CONCERN} ", "bold yellow")] * has_concern(snippet))
+
+
+def source(snippet: Snippet) -> Text:
+    """Return first author, year, journal and publication types in one line; empty where none is known."""
+    return Text(showable(source_line(reference_of(snippet))), style="dim")
+
+
 def _snippet(hit: Hit, target: set[str]) -> Text:
-    shown = Text()
-    if hit.snippet.retracted:
-        shown.append(f"{RETRACTED} ", style="bold red")
+    shown = warnings(hit.snippet)
     if hit.snippet.title:
         shown.append(showable(hit.snippet.title), style="bold").append("\n")
+    if origin := source(hit.snippet):
+        shown.append_text(origin).append("\n")
     sentence = Text(showable(best_sentence(hit.snippet.content, target)))
     for start, end in matches(sentence.plain, target):
         sentence.stylize("yellow", start, end)

@@ -14,7 +14,8 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from biorag.commands import show
-from biorag.types import EXTRACT, Answer, CheckedSentence, Citation, Verdict
+from biorag.registries import OutputKind
+from biorag.types import EXTRACT, Answer, CheckedSentence, Citation, Hit, Verdict
 from biorag.utils.text import showable
 
 STYLES = {Verdict.SUPPORTED: "", Verdict.UNSUPPORTED: "yellow", Verdict.CONTRADICTED: "red strike"}
@@ -32,7 +33,7 @@ def answer_json(answer: Answer, models: Mapping[str, Any]) -> dict[str, Any]:
         "choice": answer.choice,
         "reasoning": answer.reasoning,
         "relevant_context": answer.relevant_context,
-        "citations": [_citation_json(citation) for citation in answer.citations],
+        "citations": [_citation_json(citation, answer) for citation in answer.citations],
         "hits": [show.hit_json(hit) for hit in answer.hits],
         "models": dict(models),
         "parsed": answer.parsed,
@@ -56,10 +57,26 @@ def _sentence_json(sentence: CheckedSentence) -> dict[str, Any]:
     }
 
 
-def _citation_json(citation: Citation) -> dict[str, Any]:
+def _citation_json(citation: Citation, answer: Answer) -> dict[str, Any]:
     fields = {**asdict(citation), "score": round(citation.score, 6)}
     retracted = fields.pop("retracted")
-    return {**fields, **show.retraction(retracted)}
+    metadata = next((hit.snippet.metadata for hit in answer.hits if hit.rank == citation.n), {})
+    return {**fields, **show.retraction(retracted), "metadata": dict(metadata)}
+
+
+def sources(answer: Answer) -> list[Hit]:
+    """Return the hits that an answer cites, all hits where it cites none."""
+    cited = {citation.n for citation in answer.citations}
+    return [hit for hit in answer.hits if hit.rank in cited or not cited]
+
+
+def document(kind: OutputKind, answer: Answer) -> None:
+    """Print an answer's sources in an output format on stdout, and what the answer says on stderr."""
+    for part in filter(None, (verdict(answer), *_texts(answer))):
+        show.err.print(part, soft_wrap=True)
+    for note in answer.notes:
+        show.err.print(f"note: {note}")
+    show.document(kind, sources(answer))
 
 
 class Waiting:
@@ -202,12 +219,20 @@ def _sources(answer: Answer) -> Iterator[Text]:
 
 
 def _short_evidence(answer: Answer, cited: frozenset[int], rows: int) -> None:
-    """Print a line a hit, as many as the screen has room for."""
-    for hit in answer.hits[:rows]:
+    """Print a line or two a hit, as many as the screen has room for."""
+    shown = 0
+    for hit in answer.hits:
         star = "*" if hit.rank in cited else " "
         title = showable(hit.snippet.title or hit.snippet.content)
-        line = Text.assemble(f"{hit.rank:>3}{star} ", show.pmid(hit), " ", title, (f" {hit.score:.3f}", "dim"))
-        line.truncate(show.out.width, overflow="ellipsis")
-        show.out.print(line, no_wrap=True)
-    if len(answer.hits) > rows:
-        show.out.print(Text(f"    and {len(answer.hits) - rows} more (--json)", style="dim"))
+        head = (f"{hit.rank:>3}{star} ", show.pmid(hit), " ", show.warnings(hit.snippet), title)
+        lines = [Text.assemble(*head, (f" {hit.score:.3f}", "dim"))]
+        if origin := show.source(hit.snippet):
+            lines.append(Text("     ").append_text(origin))
+        if shown and len(lines) > rows:
+            break
+        for line in lines:
+            line.truncate(show.out.width, overflow="ellipsis")
+            show.out.print(line, no_wrap=True)
+        shown, rows = shown + 1, rows - len(lines)
+    if len(answer.hits) > shown:
+        show.out.print(Text(f"    and {len(answer.hits) - shown} more (--json)", style="dim"))

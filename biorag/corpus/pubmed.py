@@ -27,9 +27,12 @@ NOTICES = {
     "RetractionIn": "retraction",
     "RetractedandRepublishedIn": "retraction",
     "ErratumIn": "errata",
+    "CorrectedandRepublishedIn": "errata",
     "ExpressionOfConcernIn": "concern",
 }
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DOI = re.compile(r"10\.[0-9.]{4,}/\S+")
+_PMCID = re.compile(r"PMC[0-9]+(?=\.[0-9]+\Z|\Z)")
 _RECORD_END = re.compile(rb"(?<=</PubmedArticle>)")
 _ESCAPE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _MEDLINE_DATE = re.compile(
@@ -169,6 +172,10 @@ def _metadata(element: Any, citation: Any, article: Any) -> dict[str, Any]:
         "version": _positive(citation.find("PMID").get("Version", "1"), "PMID version"),
         "revised": _date(citation.find("DateRevised")),
         "journal": _text(article.find("Journal/Title")) or _text(citation.find("MedlineJournalInfo/MedlineTA")),
+        **_printed(article, citation),
+        **_authors(article),
+        "doi": _doi(element, article),
+        "pmcid": _pmcid(element),
         "year": int(date[:4]) if date else None,
         "date": date,
         "language": _texts(article.iterfind("Language")),
@@ -179,6 +186,68 @@ def _metadata(element: Any, citation: Any, article: Any) -> dict[str, Any]:
         "retracted": RETRACTED in types or "retraction" in notices,
     }
     return {name: value for name, value in fields.items() if value not in (None, "", [])}
+
+
+def _printed(article: Any, citation: Any) -> dict[str, str]:
+    """Return where an article was published: the journal's abbreviation and ISSN, volume, issue and pages."""
+    journal = article.find("Journal")
+    if journal is None:
+        return {}
+    return {
+        "journal_abbreviation": _text(journal.find("ISOAbbreviation"))
+        or _text(citation.find("MedlineJournalInfo/MedlineTA")),
+        "issn": _text(journal.find("ISSN")),
+        "volume": _text(journal.find("JournalIssue/Volume")),
+        "issue": _text(journal.find("JournalIssue/Issue")),
+        "pages": _pages(article.find("Pagination")),
+    }
+
+
+def _pages(pagination: Any) -> str:
+    """Return pages as MEDLINE has them ("284-7"), else the first and the last."""
+    if pagination is None:
+        return ""
+    first, last = _text(pagination.find("StartPage")), _text(pagination.find("EndPage"))
+    return _text(pagination.find("MedlinePgn")) or "-".join(filter(None, (first, last)))
+
+
+def _authors(article: Any) -> dict[str, list[str]]:
+    """Return the authors in their order, and which of them are groups; those that were corrected are left out."""
+    authors: list[str] = []
+    groups: list[str] = []
+    for author in article.iterfind("AuthorList/Author"):
+        if author.get("ValidYN") == "N":
+            continue
+        if group := _text(author.find("CollectiveName")):
+            groups.append(group)
+        if name := group or _name(author):
+            authors.append(name)
+    return {"authors": authors, "group_authors": list(dict.fromkeys(groups))}
+
+
+def _name(author: Any) -> str:
+    """Return a person as "Family, Given" or "Family, Given, Suffix"; a comma within a part would look like another."""
+    parts = {tag: _text(author.find(tag)).replace(",", " ") for tag in ("LastName", "ForeName", "Initials", "Suffix")}
+    family, given, suffix = (
+        " ".join(part.split()) for part in (parts["LastName"], parts["ForeName"] or parts["Initials"], parts["Suffix"])
+    )
+    if not family or not given:
+        return " ".join(filter(None, (family or given, suffix)))
+    return ", ".join(filter(None, (family, given, suffix)))
+
+
+def _doi(element: Any, article: Any) -> str:
+    """Return the first identifier that has a DOI's form."""
+    listed = element.iterfind("PubmedData/ArticleIdList/ArticleId[@IdType='doi']")
+    located = (each for each in article.iterfind("ELocationID[@EIdType='doi']") if each.get("ValidYN") != "N")
+    texts = map(_text, [*listed, *located])
+    return next((text for text in texts if _DOI.fullmatch(text)), "")
+
+
+def _pmcid(element: Any) -> str:
+    """Return the PMCID without its version."""
+    texts = map(_text, element.iterfind("PubmedData/ArticleIdList/ArticleId[@IdType='pmc']"))
+    return next((found[0] for found in map(_PMCID.match, texts) if found), "")
 
 
 def _notices(citation: Any) -> dict[str, list[int | str]]:

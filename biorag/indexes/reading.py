@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
 
-from biorag.types import Index, Snippet
+from biorag.types import FieldFilter, Index, IndexQuery, Snippet, block_id
 from biorag.utils.batched import batched
 
 FETCHED_AT_ONCE = 1000
+MOST_OF_PMID = 1000  # snippets of one paper that are listed
+SAMPLED = 1000  # snippets that tell which fields an index has
+_OF_BLOCKS = ("document", "block", "blocks")
 
 
 def stored_snippets(index: Index) -> Iterator[Snippet]:
@@ -15,3 +21,61 @@ def stored_snippets(index: Index) -> Iterator[Snippet]:
     for ids in batched(index.ids(), FETCHED_AT_ONCE):
         snippets = index.fetch(ids)
         yield from (snippets[id] for id in ids if id in snippets)
+
+
+def document(index: Index, id: str) -> Snippet | None:
+    """Return a stored snippet by its id, a long document put together of its blocks; None if there is none."""
+    if found := index.fetch([id]).get(id):
+        return found
+    first = index.fetch([block_id(id, 0)]).get(block_id(id, 0))
+    if first is None or first.document != id:
+        return None
+    ids = [block_id(id, number) for number in range(int(first.metadata.get("blocks", 1)))]
+    blocks = index.fetch(ids)
+    content = ""
+    for block in (blocks[id].content for id in ids if id in blocks):
+        content = _joined(content, block)
+    metadata = {name: value for name, value in first.metadata.items() if name not in _OF_BLOCKS}
+    return replace(first, id=id, content=content, metadata=metadata)
+
+
+def _joined(text: str, block: str) -> str:
+    """Return a text and the block after it, which may begin with the words that the text ends with."""
+    for shared in range(min(len(text), len(block)), 0, -1):
+        if text.endswith(block[:shared]):
+            return text + block[shared:]
+    return f"{text} {block}".strip()
+
+
+def of_pmid(index: Index, pmid: int, dimension: int) -> list[Snippet]:
+    """Return the snippets of a paper, in the order of their ids; of a long document the whole one.
+
+    Parameters
+    ----------
+    dimension : of the index's dense vectors
+    """
+    import numpy as np  # which importing the command line must not
+
+    any_vector = np.eye(1, dimension, dtype=np.float32)[0]
+    probe = IndexQuery(any_vector, MOST_OF_PMID, (FieldFilter("pmid", "=", pmid),), exact=True)
+    (hits,) = index.search([probe])
+    snippets = index.fetch([hit.id for hit in hits])
+    ids = sorted({snippet.document for snippet in snippets.values()})
+    return [found for id in ids if (found := document(index, id))]
+
+
+class StoredFields(NamedTuple):
+    """How many of the snippets that were read have each field of metadata."""
+
+    read: int
+    fields: dict[str, int]
+
+
+def stored_fields(index: Index) -> StoredFields:
+    """Count the fields of metadata of up to 1,000 snippets: stores list ids by their hashes, so they are a sample."""
+    ids = next(batched(index.ids(), SAMPLED), [])
+    counts: Counter[str] = Counter()
+    snippets = index.fetch(ids)
+    for snippet in snippets.values():
+        counts.update(snippet.metadata.keys())
+    return StoredFields(len(snippets), dict(sorted(counts.items())))

@@ -101,6 +101,11 @@ class Settings(Section):
         return self.home / "cache" / "abstracts.jsonl"
 
     @property
+    def last_hits(self) -> Path:
+        """The file of the ids of the last hits; deleting it makes 'biorag show N' ask for another search."""
+        return self.home / "cache" / "last-hits.json"
+
+    @property
     def trials(self) -> Path:
         """The folder that records which GGUF files passed the preflight."""
         return self.home / "cache" / "trials"

@@ -23,7 +23,7 @@ from tests.conftest import write_medrag
 from tests.fakes import ScriptedGenerator
 from tests.loopback import Script
 
-HIT_KEYS = ["rank", "id", "pmid", "title", "content", "score"]
+HIT_KEYS = ["rank", "id", "pmid", "title", "content", "score", "metadata", "facts"]
 ANSWER_KEYS = {
     "question",
     "options",
@@ -429,7 +429,7 @@ def test_ask_json_has_the_documented_shape(run, small_home, scripted):
     assert (found["question"], found["options"], found["choice"]) == ("What blocks vitamin K?", {}, None)
     assert found["answer"] == "Warfarin blocks vitamin K recycling."
     (citation,) = found["citations"]
-    assert list(citation) == ["n", "id", "pmid", "title", "quote", "score"]
+    assert list(citation) == ["n", "id", "pmid", "title", "quote", "score", "metadata"]
     assert (citation["n"], citation["id"], citation["pmid"]) == (1, "s1", 1001)
     assert citation["quote"] == "Warfarin blocks vitamin K recycling and thins the blood."
     assert ids(found)[0] == "s1"

@@ -105,6 +105,20 @@ def test_an_index_is_brought_up_to_date(home):
     assert (again["added"], again["updated"], again["unchanged"]) == (0, 0, 30)
 
 
+def test_an_index_without_the_fields_of_references_is_searched_shown_and_cited(home):
+    bare = ("search", "aspirin", "--name", "papers", "--mode", "bm25", "--no-rerank")
+    hit, *_ = report_of(*bare, folder=home)["hits"]
+    assert "authors" not in hit["metadata"]
+    assert hit["facts"]["cited_by"] is None
+    (shown,) = report_of("show", "1", folder=home)["snippets"]
+    assert (shown["id"], shown["metadata"]) == (hit["id"], hit["metadata"])
+    found = report_of("info", "papers", folder=home)["metadata"]
+    assert (found["read"], "authors" in found["fields"]) == (30, False)
+    for name in ("table", "md", "csv", "tsv", "ris", "bibtex", "csl-json", "vancouver"):
+        written = run(*bare, "--format", name, folder=home)
+        assert (written.exit_code, hit["title"][:10] in written.stdout) == (0, True), (name, written.output)
+
+
 def test_a_snapshot_is_loaded(home):
     (home / "snapshot.tar.gz").write_bytes(lzma.decompress((FILES / "snapshot.tar.gz.xz").read_bytes()))
     report_of("snapshot", "load", "snapshot.tar.gz", "--name", "loaded", folder=home)

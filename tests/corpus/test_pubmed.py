@@ -49,6 +49,16 @@ def test_the_real_record(shared_data):
         "version": 1,
         "revised": "2022-04-10",
         "journal": "The New England journal of medicine",
+        "journal_abbreviation": "N Engl J Med",
+        "issn": "1533-4406",
+        "volume": "378",
+        "issue": "20",
+        "pages": "1865-1876",
+        "authors": [
+            *("O'Byrne, Paul M", "FitzGerald, J Mark", "Bateman, Eric D", "Barnes, Peter J", "Zhong, Nanshan"),
+            *("Keen, Christina", "Jorup, Carin", "Lamarca, Rosa", "Ivanov, Stefan", "Reddel, Helen K"),
+        ],
+        "doi": "10.1056/NEJMoa1715274",
         "year": 2018,
         "date": "2018-05-17",
         "language": ["eng"],
@@ -105,7 +115,8 @@ def test_generated_records_with_every_feature_are_read_exactly(tmp_path, name):
     joined = file_of(*(each.xml for each in made)).decode()
     assert all(piece in joined for piece, _ in PIECES)
     kinds = [set(each.snippet.metadata) for each in made]
-    for field in ("errata", "retraction", "concern", "references", "mesh", "revised", "year"):
+    of_references = ("authors", "group_authors", "doi", "pmcid", "volume", "issue", "pages", "issn")
+    for field in ("errata", "retraction", "concern", "references", "mesh", "revised", "year", *of_references):
         assert any(field in kind for kind in kinds), f"{field} was never drawn"
     assert (
         {each.snippet.retracted for each in made}

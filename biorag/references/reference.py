@@ -1,0 +1,190 @@
+"""A reference: what identifies the publication of a snippet, read from its metadata."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from biorag.references.names import Author, author_of
+from biorag.types import Hit, Snippet
+
+PUBMED = "https://pubmed.ncbi.nlm.nih.gov"
+RETRACTED, CONCERN = "Retracted article", "Expression of concern"
+_RANGE = re.compile(r"(?P<first>\w+)\s*[-–]\s*(?P<last>\w+)")
+_DATE = re.compile(r"(?P<year>[0-9]{4})(?:-(?P<month>0[1-9]|1[0-2])(?:-(?P<day>0[1-9]|[12][0-9]|3[01]))?)?")
+# The names of fields in metadata, the first that is there counts; readers of several formats name some differently.
+TYPES, ERRATA, CONCERNS = ("type", "publication_types"), ("errata", "corrections"), ("concern", "concerns")
+FIELDS = (
+    *("authors", "doi", "pmcid", "journal", "journal_abbreviation", "issn", "volume", "issue", "pages", "year", "date"),
+    *("language", "type", "mesh", "references", "retraction", "errata", "concern"),
+)
+
+
+class Genre(StrEnum):
+    """What is cited; formats of references have a type for each."""
+
+    ARTICLE = "article"
+    PREPRINT = "preprint"
+    BOOK = "book"
+    THESIS = "thesis"
+    DATASET = "dataset"
+    OTHER = "other"
+
+
+_GENRES = {
+    "Preprint": Genre.PREPRINT,
+    "Book": Genre.BOOK,
+    "Academic Dissertation": Genre.THESIS,
+    "Dataset": Genre.DATASET,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A publication; what its record does not say is empty.
+
+    `date` is (year,), (year, month) or (year, month, day). `id` is the snippet's.
+    """
+
+    id: str
+    title: str
+    abstract: str
+    genre: Genre
+    pmid: int | None = None
+    authors: tuple[Author, ...] = ()
+    date: tuple[int, ...] = ()
+    journal: str = ""
+    abbreviation: str = ""
+    volume: str = ""
+    issue: str = ""
+    pages: str = ""
+    issn: str = ""
+    doi: str = ""
+    pmcid: str = ""
+    language: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    keywords: tuple[str, ...] = ()
+    retracted: bool = False
+    concern: bool = False
+
+    @property
+    def key(self) -> str:
+        """A key that no other reference has, in ASCII letters, digits and `_`; it stays as the record grows.
+
+        "OByrne2018_29768149": first author, year and PMID; where there is no PMID, a hash of the snippet's id.
+        """
+        family = self.authors[0].family if self.authors else ""
+        plain = unicodedata.normalize("NFKD", family).encode("ascii", "ignore").decode()
+        name = re.sub("[^A-Za-z0-9]", "", plain)[:40] or "Anonymous"
+        number = str(self.pmid) if self.pmid else hashlib.sha256(self.id.encode()).hexdigest()[:12]
+        return f"{name}{self.date[0] if self.date else ''}_{number}"
+
+    @property
+    def url(self) -> str:
+        """Where it is read: PubMed, else by its DOI; empty where neither is known."""
+        if self.pmid:
+            return f"{PUBMED}/{self.pmid}/"
+        return f"https://doi.org/{self.doi}" if self.doi else ""
+
+    @property
+    def page_range(self) -> tuple[str, str]:
+        """First and last page, the last in full ("284-7" is 284 to 287); empty where there is none."""
+        found = _RANGE.fullmatch(self.pages)
+        if not found:
+            return self.pages, ""
+        first, last = found["first"], found["last"]
+        if first.isdigit() and last.isdigit() and len(last) < len(first):
+            last = first[: len(first) - len(last)] + last
+        return first, last
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must be told: that it was retracted, or that there is an expression of concern."""
+        return (RETRACTED,) * self.retracted + (CONCERN,) * self.concern
+
+
+def reference_of(snippet: Snippet) -> Reference:
+    """Return the reference of a snippet; metadata of an unexpected type counts as not there."""
+    fields = snippet.metadata
+    types, journal = texts(fields, *TYPES), text(fields, "journal")
+    groups = frozenset(texts(fields, "group_authors"))
+    genre = next((_GENRES[name] for name in types if name in _GENRES), None)
+    return Reference(
+        id=snippet.id,
+        title=one_line(snippet.title),
+        abstract=one_line(snippet.content) if fields.get("abstract") is not False else "",
+        genre=genre or (Genre.ARTICLE if journal or snippet.pmid else Genre.OTHER),
+        pmid=snippet.pmid,
+        authors=tuple(author_of(name, groups) for name in texts(fields, "authors")),
+        date=_date(fields),
+        journal=journal,
+        abbreviation=text(fields, "journal_abbreviation"),
+        volume=text(fields, "volume"),
+        issue=text(fields, "issue"),
+        pages=text(fields, "pages"),
+        issn=text(fields, "issn"),
+        doi=text(fields, "doi"),
+        pmcid=text(fields, "pmcid"),
+        language=texts(fields, "language"),
+        types=types,
+        keywords=texts(fields, "mesh", "keywords"),
+        retracted=snippet.retracted,
+        concern=has_concern(snippet),
+    )
+
+
+def references_of(hits: Iterable[Hit]) -> list[Reference]:
+    """Return the references of hits in their order, each once."""
+    references = (reference_of(hit.snippet) for hit in hits)
+    return list({reference.key: reference for reference in reversed(list(references))}.values())[::-1]
+
+
+def has_concern(snippet: Snippet) -> bool:
+    """Return whether the record names an expression of concern."""
+    return any(snippet.metadata.get(name) for name in CONCERNS)
+
+
+def source_line(reference: Reference) -> str:
+    """Return first author, year, journal and publication types in one line, as far as they are known."""
+    first = reference.authors[0].family if reference.authors else ""
+    others = " et al." if len(reference.authors) > 1 else ""
+    year = str(reference.date[0]) if reference.date else ""
+    head = " ".join(filter(None, (first + others if first else "", year)))
+    return " · ".join(filter(None, (head, reference.journal, ", ".join(telling_types(reference.types)))))
+
+
+# Publication types that say how a paper was paid for or written, but not what kind of study it is.
+GENERAL = ("Journal Article", "Research Support", "English Abstract")
+
+
+def telling_types(types: Sequence[str]) -> list[str]:
+    """Return the publication types without those that all kinds of studies have, unless there are no others."""
+    return [name for name in types if not name.startswith(GENERAL)] or list(types)[:1]
+
+
+def one_line(value: str) -> str:
+    """Return a text on one line, without control characters."""
+    return " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", " ", value).split())
+
+
+def text(fields: Mapping[str, Any], name: str) -> str:
+    """Return a field of metadata as text: a number too, of a list the first; empty for anything else."""
+    return next(iter(texts(fields, name)), "")
+
+
+def texts(fields: Mapping[str, Any], *names: str) -> tuple[str, ...]:
+    """Return the texts of the first of these fields that is there."""
+    value = next((fields[name] for name in names if fields.get(name)), None)
+    values = value if isinstance(value, list | tuple) else [value]
+    plain = (one_line(str(each)) for each in values if isinstance(each, str | int) and not isinstance(each, bool))
+    return tuple(filter(None, plain))
+
+
+def _date(fields: Mapping[str, Any]) -> tuple[int, ...]:
+    found = _DATE.fullmatch(text(fields, "date")) or _DATE.fullmatch(text(fields, "year"))
+    return tuple(int(part) for part in found.groups() if part) if found else ()

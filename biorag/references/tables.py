@@ -1,0 +1,80 @@
+"""Hits as Markdown, CSV and TSV, one row each."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+
+from biorag.references.reference import Reference, one_line, reference_of
+from biorag.references.vancouver import authors
+from biorag.types import Hit
+
+COLUMNS = (
+    *("rank", "score", "id", "pmid", "title", "authors", "year", "journal", "type", "doi", "pmcid", "url"),
+    *("retracted", "concern", "content"),
+)
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>|#~&])")
+_FORMULA = ("=", "+", "-", "@")  # begins what a spreadsheet would compute
+
+
+def markdown(hits: Sequence[Hit]) -> str:
+    """Return hits as a table in Markdown."""
+    rows = ["| # | PMID | Title | Authors | Year | Journal | Type |", "|--:|--:|---|---|---|---|---|"]
+    return "\n".join([*rows, *map(_markdown_row, hits)]) + "\n"
+
+
+def comma_separated(hits: Sequence[Hit]) -> str:
+    """Return hits as CSV, with a header."""
+    return _separated(hits, ",")
+
+
+def tab_separated(hits: Sequence[Hit]) -> str:
+    """Return hits as TSV, with a header."""
+    return _separated(hits, "\t")
+
+
+def plain(text: str) -> str:
+    """Return text that Markdown shows as it stands."""
+    return _MARKUP.sub(r"\\\1", one_line(text))
+
+
+def _markdown_row(hit: Hit) -> str:
+    reference = reference_of(hit.snippet)
+    number = f"[{reference.pmid}]({reference.url})" if reference.pmid else plain(reference.id)
+    notes = "".join(f"**{note}.** " for note in reference.notes)
+    cells = (notes + plain(reference.title), plain(authors(reference.authors)), _year(reference))
+    others = (plain(reference.journal), plain(", ".join(reference.types)))
+    return f"| {' | '.join([str(hit.rank), number, *cells, *others])} |"
+
+
+def _separated(hits: Sequence[Hit], delimiter: str) -> str:
+    stream = io.StringIO()
+    writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(_cells(hit) for hit in hits)
+    return stream.getvalue()
+
+
+def _cells(hit: Hit) -> list[str | int | float]:
+    reference = reference_of(hit.snippet)
+    names = "; ".join(", ".join(filter(None, author[:3])) for author in reference.authors)
+    types = "; ".join(reference.types)
+    described = (reference.title, names, _year(reference), reference.journal, types, reference.doi, reference.pmcid)
+    return [
+        *(hit.rank, round(hit.score, 6), _cell(reference.id), reference.pmid or ""),
+        *map(_cell, (*described, reference.url)),
+        *("yes" if fact else "" for fact in (reference.retracted, reference.concern)),
+        _cell(hit.snippet.content),
+    ]
+
+
+def _cell(text: str) -> str:
+    """Return a text on one line; a quote before what a spreadsheet would take for a formula."""
+    line = one_line(text)
+    return f"'{line}" if line.startswith(_FORMULA) else line
+
+
+def _year(reference: Reference) -> str:
+    return str(reference.date[0]) if reference.date else ""

@@ -1,0 +1,73 @@
+"""Vancouver references, as NLM's Citing Medicine and the ICMJE's sample references have them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import takewhile
+
+from biorag.references.names import Author
+from biorag.references.reference import Reference, reference_of
+from biorag.types import Hit
+
+MOST_AUTHORS = 6
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def vancouver(hits: Sequence[Hit]) -> str:
+    """Return the references of hits, numbered by their ranks, which an answer's citations name."""
+    return "".join(f"{hit.rank}. {citation(reference_of(hit.snippet))}\n" for hit in hits)
+
+
+def citation(reference: Reference) -> str:
+    """Return one reference: "Rose ME, … Schiding JK, et al. Title. Brain Res. 2002;935(1-2):40-6. PMID: …"."""
+    title = reference.title or reference.id
+    parts = [authors(reference.authors), title, reference.abbreviation or reference.journal, _published(reference)]
+    if reference.doi:
+        parts.append(f"doi: {reference.doi}")
+    if numbers := _numbers(reference):
+        parts.append(numbers)
+    parts.extend(reference.notes)
+    return " ".join(map(_sentence, filter(None, parts)))
+
+
+def authors(authors: Sequence[Author]) -> str:
+    """Return the first six authors, then "et al."; groups stand after a semicolon where persons stand before them."""
+    text = ""
+    for before, author in zip([None, *authors], authors[:MOST_AUTHORS], strict=False):
+        mark = "; " if before and author.group != before.group else ", "
+        text += (mark if before else "") + name(author)
+    return f"{text}, et al" if len(authors) > MOST_AUTHORS else text
+
+
+def name(author: Author) -> str:
+    """Return "Family GN Jr", or a group's name."""
+    return " ".join(filter(None, (author.family, author.initials, author.suffix.rstrip("."))))
+
+
+def _published(reference: Reference) -> str:
+    """Return "2002 Jul 25;347(4):284-7", as far as it is known."""
+    date = reference.date
+    dated = " ".join([*map(str, date[:1]), *(MONTHS[month - 1] for month in date[1:2]), *map(str, date[2:])])
+    volume = reference.volume + (f"({reference.issue})" if reference.issue else "")
+    where = volume + (f":{shortened(*reference.page_range)}" if reference.pages else "")
+    return ";".join(filter(None, (dated, where)))
+
+
+def shortened(first: str, last: str) -> str:
+    """Return a range of pages, the last without the digits that it shares with the first: "284-7"."""
+    if not last or first == last:
+        return first
+    same = 0
+    if first.isdigit() and last.isdigit() and len(first) == len(last):
+        same = len(list(takewhile(lambda digits: digits[0] == digits[1], zip(first, last, strict=True))))
+    return f"{first}-{last[same:]}"
+
+
+def _numbers(reference: Reference) -> str:
+    pmid = f"PMID: {reference.pmid}" if reference.pmid else ""
+    return "; ".join(filter(None, (pmid, f"PMCID: {reference.pmcid}" if reference.pmcid else "")))
+
+
+def _sentence(text: str) -> str:
+    return text if re.search(r"[.?!]\Z", text) else f"{text}."

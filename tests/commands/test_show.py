@@ -1,0 +1,250 @@
+"""`biorag show`, the output formats of `search` and `ask`, and what is kept of the last hits."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from biorag.citation_graph.building import build
+from biorag.citation_graph.sources import find_citations
+from biorag.registries import OUTPUTS
+from biorag.settings.settings import Settings
+from biorag.types import Snippet
+from tests.cli import done, failed, invoke, succeeded
+from tests.conftest import write_medrag
+from tests.pubmed_records import article, file_of
+
+TRIAL = (
+    "METHODS: We randomly assigned 120 adults with asthma to budesonide or placebo. RESULTS: Fewer exacerbations were "
+    "seen with budesonide."
+)
+BARE = [*("--mode", "bm25", "--no-rerank")]
+
+
+def records() -> bytes:
+    authors = (
+        "<AuthorList><Author><LastName>O'Byrne</LastName><ForeName>Paul M</ForeName></Author>"
+        "<Author><CollectiveName>Asthma, Lung and Health Group</CollectiveName></Author></AuthorList>"
+    )
+    trial = article(1, "Budesonide in asthma.", TRIAL, types=("Journal Article", "Randomized Controlled Trial"))
+    trial = trial.replace("<Abstract>", authors + "<Abstract>")
+    notice = '<CommentsCorrections RefType="ExpressionOfConcernIn"><RefSource>J. 2021</RefSource></CommentsCorrections>'
+    doubted = article(2, "Budesonide doubted.", "Budesonide heals everything.").replace(
+        "<MeshHeadingList>", f"<CommentsCorrectionsList>{notice}</CommentsCorrectionsList><MeshHeadingList>"
+    )
+    withdrawn = article(3, "Budesonide withdrawn.", "Budesonide cures.", types=("Retracted Publication",))
+    return file_of(trial, doubted, withdrawn)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, tiny_encoder) -> Path:
+    """A home with the index `papers` of three PubMed records, and `old` of one without their fields."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "papers.xml").write_bytes(records())
+    succeeded(invoke("index", home / "papers.xml", "--name", "papers", "--encoder", tiny_encoder, home=home))
+    old = [Snippet("a#1", "Old", "Aspirin lowers fever.", 77, {"year": 1999}), Snippet("b", "", "Heparin.", 77)]
+    corpus = write_medrag(home / "old.jsonl", [*old, Snippet("c", "No paper", "Warfarin thins blood.")])
+    succeeded(invoke("index", corpus, "--name", "old", "--encoder", tiny_encoder, home=home))
+    return home
+
+
+def run(home: Path, *words: object, **env: str):
+    return invoke(*words, home=home, **env)
+
+
+def searched(home: Path, *words: object) -> list[dict]:
+    return done(run(home, "search", "budesonide", "--name", "papers", *BARE, *words, "--json"))["hits"]
+
+
+# --- show
+
+
+def test_show_prints_all_of_a_snippet_and_the_facts(home):
+    shown = succeeded(run(home, "show", "1", "--name", "papers")).stdout
+    assert "Fewer exacerbations were seen with budesonide." in shown
+    assert "O'Byrne PM; Asthma, Lung and Health Group. Budesonide in asthma. J. 2020. PMID: 1." in shown
+    rows = {line.split("│")[1].strip(): line.split("│")[2].strip() for line in shown.splitlines() if "│" in line}
+    assert rows["publication type"] == "Journal Article, Randomized Controlled Trial"
+    assert (rows["retracted"], rows["expression of concern"]) == ("no", "no")
+    assert rows["participants"] == "120 (“randomly assigned 120 adults”)"
+    assert rows["cited by"] == "unknown"
+
+
+def test_show_json_has_metadata_and_facts(home):
+    found = done(run(home, "show", "1", "--name", "papers", "--mark", "budesonide", "--json"))
+    (snippet,) = found["snippets"]
+    assert found["index"] == "papers"
+    assert snippet["metadata"]["authors"] == ["O'Byrne, Paul M", "Asthma, Lung and Health Group"]
+    assert snippet["facts"] == {
+        "publication_types": ["Journal Article", "Randomized Controlled Trial"],
+        "retracted": False,
+        "concern": False,
+        "notices": [],
+        "corrections": [],
+        "participants": {"number": 120, "quote": "randomly assigned 120 adults"},
+        "cited_by": None,
+    }
+    assert [snippet["content"][start:end] for start, end in snippet["marks"]] == ["budesonide", "budesonide"]
+    assert snippet["url"] == "https://pubmed.ncbi.nlm.nih.gov/1/"
+
+
+def test_what_is_not_known_is_unknown(home):
+    (snippet,) = done(run(home, "show", "c", "--name", "old", "--json"))["snippets"]
+    facts = snippet["facts"]
+    assert [facts[name] for name in ("publication_types", "retracted", "concern", "participants", "cited_by")] == [
+        *(None, None, None, None, None)
+    ]
+    shown = succeeded(run(home, "show", "c", "--name", "old")).stdout
+    assert shown.count("unknown") == 5
+
+
+def test_a_retraction_and_a_concern_stand_first(home):
+    assert succeeded(run(home, "show", "3", "--name", "papers")).stdout.startswith("RETRACTED")
+    shown = succeeded(run(home, "show", "2", "--name", "papers")).stdout
+    assert shown.startswith("EXPRESSION OF CONCERN")
+    assert "J. 2021" in shown
+
+
+def test_show_by_pmid_lists_all_snippets_of_a_paper(home):
+    found = done(run(home, "show", "77", "--name", "old", "--json"))
+    assert [snippet["id"] for snippet in found["snippets"]] == ["a#1", "b"]
+
+
+def test_show_puts_blocks_together(tmp_path, tiny_encoder):
+    text = " ".join(f"Aspirin lowers fever in trial {number}." for number in range(40))
+    corpus = write_medrag(tmp_path / "long.jsonl", [Snippet("long", "T", text, 5, {"year": 2000})])
+    blocks = ["--block-tokens", 64, "--block-overlap", 16]
+    succeeded(run(tmp_path, "index", corpus, "--name", "long", "--encoder", tiny_encoder, *blocks))
+    for which in ("long", "5"):
+        (snippet,) = done(run(tmp_path, "show", which, "--name", "long", "--json"))["snippets"]
+        assert (snippet["id"], snippet["content"], snippet["metadata"]) == ("long", text, {"year": 2000})
+
+
+def test_show_counts_the_papers_of_the_graph_that_cite(home, tmp_path):
+    citations = tmp_path / "citations.csv"
+    citations.write_text("citing,referenced\n10,1\n11,1\n11,2\n12,1\n")
+    graphs = Settings.of(home=home).graphs
+    build(graphs / "cited", find_citations([str(citations)]), False, lambda _: None)
+    facts = [
+        done(run(home, "show", id, "--name", "papers", "--graph", "cited", "--json"))["snippets"][0]["facts"]
+        for id in ("1", "2", "3")
+    ]
+    assert [fact["cited_by"] for fact in facts] == [3, 1, 0]
+
+
+def test_show_of_nothing(home):
+    failed(run(home, "show", "999", "--name", "papers"), 4, "papers", "999", "--name")
+    failed(run(home, "show", "no such", "--name", "papers"), 4, "no such")
+
+
+# --- the last hits
+
+
+def test_a_number_is_the_rank_of_the_last_hits_in_their_index(home):
+    hits = searched(home)
+    for rank in (1, 2, 3):
+        found = done(run(home, "show", rank, "--json"))
+        assert (found["index"], found["snippets"][0]["id"]) == ("papers", hits[rank - 1]["id"])
+    failed(run(home, "show", 4), 4, "default")
+    (by_pmid,) = done(run(home, "show", "1", "--name", "papers", "--json"))["snippets"]
+    assert by_pmid["id"] == "1", "with --name a number is an id"
+
+
+def test_what_is_kept_of_the_last_hits_is_private_and_no_question(home):
+    for command in (["search"], ["ask", "--llm", "none"]):
+        succeeded(run(home, *command, "canary budesonide", "--name", "papers", *BARE))
+        path = home / "cache" / "last-hits.json"
+        kept = json.loads(path.read_text())
+        assert set(kept) == {"index", "ids"}
+        assert kept["index"] == "papers"
+        assert kept["ids"]
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        texts = [each.read_bytes() for each in home.rglob("*") if each.is_file() and "shard" not in each.parts]
+        assert not any(b"canary" in text for text in texts)
+
+
+def test_a_damaged_file_of_last_hits_is_named(home):
+    path = home / "cache" / "last-hits.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text('{"index": "papers", "ids": [1], "question": "x"}')
+    failed(run(home, "show", 1), 5, "last-hits.json", "delete it")
+    path.unlink()
+
+
+def test_hits_that_cannot_be_kept_are_found_all_the_same(home, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr("biorag.retrieval.last_hits.write_json", refuse)
+    assert searched(home)
+
+
+# --- the browser
+
+
+def test_open_opens_pubmed(home, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
+    ended = succeeded(run(home, "show", "1", "--name", "papers", "--open"))
+    assert opened == ["https://pubmed.ncbi.nlm.nih.gov/1/"]
+    assert "pubmed.ncbi.nlm.nih.gov" in ended.stderr
+    failed(run(home, "show", "c", "--name", "old", "--open"), 2, "'c'", "--open")
+    failed(run(home, "--offline", "show", "1", "--name", "papers", "--open"), 6, "offline", "pubmed")
+    assert len(opened) == 1
+
+
+# --- evidence and formats
+
+
+def test_evidence_shows_author_year_journal_and_type(home):
+    shown = succeeded(run(home, "search", "asthma", "--name", "papers", *BARE)).stdout
+    assert "O'Byrne et al. 2020 · J · Randomized Controlled Trial" in shown
+    shown = succeeded(run(home, "search", "budesonide", "--name", "papers", *BARE)).stdout
+    assert "EXPRESSION OF CONCERN Budesonide doubted." in shown
+    assert "RETRACTED Budesonide withdrawn." in shown
+
+
+def test_json_hits_and_citations_have_all_metadata(home):
+    by_id = {hit["id"]: hit for hit in searched(home)}
+    assert by_id["2"]["facts"]["concern"] is True
+    assert by_id["3"]["retracted"] is True
+    assert by_id["1"]["metadata"]["type"] == ["Journal Article", "Randomized Controlled Trial"]
+    answer = ["ask", "Does budesonide lower exacerbations?", "--answer-anyway", "--name", "papers", *BARE, "--json"]
+    found = done(run(home, *answer))
+    assert found["citations"]
+    assert all(citation["metadata"]["journal"] == "J" for citation in found["citations"])
+
+
+@pytest.mark.parametrize("name", [name for name in OUTPUTS if name != "table"])
+def test_search_and_ask_write_every_format(home, name):
+    for command in (["search", "budesonide"], ["ask", "Does budesonide lower exacerbations?", "--answer-anyway"]):
+        text = succeeded(run(home, *command, "--name", "papers", *BARE, "--format", name)).stdout
+        assert "Budesonide" in text
+    assert OUTPUTS[name].summary
+
+
+def test_csv_has_a_row_a_hit_and_marks_retractions(home):
+    text = succeeded(run(home, "search", "budesonide", "--name", "papers", *BARE, "--format", "csv")).stdout
+    rows = {row["id"]: row for row in csv.DictReader(io.StringIO(text))}
+    assert (rows["3"]["retracted"], rows["2"]["concern"], rows["1"]["retracted"]) == ("yes", "yes", "")
+    assert rows["1"]["authors"] == "O'Byrne, Paul M; Asthma, Lung and Health Group"
+
+
+def test_a_format_is_known_and_alone(home):
+    failed(run(home, "search", "x", "--name", "papers", "--format", "docx"), 2, "docx", "ris")
+    failed(run(home, "ask", "x", "--name", "papers", "--format", "ris", "--json"), 2, "--json", "--format")
+
+
+# --- info
+
+
+def test_info_says_which_fields_are_there(home):
+    found = done(run(home, "info", "papers", "--json"))["metadata"]
+    assert (found["read"], found["fields"]["authors"], found["fields"]["year"]) == (3, 1, 3)
+    shown = succeeded(run(home, "info", "old")).stdout
+    assert "Fields of references that none of them has: authors, doi, pmcid, journal" in shown

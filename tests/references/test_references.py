@@ -1,0 +1,394 @@
+"""References: round trips through other libraries, and NLM's own samples."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import warnings
+from random import Random
+
+import bibtexparser
+import pytest
+import rispy
+from bibtexparser.middlewares.names import parse_single_name_into_parts, split_multiple_persons_names
+from citeproc import Citation, CitationItem, CitationStylesBibliography, CitationStylesStyle, formatter
+from citeproc.source.json import CiteProcJSON
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pylatexenc.latex2text import LatexNodes2Text
+
+from biorag.corpus.readers import read_snippets
+from biorag.corpus.sources import Source
+from biorag.references.bibtex import bibtex, escaped
+from biorag.references.csl import TYPES as CSL_TYPES
+from biorag.references.csl import csl_json
+from biorag.references.names import Author, author_of
+from biorag.references.reference import FIELDS, Genre, reference_of, references_of, source_line
+from biorag.references.ris import ris
+from biorag.references.tables import COLUMNS, comma_separated, markdown, tab_separated
+from biorag.references.vancouver import citation, shortened, vancouver
+from biorag.types import Snippet
+from tests.pubmed_records import file_of, record
+from tests.references.records import LATEX, TEXTS, hit, paper, snippets
+
+RECORDS = 2400
+MANY = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+def hits_of(snippet: Snippet):
+    return [hit(snippet)]
+
+
+def one_space(text: str) -> str:
+    return " ".join(text.split())
+
+
+# --- RIS
+
+
+def read_ris(text: str) -> list[dict]:
+    return rispy.loads(text, skip_unknown_tags=False)
+
+
+@MANY
+@given(snippets())
+def test_ris_is_read_back_by_rispy(snippet):
+    (entry,) = read_ris(ris(hits_of(snippet)))
+    reference = reference_of(snippet)
+    assert entry["title"] == reference.title
+    names = [name for name in entry.get("authors", [])]
+    assert len(names) == len(reference.authors)
+    for name, author in zip(names, reference.authors, strict=True):
+        if author.group:
+            assert "," not in name
+            assert one_space(name) == one_space(author.family.replace(",", " "))
+        else:
+            assert name == ", ".join(filter(None, author[:3]))
+    assert entry.get("doi", "") == reference.doi
+    assert entry.get("volume", "") == reference.volume
+    assert (entry.get("start_page", ""), entry.get("end_page", "")) == reference.page_range
+    assert entry.get("year", "") == (str(reference.date[0]) if reference.date else "")
+    assert entry.get("accession_number", "") == (str(snippet.pmid) if snippet.pmid else "")
+    assert tuple(entry.get("notes", ())) == reference.notes
+    assert tuple(entry.get("keywords", ())) == reference.keywords
+    assert entry["abstract"] == reference.abstract
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({}, "JOUR"),
+        ({"type": ["Preprint"]}, "UNPB"),
+        ({"publication_types": ["Academic Dissertation"]}, "THES"),
+        ({"type": ["Dataset", "Journal Article"]}, "DATA"),
+        ({"type": ["Book"]}, "BOOK"),
+    ],
+)
+def test_the_type_of_ris_is_that_of_the_publication(fields, kind):
+    assert ris(hits_of(paper(**fields))).startswith(f"TY  - {kind}\n")
+    assert ris(hits_of(Snippet("x", "T", "C"))).startswith("TY  - GEN\n")
+
+
+# --- BibTeX
+
+
+def read_bibtex(text: str) -> list:
+    library = bibtexparser.parse_string(text, parse_stack=[])
+    assert library.failed_blocks == []
+    return library.entries
+
+
+def field(entry, name: str) -> str:
+    """A field as it stands, without the braces around it."""
+    value = entry[name]
+    assert value[0] == "{" and value[-1] == "}"
+    return value[1:-1]
+
+
+MATHEMATICS = {"−": "-", "µ": "μ", "^": "ˆ"}  # as pylatexenc writes them
+
+
+def unescaped(text: str) -> str:
+    """What LaTeX would typeset, by another library."""
+    decoded = LatexNodes2Text(math_mode="text", keep_comments=True, strict_latex_spaces=True).latex_to_text(text)
+    return one_space(decoded)
+
+
+def typeset(text: str) -> str:
+    return one_space("".join(MATHEMATICS.get(character, character) for character in text))
+
+
+@MANY
+@given(snippets())
+def test_bibtex_is_read_back_by_bibtexparser(snippet):
+    (entry,) = read_bibtex(bibtex(hits_of(snippet)))
+    reference = reference_of(snippet)
+    assert entry.key == reference.key
+    assert re.fullmatch("[A-Za-z0-9_]+", entry.key)
+    assert field(entry, "title").startswith("{")
+    for name, value in (("title", reference.title), ("journal", reference.journal), ("doi", reference.doi)):
+        assert (field(entry, name) if value else "") == (f"{{{escaped(value)}}}" if name == "title" else escaped(value))
+    names = split_multiple_persons_names(field(entry, "author")) if reference.authors else []
+    assert len(names) == len(reference.authors)
+    for name, author in zip(names, reference.authors, strict=True):
+        if author.group:
+            assert name == f"{{{escaped(author.family)}}}"
+            continue
+        parts = parse_single_name_into_parts(name)
+        family = " ".join([*parts.von, *parts.last])
+        assert one_space(family.strip("{}") if family.startswith("{") and family.endswith("}") else family)
+        assert " ".join(parts.jr) == author.suffix
+
+
+@MANY
+@given(TEXTS | st.text(st.sampled_from([*LATEX, "a", " "]), max_size=20).map(str.strip))
+def test_escaped_text_is_typeset_as_it_stands(text):
+    plain = escaped(text)
+    assert unescaped(plain) == typeset(text) or any(mark in text for mark in ("``", "''", "--", "?`", "!`", '"'))
+    depth = 0
+    for character in plain:
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        assert depth >= 0
+    assert depth == 0, "BibTeX counts braces, those after a backslash too"
+
+
+@pytest.mark.parametrize(
+    ("text", "latex"),
+    [
+        ("50% of R&D", r"50\% of R\&D"),
+        ("a_b #1 $5", r"a\_b \#1 \$5"),
+        (r"\input{x}", r"{\textbackslash}input{$\lbrace$}x{$\rbrace$}"),
+        ("β2, p < 0.05, ≥ 3", r"{$\beta$}2, p {$<$} 0.05, {$\geq$} 3"),
+        ("Ødegård", "Ødegård"),
+    ],
+)
+def test_latex_characters_are_escaped(text, latex):
+    assert escaped(text) == latex
+
+
+def test_names_that_bibtex_would_take_apart_are_in_braces():
+    names = ["King, M L, Jr", "Smith and Sons, J", "van der Berg, Jan", "Health and Human Services, Department of"]
+    text = bibtex(hits_of(paper(authors=names, group_authors=names[-1:])))
+    (line,) = (line for line in text.splitlines() if line.startswith("  author"))
+    assert line == (
+        "  author = {King, Jr, M L and {Smith and Sons}, J and van der Berg, Jan and "
+        "{Health and Human Services, Department of}},"
+    )
+
+
+def test_keys_are_stable_and_unique():
+    key = reference_of(paper()).key
+    assert key == "Rose2002_12062471"
+    assert reference_of(paper(doi="10.1/x", volume="9")).key == key
+    same = [Snippet(f"x{number}", "T", "C", None, {"authors": ["Rose, M"], "year": 2002}) for number in range(500)]
+    keys = [reference_of(snippet).key for snippet in same]
+    assert len(set(keys)) == 500
+    assert reference_of(Snippet("y", "T", "C", 7, {"authors": ["Ødegård, Å"]})).key == "degard_7"
+    assert len(references_of([hit(paper()), hit(paper(), 2)])) == 1
+
+
+# --- CSL-JSON
+
+STYLE = "harvard-cite-them-right"
+
+
+def rendered(items: list[dict]) -> list[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        source = CiteProcJSON(items)
+        bibliography = CitationStylesBibliography(CitationStylesStyle(STYLE, validate=False), source, formatter.plain)
+        bibliography.register(Citation([CitationItem(item["id"]) for item in items]))
+        return [str(entry) for entry in bibliography.bibliography()]
+
+
+# The variables of CSL-JSON's schema that are used, and what each is.
+STANDARD = {"id", "type", "title", "container-title", "container-title-short", "volume", "issue", "page", "ISSN", "DOI"}
+STANDARD |= {"PMID", "PMCID", "URL", "language", "keyword", "note", "abstract"}
+
+
+@MANY
+@given(snippets())
+def test_csl_json_has_the_variables_of_the_schema(snippet):
+    (item,) = json.loads(csl_json(hits_of(snippet)))
+    reference = reference_of(snippet)
+    assert set(item) <= STANDARD | {"author", "issued"}
+    assert all(isinstance(item[name], str) and item[name] for name in set(item) & STANDARD)
+    assert item["type"] == CSL_TYPES[reference.genre]
+    assert item["title"] == reference.title
+    for name, author in zip(item.get("author", []), reference.authors, strict=True):
+        assert name == {"literal": author.family} if author.group else name["family"] == author.family
+        assert set(name) <= {"family", "given", "suffix", "literal"}
+    if reference.date:
+        assert item["issued"] == {"date-parts": [list(reference.date)]}
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(snippets())
+def test_csl_json_is_read_by_citeproc(snippet):
+    (item,) = json.loads(csl_json(hits_of(snippet)))
+    source = CiteProcJSON([item])
+    reference = source[item["id"].lower()] if item["id"].lower() in source else source[item["id"]]
+    assert reference.type == item["type"]
+    assert str(reference.title) == item["title"]
+    assert len(reference.get("author", [])) == len(item.get("author", []))
+
+
+def test_citeproc_renders_a_reference():
+    (text,) = rendered(json.loads(csl_json(hits_of(paper()))))
+    assert "Rose" in text
+    assert "2002" in text
+    assert "Brain" in text
+
+
+# --- Vancouver
+
+
+def test_the_sample_reference_of_the_icmje():
+    assert citation(reference_of(paper())) == (
+        "Rose ME, Huerbin MB, Melick J, Marion DW, Palmer AM, Schiding JK, et al. Regulation of interstitial "
+        "excitatory amino acid concentrations after cortical contusion injury. Brain Res. 2002;935(1-2):40-6. "
+        "PMID: 12062471."
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "groups", "written"),
+    [
+        (["Halpern, Scott D", "Ubel, Peter A", "Caplan, Arthur L"], [], "Halpern SD, Ubel PA, Caplan AL"),
+        (
+            ["Vallancien, G", "Emberton, M", "Harving, N", "van Moorselaar, R J", "Alf-One Study Group"],
+            ["Alf-One Study Group"],
+            "Vallancien G, Emberton M, Harving N, van Moorselaar RJ; Alf-One Study Group",
+        ),
+        (["Diabetes Prevention Program Research Group"], [], "Diabetes Prevention Program Research Group"),
+        (["King, Martin Luther, Jr."], [], "King ML Jr"),
+        (["Sartre, Jean-Paul", "Silva, Maria de Fátima"], [], "Sartre JP, Silva MF"),
+        (["A, B"] * 6, [], "A B, A B, A B, A B, A B, A B"),
+        (["A, B"] * 7, [], "A B, A B, A B, A B, A B, A B, et al"),
+    ],
+)
+def test_authors_as_nlm_writes_them(names, groups, written):
+    text = citation(reference_of(paper(authors=names, group_authors=groups)))
+    assert text.startswith(written + ". ")
+
+
+@pytest.mark.parametrize(
+    ("pages", "written"),
+    [
+        (("284", "287"), "284-7"),
+        (("1865", "1876"), "1865-76"),
+        (("99", "101"), "99-101"),
+        (("e12", ""), "e12"),
+        (("S93", "S99"), "S93-S99"),
+        (("5", "5"), "5"),
+    ],
+)
+def test_pages_are_shortened(pages, written):
+    assert shortened(*pages) == written
+
+
+def test_a_reference_says_that_it_was_retracted(shared_data):
+    snippet = paper(retracted=True, concern=[1])
+    assert citation(reference_of(snippet)).endswith("Retracted article. Expression of concern.")
+    for write in (ris, bibtex, csl_json, vancouver, markdown):
+        assert "Retracted article" in write(hits_of(snippet))
+
+
+def test_the_real_record(shared_data):
+    path = shared_data / "pubmed-xml" / "pubmed-29768149.xml"
+    (snippet,) = read_snippets(Source("real", path))
+    assert citation(reference_of(snippet)) == (
+        "O'Byrne PM, FitzGerald JM, Bateman ED, Barnes PJ, Zhong N, Keen C, et al. Inhaled Combined "
+        "Budesonide-Formoterol as Needed in Mild Asthma. N Engl J Med. 2018 May 17;378(20):1865-76. "
+        "doi: 10.1056/NEJMoa1715274. PMID: 29768149."
+    )
+    assert source_line(reference_of(snippet)).startswith("O'Byrne et al. 2018 · The New England journal of medicine · ")
+    (entry,) = read_ris(ris(hits_of(snippet)))
+    assert (entry["type_of_reference"], len(entry["authors"]), entry["doi"]) == ("JOUR", 10, "10.1056/NEJMoa1715274")
+    (item,) = json.loads(csl_json(hits_of(snippet)))
+    assert item["issued"] == {"date-parts": [[2018, 5, 17]]}
+
+
+# --- tables
+
+
+@MANY
+@given(snippets())
+def test_tables_are_read_back(snippet):
+    hits = hits_of(snippet)
+    for text, delimiter in ((comma_separated(hits), ","), (tab_separated(hits), "\t")):
+        header, row = csv.reader(io.StringIO(text), delimiter=delimiter)
+        assert tuple(header) == COLUMNS
+        assert len(row) == len(COLUMNS)
+        assert not any(cell.startswith(("=", "+", "-", "@")) for cell in row)
+        title = reference_of(snippet).title
+        assert row[header.index("title")] in (title, f"'{title}")
+    assert len(markdown(hits).splitlines()) == 3
+    assert len(re.findall(r"(?<!\\)\|", markdown(hits).splitlines()[2])) == 8
+
+
+# --- records
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([*FIELDS, "publication_types", "concerns", "group_authors"]),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+            max_leaves=6,
+        ),
+    )
+)
+def test_metadata_of_any_type_is_no_error(fields):
+    snippet = Snippet("x", "T", "C", None, fields)
+    for write in (ris, bibtex, csl_json, vancouver, markdown, comma_separated):
+        assert write(hits_of(snippet))
+
+
+def test_fields_of_other_readers_count_too():
+    reference = reference_of(paper(publication_types=["Review"], concerns=["J. 2021"]))
+    assert (reference.types, reference.concern) == (("Review",), True)
+
+
+def test_a_snippet_without_any_field_is_cited_by_its_title():
+    assert citation(reference_of(Snippet("x", "Old snippet", "Text."))) == "Old snippet."
+    assert source_line(reference_of(Snippet("x", "Old snippet", "Text."))) == ""
+    assert reference_of(Snippet("x", "", "")).genre is Genre.OTHER
+
+
+@pytest.mark.parametrize(
+    ("name", "groups", "author"),
+    [
+        ("O'Byrne, Paul M", [], Author("O'Byrne", "Paul M")),
+        ("King, Martin, Jr", [], Author("King", "Martin", "Jr")),
+        ("Group of X, Y", ["Group of X, Y"], Author("Group of X, Y", group=True)),
+        ("The Group", [], Author("The Group", group=True)),
+        ("A, B, C, D", [], Author("A, B, C, D", group=True)),
+        (", x", [], Author(", x", group=True)),
+    ],
+)
+def test_names(name, groups, author):
+    assert author_of(name, groups) == author
+
+
+def test_generated_records_with_every_field_are_cited_in_every_format(tmp_path):
+    random = Random("references")
+    made = [record(random, pmid) for pmid in range(1, RECORDS + 1)]
+    path = tmp_path / "pubmed25n0001.xml"
+    path.write_bytes(file_of(*(each.xml for each in made)))
+    found = list(read_snippets(Source(path.name, path)))
+    assert [snippet.metadata for snippet in found] == [each.snippet.metadata for each in made]
+    hits = [hit(snippet, rank) for rank, snippet in enumerate(found, 1)]
+    entries, items = read_bibtex(bibtex(hits)), json.loads(csl_json(hits))
+    records = read_ris(ris(hits))
+    assert [len(entries), len(items), len(records)] == [RECORDS] * 3
+    assert len({entry.key for entry in entries}) == RECORDS
+    for snippet, item, ris_record in zip(found, items, records, strict=True):
+        groups = snippet.metadata.get("group_authors", [])
+        named = ["literal" in name for name in item.get("author", [])]
+        assert named == [name in groups or "," not in name for name in snippet.metadata.get("authors", [])]
+        assert ris_record.get("doi") == snippet.metadata.get("doi") == item.get("DOI")
+    assert len(vancouver(hits).splitlines()) == RECORDS
