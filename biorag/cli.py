@@ -211,8 +211,9 @@ def settings(
     )
     logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, handlers=[lines], force=True)
     if not debug:
-        for telling in ("biorag.models.memory", "biorag.settings.services"):  # what models take; where questions go
-            logging.getLogger(telling).setLevel(logging.INFO)
+        # What models take; where questions go; what is taken of folders; which columns of tables.
+        for telling in ("models.memory", "settings.services", "corpus.sources", "corpus.tables"):
+            logging.getLogger(f"biorag.{telling}").setLevel(logging.INFO)
         for noisy in ("httpx", "transformers", "sentence_transformers", "huggingface_hub"):
             logging.getLogger(noisy).setLevel(logging.ERROR)
 

@@ -137,8 +137,14 @@ def hit_json(hit: Hit) -> dict[str, Any]:
         "title": snippet.title,
         "content": snippet.content,
         "score": round(hit.score, 6),
+        **location(snippet.location),
         **retraction(snippet.retracted),
     }
+
+
+def location(place: str) -> dict[str, str]:
+    """Return the field that says where in its document a snippet stands, in JSON; none where that is not known."""
+    return {"location": place} if place else {}
 
 
 def retraction(retracted: bool) -> dict[str, bool]:
@@ -171,7 +177,8 @@ def _snippet(hit: Hit, target: set[str]) -> Text:
     if hit.snippet.retracted:
         shown.append(f"{RETRACTED} ", style="bold red")
     if hit.snippet.title:
-        shown.append(showable(hit.snippet.title), style="bold").append("\n")
+        shown.append(showable(hit.snippet.title), style="bold")
+        shown.append(f", {showable(hit.snippet.location)}" if hit.snippet.location else "", style="dim").append("\n")
     sentence = Text(showable(best_sentence(hit.snippet.content, target)))
     for start, end in matches(sentence.plain, target):
         sentence.stylize("yellow", start, end)

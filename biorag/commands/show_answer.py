@@ -58,8 +58,8 @@ def _sentence_json(sentence: CheckedSentence) -> dict[str, Any]:
 
 def _citation_json(citation: Citation) -> dict[str, Any]:
     fields = {**asdict(citation), "score": round(citation.score, 6)}
-    retracted = fields.pop("retracted")
-    return {**fields, **show.retraction(retracted)}
+    retracted, location = fields.pop("retracted"), fields.pop("location")
+    return {**fields, **show.location(location), **show.retraction(retracted)}
 
 
 class Waiting:
@@ -192,7 +192,7 @@ def _sources(answer: Answer) -> Iterator[Text]:
     """Yield a line for each citation; without its quote where the answer itself is one."""
     shown = set()
     for citation in answer.citations:
-        source = f"PMID {citation.pmid}" if citation.pmid else citation.id
+        source = ", ".join(filter(None, [f"PMID {citation.pmid}" if citation.pmid else citation.id, citation.location]))
         mark = (f" {show.RETRACTED}" if citation.retracted else "", "bold red")
         verbatim = answer.answerer == EXTRACT and not answer.choice
         quote = showable(citation.title) + " " if verbatim else f"“{showable(citation.quote)}” "
@@ -206,7 +206,10 @@ def _short_evidence(answer: Answer, cited: frozenset[int], rows: int) -> None:
     for hit in answer.hits[:rows]:
         star = "*" if hit.rank in cited else " "
         title = showable(hit.snippet.title or hit.snippet.content)
-        line = Text.assemble(f"{hit.rank:>3}{star} ", show.pmid(hit), " ", title, (f" {hit.score:.3f}", "dim"))
+        place = f", {showable(hit.snippet.location)}" if hit.snippet.location else ""
+        line = Text.assemble(
+            f"{hit.rank:>3}{star} ", show.pmid(hit), " ", title, (place, "dim"), (f" {hit.score:.3f}", "dim")
+        )
         line.truncate(show.out.width, overflow="ellipsis")
         show.out.print(line, no_wrap=True)
     if len(answer.hits) > rows:
