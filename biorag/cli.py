@@ -22,6 +22,7 @@ from biorag.commands import (
     config,
     data,
     doctor,
+    fetch,
     generate_filter,
     generate_negatives,
     generate_pairs,
@@ -144,6 +145,7 @@ Start with:  [bold]biorag index demo[/bold]  then  [bold]biorag ask "Why is pyri
 Nothing here is medical advice.""",
 )
 app.command("index", cls=index.IndexCommand)(index.index)
+app.command("fetch")(fetch.fetch)
 app.command("search")(search.search)
 app.command("ask")(ask.ask)
 app.command("verify")(verify.verify)

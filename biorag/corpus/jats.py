@@ -1,9 +1,10 @@
-"""PMC's full text in JATS XML (ANSI/NISO Z39.96): a snippet for the abstract, and one for each paragraph of the body."""
+"""PMC's full text in JATS XML (ANSI/NISO Z39.96): a snippet for the abstract, and one for each block of the body."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
 from biorag.corpus.hardened_xml import XmlFormat, check_entities, read_elements, source_text
@@ -72,15 +73,14 @@ def read_parts(source: Source) -> Iterator[tuple[int, Part]]:
     """Yield line and block of each article, the abstract first; raises as `read_elements` does."""
     for element in read_elements(source, JATS):
         article = Article(element, source.label)
-        parts = 0
-        abstract = element.find("front/article-meta/abstract")
-        for parts, part in enumerate(_parts(article, element, abstract), start=1):
-            yield part.element.sourceline, part
-        if not parts:
-            yield element.sourceline, Part(article, "", (), "", None)
+        parts = _parts(article, element)
+        first = next(parts, Part(article, "", (), "", None))
+        for part in chain([first], parts):
+            yield (element if part.element is None else part.element).sourceline, part
 
 
-def _parts(article: Article, element: Any, abstract: Any) -> Iterator[Part]:
+def _parts(article: Article, element: Any) -> Iterator[Part]:
+    abstract = element.find("front/article-meta/abstract")
     if abstract is not None:
         yield Part(article, "abstract", ("Abstract",), abstract.get("id", ""), abstract)
     body = element.find("body")

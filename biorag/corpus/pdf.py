@@ -74,7 +74,7 @@ def _reading(source: Source) -> Iterator[IO[bytes]]:
     ours, theirs = os.pipe()
     # -P: the working folder is not where modules come from.
     command = [sys.executable, "-P", "-m", "biorag.corpus.pdf_pages", os.fspath(source.path.resolve()), str(theirs)]
-    with open(ours, "rb") as lines:
+    with os.fdopen(ours, "rb") as lines:
         try:
             child = subprocess.Popen(command, pass_fds=[theirs], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         finally:

@@ -28,7 +28,7 @@ def write_pages(path: Path, descriptor: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     _allow(PAGE_SECONDS)
-    with open(descriptor, "wb") as lines:
+    with os.fdopen(descriptor, "wb") as lines:
 
         def write(**values: Any) -> None:
             lines.write(json.dumps(values).encode() + b"\n")
