@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn, Protocol, cast
 
 from biorag.corpus.sources import DamagedSourceError, Source, read_lines, reader_of
@@ -117,6 +118,12 @@ def parse_snippet(line: bytes) -> Snippet:
 def snippet_of(record: Mapping[str, Any]) -> Snippet:
     """Return the snippet of a JSON object, in MedRAG's form or BEIR's; raises as `parse_snippet` does."""
     return _from_beir(record) if "_id" in record else _from_medrag(record)
+
+
+def entry_of(fields: Mapping[str, Any], title: str, content: str) -> Snippet:
+    """Return the snippet of an entry that may have a title alone, as PubMed's records may; raises as `snippet_of`."""
+    snippet = snippet_of({**fields, "title": title, "content": content or title})
+    return snippet if content else replace(snippet, content="")
 
 
 def beir_record(snippet: Snippet) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from biorag.corpus.pubmed import RETRACTED, date_of, medline_date
-from biorag.corpus.readers import snippet_of, text_of, with_values
+from biorag.corpus.readers import entry_of, text_of, with_values
 from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_lines
 from biorag.types import Snippet
 
@@ -70,8 +70,7 @@ def _snippet(reference: Reference, pmid: str, fields: Mapping[str, Any], title: 
     if not title and not content:
         raise ValueError("a record with neither title nor abstract")
     id = pmid or fields.get("doi") or f"{reference.file}#record={reference.number}"
-    texts = {"title": title, "content": content} if content else {"contents": title}
-    return snippet_of({**with_values(fields), "abstract": bool(content), "id": id, "PMID": pmid, **texts})
+    return entry_of({**with_values(fields), "abstract": bool(content), "id": id, "PMID": pmid}, title, content)
 
 
 # --- RIS

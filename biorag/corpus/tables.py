@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from biorag.corpus.readers import LONGEST_TEXT, snippet_of, text_of, with_values
+from biorag.corpus.readers import LONGEST_TEXT, entry_of, text_of, with_values
 from biorag.corpus.sources import Columns, DamagedSourceError, Source, read_lines
 from biorag.errors import UsageError
 from biorag.settings.section import ONCE
@@ -162,8 +162,7 @@ def parse_row(row: Row) -> Snippet:
         record[ID] = f"{row.file}#row={row.number}"
     record = with_values(record)
     title, content = record.pop(TITLE, ""), record.pop(CONTENT, "")
-    record |= {TITLE: title, CONTENT: content} if content else {"contents": title}
-    return snippet_of(record)
+    return entry_of(record, title, content)
 
 
 def _value(field: str, text: str) -> Any:

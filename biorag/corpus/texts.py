@@ -32,7 +32,7 @@ class Passage(NamedTuple):
 
 
 class _Section(NamedTuple):
-    """What stands under a heading, or before the first: where it begins, its headings, the outer ones first, its lines."""
+    """What stands under a heading: where it begins, the headings, the outer ones first, and the lines."""
 
     line: int
     headings: tuple[str, ...]
