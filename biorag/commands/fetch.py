@@ -34,9 +34,9 @@ def fetch(
 
     Examples:
 
-      biorag fetch "isoniazid AND neuropathy AND 2015:2025[dp]" --out isoniazid.xml.gz
+      biorag fetch "isoniazid AND neuropathy" --out isoniazid.xml.gz
 
-      biorag fetch "GDF15[tiab]" --out gdf15.xml --limit 500 --json
+      biorag fetch "GDF15 AND inflammation" --out gdf15.xml --limit 500 --json
     """
     from biorag.citation_graph.eutils import EUtils, KeptAnswers
     from biorag.citation_graph.fetching import fetch_query, is_fetched
