@@ -22,6 +22,7 @@ from biorag.commands import (
     config,
     data,
     doctor,
+    fetch,
     generate_filter,
     generate_negatives,
     generate_pairs,
@@ -145,6 +146,7 @@ Start with:  [bold]biorag index demo[/bold]  then  [bold]biorag ask "Why is pyri
 Nothing here is medical advice.""",
 )
 app.command("index", cls=index.IndexCommand)(index.index)
+app.command("fetch")(fetch.fetch)
 app.command("search")(search.search)
 app.command("ask")(ask.ask)
 app.command("show")(show_snippet.show_snippet)
@@ -213,8 +215,9 @@ def settings(
     )
     logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, handlers=[lines], force=True)
     if not debug:
-        for telling in ("biorag.models.memory", "biorag.settings.services"):  # what models take; where questions go
-            logging.getLogger(telling).setLevel(logging.INFO)
+        # What models take; where questions go; what is taken of folders; which columns of tables.
+        for telling in ("models.memory", "settings.services", "corpus.sources", "corpus.tables"):
+            logging.getLogger(f"biorag.{telling}").setLevel(logging.INFO)
         for noisy in ("httpx", "transformers", "sentence_transformers", "huggingface_hub"):
             logging.getLogger(noisy).setLevel(logging.ERROR)
 

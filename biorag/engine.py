@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.corpus.readers import read_snippets, refuse
-from biorag.corpus.sources import DEMO, Source, demo_file, find_sources
+from biorag.corpus.sources import DEMO, Columns, Source, check_kinds, demo_file, find_files, find_sources
 from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.generators.source import generator_source
 from biorag.indexes.manifest import COMPACT, FULL, WORDS, Manifest, TokenParameters
@@ -537,6 +537,7 @@ def survey_corpus(
     rejects: RejectsFile | None = None,
     progress: Progress = silent,
     encoder: TextEncoder | None = None,
+    columns: Columns = (),
 ) -> Iterator[SurveyedCorpus]:
     """Find a corpus and read it once, for the configured index, or for a new one.
 
@@ -545,11 +546,12 @@ def survey_corpus(
     corpus : files, folders, "demo", or - for standard input
     rejects : takes the bad lines; None: the first one stops the reading
     encoder : the configured encoder where it is loaded already
+    columns : which column of a table is which field; by default the header says
 
     Raises
     ------
     BadInputError
-        At the first bad line if there are no rejects, or if there is no snippet.
+        At a file of an unknown kind, at the first bad line if there are no rejects, or if there is no snippet.
     MismatchError
         If the index was made with another encoder, or other settings.
     MissingError
@@ -579,12 +581,14 @@ def survey_corpus(
         return snippet_encoders(settings, files, token_model, similarity, manifest, encoder, found.sample)
 
     with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
-        sources = find_sources(corpus, Path(spool) / "standard-input", settings.home)
+        found_files = find_files(corpus, Path(spool) / "standard-input", settings.home, columns)
+        check_kinds(found_files.sources)
         split = splitter(settings, files, manifest)
         with progress("Checking", None) as advance:
             length_of = _length_counter(settings, files)
-            found = survey(sources, rejects, advance, split, manifest.sources if manifest else (), length_of)
-        yield SurveyedCorpus(Store(settings), manifest, sources, found, split, encoding, rejects)
+            taken = manifest.sources if manifest else ()
+            found = survey(found_files.sources, rejects, advance, split, taken, length_of)
+        yield SurveyedCorpus(Store(settings), manifest, found_files, found, split, encoding, rejects)
 
 
 def index_corpus(
@@ -593,6 +597,7 @@ def index_corpus(
     rejects: RejectsFile | None = None,
     progress: Progress = silent,
     encoder: TextEncoder | None = None,
+    columns: Columns = (),
 ) -> IndexReport:
     """Find a corpus, read it once, and bring it into the configured index; see `survey_corpus`.
 
@@ -601,7 +606,7 @@ def index_corpus(
     ServiceError
         If another process is using the index, or the store fails.
     """
-    with survey_corpus(settings, corpus, rejects, progress, encoder) as surveyed:
+    with survey_corpus(settings, corpus, rejects, progress, encoder, columns) as surveyed:
         report = surveyed.write(progress)
     if encoder is None:
         export_models(settings)

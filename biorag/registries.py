@@ -159,15 +159,21 @@ class ReaderKind(Kind):
 
     Attributes
     ----------
-    suffixes : how the names of such files end
-    beginnings : what such a file begins with, where its name says nothing; a kind without any takes the rest
+    suffixes : how the names of such files end, in lower case
+    beginnings : what such a file begins with, where its name says nothing
+    roots : the root elements that tell it from other XML
     incremental : whether files are a sequence in which later ones change earlier ones: one that an index has taken in
         before changes nothing
+    common : whether files that are no corpus have the format too, so that not all of a folder's are taken
+    unit : what a file is counted in, where messages name a place in it
     """
 
     suffixes: tuple[str, ...]
     beginnings: tuple[bytes, ...] = ()
+    roots: tuple[str, ...] = ()
     incremental: bool = False
+    common: bool = False
+    unit: str = "line"
 
 
 READERS = Registry(
@@ -178,6 +184,7 @@ READERS = Registry(
             target="biorag.corpus.readers:JsonLines",
             summary="a snippet a line",
             suffixes=(".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz"),
+            beginnings=(b"{",),
         ),
         ReaderKind(
             name="PubMed XML",
@@ -185,7 +192,53 @@ READERS = Registry(
             summary="baseline and update files",
             suffixes=(".xml", ".xml.gz"),
             beginnings=(b"<",),
+            roots=("PubmedArticleSet", "PubmedArticle"),
             incremental=True,
+        ),
+        ReaderKind(
+            name="PMC XML",
+            target="biorag.corpus.jats:JatsXml",
+            summary="full text in JATS, a snippet a paragraph",
+            suffixes=(".xml", ".xml.gz", ".nxml", ".nxml.gz"),
+            beginnings=(b"<",),
+            roots=("article", "pmc-articleset"),
+        ),
+        ReaderKind(
+            name="CSV or TSV",
+            target="biorag.corpus.tables:Tables",
+            summary="a snippet a row",
+            suffixes=(".csv", ".csv.gz", ".tsv", ".tsv.gz"),
+            common=True,
+        ),
+        ReaderKind(
+            name="text or Markdown",
+            target="biorag.corpus.texts:Texts",
+            summary="a snippet for some 300 words",
+            suffixes=(".txt", ".txt.gz", ".md", ".md.gz", ".markdown", ".markdown.gz"),
+            common=True,
+        ),
+        ReaderKind(
+            name="PDF",
+            target="biorag.corpus.pdf:Pdf",
+            summary="a snippet a page",
+            suffixes=(".pdf",),
+            beginnings=(b"%PDF-",),
+            common=True,
+            unit="page",
+        ),
+        ReaderKind(
+            name="RIS",
+            target="biorag.corpus.references:Ris",
+            summary="references as Zotero and EndNote export them",
+            suffixes=(".ris", ".ris.gz"),
+            beginnings=(b"TY  -",),
+        ),
+        ReaderKind(
+            name="MEDLINE",
+            target="biorag.corpus.references:Nbib",
+            summary="references as PubMed exports them",
+            suffixes=(".nbib", ".nbib.gz"),
+            beginnings=(b"PMID- ",),
         ),
     ],
 )
@@ -309,7 +362,7 @@ CITATIONS = Registry(
 
 def suffixes(registry: Registry[ReaderKind] | Registry[CitationsKind]) -> tuple[str, ...]:
     """Return how the names of files of all formats end."""
-    return tuple(suffix for kind in registry.values() for suffix in kind.suffixes)
+    return tuple(dict.fromkeys(suffix for kind in registry.values() for suffix in kind.suffixes))
 
 
 @dataclass(frozen=True, kw_only=True)

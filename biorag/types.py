@@ -67,6 +67,14 @@ class Snippet:
         return self.metadata.get("retracted") is True
 
     @property
+    def location(self) -> str:
+        """Where in its document the snippet stands, as a citation names it: `p. 3`, or a section; "" if unknown."""
+        page, section = self.metadata.get("page"), self.metadata.get("section")
+        if isinstance(page, int) and not isinstance(page, bool):
+            return f"p. {page}"
+        return section if isinstance(section, str) else ""
+
+    @property
     def digest(self) -> str:
         """SHA-256 (first 16 bytes, hex) of everything but the id: tells changed snippets from unchanged."""
         fields = [self.title, self.content, self.pmid, dict(self.metadata)]
@@ -119,7 +127,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """A verified reference to the hit numbered `n` in the prompt; `quote` stands verbatim in its snippet."""
+    """A verified reference to the hit numbered `n` in the prompt; `quote` stands verbatim in its snippet.
+
+    `location` is the snippet's.
+    """
 
     n: int
     id: str
@@ -128,6 +139,7 @@ class Citation:
     quote: str
     score: float
     retracted: bool = False
+    location: str = ""
 
 
 EXTRACT, GENERATE = "extract", "generate"  # what makes an answer

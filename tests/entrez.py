@@ -1,4 +1,4 @@
-"""A stand-in for NCBI's elink and efetch on a loopback port, with faults."""
+"""A stand-in for NCBI's elink, esearch and efetch on a loopback port, with faults."""
 
 from __future__ import annotations
 
@@ -15,16 +15,21 @@ CITED = {n: list(range(n + 100, n + 100 + n % 4)) for n in range(1, 500)}  # som
 
 
 class Entrez:
-    """Answers elink by `CITED`, and efetch with an abstract of each paper, after the faults that are queued.
+    """Answers elink by `CITED`, efetch with an abstract of each paper, and any search with the papers `found`.
+
+    First come the faults that are queued, of which None is none.
 
     It keeps the forms. Papers `left_out` are in no answer, those `untold` have a title alone.
     """
 
     def __init__(self) -> None:
-        self.faults: list[tuple[int, bytes, dict[str, str]]] = []
+        self.faults: list[tuple[int, bytes, dict[str, str]] | None] = []
         self.forms: list[dict[str, list[str]]] = []
         self.fetched: list[dict[str, list[str]]] = []
+        self.searched: list[dict[str, list[str]]] = []
+        self.found: list[int] = []
         self.left_out: set[int] = set()
+        self.books: set[int] = set()
         self.untold: set[int] = set()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
@@ -58,12 +63,31 @@ class Entrez:
         """Return PubMed's XML of papers, as efetch has it."""
         records = []
         for pmid in pmids:
-            if pmid not in self.left_out:
+            if pmid in self.books:
+                records.append(
+                    f"<PubmedBookArticle><BookDocument><PMID>{pmid}</PMID></BookDocument></PubmedBookArticle>"
+                )
+            elif pmid not in self.left_out:
                 told = "" if pmid in self.untold else f"<Abstract><AbstractText>Text {pmid}.</AbstractText></Abstract>"
                 article = f"<Article><ArticleTitle>Paper {pmid}</ArticleTitle>{told}</Article>"
                 citation = f'<MedlineCitation><PMID Version="1">{pmid}</PMID>{article}</MedlineCitation>'
                 records.append(f"<PubmedArticle>{citation}</PubmedArticle>\n")
         return f"{HEAD}<PubmedArticleSet>{''.join(records)}</PubmedArticleSet>\n".encode()
+
+    def search(self, most: int) -> bytes:
+        """Return an answer of esearch with history."""
+        history = {"querykey": "1", "webenv": f"MCID_{len(self.searched)}"}
+        ids = [str(pmid) for pmid in self.found[:most]]
+        result = {"count": str(len(self.found)), "retmax": str(len(ids)), "retstart": "0", "idlist": ids, **history}
+        return json.dumps({"header": {"type": "esearch", "version": "0.3"}, "esearchresult": result}).encode()
+
+    def wanted(self, form: dict[str, list[str]]) -> list[int]:
+        """Return the papers that efetch is asked for, by their ids or from the last search."""
+        if "id" in form:
+            return [int(id) for id in form["id"][0].split(",")]
+        assert (form["WebEnv"], form["query_key"]) == ([f"MCID_{len(self.searched)}"], ["1"])
+        start = int(form["retstart"][0])
+        return self.found[start : start + int(form["retmax"][0])]
 
     def _handler(entrez):  # noqa: N805
         class Handler(BaseHTTPRequestHandler):
@@ -72,16 +96,20 @@ class Entrez:
 
             def do_POST(self):
                 form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-                assert self.path in ("/entrez/eutils/elink.fcgi", "/entrez/eutils/efetch.fcgi")
-                if self.path.endswith("efetch.fcgi"):
+                tool = self.path.removeprefix("/entrez/eutils/")
+                assert tool in ("elink.fcgi", "esearch.fcgi", "efetch.fcgi")
+                if tool == "esearch.fcgi":
+                    entrez.searched.append(form)
+                    body = entrez.search(int(form["retmax"][0]))
+                elif tool == "efetch.fcgi":
                     entrez.fetched.append(form)
-                    body = entrez.records([int(id) for id in form["id"][0].split(",")])
+                    body = entrez.records(entrez.wanted(form))
                 else:
                     entrez.forms.append(form)
                     body = entrez.answer([int(id) for id in form["id"]])
                 status, headers = 200, {}
-                if entrez.faults:
-                    status, body, headers = entrez.faults.pop(0)
+                if entrez.faults and (fault := entrez.faults.pop(0)):
+                    status, body, headers = fault
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name, value)

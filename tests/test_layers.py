@@ -105,7 +105,9 @@ OWNERS = {
     "qdrant_edge": {"biorag.indexes.edge", "biorag.indexes.bm25"},
     "llama_cpp": {"biorag.generators.llama", "biorag.generators.sequences"},
     "huggingface_hub": {"biorag.models.finding", "biorag.commands.models"},
-    "lxml": {"biorag.corpus.pubmed"},
+    "lxml": {"biorag.corpus.hardened_xml"},
+    "pypdf": {"biorag.corpus.pdf_pages"},
+    "rispy": {"biorag.corpus.references"},
     "sklearn": {"biorag.benchmarks.tuning.abstention"},
     "onnxruntime": {"biorag.models.exported"},
     "tokenizers": {

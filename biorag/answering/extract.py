@@ -355,4 +355,4 @@ def extracted(answer: Answer, sentences: Sequence[EvidenceSentence]) -> Answer:
 def citation_of(hit: Hit, n: int, quote: str) -> Citation:
     """Return the citation of a quote that stands in the `n`-th hit."""
     snippet = hit.snippet
-    return Citation(n, snippet.id, snippet.pmid, snippet.title, quote, hit.score, snippet.retracted)
+    return Citation(n, snippet.id, snippet.pmid, snippet.title, quote, hit.score, snippet.retracted, snippet.location)

@@ -157,7 +157,7 @@ def articles(link: EUtils, pmids: list[int]) -> dict[int, Snippet | None]:
     """
     found: dict[int, Snippet | None] = dict.fromkeys(pmids)
     try:
-        with _file_of(link.articles(pmids)) as path:
+        with file_of(link.articles(pmids)) as path:
             for _, element in read_records(Source("efetch", path)):
                 try:
                     record = parse_record(element)
@@ -173,7 +173,8 @@ def articles(link: EUtils, pmids: list[int]) -> dict[int, Snippet | None]:
 
 
 @contextmanager
-def _file_of(content: bytes) -> Iterator[Path]:
+def file_of(content: bytes) -> Iterator[Path]:
+    """Give an answer as a file, for readers of files."""
     with tempfile.TemporaryDirectory(prefix="biorag-") as folder:
         path = Path(folder) / "articles.xml"
         path.write_bytes(content)

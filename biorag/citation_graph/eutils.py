@@ -1,6 +1,7 @@
-"""References and records from NCBI's E-utilities, for papers whose references no file has.
+"""References and records from NCBI's E-utilities.
 
-Entrez Programming Utilities Help, NCBI: `elink`, by id, with the link `pubmed_pubmed_refs`; `efetch`, as XML.
+Entrez Programming Utilities Help, NCBI: `elink`, by id, with the link `pubmed_pubmed_refs`; `esearch`, with history;
+`efetch`, as XML.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from biorag.citation_graph.building import add
 from biorag.citation_graph.coverage import paper_of
 from biorag.citation_graph.graph import Graph, Papers, read_manifest
 from biorag.citation_graph.rows import LARGEST, Keys, distinct, edge_keys
-from biorag.errors import ServiceError
+from biorag.errors import BadInputError, ServiceError
 from biorag.indexes.reading import stored_snippets
 from biorag.types import Index, OnProgress
 from biorag.utils.batched import batched
@@ -65,6 +66,32 @@ class _Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class _SearchResult:
+    count: Written
+    webenv: str = ""
+    querykey: Written = 0
+    idlist: tuple[Written, ...] = ()
+    ERROR: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _SearchAnswer:
+    """What is read of an answer of esearch."""
+
+    esearchresult: _SearchResult
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """What a query found: how many records, the first of their PMIDs, and where NCBI keeps all for a while."""
+
+    count: int
+    pmids: tuple[int, ...]
+    webenv: str
+    query_key: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Kept:
     pmid: Pmid
     cites: tuple[Pmid, ...]
@@ -90,7 +117,7 @@ class Filled:
 
 
 class EUtils:
-    """Asks what papers cite, and for their records, no faster than NCBI allows.
+    """Asks what papers cite, for their records, and what a query finds, no faster than NCBI allows.
 
     Raises
     ------
@@ -126,6 +153,33 @@ class EUtils:
             ) from None
         cited = {int(links.ids[0]): links.cited() for links in answer.linksets}
         return {pmid: cited[pmid] for pmid in pmids if pmid in cited}
+
+    def search(self, query: str, most: int) -> QueryResult:
+        """Return what a PubMed query finds, with up to `most` PMIDs.
+
+        Raises
+        ------
+        BadInputError
+            If PubMed refuses the query.
+        """
+        form = {"db": "pubmed", "term": query, "usehistory": "y", "retmode": "json", "retmax": str(most)}
+        response = self._asked(self._retries, "esearch.fcgi", form)
+        try:
+            result = parsed(_SearchAnswer, response.content, "ignore").esearchresult
+        except ValueError:
+            raise ServiceError(
+                f"the server at {self._url} {self._retries.said(response)}, not a result of a search: check --eutils"
+            ) from None
+        if result.ERROR:
+            raise BadInputError(f"PubMed refuses the query {query!r:.200} ({result.ERROR:.200}): change it")
+        pmids = tuple(map(int, result.idlist[:most]))
+        return QueryResult(int(result.count), pmids, result.webenv, str(result.querykey))
+
+    def found_articles(self, result: QueryResult, start: int, count: int) -> bytes:
+        """Return `count` records of what a query found, from `start` on, as PubMed's XML."""
+        history = {"WebEnv": result.webenv, "query_key": result.query_key}
+        form = {"db": "pubmed", "retmode": "xml", "retstart": str(start), "retmax": str(count), **history}
+        return self._asked(self._retries_of_records, "efetch.fcgi", form).content
 
     def articles(self, pmids: Sequence[int]) -> bytes:
         """Return the records of papers as PubMed's XML; those that PubMed does not have are left out."""

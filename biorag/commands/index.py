@@ -12,6 +12,8 @@ from typer.core import TyperCommand
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, Given, expanded, overridden
+from biorag.corpus.sources import in_words
+from biorag.corpus.tables import parse_columns
 from biorag.engine import index_corpus, paired_encoder, stores_tokens, survey_corpus
 from biorag.errors import UsageError
 from biorag.indexes.store import Store
@@ -93,12 +95,20 @@ def index(
     no_store_tokens: Annotated[
         bool, typer.Option(NO_STORE_TOKENS, help="As --store-tokens none: reranking encodes the candidates too.")
     ] = False,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns of CSV and TSV files, as in id=PMID,title=Title,content=Abstract; else by the header."
+        ),
+    ] = None,
     estimate_only: Annotated[
         bool, typer.Option("--estimate", help="Estimate time, disk and memory of a new index; write nothing.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Index a corpus, or bring an index up to date with it.
+
+    Of a folder all files of these kinds are taken; how many, and what was left, is said.
 
     Unchanged snippets are skipped, so an interrupted run resumes where it stopped. Later PubMed files replace and
     delete records of earlier ones; a file that was indexed before changes nothing.
@@ -115,6 +125,8 @@ def index(
 
       biorag index pubmed/ --name dpr --query-encoder models/question --passage-encoder models/context --similarity dot
 
+      biorag index papers/ references.nbib table.csv --columns id=Key,content=Notes --name mine
+
       zcat corpus.jsonl.gz | biorag index - --name mine --json
     """
     if no_store_tokens:
@@ -128,18 +140,21 @@ def index(
         )
     if encoder := pair.encoder(settings, given):
         settings = overridden(settings, encoder=encoder)
+    named = parse_columns(columns) if columns is not None else ()
     folder = None if estimate_only else Store(settings).folder
     rejected = bad_lines.file(folder, [settings.indexes, given.configuration])
     if estimate_only:
-        with survey_corpus(settings, corpus, rejected, show.progress) as surveyed:
+        with survey_corpus(settings, corpus, rejected, show.progress, columns=named) as surveyed:
             _print_estimate(surveyed.estimate(), as_json)
         show.rejected(rejected, "not read", "indexed")
         return
-    report = index_corpus(settings, corpus, rejected, show.progress)
+    report = index_corpus(settings, corpus, rejected, show.progress, columns=named)
     if as_json:
         show.print_json(asdict(report))
     else:
-        values = {**asdict(report), "torn": len(report.torn)}
+        files = {f"files {part}": in_words(counts) for part, counts in report.files.items() if counts}
+        values = {**asdict(report), "torn": len(report.torn)} | files
+        del values["files"]
         show.table(f"Index {report.name}", ["", ""], list(values.items()))
     show.rejected(rejected, "skipped", "indexed")
 

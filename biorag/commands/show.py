@@ -146,10 +146,16 @@ def hit_json(hit: Hit) -> dict[str, Any]:
         "title": snippet.title,
         "content": snippet.content,
         "score": round(hit.score, 6),
+        **location(snippet.location),
         **retraction(snippet.retracted),
         "metadata": dict(snippet.metadata),
         "facts": facts_of(snippet).to_json(),
     }
+
+
+def location(place: str) -> dict[str, str]:
+    """Return the field that says where in its document a snippet stands, in JSON; none where that is not known."""
+    return {"location": place} if place else {}
 
 
 def retraction(retracted: bool) -> dict[str, bool]:
@@ -191,7 +197,8 @@ def source(snippet: Snippet) -> Text:
 def _snippet(hit: Hit, target: set[str]) -> Text:
     shown = warnings(hit.snippet)
     if hit.snippet.title:
-        shown.append(showable(hit.snippet.title), style="bold").append("\n")
+        shown.append(showable(hit.snippet.title), style="bold")
+        shown.append(f", {showable(hit.snippet.location)}" if hit.snippet.location else "", style="dim").append("\n")
     if origin := source(hit.snippet):
         shown.append_text(origin).append("\n")
     sentence = Text(showable(best_sentence(hit.snippet.content, target)))

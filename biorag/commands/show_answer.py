@@ -59,9 +59,9 @@ def _sentence_json(sentence: CheckedSentence) -> dict[str, Any]:
 
 def _citation_json(citation: Citation, answer: Answer) -> dict[str, Any]:
     fields = {**asdict(citation), "score": round(citation.score, 6)}
-    retracted = fields.pop("retracted")
+    retracted, location = fields.pop("retracted"), fields.pop("location")
     metadata = next((hit.snippet.metadata for hit in answer.hits if hit.rank == citation.n), {})
-    return {**fields, **show.retraction(retracted), "metadata": dict(metadata)}
+    return {**fields, **show.location(location), **show.retraction(retracted), "metadata": dict(metadata)}
 
 
 def sources(answer: Answer) -> list[Hit]:
@@ -209,7 +209,7 @@ def _sources(answer: Answer) -> Iterator[Text]:
     """Yield a line for each citation; without its quote where the answer itself is one."""
     shown = set()
     for citation in answer.citations:
-        source = f"PMID {citation.pmid}" if citation.pmid else citation.id
+        source = ", ".join(filter(None, [f"PMID {citation.pmid}" if citation.pmid else citation.id, citation.location]))
         mark = (f" {show.RETRACTED}" if citation.retracted else "", "bold red")
         verbatim = answer.answerer == EXTRACT and not answer.choice
         quote = showable(citation.title) + " " if verbatim else f"“{showable(citation.quote)}” "
@@ -224,8 +224,9 @@ def _short_evidence(answer: Answer, cited: frozenset[int], rows: int) -> None:
     for hit in answer.hits:
         star = "*" if hit.rank in cited else " "
         title = showable(hit.snippet.title or hit.snippet.content)
+        place = f", {showable(hit.snippet.location)}" if hit.snippet.location else ""
         head = (f"{hit.rank:>3}{star} ", show.pmid(hit), " ", show.warnings(hit.snippet), title)
-        lines = [Text.assemble(*head, (f" {hit.score:.3f}", "dim"))]
+        lines = [Text.assemble(*head, (place, "dim"), (f" {hit.score:.3f}", "dim"))]
         if origin := show.source(hit.snippet):
             lines.append(Text("     ").append_text(origin))
         if shown and len(lines) > rows:

@@ -1,8 +1,4 @@
-"""PubMed's own XML: baseline and update files as a stream of snippets and deletions.
-
-A file is parsed piece by piece and each record is freed when the next is asked for, so memory stays flat. Nothing
-that a file names is loaded: the DOCTYPE line is ignored, and a file that declares entities is refused.
-"""
+"""PubMed's own XML: baseline and update files as a stream of snippets and deletions."""
 
 from __future__ import annotations
 
@@ -11,13 +7,11 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lxml import etree
-
-from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_chunks
+from biorag.corpus.hardened_xml import XmlFormat, check_entities, read_elements, source_text
+from biorag.corpus.sources import Source
 from biorag.types import Deletion, Snippet
 
 SETS, ARTICLE, BOOK, DELETIONS = "PubmedArticleSet", "PubmedArticle", "PubmedBookArticle", "DeleteCitation"
-MAX_RECORD = MAX_LINE
 SHOWN = 2000  # characters of a bad record in the rejects file
 NOT_AVAILABLE = "[Not Available]."  # NLM's title where there is none in English
 NO_LABELS = ("", "UNLABELLED", "UNASSIGNED")
@@ -33,7 +27,9 @@ NOTICES = {
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DOI = re.compile(r"10\.[0-9.]{4,}/\S+")
 _PMCID = re.compile(r"PMC[0-9]+(?=\.[0-9]+\Z|\Z)")
-_RECORD_END = re.compile(rb"(?<=</PubmedArticle>)")
+PUBMED = XmlFormat(
+    "PubMed", (SETS, ARTICLE), (ARTICLE, BOOK, DELETIONS), record_end=re.compile(rb"(?<=</PubmedArticle>)")
+)
 _ESCAPE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _MEDLINE_DATE = re.compile(
     r"\b(?P<year>[12][0-9]{3})\b(?:\s+(?P<month>[A-Za-z]{3})[a-z]*\b(?:\s+(?P<day>[0-9]{1,2})\b)?)?"
@@ -51,72 +47,13 @@ def read_records(source: Source) -> Iterator[tuple[int, Any]]:
         If the file is not PubMed XML, is not well formed or ends too early, declares entities, or has a record of
         more than 16 MiB. What comes before the fault has been yielded.
     """
-    parser = _parser()
-    line, size, checked = 1, 0, False
-    try:
-        for chunk in read_chunks(source):
-            # An error loses the piece it is in, so no record before it may be in the same one.
-            for piece in filter(None, _RECORD_END.split(chunk)):
-                size += len(piece)
-                parser.feed(piece)
-                for _, element in parser.read_events():
-                    if not checked:
-                        _check_root(source, element)
-                        checked = True
-                    line, size = element.sourceline, 0
-                    yield from _records(element)
-                    _free(element)
-                if size > MAX_RECORD:
-                    raise DamagedSourceError(source.name, line, f"a record of more than {MAX_RECORD >> 20} MiB")
-        _check_root(source, parser.close())
-    except etree.XMLSyntaxError as error:
-        reason = " ".join((error.msg or "").split()).rsplit(", line", 1)[0]
-        raise DamagedSourceError(
-            source.name, error.lineno or line, f"not well-formed XML ({reason}): fetch the file again"
-        ) from None
-
-
-def _parser() -> Any:
-    """Return a parser that loads nothing, expands no entity, and keeps libxml2's limits of depth and size."""
-    return etree.XMLPullParser(
-        events=("end",),
-        tag=(ARTICLE, BOOK, DELETIONS),
-        resolve_entities=False,
-        load_dtd=False,
-        dtd_validation=False,
-        attribute_defaults=False,
-        no_network=True,
-        huge_tree=False,
-        remove_comments=True,
-        remove_pis=True,
-    )
-
-
-def _check_root(source: Source, element: Any) -> None:
-    tree = element.getroottree()
-    declared = tree.docinfo.internalDTD
-    if declared is not None and next(iter(declared.iterentities()), None) is not None:
-        raise DamagedSourceError(source.name, 1, "declares entities, which no PubMed file does: it is not read")
-    if (root := tree.getroot()).tag not in (SETS, ARTICLE):
-        raise DamagedSourceError(source.name, root.sourceline, f"XML, but not PubMed's: its root is {root.tag!r:.60}")
+    for element in read_elements(source, PUBMED):
+        yield from _records(element)
 
 
 def _records(element: Any) -> Iterator[tuple[int, Any]]:
     records = element.iterfind("PMID") if element.tag == DELETIONS else [element]
     yield from ((record.sourceline, record) for record in records)
-
-
-def _free(element: Any) -> None:
-    """Drop a record that is done, and the white space before it."""
-    parent = element.getparent()
-    if parent is not None:
-        del parent[: parent.index(element) + 1]
-
-
-def source_text(element: Any) -> str:
-    """Return the XML of a record."""
-    text: str = etree.tostring(element, encoding="unicode", with_tail=False)
-    return text
 
 
 def parse_record(element: Any) -> Snippet | Deletion:
@@ -127,8 +64,7 @@ def parse_record(element: Any) -> Snippet | Deletion:
     ValueError
         With the reason, if there is no PMID, neither title nor abstract, or an undeclared entity.
     """
-    if (entity := next(element.iter(etree.Entity), None)) is not None:
-        raise ValueError(f"the entity {entity.text!r:.60} is not declared")
+    check_entities(element)
     if element.tag == "PMID":
         return Deletion(str(_pmid(element)))
     citation = element.find("MedlineCitation")
@@ -332,16 +268,26 @@ def _date(element: Any) -> str:
     """Return a date as far as it is given, YYYY, YYYY-MM or YYYY-MM-DD; of a span its beginning; "" for none."""
     if element is None:
         return ""
-    parts = (_text(element.find(name)) for name in ("Year", "Month", "Day"))
-    span = _MEDLINE_DATE.search(_text(element.find("MedlineDate")))
-    year, month, day = span.group("year", "month", "day") if span else parts
+    if date := medline_date(_text(element.find("MedlineDate"))):
+        return date
+    return date_of(*(_text(element.find(name)) for name in ("Year", "Month", "Day")))
+
+
+def medline_date(text: str) -> str:
+    """Return the beginning of a span as MEDLINE writes it, `1998 Dec-1999 Jan`, as far as it is given; "" for none."""
+    span = _MEDLINE_DATE.search(text)
+    return date_of(*span.group("year", "month", "day")) if span else ""
+
+
+def date_of(year: str, month: str | None = None, day: str | None = None) -> str:
+    """Return a date as far as it is given: YYYY, YYYY-MM or YYYY-MM-DD; "" without a year."""
     if not re.fullmatch("[12][0-9]{3}", year):
         return ""
     number = _month(month or "")
     if not number:
         return year
-    has_day = bool(day) and _is_number(day) and int(day) <= 31
-    return f"{year}-{number:02}" + (f"-{int(day):02}" if has_day else "")
+    has_day = day is not None and _is_number(day) and int(day) <= 31
+    return f"{year}-{number:02}" + (f"-{int(day or 0):02}" if has_day else "")
 
 
 def _month(text: str) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, NoReturn, Protocol
+from dataclasses import replace
+from typing import Any, NamedTuple, NoReturn, Protocol, cast
 
 from biorag.corpus.sources import DamagedSourceError, Source, read_lines, reader_of
 from biorag.errors import BadInputError
@@ -20,13 +21,17 @@ SHOWN = 2000  # bytes or characters of a bad record in the rejects file
 
 
 class Reject(NamedTuple):
-    """A line that is not a snippet, and why; `damaged` if the rest of the file cannot be read."""
+    """A line that is not a snippet, and why; `damaged` if the rest of the file cannot be read.
+
+    `unit` is what `line` counts: pages in a PDF.
+    """
 
     file: str
     line: int
     reason: str
     text: str
     damaged: bool = False
+    unit: str = "line"
 
 
 OnReject = Callable[[Reject], None]
@@ -63,8 +68,10 @@ def read_changes(
     BadInputError
         Naming file, line and reason.
     """
+    unit = "line"
     try:
-        reader: Reader = reader_of(source).load()
+        kind = reader_of(source)
+        reader, unit = cast(Reader, kind.load()), kind.unit
         for number, record in reader.records(source):
             try:
                 change = reader.parse(record)
@@ -73,18 +80,18 @@ def read_changes(
             except ValueError as error:
                 if on_reject is None:
                     raise BadInputError(
-                        f"{source.name}, line {number}: {error}; fix it, or skip it with --on-bad-line skip"
+                        f"{source.name}, {unit} {number}: {error}; fix it, or skip it with --on-bad-line skip"
                     ) from None
-                on_reject(Reject(source.name, number, str(error), reader.shown(record)))
+                on_reject(Reject(source.name, number, str(error), reader.shown(record), unit=unit))
     except DamagedSourceError as error:
         if on_reject is None:
             raise
-        on_reject(Reject(source.name, error.line, error.reason, "", damaged=True))
+        on_reject(Reject(source.name, error.line, error.reason, "", damaged=True, unit=unit))
 
 
 def refuse(reject: Reject) -> NoReturn:
     """Stop at a bad line of a corpus of which none may be skipped: an `OnReject`."""
-    raise BadInputError(f"{reject.file}, line {reject.line}: {reject.reason}; fix or remove the line")
+    raise BadInputError(f"{reject.file}, {reject.unit} {reject.line}: {reject.reason}; fix or remove the {reject.unit}")
 
 
 def parse_snippet(line: bytes) -> Snippet:
@@ -111,6 +118,12 @@ def parse_snippet(line: bytes) -> Snippet:
 def snippet_of(record: Mapping[str, Any]) -> Snippet:
     """Return the snippet of a JSON object, in MedRAG's form or BEIR's; raises as `parse_snippet` does."""
     return _from_beir(record) if "_id" in record else _from_medrag(record)
+
+
+def entry_of(fields: Mapping[str, Any], title: str, content: str) -> Snippet:
+    """Return the snippet of an entry that may have a title alone, as PubMed's records may; raises as `snippet_of`."""
+    snippet = snippet_of({**fields, "title": title, "content": content or title})
+    return snippet if content else replace(snippet, content="")
 
 
 def beir_record(snippet: Snippet) -> dict[str, Any]:
@@ -210,6 +223,28 @@ def as_id(value: Any, key: str) -> str:
     if len(value) > LONGEST_ID:
         raise ValueError(f"{key!r} is longer than {LONGEST_ID:,} characters")
     return _encodable(key, value)
+
+
+def text_of(content: bytes) -> str:
+    """Return what a file of text says.
+
+    Raises
+    ------
+    ValueError
+        If it is not UTF-8, or has a NUL.
+    """
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 (byte {error.start}): convert it") from None
+    if "\0" in text:
+        raise ValueError("a NUL character: it is not text")
+    return text
+
+
+def with_values(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a record that have a value."""
+    return {name: value for name, value in fields.items() if value not in (None, "", [])}
 
 
 def _text(record: Mapping[str, Any], key: str) -> str:

@@ -65,7 +65,7 @@ class RejectsFile:
         """Take one rejected line."""
         self.count += 1
         if reject.damaged:
-            self.damaged.append(f"{reject.file}, line {reject.line}: {reject.reason}")
+            self.damaged.append(f"{reject.file}, {reject.unit} {reject.line}: {reject.reason}")
         if self._stream:
             row = {"file": reject.file, "line": reject.line, "reason": reject.reason, "text": reject.text}
             self._stream.write(json_line(row))

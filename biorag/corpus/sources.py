@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import io
 import logging
+import re
 import shutil
 import sys
 import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
@@ -47,11 +49,23 @@ FOREIGN = {
 }
 
 
-class DamagedSourceError(BadInputError):
-    """A corpus file that cannot be read beyond some line."""
+TEXTS = (".txt", ".txt.gz")  # names that other formats have too, as PubMed's own export
+# What stands beside a corpus and is none, in formats that a corpus may have too.
+ABOUT = re.compile(
+    r"(readme|licen[cs]e|copying|changelog|changes|contributing|authors|notice|citation)\b.*", re.IGNORECASE
+)
+OWN, BESIDE_BEIR, ABOUT_FILES, HIDDEN = "written by biorag", "beside a BEIR corpus", "READMEs and the like", "hidden"
+# The root element, after what may precede it.
+_ROOT = re.compile(
+    r"(?>\s+|<\?.*?\?>|<!--.*?-->|<!DOCTYPE[^>\[]*+(?:\[.*?\]\s*+)?>)*+<([A-Za-z_][\w.:-]{0,99})", re.DOTALL
+)
 
-    def __init__(self, source: str, line: int, reason: str) -> None:
-        super().__init__(f"{source}, line {line}: {reason}")
+
+class DamagedSourceError(BadInputError):
+    """A corpus file that cannot be read beyond some line, or some page."""
+
+    def __init__(self, source: str, line: int, reason: str, unit: str = "line") -> None:
+        super().__init__(f"{source}, {unit} {line}: {reason}")
         self.line = line
         self.reason = reason
 
@@ -61,6 +75,21 @@ class ChangedSourceError(BadInputError):
 
     def __init__(self, source: str) -> None:
         super().__init__(f"{source} was changed during this run: run the same command again when nothing writes to it")
+
+
+class UnknownKindError(BadInputError):
+    """A corpus file in none of the formats that there are readers of."""
+
+    def __init__(self, source: str, reason: str = "") -> None:
+        kinds = (
+            f"{kind.name} ({', '.join(suffix for suffix in kind.suffixes if not suffix.endswith('.gz'))})"
+            for kind in READERS.values()
+        )
+        because = f" ({reason})" if reason else ""
+        super().__init__(f"{source} is of no kind that biorag reads{because}: name files of {'; '.join(kinds)}")
+
+
+Columns = tuple[tuple[str, str], ...]
 
 
 class FileState(NamedTuple):
@@ -77,14 +106,22 @@ class Source:
     """One corpus file under the name the user knows it by.
 
     A corpus is read more than once, so every reading checks that the file has not changed.
+
+    Attributes
+    ----------
+    label : what the ids of its snippets begin with, where the file itself has none; by default the file's name
+    columns : which column of a table is which field, as the user named them: (field, column)
     """
 
     name: str
     path: Path
+    label: str = field(default="", compare=False)
+    columns: Columns = field(default=(), compare=False)
     _original: FileState | None = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", escaped(self.name))  # manifests and messages are UTF-8; the path is as it is
+        object.__setattr__(self, "label", escaped(self.label or self.path.name))
         object.__setattr__(self, "_original", _state(self.path))
 
     @property
@@ -111,7 +148,20 @@ def _state(path: Path) -> FileState | None:
     return FileState(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
+class FoundFiles(NamedTuple):
+    """The corpus files behind names; of folders, how many files were taken and left, by kind."""
+
+    sources: list[Source]
+    taken: Mapping[str, int]
+    left: Mapping[str, int]
+
+
 def find_sources(names: Sequence[str], spool: Path, home: Path | None = None) -> list[Source]:
+    """Return the corpus files behind the names; see `find_files`."""
+    return find_files(names, spool, home).sources
+
+
+def find_files(names: Sequence[str], spool: Path, home: Path | None = None, columns: Columns = ()) -> FoundFiles:
     """Return the files behind the names: a file, a folder's corpus files in order, `demo`, or `-`.
 
     Standard input is copied to `spool` first, because a corpus is read twice: checked, then indexed. Of a folder's
@@ -125,21 +175,36 @@ def find_sources(names: Sequence[str], spool: Path, home: Path | None = None) ->
         If a folder holds no corpus file.
     """
     sources: list[Source] = []
+    left: Counter[str] = Counter()
     for name in names:
         path = Path(name)
         if name == STDIN:
-            sources.append(_spooled(spool))
+            sources.append(_spooled(spool, columns))
         elif path.is_file():
-            sources.append(Source(name, path))
+            sources.append(Source(name, path, columns=columns))
         elif name and path.is_dir():
-            sources.extend(_folder(path, home))
+            taken, others = _folder(path, home, columns)
+            sources.extend(taken)
+            left.update(others)
         elif name == DEMO:
             sources.append(Source(DEMO, demo_file("snippets.jsonl")))
         elif name and path.exists():
             raise MissingError(f"corpus {name!r} is a pipe or a device, not a file: send its content to - instead")
         else:
             raise MissingError(f"corpus {name!r} is not there: name a file, a folder, 'demo', or - for standard input")
-    return sources
+    return FoundFiles(sources, by_kind(sources), dict(sorted(left.items())))
+
+
+def by_kind(sources: Iterable[Source]) -> dict[str, int]:
+    """Return how many files there are of each kind; one that cannot be read counts by its name."""
+    counts: Counter[str] = Counter()
+    for source in sources:
+        named = _named(source.path)
+        try:
+            counts[reader_of(source).name] += 1
+        except BadInputError:
+            counts[named[0].name if named else "unknown"] += 1
+    return dict(sorted(counts.items()))
 
 
 def demo_file(name: str) -> Path:
@@ -147,40 +212,80 @@ def demo_file(name: str) -> Path:
     return Path(str(resources.files("biorag") / "corpus" / "demo" / name))
 
 
-def _folder(folder: Path, home: Path | None) -> list[Source]:
-    """Return a folder's corpus files, sub-folders too; beside a BEIR `corpus.jsonl` no other file counts."""
+def _folder(folder: Path, home: Path | None, columns: Columns) -> tuple[list[Source], Counter[str]]:
+    """Return a folder's corpus files, sub-folders' too, and counts of what is left; says both."""
     endings = suffixes(READERS)
     files = files_of(folder, endings, home)
     beir = {path.parent for path in files if path.name in BEIR_CORPUS}
-    chosen = [
-        path
-        for path in files
-        if path.name in BEIR_CORPUS or (path.parent not in beir and path.name not in BEIR_QUERIES)
-    ]
+    reasons = {path: _left(path, folder, beir) for path in files}
+    chosen = [path for path in files if not reasons[path]]
     if not chosen:
         raise BadInputError(f"folder {folder} holds no corpus file: expected names ending in {', '.join(endings)}")
-    return [Source(str(path), path) for path in chosen]
+    left = Counter(reason for reason in reasons.values() if reason)
+    known = set(files)
+    left.update(_unread(path, folder, endings) for path in folder.rglob("*") if path.is_file() and path not in known)
+    sources = [Source(str(path), path, path.relative_to(folder).as_posix(), columns) for path in chosen]
+    took = f"{folder}: took {in_words(by_kind(sources))}"
+    logger.info("%s", f"{took}; left {in_words(left)}" if left else took)
+    return sources, left
+
+
+def in_words(counts: Mapping[str, int]) -> str:
+    """Return counts as a message has them: `3 PDF, 1 RIS`."""
+    return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
+
+
+def _left(path: Path, folder: Path, beir: set[Path]) -> str:
+    """Return why a file of a corpus format is left in its folder; "" if it is not.
+
+    Beside a BEIR `corpus.jsonl` no other file counts.
+    """
+    if path.name in BEIR_CORPUS:
+        return ""
+    if path.parent in beir or path.name in BEIR_QUERIES:
+        return BESIDE_BEIR
+    kind = _named(path)[0]
+    if not kind.common:
+        return ""
+    if not beir.isdisjoint(path.parents):
+        return BESIDE_BEIR
+    if _is_hidden(path, folder):
+        return HIDDEN
+    return ABOUT_FILES if ABOUT.fullmatch(path.name) else ""
+
+
+def _unread(path: Path, folder: Path, endings: tuple[str, ...]) -> str:
+    """Return what counts a file of a folder that is not read: the end of its name, else why."""
+    if path.name.lower().endswith(endings):
+        return OWN
+    if _is_hidden(path, folder):
+        return HIDDEN
+    return escaped(path.suffix.lower()) or "without a suffix"
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def files_of(folder: Path, endings: tuple[str, ...], home: Path | None = None) -> list[Path]:
     """Return a folder's files with these endings, in order, sub-folders' too, but for those that biorag wrote."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name.endswith(endings))
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name.lower().endswith(endings))
     own = home.resolve() if home else None
     others = [path for path in files if not (own and path.resolve().is_relative_to(own)) and not is_own(path, folder)]
     if len(others) < len(files):
-        logger.info("%s: %d files that biorag wrote are left out", folder, len(files) - len(others))
+        logger.debug("%s: %d files that biorag wrote are left out", folder, len(files) - len(others))
     return others
 
 
-def _spooled(spool: Path) -> Source:
+def _spooled(spool: Path, columns: Columns) -> Source:
     spool.parent.mkdir(parents=True, exist_ok=True)
     with spool.open("wb") as copy:
         shutil.copyfileobj(sys.stdin.buffer, copy, 2**20)
-    return Source("standard input", spool)
+    return Source("standard input", spool, columns=columns)
 
 
-def read_lines(source: Source) -> Iterator[tuple[int, bytes]]:
-    """Yield `(line number from 1, line)` without line ends and byte order mark; blank lines are skipped.
+def read_lines(source: Source, blank: bool = False) -> Iterator[tuple[int, bytes]]:
+    """Yield `(line number from 1, line)` without line ends and byte order mark; blank lines only if asked for.
 
     Raises
     ------
@@ -200,24 +305,63 @@ def read_lines(source: Source) -> Iterator[tuple[int, bytes]]:
                 line = _beginning(source, line)
                 if line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
                     raise DamagedSourceError(source.name, 1, "UTF-16: convert it to UTF-8")
-            if line.strip():
+            if blank or line.strip():
                 yield number, line.rstrip(b"\r\n")
 
 
 def reader_of(source: Source) -> ReaderKind:
-    """Return the format of a file, by its name, else by its first bytes.
+    """Return the format of a file, by its name, of XML by its root element too, else by its first bytes.
 
     Raises
     ------
+    UnknownKindError
+        If it has none.
     DamagedSourceError
         If it cannot be read.
     """
-    for kind in READERS.values():
-        if source.path.name.endswith(kind.suffixes):
-            return kind
-    beginning = next(read_chunks(source), b"").lstrip()
-    sniffed = (kind for kind in READERS.values() if beginning.startswith(kind.beginnings))
-    return next(sniffed, next(kind for kind in READERS.values() if not kind.beginnings))
+    named = _named(source.path)
+    by_content = source.path.name.lower().endswith(TEXTS)
+    if len(named) == 1 and not by_content:
+        return named[0]
+    with _faults_named(source, lambda: 1), opened(source) as stream:
+        content = stream.read1(CHUNK)
+    beginning = content.removeprefix(BOM_UTF8).lstrip()
+    begun = [kind for kind in READERS.values() if beginning.startswith(kind.beginnings)]
+    root = _root_of(content)
+    kinds = [kind for kind in begun if not kind.roots or root in kind.roots] + named if by_content else named or begun
+    if kind := next((kind for kind in kinds if root in kind.roots), next(iter(kinds), None)):
+        return kind
+    if not beginning:
+        return next(iter(READERS.values()))
+    raise UnknownKindError(source.name, next((why for mark, why in FOREIGN.items() if content.startswith(mark)), ""))
+
+
+def check_kinds(sources: Iterable[Source]) -> None:
+    """Refuse a file of an unknown kind before any is read.
+
+    Raises
+    ------
+    UnknownKindError
+        Naming the first, and the kinds.
+    """
+    for source in sources:
+        if not _named(source.path):
+            try:
+                reader_of(source)
+            except DamagedSourceError:
+                continue  # its reading names the fault
+
+
+def _named(path: Path) -> list[ReaderKind]:
+    """Return the formats that a file's name says."""
+    return [kind for kind in READERS.values() if path.name.lower().endswith(kind.suffixes)]
+
+
+def _root_of(content: bytes) -> str:
+    """Return the name of the root element in the first bytes of a file; "" if they hold none."""
+    encoding = "utf-16" if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8"
+    root = _ROOT.match(content.removeprefix(BOM_UTF8).decode(encoding, "replace"))
+    return root[1] if root else ""
 
 
 def read_chunks(source: Source) -> Iterator[bytes]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from biorag.corpus.blocks import Splitter
 from biorag.corpus.rejects import RejectsFile
-from biorag.corpus.sources import Source
+from biorag.corpus.sources import FoundFiles
 from biorag.indexes.estimating import IndexEstimate, estimate
 from biorag.indexes.manifest import Manifest, TokenParameters
 from biorag.indexes.store import Store
@@ -45,7 +45,7 @@ class SurveyedCorpus:
 
     store: Store
     manifest: Manifest | None
-    sources: Sequence[Source]
+    files: FoundFiles
     survey: Survey
     split: Splitter
     load_encoding: Callable[[], SnippetEncoding]
@@ -66,13 +66,14 @@ class SurveyedCorpus:
         """Bring it into the index; see `write_index`."""
         on_reject = (lambda _: None) if self.rejects else None
         with progress("Indexing", self.survey.changes) as advance:
-            return write_index(
+            report = write_index(
                 self.store,
                 self._planned(),
-                self.sources,
+                self.files.sources,
                 self.survey,
                 self.load_encoding,
                 advance,
                 on_reject,
                 self.split,
             )
+        return replace(report, files={"taken": self.files.taken, "left": self.files.left})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 
@@ -31,7 +31,8 @@ class IndexReport:
     """What an indexing run did, as `biorag index --json` prints it.
 
     All but `snippets`, what the index holds in the end, count documents. `torn` are those that an earlier run, which
-    was interrupted, may have left half written; `complete` tells whether there are none.
+    was interrupted, may have left half written; `complete` tells whether there are none. `files` counts those that were
+    taken, and of folders those that were left, by kind.
     """
 
     name: str
@@ -45,6 +46,7 @@ class IndexReport:
     seconds: float
     complete: bool
     torn: tuple[str, ...]
+    files: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 def write_index(

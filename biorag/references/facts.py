@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from biorag.references.participants import Participants, participants
-from biorag.references.reference import CONCERNS, ERRATA, TYPES, texts
+from biorag.references.reference import texts
 from biorag.types import Snippet
 
 
@@ -36,13 +36,13 @@ def facts_of(snippet: Snippet, cited_by: int | None = None) -> Facts:
     """Return the facts of a snippet, of which a block of a long abstract may lack the words that state them."""
     fields = snippet.metadata
     of_pubmed = {"version", "retracted"} <= set(fields)  # which its reader sets in every record
-    concerns = texts(fields, *CONCERNS)
+    concerns = texts(fields, "concern")
     return Facts(
-        publication_types=texts(fields, *TYPES) or None,
+        publication_types=texts(fields, "type") or None,
         retracted=snippet.retracted if "retracted" in fields else None,
         concern=bool(concerns) if of_pubmed or concerns else None,
         notices=(*texts(fields, "retraction"), *concerns),
-        corrections=texts(fields, *ERRATA),
+        corrections=texts(fields, "errata"),
         participants=participants(snippet.content),
         cited_by=cited_by,
     )

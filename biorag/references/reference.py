@@ -17,8 +17,6 @@ PUBMED = "https://pubmed.ncbi.nlm.nih.gov"
 RETRACTED, CONCERN = "Retracted article", "Expression of concern"
 _RANGE = re.compile(r"(?P<first>\w+)\s*[-–]\s*(?P<last>\w+)")
 _DATE = re.compile(r"(?P<year>[0-9]{4})(?:-(?P<month>0[1-9]|1[0-2])(?:-(?P<day>0[1-9]|[12][0-9]|3[01]))?)?")
-# The names of fields in metadata, the first that is there counts; readers of several formats name some differently.
-TYPES, ERRATA, CONCERNS = ("type", "publication_types"), ("errata", "corrections"), ("concern", "concerns")
 FIELDS = (
     *("authors", "doi", "pmcid", "journal", "journal_abbreviation", "issn", "volume", "issue", "pages", "year", "date"),
     *("language", "type", "mesh", "references", "retraction", "errata", "concern"),
@@ -111,7 +109,7 @@ class Reference:
 def reference_of(snippet: Snippet) -> Reference:
     """Return the reference of a snippet; metadata of an unexpected type counts as not there."""
     fields = snippet.metadata
-    types, journal = texts(fields, *TYPES), text(fields, "journal")
+    types, journal = texts(fields, "type"), text(fields, "journal")
     groups = frozenset(texts(fields, "group_authors"))
     genre = next((_GENRES[name] for name in types if name in _GENRES), None)
     return Reference(
@@ -146,7 +144,7 @@ def references_of(hits: Iterable[Hit]) -> list[Reference]:
 
 def has_concern(snippet: Snippet) -> bool:
     """Return whether the record names an expression of concern."""
-    return any(snippet.metadata.get(name) for name in CONCERNS)
+    return bool(snippet.metadata.get("concern"))
 
 
 def source_line(reference: Reference) -> str:

@@ -19,7 +19,7 @@ EUTILS = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils"
 SENT = {  # what goes to a server of each kind, and what names it
     "qdrant": "questions and snippets go to %s (the index's server)",
     "llm": "questions and evidence go to %s (--llm)",
-    "eutils": "PubMed ids go to %s (--eutils)",
+    "eutils": "PubMed ids and queries go to %s (--eutils)",
 }
 LOGIN = "user:password of a proxy before it, as in its URL."
 

@@ -62,7 +62,7 @@ def test_a_folder_gives_all_its_corpus_files_in_order_of_path(tmp_path, spool):
     for name in names:
         line = b'{"id": "%s", "content": "text"}\n' % name.encode()
         (folder / name).write_bytes(gzip.compress(line) if name.endswith(".gz") else line)
-    for name in ("README.md", "chunk_3.jsonl.tmp", "notes.txt"):
+    for name in ("README.md", "chunk_3.jsonl.tmp", "notes.doc"):
         (folder / name).write_bytes(b"not a corpus")
     assert ids(find_sources([str(folder)], spool)) == sorted(names)
 

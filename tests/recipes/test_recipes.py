@@ -285,7 +285,7 @@ def test_a_measure_of_a_task_among_several(figures):
     filled = found.table(table.model_copy(update={"columns": (column, column)}))
     assert [row.cells[0].value for row in filled.rows] == [4 / 8, 6.5 / 8, None]
     absent = column.model_copy(update={"value": "tasks.SciFact.measures.ndcg_at_10"})
-    with pytest.raises(BadInputError, match="no number at 'tasks.SciFact"):
+    with pytest.raises(BadInputError, match=r"no number at 'tasks\.SciFact"):
         found.table(table.model_copy(update={"columns": (absent, absent)}))
 
 

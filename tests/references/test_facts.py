@@ -122,4 +122,4 @@ def test_what_is_not_known_is_none():
     facts = facts_of(Snippet("x", "T", "Text."))
     assert (facts.publication_types, facts.retracted, facts.concern, facts.participants, facts.cited_by) == (None,) * 5
     assert facts_of(Snippet("x", "T", "Text.", None, {"retracted": True})).retracted is True
-    assert facts_of(Snippet("x", "T", "Text.", None, {"concerns": [12]})).concern is True
+    assert facts_of(Snippet("x", "T", "Text.", None, {"concern": [12]})).concern is True

@@ -81,7 +81,7 @@ def test_ris_is_read_back_by_rispy(snippet):
     [
         ({}, "JOUR"),
         ({"type": ["Preprint"]}, "UNPB"),
-        ({"publication_types": ["Academic Dissertation"]}, "THES"),
+        ({"type": ["Academic Dissertation"]}, "THES"),
         ({"type": ["Dataset", "Journal Article"]}, "DATA"),
         ({"type": ["Book"]}, "BOOK"),
     ],
@@ -334,7 +334,7 @@ def test_tables_are_read_back(snippet):
 
 @given(
     st.dictionaries(
-        st.sampled_from([*FIELDS, "publication_types", "concerns", "group_authors"]),
+        st.sampled_from([*FIELDS, "group_authors"]),
         st.recursive(
             st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
             lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
@@ -349,7 +349,7 @@ def test_metadata_of_any_type_is_no_error(fields):
 
 
 def test_fields_of_other_readers_count_too():
-    reference = reference_of(paper(publication_types=["Review"], concerns=["J. 2021"]))
+    reference = reference_of(paper(type=["Review"], concern=["J. 2021"]))
     assert (reference.types, reference.concern) == (("Review",), True)
 
 

@@ -311,7 +311,9 @@ def _citations(checked: Sequence[CheckedSentence], hits: Sequence[Hit], quotes: 
         snippet = hit.snippet
         span = find_quote(quotes.get(n, ""), snippet.contents)
         quote = snippet.contents[slice(*span)] if span else spans.get(n, "")
-        citations.append(Citation(n, snippet.id, snippet.pmid, snippet.title, quote, hit.score, snippet.retracted))
+        citations.append(
+            Citation(n, snippet.id, snippet.pmid, snippet.title, quote, hit.score, snippet.retracted, snippet.location)
+        )
     return tuple(citations)
 
 

@@ -1,0 +1,116 @@
+"""XML as a stream of elements, by a parser that trusts nothing.
+
+A file is parsed piece by piece and each element is freed when the next is asked for, so memory stays flat. Nothing
+that a file names is loaded: its DOCTYPE line is ignored, and a file that declares entities is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from lxml import etree
+
+from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_chunks
+
+MAX_RECORD = MAX_LINE
+
+
+@dataclass(frozen=True, slots=True)
+class XmlFormat:
+    """A kind of XML file.
+
+    Attributes
+    ----------
+    owner : whose XML it is, for messages: "PubMed"
+    roots : the root elements that such files have
+    tags : the elements that are read, each whole
+    record_end : what a file is cut after, so that a fault loses no element before it
+    """
+
+    owner: str
+    roots: tuple[str, ...]
+    tags: tuple[str, ...]
+    record_end: re.Pattern[bytes]
+
+
+def read_elements(source: Source, kind: XmlFormat) -> Iterator[Any]:
+    """Yield each element of the kind, in the file's order; it is freed when the next one is asked for.
+
+    Raises
+    ------
+    DamagedSourceError
+        If the file is of another kind, is not well formed or ends too early, declares entities, or has a record of
+        more than 16 MiB. What comes before the fault has been yielded.
+    """
+    parser = _parser(kind.tags)
+    line, size, checked = 1, 0, False
+    try:
+        for chunk in read_chunks(source):
+            # An error loses the piece it is in, so no record before it may be in the same one.
+            for piece in filter(None, kind.record_end.split(chunk)):
+                size += len(piece)
+                parser.feed(piece)
+                for _, element in parser.read_events():
+                    if not checked:
+                        _check_root(source, element, kind)
+                        checked = True
+                    line, size = element.sourceline, 0
+                    yield element
+                    _free(element)
+                if size > MAX_RECORD:
+                    raise DamagedSourceError(source.name, line, f"a record of more than {MAX_RECORD >> 20} MiB")
+        _check_root(source, parser.close(), kind)
+    except etree.XMLSyntaxError as error:
+        reason = " ".join((error.msg or "").split()).rsplit(", line", 1)[0]
+        raise DamagedSourceError(
+            source.name, error.lineno or line, f"not well-formed XML ({reason}): fetch the file again"
+        ) from None
+
+
+def _parser(tags: tuple[str, ...]) -> Any:
+    """Return a parser that loads nothing, expands no entity, and keeps libxml2's limits of depth and size."""
+    return etree.XMLPullParser(
+        events=("end",),
+        tag=tags,
+        resolve_entities=False,
+        load_dtd=False,
+        dtd_validation=False,
+        attribute_defaults=False,
+        no_network=True,
+        huge_tree=False,
+        remove_comments=True,
+        remove_pis=True,
+    )
+
+
+def _check_root(source: Source, element: Any, kind: XmlFormat) -> None:
+    tree = element.getroottree()
+    declared = tree.docinfo.internalDTD
+    if declared is not None and next(iter(declared.iterentities()), None) is not None:
+        raise DamagedSourceError(source.name, 1, f"declares entities, which no {kind.owner} file does: it is not read")
+    if (root := tree.getroot()).tag not in kind.roots:
+        raise DamagedSourceError(
+            source.name, root.sourceline, f"XML, but not {kind.owner}'s: its root is {root.tag!r:.60}"
+        )
+
+
+def _free(element: Any) -> None:
+    """Drop a record that is done, and the white space before it."""
+    parent = element.getparent()
+    if parent is not None:
+        del parent[: parent.index(element) + 1]
+
+
+def check_entities(element: Any) -> None:
+    """Refuse an element that refers to an entity which nothing declares; raises `ValueError`."""
+    if (entity := next(element.iter(etree.Entity), None)) is not None:
+        raise ValueError(f"the entity {entity.text!r:.60} is not declared")
+
+
+def source_text(element: Any) -> str:
+    """Return the XML of an element."""
+    text: str = etree.tostring(element, encoding="unicode", with_tail=False)
+    return text

@@ -1,0 +1,235 @@
+"""PMC's full text in JATS XML (ANSI/NISO Z39.96): a snippet for the abstract, and one for each block of the body."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any, NamedTuple
+
+from biorag.corpus.hardened_xml import XmlFormat, check_entities, read_elements, source_text
+from biorag.corpus.pubmed import date_of
+from biorag.corpus.readers import as_id, with_values
+from biorag.corpus.sources import Source
+from biorag.types import Snippet
+
+ARTICLE = "article"
+JATS = XmlFormat("PMC", (ARTICLE, "pmc-articleset"), (ARTICLE,), record_end=re.compile(rb"(?<=</article>)"))
+SHOWN = 2000
+# Of a body: what holds blocks, what is one, and whose caption is one.
+SECTIONS = ("sec", "boxed-text")
+BLOCKS = ("p", "list", "def-list", "disp-quote", "statement", "verse-group")
+FLOATS = ("fig", "table-wrap")
+GROUPS = ("fig-group", "table-wrap-group")
+# What a paragraph is read without: formulas as TeX, marks of references and footnotes, floats, which come on their own.
+LEFT_OUT = frozenset(
+    {"tex-math", "fn", "table", "graphic", "inline-graphic", "media", "alt-text", "object-id", *FLOATS}
+)
+SPACED = frozenset({"p", "list-item", "title", "label", "def", "term", "disp-formula", "break", "td", "th"})
+DATES = ("ppub", "collection", "epub", "pub")  # the types of a date, that of the issue first
+RETRACTED_BY = "retraction-forward"  # a link from a retracted article to its notice
+_EMPTY_MARK = re.compile(r"\s*[(\[][\s,;\u2010-\u2015-]*[)\]]")
+_PUNCTUATION = re.compile(r"[\s,;\u2010-\u2015-]*")
+
+
+class Part(NamedTuple):
+    """A block of an article.
+
+    Attributes
+    ----------
+    article : what its metadata are read from
+    place : "abstract", or `s2p4`: the fourth block of the body's second section, 0 for what precedes all sections
+    headings : those of its sections, the outer ones first
+    anchor : the id in the XML of the block, else of its section
+    element : the block; None of an article without any
+    """
+
+    article: Article
+    place: str
+    headings: tuple[str, ...]
+    anchor: str
+    element: Any
+
+
+class Article:
+    """An article's id, title and metadata, read once for all its parts."""
+
+    def __init__(self, element: Any, file: str) -> None:
+        meta = element.find("front/article-meta")
+        journal = element.find("front/journal-meta")
+        listed = meta.iterfind("article-id") if meta is not None else ()
+        ids = {id.get("pub-id-type", ""): plain_text(id) for id in listed}
+        number = (ids.get("pmc") or ids.get("pmcid") or "").upper().removeprefix("PMC")
+        self.pmcid = f"PMC{number}" if number else ""
+        self.pmid = int(ids["pmid"]) if re.fullmatch("[1-9][0-9]{0,8}", ids.get("pmid", ""), re.ASCII) else None
+        self.id = self.pmcid or ids.get("doi") or file
+        self.title = plain_text(meta.find("title-group/article-title")) if meta is not None else ""
+        self.metadata = with_values(_metadata(element, meta, journal, ids)) if meta is not None else {}
+        if self.pmcid:
+            self.metadata["pmcid"] = self.pmcid
+
+
+def read_parts(source: Source) -> Iterator[tuple[int, Part]]:
+    """Yield line and block of each article, the abstract first; raises as `read_elements` does."""
+    for element in read_elements(source, JATS):
+        article = Article(element, source.label)
+        parts = _parts(article, element)
+        first = next(parts, Part(article, "", (), "", None))
+        for part in chain([first], parts):
+            yield (element if part.element is None else part.element).sourceline, part
+
+
+def _parts(article: Article, element: Any) -> Iterator[Part]:
+    abstract = element.find("front/article-meta/abstract")
+    if abstract is not None:
+        yield Part(article, "abstract", ("Abstract",), abstract.get("id", ""), abstract)
+    body = element.find("body")
+    section = number = 0
+    for child in body if body is not None else ():
+        is_section = child.tag in SECTIONS
+        if is_section:
+            section, number = section + 1, 0
+        for headings, anchor, block in _blocks(child, (), "") if is_section else _block(child, (), ""):
+            number += 1
+            yield Part(article, f"s{section if is_section else 0}p{number}", headings, anchor, block)
+
+
+def _blocks(section: Any, headings: tuple[str, ...], anchor: str) -> Iterator[tuple[tuple[str, ...], str, Any]]:
+    """Yield headings, anchor and element of each block of a section and of those in it."""
+    heading = plain_text(section.find("title"))
+    headings = (*headings, heading) if heading else headings
+    anchor = section.get("id", anchor)
+    for child in section:
+        yield from _blocks(child, headings, anchor) if child.tag in SECTIONS else _block(child, headings, anchor)
+
+
+def _block(element: Any, headings: tuple[str, ...], anchor: str) -> Iterator[tuple[tuple[str, ...], str, Any]]:
+    """Yield a block, if the element is one, and the floats in it."""
+    if element.tag in BLOCKS:
+        if plain_text(element):
+            yield headings, element.get("id", anchor), element
+        floats = element.iter(*FLOATS)
+    else:
+        floats = element.iter(*FLOATS) if element.tag in (*FLOATS, *GROUPS) else iter(())
+    for item in floats:
+        if plain_text(item.find("caption")):
+            label = plain_text(item.find("label"))
+            yield (*headings, label) if label else headings, item.get("id", anchor), item
+
+
+def parse_part(part: Part) -> Snippet:
+    """Return the snippet of a block.
+
+    Raises
+    ------
+    ValueError
+        With the reason, if the article has no text, or there is an undeclared entity.
+    """
+    article, element = part.article, part.element
+    if element is None:
+        raise ValueError(f"article {article.id!r:.100} has neither abstract nor body")
+    check_entities(element)
+    content = _caption(element) if element.tag in FLOATS else _sections(element)
+    if not content:
+        raise ValueError(f"{part.place} of article {article.id!r:.100} has no text")
+    place = {"part": part.place, "section": " > ".join(part.headings), "anchor": part.anchor}
+    id = as_id(f"{article.id}#{part.place}", "id")
+    return Snippet(id, article.title, content, article.pmid, {**article.metadata, **with_values(place)})
+
+
+def _caption(element: Any) -> str:
+    texts = (plain_text(element.find(name)) for name in ("label", "caption"))
+    return " ".join(text if text.endswith((".", ":", "?", "!")) else f"{text}." for text in texts if text)
+
+
+def _sections(element: Any) -> str:
+    """Return the text of a block; of an abstract with sections each after its title, as in PubMed."""
+    sections = element.findall("sec")
+    if not sections:
+        return plain_text(element, without_title=element.tag == "abstract")
+    pieces = [plain_text(paragraph) for paragraph in element.findall("p")]
+    for section in sections:
+        title, text = plain_text(section.find("title")).rstrip(": "), plain_text(section, without_title=True)
+        pieces.append(f"{title}: {text}" if title and text else text)
+    return " ".join(filter(None, pieces))
+
+
+def _metadata(element: Any, meta: Any, journal: Any, ids: Mapping[str, str]) -> dict[str, Any]:
+    date = _date(meta)
+    first, last = plain_text(meta.find("fpage")), plain_text(meta.find("lpage"))
+    links = {link.get("related-article-type") for link in meta.iterfind("related-article")}
+    return {
+        "authors": _authors(meta),
+        "journal": plain_text(journal.find(".//journal-title")) if journal is not None else "",
+        "issn": plain_text(journal.find("issn")) if journal is not None else "",
+        "year": int(date[:4]) if date else None,
+        "date": date,
+        "volume": plain_text(meta.find("volume")),
+        "issue": plain_text(meta.find("issue")),
+        "pages": f"{first}-{last}" if last and last != first else first or plain_text(meta.find("elocation-id")),
+        "doi": ids.get("doi"),
+        "keywords": [text for text in map(plain_text, meta.iterfind("kwd-group/kwd")) if text],
+        "article_type": element.get("article-type"),
+        "retracted": True if RETRACTED_BY in links else None,
+    }
+
+
+def _authors(meta: Any) -> list[str]:
+    """Return the authors, "Family, Given" each; a group by its name."""
+    authors = []
+    for author in meta.iterfind("contrib-group/contrib[@contrib-type='author']"):
+        family, given = plain_text(author.find(".//name/surname")), plain_text(author.find(".//name/given-names"))
+        group = plain_text(author.find("collab")) or plain_text(author.find(".//string-name"))
+        authors.append(f"{family}, {given}" if family and given else family or group)
+    return [author for author in authors if author]
+
+
+def _date(meta: Any) -> str:
+    """Return the date of publication as far as it is given, that of the issue before that of the web."""
+    dates = {date.get("pub-type") or date.get("date-type") or "": date for date in meta.iterfind("pub-date")}
+    chosen = next((dates[kind] for kind in DATES if kind in dates), next(iter(dates.values()), None))
+    if chosen is None:
+        return ""
+    return date_of(*(plain_text(chosen.find(name)) for name in ("year", "month", "day")))
+
+
+def plain_text(element: Any, without_title: bool = False) -> str:
+    """Return an element's text without markup, marks of references, floats and TeX, white space collapsed."""
+    if element is None:
+        return ""
+    pieces: list[str] = []
+    _collect(element, pieces, element.find("title") if without_title else None)
+    return _EMPTY_MARK.sub("", " ".join("".join(pieces).split()))
+
+
+def _collect(element: Any, pieces: list[str], skipped: Any) -> None:
+    pieces.append(element.text or "")
+    for child in element:
+        if not (child.tag in LEFT_OUT or child is skipped or _is_mark(child)):
+            between = " " if child.tag in SPACED else ""
+            pieces.append(between)
+            _collect(child, pieces, skipped)
+            pieces.append(between)
+        pieces.append(child.tail or "")
+
+
+def _is_mark(element: Any) -> bool:
+    """Return whether an element is a mark of a reference, or raised and holds nothing but such marks."""
+    if element.tag == "xref":
+        return element.get("ref-type") in ("bibr", "fn", "table-fn")
+    if element.tag != "sup" or element.find("xref") is None:
+        return False
+    rest = [element.text or "", *(child.tail or "" for child in element)]
+    return all(map(_is_mark, element)) and _PUNCTUATION.fullmatch("".join(rest)) is not None
+
+
+class JatsXml:
+    """Full text in JATS as a format of corpus files; see `biorag.corpus.readers.Reader`."""
+
+    records = staticmethod(read_parts)
+    parse = staticmethod(parse_part)
+
+    @staticmethod
+    def shown(record: Part) -> str:
+        """Return the beginning of a block's XML."""
+        return "" if record.element is None else source_text(record.element)[:SHOWN]

@@ -1,0 +1,125 @@
+"""PDF files, a snippet a page. They are read in a process of its own, which may take only so much time and memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any, NamedTuple
+
+from biorag.corpus.pdf_pages import LARGEST_FILE, MEMORY, PAGE_SECONDS
+from biorag.corpus.readers import LONGEST_TEXT, as_id, with_values
+from biorag.corpus.sources import DamagedSourceError, Source, opened
+from biorag.types import Snippet
+from biorag.utils.text import whole
+
+SHOWN = 2000
+LONGEST_LINE = 16 * LONGEST_TEXT  # bytes of a page as JSON
+NO_TEXT = "no text on any page, as in a scan: make it searchable by OCR first"
+TOO_MUCH = f"takes more than {PAGE_SECONDS} s or {MEMORY >> 30} GiB of memory, as a bomb does"
+_SUFFIX = re.compile(r"\.pdf\Z", re.IGNORECASE)
+# A word that was broken at the end of a line; "dose-\ndependent" loses its hyphen too.
+_BROKEN = re.compile(r"(?<=[a-z])[-\u00ad\u2010]\s*\n\s*(?=[a-z])")
+_UNSEEN = re.compile("[\0\u00ad]")
+
+
+class Page(NamedTuple):
+    """The text of a page, or why there is none."""
+
+    file: str
+    title: str
+    number: int
+    pages: int
+    text: str
+    fault: str = ""
+
+
+def read_pages(source: Source) -> Iterator[tuple[int, Page]]:
+    """Yield the pages that have text, each under its number; one fault for a file without any.
+
+    Raises
+    ------
+    DamagedSourceError
+        If it is not a PDF, is encrypted, has more than 256 MiB or 10,000 pages, or takes too much time or memory.
+    """
+    if source.bytes > LARGEST_FILE:
+        raise DamagedSourceError(source.name, 1, f"more than {LARGEST_FILE >> 20} MiB: split it", "page")
+    found = False
+    with opened(source), _reading(source) as lines:
+        head = _line(lines)
+        if "pages" not in head:
+            raise DamagedSourceError(source.name, 1, head.get("damage", TOO_MUCH), "page")
+        title = plain(head["title"]) or _SUFFIX.sub("", source.label.rpartition("/")[2])
+        pages = head["pages"]
+        for number in range(1, pages + 1):
+            values = _line(lines)
+            if not values:
+                raise DamagedSourceError(source.name, number, TOO_MUCH, "page")
+            text, fault = plain(values.get("text", "")), values.get("fault", "")
+            if text or fault:
+                found = True
+                yield number, Page(source.label, title, number, pages, text, fault)
+    if not found:
+        yield 1, Page(source.label, title, 1, pages, "", NO_TEXT)
+
+
+@contextmanager
+def _reading(source: Source) -> Iterator[IO[bytes]]:
+    """Run `biorag.corpus.pdf_pages` and give what it writes; it is ended with the block."""
+    ours, theirs = os.pipe()
+    # -P: the working folder is not where modules come from.
+    command = [sys.executable, "-P", "-m", "biorag.corpus.pdf_pages", os.fspath(source.path.resolve()), str(theirs)]
+    with os.fdopen(ours, "rb") as lines:
+        try:
+            child = subprocess.Popen(command, pass_fds=[theirs], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        finally:
+            os.close(theirs)
+        try:
+            yield lines
+        finally:
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+
+
+def _line(lines: IO[bytes]) -> dict[str, Any]:
+    """Return the next line that the process wrote; nothing where it ended."""
+    line = lines.readline(LONGEST_LINE)
+    return dict(json.loads(line)) if line.endswith(b"\n") else {}
+
+
+def plain(text: str) -> str:
+    """Return a page's text in one line, words that were broken at its lines' ends in one."""
+    return " ".join(_UNSEEN.sub("", _BROKEN.sub("", whole(text))).split())
+
+
+def parse_page(page: Page) -> Snippet:
+    """Return the snippet of a page.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be read, or the file has no text, or its name cannot begin an id.
+    """
+    if page.fault:
+        raise ValueError(page.fault)
+    if len(page.text) > LONGEST_TEXT:
+        raise ValueError(f"more than {LONGEST_TEXT:,} characters")
+    metadata = with_values({"file": page.file, "page": page.number, "pages_of_file": page.pages})
+    return Snippet(as_id(f"{page.file}#page={page.number}", "id"), page.title, page.text, None, metadata)
+
+
+class Pdf:
+    """PDF as a format of corpus files; see `biorag.corpus.readers.Reader`."""
+
+    records = staticmethod(read_pages)
+    parse = staticmethod(parse_page)
+
+    @staticmethod
+    def shown(record: Page) -> str:
+        """Return the beginning of a page's text."""
+        return record.text[:SHOWN]

@@ -1,0 +1,88 @@
+"""The process that reads a PDF: `python -m biorag.corpus.pdf_pages FILE DESCRIPTOR` writes a JSON line a page.
+
+The first line has title and number of pages, or `damage`. What a page takes beyond its limits ends the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+LARGEST_FILE = 256 << 20
+MOST_PAGES = 10_000
+MEMORY = 4 << 30  # bytes of address space
+PAGE_SECONDS = 20  # of computing
+HEADER = 1024  # bytes in which a PDF says that it is one
+
+
+class _EncryptedError(Exception):
+    """A PDF that does not open without a password, or is encrypted by AES."""
+
+
+def write_pages(path: Path, descriptor: int) -> None:
+    """Write the title and the text of each page of a PDF."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    _allow(PAGE_SECONDS)
+    with os.fdopen(descriptor, "wb") as lines:
+
+        def write(**values: Any) -> None:
+            lines.write(json.dumps(values).encode() + b"\n")
+            lines.flush()
+
+        with path.open("rb") as stream:
+            if b"%PDF-" not in stream.read(HEADER):
+                return write(damage="not a PDF")
+        try:
+            reader, title = _opened(path)
+            pages = len(reader.pages)
+        except _EncryptedError:
+            return write(damage="encrypted: save it without a password")
+        except Exception as error:  # whatever pypdf raises at a damaged file
+            return write(damage=f"a PDF that cannot be read ({_said(error)})")
+        if not pages:
+            return write(damage="a PDF without pages")
+        if pages > MOST_PAGES:
+            return write(damage=f"a PDF of {pages:,} pages, more than {MOST_PAGES:,}: split it")
+        write(title=title, pages=pages)
+        for index in range(pages):
+            _allow(PAGE_SECONDS)
+            try:
+                write(page=index + 1, text=reader.pages[index].extract_text())
+            except Exception as error:
+                write(page=index + 1, fault=f"a page that cannot be read ({_said(error)})")
+    return None
+
+
+def _opened(path: Path) -> tuple[Any, str]:
+    """Return a reader of the file, and its title; an encrypted file must open without a password."""
+    from pypdf import PdfReader
+    from pypdf.errors import DependencyError, WrongPasswordError
+
+    reader = PdfReader(path)
+    try:
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise _EncryptedError
+    except (DependencyError, WrongPasswordError):
+        raise _EncryptedError from None
+    title = reader.metadata.title if reader.metadata else None
+    return reader, title if isinstance(title, str) else ""
+
+
+def _said(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+
+
+def _allow(seconds: int) -> None:
+    """Let this process compute for so many seconds more."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + seconds, hard))
+
+
+if __name__ == "__main__":
+    write_pages(Path(os.fsdecode(sys.argv[1])), int(sys.argv[2]))

@@ -1,0 +1,263 @@
+"""References with their abstracts, as reference managers and PubMed export them: RIS, and MEDLINE's `.nbib`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from biorag.corpus.pubmed import RETRACTED, date_of, medline_date
+from biorag.corpus.readers import entry_of, text_of, with_values
+from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_lines
+from biorag.types import Snippet
+
+SHOWN = 2000
+_DATE = re.compile(r"([12][0-9]{3})(?:[/-]([0-9]{1,2}))?(?:[/-]([0-9]{1,2}))?")
+_PUBMED_URL = re.compile(r"pubmed(?:\.ncbi\.nlm\.nih\.gov|/|\.gov/)\D{0,20}?([0-9]{1,9})\b")
+_PMID_NOTE = re.compile(r"\bPMID:?\s*([0-9]{1,9})\b")
+_PMCID = re.compile(r"\bPMC[0-9]{1,9}\b")
+_DOI = re.compile(r"\b10\.[0-9]{4,9}/\S+")
+_ISSN = re.compile(r"\b[0-9]{4}-[0-9]{3}[0-9Xx]\b")
+
+
+class Reference(NamedTuple):
+    """The lines of a record, and its number in the file, from 1; `ended` says whether its last line is there."""
+
+    file: str
+    number: int
+    content: bytes
+    ended: bool = True
+
+
+def _split(
+    source: Source, begins: Callable[[bytes], bool], ends: Callable[[bytes], bool], what: str
+) -> Iterator[tuple[int, Reference]]:
+    """Yield the records of a file with their first lines; what stands between them is passed over.
+
+    Raises
+    ------
+    DamagedSourceError
+        If there is none, or one has more than 16 MiB.
+    """
+    start = number = size = 0
+    lines: list[bytes] = []
+    for line_number, line in read_lines(source, blank=True):
+        if begins(line):
+            if lines:
+                number += 1
+                yield start, Reference(source.label, number, b"\n".join(lines), ended=False)
+            start, lines, size = line_number, [], 0
+        elif not lines:
+            continue
+        elif ends(line):
+            number += 1
+            yield start, Reference(source.label, number, b"\n".join([*lines, line]))
+            lines = []
+            continue
+        lines.append(line)
+        size += len(line)
+        if size > MAX_LINE:
+            raise DamagedSourceError(source.name, start, f"a record of more than {MAX_LINE >> 20} MiB")
+    if lines:
+        number += 1
+        yield start, Reference(source.label, number, b"\n".join(lines), ended=False)
+    if not number:
+        raise DamagedSourceError(source.name, 1, f"no {what} record in it")
+
+
+def _snippet(reference: Reference, pmid: str, fields: Mapping[str, Any], title: str, content: str) -> Snippet:
+    """Return the snippet of a reference, by its PMID, else its DOI, else its number in the file."""
+    if not title and not content:
+        raise ValueError("a record with neither title nor abstract")
+    id = pmid or fields.get("doi") or f"{reference.file}#record={reference.number}"
+    return entry_of({**with_values(fields), "abstract": bool(content), "id": id, "PMID": pmid}, title, content)
+
+
+# --- RIS
+
+
+def read_ris(source: Source) -> Iterator[tuple[int, Reference]]:
+    """Yield the records of a RIS file; see `_split`."""
+    return _split(source, lambda line: line.startswith(b"TY  -"), lambda line: line.startswith(b"ER  -"), "RIS")
+
+
+def parse_ris(reference: Reference) -> Snippet:
+    """Return the snippet of a RIS record, read by rispy.
+
+    Raises
+    ------
+    ValueError
+        If it is not UTF-8, has no last line, or neither title nor abstract.
+    """
+    import rispy
+
+    text = text_of(reference.content)
+    if not reference.ended:
+        raise ValueError("a record without its last line, 'ER  -'")
+    try:
+        (entry,) = rispy.loads(text)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"a record that rispy cannot read ({error})") from None
+    title = _first(entry, "title", "primary_title", "short_title")
+    content = _first(entry, "abstract", "notes_abstract")
+    return _snippet(reference, _ris_pmid(entry), _ris_fields(entry), title, content)
+
+
+def _ris_fields(entry: Mapping[str, Any]) -> dict[str, Any]:
+    date = _DATE.search(_first(entry, "publication_year", "year", "date"))
+    full = _DATE.search(_first(entry, "date"))
+    written = next((date_of(*found.groups()) for found in (full, date) if found), "")
+    start, end = _first(entry, "start_page"), _first(entry, "end_page")
+    journal = _first(entry, "alternate_title3", "journal_name", "secondary_title", "alternate_title2")
+    return {
+        "authors": _list(entry, "authors", "first_authors"),
+        "journal": journal,
+        "year": int(date[1]) if date else None,
+        "date": written,
+        "volume": _first(entry, "volume"),
+        "issue": _first(entry, "number"),
+        "pages": f"{start}-{end}" if start and end and "-" not in start and start != end else start,
+        "doi": _doi(_first(entry, "doi")) or _doi(" ".join(_list(entry, "urls"))),
+        "pmcid": _match(_PMCID, " ".join([*_list(entry, "custom2", "custom7"), *_list(entry, "urls")])),
+        "issn": _match(_ISSN, _first(entry, "issn")),
+        "language": _list(entry, "language"),
+        "keywords": _list(entry, "keywords"),
+        "type": _list(entry, "type_of_work"),
+    }
+
+
+def _ris_pmid(entry: Mapping[str, Any]) -> str:
+    """Return the PMID where a record says that it is one: PubMed's accession number, its address, or a note."""
+    number = _first(entry, "accession_number")
+    database = " ".join(_list(entry, "name_of_database", "database_provider")).lower()
+    if number.isdecimal() and any(name in database for name in ("pubmed", "medline", "nlm")):
+        return number
+    urls = _PUBMED_URL.search(" ".join(_list(entry, "urls")))
+    note = _PMID_NOTE.search(" ".join([number, *_list(entry, "notes", "custom2", "note")]))
+    return next((found[1] for found in (urls, note) if found), "")
+
+
+def _first(entry: Mapping[str, Any], *names: str) -> str:
+    """Return the first text that one of the fields has."""
+    return next(iter(_list(entry, *names)), "")
+
+
+def _list(entry: Mapping[str, Any], *names: str) -> list[str]:
+    """Return the distinct texts of the fields, in order, white space collapsed."""
+    values: list[Any] = []
+    for name in names:
+        value = entry.get(name)
+        values.extend(value if isinstance(value, list) else [value])
+    return list(dict.fromkeys(" ".join(value.split()) for value in values if isinstance(value, str) and value.strip()))
+
+
+# --- MEDLINE
+
+
+def read_nbib(source: Source) -> Iterator[tuple[int, Reference]]:
+    """Yield the records of a MEDLINE file, which blank lines separate; see `_split`."""
+    return _split(source, lambda line: line.startswith(b"PMID- "), lambda line: not line.strip(), "MEDLINE")
+
+
+def nbib_fields(text: str) -> dict[str, list[str]]:
+    """Return the values of each tag of a MEDLINE record, in order; a line that begins with spaces continues one.
+
+    MEDLINE/PubMed Data Element (Field) Descriptions, NLM: a tag of up to four letters, a hyphen, a space.
+    """
+    fields: dict[str, list[str]] = {}
+    values: list[str] = []
+    for line in text.split("\n"):
+        if line[4:6] == "- ":
+            values = fields.setdefault(line[:4].strip(), [])
+            values.append(line[6:].strip())
+        elif values and line.startswith("      "):
+            values[-1] = f"{values[-1]} {line.strip()}"
+    return fields
+
+
+def parse_nbib(reference: Reference) -> Snippet:
+    """Return the snippet of a MEDLINE record, with the fields that the same record has in PubMed's XML.
+
+    Raises
+    ------
+    ValueError
+        If it is not UTF-8, or has no PMID, or neither title nor abstract.
+    """
+    fields = nbib_fields(text_of(reference.content))
+    pmid = _one(fields, "PMID")
+    if not (pmid.isascii() and pmid.isdigit() and int(pmid)):
+        raise ValueError(f"PMID {pmid!r:.60} is not a positive whole number")
+    title = _one(fields, "TI") or _one(fields, "TT") or _one(fields, "BTI")
+    content = _one(fields, "AB") or _one(fields, "OAB")
+    return _snippet(reference, str(int(pmid)), _medline_fields(fields), title, content)
+
+
+def _medline_fields(fields: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    date = medline_date(_one(fields, "DP"))
+    revised = _one(fields, "LR")
+    ids = [*fields.get("AID", ()), *fields.get("LID", ())]
+    retraction = _notices(fields, "RIN")
+    types = list(fields.get("PT", ()))
+    return {
+        "version": 1,
+        "revised": date_of(revised[:4], revised[4:6], revised[6:8]),
+        "authors": list(fields.get("FAU") or fields.get("AU") or ()),
+        "group_authors": list(fields.get("CN", ())),
+        "journal": _one(fields, "JT") or _one(fields, "TA"),
+        "year": int(date[:4]) if date else None,
+        "date": date,
+        "volume": _one(fields, "VI"),
+        "issue": _one(fields, "IP"),
+        "pages": _one(fields, "PG"),
+        "doi": next((_doi(id) for id in ids if id.endswith("[doi]")), ""),
+        "pmcid": _match(_PMCID, _one(fields, "PMC")),
+        "issn": _match(_ISSN, _one(fields, "IS")),
+        "language": list(fields.get("LA", ())),
+        "mesh": list(dict.fromkeys(heading.split("/")[0].lstrip("*") for heading in fields.get("MH", ()))),
+        "type": types,
+        "retraction": retraction,
+        "errata": [*_notices(fields, "EIN"), *_notices(fields, "CRI")],
+        "concern": _notices(fields, "ECI"),
+        "retracted": RETRACTED in types or bool(retraction),
+    }
+
+
+def _notices(fields: Mapping[str, Sequence[str]], tag: str) -> list[int | str]:
+    """Return the notices of a kind: each one's PMID, else where it was published."""
+    return [
+        int(found[1]) if (found := _PMID_NOTE.search(notice)) else notice
+        for notice in dict.fromkeys(fields.get(tag, ()))
+    ]
+
+
+def _one(fields: Mapping[str, Sequence[str]], tag: str) -> str:
+    return next(iter(fields.get(tag, ())), "")
+
+
+def _doi(text: str) -> str:
+    return _match(_DOI, text).rstrip(".,;)")
+
+
+def _match(pattern: re.Pattern[str], text: str) -> str:
+    found = pattern.search(text)
+    return found[0] if found else ""
+
+
+def _shown(reference: Reference) -> str:
+    return reference.content[:SHOWN].decode("utf-8", "replace")
+
+
+class Ris:
+    """RIS as a format of corpus files; see `biorag.corpus.readers.Reader`."""
+
+    records = staticmethod(read_ris)
+    parse = staticmethod(parse_ris)
+    shown = staticmethod(_shown)
+
+
+class Nbib:
+    """MEDLINE's records as a format of corpus files; see `biorag.corpus.readers.Reader`."""
+
+    records = staticmethod(read_nbib)
+    parse = staticmethod(parse_nbib)
+    shown = staticmethod(_shown)

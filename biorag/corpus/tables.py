@@ -1,0 +1,192 @@
+"""CSV and TSV: a snippet a row; which column is which field is named by the user, or read off the header."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from biorag.corpus.readers import LONGEST_TEXT, entry_of, text_of, with_values
+from biorag.corpus.sources import Columns, DamagedSourceError, Source, read_lines
+from biorag.errors import UsageError
+from biorag.settings.section import ONCE
+from biorag.types import Snippet
+
+logger = logging.getLogger(__name__)
+
+SHOWN = 2000
+SEPARATORS = ",;\t"
+ID, TITLE, CONTENT, PMID = "id", "title", "content", "PMID"
+LISTS = ("authors", "mesh", "type")  # fields whose values are separated by semicolons
+# Headers by which a column is known, in small letters and digits alone, best first.
+KNOWN = {
+    ID: ("id", "docid", "documentid", "snippetid", "recordid", "pmid", "pubmedid", "doi"),
+    TITLE: ("title", "articletitle", "documenttitle", "papertitle"),
+    CONTENT: ("content", "contents", "abstract", "abstracttext", "text", "body", "passage", "abstractnote", "summary"),
+    PMID: ("pmid", "pubmedid", "pubmed"),
+    "authors": ("authors", "author", "authorfullnames"),
+    "journal": ("journal", "journalbook", "journaltitle", "publicationtitle", "sourcetitle"),
+    "year": ("year", "publicationyear", "pubyear"),
+    "doi": ("doi",),
+    "pmcid": ("pmcid",),
+    "volume": ("volume",),
+    "issue": ("issue",),
+    "pages": ("pages",),
+    "issn": ("issn",),
+}
+_YEAR = re.compile(r"[12][0-9]{3}")
+
+
+class Row(NamedTuple):
+    """A row, or what is wrong with it; `names` are the fields of each column, `number` counts rows from 1."""
+
+    file: str
+    number: int
+    names: Sequence[Sequence[str]]
+    values: Sequence[str]
+    fault: str = ""
+
+
+def parse_columns(text: str) -> Columns:
+    """Return what `--columns` says: `id=PMID,title=Title` as (field, column).
+
+    Raises
+    ------
+    UsageError
+        If a part is not `field=column`, or a field is named twice.
+    """
+    pairs = [part.partition("=") for part in text.split(",")]
+    columns = tuple((field.strip(), column.strip()) for field, _, column in pairs)
+    if not all(field and column for field, column in columns):
+        raise UsageError(f"--columns {text!r} cannot be read: write field=column, as in id=PMID,content=Abstract")
+    fields = [field for field, _ in columns]
+    if len(set(fields)) < len(fields):
+        raise UsageError(f"--columns {text!r} names a field twice: give each field one column")
+    return columns
+
+
+def read_rows(source: Source) -> Iterator[tuple[int, Row]]:
+    """Yield the rows of a table with a header, each with its first line.
+
+    The separator is a tab in TSV, else whichever of `, ;` and tab the header has most of.
+
+    Raises
+    ------
+    DamagedSourceError
+        If there is no header, it lacks a column that the user named, or no column is known to hold text.
+    """
+    csv.field_size_limit(LONGEST_TEXT)
+    lines = (content.decode("utf-8", "surrogateescape") + "\n" for _, content in read_lines(source, blank=True))
+    header = next(lines, "")
+    is_tsv = source.path.name.lower().endswith((".tsv", ".tsv.gz"))
+    separator = "\t" if is_tsv else max(SEPARATORS, key=header.count)
+    rows = csv.reader(chain([header], lines), delimiter=separator, strict=True)
+    try:
+        columns = [_checked(name.strip()) for name in next(rows, [])]
+    except (csv.Error, ValueError) as error:
+        raise DamagedSourceError(source.name, 1, f"a header that cannot be read ({error})") from None
+    names = _fields(source, columns)
+    number = 0
+    while True:
+        line, fault, values = rows.line_num + 1, "", list[str]()
+        try:
+            values = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            fault = f"a row that cannot be read ({error})"
+        if values or fault:
+            number += 1
+            yield line, Row(source.label, number, names, values, fault)
+
+
+def _fields(source: Source, columns: Sequence[str]) -> list[list[str]]:
+    """Return the fields that each column gives, and say so; a column that is none of the known ones keeps its name."""
+    chosen = _chosen(source, columns)
+    if CONTENT not in chosen and TITLE not in chosen:
+        raise DamagedSourceError(
+            source.name,
+            1,
+            f"no column that is known to hold text, of {', '.join(map(repr, columns)) or 'none'}: "
+            "name them, as in --columns id=PMID,title=Title,content=Abstract",
+        )
+    named = ", ".join(f"{field}={columns[column]}" for field, column in chosen.items())
+    numbered = "" if ID in chosen else ", ids by row"
+    logger.info("%s: columns %s%s; --columns names others", source.name, named, numbered, extra=ONCE)
+    return [
+        [field for field, column in chosen.items() if column == index] or [name or f"column {index + 1}"]
+        for index, name in enumerate(columns)
+    ]
+
+
+def _chosen(source: Source, columns: Sequence[str]) -> dict[str, int]:
+    """Return which column each field is: as the user says, else by what the header says."""
+    chosen: dict[str, int] = {}
+    for field, column in source.columns:
+        if column not in columns:
+            raise DamagedSourceError(
+                source.name, 1, f"no column {column!r}, which --columns names, among {', '.join(map(repr, columns))}"
+            )
+        chosen[field] = columns.index(column)
+    plain = [re.sub(r"[^a-z0-9]", "", name.lower()) for name in columns]
+    taken = set(chosen.values())
+    for field, known in KNOWN.items():
+        guess = next((plain.index(name) for name in known if name in plain), None)
+        # A column that the user gave a field may be a PMID besides, and the id may be any other field.
+        if field not in chosen and guess is not None and (guess not in taken or field in (ID, PMID)):
+            chosen[field] = guess
+    return chosen
+
+
+def parse_row(row: Row) -> Snippet:
+    """Return the snippet of a row; empty values are left out.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be read, is not as long as the header, is not UTF-8, or has no id or text.
+    """
+    if row.fault:
+        raise ValueError(row.fault)
+    if len(row.values) != len(row.names):
+        raise ValueError(f"{len(row.values)} values, where the header has {len(row.names)} columns")
+    record: dict[str, Any] = {}
+    for fields, value in zip(row.names, row.values, strict=True):
+        text = _checked(value.strip())
+        record |= {field: _value(field, text) for field in fields}
+    if all(ID not in fields for fields in row.names):
+        record[ID] = f"{row.file}#row={row.number}"
+    record = with_values(record)
+    title, content = record.pop(TITLE, ""), record.pop(CONTENT, "")
+    return entry_of(record, title, content)
+
+
+def _value(field: str, text: str) -> Any:
+    if field == "year" and _YEAR.fullmatch(text):
+        return int(text)
+    if field in LISTS:
+        return [part.strip() for part in text.split(";") if part.strip()]
+    return text
+
+
+def _checked(text: str) -> str:
+    """Return a text that was UTF-8; raises `ValueError` as `text_of` does."""
+    return text_of(text.encode("utf-8", "surrogateescape"))
+
+
+class Tables:
+    """CSV and TSV as a format of corpus files; see `biorag.corpus.readers.Reader`."""
+
+    records = staticmethod(read_rows)
+    parse = staticmethod(parse_row)
+
+    @staticmethod
+    def shown(record: Row) -> str:
+        """Return the beginning of a row."""
+        text = io.StringIO()
+        csv.writer(text).writerow(value[:SHOWN] for value in record.values)
+        return text.getvalue()[:SHOWN].encode("utf-8", "replace").decode()

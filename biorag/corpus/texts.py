@@ -1,0 +1,122 @@
+"""Text and Markdown files as passages of some 300 words, each under its section."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from biorag.corpus.blocks import cut
+from biorag.corpus.readers import as_id, text_of
+from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_lines
+from biorag.types import Snippet
+
+WORDS = 300  # of a passage at most
+SHOWN = 2000
+MARKDOWN = (".md", ".md.gz", ".markdown", ".markdown.gz")
+_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*")
+_FENCE = re.compile(r" {0,3}(```+|~~~+)")
+_WORD = re.compile(r"\S+")
+SUFFIXES = re.compile(r"(\.(txt|md|markdown))?(\.gz)?\Z", re.IGNORECASE)
+
+
+class Passage(NamedTuple):
+    """A part of a file, and where in it: the number of its section, from 1 (0 in plain text), and its own in that."""
+
+    file: str
+    title: str
+    headings: tuple[str, ...]
+    section: int
+    number: int
+    text: str
+
+
+class _Section(NamedTuple):
+    """What stands under a heading: where it begins, the headings, the outer ones first, and the lines."""
+
+    line: int
+    headings: tuple[str, ...]
+    lines: list[str]
+
+
+def read_passages(source: Source) -> Iterator[tuple[int, Passage]]:
+    """Yield the passages of a file, each with the line where its section begins.
+
+    The title is the first heading of a Markdown file, else the file's name.
+
+    Raises
+    ------
+    DamagedSourceError
+        If a line is not UTF-8 or has a NUL, or the file has more than 16 MiB.
+    """
+    markdown = source.path.name.lower().endswith(MARKDOWN)
+    title = SUFFIXES.sub("", source.label.rpartition("/")[2])
+    number = 0
+    for section in _sections(source, markdown):
+        if markdown and section.headings and not number:
+            title = section.headings[0]
+        passages = _cut("\n".join(section.lines).strip())
+        number += bool(passages)
+        headings = tuple(heading for heading in section.headings if heading != title)
+        for part, text in enumerate(passages, start=1):
+            yield section.line, Passage(source.label, title, headings, number if markdown else 0, part, text)
+
+
+def _sections(source: Source, markdown: bool) -> Iterator[_Section]:
+    """Yield a Markdown file's sections; plain text is one."""
+    section, size, fence = _Section(1, (), []), 0, ""
+    levels: dict[int, str] = {}
+    for number, content in read_lines(source, blank=True):
+        try:
+            line = text_of(content)
+        except ValueError as error:
+            raise DamagedSourceError(source.name, number, str(error)) from None
+        size += len(content) + 1
+        if size > MAX_LINE:
+            raise DamagedSourceError(source.name, number, f"text of more than {MAX_LINE >> 20} MiB: split it")
+        if markdown and (mark := _FENCE.match(line)):
+            fence = "" if fence and mark[1].startswith(fence) else fence or mark[1]
+        heading = _HEADING.fullmatch(line) if markdown and not fence else None
+        if heading is None:
+            section.lines.append(line)
+            continue
+        yield section
+        levels = {level: text for level, text in levels.items() if level < len(heading[1])}
+        levels[len(heading[1])] = heading[2]
+        section = _Section(number, tuple(filter(None, levels.values())), [])
+    yield section
+
+
+def _cut(text: str) -> list[str]:
+    """Return a text in passages of at most `WORDS` words, which end where sentences do if they can."""
+    if not text:
+        return []
+    starts = [word.start() for word in _WORD.finditer(text)]
+    return [text[start:end].strip() for start, end in cut(text, starts, WORDS, 0)]
+
+
+def parse_passage(passage: Passage) -> Snippet:
+    """Return the snippet of a passage.
+
+    Raises
+    ------
+    ValueError
+        If the file's name cannot begin an id.
+    """
+    place = f"s{passage.section}p{passage.number}" if passage.section else f"p{passage.number}"
+    metadata = {"file": passage.file, "part": place}
+    if passage.headings:
+        metadata["section"] = " > ".join(passage.headings)
+    return Snippet(as_id(f"{passage.file}#{place}", "id"), passage.title, passage.text, None, metadata)
+
+
+class Texts:
+    """Text and Markdown as a format of corpus files; see `biorag.corpus.readers.Reader`."""
+
+    records = staticmethod(read_passages)
+    parse = staticmethod(parse_passage)
+
+    @staticmethod
+    def shown(record: Passage) -> str:
+        """Return the beginning of a passage."""
+        return record.text[:SHOWN]

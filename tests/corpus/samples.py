@@ -1,0 +1,120 @@
+"""A small file of each kind that biorag indexes, all about one subject."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+RIS = b"""TY  - JOUR
+AU  - Smith, John A.
+AU  - Doe, Jane
+TI  - Pyridoxine in practice
+AB  - Reference managers keep abstracts, too.
+JF  - The Lancet
+PY  - 2019/03/04/
+VL  - 3
+IS  - 2
+SP  - 10
+EP  - 20
+DO  - 10.1000/xyz123
+SN  - 0140-6736
+UR  - https://pubmed.ncbi.nlm.nih.gov/30000001/
+ER  -
+"""
+MEDLINE = b"""
+PMID- 20137807
+OWN - NLM
+LR  - 20100301
+IS  - 1474-547X (Electronic)
+VI  - 375
+IP  - 9713
+DP  - 2010 Feb 6
+TI  - Isoniazid and the peripheral nerves: a study of patients who were given vitamin
+      B6.
+PG  - 445-8
+LID - 10.1016/S0140-6736(10)60175-4 [doi]
+AB  - PubMed exports its records in this form.
+FAU - Smith, John A
+AU  - Smith JA
+CN  - Nerve Group
+LA  - eng
+PT  - Journal Article
+PT  - Retracted Publication
+EIN - Lancet. 2010 Mar 6;375(9717):818
+RIN - Lancet. 2011;377:9. PMID:
+      20137808
+ECI - Lancet. 2010;1:1. PMID: 20137809
+JT  - Lancet (London, England)
+MH  - *Isoniazid/adverse effects
+MH  - Vitamin B 6
+PMC - PMC123456
+
+"""
+PMC = b"""<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE article PUBLIC "-//NLM//DTD JATS (Z39.96) Journal Archiving and Interchange DTD v1.2 20190208//EN" "J.dtd">
+<article article-type="research-article"><front><journal-meta><journal-title-group>
+<journal-title>PLoS ONE</journal-title></journal-title-group><issn pub-type="epub">1932-6203</issn></journal-meta>
+<article-meta><article-id pub-id-type="pmid">123</article-id><article-id pub-id-type="pmc">456</article-id>
+<article-id pub-id-type="doi">10.1371/x</article-id>
+<title-group><article-title>Nerves and <italic>isoniazid</italic></article-title></title-group>
+<contrib-group>
+<contrib contrib-type="author"><name><surname>Doe</surname><given-names>Jane</given-names></name></contrib>
+<contrib contrib-type="author"><collab>Nerve Group</collab></contrib>
+<contrib contrib-type="editor"><name><surname>No</surname></name></contrib></contrib-group>
+<pub-date pub-type="epub"><day>1</day><month>2</month><year>2019</year></pub-date>
+<pub-date pub-type="collection"><year>2018</year></pub-date>
+<volume>1</volume><issue>4</issue><fpage>3</fpage><lpage>9</lpage>
+<abstract><sec><title>Background</title><p>Why.</p></sec><sec><title>Results:</title><p>What.</p></sec></abstract>
+</article-meta></front>
+<body><p>A paragraph before all sections.</p>
+<sec id="s1"><title>Methods</title>
+<p id="p1">We gave it [<xref ref-type="bibr" rid="b1">1</xref>, <xref ref-type="bibr" rid="b2">2</xref>] to
+patients<sup><xref ref-type="bibr" rid="b3">3</xref>,<xref ref-type="bibr" rid="b4">4</xref></sup>
+with H<sub>2</sub>O.<fig id="f1"><label>Figure 1</label><caption><p>Doses by week.</p></caption></fig></p>
+<sec id="s1a"><title>Statistics</title><p>By regression.</p>
+<list><list-item><p>one</p></list-item><list-item><p>two</p></list-item></list></sec></sec></body>
+<back><ref-list><ref id="b1"><mixed-citation>Not read.</mixed-citation></ref></ref-list></back></article>
+"""
+PUBMED = b"""<?xml version="1.0"?><PubmedArticleSet><PubmedArticle><MedlineCitation><PMID Version="1">7</PMID><Article>
+<ArticleTitle>Seven</ArticleTitle><Abstract><AbstractText>A record of PubMed.</AbstractText></Abstract></Article>
+</MedlineCitation></PubmedArticle></PubmedArticleSet>"""
+CSV = (
+    b'PMID,Title,Abstract,Publication Year,Authors\n11,"Doses, weekly","A table\nhas cells.",2019,"Smith, A; Doe, B"\n'
+)
+TSV = b"id\ttext\nt1\tTabs separate these.\n"
+MARKDOWN = b"# Isoniazid\n\nIntroduction.\n\n## Dosage\n\nGive 5 mg/kg.\n\n```\n# no heading\n```\n"
+
+
+def searchable_pdf(pages: Sequence[str], title: str = "") -> bytes:
+    """Return a PDF with a line of text a page; an empty one has a drawing alone."""
+    from fpdf import FPDF
+
+    pdf = FPDF()
+    pdf.set_font("helvetica", size=12)
+    if title:
+        pdf.set_title(title)
+    for text in pages:
+        pdf.add_page()
+        pdf.multi_cell(0, text=text) if text else pdf.rect(10, 10, 50, 50)
+    return bytes(pdf.output())
+
+
+def write_samples(folder: Path) -> None:
+    """Write a file of each kind: 17 snippets, and a scan."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pages = ["Isoniazid lowers pyridoxine.", "This second page: pyridoxine prevents neuropathy, a prevention of harm."]
+    files = {
+        "lines.jsonl": b'{"id": "j1", "title": "Lines", "content": "A jsonlines corpus."}\n',
+        "pubmed.xml": PUBMED,
+        "pmc.xml": PMC,
+        "table.csv": CSV,
+        "table.tsv": TSV,
+        "notes.md": MARKDOWN,
+        "notes.txt": b"Plain text is cut into passages.\n",
+        "paper.pdf": searchable_pdf(pages, "Pyridoxine"),
+        "scan.pdf": searchable_pdf([""]),
+        "zotero.ris": RIS,
+        "pubmed.nbib": MEDLINE,
+    }
+    for name, content in files.items():
+        (folder / name).write_bytes(content)

@@ -1,0 +1,258 @@
+"""Text, Markdown, PDF and full text in JATS: passages, pages, sections; hostile files."""
+
+from __future__ import annotations
+
+import re
+import time
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lxml import etree
+from pypdf import PdfReader, PdfWriter
+
+from biorag.corpus import pdf_pages
+from biorag.corpus.pdf import plain
+from biorag.corpus.readers import Reject, read_changes
+from biorag.corpus.sources import Source
+from biorag.types import Snippet
+from tests.corpus.samples import MARKDOWN, PMC, searchable_pdf
+
+
+def read(path: Path, content: bytes) -> tuple[list[Snippet], list[Reject]]:
+    path.write_bytes(content)
+    rejects: list[Reject] = []
+    return list(read_changes(Source(path.name, path), rejects.append)), rejects
+
+
+def damage(path: Path, content: bytes) -> str:
+    found, (reject,) = read(path, content)
+    assert found == [] and reject.damaged
+    return reject.reason
+
+
+# --- text and Markdown
+
+
+def test_markdown_gives_a_passage_a_section(tmp_path):
+    found, rejects = read(
+        tmp_path / "notes.md", MARKDOWN + b"\n### Renal *failure*\n\nHalf of it.\n## Risks ##\nFew.\n"
+    )
+    assert rejects == []
+    assert [(one.id, one.title, one.content, one.location) for one in found] == [
+        ("notes.md#s1p1", "Isoniazid", "Introduction.", ""),
+        ("notes.md#s2p1", "Isoniazid", "Give 5 mg/kg.\n\n```\n# no heading\n```", "Dosage"),
+        ("notes.md#s3p1", "Isoniazid", "Half of it.", "Dosage > Renal *failure*"),
+        ("notes.md#s4p1", "Isoniazid", "Few.", "Risks"),
+    ]
+
+
+def test_text_is_cut_where_sentences_end(tmp_path):
+    sentence = "Isoniazid lowers the concentration of pyridoxine in the blood of patients. "
+    found, _ = read(tmp_path / "long.txt", (sentence * 100).encode())
+    assert [one.id for one in found] == [f"long.txt#p{number}" for number in range(1, len(found) + 1)]
+    assert all(one.content.endswith("patients.") and len(one.content.split()) <= 300 for one in found)
+    assert " ".join(one.content for one in found) == (sentence * 100).strip()
+    assert {one.title for one in found} == {"long"}
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("naïve".encode("latin-1"), "not UTF-8 (byte 2)"),
+        ("text".encode("utf-16"), "UTF-16"),
+        (b"one\nt\0wo", "NUL"),
+        (b"x " * (9 << 20), "longer than 16 MiB"),
+        ((b"x " * 500 + b"\n") * (18 << 10), "text of more than 16 MiB"),
+    ],
+)
+def test_what_is_not_text_is_refused(tmp_path, content, reason):
+    assert reason in damage(tmp_path / "a.txt", content)
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(text=st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=300))
+@pytest.mark.parametrize("name", ["a.txt", "a.md"])
+def test_no_word_of_a_text_is_lost(tmp_path_factory, name, text):
+    found, rejects = read(tmp_path_factory.mktemp("t") / name, text.encode())
+    if text.lstrip("\ufeff").lstrip().startswith(("{", "<", "%PDF-", "TY  -", "PMID- ")) or rejects:
+        return
+    words = " ".join(" ".join([one.content, one.title, one.location]) for one in found)
+    if name == "a.txt":
+        kept = " ".join(one.content for one in found)
+        assert kept.split() == text.replace("\ufeff", "", text.startswith("\ufeff")).split()
+    else:
+        body = [line for line in re.split("\r?\n", text) if not re.match(r" {0,3}#", line)]
+        assert set(" ".join(body).replace("\ufeff", " ").split()) <= set(words.replace("\ufeff", " ").split())
+
+
+# --- PDF
+
+
+def test_a_page_is_a_snippet_with_its_number(tmp_path):
+    content = searchable_pdf(["First page.", "", "Third page."], "A title")
+    found, rejects = read(tmp_path / "a.pdf", content)
+    assert rejects == []
+    assert [(one.id, one.title, one.content, one.location) for one in found] == [
+        ("a.pdf#page=1", "A title", "First page.", "p. 1"),
+        ("a.pdf#page=3", "A title", "Third page.", "p. 3"),
+    ]
+    assert {one.metadata["pages_of_file"] for one in found} == {3}
+    (untitled,), _ = read(tmp_path / "b.PDF", searchable_pdf(["Text."]))
+    assert (untitled.id, untitled.title) == ("b.PDF#page=1", "b")
+
+
+def test_lines_of_a_page_are_joined_and_broken_words_mended():
+    assert plain("neuro-\npathy of IL-\n6 and\ndose \u00ad\nx\0y \ud800") == "neuropathy of IL- 6 and dose xy ?"
+
+
+def encrypted(password: str) -> bytes:
+    from io import BytesIO
+
+    writer, out = PdfWriter(clone_from=PdfReader(BytesIO(searchable_pdf(["Secret."])))), BytesIO()
+    writer.encrypt(user_password=password, owner_password="owner", algorithm="RC4-128")
+    writer.write(out)
+    return out.getvalue()
+
+
+def test_an_encrypted_pdf_is_read_if_it_opens_without_a_password(tmp_path):
+    (found,), _ = read(tmp_path / "a.pdf", encrypted(""))
+    assert found.content == "Secret."
+    assert "encrypted" in damage(tmp_path / "b.pdf", encrypted("x"))
+
+
+def bomb(content: bytes) -> bytes:
+    """A PDF whose only page has this as its content, deflated."""
+    stream = zlib.compress(content, 9)
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R "
+        b"/Resources << /Font << /F << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >> >>",
+        b"<< /Length %d /Filter /FlateDecode >>\nstream\n%s\nendstream" % (len(stream), stream),
+    ]
+    out, places = b"%PDF-1.4\n", []
+    for number, body in enumerate(objects, start=1):
+        places.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (number, body)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    tail = b"trailer << /Size 5 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF" % len(out)
+    return out + b"xref\n0 5\n0000000000 65535 f \n" + table + tail
+
+
+@pytest.mark.slow
+def test_a_page_that_takes_too_long_ends_the_file(tmp_path):
+    (found,), _ = read(tmp_path / "a.pdf", bomb(b"BT /F 9 Tf (Harmless.) Tj ET"))
+    assert found.content == "Harmless."
+    slow = bomb(b"BT /F 9 Tf " + b"(x) Tj 1 0 0 1 5 5 Tm " * 3_000_000)
+    assert len(slow) < 1 << 20
+    started = time.monotonic()
+    _, (reject,) = read(tmp_path / "b.pdf", slow)
+    assert "as a bomb does" in reject.reason or "cannot be read" in reject.reason, reject.reason
+    assert time.monotonic() - started < 4 * pdf_pages.PAGE_SECONDS
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5, 30, 300, 600])
+def test_a_broken_pdf_is_damaged_or_read(tmp_path, cut):
+    content = searchable_pdf(["Text."])
+    found, rejects = read(tmp_path / "a.pdf", content[:cut])
+    assert found == [] and len(rejects) == 1
+    middle = bytearray(content)
+    middle[cut + 20 : cut + 60] = b"\xff" * 40
+    found, rejects = read(tmp_path / "b.pdf", bytes(middle))
+    assert len(found) + len(rejects) == 1
+    assert all("Traceback" not in reject.reason and "\n" not in reject.reason for reject in rejects)
+
+
+def test_what_is_no_pdf_is_said_so(tmp_path):
+    assert damage(tmp_path / "a.pdf", b"<html>") == "not a PDF"
+    _, (reject,) = read(tmp_path / "b.pdf", b"%PDF-1.7\nnothing")
+    assert reject.unit == "page" and reject.reason.startswith("a PDF that cannot be read")
+
+
+def test_a_module_in_the_working_folder_is_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "pypdf.py").write_text("raise SystemExit('taken over')")
+    monkeypatch.chdir(tmp_path)
+    (found,), _ = read(tmp_path / "a.pdf", searchable_pdf(["Text."]))
+    assert found.content == "Text."
+
+
+# --- JATS
+
+
+def test_an_article_gives_its_abstract_and_each_block_with_section_and_anchor(tmp_path):
+    found, rejects = read(tmp_path / "a.nxml", PMC)
+    assert rejects == []
+    assert [(one.id, one.content, one.location, one.metadata.get("anchor")) for one in found] == [
+        ("PMC456#abstract", "Background: Why. Results: What.", "Abstract", None),
+        ("PMC456#s0p1", "A paragraph before all sections.", "", None),
+        ("PMC456#s1p1", "We gave it to patients with H2O.", "Methods", "p1"),
+        ("PMC456#s1p2", "Figure 1. Doses by week.", "Methods > Figure 1", "f1"),
+        ("PMC456#s1p3", "By regression.", "Methods > Statistics", "s1a"),
+        ("PMC456#s1p4", "one two", "Methods > Statistics", "s1a"),
+    ]
+    assert {(one.pmid, one.title) for one in found} == {(123, "Nerves and isoniazid")}
+    shared = {name: value for name, value in found[1].metadata.items() if name != "part"}
+    assert shared == {
+        "authors": ["Doe, Jane", "Nerve Group"],
+        "journal": "PLoS ONE",
+        "issn": "1932-6203",
+        "year": 2018,
+        "date": "2018",
+        "volume": "1",
+        "issue": "4",
+        "pages": "3-9",
+        "doi": "10.1371/x",
+        "pmcid": "PMC456",
+        "article_type": "research-article",
+    }
+
+
+def test_a_set_of_articles_and_one_without_text(tmp_path):
+    inner = PMC[PMC.index(b"<article ") :]
+    content = b"<pmc-articleset>" + inner + b"<article><front/></article></pmc-articleset>"
+    found, (reject,) = read(tmp_path / "a.xml", content)
+    assert len(found) == 6 and reject.reason == "article 'a.xml' has neither abstract nor body"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (
+            b'<!DOCTYPE article [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><article><body><p>&b;</p></body></article>',
+            "entit",
+        ),
+        (
+            b'<!DOCTYPE article [<!ENTITY x SYSTEM "file:///etc/passwd">]><article><body><p>&x;</p></body></article>',
+            "entit",
+        ),
+        (PMC[:-30], "not well-formed XML"),
+        (b"<article>" + b"<sec>" * 1000, "not well-formed XML"),
+        (b"<article><body><p>" + b"x" * (17 << 20) + b"</p></body></article>", ""),
+    ],
+)
+def test_hostile_xml_is_refused(tmp_path, content, reason):
+    assert reason in damage(tmp_path / "a.nxml", content)
+
+
+def test_an_undeclared_entity_is_one_reject(tmp_path):
+    found, (reject,) = read(tmp_path / "a.nxml", PMC.replace(b"By regression", b"By&nbsp;regression"))
+    assert len(found) == 5 and "'&nbsp;' is not declared" in reject.reason and not reject.damaged
+
+
+paragraphs = st.lists(st.text(st.characters(codec="ascii", categories=["L"]), min_size=1, max_size=9), max_size=4)
+
+
+@settings(derandomize=True, deadline=None, max_examples=80)
+@given(sections=st.lists(paragraphs, max_size=4), lead=paragraphs)
+def test_every_paragraph_is_found_once_as_by_xpath(tmp_path_factory, sections, lead):
+    body = "".join(f"<p>{text}</p>" for text in lead)
+    body += "".join(f"<sec><title>T</title>{''.join(f'<p>{text}</p>' for text in texts)}</sec>" for texts in sections)
+    content = f"<article><front/><body>{body}</body></article>".encode()
+    found, rejects = read(tmp_path_factory.mktemp("j") / "a.nxml", content)
+    expected = etree.fromstring(content).xpath("//body//p/text()")
+    assert [one.content for one in found] == expected
+    assert len(rejects) == (not expected)
+    assert len({one.id for one in found}) == len(found)

@@ -1,0 +1,170 @@
+"""RIS and MEDLINE: golden records, records that rispy writes, bad ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import rispy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biorag.corpus.readers import Reject, read_changes
+from biorag.corpus.references import nbib_fields
+from biorag.corpus.sources import Source
+from biorag.types import Snippet
+from tests.corpus.samples import MEDLINE, RIS
+
+
+def read(path: Path, content: bytes) -> tuple[list[Snippet], list[Reject]]:
+    path.write_bytes(content)
+    rejects: list[Reject] = []
+    return list(read_changes(Source(path.name, path), rejects.append)), rejects
+
+
+def test_a_ris_record_keeps_its_bibliography(tmp_path):
+    (found,), rejects = read(tmp_path / "a.ris", b"Record #1 of 1\r\n" + RIS.replace(b"\n", b"\r\n"))
+    metadata = {
+        "authors": ["Smith, John A.", "Doe, Jane"],
+        "journal": "The Lancet",
+        "year": 2019,
+        "date": "2019-03-04",
+        "volume": "3",
+        "issue": "2",
+        "pages": "10-20",
+        "doi": "10.1000/xyz123",
+        "issn": "0140-6736",
+        "abstract": True,
+    }
+    text = "Reference managers keep abstracts, too."
+    assert rejects == []
+    assert found == Snippet("30000001", "Pyridoxine in practice", text, 30000001, metadata)
+
+
+@pytest.mark.parametrize(
+    ("lines", "id"),
+    [
+        (["AN  - 123", "DB  - PubMed"], "123"),
+        (["AN  - 123", "DB  - Embase"], "a.ris#record=1"),
+        (["AN  - 123", "DO  - https://doi.org/10.1000/a.b."], "10.1000/a.b"),
+        (["N1  - Cited often. PMID: 77"], "77"),
+        (["UR  - https://www.ncbi.nlm.nih.gov/pubmed/88"], "88"),
+        ([], "a.ris#record=1"),
+    ],
+)
+def test_the_id_is_the_pmid_else_the_doi_else_the_number(tmp_path, lines, id):
+    (found,), _ = read(tmp_path / "a.ris", "\n".join(["TY  - JOUR", "TI  - T", *lines, "ER  - ", ""]).encode())
+    assert (found.id, found.pmid) == (id, int(id) if id.isdigit() else None)
+    assert (found.contents, found.metadata["abstract"]) == ("T", False)
+
+
+def test_a_medline_record_has_the_fields_of_pubmeds_xml(tmp_path):
+    (found,), rejects = read(tmp_path / "a.nbib", MEDLINE)
+    title = "Isoniazid and the peripheral nerves: a study of patients who were given vitamin B6."
+    assert rejects == []
+    assert (found.id, found.pmid, found.title) == ("20137807", 20137807, title)
+    assert found.content == "PubMed exports its records in this form."
+    types = ["Journal Article", "Retracted Publication"]
+    assert found.metadata == {
+        "version": 1,
+        "revised": "2010-03-01",
+        "authors": ["Smith, John A"],
+        "group_authors": ["Nerve Group"],
+        "journal": "Lancet (London, England)",
+        "year": 2010,
+        "date": "2010-02-06",
+        "volume": "375",
+        "issue": "9713",
+        "pages": "445-8",
+        "doi": "10.1016/S0140-6736(10)60175-4",
+        "pmcid": "PMC123456",
+        "issn": "1474-547X",
+        "language": ["eng"],
+        "mesh": ["Isoniazid", "Vitamin B 6"],
+        "type": types,
+        "retraction": [20137808],
+        "errata": ["Lancet. 2010 Mar 6;375(9717):818"],
+        "concern": [20137809],
+        "retracted": True,
+        "abstract": True,
+    }
+    assert found.retracted
+
+
+BAD_RIS = {
+    b"TY  - JOUR\nTI  - No end\n": "without its last line",
+    b"TY  - JOUR\nAU  - A\nER  - \n": "neither title nor abstract",
+    b"TY  - JOUR\nTI  - na\xefve\nER  - \n": "not UTF-8",
+    b"TY  - JOUR\nTI  - a\0b\nER  - \n": "NUL",
+}
+
+
+@pytest.mark.parametrize("bad", BAD_RIS, ids=BAD_RIS.values())
+def test_a_bad_ris_record_is_one_reject(tmp_path, bad):
+    found, (reject,) = read(tmp_path / "a.ris", b"\n" + bad + b"TY  - JOUR\nTI  - Good\nER  - \n")
+    assert [one.contents for one in found] == ["Good"]
+    assert (reject.line, reject.damaged) == (2, False) and BAD_RIS[bad] in reject.reason
+
+
+def test_bad_medline_records_are_rejects(tmp_path):
+    content = b"PMID- 0\nTI  - T\n\nPMID- 5\nAB  - \nPMID- 6\nTI  - Good\nXX\n      continued\n"
+    found, rejects = read(tmp_path / "a.nbib", content)
+    assert [(one.id, one.contents) for one in found] == [("6", "Good continued")]
+    assert [(reject.line, reject.reason) for reject in rejects] == [
+        (1, "PMID '0' is not a positive whole number"),
+        (4, "a record with neither title nor abstract"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.ris", "a.nbib"])
+def test_a_file_without_a_record_is_damaged(tmp_path, name):
+    _, (reject,) = read(tmp_path / name, b"just text\n")
+    assert reject.damaged and "record in it" in reject.reason
+
+
+words = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=8)
+phrases = st.lists(words, min_size=1, max_size=5).map(" ".join)
+
+
+@settings(derandomize=True, deadline=None, max_examples=80)
+@given(
+    entries=st.lists(
+        st.fixed_dictionaries(
+            {"title": phrases, "abstract": phrases, "authors": st.lists(phrases, max_size=3, unique=True)}
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_what_rispy_writes_is_read_back(tmp_path_factory, entries):
+    text = rispy.dumps([{"type_of_reference": "JOUR", **entry} for entry in entries])
+    found, rejects = read(tmp_path_factory.mktemp("r") / "a.ris", text.encode())
+    assert rejects == []
+    for snippet, entry in zip(found, entries, strict=True):
+        assert (snippet.title, snippet.content) == (entry["title"], entry["abstract"])
+        assert snippet.metadata.get("authors", []) == entry["authors"]
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(fields=st.lists(st.tuples(st.sampled_from(["TI", "AB", "FAU", "MH", "PHST"]), phrases), max_size=8))
+def test_medline_lines_are_unfolded(fields):
+    text = "".join(f"{tag:<4}- {value.replace(' ', chr(10) + '      ')}\n" for tag, value in fields)
+    expected: dict[str, list[str]] = {}
+    for tag, value in fields:
+        expected.setdefault(tag, []).append(value)
+    assert nbib_fields(text) == expected
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(
+    lines=st.lists(
+        st.binary(max_size=20)
+        | st.sampled_from(
+            [b"TY  - JOUR", b"ER  - ", b"PMID- 7", b"UK  - x", b"TI  - T", b"UR  - a;b", b"  more", b"PG  -"]
+        ),
+        max_size=12,
+    )
+)
+@pytest.mark.parametrize("name", ["a.ris", "a.nbib"])
+def test_any_lines_give_snippets_or_rejects(tmp_path_factory, name, lines):
+    read(tmp_path_factory.mktemp("r") / name, b"\n".join(lines))

@@ -1,0 +1,109 @@
+"""CSV and TSV: columns named and guessed, quoting, bad rows, round trips with the csv module."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biorag.corpus.readers import Reject, read_changes
+from biorag.corpus.sources import Columns, Source
+from biorag.corpus.tables import parse_columns
+from biorag.errors import BadInputError, UsageError
+from biorag.types import Snippet
+
+
+def read(path: Path, content: bytes, columns: Columns = ()) -> tuple[list[Snippet], list[Reject]]:
+    path.write_bytes(content)
+    rejects: list[Reject] = []
+    return list(read_changes(Source(path.name, path, columns=columns), rejects.append)), rejects
+
+
+def test_columns_are_guessed_from_the_header_and_said(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "biorag.corpus.tables")
+    content = "PMID,Title,Abstract,Journal/Book,Publication Year,Authors,Notes\n7,T,Text,Lancet,2019,A B; C D,mine\n"
+    (found,), rejects = read(tmp_path / "a.csv", content.encode())
+    metadata = {"journal": "Lancet", "year": 2019, "authors": ["A B", "C D"], "Notes": "mine"}
+    assert (found, rejects) == (Snippet("7", "T", "Text", 7, metadata), [])
+    assert "a.csv: columns id=PMID, title=Title, content=Abstract, PMID=PMID" in caplog.text
+
+
+def test_columns_are_named_by_the_user(tmp_path):
+    content = b"Key;Head;Body;Year\nk1;T;Text;2019?\n"
+    columns = parse_columns("id=Key, title=Head,content=Body,published=Year")
+    (found,), _ = read(tmp_path / "a.csv", content, columns)
+    assert found == Snippet("k1", "T", "Text", None, {"published": "2019?"})
+    _, (reject,) = read(tmp_path / "a.csv", content, parse_columns("id=Nothing"))
+    assert reject.damaged and "no column 'Nothing'" in reject.reason and "'Head'" in reject.reason
+    for text in ("id", "id=", "=x", "id=a,,", "id=a,id=b"):
+        with pytest.raises(UsageError, match="--columns"):
+            parse_columns(text)
+
+
+def test_rows_without_an_id_are_numbered_and_a_title_alone_is_a_text(tmp_path):
+    found, _ = read(tmp_path / "a.tsv", b"title\ttext\nA\tone\n\nB\t\n")
+    assert [(one.id, one.contents) for one in found] == [("a.tsv#row=1", "A. one"), ("a.tsv#row=2", "B")]
+
+
+def test_a_table_without_a_text_column_says_what_to_do(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"query-id,score\n1,2\n")
+    with pytest.raises(
+        BadInputError, match=r"a\.csv, line 1: no column .* '--?query-id'|'query-id', 'score': name them"
+    ):
+        list(read_changes(Source("a.csv", path)))
+
+
+BAD = {
+    b'5,"a "b" c"\n': "cannot be read",
+    b"5\n": "1 values, where the header has 2 columns",
+    b"5,a,b\n": "3 values",
+    b"5,na\xefve\n": "not UTF-8",
+    b"5,a\0b\n": "NUL",
+    b",text\n": "no 'id'",
+    b"5,\n": "has no text",
+    b"5," + b"x" * (2**20 + 1) + b"\n": "field larger than field limit",
+}
+
+
+@pytest.mark.parametrize("row", BAD, ids=BAD.values())
+def test_a_bad_row_is_one_reject_and_the_others_are_read(tmp_path, row):
+    found, rejects = read(tmp_path / "a.csv", b"\xef\xbb\xbfid,text\r\n1,one\r\n" + row + b"2,two\r\n")
+    assert [one.id for one in found] == ["1", "2"]
+    ((reject),) = rejects
+    assert BAD[row] in reject.reason and reject.line == 3 and not reject.damaged and len(reject.text) <= 2000
+
+
+def test_a_quote_without_end_loses_no_more_than_its_field_may_hold(tmp_path):
+    rows = b"".join(b"%d,%s\n" % (number, b"text " * 12) for number in range(30_000))
+    found, rejects = read(tmp_path / "a.csv", b'id,text\nx,"no end\n' + rows)
+    assert len(rejects) >= 1 and "field limit" in rejects[0].reason
+    assert found[-1].id == "29999" and len(found) > 10_000
+
+
+cells = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=12)
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(rows=st.lists(st.tuples(cells, cells, cells), max_size=6), separator=st.sampled_from(",;\t"))
+def test_what_the_csv_module_writes_is_read_back(tmp_path_factory, rows, separator):
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter=separator, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    writer.writerows([("id", "title", "text"), *((f"r{place}", a, f"x{b}") for place, (a, b, _) in enumerate(rows))])
+    found, rejects = read(tmp_path_factory.mktemp("t") / "a.csv", text.getvalue().encode())
+    assert rejects == []
+    assert [(one.id, one.title, one.content) for one in found] == [
+        (f"r{place}", a.strip(), f"x{b}".strip()) for place, (a, b, _) in enumerate(rows)
+    ]
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(content=st.binary(max_size=200), head=st.sampled_from([b"", b"id,text\n", b"PMID\ttitle\n", b'"id"\n']))
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_any_bytes_give_snippets_rejects_or_our_error(tmp_path_factory, name, content, head):
+    read(tmp_path_factory.mktemp("t") / name, head + content)
