@@ -352,8 +352,9 @@ def test_what_cannot_be_run(file, tmp_path):
 # --- the packaged recipes -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("paper", papers())
-@pytest.mark.parametrize("scale", ["smoke", "cpu", "full"])
+@pytest.mark.parametrize(
+    ("paper", "scale"), [(paper, scale) for paper in papers() for scale in load_recipe(recipe_of(paper)).scales]
+)
 def test_every_command_of_a_packaged_recipe_has_the_options_it_is_given(paper, scale, tmp_path):
     made = plan_of(recipe_of(paper), scale, None, tmp_path)
     assert made.steps
