@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DENSE_MODES = ("dense", "hybrid")
 BAD_LINE = ("stop", "skip")
 
-INDEX = Flags("name", "encoder", "qdrant")  # which index, and what a query is encoded with
+INDEX = Flags("name", "encoder", "qdrant", finds_index=True)  # which index, and what a query is encoded with
 RANKING = Flags(RetrievalSettings, but=("precision", "include_retracted"))
 RANKING_OF_ALL = Flags(RetrievalSettings, but=("precision", "include_retracted", "k"))
 GENERATOR = Flags("llm", "llm_model", "cache")
