@@ -21,6 +21,7 @@ from biorag.commands import (
     ask,
     config,
     data,
+    delete,
     doctor,
     generate_filter,
     generate_negatives,
@@ -28,6 +29,7 @@ from biorag.commands import (
     generate_queries,
     graph,
     index,
+    indexes,
     info,
     merge,
     mine,
@@ -144,6 +146,8 @@ Start with:  [bold]biorag index demo[/bold]  then  [bold]biorag ask "Why is pyri
 Nothing here is medical advice.""",
 )
 app.command("index", cls=index.IndexCommand)(index.index)
+app.add_typer(indexes.app, name="indexes")
+app.command("delete")(delete.delete)
 app.command("search")(search.search)
 app.command("ask")(ask.ask)
 app.command("verify")(verify.verify)

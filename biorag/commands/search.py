@@ -30,7 +30,7 @@ def search(
       biorag search "GDF15 in inflammation" --name pubmed --mode bm25 --no-rerank -k 10 --json
     """
     with open_index(settings) as ready:
-        ranking = ready.retriever.search(query, where=filters.conditions)
+        ranking = ready.retriever.search(query, where=ready.checked(filters.conditions))
     if as_json:
         hits = [show.hit_json(hit) for hit in ranking.hits]
         show.print_json(

@@ -39,6 +39,9 @@ class StoreServer(Protocol):
     def write_manifest(self, manifest: Manifest) -> None:
         """Keep the manifest with its index."""
 
+    def remove(self, name: str) -> None:
+        """Remove an index with all it holds; nothing happens where there is none."""
+
     def open(self, manifest: Manifest, writable: bool, lock: DirectoryLock | None) -> Index:
         """Open an index; `lock` keeps other writers of the same home away, and is released when it is closed."""
 
@@ -145,6 +148,11 @@ class Store:
             server.write_manifest(manifest)
             trust_index(self._path, manifest.store["url"])
         write_json(self._path, manifest.to_json())
+
+    def remove_remote(self, manifest: Manifest) -> None:
+        """Remove what a server holds of an index; nothing of an embedded one."""
+        if server := self._server(manifest.store):
+            server.remove(manifest.name)
 
     def _configured(self) -> Mapping[str, str]:
         """Return the configured store, as a manifest keeps it.
