@@ -21,6 +21,7 @@ from biorag.commands import (
     ask,
     config,
     data,
+    delete,
     doctor,
     fetch,
     generate_filter,
@@ -29,6 +30,7 @@ from biorag.commands import (
     generate_queries,
     graph,
     index,
+    indexes,
     info,
     merge,
     mine,
@@ -147,6 +149,8 @@ Nothing here is medical advice.""",
 )
 app.command("index", cls=index.IndexCommand)(index.index)
 app.command("fetch")(fetch.fetch)
+app.add_typer(indexes.app, name="indexes")
+app.command("delete")(delete.delete)
 app.command("search")(search.search)
 app.command("ask")(ask.ask)
 app.command("show")(show_snippet.show_snippet)

@@ -18,6 +18,8 @@ from biorag.corpus.readers import read_snippets, refuse
 from biorag.corpus.sources import DEMO, Columns, Source, check_kinds, demo_file, find_files, find_sources
 from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.generators.source import generator_source
+from biorag.indexes.catalogue import note_use
+from biorag.indexes.fields import check_fields
 from biorag.indexes.manifest import COMPACT, FULL, WORDS, Manifest, TokenParameters
 from biorag.indexes.progress import shortfall
 from biorag.indexes.reading import stored_snippets
@@ -96,10 +98,15 @@ class OpenIndex:
         threshold = self.settings.abstention.evidence_threshold
         return EvidenceEstimator(found, self.encoder, threshold) if found else None
 
+    def checked(self, conditions: tuple[FieldFilter, ...]) -> tuple[FieldFilter, ...]:
+        """Return conditions, once it is known that snippets have the fields they name; see `check_fields`."""
+        check_fields(self.index, self.manifest.encoder.dimension, conditions)
+        return conditions
+
     def search(self, question: str, where: tuple[FieldFilter, ...]) -> Ranking:
         """Return the evidence for a question, of the snippets that fulfil `where`; see `Answerer.retrieve`."""
         retracted = self.settings.retrieval.include_retracted
-        return self.retriever.search_all([question], wheres=[where], retracted=retracted)[0]
+        return self.retriever.search_all([question], wheres=[self.checked(where)], retracted=retracted)[0]
 
     def answerer(self, generator: Generator | None, checker: Checker | None = None) -> Answerer:
         """Return an answerer over this index; without a generator it extracts the answer from the evidence."""
@@ -140,6 +147,7 @@ def open_index(settings: Settings) -> Iterator[OpenIndex]:
     needed = needs_encoder(settings)
     files = encoder_files(settings, manifest) if settings.index.encoder or needed else None
     with closing(store.open(manifest)) as index:
+        note_use(settings)
         if not manifest.complete:
             logger.warning("index %r is incomplete: %s", manifest.name, shortfall(store.folder))
         if index.count() == 0:
@@ -164,6 +172,7 @@ def open_stored(settings: Settings) -> Iterator[tuple[Manifest, Index]]:
     store = Store(settings)
     manifest = store.require_manifest()
     with closing(store.open(manifest)) as index:
+        note_use(settings)
         yield manifest, index
 
 

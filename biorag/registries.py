@@ -577,6 +577,7 @@ BENCHMARKS = Registry(
             target="biorag.commands.bench_verification:verification",
             summary="true and falsified claims",
         ),
+        BenchmarkKind(name="show", target="biorag.commands.bench_show:show_run", summary="the questions of a run"),
         BenchmarkKind(
             name="mteb", target="biorag.commands.bench_mteb:mteb", summary="retrieval tasks of MTEB", extra="mteb"
         ),

@@ -257,9 +257,12 @@ class EncoderIdentity:
         return values if self.configuration else {name: values[name] for name in values if name != "configuration"}
 
 
+EXISTS = "exists"
+
+
 @dataclass(frozen=True, slots=True)
 class FieldFilter:
-    """One condition on a payload field; `op` is one of `=`, `>=`, `<=`, `>`, `<` or `in`."""
+    """One condition on a payload field; `op` is one of `=`, `>=`, `<=`, `>`, `<`, `in` or `exists` (any value)."""
 
     field: str
     op: str

@@ -267,5 +267,5 @@ def tiny_decoder(tmp_path_factory) -> Path:
 def demo_home(tmp_path_factory) -> Path:
     """A home with the demonstration corpus indexed by the starter encoder as index `default`."""
     home = tmp_path_factory.mktemp("demo-home")
-    succeeded(invoke("index", "demo", home=home))
+    succeeded(invoke("index", "demo", "--name", "default", home=home))
     return home

@@ -13,7 +13,7 @@ import numpy as np
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.points import OWN_FIELDS, payload, point_id
-from biorag.types import FieldFilter, IndexQuery, ScoredDoc, Snippet, Vectors
+from biorag.types import EXISTS, FieldFilter, IndexQuery, ScoredDoc, Snippet, Vectors
 
 BOUNDS = {">=": ge, ">": gt, "<=": le, "<": lt}
 
@@ -123,6 +123,8 @@ def _holds(snippet: Snippet, condition: FieldFilter, spelled) -> bool:
 
 
 def _is(value, op, wanted, spelled) -> bool:
+    if op == EXISTS:
+        return value is not None
     if isinstance(wanted, tuple):
         return value in wanted and not isinstance(value, bool)
     number = isinstance(value, int | float) and not isinstance(value, bool)

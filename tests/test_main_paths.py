@@ -67,7 +67,7 @@ def test_index_prints_json_on_stdout_and_progress_on_stderr(indexed):
     found = json.loads(stdout)
     assert found.pop("seconds") > 0
     assert found == {
-        "name": "default",
+        "name": "demo",
         "added": 263,
         "updated": 0,
         "unchanged": 0,
@@ -86,7 +86,7 @@ def test_index_prints_json_on_stdout_and_progress_on_stderr(indexed):
 def test_search(home):
     ended = run("search", "Why is pyridoxine given with isoniazid?", "--json", home=home)
     found = json.loads(ended.stdout)
-    assert ended.stderr == ""
+    assert ended.stderr == "Index 'demo' (the only one)\n"
     assert (found["mode"], len(found["hits"])) == ("hybrid", 5)
     assert (found["hits"][0]["id"], found["hits"][0]["rank"]) == ("demo_044", 1)
     assert set(found["timings_ms"]) == {"encode", "first_stage", "fetch", "rerank", "total"}
@@ -95,7 +95,7 @@ def test_search(home):
 def test_ask(home):
     ended = run("ask", "How does metformin lower blood glucose?", "--json", home=home)
     found = json.loads(ended.stdout)
-    assert ended.stderr == ""
+    assert ended.stderr == "Index 'demo' (the only one)\n"
     assert found["question"] == "How does metformin lower blood glucose?"
     assert found["answer"]
     texts = {hit["id"]: hit["content"] for hit in found["hits"]}
@@ -123,7 +123,7 @@ def test_bench_mirage(home, tmp_path, way):
     assert set(files) == set(found["tasks"])
     questions = json.loads(demo_file("benchmark.json").read_bytes())
     for task, path in files.items():
-        llm, corpus, retriever = "SmolLM2-135M-Instruct.Q4_1", "default", "hybrid+encoder"
+        llm, corpus, retriever = "SmolLM2-135M-Instruct.Q4_1", "demo", "hybrid+encoder"
         assert path.parent == Path(task, "rag_1", llm, corpus, retriever)
         split, _, id = path.stem.partition("_")
         assert split == ("dev" if task == "medmcqa" else "test")
@@ -163,7 +163,7 @@ def test_bench_retrieval_on_the_demonstration(home, tmp_path):
 )
 def test_an_index_run_that_is_stopped_goes_on(tmp_path, sent, code):
     arguments = ["index", "demo", "--batch-size", "8", "--json"]
-    folder = tmp_path / "indexes" / "default"
+    folder = tmp_path / "indexes" / "demo"
 
     def first_batch_is_durable():
         return any(path.stat().st_size for path in folder.glob("shard/segments/*/mutable_id_tracker.mappings"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ir_measures
 import numpy as np
@@ -17,11 +19,17 @@ from biorag.corpus.datasets import Dataset, Qrels, trec_rows
 from biorag.errors import BadInputError, MissingError, unknown_name
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
-from biorag.types import FieldFilter, Hit, OnProgress
+from biorag.types import FieldFilter, Hit, Index, IndexQuery, OnProgress, block_id
+from biorag.utils.batched import batched
 from biorag.utils.files import json_line, replacing
 from biorag.utils.outputs import RUN_TAG
 
+logger = logging.getLogger(__name__)
+
 DEPTH = 100
+ASKED_AT_ONCE = 1000  # judged ids
+LEAST_JUDGED = 0.1  # of the judged snippets, which an index must hold to be measured
+PMID = re.compile(r"[0-9]{1,18}")  # what an index can hold as one
 CUTOFFS = (3, 5, 10, 20, 100)
 # "success@k", at least one relevant snippet in the top k, is what the M+C paper calls Recall@k.
 MEASURES = {
@@ -49,6 +57,13 @@ def check_measure(name: str) -> None:
         raise unknown_name("measure", name, MEASURES)
 
 
+class Judged(NamedTuple):
+    """How many of the judged snippets an index holds, and how many it lacks."""
+
+    in_index: int
+    missing: int
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """Rankings of a dataset (question -> snippet ids, best first) and what they come to."""
@@ -58,6 +73,7 @@ class Measured:
     metrics: Mapping[str, float]
     per_question: Mapping[str, Mapping[str, float]]
     timings_ms: Mapping[str, Mapping[str, float]]
+    judged: Judged | None = None  # None of another system's run
 
     @property
     def unanswered(self) -> int:
@@ -110,6 +126,63 @@ def measure(
             stages.setdefault(stage, []).append(milliseconds)
     metrics, per_question = evaluate(dataset.qrels, run)
     return Measured(dataset, run, metrics, per_question, {stage: _summary(times) for stage, times in stages.items()})
+
+
+def judged_in(index: Index, dimension: int, qrels: Qrels) -> Judged:
+    """Return how many judged snippets an index holds, under their ids or, for PubMed records, their PMIDs."""
+    judged = sorted({id for found in qrels.values() for id in found})
+    held: set[str] = set()
+    for ids in batched(judged, ASKED_AT_ONCE):
+        held |= index.digests(ids).keys()
+        firsts = {block_id(id, 0): id for id in ids if id not in held}
+        held |= {firsts[id] for id in index.digests(list(firsts))}
+        held |= held_pmids(index, dimension, [id for id in ids if id not in held]) & set(ids)
+    return Judged(len(held), len(judged) - len(held))
+
+
+def held_pmids(index: Index, dimension: int, ids: Iterable[str]) -> set[str]:
+    """Return which of these PMIDs an index holds a snippet of; what cannot be a PMID is none."""
+    wanted = {int(id) for id in ids if PMID.fullmatch(id)}
+    probe = np.ones(dimension, np.float32)
+    held: set[str] = set()
+    # Several snippets may be of one record, so those found are asked for no more until nothing is left.
+    while wanted:
+        condition = FieldFilter("pmid", "in", tuple(sorted(wanted)))
+        (found,) = index.search([IndexQuery(probe, len(wanted), (condition,))])
+        pmids = {snippet.pmid for snippet in index.fetch([scored.id for scored in found]).values()} & wanted
+        if not pmids:
+            break
+        held |= {str(pmid) for pmid in pmids}
+        wanted -= {int(pmid) for pmid in pmids if pmid is not None}
+    return held
+
+
+def refuse_unjudged(judged: Judged, what: str, index: str) -> None:
+    """Refuse an index that holds hardly any of the judged snippets.
+
+    Raises
+    ------
+    BadInputError
+        If fewer than a tenth are there.
+    """
+    total = judged.in_index + judged.missing
+    if judged.in_index < LEAST_JUDGED * total:
+        raise BadInputError(
+            f"index {index!r} holds {judged.in_index:,} of {total:,} judged snippets of {what}, fewer than a tenth, so "
+            "its figures would say nothing: index the corpus that the judgements are of, or choose its index with "
+            "--name"
+        )
+
+
+def check_judged(judged: Judged, what: str, index: str) -> None:
+    """Warn of judged snippets that are not in the index, which no ranking can find; raises as `refuse_unjudged`."""
+    refuse_unjudged(judged, what, index)
+    if judged.missing:
+        total = judged.in_index + judged.missing
+        logger.warning(
+            "index %r lacks %s of %s judged snippets of %s, which count as not found",
+            *(index, f"{judged.missing:,}", f"{total:,}", what),
+        )
 
 
 def _judged_ids(hits: Sequence[Hit], judged: Collection[str]) -> list[str]:
@@ -188,6 +261,8 @@ def report(measured: Measured, config: Mapping[str, Any]) -> dict[str, Any]:
         "metrics": _rounded(measured.metrics),
         "timings_ms": dict(measured.timings_ms),
     }
+    if measured.judged:
+        values["judged"] = measured.judged._asdict()
     return {**values, "unanswered": measured.unanswered} if "run" in config else values
 
 

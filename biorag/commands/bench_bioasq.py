@@ -72,7 +72,7 @@ def bioasq(
         return
     from biorag.benchmarks.bioasq.golden import read_batches
     from biorag.benchmarks.bioasq.run import answer as answered
-    from biorag.benchmarks.bioasq.run import chosen_systems, coverage, report, settings_of
+    from biorag.benchmarks.bioasq.run import check_coverage, chosen_systems, coverage, report, settings_of
     from biorag.benchmarks.bioasq.submission import write_submission
     from biorag.utils.files import write_json
 
@@ -91,6 +91,7 @@ def bioasq(
         show.progress("Questions", questions * len(systems)) as advance,
     ):
         covered = coverage(batches, ready)
+        check_coverage(covered, ready)
         retriever = ready.retriever.with_cache()
         for each in systems:
             runs.append(answered(each, batches, retriever.variant(**changes[each]), whole_records, advance))

@@ -80,6 +80,7 @@ def mirage(
     """
     from biorag.answering.answerer import METHODS, WITHOUT_GENERATOR, Answerer
     from biorag.benchmarks.mirage import run
+    from biorag.benchmarks.mirage.records import write_questions
 
     if answer not in METHODS:
         raise unknown_name("way to answer", answer, METHODS)
@@ -93,7 +94,8 @@ def mirage(
         generator = None
         if answer not in WITHOUT_GENERATOR:
             generator = require_generator(settings, settings.generation.concurrency)
-        asking = run.Asking(answer, exclude_source, filters.conditions)
+        where = opened.checked(filters.conditions) if opened else filters.conditions
+        asking = run.Asking(answer, exclude_source, where)
         plan = run.plan_run(settings, opened, generator, out, asking)
         answerer = opened.answerer(generator) if opened else Answerer(None, generator, settings)
         with show.progress("Questions", total) as advance:
@@ -102,6 +104,7 @@ def mirage(
     report, scorings = run.full_report(chosen, plan, shown, work)
     if others:
         report["comparison"] = asdict(run.compare(scorings, others, settings.seed))
+    write_questions(out, chosen, plan.layout)
     run.write_report(out, report)
     if as_json:
         show.print_json(report)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +18,7 @@ from biorag.utils.files import check_replaceable
 from biorag.utils.outputs import is_per_question, is_run
 
 if TYPE_CHECKING:
+    from biorag.benchmarks.retrieval import Measured
     from biorag.corpus.datasets import Dataset
 
 SHOWN = 5
@@ -122,8 +123,7 @@ def retrieval(
     if judged.run:
         measured, how = bench.score_run(data, judged.run), {"run": str(judged.run)}
     else:
-        with open_index(settings) as ready, show.progress("Questions", len(data.questions)) as advance:
-            measured = bench.measure(data, ready.retriever, filters.conditions, advance)
+        measured = _measured(settings, data, filters)
         how = settings.public()
     if written.per_question:
         bench.write_per_question(written.per_question, measured)
@@ -136,6 +136,17 @@ def retrieval(
         show.print_json(report)
     else:
         _print(report)
+
+
+def _measured(settings: Settings, data: Dataset, filters: options.Filters) -> Measured:
+    """Measure the configured index, if it holds enough of the judged snippets."""
+    from biorag.benchmarks import retrieval as bench
+
+    with open_index(settings) as ready, show.progress("Questions", len(data.questions)) as advance:
+        judged = bench.judged_in(ready.index, ready.manifest.encoder.dimension, data.qrels)
+        bench.check_judged(judged, data.name, ready.manifest.name)
+        measured = bench.measure(data, ready.retriever, ready.checked(filters.conditions), advance)
+    return replace(measured, judged=judged)
 
 
 def _check_nothing_is_searched(given: Given, filters: options.Filters, written: Written) -> None:

@@ -18,7 +18,7 @@ from biorag.settings.settings import Settings
 def verification(
     dataset: Annotated[Path, typer.Argument(help="Folder with queries.jsonl, qrels/ and answers.jsonl[.gz].")],
     out: Annotated[Path, typer.Option(help="Folder of claims.jsonl and report.json; an interrupted run resumes.")],
-    settings: Annotated[Settings, Flags("name", "qdrant", "seed")],
+    settings: Annotated[Settings, Flags("name", "qdrant", "seed", finds_index=True)],
     half: Annotated[
         str, typer.Option(help="Questions to use: all, development or test, as a hash of their ids decides.")
     ] = "all",

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.groups import Flags, Given, expanded
+from biorag.commands.groups import Flags, Given, expanded, is_named, with_index
 from biorag.errors import UsageError
 from biorag.settings.section import GENERATION
 from biorag.settings.settings import Settings
@@ -88,6 +88,8 @@ def queries(
         raise UsageError("--model replaces --llm, --llm-model, --prompt and --dataset: leave out one or the other")
     default = LLM_TEMPERATURE if model is None else SEQ2SEQ_TEMPERATURE
     draws = Draws(per_snippet, question_tokens, default if temperature is None else temperature, settings.seed)
+    if not corpus and not is_named(settings):
+        settings = with_index(settings)
     job = GenerationJob(settings, out, draws, template, show.progress)
     counts = generate_questions(job, corpus or (), given.value("name"), limit, model, dataset)
     show.generated_rows("Generated questions", out, counts, started, as_json)

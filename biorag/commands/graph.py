@@ -86,7 +86,7 @@ def info(
 @app.command()
 @expanded
 def fill(
-    settings: Annotated[Settings, Flags("name", "graph", "eutils")],
+    settings: Annotated[Settings, Flags("name", "graph", "eutils", finds_index=True)],
     abstracts: Annotated[
         Path | None,
         typer.Option(help="JSONL file of the papers that they cite, and that these cite, with abstracts, to write."),

@@ -22,6 +22,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import typer
 
+from biorag.commands import show
 from biorag.errors import UsageError
 from biorag.settings.section import Flag, Section, marked
 from biorag.settings.settings import PLACES, SECTIONS, URLS, Place, Settings, checked
@@ -42,6 +43,7 @@ class Flags:
     panel : in place of the panel that the settings name
     shows_default : in place of what the settings say
     defaults : in place of the configured values, where an option is not given
+    finds_index : whether an index is read, so that the one there is stands in for one that is not named
     """
 
     def __init__(
@@ -52,7 +54,9 @@ class Flags:
         panel: str | None = "",
         shows_default: bool | None = None,
         defaults: Mapping[str, Any] | None = None,
+        finds_index: bool = False,
     ) -> None:
+        self.finds_index = finds_index
         self._of, self._but, self._model = of, frozenset(but), model
         self._panel, self._shows_default, self._defaults = panel, shows_default, defaults or {}
 
@@ -162,9 +166,10 @@ class _Part:
 
 
 class _SettingsPart(_Part):
-    def __init__(self, name: str, flags: Iterable[Flags]) -> None:
+    def __init__(self, name: str, flags: Collection[Flags]) -> None:
         found = [option for part in flags for option in part.parameters()]
         self._names = {setting: option.name for setting, option in found}
+        self._finds_index = any(part.finds_index for part in flags)
         super().__init__(name, {option.name: option for _, option in found})
 
     def given(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,7 +181,7 @@ class _SettingsPart(_Part):
         settings = load_settings({"offline": context["offline"], **given}, context["config"])
         named = [given[name] for name in URLS if is_server(given.get(name, ""))]
         restrict(named if settings.services.offline else None)
-        return settings
+        return with_index(settings) if self._finds_index and not is_named(settings) else settings
 
 
 class _GroupPart(_Part):
@@ -247,6 +252,27 @@ def overridden(settings: Settings, **values: Any) -> Settings:
     """Return settings with the values that options of a command's own give; None was not given."""
     given = {setting: value for setting, value in values.items() if value is not None}
     return checked({**settings.flat(), **given}, dict.fromkeys(given, AN_OPTION))
+
+
+def is_named(settings: Settings) -> bool:
+    """Return whether an option, a variable or a file names the index; of settings as they were loaded."""
+    return "name" in settings.index.model_fields_set
+
+
+def with_index(settings: Settings) -> Settings:
+    """Return settings of which none names an index with the one that is there, and say which.
+
+    Where there are several and no `default`, nothing changes: opening says which there are.
+    """
+    from biorag.indexes.store import index_names, unnamed_index
+
+    name = unnamed_index(settings)
+    if name is None:
+        return settings
+    others = len(index_names(settings)) - 1
+    why = f"one of {others + 1}, choose with --name" if others else "the only one"
+    show.err.print(f"Index {name!r} ({why})", soft_wrap=True)
+    return settings.replace(name=name)
 
 
 def flag_of(setting: str) -> str:

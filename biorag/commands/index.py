@@ -11,12 +11,12 @@ import typer
 from typer.core import TyperCommand
 
 from biorag.commands import options, show
-from biorag.commands.groups import Flags, Given, expanded, overridden
+from biorag.commands.groups import Flags, Given, expanded, is_named, overridden
 from biorag.corpus.sources import in_words
 from biorag.corpus.tables import parse_columns
 from biorag.engine import index_corpus, paired_encoder, stores_tokens, survey_corpus
 from biorag.errors import UsageError
-from biorag.indexes.store import Store
+from biorag.indexes.store import Store, name_for
 from biorag.registries import READERS
 from biorag.settings.index import TOKEN_STORAGE, IndexSettings
 from biorag.settings.settings import Settings
@@ -129,6 +129,9 @@ def index(
 
       zcat corpus.jsonl.gz | biorag index - --name mine --json
     """
+    if not is_named(settings):
+        settings = settings.replace(name=name_for(settings, corpus))
+        show.err.print(f"Index {settings.index.name!r} (choose another with --name)", soft_wrap=True)
     if no_store_tokens:
         if given.first("store_tokens"):
             raise UsageError(f"{STORE_TOKENS} and {NO_STORE_TOKENS} exclude each other: give one of them")

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.groups import Flags, expanded, overridden
+from biorag.commands.groups import Flags, expanded, is_named, overridden, with_index
 from biorag.settings.settings import PLACES, Settings
 from biorag.utils.files import disk_bytes
+from biorag.utils.progress import reported
 
 NESTED = ("sources", "encoder", "bm25", "versions", "metadata")  # what is shown part by part
 
@@ -20,6 +21,9 @@ def info(
     settings: Annotated[Settings, Flags("qdrant")],
     name: Annotated[str | None, typer.Argument(help="Name of an index; by default all are listed.")] = None,
     list_settings: Annotated[bool, typer.Option("--settings", help="List all settings and their values.")] = False,
+    list_fields: Annotated[
+        bool, typer.Option("--fields", help="List the fields of an index's snippets, with their commonest values.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Show what an index holds and what it was made with, or list the indexes, or the settings.
@@ -30,11 +34,16 @@ def info(
 
       biorag info demo --json
 
+      biorag info pubmed --fields
+
       biorag info --settings
     """
-    settings = overridden(settings, name=name)
+    if name is not None:
+        settings = overridden(settings, name=name)
     if list_settings:
         _show_settings(settings, as_json)
+    elif list_fields:
+        _show_fields(with_index(settings) if name is None and not is_named(settings) else settings, as_json)
     elif name is None:
         _show_indexes(settings, as_json)
     else:
@@ -76,6 +85,25 @@ def _show_indexes(settings: Settings, as_json: bool) -> None:
         show.err.print(f"No index in {settings.indexes} yet: try 'biorag index demo'.")
 
 
+def _show_fields(settings: Settings, as_json: bool) -> None:
+    from biorag.engine import open_stored
+    from biorag.indexes.fields import field_counts
+    from biorag.indexes.reading import stored_snippets
+
+    with open_stored(settings) as (manifest, index), show.progress("Reading", index.count()) as advance:
+        counts = field_counts(reported(stored_snippets(index), advance))
+        snippets = index.count()
+    if as_json:
+        fields = [count.to_json() for count in counts]
+        show.print_json({"name": manifest.name, "snippets": snippets, "fields": fields})
+        return
+    rows = [
+        (count.name, count.snippets, ", ".join(f"{value} ({times:,})" for value, times in count.values))
+        for count in counts
+    ]
+    show.table(f"Fields of index {manifest.name}", ["field", "snippets", "commonest values"], rows)
+
+
 def _show_index(settings: Settings, as_json: bool) -> None:
     from biorag.indexes.progress import read_progress, shortfall
     from biorag.indexes.reading import stored_fields
@@ -107,14 +135,14 @@ def _show_index(settings: Settings, as_json: bool) -> None:
         (f"{part}.{key}", value) for part in ("encoder", "bm25", "versions") for key, value in values[part].items()
     ]
     show.table(f"Index {manifest.name}", ["", ""], [(key, str(value)) for key, value in rows])
-    _show_fields(values["metadata"])
+    _show_metadata(values["metadata"])
     sources = [
         (source["name"], source["snippets"], source["bytes"], source["sha256"][:12]) for source in values["sources"]
     ]
     show.table("Sources", ["file", "snippets", "bytes", "sha256"], sources)
 
 
-def _show_fields(found: Mapping[str, Any]) -> None:
+def _show_metadata(found: Mapping[str, Any]) -> None:
     """Print how many of the snippets that were read have each field, and which fields of references none has."""
     from biorag.references.reference import FIELDS
 

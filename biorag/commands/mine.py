@@ -95,7 +95,7 @@ def mine(
     ],
     negatives: Annotated[str, typer.Option(help=f"{or_list(map(_described, mined_negatives()))}.")],
     out: Annotated[Path, typer.Option(help="JSONL file to write; an interrupted run resumes.")],
-    settings: Annotated[Settings, Flags("name", "graph", "seed", "encoder", "qdrant")],
+    settings: Annotated[Settings, Flags("name", "graph", "seed", "encoder", "qdrant", finds_index=True)],
     given: Given,
     ranked: Ranked,
     walks: Annotated[Walks, Panel("Citation walks")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.section import GENERATION, RETRIEVAL
 from biorag.settings.settings import Settings
 from biorag.types import FieldFilter
+from biorag.utils.text import showable
 
 if TYPE_CHECKING:
     from biorag.corpus.rejects import RejectsFile
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 DENSE_MODES = ("dense", "hybrid")
 BAD_LINE = ("stop", "skip")
 
-INDEX = Flags("name", "encoder", "qdrant")  # which index, and what a query is encoded with
+INDEX = Flags("name", "encoder", "qdrant", finds_index=True)  # which index, and what a query is encoded with
 RANKING = Flags(RetrievalSettings, but=("precision", "include_retracted"))
 RANKING_OF_ALL = Flags(RetrievalSettings, but=("precision", "include_retracted", "k"))
 GENERATOR = Flags("llm", "llm_model", "cache")
@@ -51,6 +53,7 @@ Verifier = Annotated[
         help="Cross-encoder that judges claims beside the rules: a directory, or cross:ID ('biorag train verifier')."
     ),
 ]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 ROWS = "Rows"  # a panel
 
 
@@ -77,8 +80,8 @@ class Filters:
         list[str] | None,
         typer.Option(
             "--filter",
-            help="Condition on snippet fields, case as stored: 'year>=2015 and mesh:Asthma and not retracted'. "
-            "Repeatable.",
+            help="Condition on snippet fields, whatever the case of values: 'year>=2015 and mesh:Asthma and not "
+            "retracted'. Repeatable; 'biorag info NAME --fields' lists the fields.",
             rich_help_panel=RETRIEVAL,
         ),
     ] = None
@@ -235,6 +238,21 @@ class Development:
     ) -> HeldOutSplit:
         """Return the questions to use."""
         return self.held_out.divided.split(self.part, settings, given, needed)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something is lost, unless `--yes` is given; "no" ends the command.
+
+    Raises
+    ------
+    UsageError
+        If there is no terminal at which to ask.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"there is no terminal at which to ask {question!r}: give --yes")
+    typer.confirm(showable(question), abort=True, err=True)
 
 
 def dense_mode(mode: str | None) -> str:

@@ -36,7 +36,7 @@ def search(
     """
     kind = options.output_kind(output, as_json)
     with open_index(settings) as ready:
-        ranking = ready.retriever.search(query, where=filters.conditions)
+        ranking = ready.retriever.search(query, where=ready.checked(filters.conditions))
     keep_last_hits(settings, ranking.hits)
     if as_json:
         hits = [show.hit_json(hit) for hit in ranking.hits]

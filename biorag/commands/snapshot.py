@@ -25,7 +25,7 @@ File = Annotated[Path, typer.Argument(help="The snapshot.")]
 @expanded
 def save(
     file: File,
-    settings: Annotated[Settings, Flags("name")],
+    settings: Annotated[Settings, Flags("name", finds_index=True)],
     given: Given,
     force: options.Force = False,
     as_json: options.Json = False,

@@ -22,7 +22,7 @@ def verifier(
     out: training.Out,
     settings: Annotated[
         Settings,
-        Flags("name", "qdrant"),
+        Flags("name", "qdrant", finds_index=True),
         Flags(TrainingSettings, model=CROSS_ENCODER),
         Flags("precision", panel=RUN),
         Flags("seed"),

@@ -82,6 +82,7 @@ def tune(
     split = development.split(settings, given)
     chosen_on = run.Development(load_development(dataset, split), split.part, filters.conditions)
     with open_index(settings) as opened:
+        opened.checked(filters.conditions)
         report = run.tune(plan, chosen_on, opened, out, show.progress)
     path = given.file or DEFAULT_FILE
     report["written"] = str(path) if write else None

@@ -110,7 +110,7 @@ def _judged(
 ) -> CheckedSentence:
     if id is None:
         with open_index(settings) as ready:
-            ranking = ready.retriever.search(claim, where=filters.conditions)
+            ranking = ready.retriever.search(claim, where=ready.checked(filters.conditions))
         return checker.check_claim(claim, [hit.snippet for hit in ranking.hits])
     with open_stored(settings) as (manifest, index):
         snippets = index.fetch([id])
@@ -149,7 +149,7 @@ def _snippets(ready: OpenIndex, rows: Sequence[ClaimRow], filters: options.Recor
     """
     named = ready.index.fetch([row.snippet for row in rows if row.snippet])
     searched = [row.claim for row in rows if not row.snippet]
-    rankings = iter(ready.retriever.search_all(searched, wheres=[filters.conditions] * len(searched)))
+    rankings = iter(ready.retriever.search_all(searched, wheres=[ready.checked(filters.conditions)] * len(searched)))
     return [
         [named[row.snippet] for _ in range(row.snippet in named)]
         if row.snippet

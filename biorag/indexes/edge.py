@@ -44,7 +44,7 @@ from biorag.indexes.points import (
     with_tokens,
 )
 from biorag.indexes.view import empty, reading_view
-from biorag.types import FieldFilter, IndexQuery, ScoredDoc, Snippet, Vectors
+from biorag.types import EXISTS, FieldFilter, IndexQuery, ScoredDoc, Snippet, Vectors
 from biorag.utils.files import FolderTree, require_room
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.panics import panics_raised
@@ -354,6 +354,8 @@ def _filter(probe: IndexQuery, bm25: Bm25Parameters) -> qe.Filter | None:
 
 def _condition(condition: FieldFilter) -> qe.FieldCondition:
     key, value = condition.field, condition.value
+    if condition.op == EXISTS:
+        return qe.FieldCondition(key, values_count=qe.ValuesCount(gte=1))
     if isinstance(value, tuple):
         return qe.FieldCondition(key, match=qe.MatchAny(list(value)))
     bounds = {">=": "gte", ">": "gt", "<=": "lte", "<": "lt"}

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import StrictInt, StrictStr
 
 from biorag.indexes.manifest import COMPARABLE, Bm25Parameters, TokenParameters
-from biorag.types import FieldFilter, IndexQuery, Label, ScoredDoc, Snippet, Vectors
+from biorag.types import EXISTS, FieldFilter, IndexQuery, Label, ScoredDoc, Snippet, Vectors
 from biorag.utils.parsing import typed
 from biorag.utils.text import comparable
 
@@ -146,6 +146,8 @@ def stored(condition: FieldFilter, bm25: Bm25Parameters) -> FieldFilter:
     field, value = condition.field, condition.value
     if field in OWN_FIELDS:
         return condition
+    if condition.op == EXISTS:
+        return replace(condition, field=f"metadata.{field}")
     if isinstance(value, str) and bm25.text == COMPARABLE and len(keyword := comparable(value)) <= LONGEST_KEYWORD:
         return replace(condition, field=f"{KEYWORDS}.{field}", value=keyword)
     return replace(condition, field=f"metadata.{field}")

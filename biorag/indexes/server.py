@@ -40,7 +40,7 @@ from biorag.indexes.points import (
     with_tokens,
 )
 from biorag.models.finding import first_line
-from biorag.types import FieldFilter, IndexQuery, ScoredDoc, Snippet, Vectors
+from biorag.types import EXISTS, FieldFilter, IndexQuery, ScoredDoc, Snippet, Vectors
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.network import Server, is_loopback
 from biorag.utils.retries import Retries, Send, heed
@@ -125,6 +125,12 @@ class QdrantServer:
     def write_manifest(self, manifest: Manifest) -> None:
         """Keep the manifest with its collection."""
         write_remote_manifest(self._client, manifest.name, manifest)
+
+    def remove(self, name: str) -> None:
+        """Remove a collection, if biorag made it; raises as `read_remote_manifest` does."""
+        if read_remote_manifest(self._client, name) is not None:
+            with server_errors():
+                self._client.delete_collection(name)
 
     def open(self, manifest: Manifest, writable: bool, lock: DirectoryLock | None) -> ServerIndex:
         """Open a collection."""
@@ -355,6 +361,8 @@ def _filter(probe: IndexQuery, bm25: Bm25Parameters) -> models.Filter | None:
 
 def _condition(condition: FieldFilter) -> models.FieldCondition:
     key, value = condition.field, condition.value
+    if condition.op == EXISTS:
+        return models.FieldCondition(key=key, values_count=models.ValuesCount(gte=1))
     if isinstance(value, tuple):
         return models.FieldCondition(key=key, match=models.MatchAny(any=list(value)))
     bounds = {">=": "gte", ">": "gt", "<=": "lte", "<": "lt"}

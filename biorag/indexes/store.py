@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from biorag.errors import MismatchError, MissingError, UsageError
+from biorag.corpus.sources import DEMO
+from biorag.errors import BioragError, MismatchError, MissingError, UsageError
 from biorag.indexes.manifest import (
     COMPARABLE,
     MANIFEST,
@@ -19,6 +20,7 @@ from biorag.indexes.manifest import (
     read_manifest,
 )
 from biorag.registries import EMBEDDED, STORES
+from biorag.settings.index import DEFAULT
 from biorag.settings.settings import Settings
 from biorag.settings.trust import place_of, trust_index, trusted
 from biorag.types import EncoderIdentity, Index
@@ -36,6 +38,9 @@ class StoreServer(Protocol):
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Keep the manifest with its index."""
+
+    def remove(self, name: str) -> None:
+        """Remove an index with all it holds; nothing happens where there is none."""
 
     def open(self, manifest: Manifest, writable: bool, lock: DirectoryLock | None) -> Index:
         """Open an index; `lock` keeps other writers of the same home away, and is released when it is closed."""
@@ -144,6 +149,11 @@ class Store:
             trust_index(self._path, manifest.store["url"])
         write_json(self._path, manifest.to_json())
 
+    def remove_remote(self, manifest: Manifest) -> None:
+        """Remove what a server holds of an index; nothing of an embedded one."""
+        if server := self._server(manifest.store):
+            server.remove(manifest.name)
+
     def _configured(self) -> Mapping[str, str]:
         """Return the configured store, as a manifest keeps it.
 
@@ -198,6 +208,42 @@ def open_embedded(folder: Path, manifest: Manifest, writable: bool = False) -> I
 def index_names(settings: Settings) -> list[str]:
     """Return the names of the indexes under the home."""
     return sorted(path.parent.name for path in settings.indexes.glob(f"*/{MANIFEST}"))
+
+
+def unnamed_index(settings: Settings) -> str | None:
+    """Return the index that is read where none is named: the only one, else `default`; None if neither is there.
+
+    Where a server is named, its indexes alone count, as far as they are known here.
+    """
+    names = index_names(settings)
+    if url := settings.services.qdrant:
+        names = [name for name in names if _url_of(settings.indexes / name / MANIFEST) == url]
+    return names[0] if len(names) == 1 else DEFAULT if DEFAULT in names else None
+
+
+def _url_of(path: Path) -> str | None:
+    """Return the server that a manifest names; None for none, and for a damaged manifest."""
+    try:
+        return read_manifest(path).store.get("url")
+    except BioragError:
+        return None
+
+
+def name_for(settings: Settings, corpus: Sequence[str]) -> str:
+    """Return the name of the index that an unnamed corpus goes into: `demo` for the packaged one, else `default`.
+
+    Corpora of all other names share `default`, so that `baseline/` and, a day later, `updatefiles/` meet in one index.
+    An index `default` that holds the packaged corpus already stays the one that it is indexed into.
+    """
+    if list(corpus) != [DEMO] or Path(DEMO).exists():
+        return DEFAULT
+    if (settings.indexes / DEMO / MANIFEST).is_file():
+        return DEMO
+    try:
+        sources = read_manifest(settings.indexes / DEFAULT / MANIFEST).sources
+    except (BioragError, OSError):
+        return DEMO
+    return DEFAULT if any(source.name == DEMO for source in sources) else DEMO
 
 
 def check_encoder(manifest: Manifest, sha256: str, name: str, configuration: Mapping[str, str]) -> None:

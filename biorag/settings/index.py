@@ -14,13 +14,16 @@ TOKEN_STORAGE: tuple[str, ...] = get_args(TokenStorage)
 COMPACT_DIMENSION = 128  # of compact token vectors, if the model's have more
 _BOOLEAN = TypeAdapter(bool)
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+DEFAULT = "default"
 
 
 class IndexSettings(Section):
     """The index, its encoder, and what is fixed when it is made."""
 
     name: Annotated[str, Flag("--name", "-n"), Effect.NAMES] = Field(
-        default="default", pattern=NAME, description="Name of the index."
+        default=DEFAULT,
+        pattern=NAME,
+        description="Name of the index; none: the only one, else 'default'; of the packaged corpus 'demo'.",
     )
     encoder: Annotated[str | None, Flag("--encoder"), Effect.NAMES, Trust()] = Field(
         default=None,

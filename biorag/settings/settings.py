@@ -106,6 +106,11 @@ class Settings(Section):
         return self.home / "cache" / "last-hits.json"
 
     @property
+    def uses(self) -> Path:
+        """The folder of one empty file an index, whose time says when it was last read; deleting it forgets that."""
+        return self.home / "cache" / "uses"
+
+    @property
     def trials(self) -> Path:
         """The folder that records which GGUF files passed the preflight."""
         return self.home / "cache" / "trials"

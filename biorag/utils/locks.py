@@ -87,6 +87,18 @@ class DirectoryLock:
         self._handle = None
 
 
+def is_written(folder: Path) -> bool:
+    """Return whether a process holds a folder's exclusive lock; nothing is written or waited for."""
+    try:
+        handle = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return not try_lock(handle, fcntl.LOCK_SH)
+    finally:
+        os.close(handle)
+
+
 def _opened(folder: Path, exclusive: bool) -> int | None:
     """Open the lock file of a folder; for a reader who may not write to be read, and None where there is none."""
     path, safely = folder / LOCK, os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -120,6 +120,7 @@ def test_index_says_what_it_did_and_a_second_run_does_nothing(run, corpus_file, 
         "complete": True,
         "torn": [],
         "snippets": 12,
+        "files": {"taken": {"MedRAG or BEIR JSONL": 1}, "left": {}},
     }
     second = done(run("index", corpus_file, "--name", "mine", "--json"))
     assert {key: second[key] for key in ("added", "updated", "unchanged", "snippets")} == {
@@ -336,7 +337,7 @@ def test_pmids_can_be_excluded(search_small):
 def test_search_prints_a_table_with_rank_pmid_title_and_score(run, small_home):
     result = run("search", "vitamin K", "--mode", "bm25", "--no-rerank", home=small_home)
     assert result.exit_code == 0
-    assert result.stderr == ""
+    assert result.stderr == "Index 'default' (the only one)\n"
     cells = [[cell.strip() for cell in line.strip("│ ").split("│")] for line in result.stdout.splitlines()]
     assert ["1", "1001", "Warfarin"] in [cell[:3] for cell in cells]
     assert "Warfarin blocks vitamin K recycling and" in result.stdout
@@ -1004,7 +1005,9 @@ def other_encoder(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "command", [["index", "demo"], ["search", "x"], ["ask", "x", "--llm", "none"]], ids=lambda c: c[0]
+    "command",
+    [["index", "demo", "--name", "default"], ["search", "x"], ["ask", "x", "--llm", "none"]],
+    ids=lambda c: c[0],
 )
 def test_an_index_is_not_opened_with_another_encoder(run, small_home, other_encoder, command):
     before = done(run("info", "default", "--json", home=small_home))
@@ -1042,7 +1045,11 @@ def test_an_index_keeps_its_similarity(run, small_home, corpus_file):
         (None, "is damaged"),
     ],
 )
-@pytest.mark.parametrize("command", [["search", "x"], ["index", "demo"], ["info", "default"], ["info"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "command",
+    [["search", "x"], ["index", "demo", "--name", "default"], ["info", "default"], ["info"]],
+    ids=" ".join,
+)
 def test_a_manifest_of_another_version_or_a_damaged_one_is_refused(run, small_home, tmp_path, change, part, command):
     values = json.loads((small_home / "indexes" / "default" / "manifest.json").read_text())
     path = tmp_path / "home" / "indexes" / "default" / "manifest.json"

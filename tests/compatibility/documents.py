@@ -280,6 +280,7 @@ CASES = (
         "search chain",
         ("search", "aspirin liver", "--name", "papers", "--reranker", "encoder,cross:x@4", "-k", "4"),
         HITS,
+        may_grow=True,
     ),
     Case(
         "merge", ("merge", "a", "b", "--method", "linear", "--weights", "1,3", "--out", "m"), ("weights", "method"), ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,14 +11,14 @@ import numpy as np
 from biorag.benchmarks.bioasq.golden import Batch
 from biorag.benchmarks.bioasq.measures import MEASURES, ScoredDoc, score_documents, score_snippets, summary
 from biorag.benchmarks.bioasq.submission import Response, response
-from biorag.benchmarks.retrieval import DEPTH
+from biorag.benchmarks.retrieval import DEPTH, Judged, held_pmids, refuse_unjudged
 from biorag.benchmarks.significance import paired
 from biorag.engine import OpenIndex
 from biorag.errors import UsageError, unknown_name
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.retrieval import RetrievalSettings
-from biorag.types import FieldFilter, Index, IndexQuery, OnProgress, Vectors
+from biorag.types import Index, OnProgress, Vectors
 
 # Settings of each system, from the paper's parts to the whole.
 SYSTEMS: Mapping[str, Mapping[str, Any]] = {
@@ -31,7 +30,6 @@ SYSTEMS: Mapping[str, Mapping[str, Any]] = {
 CROSS = "hybrid+cross"  # HybridRerank of the paper, run where it is asked for: it needs a cross-encoder
 RERANKER = "cross:ID"
 REORDERED = 10  # documents that it orders anew
-PMID = re.compile(r"[0-9]{1,18}")  # what an index can hold as one
 TITLES = {
     "bm25": "BM25",
     "dense": "dual encoder",
@@ -106,6 +104,12 @@ def coverage(batches: Sequence[Batch], opened: OpenIndex) -> list[dict[str, Any]
     ]
 
 
+def check_coverage(rows: Sequence[Mapping[str, Any]], opened: OpenIndex) -> None:
+    """Refuse an index with hardly any of the golden documents; raises as `refuse_unjudged` does."""
+    held, total = (sum(row[key] for row in rows) for key in ("documents_in_index", "documents"))
+    refuse_unjudged(Judged(held, total - held), ", ".join(row["batch"] for row in rows), opened.manifest.name)
+
+
 def golden_documents(batch: Batch) -> set[str]:
     """Return the golden documents of all questions of a batch."""
     return {document for question in batch.questions for document in question.documents}
@@ -119,18 +123,7 @@ def indexed_documents(batch: Batch, index: Index, probe: Vectors) -> set[str]:
     probe : any vector of the index's dimension
     """
     golden = golden_documents(batch)
-    wanted = {int(document) for document in golden if PMID.fullmatch(document)}
-    held: set[str] = set()
-    # Several snippets may be of one record, so those found are asked for no more until nothing is left.
-    while wanted:
-        condition = FieldFilter("pmid", "in", tuple(sorted(wanted)))
-        (found,) = index.search([IndexQuery(probe, len(wanted), (condition,))])
-        pmids = {snippet.pmid for snippet in index.fetch([scored.id for scored in found]).values()} & wanted
-        if not pmids:
-            break
-        held |= {str(pmid) for pmid in pmids}
-        wanted -= pmids
-    return {document for document in golden if document in held}
+    return held_pmids(index, len(probe), golden) & golden
 
 
 def report(batches: Sequence[Batch], runs: Sequence[Run], seed: int) -> dict[str, Any]:

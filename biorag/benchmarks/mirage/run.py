@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 
 from biorag.answering.answerer import SCORE, Answerer, PromptTooLongError
 from biorag.benchmarks.mirage.questions import Benchmark
+from biorag.benchmarks.mirage.records import QUESTIONS, evidence_of, question_row, verdicts_of
 from biorag.benchmarks.mirage.results import Layout, ResultDirectory, read_result, write_result
 from biorag.benchmarks.mirage.scoring import (
     AccuracyComparison,
@@ -157,10 +158,14 @@ class Asked(NamedTuple):
 
 
 class Replied(NamedTuple):
-    """The text of a question's result file, and the milliseconds that each stage took."""
+    """The text of a question's result file, the milliseconds of each stage, and the answer, if one could be asked for.
+
+    It is None where the prompt was too long.
+    """
 
     reply: str
     timings_ms: Mapping[str, float]
+    answer: Answer | None = None
 
 
 def answer_all(benchmark: Benchmark, answerer: Answerer, plan: MirageRun, on_progress: OnProgress) -> dict[str, Any]:
@@ -188,25 +193,30 @@ def _answer_all(benchmark: Benchmark, answerer: Answerer, plan: MirageRun, on_pr
     resumed = sum(map(len, benchmark.values())) - answered
     if resumed:
         on_progress(resumed)
-    with opened_regular(plan.layout.out / TIMINGS, "ab") as log:
+    out = plan.layout.out
+    with opened_regular(out / TIMINGS, "ab") as log, opened_regular(out / QUESTIONS, "ab") as rows:
 
         def save(batch: Sequence[Asked], replies: Sequence[Replied]) -> None:
             for asked, replied in zip(batch, replies, strict=True):
                 log.write(json_line({"task": asked.task, "id": asked.question.id, "ms": dict(replied.timings_ms)}))
                 log.flush()
+                evidence = evidence_of(asked.ranking.hits) if asked.ranking else None
+                verdicts = verdicts_of(replied.answer)
+                rows.write(json_line(question_row(asked.task, asked.question, replied.reply, evidence, verdicts)))
+                rows.flush()
                 write_result(plan.layout.file(asked.task, asked.question.id), replied.reply)
                 on_progress(1)
 
         at_once = SCORED_AT_ONCE if plan.method == SCORE and plan.at_a_time == 1 else 1
         batches = batched(_asked(benchmark, todo, answerer, plan), at_once)
         each_answered(batches, lambda batch: _answer_batch(answerer, batch, plan), save, plan.at_a_time)
-    rows = _timings(plan.layout.out / TIMINGS, benchmark)
+    timings = _timings(out / TIMINGS, benchmark)
     return {
         "answered": answered,
         "resumed": resumed,
-        "cached": sum("cached" in timings for timings in rows),
+        "cached": sum("cached" in stages for stages in timings),
         "concurrency": plan.at_a_time,
-        "seconds": _seconds(rows),
+        "seconds": _seconds(timings),
     }
 
 
@@ -313,7 +323,7 @@ def _answer(answerer: Answerer, asked: Asked, plan: MirageRun) -> Answer | Promp
 def _reply(answer: Answer | PromptTooLongError) -> Replied:
     if isinstance(answer, PromptTooLongError):
         return Replied(str(answer), {})
-    return Replied(stored_reply(answer.choice, answer.reply), answer.timings_ms)
+    return Replied(stored_reply(answer.choice, answer.reply), answer.timings_ms, answer)
 
 
 def full_report(

@@ -1,0 +1,178 @@
+"""The indexes under the home: listed, renamed, removed; and when each was last used."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from biorag.errors import BioragError, MismatchError, MissingError, UsageError
+from biorag.indexes.checksums import SHARD
+from biorag.indexes.manifest import MANIFEST, Manifest, read_manifest
+from biorag.indexes.progress import read_progress
+from biorag.indexes.store import Store, index_names
+from biorag.settings.settings import Settings
+from biorag.utils.files import disk_bytes, sync_folder, write_json
+from biorag.utils.locks import DirectoryLock, is_written
+
+logger = logging.getLogger(__name__)
+
+COMPLETE, TORN, INTERRUPTED, WRITTEN, DAMAGED = "complete", "torn", "interrupted", "being written", "damaged"
+REMOVED = ".removed-"  # begins the folders of what is being removed
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSummary:
+    """One index as the list shows it; what only a manifest says is None where that is damaged.
+
+    `state` is one of `COMPLETE`, `TORN`, `INTERRUPTED`, `WRITTEN` and `DAMAGED`. `bytes` is what its folder takes, of
+    an index on a server its manifest alone. `last_used` is the last time it was read or written, as far as is known.
+    """
+
+    name: str
+    snippets: int | None
+    bytes: int
+    encoder: str | None
+    store: str | None
+    state: str
+    last_used: str | None
+
+
+def summaries(settings: Settings) -> list[IndexSummary]:
+    """Return what is under the home, by name; no index is opened."""
+    return [_summary(settings, name) for name in index_names(settings)]
+
+
+def _summary(settings: Settings, name: str) -> IndexSummary:
+    folder = settings.indexes / name
+    try:
+        manifest = read_manifest(folder / MANIFEST)
+    except BioragError:
+        return IndexSummary(name, None, disk_bytes(folder), None, None, DAMAGED, last_used(settings, name))
+    return IndexSummary(
+        name=name,
+        snippets=manifest.snippets,
+        bytes=disk_bytes(folder),
+        encoder=manifest.encoder.id,
+        store=manifest.store.get("url", manifest.store["kind"]),
+        state=_state(folder, manifest),
+        last_used=last_used(settings, name) or manifest.updated,
+    )
+
+
+def _state(folder: Path, manifest: Manifest) -> str:
+    if is_written(folder):
+        return WRITTEN
+    if manifest.complete:
+        return COMPLETE
+    try:
+        return TORN if read_progress(folder).torn else INTERRUPTED
+    except MismatchError:
+        return INTERRUPTED
+
+
+def note_use(settings: Settings) -> None:
+    """Note that the configured index is used now, where the home can be written to; the index stays untouched."""
+    with suppress(OSError):
+        settings.uses.mkdir(parents=True, exist_ok=True)
+        (settings.uses / settings.index.name).touch()
+
+
+def last_used(settings: Settings, name: str) -> str | None:
+    """Return when an index was last used, in UTC to the second; None if that is not known."""
+    try:
+        seconds = (settings.uses / name).stat().st_mtime
+    except OSError:
+        return None
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def known_index(settings: Settings) -> Manifest | None:
+    """Return the manifest of the configured index; None where it is damaged, but an index's data lies beside it.
+
+    Raises
+    ------
+    MissingError
+        If there is no such folder, naming the indexes there are.
+    UsageError
+        If the folder is a link, or is not an index.
+    """
+    name = settings.index.name
+    folder = settings.indexes / name
+    if folder.is_symlink():
+        raise UsageError(f"{folder} is a link: rename or remove it, and what it points to, by hand")
+    if not folder.exists():
+        names = ", ".join(index_names(settings)) or "none yet"
+        raise MissingError(f"index {name!r} is not there (there are: {names}): name one of them")
+    try:
+        return read_manifest(folder / MANIFEST)
+    except (BioragError, OSError):
+        if (folder / SHARD / "segments").is_dir():
+            return None
+    raise UsageError(f"{folder} is not an index, since it has no manifest that can be read: nothing was touched")
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Keep every other process out of an index; raises ServiceError if one is in it."""
+    lock = DirectoryLock(folder, exclusive=True)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def remove_index(settings: Settings) -> None:
+    """Remove the configured index from the home, and from the server that holds it.
+
+    Its folder leaves the list in one step; a kill after that leaves a hidden folder in the home, which the next
+    removal clears away.
+
+    Raises
+    ------
+    ServiceError
+        If another process uses it, or its server does not answer.
+    """
+    manifest, folder = known_index(settings), settings.indexes / settings.index.name
+    with _held(folder):
+        if manifest is not None:
+            Store(settings).remove_remote(manifest)
+        for left in settings.home.glob(f"{REMOVED}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        grave = Path(tempfile.mkdtemp(prefix=REMOVED, dir=settings.home))
+        folder.rename(grave / "index")
+        sync_folder(settings.indexes)
+        shutil.rmtree(grave)
+    (settings.uses / settings.index.name).unlink(missing_ok=True)
+
+
+def rename_index(settings: Settings, new: str) -> None:
+    """Give the configured index another name.
+
+    Raises
+    ------
+    UsageError
+        If there is something of the new name, the index lies on a server, or its manifest is damaged.
+    ServiceError
+        If another process uses it.
+    """
+    manifest, target = known_index(settings), Store(settings.replace(name=new)).folder
+    old = settings.index.name
+    if manifest is None:
+        raise UsageError(f"the manifest of index {old!r} is damaged: index the corpus under another --name")
+    if "url" in manifest.store:
+        raise UsageError(f"index {old!r} lies on a server, where it keeps its name: index the corpus under another")
+    folder = settings.indexes / old
+    with _held(folder):
+        if target.exists() or target.is_symlink():
+            raise UsageError(f"{target} exists already: choose another name")
+        folder.rename(target)
+        write_json(target / MANIFEST, replace(manifest, name=new).to_json())
+        sync_folder(target.parent)
+    with suppress(OSError):
+        (settings.uses / old).rename(settings.uses / new)

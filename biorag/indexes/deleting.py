@@ -1,0 +1,160 @@
+"""Removing documents from an index: by their ids, by conditions on their fields, or those of a corpus file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from biorag.corpus.blocks import WHOLE, Splitter
+from biorag.corpus.readers import read_changes, refuse
+from biorag.corpus.sources import Source
+from biorag.indexes.manifest import Manifest, SourceRecord
+from biorag.indexes.points import SCROLL
+from biorag.indexes.progress import IndexingProgress, clear_progress, read_progress, write_progress
+from biorag.indexes.store import Store
+from biorag.indexes.updating import EncodeSnippets, Updater, Winner
+from biorag.types import Deletion, FieldFilter, Index, IndexQuery, OnProgress, Snippet, block_id
+from biorag.utils.batched import batched
+from biorag.utils.files import sha256_of_json, timestamp
+from biorag.utils.versions import installed_versions
+
+BY_HAND = "biorag delete"  # the source of such deletions, as the manifest records them
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is to be removed: documents, how many snippets they are, and the ids asked for that are not there.
+
+    `source` is the SHA-256 of the corpus file that they are all of; empty for none.
+    """
+
+    documents: tuple[str, ...]
+    snippets: int
+    missing: tuple[str, ...] = ()
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionReport:
+    """What was removed, as `biorag delete --json` prints it; `snippets` is what the index holds in the end."""
+
+    name: str
+    documents: int
+    deleted: int
+    missing: tuple[str, ...]
+    snippets: int
+    seconds: float
+
+
+def select_ids(index: Index, manifest: Manifest, ids: Iterable[str]) -> Selection:
+    """Return the documents of these ids, each that of a snippet, a block of a document or a document in blocks."""
+    asked = tuple(dict.fromkeys(ids))
+    documents: dict[str, None] = {}
+    missing: list[str] = []
+    for batch in batched(asked, SCROLL):
+        found = index.fetch(batch)
+        firsts = index.fetch([block_id(id, 0) for id in batch if id not in found]) if manifest.blocks else {}
+        for id in batch:
+            snippet = found.get(id) or firsts.get(block_id(id, 0))
+            if snippet is None:
+                missing.append(id)
+            else:
+                documents[snippet.document] = None
+    return Selection(tuple(documents), _snippets_of(index, manifest, tuple(documents)), tuple(missing))
+
+
+def select_where(index: Index, manifest: Manifest, where: tuple[FieldFilter, ...]) -> Selection:
+    """Return the documents of which a snippet fulfils all conditions; the store evaluates them."""
+    probe = np.ones(manifest.encoder.dimension, np.float32)
+    documents: dict[str, None] = {}
+    for ids in batched(index.ids(), SCROLL):
+        (hits,) = index.search([IndexQuery(probe, len(ids), where, among=frozenset(ids))])
+        matching = [hit.id for hit in hits]
+        snippets = index.fetch(matching) if manifest.blocks else {}
+        documents |= dict.fromkeys(snippets[id].document if id in snippets else id for id in matching)
+    return Selection(tuple(documents), _snippets_of(index, manifest, tuple(documents)))
+
+
+def select_source(index: Index, manifest: Manifest, source: Source) -> Selection:
+    """Return the documents that a corpus file has and the index holds, whichever file they came from last."""
+    records = (change.id for change in read_changes(source, refuse, WHOLE.check) if isinstance(change, Snippet))
+    selection = select_ids(index, manifest, records)
+    return replace(selection, missing=(), source=source.sha256())
+
+
+def _snippets_of(index: Index, manifest: Manifest, documents: Sequence[str]) -> int:
+    """Return how many snippets documents are: one each, of a split one its blocks."""
+    if manifest.blocks is None:
+        return len(documents)
+    count = 0
+    for batch in batched(documents, SCROLL):
+        firsts = index.fetch([block_id(document, 0) for document in batch]).values()
+        blocks = {first.document: int(first.metadata["blocks"]) for first in firsts}
+        count += sum(blocks.get(document, 1) for document in batch)
+    return count
+
+
+def delete_documents(store: Store, selection: Selection, on_progress: OnProgress) -> DeletionReport:
+    """Remove documents from an index, batch by batch; a killed run is completed by the same command.
+
+    Vacuuming afterwards leaves BM25 the frequencies of what remains. The manifest records the deletion, and forgets a
+    corpus file whose records were all removed, so that indexing it again brings them back.
+
+    Raises
+    ------
+    ServiceError
+        If another process uses the index, or the store fails.
+    """
+    started = time.perf_counter()
+    index = store.open(store.require_manifest(), writable=True)
+    try:
+        manifest = store.require_manifest()  # under the lock
+        before, count = read_progress(store.folder), index.count()
+        store.save(replace(manifest, checksums=None))
+
+        def record(progress: IndexingProgress) -> None:
+            write_progress(store.folder, replace(progress, done=before.done))
+            if progress.torn:
+                store.save(replace(manifest, complete=False, checksums=None))
+
+        blocks = manifest.blocks
+        split = Splitter(blocks.tokens, blocks.overlap) if blocks else WHOLE
+        updater = Updater(index, _no_encoder, split, before, record)
+        for batch in batched(selection.documents, store.settings.index.batch_size):
+            on_progress(updater.write([Winner(Deletion(id), revived=True, source=BY_HAND) for id in batch]))
+        on_progress(updater.finish())
+        if index.deleted_share():
+            index.optimize()
+        snippets = index.count()
+        only_torn = bool(before.torn) and not before.batch and not before.done
+        complete = not updater.torn and (manifest.complete or only_torn)
+        finished = replace(_finished(manifest, selection, snippets), complete=complete)
+        store.save(replace(finished, checksums=index.seal()))
+        if not (updater.again or updater.torn):
+            clear_progress(store.folder)
+        else:
+            write_progress(store.folder, replace(updater.progress, done=before.done))
+    finally:
+        index.close()
+    seconds = round(time.perf_counter() - started, 3)
+    return DeletionReport(manifest.name, updater.deleted, count - snippets, selection.missing, snippets, seconds)
+
+
+def _no_encoder() -> EncodeSnippets:
+    raise AssertionError("a deletion encodes nothing")
+
+
+def _finished(manifest: Manifest, selection: Selection, snippets: int) -> Manifest:
+    """Return the manifest after a deletion, which is recorded among the sources by the hash of what was removed."""
+    deletion = SourceRecord(BY_HAND, sha256_of_json(sorted(selection.documents)), 0, 0, len(selection.documents))
+    kept = [record for record in manifest.sources if record.sha256 not in (selection.source, deletion.sha256)]
+    return replace(
+        manifest,
+        sources=(*kept, *([deletion] if selection.documents else [])),
+        snippets=snippets,
+        updated=timestamp(),
+        versions=installed_versions(),
+    )

@@ -1,0 +1,127 @@
+"""The fields of an index's snippets: which there are, their commonest values, and whether a filter names one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from biorag.errors import UsageError
+from biorag.indexes.points import OWN_FIELDS
+from biorag.indexes.reading import stored_snippets
+from biorag.types import EXISTS, FieldFilter, Index, IndexQuery, Snippet
+
+ALWAYS = (*OWN_FIELDS, "retracted")  # which a filter may name whether a snippet has them or not
+UNCOUNTED = ("id", "title", "content")  # fields whose values are nearly all different
+MOST_VALUES = 100_000  # distinct values of a field that are counted
+COMMONEST = 5
+SAMPLE = 20_000  # snippets in which a field is looked for that the store has not found
+
+Value = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class FieldCount:
+    """A field, how many snippets have it, and its commonest values, each with the number of its snippets.
+
+    Of a field with more than `MOST_VALUES` distinct values the first so many are counted.
+    """
+
+    name: str
+    snippets: int
+    values: tuple[tuple[Value, int], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its JSON values."""
+        values = [{"value": value, "count": count} for value, count in self.values]
+        return {"name": self.name, "snippets": self.snippets, "values": values}
+
+
+@dataclass(slots=True)
+class _Tally:
+    snippets: int = 0
+    values: Counter[tuple[type, Value]] = field(default_factory=Counter)  # with the type: True equals 1
+
+    def add(self, values: Iterable[Value]) -> None:
+        """Count a snippet that has these values; each once."""
+        self.snippets += 1
+        for value in {(type(value), value) for value in values}:
+            if value in self.values or len(self.values) < MOST_VALUES:
+                self.values[value] += 1
+
+
+def field_counts(snippets: Iterable[Snippet], commonest: int = COMMONEST) -> list[FieldCount]:
+    """Return the fields of snippets, those that all have first, then by name."""
+    tallies: dict[str, _Tally] = {}
+    for snippet in snippets:
+        for name, values in fields_of(snippet):
+            tallies.setdefault(name, _Tally()).add(() if name in UNCOUNTED else values)
+    counts = [
+        FieldCount(name, tally.snippets, tuple(_commonest(tally.values, commonest))) for name, tally in tallies.items()
+    ]
+    return sorted(counts, key=lambda count: (-count.snippets, count.name))
+
+
+def _commonest(values: Counter[tuple[type, Value]], most: int) -> list[tuple[Value, int]]:
+    counts = ((value, count) for (_, value), count in values.items())
+    return sorted(counts, key=lambda pair: (-pair[1], str(pair[0])))[:most]
+
+
+def fields_of(snippet: Snippet) -> Iterator[tuple[str, Sequence[Value]]]:
+    """Yield the fields of a snippet as filters name them, with their values; a field without any is left out."""
+    own = {"id": snippet.id, "title": snippet.title, "content": snippet.content, "pmid": snippet.pmid}
+    yield from _fields({name: value for name, value in own.items() if value not in (None, "")}, "")
+    yield from _fields(snippet.metadata, "")
+
+
+def _fields(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Sequence[Value]]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _fields(value, f"{prefix}{name}.")
+            continue
+        parts = value if isinstance(value, list) else [value]
+        if plain := [part for part in parts if isinstance(part, str | int | float)]:
+            yield prefix + name, plain
+
+
+def check_fields(index: Index, dimension: int, conditions: Iterable[FieldFilter]) -> None:
+    """Check that the snippets of an index have the fields that conditions name.
+
+    The store is asked first, without its graph only where that finds none; so a field that is there costs little.
+
+    Raises
+    ------
+    UsageError
+        Naming the field, the nearest one, and those there are.
+    """
+    named = dict.fromkeys(condition.field for condition in conditions if condition.field not in ALWAYS)
+    lacking = [name for name in named if not _holds(index, dimension, name)]
+    if not lacking:
+        return
+    known = {name for snippet in islice(stored_snippets(index), SAMPLE) for name, _ in fields_of(snippet)}
+    for name in lacking:
+        if name not in known:
+            raise unknown_field(name, known)
+
+
+def _holds(index: Index, dimension: int, name: str) -> bool:
+    """Return whether a snippet has a field, as far as the store tells."""
+    probe = np.ones(dimension, np.float32)
+    has = (FieldFilter(name, EXISTS, True),)
+    return any(index.search([IndexQuery(probe, 1, has, exact=exact)])[0] for exact in (False, True))
+
+
+def unknown_field(name: str, known: Iterable[str]) -> UsageError:
+    """Return the error for a field that no snippet has."""
+    spelled = {field.lower(): field for field in sorted(known)}
+    nearest = get_close_matches(name.lower(), spelled, 1)
+    meant = f" (did you mean {spelled[nearest[0]]!r}?)" if nearest else ""
+    return UsageError(
+        f"no snippet has the field {name!r} of --filter{meant}: the fields are {', '.join(sorted(known))}; "
+        "'biorag info NAME --fields' shows their values"
+    )

@@ -1,0 +1,154 @@
+"""The questions of a run as a file, in the terminal, and as a page that shows scripts as text."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biorag.benchmarks.mirage.page import html_page
+from biorag.benchmarks.mirage.records import (
+    QUESTIONS,
+    evidence_of,
+    question_row,
+    read_questions,
+    write_questions,
+)
+from biorag.benchmarks.mirage.results import Layout, write_result
+from biorag.types import Hit, Question, Snippet
+from biorag.utils.files import json_line
+from tests.cli import done, failed, invoke, succeeded
+
+SCRIPT = "<script>alert(1)</script>"
+QUESTION = Question("q1", f"Why {SCRIPT}?", {"A": "yes", "B": "no"}, "B", (7,))
+HITS = [Hit(1, Snippet("s1", f"Title {SCRIPT}", "Text.", 7), 0.5), Hit(2, Snippet("s2", "Other", "Text."), 0.25)]
+REPLY = json.dumps({"step_by_step_thinking": "so", "answer_choice": "B"})
+
+
+def row(question=QUESTION, reply=REPLY, hits=HITS, task="bioasq", verdicts=()):
+    return question_row(task, question, reply, None if hits is None else evidence_of(hits), list(verdicts))
+
+
+def test_a_row_says_what_was_asked_found_and_answered():
+    assert row(verdicts=[{"text": "No.", "verdict": "supported"}]) == {
+        "task": "bioasq",
+        "id": "q1",
+        "question": QUESTION.text,
+        "options": {"A": "yes", "B": "no"},
+        "gold": "B",
+        "choice": "B",
+        "right": True,
+        "reply": REPLY,
+        "evidence": [
+            {"rank": 1, "id": "s1", "pmid": 7, "title": f"Title {SCRIPT}", "score": 0.5},
+            {"rank": 2, "id": "s2", "pmid": None, "title": "Other", "score": 0.25},
+        ],
+        "gold_pmids": [7],
+        "gold_retrieved": True,
+        "verdicts": [{"text": "No.", "verdict": "supported"}],
+    }
+
+
+@pytest.mark.parametrize(("pmids", "hits", "known"), [((8,), HITS, False), ((), HITS, None), ((7,), None, None)])
+def test_whether_a_gold_record_was_retrieved(pmids, hits, known):
+    assert row(Question("q", "?", {"A": "a", "B": "b"}, "A", pmids), hits=hits)["gold_retrieved"] is known
+
+
+def test_a_reply_without_a_choice_is_none_and_scored_as_a():
+    unread = row(reply="I do not know")
+    assert (unread["choice"], unread["right"]) == (None, False)
+    assert row(Question("q", "?", {"A": "a", "B": "b"}, "A"), reply="I do not know")["right"] is True
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of three questions in two tasks, one of them right."""
+    layout = Layout(tmp_path / "run", "m", 2, "demo", "hybrid")
+    other = Question("q2", "Second?", {"A": "a", "B": "b"}, "A")
+    benchmark = {"bioasq": [QUESTION, other], "mmlu": [Question("q3", "Third?", {"A": "a", "B": "b"}, "A")]}
+    for task, questions in benchmark.items():
+        for question in questions:
+            write_result(layout.file(task, question.id), REPLY)
+    (tmp_path / "run" / QUESTIONS).write_bytes(json_line(row()) + b'{"torn": ' + json_line(row(other)) + b'{"to')
+    write_questions(tmp_path / "run", benchmark, layout)
+    return tmp_path / "run"
+
+
+def test_the_file_has_each_question_once_in_order(run):
+    rows = read_questions(run)
+    assert [(each["task"], each["id"], each["right"]) for each in rows] == [
+        ("bioasq", "q1", True),
+        ("bioasq", "q2", False),
+        ("mmlu", "q3", False),
+    ]
+    assert rows[0]["evidence"] and rows[1]["evidence"] is None, "the torn line is lost, its answer is not"
+
+
+def test_a_run_is_shown(run):
+    found = done(invoke("bench", "show", run, "--json"))
+    assert found["tasks"] == {"bioasq": {"questions": 2, "right": 1}, "mmlu": {"questions": 1, "right": 0}}
+    wrong = done(invoke("bench", "show", run / QUESTIONS, "--wrong", "--task", "bioasq", "--json"))
+    assert [each["id"] for each in wrong["questions"]] == ["q2"]
+    text = succeeded(invoke("bench", "show", run)).stdout
+    assert "=> B: no" in text and f"Why {SCRIPT}?" in text and "1. Title" in text
+    assert "1 of 3 right" in text
+
+
+def test_what_cannot_be_shown_is_a_sentence(run, tmp_path):
+    failed(invoke("bench", "show", tmp_path / "none", "--json"), 4, "none", "bench mirage")
+    failed(invoke("bench", "show", run, "--task", "medqa"), 2, "'medqa'", "bioasq, mmlu")
+    (run / QUESTIONS).write_text("{}\n")
+    failed(invoke("bench", "show", run), 3, "line 1")
+
+
+def test_a_page_replaces_only_a_page(run, tmp_path):
+    page = tmp_path / "page.html"
+    succeeded(invoke("bench", "show", run, "--html", page))
+    succeeded(invoke("bench", "show", run, "--html", page, "--wrong"))
+    page.write_text("my notes")
+    failed(invoke("bench", "show", run, "--html", page), 2, "page.html", "--force")
+    failed(invoke("bench", "show", run, "--html", run / QUESTIONS, "--force"), 2, QUESTIONS)
+
+
+class Reader(HTMLParser):
+    """The elements, attributes and texts of a page, as a browser reads them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def read(page: str) -> Reader:
+    reader = Reader()
+    reader.feed(page)
+    reader.close()
+    return reader
+
+
+def test_a_script_in_a_question_or_a_title_is_shown_as_text():
+    page = html_page(f"Run {SCRIPT}", [row(verdicts=[{"text": SCRIPT, "verdict": "supported"}], reply=SCRIPT)])
+    reader = read(page)
+    assert (reader.tags.count("script"), page.count("<script")) == (1, 1)
+    assert f"Why {SCRIPT}?" in "".join(reader.texts)
+    assert not any(name in ("src", "href", "onclick", "onerror") for name, _ in reader.attributes)
+    assert "http:" not in page and "https:" not in page and "@import" not in page and "url(" not in page
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_no_text_changes_the_elements_of_a_page(text, title):
+    hits = [Hit(1, Snippet("i" + text, title, "Text."), 0.5)]
+    plain = html_page("t", [row(Question("q", "x", {"A": "a", "B": "b"}, "A"), hits=[HITS[1]])])
+    hostile = html_page(title, [row(Question("q", text, {"A": text, "B": title}, "A"), reply=REPLY + text, hits=hits)])
+    assert read(hostile).tags == read(plain).tags

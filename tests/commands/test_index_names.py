@@ -1,0 +1,115 @@
+"""Which index a command takes where none is named, and that it says so."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from biorag.indexes.manifest import MANIFEST
+from biorag.indexes.store import name_for, unnamed_index
+from biorag.settings.settings import Settings
+from tests.cli import failed, invoke
+
+URL = "https://qdrant.example.org:6333"
+
+
+def manifest(url: str | None = None, sources: tuple[str, ...] = ()) -> str:
+    store = {"kind": "qdrant", "url": url} if url else {"kind": "edge"}
+    return json.dumps(
+        {
+            "name": "x",
+            "encoder": {"id": "e", "revision": "", "sha256": "0" * 64, "dimension": 4},
+            "similarity": "cosine",
+            "quantized": False,
+            "bm25": {"k": 0.9, "b": 0.4, "avg_len": 10.0, "text": "comparable"},
+            "store": store,
+            "created": "2026-01-01",
+            "updated": "2026-01-01",
+            "sources": [{"name": name, "sha256": "1" * 64, "bytes": 1, "snippets": 1} for name in sources],
+            "format": 1,
+        }
+    )
+
+
+@pytest.fixture
+def place(settings):
+    """Put a manifest where an index of a name has it."""
+
+    def put(name: str, **of: object) -> None:
+        folder = settings.indexes / name
+        folder.mkdir(parents=True)
+        (folder / MANIFEST).write_text(manifest(**of))
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ([], None),
+        (["mine"], "mine"),
+        (["default"], "default"),
+        (["a", "default", "z"], "default"),
+        (["a", "b"], None),
+    ],
+)
+def test_the_only_index_is_read_or_else_the_default(settings, place, names, expected):
+    for name in names:
+        place(name)
+    assert unnamed_index(settings) == expected
+
+
+def test_where_a_server_is_named_its_indexes_alone_count(settings, place):
+    place("here")
+    place("default")
+    place("there", url=URL)
+    assert unnamed_index(settings) == "default"
+    assert unnamed_index(settings.replace(qdrant=URL)) == "there"
+    assert unnamed_index(settings.replace(qdrant="https://other.example.org")) is None
+
+
+def test_a_damaged_manifest_is_no_index_on_a_server(settings, place):
+    place("there", url=URL)
+    (settings.indexes / "there" / MANIFEST).write_text("{")
+    assert unnamed_index(settings.replace(qdrant=URL)) is None
+
+
+def test_the_packaged_corpus_goes_into_demo_and_all_others_into_default(settings, tmp_path, monkeypatch):
+    assert name_for(settings, ["demo"]) == "demo"
+    assert name_for(settings, ["corpus.jsonl"]) == name_for(settings, ["demo", "corpus.jsonl"]) == "default"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").write_text("")
+    assert name_for(settings, ["demo"]) == "default", "a file of that name is the user's"
+
+
+def test_an_index_default_that_holds_the_packaged_corpus_stays_its_index(settings, place):
+    place("default", sources=("demo",))
+    assert name_for(settings, ["demo"]) == "default"
+    place("demo", sources=("demo",))
+    assert name_for(settings, ["demo"]) == "demo"
+
+
+def test_several_indexes_without_a_default_are_listed(settings, place):
+    place("a")
+    place("b")
+    failed(invoke("search", "x", "--json", home=settings.home), 4, "there are a, b", "--name")
+
+
+@pytest.mark.parametrize("how", ["option", "variable", "file"])
+def test_a_name_that_is_set_anywhere_counts(settings, place, tmp_path, monkeypatch, how):
+    place("a")
+    words, variables = ["search", "x"], {}
+    if how == "option":
+        words += ["--name", "other"]
+    elif how == "variable":
+        variables = {"BIORAG_NAME": "other"}
+    else:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "biorag.toml").write_text('name = "other"\n')
+    sentence = failed(invoke(*words, home=settings.home, **variables), 4, "'other' is not there")
+    assert "Index 'a'" not in sentence
+
+
+def test_settings_of_a_program_are_not_resolved():
+    assert Settings.of().index.name == "default"

@@ -1,0 +1,276 @@
+"""Listing, renaming and removing indexes, removing snippets, and the fields of filters, through the command line."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from biorag.errors import UsageError
+from biorag.indexes.catalogue import last_used
+from biorag.indexes.deleting import delete_documents, select_ids
+from biorag.indexes.edge import EdgeIndex
+from biorag.indexes.fields import field_counts, fields_of, unknown_field
+from biorag.indexes.store import Store
+from biorag.types import IndexQuery, Snippet
+from biorag.utils.locks import DirectoryLock
+from tests.cli import done, failed, invoke, succeeded
+from tests.fakes import HashEncoder
+from tests.indexes.test_pubmed import BLOCKS, bring
+from tests.indexes.test_writing import Run, corpus
+
+
+@pytest.fixture
+def indexed(settings, tmp_path, snippets):
+    """An index `test` of the twelve snippets; gives the command line over its home."""
+    Run(settings, corpus(tmp_path / "corpus.jsonl", snippets))
+    return lambda *words: invoke(*words, home=settings.home)
+
+
+def held(settings) -> list[str]:
+    store = Store(settings)
+    index = store.open(store.require_manifest())
+    try:
+        return sorted(index.ids())
+    finally:
+        index.close()
+
+
+# --- biorag indexes -----------------------------------------------------------------------------------------
+
+
+def test_the_list_says_what_each_index_is(indexed, settings):
+    (listed,) = done(indexed("indexes", "--json"))["indexes"]
+    assert listed.pop("bytes") > 1000
+    assert listed.pop("last_used")
+    assert listed == {
+        "name": "test",
+        "snippets": 12,
+        "encoder": HashEncoder().identity.id,
+        "store": "edge",
+        "state": "complete",
+    }
+    assert "test" in succeeded(indexed("indexes")).stdout
+    lock = DirectoryLock(Store(settings).folder, exclusive=True)
+    try:
+        assert done(indexed("indexes", "--json"))["indexes"][0]["state"] == "being written"
+    finally:
+        lock.release()
+    (Store(settings).folder / "manifest.json").write_text("{")
+    assert done(indexed("indexes", "--json"))["indexes"][0]["state"] == "damaged"
+
+
+def test_no_index_is_an_empty_list(tmp_path):
+    assert done(invoke("indexes", "--json", home=tmp_path))["indexes"] == []
+    assert "index demo" in succeeded(invoke("indexes", home=tmp_path)).stderr
+
+
+def test_reading_an_index_is_its_last_use_and_leaves_the_index_as_it_is(indexed, settings):
+    assert last_used(settings, "test") is None
+    folder = Store(settings).folder
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    done(indexed("info", "test", "--fields", "--json"))
+    assert last_used(settings, "test")
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_an_index_is_deleted(indexed, settings):
+    failed(indexed("indexes", "delete", "test"), 2, "--yes")
+    assert done(indexed("indexes", "delete", "test", "--yes", "--json"))["name"] == "test"
+    assert not Store(settings).folder.exists()
+    assert list(settings.home.glob(".removed-*")) == []
+    failed(indexed("indexes", "delete", "test", "--yes"), 4, "'test' is not there")
+
+
+def test_an_index_in_use_and_what_is_no_index_stay(indexed, settings):
+    lock = DirectoryLock(Store(settings).folder, exclusive=False)
+    try:
+        failed(indexed("indexes", "delete", "test", "--yes"), 6, "is being read")
+        failed(indexed("indexes", "rename", "test", "new", "--yes"), 6, "is being read")
+    finally:
+        lock.release()
+    other = settings.indexes / "notes"
+    other.mkdir()
+    (other / "thesis.txt").write_text("ten years of work")
+    for words in (["delete", "notes"], ["rename", "notes", "new"]):
+        failed(indexed("indexes", *words, "--yes"), 2, "is not an index")
+    (settings.indexes / "link").symlink_to(other)
+    failed(indexed("indexes", "delete", "link", "--yes"), 2, "is a link")
+    failed(indexed("indexes", "delete", "../x", "--yes"), 2, "name='../x'")
+    assert (other / "thesis.txt").read_text() == "ten years of work"
+    assert held(settings)
+
+
+def test_a_damaged_index_can_be_deleted(indexed, settings):
+    (Store(settings).folder / "manifest.json").write_text("{")
+    failed(indexed("indexes", "rename", "test", "new", "--yes"), 2, "damaged")
+    succeeded(indexed("indexes", "delete", "test", "--yes"))
+    assert not Store(settings).folder.exists()
+
+
+def test_an_index_is_renamed(indexed, settings):
+    done(indexed("info", "test", "--fields", "--json"))
+    failed(indexed("indexes", "rename", "test", "a/b", "--yes"), 2, "a/b")
+    assert done(indexed("indexes", "rename", "test", "new", "--yes", "--json")) == {
+        "name": "new",
+        "renamed_from": "test",
+    }
+    info = done(indexed("info", "new", "--json"))
+    assert (info["name"], info["snippets"]) == ("new", 12)
+    assert last_used(settings, "new") and not last_used(settings, "test")
+    succeeded(indexed("snapshot", "save", settings.home / "x.tar.gz", "--name", "new"))
+    failed(indexed("indexes", "rename", "new", "new", "--yes"), 2, "exists already")
+
+
+# --- biorag delete ------------------------------------------------------------------------------------------
+
+
+def test_snippets_are_removed_by_id(indexed, settings):
+    failed(indexed("delete", "--id", "s1", "--json"), 2, "1 of 12 snippets", "--yes")
+    result = indexed("delete", "--id", "s1", "--id", "s3", "--id", "nothing", "--yes", "--json")
+    report = done(result)
+    assert report.pop("seconds") > 0
+    assert report == {"name": "test", "documents": 2, "deleted": 2, "missing": ["nothing"], "snippets": 10}
+    assert "nothing" in result.stderr
+    assert not {"s1", "s3"} & set(held(settings))
+    info = done(indexed("info", "test", "--json"))
+    assert (info["snippets"], info["complete"], info["torn"], info["deleted_share"]) == (10, True, [], 0.0)
+    assert info["sources"][-1]["deletions"] == 2
+    failed(indexed("delete", "--id", "s1", "--yes"), 4, "none of these ids")
+
+
+def test_snippets_are_removed_by_filter_as_search_understands_it(indexed, settings):
+    report = done(indexed("delete", "--filter", "year<2004", "--filter", "type:TRIAL", "--yes", "--json"))
+    assert report["deleted"] == 2
+    assert {"s0", "s2"} & set(held(settings)) == set()
+    assert done(indexed("delete", "--filter", "year<1900", "--yes", "--json"))["deleted"] == 0
+    failed(indexed("delete", "--filter", "yaer<2004", "--yes"), 2, "'yaer'", "did you mean 'year'", "type")
+
+
+def test_the_records_of_a_file_are_removed_and_come_back_when_it_is_indexed_again(indexed, settings, tmp_path):
+    more = corpus(tmp_path / "more.jsonl", [Snippet("m1", "More", "Text."), Snippet("m2", "More", "Other text.")])
+    Run(settings, more)
+    assert len(held(settings)) == 14
+    assert done(indexed("delete", "--source", more, "--yes", "--json"))["deleted"] == 2
+    assert len(held(settings)) == 12
+    assert str(more) not in [source["name"] for source in done(indexed("info", "test", "--json"))["sources"]]
+    assert Run(settings, more).report.added == 2
+    failed(indexed("delete", "--source", tmp_path / "none", "--yes"), 4, "none")
+
+
+@pytest.mark.parametrize("words", [[], ["--id", "s1", "--filter", "year<2000"]])
+def test_one_way_to_say_what_to_remove(indexed, words):
+    failed(indexed("delete", *words, "--yes"), 2, "give --id, --filter or --source")
+
+
+def test_a_document_in_blocks_goes_whole(settings, tmp_path):
+    long = corpus(tmp_path / "long.jsonl", [Snippet("d", "", "a b c d e f " * 40), Snippet("e", "", "x")])
+    bring(settings.replace(block_tokens=6, block_overlap=1), long, split=BLOCKS)
+    before = held(settings)
+    assert len([id for id in before if id.startswith("d#")]) > 2
+    report = done(invoke("delete", "--id", "d#1", "--yes", "--json", home=settings.home))
+    assert (report["documents"], report["deleted"]) == (1, len(before) - 1)
+    assert held(settings) == ["e"]
+
+
+def test_a_deletion_that_is_killed_is_completed_by_the_same_command(indexed, settings, monkeypatch):
+    monkeypatch.setattr(EdgeIndex, "optimize", _fails)
+    words = ("delete", "--filter", "year<2006", "--yes", "--json")
+    assert indexed(*words).exit_code == 1
+    monkeypatch.undo()
+    report = done(invoke(*words, home=settings.home))
+    assert report["snippets"] == 6
+    info = done(invoke("info", "test", "--json", home=settings.home))
+    assert (info["complete"], info["snippets"], bool(info["checksums"])) == (True, 6, True)
+
+
+def _fails(index):
+    raise RuntimeError("killed")
+
+
+@examples(max_examples=5)
+@given(gone=st.sets(st.integers(0, 11), min_size=1, max_size=11))
+def test_after_a_deletion_bm25_scores_as_an_index_without_what_was_removed(tmp_path_factory, snippets, gone):
+    from biorag.settings.settings import Settings
+
+    home = tmp_path_factory.mktemp("home")
+    settings = Settings.of(home=home, name="test")
+    store = Run(settings, corpus(home / "corpus.jsonl", snippets)).store
+    index = store.open(store.require_manifest())
+    selection = select_ids(index, store.require_manifest(), [f"s{place}" for place in gone])
+    index.close()
+    delete_documents(store, selection, lambda _: None)
+    rest = [snippet for place, snippet in enumerate(snippets) if place not in gone]
+    fresh = EdgeIndex(home / "fresh", store.require_manifest(), writable=True)
+    fresh.upsert(rest, np.asarray(HashEncoder().encode_snippets([each.contents for each in rest])))
+    ours = store.open(store.require_manifest())
+    try:
+        for query in ("glucose liver", "heart blood", "isoniazid months"):
+            expected, found = (i.search([IndexQuery(query, 12)])[0] for i in (fresh, ours))
+            assert [hit.id for hit in found] == [hit.id for hit in expected]
+            assert [hit.score for hit in found] == pytest.approx([hit.score for hit in expected])
+    finally:
+        fresh.close()
+        ours.close()
+
+
+# --- fields -------------------------------------------------------------------------------------------------
+
+
+def test_the_fields_of_an_index_are_listed_with_their_commonest_values(indexed):
+    found = done(indexed("info", "test", "--fields", "--json"))
+    fields = {field["name"]: field for field in found["fields"]}
+    assert (found["name"], found["snippets"]) == ("test", 12)
+    assert fields["type"] == {
+        "name": "type",
+        "snippets": 12,
+        "values": [{"value": "Review", "count": 6}, {"value": "Trial", "count": 6}],
+    }
+    assert fields["title"] == {"name": "title", "snippets": 11, "values": []}
+    assert "Trial (6)" in succeeded(indexed("info", "test", "--fields")).stdout
+
+
+def test_an_unknown_field_is_refused_with_the_nearest_one(indexed):
+    words = ("search", "heparin", "--mode", "bm25", "--no-rerank", "--json")
+    failed(indexed(*words, "--filter", "Yaer>=2000"), 2, "'Yaer'", "did you mean 'year'?", "content, id, pmid, title")
+    failed(indexed(*words, "--filter", "not zzz"), 2, "'zzz'", "--fields")
+    assert done(indexed(*words, "--filter", "not retracted and type:tRIAL"))["hits"][0]["id"] == "s2"
+
+
+def test_fields_in_lists_and_objects_are_named_as_filters_name_them():
+    snippet = Snippet("a", "", "text", None, {"mesh": ["Asthma", "Child"], "dates": {"year": 2001}, "empty": []})
+    assert dict(fields_of(snippet)) == {
+        "id": ["a"],
+        "content": ["text"],
+        "mesh": ["Asthma", "Child"],
+        "dates.year": [2001],
+    }
+
+
+VALUES = st.one_of(st.integers(-3, 3), st.sampled_from(["a", "b"]), st.booleans())
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(["x", "y"]), st.one_of(VALUES, st.lists(VALUES, max_size=3)))))
+def test_counts_are_those_of_a_slow_count(rows):
+    snippets = [Snippet(str(place), "t", "c", None, row) for place, row in enumerate(rows)]
+    counts = {count.name: count for count in field_counts(snippets, commonest=100)}
+    for name in ("x", "y"):
+        values = [row[name] if isinstance(row[name], list) else [row[name]] for row in rows if name in row]
+        having = [each for each in values if each]
+        assert (counts[name].snippets if name in counts else 0) == len(having)
+        slow = {repr(value): sum(_in(value, each) for each in having) for each in having for value in each}
+        assert {repr(value): times for value, times in (counts[name].values if name in counts else ())} == slow
+
+
+def _in(value, values) -> bool:
+    return any(type(each) is type(value) and each == value for each in values)
+
+
+@given(st.text(max_size=20), st.sets(st.text(min_size=1, max_size=10)))
+def test_an_unknown_field_is_always_a_sentence(name, known):
+    assert isinstance(unknown_field(name, known), UsageError)
+    json.dumps(str(unknown_field(name, known)))
