@@ -45,7 +45,7 @@ PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
 test: lint
 	$(PYTEST) -m "not recipes"
 
-# Every packaged recipe at the scale smoke (about 3 minutes of CPU each).
+# Every packaged recipe at the scale smoke but the shortest, which `test` runs (about 2 minutes of CPU each).
 recipes: $(VENV)/dev.stamp
 	$(PYTEST) -m recipes
 

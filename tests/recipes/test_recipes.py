@@ -384,8 +384,13 @@ def test_every_command_of_a_packaged_recipe_has_the_options_it_is_given(paper, s
         assert {word for word in words if word.startswith("--")} <= known, step.arguments
 
 
-@pytest.mark.recipes
-@pytest.mark.parametrize("paper", papers())
+SHORTEST = "bica"  # of the packaged ones, which `make test` runs; `make recipes` runs the others
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "paper", [pytest.param(paper, marks=() if paper == SHORTEST else pytest.mark.recipes) for paper in papers()]
+)
 def test_a_packaged_recipe_runs_at_the_scale_smoke(paper, tmp_path):
     report = done(invoke("reproduce", paper, "--out", tmp_path / "out", "--json"))
     assert report["steps"]
