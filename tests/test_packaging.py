@@ -105,7 +105,7 @@ def test_the_installed_program_runs_from_the_wheel_alone(installed, tmp_path):
 
 
 def test_the_version_stands_in_one_place():
-    places = [path for path in (ROOT / "biorag").rglob("*.py") if "__version__" in path.read_text(encoding="utf-8")]
+    places = [path for path in (ROOT / "biorag").rglob("*.py") if "__version__ = " in path.read_text(encoding="utf-8")]
     files = [ROOT / name for name in ("Dockerfile", "compose.yaml", "Makefile", "README.md", "docs/install.md")]
     assert places == []
     assert [path.name for path in files if PROJECT["version"] in path.read_text(encoding="utf-8")] == []
