@@ -11,10 +11,9 @@ import traceback
 from collections.abc import Iterator, Mapping, MutableMapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
-from typer.core import TyperGroup
 
 from biorag.commands import (
     ablation,
@@ -50,7 +49,9 @@ from biorag.commands import (
     tune_prompt,
     verify,
 )
-from biorag.errors import BioragError, MissingError, ServiceError
+from biorag.commands.application import ANYWHERE, ANYWHERE_WITH_VALUE, Application, Group, hoisted
+from biorag.commands.mistakes import NO_ARGUMENTS, UnknownCommandError, WrongUsage, sentence
+from biorag.errors import BioragError, MissingError, ServiceError, UsageError
 from biorag.registries import BENCHMARKS
 from biorag.utils import secrets
 from biorag.utils.network import remember_credentials, restrict
@@ -65,15 +66,35 @@ PATH_FAULTS = (
 )
 
 
+# Panels of the help, with the commands of each in the order in which one comes to need them; others follow the first.
+PANELS = {
+    "Use": (
+        *("doctor", "index", "ask", "search", "show", "verify", "info", "indexes", "delete", "fetch", "models"),
+        *("config", "snapshot"),
+    ),
+    "Measure": ("bench", "tune", "tune abstention", "tune prompt", "ablate", "reproduce", "run"),
+    "Train": ("data", "generate", "graph", "mine", "train", "merge"),
+}
+
+
 class Terminated(KeyboardInterrupt):
     """SIGTERM, which ends a command as Ctrl-C does."""
 
 
-class Commands(TyperGroup):
+class Commands(Group):
     """A command group whose errors are one sentence on stderr and the exit code of their kind.
 
     A command's name may be of two words, the first of which is a command too: `tune DATASET`, `tune prompt DATASET`.
     """
+
+    panels = PANELS
+
+    def make_context(self, info_name: str | None, args: list[str], *others: Any, **extra: Any) -> Any:
+        """Read the command line, on which some options of the program stand anywhere."""
+        try:
+            return super().make_context(info_name, hoisted(args), *others, **extra)
+        except WrongUsage as error:
+            _refuse(error)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that the first words name, the longer name first."""
@@ -85,6 +106,8 @@ class Commands(TyperGroup):
         """Run the command; with `--debug` errors show their traceback too."""
         try:
             return super().invoke(ctx)
+        except (UnknownCommandError, WrongUsage) as error:
+            _refuse(error)
         except BioragError as error:
             _trace(ctx)
             for line in error.details:
@@ -115,7 +138,7 @@ class BenchmarkCommands(Mapping[str, Any]):
     """The commands of the registered benchmarks, each imported when it is asked for."""
 
     def __getitem__(self, name: str) -> Any:
-        single = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+        single = Application(add_completion=False, pretty_exceptions_enable=False)
         single.command(name)(BENCHMARKS[name].load())
         return typer.main.get_command(single)
 
@@ -126,7 +149,7 @@ class BenchmarkCommands(Mapping[str, Any]):
         return len(BENCHMARKS)
 
 
-class Benchmarks(TyperGroup):
+class Benchmarks(Group):
     """The group of the registered benchmarks."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -134,58 +157,53 @@ class Benchmarks(TyperGroup):
         self.commands = cast(MutableMapping[str, Any], BenchmarkCommands())  # nothing is added to this group
 
 
-app = typer.Typer(
+app = Application(
     name="biorag",
     cls=Commands,
-    no_args_is_help=True,
-    rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="""Answers biomedical questions from PubMed evidence, and measures how well.
+    help="""Answers biomedical questions from PubMed evidence, and measures how well. Nothing here is medical advice.
 
-Start with:  [bold]biorag index demo[/bold]  then  [bold]biorag ask "Why is pyridoxine given with isoniazid?"[/bold]
-
-Nothing here is medical advice.""",
+Start with 'biorag index demo', then: biorag ask What does metformin do?""",
 )
-app.command("index", cls=index.IndexCommand)(index.index)
-app.command("fetch")(fetch.fetch)
-app.add_typer(indexes.app, name="indexes")
-app.command("delete")(delete.delete)
-app.command("search")(search.search)
-app.command("ask")(ask.ask)
-app.command("show")(show_snippet.show_snippet)
-app.command("verify")(verify.verify)
-train = typer.Typer(no_args_is_help=True, help="Train retriever, rerankers and question generator on your own pairs.")
-train.command("retriever")(train_retriever.retriever)
-train.command("reranker")(train_reranker.reranker)
-train.command("cross-encoder")(train_cross_encoder.cross_encoder)
-train.command("question-generator")(train_question_generator.question_generator)
-train.command("verifier")(train_verifier.verifier)
-app.add_typer(train, name="train")
-bench = typer.Typer(cls=Benchmarks, no_args_is_help=True, help="Measure retrieval and answers.")
+app.command("doctor", short_help="Check what is installed, and that a question works.")(doctor.doctor)
+app.command("index", cls=index.IndexCommand, short_help="Index a corpus, or bring its index up to date.")(index.index)
+app.command("ask", short_help="Answer a question, each sentence checked.")(ask.ask)
+app.command("search", short_help="Find the snippets that are relevant to a query.")(search.search)
+app.command("show", short_help="Print a whole snippet, its reference and its study.")(show_snippet.show_snippet)
+app.command("verify", short_help="Judge claims by the evidence of an index.")(verify.verify)
+app.command("info", short_help="Show indexes, what one holds, or the settings.")(info.info)
+app.add_typer(indexes.app, name="indexes", short_help="List, rename or delete indexes.")
+app.command("delete", short_help="Remove snippets from an index.")(delete.delete)
+app.command("fetch", short_help="Fetch the records of a PubMed query into a file.")(fetch.fetch)
+app.command("models", short_help="List the models on this machine.")(models.models)
+app.add_typer(config.app, name="config", short_help="Trust settings files, and keep keys.")
+app.add_typer(snapshot.app, name="snapshot")
+bench = Application(cls=Benchmarks, help="Measure retrieval and answers.")
 bench.callback()(lambda: None)
 app.add_typer(bench, name="bench")
-app.command("merge")(merge.merge)
-app.command("mine")(mine.mine)
-generate = typer.Typer(no_args_is_help=True, help="Generate training rows with a model, and filter them.")
+app.command("tune", short_help="Choose a setting of retrieval on your questions.")(tune.tune)
+app.command("tune abstention", short_help="Fit when 'ask' withholds an answer.")(tune_abstention.abstention)
+app.command("tune prompt", short_help="Optimise the instruction before a query.")(tune_prompt.prompt)
+app.command("ablate", short_help="Train and measure every cell of a grid.")(ablation.ablate)
+app.command("reproduce", short_help="Run a paper's recipe beside its own figures.")(reproduce.reproduce)
+app.command("run", short_help="Run a recipe of your own.")(reproduce.run)
+app.add_typer(data.app, name="data", short_help="Convert and sample published data sets.")
+generate = Application(help="Generate training rows with a model, and filter them.")
 generate.command("negatives")(generate_negatives.negatives)
 generate.command("pairs")(generate_pairs.pairs)
 generate.command("queries")(generate_queries.queries)
 generate.command("filter")(generate_filter.keep_consistent)
 app.add_typer(generate, name="generate")
-app.command("ablate")(ablation.ablate)
-app.command("reproduce")(reproduce.reproduce)
-app.command("run")(reproduce.run)
-app.add_typer(graph.app, name="graph")
-app.add_typer(data.app, name="data")
-app.command("tune")(tune.tune)
-app.command("tune abstention")(tune_abstention.abstention)
-app.command("tune prompt")(tune_prompt.prompt)
-app.add_typer(snapshot.app, name="snapshot")
-app.command("info")(info.info)
-app.add_typer(config.app, name="config")
-app.command("models")(models.models)
-app.command("doctor")(doctor.doctor)
+app.add_typer(graph.app, name="graph", short_help="Build and fill the graph of citations.")
+app.command("mine", short_help="Mine negatives from an index for your pairs.")(mine.mine)
+train = Application(help="Train retriever, rerankers and question generator on your own pairs.")
+train.command("retriever")(train_retriever.retriever)
+train.command("reranker")(train_reranker.reranker)
+train.command("cross-encoder")(train_cross_encoder.cross_encoder)
+train.command("question-generator")(train_question_generator.question_generator)
+train.command("verifier")(train_verifier.verifier)
+app.add_typer(train, name="train", short_help="Train retriever, rerankers and verifier.")
+app.command("merge", short_help="Merge encoders of one base into one.")(merge.merge)
 
 
 def _version(asked: bool) -> None:
@@ -203,7 +221,7 @@ def settings(
     ] = None,
     offline: Annotated[
         bool | None,
-        typer.Option("--offline", help="Connect only to hosts named on this command line (BIORAG_OFFLINE=1)."),
+        typer.Option("--offline", help="Connect only to hosts named on this command line."),
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show log messages and tracebacks.")] = False,
     _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
@@ -239,6 +257,14 @@ def _shown(*error: Any) -> None:
 
 def _say(message: str) -> None:
     typer.echo(f"error: {showable(message)}", err=True)
+
+
+def _refuse(error: Exception) -> NoReturn:
+    """End a command whose line cannot be read; one without arguments has printed its help."""
+    if type(error).__name__ == NO_ARGUMENTS:
+        raise error
+    _say(sentence(error, (*ANYWHERE, *ANYWHERE_WITH_VALUE)))
+    raise typer.Exit(UsageError.exit_code) from None
 
 
 def _terminated(number: int, frame: object) -> None:

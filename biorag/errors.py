@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from biorag.utils.nearest import suggestion
+
 
 class BioragError(Exception):
     """Base of every error a user may see; the message names the value at fault and the next step.
@@ -54,6 +56,6 @@ class UnsupportedError(BioragError):
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """Return the error for a name that is not among the keys of a registry."""
-    allowed = ", ".join(sorted(known))
-    return UsageError(f"unknown {kind} {name!r}: use one of {allowed}")
+    """Return the error for a name that is not among the keys of a registry; the nearest of them stands last."""
+    names = sorted(known)
+    return UsageError(f"unknown {kind} {name!r}: use one of {', '.join(names)}{suggestion(name, names)}")

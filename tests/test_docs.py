@@ -77,7 +77,7 @@ def test_command_and_its_parameters_have_help(path):
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_help_is_printed_and_ends_well(path):
-    result = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(app, [*path, "--help-all"], env={"COLUMNS": "200"})
     assert result.exit_code == 0
     for parameter in COMMANDS[path].params:
         if parameter.param_type_name == "option" and not parameter.hidden:
@@ -91,7 +91,7 @@ def test_help_of_a_command_ends_in_examples_that_exist(path):
     assert len(lines) >= 2
     assert all(f"biorag {' '.join(path)}" in line for line in lines)
     assert [fault_of(words) for line in lines for words in commands_of(line)] == [None] * len(lines)
-    printed = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "200"}).stdout
+    printed = CliRunner().invoke(app, [*path, "--help-all"], env={"COLUMNS": "200"}).stdout
     assert all(line in printed for line in lines), "every example stands on a line of its own"
 
 
@@ -172,7 +172,7 @@ def fault_of(words: list[str]) -> str | None:
 
 def option_of(command, name: str) -> bool | None:
     """Return whether an option takes a value; None if there is none of that name."""
-    if name in ("-h", "--help"):
+    if name in ("-h", "--help", "--help-all", "--offline", "--debug"):
         return False
     for parameter in command.params:
         if name in parameter.secondary_opts:

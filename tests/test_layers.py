@@ -104,7 +104,7 @@ OWNERS = {
     "qdrant_client": {"biorag.indexes.server", f"{LATENCY}.peers"},
     "qdrant_edge": {"biorag.indexes.edge", "biorag.indexes.bm25"},
     "llama_cpp": {"biorag.generators.llama", "biorag.generators.sequences"},
-    "huggingface_hub": {"biorag.models.finding", "biorag.commands.models"},
+    "huggingface_hub": {"biorag.models.finding"},
     "lxml": {"biorag.corpus.hardened_xml"},
     "pypdf": {"biorag.corpus.pdf_pages"},
     "rispy": {"biorag.corpus.references"},
@@ -199,7 +199,13 @@ def test_module_imports_nothing_from_a_higher_layer(module):
     assert higher == set()
 
 
-SHARED = {f"biorag.commands.{name}" for name in ("options", "groups", "show", "show_answer", "training", "examining")}
+SHARED = {
+    f"biorag.commands.{name}"
+    for name in (
+        *("options", "groups", "show", "show_answer", "training", "examining"),
+        *("application", "completion", "help", "mistakes"),
+    )
+}
 
 
 def test_no_command_imports_another():

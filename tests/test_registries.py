@@ -135,7 +135,7 @@ def test_a_sweep_takes_the_negatives(registered, tmp_path):
     ],
 )
 def test_help_shows_what_was_registered_before_the_command_line_was_made(words, shown):
-    code = f"from tests import plugin; plugin.register(); from biorag.cli import app; app({[*words, '--help']!r})"
+    code = f"from tests import plugin; plugin.register(); from biorag.cli import app; app({[*words, '--help-all']!r})"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     text = " ".join(ended.stdout.replace("│", " ").split())
     assert [part for part in shown if part not in text] == [], text

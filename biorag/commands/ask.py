@@ -22,7 +22,7 @@ from biorag.utils.text import is_whole
 
 @expanded
 def ask(
-    question: Annotated[str, typer.Argument(help="The question.")],
+    question: Annotated[list[str], typer.Argument(help="The question, in quotes or not.")],
     settings: Annotated[
         Settings,
         options.INDEX,
@@ -61,7 +61,7 @@ def ask(
       biorag ask "..." --llm http://localhost:8080 --json --fail-unsupported
     """
     kind = options.output_kind(output, as_json)
-    asked = Question("ask", question, parse_options(option or []))
+    asked = Question("ask", " ".join(question), parse_options(option or []))
     if settings.generation.llm:
         generator_source(settings.generation.llm).check()  # before the index and the encoder are loaded
         check_index(settings)  # before the generator is, beside them
@@ -70,7 +70,7 @@ def ask(
         stage("Opening the index")
         with open_index(settings) as ready:
             stage("Searching")
-            ranking = ready.search(question, filters.conditions)
+            ranking = ready.search(asked.text, filters.conditions)
             if settings.generation.llm:
                 stage("Loading the generator")
             generator = loaded()

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.application import Application
 from biorag.errors import MissingError, UsageError
 from biorag.settings.settings import SECRETS, URLS
 from biorag.settings.sources import DEFAULT_FILE, LARGEST, needing_trust, toml_of
@@ -17,7 +18,7 @@ from biorag.settings.trust import Trusted, place_of, trusted, updated
 from biorag.utils.network import is_server, without_credentials
 from biorag.utils.parsing import read_regular
 
-app = typer.Typer(no_args_is_help=True, help="Say which files may name servers and models, and keep keys of hosts.")
+app = Application(help="Say which files may name servers and models, and keep keys of hosts.")
 
 File = Annotated[
     Path, typer.Argument(help="A configuration file, or the manifest.json of an index on a server.", show_default=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.application import Application
 from biorag.commands.groups import Flags, Panel, expanded
 from biorag.errors import UsageError
 from biorag.registries import FORMATS
@@ -19,7 +20,7 @@ from biorag.settings.settings import Settings
 if TYPE_CHECKING:
     from biorag.conversion.hub import HubDataset
 
-app = typer.Typer(no_args_is_help=True, help="Published data sets as the files that the other commands read.")
+app = Application(help="Published data sets as the files that the other commands read.")
 
 Out = Annotated[Path, typer.Option(help="Folder to write; a complete one of the same inputs is left as it is.")]
 

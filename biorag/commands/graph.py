@@ -10,13 +10,14 @@ from typing import Annotated, Any
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.application import Application
 from biorag.commands.groups import Flags, Given, expanded
 from biorag.errors import unknown_name
 from biorag.settings.settings import Settings
 
 UNENCODED: Mapping[str, Any] = {"mode": "bm25", "rerank": False}  # no model is loaded
 
-app = typer.Typer(no_args_is_help=True, help="The citation graph that 'biorag mine --negatives citation' walks.")
+app = Application(help="The citation graph that 'biorag mine --negatives citation' walks.")
 
 
 @app.command()

@@ -23,10 +23,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import typer
 
 from biorag.commands import show
+from biorag.commands.completion import OF_SETTINGS, choices
 from biorag.errors import UsageError
-from biorag.settings.section import Flag, Section, marked
-from biorag.settings.settings import PLACES, SECTIONS, URLS, Place, Settings, checked
-from biorag.settings.sources import AN_OPTION, DEFAULT_FILE, load_settings
+from biorag.settings.section import Flag, Section, choices_of, marked
+from biorag.settings.settings import AN_OPTION, PLACES, SECTIONS, URLS, Place, Settings, checked
+from biorag.settings.sources import DEFAULT_FILE, load_settings
 from biorag.utils.network import is_server, restrict
 
 CONTEXT = "ctx"
@@ -92,7 +93,12 @@ class Flags:
         elif default is None or not shows:
             shown = False
         panel = flag.panel if self._panel == "" else self._panel
-        return typer.Option(*flag.names, help=place.field.description, show_default=shown, rich_help_panel=panel)
+        kind = choices(values) if (values := choices_of(place.field)) else {}
+        if name in OF_SETTINGS:
+            kind = {"autocompletion": OF_SETTINGS[name]}
+        return typer.Option(
+            *flag.names, help=place.field.description, show_default=shown, rich_help_panel=panel, **kind
+        )
 
 
 @dataclass(frozen=True, slots=True)

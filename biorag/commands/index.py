@@ -8,9 +8,9 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from biorag.commands import options, show
+from biorag.commands.application import Command
 from biorag.commands.groups import Flags, Given, expanded, is_named, overridden
 from biorag.corpus.sources import in_words
 from biorag.corpus.tables import parse_columns
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 STORE_TOKENS, NO_STORE_TOKENS = "--store-tokens", "--no-store-tokens"
 
 
-class IndexCommand(TyperCommand):
+class IndexCommand(Command):
     """The command with `--store-tokens` taking a value or none, which Typer's options do not."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:

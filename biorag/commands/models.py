@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from biorag.commands import options, show
-from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR
+from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR, hub_models
 
 
 def models(as_json: options.Json = False) -> None:
@@ -44,14 +44,4 @@ def _starters() -> list[dict[str, Any]]:
 
 
 def _cached() -> list[dict[str, Any]]:
-    from huggingface_hub import CacheNotFound, scan_cache_dir
-
-    try:
-        repos = scan_cache_dir().repos
-    except CacheNotFound:
-        return []
-    return [
-        {"name": repo.repo_id, "role": "cached", "path": str(repo.repo_path)}
-        for repo in sorted(repos, key=lambda repo: repo.repo_id)
-        if repo.repo_type == "model"
-    ]
+    return [{"name": name, "role": "cached", "path": str(path)} for name, path in hub_models().items()]

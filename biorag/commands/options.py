@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from biorag.commands.completion import choices
 from biorag.commands.groups import Flags, Given
 from biorag.errors import UsageError, unknown_name
 from biorag.registries import OUTPUTS, TERMINAL, OutputKind
@@ -35,7 +36,7 @@ GENERATOR = Flags("llm", "llm_model", "cache")
 NAMED_INDEX = Flags("name", shows_default=False)  # an index that takes part only where it is named
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
-Output = Annotated[str, typer.Option("--format", help=f"{OUTPUTS.listed()}.")]
+Output = Annotated[str, typer.Option("--format", help=f"{OUTPUTS.listed()}.", **choices(OUTPUTS))]
 Force = Annotated[
     bool, typer.Option("--force", help="Replace a file that biorag did not write; never one that is read.")
 ]
@@ -112,7 +113,9 @@ class RecordFilters:
 class BadLines:
     """What becomes of records that cannot be read."""
 
-    on_bad_line: Annotated[str, typer.Option(help="stop, or skip: continue and write a rejects file.")] = "stop"
+    on_bad_line: Annotated[
+        str, typer.Option(help="stop, or skip: continue and write a rejects file.", **choices(BAD_LINE))
+    ] = "stop"
     rejects: Annotated[Path | None, typer.Option(help="Rejects file; by default rejects.jsonl beside the result.")] = (
         None
     )

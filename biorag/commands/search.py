@@ -16,7 +16,7 @@ from biorag.settings.settings import Settings
 
 @expanded
 def search(
-    query: Annotated[str, typer.Argument(help="What to look for.")],
+    query: Annotated[list[str], typer.Argument(help="What to look for, in quotes or not.")],
     settings: Annotated[Settings, options.INDEX, options.RANKING],
     filters: options.RecordFilters,
     output: options.Output = TERMINAL,
@@ -34,18 +34,18 @@ def search(
 
       biorag search "GDF15 in inflammation" --name pubmed --mode bm25 --no-rerank -k 10 --json
     """
-    kind = options.output_kind(output, as_json)
+    kind, text = options.output_kind(output, as_json), " ".join(query)
     with open_index(settings) as ready:
-        ranking = ready.retriever.search(query, where=ready.checked(filters.conditions))
+        ranking = ready.retriever.search(text, where=ready.checked(filters.conditions))
     keep_last_hits(settings, ranking.hits)
     if as_json:
         hits = [show.hit_json(hit) for hit in ranking.hits]
         show.print_json(
-            {"query": query, "mode": settings.retrieval.mode, "hits": hits, "timings_ms": ranking.timings_ms}
+            {"query": text, "mode": settings.retrieval.mode, "hits": hits, "timings_ms": ranking.timings_ms}
         )
     elif kind:
         show.document(kind, ranking.hits)
     elif ranking.hits:
-        show.evidence_table(query, ranking.hits)
+        show.evidence_table(text, ranking.hits)
     else:
         show.err.print("No snippet matches: try other words, --mode hybrid, or a wider --filter.")

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from biorag.training.synthesis.drafts import GeneratedRowCounts
 
 QUIET_SECONDS = 30.0
+BORDER = 3  # characters of a table beside each cell
 RETRACTED, CONCERN = "RETRACTED", "EXPRESSION OF CONCERN"
 
 
@@ -91,14 +93,73 @@ class ConsoleHandler(logging.Handler):
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table; numbers to the right."""
+    """Print a table; in a terminal too narrow for its words its rows below one another, elsewhere with tabs."""
+    texts = [[value.plain if isinstance(value, Text) else showable(str(value)) for value in row] for row in rows]
+    if not out.is_terminal:
+        for line in tab_separated(title, columns, texts):
+            out.file.write(f"{line}\n")
+        out.file.flush()
+        return
+    widths = column_widths([columns, *texts], out.width)
+    if widths is None:
+        out.print(Text(title, style="italic"))
+        for line in records(columns, texts):
+            out.print(line, soft_wrap=True)
+        return
     shown = Table(title=title, title_justify="left", header_style="bold")
-    for place, column in enumerate(columns):
+    for place, (column, width) in enumerate(zip(columns, widths, strict=True)):
         numeric = bool(rows) and all(isinstance(row[place], int | float) for row in rows)
-        shown.add_column(column, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        shown.add_row(*(value if isinstance(value, Text) else Text(showable(str(value))) for value in row))
+        shown.add_column(column, justify="right" if numeric else "left", width=width)
+    for row, cells in zip(rows, texts, strict=True):
+        shown.add_row(
+            *(value if isinstance(value, Text) else Text(cell) for value, cell in zip(row, cells, strict=True))
+        )
     out.print(shown)
+
+
+def tab_separated(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table for other programs: its title after `#`, its columns if they have names, its rows."""
+    yield f"# {' '.join(title.split())}"
+    for row in [columns, *rows] if any(columns) else rows:
+        yield "\t".join(" ".join(cell.split()) for cell in row)
+
+
+def column_widths(rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
+    """Return the widths of columns with which a table is as wide as a terminal and no word is broken.
+
+    Parameters
+    ----------
+    rows : the cells, those of the header among them
+    width : characters of a line
+
+    Returns
+    -------
+    One width a column, the widest made narrower first; None where the words do not fit.
+    """
+    columns = list(zip(*rows, strict=True))
+    widths = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in columns]
+    least = [max(cell_len(word) for cell in column for word in cell.split() or [""]) for column in columns]
+    room = width - BORDER * len(widths) - 1
+    while sum(widths) > room:
+        narrower = [place for place, wide in enumerate(widths) if wide > least[place]]
+        if not narrower:
+            return None
+        widths[max(narrower, key=lambda place: widths[place])] -= 1
+    return widths
+
+
+def records(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the rows of a table below one another, a line a cell, an empty line between two rows."""
+    if not any(columns):  # a name and its value
+        longest = max(cell_len(row[0]) for row in rows)
+        yield from (f"  {name:<{longest}}  {'  '.join(values)}" for name, *values in rows)
+        return
+    longest = max(cell_len(column) for column in columns)
+    for row in rows:
+        for column, cell in zip(columns, row, strict=True):
+            if cell:
+                yield f"  {column:<{longest}}  {cell}"
+        yield ""
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.application import Application
 from biorag.commands.groups import Flags, Given, expanded
 from biorag.settings.settings import Settings
 from biorag.utils.files import check_is_no_input
@@ -16,7 +17,7 @@ from biorag.utils.files import check_is_no_input
 if TYPE_CHECKING:
     from biorag.indexes.snapshot import Saved
 
-app = typer.Typer(no_args_is_help=True, help="Save an embedded index as one file, and restore it.")
+app = Application(help="Save an embedded index as one file, and restore it.")
 
 File = Annotated[Path, typer.Argument(help="The snapshot.")]
 

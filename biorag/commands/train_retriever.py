@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from biorag.commands import options, training
+from biorag.commands.completion import bases, choices_in, completer
 from biorag.commands.groups import Flags, Given, Panel, expanded
 from biorag.errors import UsageError
 from biorag.models.finding import find_base
@@ -33,7 +34,11 @@ class Form:
     """How the base becomes a bi-encoder."""
 
     attention: Annotated[
-        str | None, typer.Option(help="Decoders: causal or bidirectional; by default as in the base.")
+        str | None,
+        typer.Option(
+            help="Decoders: causal or bidirectional; by default as in the base.",
+            **choices_in("biorag.training.decoder:ATTENTIONS"),
+        ),
     ] = None
     instruct: Annotated[
         str | None,
@@ -62,7 +67,10 @@ class Form:
     ] = False
     pooling: Annotated[
         str | None,
-        typer.Option(help="The text's vector: cls (the first token's), mean or last; by default the base's own."),
+        typer.Option(
+            help="The text's vector: cls (the first token's), mean or last; by default the base's own.",
+            **choices_in("biorag.models.pooling:POOLINGS"),
+        ),
     ] = None
     projection: Annotated[
         int | None,
@@ -85,6 +93,7 @@ class Rows:
         typer.Option(
             help="questions; or title-abstract, pre-training pairs from a corpus, both halves of untitled texts; or "
             "title-passages, of untitled texts two disjoint passages, drawn with --seed.",
+            **choices_in("biorag.training.preparation:PAIRS"),
         ),
     ] = "questions"
     sample_negatives: Annotated[
@@ -114,7 +123,11 @@ def retriever(
     form: Form,
     base: Annotated[
         str,
-        typer.Option("--base", help="'starter', 'starter-llm', a directory, a Hugging Face id, or a decoder's .gguf."),
+        typer.Option(
+            "--base",
+            help="'starter', 'starter-llm', a directory, a Hugging Face id, or a decoder's .gguf.",
+            autocompletion=completer(bases),
+        ),
     ] = "starter",
     negatives: training.Negatives = "in-batch",
     as_json: options.Json = False,

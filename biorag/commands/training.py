@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.completion import bases, choices, completer
 from biorag.commands.groups import Given, flag_of
 from biorag.engine import open_passages
 from biorag.errors import UsageError
@@ -30,7 +31,9 @@ Train = Annotated[
         show_default=False,
     ),
 ]
-Base = Annotated[str, typer.Option("--base", help="'starter', a directory, or a Hugging Face id.")]
+Base = Annotated[
+    str, typer.Option("--base", help="'starter', a directory, or a Hugging Face id.", autocompletion=completer(bases))
+]
 Out = Annotated[Path, typer.Option("--out", help="Folder of the model; an interrupted run resumes.")]
 MaxPositives = Annotated[
     int | None,
@@ -42,6 +45,7 @@ Negatives = Annotated[
         help="in-batch (other rows' passages and the row's own mined ones), or only the mined ones: "
         f"{', '.join(own_negatives())}.",
         rich_help_panel=DATA,
+        **choices(own_negatives()),
     ),
 ]
 

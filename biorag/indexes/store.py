@@ -26,6 +26,7 @@ from biorag.settings.trust import place_of, trust_index, trusted
 from biorag.types import EncoderIdentity, Index
 from biorag.utils.files import make_folder, require_room, timestamp, write_json
 from biorag.utils.locks import DirectoryLock
+from biorag.utils.nearest import suggestion
 from biorag.utils.network import without_credentials
 from biorag.utils.versions import installed_versions
 
@@ -102,8 +103,8 @@ class Store:
             known = f"there are {', '.join(names)}" if names else "there is none yet"
             name = self.settings.index.name
             raise MissingError(
-                f"index {name!r} is not there ({known}): make it with 'biorag index CORPUS --name {name}', or try the "
-                f"packaged corpus: 'biorag index demo --name {name}'"
+                f"index {name!r} is not there ({known}){suggestion(name, names)}: make it with 'biorag index CORPUS "
+                f"--name {name}', or try the packaged corpus: 'biorag index demo --name {name}'"
             )
         return manifest
 

@@ -15,6 +15,7 @@ from biorag.models.formats.configuration import configuration_of
 from biorag.models.formats.directory import ROUTER, check_folder
 from biorag.settings.section import STARTER
 from biorag.utils.files import sha256_of
+from biorag.utils.nearest import suggestion
 from biorag.utils.parsing import parse_json, read_regular
 from biorag.utils.secrets import remember
 
@@ -158,6 +159,18 @@ def find_base(spec: str) -> ModelFiles:
     return ModelFiles(str(path.resolve()), "", path, hash_of_file(path))
 
 
+def hub_models() -> dict[str, Path]:
+    """Return the folders of the models of the Hugging Face hub that are on this machine, by id."""
+    from huggingface_hub import CacheNotFound, scan_cache_dir
+
+    try:
+        repos = scan_cache_dir().repos
+    except CacheNotFound:
+        return {}
+    models = (repo for repo in sorted(repos, key=lambda repo: repo.repo_id) if repo.repo_type == "model")
+    return {repo.repo_id: repo.repo_path for repo in models}
+
+
 def find_gguf(spec: str) -> Path:
     """Return the GGUF file of a generator: `starter`, a path, or `hf:REPO/FILE`.
 
@@ -174,6 +187,7 @@ def find_gguf(spec: str) -> Path:
     if not path.is_file():
         raise MissingError(
             f"generator {spec!r} is not there: name a GGUF file, hf:REPO/FILE, a server's URL, 'starter' or 'none'"
+            f"{suggestion(spec, (STARTER, 'none'))}"
         )
     return path
 
@@ -217,7 +231,7 @@ def _from_hub(repo: str, revision: str | None, fetch: bool) -> Path:
             ) from None
         raise MissingError(
             f"model {repo!r} is not a directory and cannot be downloaded from the Hugging Face hub "
-            f"({first_line(error)})"
+            f"({first_line(error)}){suggestion(repo, (STARTER, STARTER_LLM, *hub_models()))}"
         ) from error
 
 

@@ -40,7 +40,7 @@ class IndexSettings(Section):
     quantize: Annotated[bool, Flag("--quantize", shows_default=False)] = Field(
         default=False, description="Search int8 copies of the dense vectors, rescore exactly."
     )
-    store: Annotated[str | None, Flag("--store"), Effect.NONE] = Field(
+    store: Annotated[str | None, Flag("--store", choices=STORES), Effect.NONE] = Field(
         default=None, description=f"{STORES.listed()}; none: the index's own, of a new one {EMBEDDED}."
     )
     store_tokens: Annotated[TokenStorage | None, Flag("--store-tokens")] = Field(

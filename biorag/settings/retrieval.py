@@ -21,9 +21,9 @@ class FirstStageSettings(Section):
         description="Precision of encoders and rerankers: auto (bf16 where the hardware supports it), fp32 or bf16.",
     )
     mode: Annotated[Literal["bm25", "dense", "hybrid"], Flag("--mode", panel=RETRIEVAL)] = Field(
-        default="hybrid", description="First stage: bm25, dense or hybrid."
+        default="hybrid", description="First stage of retrieval."
     )
-    fusion: Annotated[str, Flag("--fusion", panel=RETRIEVAL)] = Field(
+    fusion: Annotated[str, Flag("--fusion", panel=RETRIEVAL, choices=FUSIONS)] = Field(
         default="linear", description=f"Hybrid: {FUSIONS.listed()}."
     )
     lambda_: Annotated[float, Flag("--lambda", panel=RETRIEVAL)] = Field(

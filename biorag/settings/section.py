@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
 from pydantic.fields import FieldInfo
@@ -27,12 +28,19 @@ class Flag:
     panel : the panel of the help that shows it
     shows_default : whether help shows the default
     models : what a setting of training applies to, if not to all of `TRAINED`
+    choices : the values that it takes, where its type does not name them, such as a registry
     """
 
     def __init__(
-        self, *names: str, panel: str | None = None, shows_default: bool = True, models: tuple[str, ...] = ()
+        self,
+        *names: str,
+        panel: str | None = None,
+        shows_default: bool = True,
+        models: tuple[str, ...] = (),
+        choices: Iterable[str] = (),
     ) -> None:
         self.names, self.panel, self.shows_default, self.models = names, panel, shows_default, models
+        self.choices = choices
 
     @property
     def longest(self) -> str:
@@ -84,6 +92,17 @@ ONCE = {"once": True}  # `extra` of a log message that a command shows once
 def marked(field: FieldInfo, kind: type[M]) -> M | None:
     """Return the mark of a kind that a field carries."""
     return next((mark for mark in field.metadata if isinstance(mark, kind)), None)
+
+
+def choices_of(field: FieldInfo) -> tuple[str, ...]:
+    """Return the values that a setting takes, where they are few and have names; else none."""
+    annotation: Any = field.annotation
+    if get_origin(annotation) in (Union, UnionType):
+        annotation = next(part for part in get_args(annotation) if part is not type(None))
+    if get_origin(annotation) is Literal:
+        return tuple(str(value) for value in get_args(annotation))
+    flag = marked(field, Flag)
+    return tuple(flag.choices) if flag else ()
 
 
 def expanded(path: Path) -> Path:

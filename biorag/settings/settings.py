@@ -18,11 +18,14 @@ from biorag.settings.abstention import AbstentionSettings
 from biorag.settings.generation import GenerationSettings
 from biorag.settings.index import NAME, IndexSettings
 from biorag.settings.retrieval import RetrievalSettings
-from biorag.settings.section import BoundSecret, Effect, Flag, Section, Trust, expanded
+from biorag.settings.section import BoundSecret, Effect, Flag, Section, Trust, choices_of, expanded, marked
 from biorag.settings.services import ServiceSettings
 from biorag.settings.training import TrainingSettings
+from biorag.utils.nearest import suggestion
 from biorag.utils.network import is_server, login_apart, origin_of, without_credentials
+from biorag.utils.registry import or_list
 
+AN_OPTION = "an option"  # as messages name that source
 SHOWN = 200  # characters of a bad value that a message repeats
 URLS = ("qdrant", "llm", "eutils")
 
@@ -181,17 +184,30 @@ def checked(values: Mapping[str, Any], sources: Mapping[str, str] | None = None)
         if name not in PLACES:
             raise UsageError(
                 f"unknown setting {name!r}{_set_in(sources.get(name))}: 'biorag info --settings' lists them all"
+                f"{suggestion(name, PLACES)}"
             )
         section = PLACES[name].section
         (nested.setdefault(section, {}) if section else nested)[name] = value
     try:
         return Settings.model_validate(nested)
     except ValidationError as error:
-        first = error.errors()[0]
-        name, value = str(first["loc"][-1]), first["input"]
-        hidden = name in SECRETS or (name in URLS and "@" in str(value))
-        shown = "…" if hidden else _cut(repr(without_credentials(str(value)) if name in URLS else value))
-        raise UsageError(f"{name}={shown}{_set_in(sources.get(name))}: {first['msg']}") from None
+        raise _not_allowed(error, sources) from None
+
+
+def _not_allowed(error: ValidationError, sources: Mapping[str, str]) -> UsageError:
+    """Return the error for a value that is not allowed: named as its user set it, with the nearest one that is."""
+    first = error.errors()[0]
+    name, value = str(first["loc"][-1]), first["input"]
+    hidden = name in SECRETS or (name in URLS and "@" in str(value))
+    shown = "…" if hidden else _cut(repr(without_credentials(str(value)) if name in URLS else value))
+    place = PLACES.get(name)
+    flag = marked(place.field, Flag) if place else None
+    choices = choices_of(place.field) if place else ()
+    near = suggestion(str(value), choices)
+    reason = f"use {or_list(choices)}" if choices else first["msg"].removeprefix("Value error, ")
+    if flag and sources.get(name) == AN_OPTION:
+        return UsageError(f"{flag.longest} {shown}: {reason}{near}")
+    return UsageError(f"{name}={shown}{_set_in(sources.get(name))}: {reason}{near}")
 
 
 def _cut(text: str) -> str:

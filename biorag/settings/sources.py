@@ -16,7 +16,7 @@ from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.settings.keys import PREFIX as KEY_PREFIX
 from biorag.settings.keys import variable_of
 from biorag.settings.section import ONCE, BoundSecret, Trust, Variable, marked
-from biorag.settings.settings import PLACES, SECRETS, URLS, Settings, checked
+from biorag.settings.settings import AN_OPTION, PLACES, SECRETS, URLS, Settings, checked
 from biorag.settings.trust import place_of, trusted
 from biorag.utils.network import is_server, login_apart, origin_of
 from biorag.utils.parsing import parse_toml, read_regular
@@ -25,7 +25,6 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_FILE = Path("biorag.toml")
 PREFIX = "BIORAG_"
-AN_OPTION = "an option"  # as messages name that source
 LARGEST = 1 << 20  # bytes of a configuration file
 KEPT = frozenset(f"{PREFIX}{name.upper()}" for name in (*SECRETS, "offline"))
 CREDENTIALS = tuple((kind, f"{kind}_{secret}") for kind in URLS for secret in ("api_key", "login"))

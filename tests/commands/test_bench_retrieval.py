@@ -82,7 +82,7 @@ def test_the_table_of_a_scored_run(dataset, good):
     shown = bench(dataset, "--run", good)
     assert shown.exit_code == 0, shown.output
     assert "tiny: 12 questions" in shown.stdout
-    assert "│ nDCG@10     │ 0.9167 │" in shown.stdout
+    assert "nDCG@10\t0.9167" in shown.stdout
     assert "Milliseconds" not in shown.stdout, "nothing was searched"
     assert "count as zero: 1" in shown.stderr
 
@@ -156,7 +156,7 @@ def test_the_tables_of_a_comparison(dataset, trec_qrels, good, poor):
     shown = bench(dataset, "--run", good, "--compare", poor, COLUMNS="120")
     assert shown.exit_code == 0, shown.output
     for name in COMPARED:
-        assert shown.stdout.count(f"│ {name} ") >= 2
+        assert shown.stdout.count(f"\n{name}\t") >= 2
     assert "95 % interval" in shown.stdout
     assert "Biggest wins by nDCG@10: 5 of 11" in shown.stdout
     assert "Biggest losses by nDCG@10: 1 of 1" in shown.stdout

@@ -68,7 +68,7 @@ def test_show_prints_all_of_a_snippet_and_the_facts(home):
     shown = succeeded(run(home, "show", "1", "--name", "papers")).stdout
     assert "Fewer exacerbations were seen with budesonide." in shown
     assert "O'Byrne PM; Asthma, Lung and Health Group. Budesonide in asthma. J. 2020. PMID: 1." in shown
-    rows = {line.split("│")[1].strip(): line.split("│")[2].strip() for line in shown.splitlines() if "│" in line}
+    rows = dict(line.split("\t") for line in shown.splitlines() if "\t" in line)
     assert rows["publication type"] == "Journal Article, Randomized Controlled Trial"
     assert (rows["retracted"], rows["expression of concern"]) == ("no", "no")
     assert rows["participants"] == "120 (“randomly assigned 120 adults”)"

@@ -144,14 +144,13 @@ def test_a_bad_value_in_a_variable_names_setting_source_and_value(key, value, sa
     assert "the environment" in message
 
 
-@pytest.mark.parametrize(("flags", "said"), [({"k": 0}, "k=0"), ({"lambda_": -1.0}, "lambda=-1.0")])
+@pytest.mark.parametrize(("flags", "said"), [({"k": 0}, "--k 0"), ({"lambda_": -1.0}, "--lambda -1.0")])
 def test_a_bad_flag_names_the_option_as_the_source(elsewhere, flags, said):
     file = written(elsewhere, "k = 3\n")
     with pytest.raises(UsageError) as caught:
         load_settings(flags, file, {})
     message = str(caught.value)
     assert message.startswith(said)
-    assert "an option" in message
     assert str(file) not in message
 
 

@@ -117,7 +117,7 @@ def test_a_setting_that_cannot_be_used_is_named_without_its_secret(setting, valu
 
 @pytest.mark.parametrize("mark", ["/", "?", "#"])
 def test_a_password_that_breaks_its_url_is_refused_saying_how_to_write_it(mark):
-    with pytest.raises(UsageError, match=r"llm=… \(set in an option\): .*write / in a password as %2F"):
+    with pytest.raises(UsageError, match=r"--llm …: .*write / in a password as %2F"):
         load_settings({"llm": f"http://user:12{mark}w@host:80"}, None, {})
 
 

@@ -1,0 +1,100 @@
+"""What the shell completes: the values of choices, and the names of indexes and models."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+import typer
+
+from biorag.errors import BioragError
+from biorag.settings.section import STARTER
+from biorag.settings.settings import Settings
+from biorag.settings.sources import load_settings
+
+WIDEST = 26  # characters of choices that stand in help for the option's value
+Completer = Callable[[typer.Context, str], list[str]]
+
+
+def choices(values: Iterable[str]) -> dict[str, Any]:
+    """Return the keywords of `typer.Option` by which help and the shell name the values that it takes.
+
+    A registry may have got further values when the shell asks.
+    """
+    listed = "|".join(values)
+    shown = {"metavar": listed} if listed and len(listed) <= WIDEST else {}
+    return {**shown, "autocompletion": completer(lambda settings: values)}
+
+
+def choices_in(target: str) -> dict[str, Any]:
+    """Return the same for values that stand at "module:name", in a module that is imported when the shell asks."""
+
+    def values(settings: Settings) -> Iterable[str]:
+        module, _, name = target.partition(":")
+        found: Iterable[str] = getattr(import_module(module), name)
+        return found
+
+    return {"autocompletion": completer(values)}
+
+
+def completer(values: Callable[[Settings], Iterable[str]]) -> Completer:
+    """Return a completer of the values that begin as the word does; none where the settings cannot be read."""
+
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        logging.disable()  # what is logged would stand amid the user's command line
+        with suppress(BioragError, OSError, ImportError):
+            settings = load_settings({}, ctx.find_root().params.get("file"))
+            return [value for value in values(settings) if value.startswith(incomplete)]
+        return []
+
+    return complete
+
+
+def indexes(settings: Settings) -> list[str]:
+    """Return the names of the indexes."""
+    from biorag.indexes.store import index_names
+
+    return index_names(settings)
+
+
+def graphs(settings: Settings) -> list[str]:
+    """Return the names of the citation graphs."""
+    return sorted(path.name for path in settings.graphs.glob("*") if path.is_dir())
+
+
+def encoders(settings: Settings) -> list[str]:
+    """Return the names of the models that encode or rerank."""
+    from biorag.models.finding import hub_models
+
+    return [STARTER, *hub_models()]
+
+
+def rerankers(settings: Settings) -> list[str]:
+    """Return the names of rerankers of one stage."""
+    from biorag.models.finding import hub_models
+
+    return ["encoder", *hub_models(), *(f"cross:{name}" for name in hub_models())]
+
+
+def generators(settings: Settings) -> list[str]:
+    """Return the names of generators."""
+    return [STARTER, "none"]
+
+
+def bases(settings: Settings) -> list[str]:
+    """Return the names of what training starts from."""
+    from biorag.models.finding import STARTER_LLM
+
+    return [*encoders(settings), STARTER_LLM]
+
+
+OF_SETTINGS: dict[str, Completer] = {
+    "name": completer(indexes),
+    "graph": completer(graphs),
+    "encoder": completer(encoders),
+    "reranker": completer(rerankers),
+    "llm": completer(generators),
+}

@@ -1,0 +1,263 @@
+"""What `--help` and `--help-all` print: a page with the commonest options, or every option there is."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from rich.text import Text
+
+from biorag.commands.show import ShowingConsole
+
+PAGE, WIDTH = 45, 80  # lines and columns of a page: a command whose whole help is longer shows its common options
+EXAMPLES = 3  # of a command, on a page
+LEFT = 26  # columns of an option's name; a longer one stands on a line of its own
+HELP_ALL = "--help-all"
+# The commonest options, in the order in which help shows them; a required option is always shown.
+COMMON = (
+    *("--name", "--option", "--base", "--out", "--llm", "--mode", "--k", "--k-init", "--rerank", "--filter"),
+    *("--negatives", "--guard", "--epochs", "--batch-size", "--learning-rate", "--limit", "--format"),
+    *("--json", "--config", "--offline", "--debug", "--help"),
+)
+OPTIONS, ARGUMENTS, COMMANDS = "Options", "Arguments", "Commands"  # panels
+KINDS = {"int": "INT", "integer": "INT", "float": "NUMBER", "path": "PATH", "str": "TEXT", "text": "TEXT"}
+
+
+class Row(NamedTuple):
+    """A line of help: a name, and what it is."""
+
+    name: str
+    text: str
+
+
+def print_help(command: Any, ctx: Any, whole: bool) -> None:
+    """Print the help of a command: a page, or the `whole` of it."""
+    console = ShowingConsole(highlight=False)
+    wanted = lines(command, ctx, console.width, whole or fits_a_page(command, ctx))
+    for line in wanted:
+        console.print(line, soft_wrap=True)
+
+
+def fits_a_page(command: Any, ctx: Any) -> bool:
+    """Return whether the whole help of a command is a page at most."""
+    return sum(1 for _ in lines(command, ctx, WIDTH, whole=True)) <= PAGE
+
+
+def lines(command: Any, ctx: Any, width: int, whole: bool) -> Iterator[Text]:
+    """Yield the lines of a command's help."""
+    yield Text(f"Usage: {ctx.command_path} {' '.join(_usage(command, ctx))}", style="bold")
+    yield from _prose(command, width, whole)
+    shown = [parameter for parameter in command.get_params(ctx) if not getattr(parameter, "hidden", False)]
+    arguments = [parameter for parameter in shown if parameter.param_type_name == "argument"]
+    yield from _panel(ARGUMENTS, [argument_row(argument) for argument in arguments], width)
+    options = sorted((parameter for parameter in shown if parameter not in arguments), key=_rank)
+    groups = _commands(command, ctx, whole) if hasattr(command, "commands") else {}
+    for panel, rows in groups.items():
+        yield from _panel(panel, rows, width)
+    if whole:
+        yield from _all_options(options, width)
+    else:
+        yield from _panel(OPTIONS, [option_row(option) for option in options if is_common(option)], width)
+    hidden = 0 if whole else sum(1 for option in options if not is_common(option))
+    if hidden:
+        more = "option" if hidden == 1 else "options"
+        yield Text("")
+        yield Text(f"{hidden} more {more}: {ctx.command_path} {HELP_ALL}", style="dim")
+
+
+def is_common(option: Any) -> bool:
+    """Return whether a page of help shows an option."""
+    return option.required or name_of(option) in COMMON
+
+
+def name_of(option: Any) -> str:
+    """Return the longest spelling of an option."""
+    return max((str(spelling) for spelling in option.opts), key=len)
+
+
+def option_row(option: Any) -> Row:
+    """Return an option with its short form, the kind of its value, its help and its default."""
+    spelled = sorted(option.opts, key=len) + sorted(option.secondary_opts, key=len)
+    return Row(", ".join(spelled) + _value(option), _explained(option))
+
+
+def argument_row(argument: Any) -> Row:
+    """Return an argument as the usage names it, and its help."""
+    return Row(_placeholder(argument), _explained(argument))
+
+
+def _rank(option: Any) -> tuple[bool, int]:
+    name = name_of(option)
+    return not option.required, COMMON.index(name) if name in COMMON else len(COMMON)
+
+
+def _usage(command: Any, ctx: Any) -> Iterator[str]:
+    parameters = command.get_params(ctx)
+    for option in parameters:
+        if option.param_type_name == "option" and option.required:
+            yield f"{name_of(option)}{_value(option)}"
+    yield "[OPTIONS]"
+    for argument in parameters:
+        if argument.param_type_name == "argument":
+            yield _placeholder(argument) if argument.required else f"[{_placeholder(argument)}]"
+    if hasattr(command, "commands"):
+        yield "COMMAND [ARGS]..."
+
+
+def _prose(command: Any, width: int, whole: bool) -> Iterator[Text]:
+    """Yield what a command does, and its examples; on a page the first of them."""
+    explained, _, examples = inspect.cleandoc(command.help or "").partition("Examples:")
+    for paragraph in explained.strip().split("\n\n"):
+        yield Text("")
+        for line in textwrap.wrap(" ".join(paragraph.split()), width, **_WHOLE_WORDS):
+            yield Text(line)
+    shown = [line.strip() for line in examples.splitlines() if line.strip()]
+    if shown:
+        yield Text("")
+        yield Text("Examples:", style="bold")
+    for example in shown if whole else shown[:EXAMPLES]:
+        for line in _continued(example, width):
+            yield Text(line)
+
+
+def _continued(example: str, width: int) -> Iterator[str]:
+    r"""Yield the lines of an example, ended by `\` where it is longer than one, so that it can be copied."""
+    line = "  "
+    for word in _words(example):
+        if len(line) + len(word) + 2 > width and line.strip():
+            yield f"{line} \\"
+            line = " " * 6
+        line += f"{' ' * bool(line.strip())}{word}"
+    yield line
+
+
+def _words(example: str) -> Iterator[str]:
+    """Yield the words of a shell line; what stands in quotes is one."""
+    word = ""
+    for part in example.split(" "):
+        word = f"{word} {part}" if word else part
+        if word.count('"') % 2 == 0 and word.count("'") % 2 == 0:
+            yield word
+            word = ""
+    if word:
+        yield word
+
+
+def _commands(command: Any, ctx: Any, whole: bool) -> dict[str, list[Row]]:
+    """Return the commands of a group by panel; on a page not those of two words, the first of which is one too."""
+    names = [name for name in command.list_commands(ctx) if not command.get_command(ctx, name).hidden]
+    placed = {name: panel for panel, members in getattr(command, "panels", {}).items() for name in members}
+    usual = next(iter(placed.values()), COMMANDS)
+    order = list(placed)
+    panels: dict[str, list[Row]] = {panel: [] for panel in placed.values()}
+    for name in sorted(names, key=lambda name: order.index(name) if name in placed else len(order)):
+        if whole or name.partition(" ")[0] == name or name.partition(" ")[0] not in names:
+            panels.setdefault(placed.get(name, usual), []).append(Row(name, _short(command.get_command(ctx, name))))
+    return panels
+
+
+def _short(command: Any) -> str:
+    """Return what a command does, in a line."""
+    first = inspect.cleandoc(command.help or "").partition("\n\n")[0]
+    return str(command.short_help or " ".join(first.split()))
+
+
+def _panel_of(part: Any, otherwise: str) -> str:
+    """Return the panel of an option; of a default of Typer's own, which is not a text, the usual one."""
+    panel = getattr(part, "rich_help_panel", None)
+    return panel if isinstance(panel, str) else otherwise
+
+
+def _all_options(options: Sequence[Any], width: int) -> Iterator[Text]:
+    panels: dict[str, list[Row]] = {OPTIONS: []}
+    for option in options:
+        panels.setdefault(_panel_of(option, OPTIONS), []).append(option_row(option))
+    for panel, rows in panels.items():
+        yield from _panel(panel, rows, width)
+
+
+_WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+
+
+def _panel(title: str, rows: Sequence[Row], width: int) -> Iterator[Text]:
+    """Yield a heading and its rows: names on the left, texts beside them."""
+    if not rows:
+        return
+    left = min(LEFT, max(len(row.name) for row in rows))
+    yield Text("")
+    yield Text(f"{title}:", style="bold")
+    for name, text in rows:
+        wrapped = textwrap.wrap(text, width - left - 4, **_WHOLE_WORDS) or [""]
+        if len(name) > left:
+            yield Text(f"  {name}", style="cyan")
+        else:
+            yield Text.assemble((f"  {name:<{left}}", "cyan"), "  ", wrapped.pop(0))
+        for line in wrapped:
+            yield Text(f"{'':{left + 4}}{line}")
+
+
+def _value(option: Any) -> str:
+    """Return what stands for an option's value: its choices, or the kind of it; nothing for a switch."""
+    if getattr(option, "is_flag", False):
+        return ""
+    return f" {option.metavar or _kind(option)}"
+
+
+def _kind(parameter: Any) -> str:
+    kind = str(parameter.bare_type() if hasattr(parameter, "bare_type") else parameter.type.name)
+    kind = kind.removeprefix("list[").removesuffix("]").rpartition(".")[2].lower()
+    return KINDS.get(kind, kind.upper())
+
+
+def _placeholder(argument: Any) -> str:
+    name = (argument.metavar or argument.name).upper().strip("[]{}.")
+    return f"{name}..." if argument.nargs != 1 else name
+
+
+def _explained(parameter: Any) -> str:
+    notes = [f"[{note}]" for note in (_range(parameter), _default(parameter)) if note]
+    if parameter.required and parameter.param_type_name == "option":
+        notes.append("[required]")
+    return " ".join([" ".join((parameter.help or "").split()), *notes])
+
+
+def _range(parameter: Any) -> str:
+    bounds = parameter if hasattr(parameter, "min") else getattr(parameter, "type", None)
+    least, most = getattr(bounds, "min", None), getattr(bounds, "max", None)
+    if least is not None and most is not None:
+        return f"{least} to {most}"
+    return f"at least {least}" if least is not None else f"at most {most}" if most is not None else ""
+
+
+def _default(parameter: Any) -> str:
+    shown, default = parameter.show_default, parameter.default
+    if not shown:
+        return ""
+    text = shown if isinstance(shown, str) else _written(default)
+    if getattr(parameter, "is_flag", False):
+        no = parameter.secondary_opts[0] if parameter.secondary_opts else ""
+        text = (name_of(parameter) if text == "true" else no).lstrip("-")
+    return f"default: {text}" if text else ""
+
+
+def _written(default: Any) -> str:
+    """Return a default as a user would write it; empty for none."""
+    if default is None or callable(default) or default == "":
+        return ""
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, list | tuple):
+        return ", ".join(map(str, default))
+    return str(default)
+
+
+def spellings(parameters: Iterable[Any]) -> list[str]:
+    """Return all spellings of options."""
+    return [
+        spelling
+        for parameter in parameters
+        if parameter.param_type_name == "option"
+        for spelling in (*parameter.opts, *parameter.secondary_opts)
+    ]
