@@ -10,6 +10,7 @@ import pytest
 
 from biorag.benchmarks.bioasq.golden import PUBMED, Span, read_golden
 from biorag.benchmarks.bioasq.measures import score_documents, score_snippets
+from biorag.types import Snippet
 from tests.cli import done, invoke, run, succeeded
 from tests.conftest import write_medrag
 from tests.pubmed_records import article, file_of
@@ -45,7 +46,8 @@ def place(tmp_path_factory, tiny_encoder, snippets) -> Path:
     """A folder with a home of two indexes, `xml` and `passages`, and two golden files."""
     place = tmp_path_factory.mktemp("bioasq")
     (place / "pubmed.xml").write_bytes(file_of(*(article(pmid, *texts) for pmid, texts in ABSTRACTS.items())))
-    write_medrag(place / "corpus.jsonl", snippets)
+    judged = Snippet("judged", "", "Elsewhere.", 1)  # of four golden documents one, which no question finds
+    write_medrag(place / "corpus.jsonl", [*snippets, judged])
     for name, source in (("xml", "pubmed.xml"), ("passages", "corpus.jsonl")):
         succeeded(invoke("index", place / source, "--name", name, "--encoder", tiny_encoder, home=place / "home"))
     blood = question(

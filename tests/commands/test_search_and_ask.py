@@ -670,7 +670,7 @@ def test_bench_retrieval(run, small_home, dataset, tmp_path):
     arguments = ["bench", "retrieval", dataset, "--mode", "bm25", "--no-rerank"]
     files = ["--run-file", tmp_path / "r" / "run.trec", "--per-question", tmp_path / "r" / "questions.jsonl"]
     found = done(run(*arguments, *files, "--json", home=small_home, QDRANT_API_KEY="hush"))
-    assert set(found) == {"dataset", "questions", "config", "metrics", "timings_ms"}
+    assert set(found) == {"dataset", "questions", "judged", "config", "metrics", "timings_ms"}
     assert (found["dataset"], found["questions"]) == ("tiny", 3)
     assert set(found["metrics"]) == MEASURE_KEYS
     assert found["metrics"]["MRR@10"] == found["metrics"]["success@3"] == pytest.approx(1 / 3, abs=1e-6)
@@ -1193,8 +1193,9 @@ def test_a_bug_is_one_sentence_and_exit_code_1(monkeypatch, small_home, capsys):
     assert call_main(monkeypatch, "search", "x", "--mode", "bm25", "--no-rerank", "--json") == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.count("\n") == 1
-    assert captured.err.startswith("error: internal error (RuntimeError: boom): run again as 'biorag --debug")
+    index, error = captured.err.splitlines()
+    assert index == "Index 'default' (the only one)"
+    assert error.startswith("error: internal error (RuntimeError: boom): run again as 'biorag --debug")
 
 
 def test_a_bug_shows_its_traceback_with_debug(monkeypatch, small_home):

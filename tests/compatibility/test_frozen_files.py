@@ -169,7 +169,8 @@ def test_a_finished_run_is_not_run_again(folder, server, name):
     values = [value for value in this.values if value not in ("resumed", "manifest.resumed", "manifest.answered")]
     frozen = localised(read_json(f"files/finished/{name}.json"), folder)
     assert differences(selected(report, values), {value: frozen[value] for value in values}) == []
-    assert hashes(folder / name) == before
+    made_since = {"questions.jsonl"} if name == "mirage" else set()  # of a run of 0.1.0 it is written from its replies
+    assert {path: value for path, value in hashes(folder / name).items() if path not in made_since} == before
 
 
 @pytest.mark.parametrize(
