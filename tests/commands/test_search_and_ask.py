@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from functools import partial
+from html import escape
 
 import pytest
 from rich.console import Console
@@ -684,6 +685,17 @@ def test_bench_retrieval(run, small_home, dataset, tmp_path):
     assert (table.exit_code, "nDCG@10" in table.stdout, "tiny: 3 questions" in table.stdout) == (0, True, True)
 
 
+def test_bench_retrieval_says_what_the_index_lacks(run, small_home, dataset):
+    arguments = ["bench", "retrieval", dataset, "--mode", "bm25", "--no-rerank", "--json"]
+    file = dataset / "qrels" / "test.tsv"
+    file.write_text(file.read_text() + "q1\telsewhere\t1\n")
+    lacking = run(*arguments, home=small_home)
+    assert done(lacking)["judged"] == {"in_index": 3, "missing": 1}
+    assert "lacks 1 of 4 judged snippets" in lacking.stderr
+    file.write_text(file.read_text() + "".join(f"q1\telsewhere{n}\t1\n" for n in range(40)))
+    failed(run(*arguments, home=small_home), 3, "holds 3 of 44 judged snippets", "--name")
+
+
 def test_bench_retrieval_refuses_a_bad_dataset(run, small_home, dataset):
     failed(run("bench", "retrieval", dataset / "no", "--json", home=small_home), 4, dataset / "no" / "queries.jsonl")
     (dataset / "queries.jsonl").write_text('{"_id": "q1", "text": "x"}\n{}\n')
@@ -725,6 +737,26 @@ def test_bench_mirage_writes_files_and_reports(mirage, scripted, tmp_path):
     again = done(mirage("--limit", "3", "--task", "mmlu", "--task", "medmcqa", "--mode", "bm25", "--json"))
     assert (again["manifest"]["answered"], again["manifest"]["resumed"]) == (2, 4)
     assert len(scripted.prompts) == 6
+
+
+def test_what_became_of_each_question_is_kept_and_shown(mirage, run, tmp_path):
+    found = done(mirage("--limit", "2", "--task", "mmlu", "--task", "medmcqa", "--mode", "bm25", "--json"))
+    rows = [json.loads(line) for line in (tmp_path / "out" / "questions.jsonl").read_text().splitlines()]
+    assert len(rows) == 4
+    for task, score in found["tasks"].items():
+        mine = [row for row in rows if row["task"] == task]
+        assert sum(row["right"] for row in mine) / 2 == score["accuracy"]
+        assert all(row["right"] == (row["choice"] == row["gold"]) for row in mine)
+        ranks = [[hit["rank"] for hit in row["evidence"]] for row in mine]
+        assert ranks == [list(range(1, len(found) + 1)) for found in ranks]
+    wrong = {row["id"] for row in rows if not row["right"]}
+    shown = done(run("bench", "show", tmp_path / "out", "--wrong", "--json"))
+    assert {row["id"] for row in shown["questions"]} == wrong
+    page = tmp_path / "page.html"
+    assert run("bench", "show", tmp_path / "out", "--html", page).exit_code == 0
+    text = page.read_text(encoding="utf-8")
+    assert all(escape(row["question"]) in text or json.dumps(row["question"])[1:-1] in text for row in rows)
+    assert "http://" not in text.replace("http://www.w3.org", "")
 
 
 def test_bench_mirage_closed_book(mirage, scripted, tmp_path):
