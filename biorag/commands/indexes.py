@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.application import Application
 from biorag.commands.groups import Flags, expanded, overridden
 from biorag.settings.settings import Settings
 from biorag.settings.sources import load_settings
 
-app = typer.Typer(help="List, delete and rename indexes.")
+app = Application(help="List, delete and rename indexes.", no_args_is_help=False)
 Name = Annotated[str, typer.Argument(help="Name of an index.")]
 
 

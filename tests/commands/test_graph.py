@@ -92,7 +92,7 @@ def test_what_is_refused(invoke, tmp_path):
     failed(invoke("graph", "build", bad, "--on-bad-line", "mend"), 2, "'mend'", "skip, stop")
     failed(invoke("graph", "build", tmp_path / "absent.csv"), 4, "absent.csv")
     failed(invoke("graph", "info", "--graph", "absent"), 4, "'absent'", "biorag graph build")
-    failed(invoke("graph", "info", "--graph", "../x"), 2, "graph='../x'")
+    failed(invoke("graph", "info", "--graph", "../x"), 2, "--graph '../x'")
 
 
 def test_gaps_are_filled_from_a_named_server(home, invoke, report, monkeypatch):

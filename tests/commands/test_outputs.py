@@ -165,6 +165,8 @@ def test_a_folder_with_files_of_the_users_takes_no_results(indexed):
 @pytest.mark.parametrize("name", ["report.json", "bm25/golden.json", "lock"])
 def test_results_beside_files_of_the_users_replace_none_of_them(indexed, name):
     question = {"id": "g", "body": "aspirin?", "type": "factoid", "documents": ["http://x/pubmed/1"]}
+    (indexed / "corpus.jsonl").write_text('{"id": "s2", "title": "", "content": "Aspirin lowers fever.", "PMID": 1}\n')
+    succeeded(index())
     (indexed / "golden.json").write_text(json.dumps({"questions": [question]}))
     measure = ("bench", "bioasq", "golden.json", "--system", "bm25", "--out", "out", "--json")
     file = indexed / "out" / name
@@ -215,10 +217,9 @@ def test_a_folder_is_indexed_without_what_biorag_wrote_into_it(indexed, tiny_enc
 def test_ids_with_white_space_make_no_run_file(place, tiny_encoder):
     (place / "corpus.jsonl").write_text('{"id": "s 1", "title": "", "content": "Aspirin lowers fever."}\n')
     succeeded(invoke("index", "corpus.jsonl", "--encoder", tiny_encoder))
-    failed(invoke("bench", "retrieval", "data", *BM25, "--run-file", "run.trec"), 3, "'s 1'", "white space")
-    assert not (place / "run.trec").exists()
     (place / "data" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\ts 1\t1\n")
     failed(invoke("bench", "retrieval", "data", *BM25, "--run-file", "run.trec"), 3, "'s 1'", "white space")
+    assert not (place / "run.trec").exists()
     assert done(invoke("bench", "retrieval", "data", *BM25, "--per-question", "rows"))["metrics"]["R@5"] == 1.0
 
 

@@ -337,7 +337,7 @@ def test_values_that_are_not_known(train, pairs, tmp_path):
     out = ["--out", tmp_path / "m"]
     failed(train("retriever", pairs, "--pairs", "titles", *out), 2, "'titles'", "questions, title-abstract")
     failed(train("retriever", pairs, "--similarity", "euclid", *out), 2, "euclid")
-    failed(train("retriever", pairs, "--batch-size", "0", *out), 2, "train_batch_size=0")
+    failed(train("retriever", pairs, "--batch-size", "0", *out), 2, "--batch-size 0")
     failed(train("retriever", pairs, "--precision", "fp8", *out), 2, "fp8")
     assert not (tmp_path / "m").exists()
 

@@ -148,7 +148,7 @@ PLACES = [
     ),
     Case("a name of 5,000 characters", "corpus", lambda _: ["index", "x" * 5000], 4, "too long"),
     *(
-        Case(f"index name {name[:20]!r}", "corpus", _named(name), 2, "name=")
+        Case(f"index name {name[:20]!r}", "corpus", _named(name), 2, "--name ")
         for name in ("../out", "a/b", "/tmp/x", "..", "a" * 101, ".hidden", "a\n", "\x1b[2J")
     ),
 ]

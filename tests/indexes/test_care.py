@@ -100,7 +100,7 @@ def test_an_index_in_use_and_what_is_no_index_stay(indexed, settings):
         failed(indexed("indexes", *words, "--yes"), 2, "is not an index")
     (settings.indexes / "link").symlink_to(other)
     failed(indexed("indexes", "delete", "link", "--yes"), 2, "is a link")
-    failed(indexed("indexes", "delete", "../x", "--yes"), 2, "name='../x'")
+    failed(indexed("indexes", "delete", "../x", "--yes"), 2, "--name '../x'")
     assert (other / "thesis.txt").read_text() == "ten years of work"
     assert held(settings)
 
