@@ -19,7 +19,6 @@ from biorag.corpus.sources import DEMO, Columns, Source, check_kinds, demo_file,
 from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.generators.source import generator_source
 from biorag.indexes.catalogue import note_use
-from biorag.indexes.fields import check_fields
 from biorag.indexes.manifest import COMPACT, FULL, WORDS, Manifest, TokenParameters
 from biorag.indexes.progress import shortfall
 from biorag.indexes.reading import stored_snippets
@@ -100,6 +99,8 @@ class OpenIndex:
 
     def checked(self, conditions: tuple[FieldFilter, ...]) -> tuple[FieldFilter, ...]:
         """Return conditions, once it is known that snippets have the fields they name; see `check_fields`."""
+        from biorag.indexes.fields import check_fields
+
         check_fields(self.index, self.manifest.encoder.dimension, conditions)
         return conditions
 

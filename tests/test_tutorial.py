@@ -28,8 +28,8 @@ def transcript() -> Iterator[tuple[list[str], list[str]]]:
 
 
 def on_one_line(text: str) -> str:
-    """Return text without the line ends and the padding that the terminal's width decides."""
-    return " ".join(text.split())
+    """Return text without what the terminal decides: ends of lines, padding, and the lines between columns."""
+    return " ".join(text.replace("│", " ").split())
 
 
 def test_every_command_of_the_tutorial_prints_what_the_page_shows(tmp_path, monkeypatch):

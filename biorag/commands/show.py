@@ -96,7 +96,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
     """Print a table; in a terminal too narrow for its words its rows below one another, elsewhere with tabs."""
     texts = [[value.plain if isinstance(value, Text) else showable(str(value)) for value in row] for row in rows]
     if not out.is_terminal:
-        for line in tab_separated(title, columns, texts):
+        for line in tab_separated(showable(title), [showable(column) for column in columns], texts):
             out.file.write(f"{line}\n")
         out.file.flush()
         return
