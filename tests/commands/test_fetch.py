@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -113,10 +112,10 @@ def test_what_cannot_be_fetched_is_one_sentence(fetch, entrez, tmp_path):
     assert not entrez.fetched
 
 
-def test_nothing_is_sent_offline(tmp_path):
-    invoke = partial(cli.invoke, home=tmp_path / "home")
-    failed(invoke("fetch", "x", "--out", tmp_path / "x.xml", BIORAG_OFFLINE="1"), 6, "offline")
-    failed(invoke("--offline", "fetch", "x", "--out", tmp_path / "x.xml"), 6, "offline")
+@pytest.mark.parametrize(("words", "variables"), [([], {"BIORAG_OFFLINE": "1"}), (["--offline"], {})])
+def test_nothing_is_sent_offline(tmp_path, words, variables):
+    fetch = ("fetch", "x", "--out", tmp_path / "x.xml")
+    failed(cli.invoke(*words, *fetch, home=tmp_path / "home", **variables), 6, "offline")
 
 
 def test_requests_are_three_a_second_and_ten_with_a_key(entrez, fetch, tmp_path):
