@@ -123,7 +123,7 @@ class Sequences:
 
 
 def steps(start: int, rests: Sequence[Sequence[int]]) -> Iterator[list[Piece]]:
-    """Yield equally long pieces of the sequences that go on, which llama.cpp evaluates together, until all have ended.
+    """Yield equally long pieces of the unfinished sequences, evaluated together by llama.cpp, until all have ended.
 
     Every piece has a multiple of `STEP` tokens: at fewer, above all at one, llama.cpp takes other kernels, whose
     logits differ by as much as 0.1. What follows a sequence's end is its last token again, which nothing looks at.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
@@ -15,6 +14,7 @@ from biorag.errors import UsageError
 from biorag.indexes.points import OWN_FIELDS
 from biorag.indexes.reading import stored_snippets
 from biorag.types import EXISTS, FieldFilter, Index, IndexQuery, Snippet
+from biorag.utils.nearest import nearest
 
 ALWAYS = (*OWN_FIELDS, "retracted")  # which a filter may name whether a snippet has them or not
 UNCOUNTED = ("id", "title", "content")  # fields whose values are nearly all different
@@ -118,10 +118,10 @@ def _holds(index: Index, dimension: int, name: str) -> bool:
 
 def unknown_field(name: str, known: Iterable[str]) -> UsageError:
     """Return the error for a field that no snippet has."""
-    spelled = {field.lower(): field for field in sorted(known)}
-    nearest = get_close_matches(name.lower(), spelled, 1)
-    meant = f" (did you mean {spelled[nearest[0]]!r}?)" if nearest else ""
+    names = sorted(known)
+    alike = nearest(name, names)
+    meant = f" (did you mean {alike!r}?)" if alike else ""
     return UsageError(
-        f"no snippet has the field {name!r} of --filter{meant}: the fields are {', '.join(sorted(known))}; "
+        f"no snippet has the field {name!r} of --filter{meant}: the fields are {', '.join(names)}; "
         "'biorag info NAME --fields' shows their values"
     )
