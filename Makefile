@@ -40,7 +40,7 @@ demo: $(VENV)/encoder.stamp
 		-o A=thiamine -o B=pyridoxine -o C=folate
 
 # Two to four processes of one thread each; a file of tests stays in one, for the models that its tests share.
-PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test: lint
 	$(PYTEST) -m "not recipes"

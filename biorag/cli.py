@@ -18,6 +18,7 @@ import typer
 from biorag.commands import (
     ablation,
     ask,
+    chat,
     config,
     data,
     delete,
@@ -31,11 +32,13 @@ from biorag.commands import (
     index,
     indexes,
     info,
+    mcp,
     merge,
     mine,
     models,
     reproduce,
     search,
+    serve,
     show,
     show_snippet,
     snapshot,
@@ -69,8 +72,8 @@ PATH_FAULTS = (
 # Panels of the help, with the commands of each in the order in which one comes to need them; others follow the first.
 PANELS = {
     "Use": (
-        *("doctor", "index", "ask", "search", "show", "verify", "info", "indexes", "delete", "fetch", "models"),
-        *("config", "snapshot"),
+        *("doctor", "index", "ask", "chat", "serve", "search", "show", "verify", "info", "indexes", "delete", "fetch"),
+        *("models", "mcp", "config", "snapshot"),
     ),
     "Measure": ("bench", "tune", "tune abstention", "tune prompt", "ablate", "reproduce", "run"),
     "Train": ("data", "generate", "graph", "mine", "train", "merge"),
@@ -161,21 +164,23 @@ app = Application(
     name="biorag",
     cls=Commands,
     pretty_exceptions_enable=False,
-    help="""Answers biomedical questions from PubMed evidence, and measures how well. Nothing here is medical advice.
-
-Start with 'biorag index demo', then: biorag ask What does metformin do?""",
+    help="""Answers biomedical questions from PubMed evidence. This is not medical advice. Start with
+'biorag index demo', then: biorag ask What does metformin do?""",
 )
 app.command("doctor", short_help="Check what is installed, and that a question works.")(doctor.doctor)
 app.command("index", cls=index.IndexCommand, short_help="Index a corpus, or bring its index up to date.")(index.index)
 app.command("ask", short_help="Answer a question, each sentence checked.")(ask.ask)
+app.command("chat", short_help="Ask one question after another.")(chat.chat)
 app.command("search", short_help="Find the snippets that are relevant to a query.")(search.search)
 app.command("show", short_help="Print a whole snippet, its reference and its study.")(show_snippet.show_snippet)
+app.command("serve", short_help="Serve a page and APIs over an index.")(serve.serve)
 app.command("verify", short_help="Judge claims by the evidence of an index.")(verify.verify)
 app.command("info", short_help="Show indexes, what one holds, or the settings.")(info.info)
 app.add_typer(indexes.app, name="indexes", short_help="List, rename or delete indexes.")
 app.command("delete", short_help="Remove snippets from an index.")(delete.delete)
 app.command("fetch", short_help="Fetch the records of a PubMed query into a file.")(fetch.fetch)
 app.command("models", short_help="List the models on this machine.")(models.models)
+app.command("mcp", short_help="Serve an index to assistants by MCP.")(mcp.mcp)
 app.add_typer(config.app, name="config", short_help="Trust settings files, and keep keys.")
 app.add_typer(snapshot.app, name="snapshot")
 bench = Application(cls=Benchmarks, help="Measure retrieval and answers.")

@@ -109,6 +109,15 @@ class OpenIndex:
         retracted = self.settings.retrieval.include_retracted
         return self.retriever.search_all([question], wheres=[self.checked(where)], retracted=retracted)[0]
 
+    def models_used(self, generator: Generator | None) -> dict[str, Any]:
+        """Return the names of the models that answer."""
+        retrieval = self.settings.retrieval
+        return {
+            "encoder": self.manifest.encoder.id,
+            "reranker": retrieval.reranker if retrieval.rerank else None,
+            "generator": generator.name if generator else None,
+        }
+
     def answerer(self, generator: Generator | None, checker: Checker | None = None) -> Answerer:
         """Return an answerer over this index; without a generator it extracts the answer from the evidence."""
         from biorag.answering.answerer import Answerer

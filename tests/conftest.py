@@ -33,6 +33,11 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("any machine"), max_examples=15)
 hypothesis.settings.load_profile("any machine")
+LONGEST = (  # files, by the seconds that their tests take
+    *("test_recipes", "test_attacks", "test_search_and_ask", "test_training", "test_train", "test_llama"),
+    *("test_private", "test_main_paths", "test_hostile_files", "test_edge", "test_exported", "test_frozen_documents"),
+    *("test_decoder", "test_generate", "test_mine", "test_outputs", "test_heat_map", "test_server", "test_pages"),
+)
 MODELS = {"tiny_encoder", "tiny_cross_encoder", "tiny_modernbert", "tiny_decoder", "demo_home"}
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 WORDS = ["aspirin", "ibuprofen", "warfarin", "heparin", "liver", "kidney", "heart", "lung", "fever", "pain", "gene"]
@@ -48,7 +53,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Mark the tests whose fixtures are models, and those of the starter models."""
+    """Mark the tests whose fixtures are models, and those of the starter models; the longest files come first.
+
+    Each process keeps to whole files: a long one at the end would leave the other processes idle.
+    """
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
     for item in items:
         if item.get_closest_marker("slow") or MODELS & set(item.fixturenames):
             item.add_marker("models")

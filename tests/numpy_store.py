@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
 from collections.abc import Iterator, Sequence
 from operator import ge, gt, le, lt
 from pathlib import Path
@@ -114,8 +115,8 @@ def _unit(vector: Vectors) -> Vectors:
 def _holds(snippet: Snippet, condition: FieldFilter, spelled) -> bool:
     """As Qdrant has it: one value of a list suffices, and numbers equal numbers alone."""
     value = payload(snippet) if condition.field in OWN_FIELDS else dict(snippet.metadata)
-    for key in [condition.field] if condition.field in OWN_FIELDS else condition.field.split("."):
-        value = value.get(key) if isinstance(value, dict) else None
+    for key in [condition.field] if condition.field in OWN_FIELDS else re.findall(r'"[^"]+"|[^.]+', condition.field):
+        value = value.get(key.strip('"')) if isinstance(value, dict) else None
     spelled = str if condition.field in OWN_FIELDS else spelled
     return any(
         _is(one, condition.op, condition.value, spelled) for one in (value if isinstance(value, list) else [value])

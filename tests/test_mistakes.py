@@ -61,7 +61,7 @@ MISTAKES = {
         Mistake("search x --mode sparse", "(did you mean bm25?)"),
         Mistake("search x --fusion linaer", "--fusion 'linaer': use linear, rrf or exact (did you mean linear?)"),
         Mistake("search x --format bibtx", "(did you mean bibtex?)"),
-        Mistake("search x --k five", "--k: Input should be a valid integer"),
+        Mistake("search x --k five", "--k 'five': Input should be a valid integer: see"),
         Mistake("search x --k 0", "--k 0: Input should be greater than or equal to 1"),
         Mistake("index demo --similarity cosin", "--similarity 'cosin': use cosine or dot (did you mean cosine?)"),
         Mistake("index demo --on-bad-line skipp", "(did you mean skip?)"),

@@ -6,7 +6,7 @@ import logging
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from ir_measures import AP, RR, R, Success, nDCG
 
 from biorag.benchmarks.significance import Paired, differences, paired
 from biorag.corpus.datasets import Dataset, Qrels, trec_rows
+from biorag.engine import OpenIndex
 from biorag.errors import BadInputError, MissingError, unknown_name
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
@@ -138,6 +139,16 @@ def judged_in(index: Index, dimension: int, qrels: Qrels) -> Judged:
         held |= {firsts[id] for id in index.digests(list(firsts))}
         held |= held_pmids(index, dimension, [id for id in ids if id not in held]) & set(ids)
     return Judged(len(held), len(judged) - len(held))
+
+
+def measure_index(
+    dataset: Dataset, ready: OpenIndex, where: tuple[FieldFilter, ...], on_progress: OnProgress
+) -> Measured:
+    """Measure an open index as `measure` does, if it holds enough of the judged snippets; raises as `check_judged`."""
+    judged = judged_in(ready.index, ready.manifest.encoder.dimension, dataset.qrels)
+    check_judged(judged, dataset.name, ready.manifest.name)
+    measured = measure(dataset, ready.retriever, ready.checked(where), on_progress)
+    return replace(measured, judged=judged)
 
 
 def held_pmids(index: Index, dimension: int, ids: Iterable[str]) -> set[str]:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from biorag.api.documents import answer_json, is_supported
 from biorag.commands import options, show, show_answer
-from biorag.commands.groups import Flags, expanded
-from biorag.engine import OpenIndex, check_index, load_checker, named_generator, open_index
+from biorag.commands.groups import expanded
+from biorag.engine import check_index, load_checker, named_generator, open_index
 from biorag.errors import UnsupportedError, UsageError
 from biorag.generators.source import generator_source
 from biorag.registries import TERMINAL
 from biorag.retrieval.last_hits import keep_last_hits
-from biorag.settings.abstention import AbstentionSettings
 from biorag.settings.settings import Settings
-from biorag.types import Answer, Generator, Question, Verdict
+from biorag.types import Question
 from biorag.utils.background import in_background
 from biorag.utils.text import is_whole
 
@@ -28,8 +28,7 @@ def ask(
         options.INDEX,
         options.RANKING,
         options.GENERATOR,
-        Flags("include_retracted", "max_tokens", "prompt", "sentences"),
-        Flags(AbstentionSettings),
+        options.ANSWER,
     ],
     filters: options.RecordFilters,
     option: Annotated[
@@ -79,23 +78,13 @@ def ask(
             answer = answerer.answer_or_withhold(asked, ranking, on_text=stage.provisional)
     keep_last_hits(settings, answer.hits)
     if as_json:
-        show.print_json(show_answer.answer_json(answer, models_used(settings, ready, generator)))
+        show.print_json(answer_json(answer, ready.models_used(generator)))
     elif kind:
         show_answer.document(kind, answer)
     else:
         show_answer.answer(answer)
     if fail_unsupported and not is_supported(answer):
         raise UnsupportedError("no answer that the evidence supports: rephrase the question, or read the hits")
-
-
-def is_supported(answer: Answer) -> bool:
-    """Return whether there is an answer of which the evidence supports a sentence and contradicts none.
-
-    Of a multiple-choice answer the option counts, not the reasoning.
-    """
-    judged = answer.sentences[:1] if answer.choice else answer.sentences
-    verdicts = {sentence.verdict for sentence in judged}
-    return not answer.abstained and Verdict.SUPPORTED in verdicts and Verdict.CONTRADICTED not in verdicts
 
 
 def parse_options(texts: list[str]) -> dict[str, str]:
@@ -121,12 +110,3 @@ def parse_options(texts: list[str]) -> dict[str, str]:
     if len(found) == 1:
         raise UsageError("a multiple-choice question needs at least two options; leave --option out for an open one")
     return found
-
-
-def models_used(settings: Settings, ready: OpenIndex, generator: Generator | None) -> dict[str, Any]:
-    """Return the names of the models of a run."""
-    return {
-        "encoder": ready.manifest.encoder.id,
-        "reranker": settings.retrieval.reranker if settings.retrieval.rerank else None,
-        "generator": generator.name if generator else None,
-    }

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.completion import choices
 from biorag.commands.examining import Answering, check_method, examine, print_report
 from biorag.commands.groups import Flags, expanded
 from biorag.engine import open_index
@@ -39,7 +40,9 @@ def bioasq(
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the submissions or answers, and report.json.")] = None,
-    phase: Annotated[str, typer.Option(help="a: documents and snippets; b: exact and ideal answers.")] = "a",
+    phase: Annotated[
+        str, typer.Option(help="a: documents and snippets; b: exact and ideal answers.", **choices(PHASES))
+    ] = "a",
     answer: Answering = "extract",
     whole_records: Annotated[
         bool,

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.completion import choices_in
 from biorag.commands.groups import Flags, expanded, overridden
 from biorag.engine import open_index, require_generator
 from biorag.errors import UsageError, unknown_name
@@ -54,7 +55,10 @@ def mirage(
     filters: options.Filters,
     answer: Annotated[
         str,
-        typer.Option(help="generate (JSON reply), score (compare log-likelihoods), or evidence (no language model)."),
+        typer.Option(
+            help="generate (JSON reply), score (compare log-likelihoods), or evidence (no language model).",
+            **choices_in("biorag.answering.answerer:METHODS"),
+        ),
     ] = "generate",
     mode: Annotated[
         str | None,

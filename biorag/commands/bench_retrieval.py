@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -139,14 +139,11 @@ def retrieval(
 
 
 def _measured(settings: Settings, data: Dataset, filters: options.Filters) -> Measured:
-    """Measure the configured index, if it holds enough of the judged snippets."""
+    """Measure the configured index."""
     from biorag.benchmarks import retrieval as bench
 
     with open_index(settings) as ready, show.progress("Questions", len(data.questions)) as advance:
-        judged = bench.judged_in(ready.index, ready.manifest.encoder.dimension, data.qrels)
-        bench.check_judged(judged, data.name, ready.manifest.name)
-        measured = bench.measure(data, ready.retriever, ready.checked(filters.conditions), advance)
-    return replace(measured, judged=judged)
+        return bench.measure_index(data, ready, filters.conditions, advance)
 
 
 def _check_nothing_is_searched(given: Given, filters: options.Filters, written: Written) -> None:

@@ -18,7 +18,7 @@ from biorag.utils.text import showable
 if TYPE_CHECKING:
     from biorag.benchmarks.mirage.records import QuestionRow
 
-PAGE = b"<!DOCTYPE html>"
+BEGINNING = 80  # characters of a passage without a title
 
 
 @expanded
@@ -40,12 +40,12 @@ def show_run(
 
       biorag bench show runs/hybrid --html hybrid.html
     """
-    from biorag.benchmarks.mirage.page import html_page
+    from biorag.benchmarks.mirage.page import html_page, is_page
     from biorag.benchmarks.mirage.records import chosen_rows, counts, questions_file, read_questions
 
     rows = chosen_rows(read_questions(run), task or (), wrong)
     if html:
-        check_replaceable(html, "page", lambda beginning: beginning.startswith(PAGE), [questions_file(run)], force)
+        check_replaceable(html, "page", is_page, [questions_file(run)], force)
         write_text(html, html_page(f"Questions of {run}", rows))
     if as_json:
         show.print_json({"run": str(run), "tasks": counts(rows), "questions": rows})
@@ -77,7 +77,8 @@ def _print(rows: Sequence[QuestionRow]) -> None:
             show.out.print("   no choice can be read in the reply, which scores as A")
         for hit in row["evidence"] or ():
             pmid = "" if hit["pmid"] is None else f"PMID {hit['pmid']}, "
-            show.out.print(f"   {hit['rank']}. {hit['title']} ({pmid}{hit['id']}, {hit['score']:.3f})")
+            title = hit["title"] or hit.get("text", "")[:BEGINNING]
+            show.out.print(f"   {hit['rank']}. {title} ({pmid}{hit['id']}, {hit['score']:.3f})")
         for sentence in row["verdicts"]:
             show.out.print(f"   {sentence['verdict']}: {sentence['text']}")
         if note := gold_note(row):

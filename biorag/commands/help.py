@@ -19,7 +19,7 @@ HELP_ALL = "--help-all"
 COMMON = (
     *("--name", "--option", "--base", "--out", "--llm", "--mode", "--k", "--k-init", "--rerank", "--filter"),
     *("--negatives", "--guard", "--epochs", "--batch-size", "--learning-rate", "--limit", "--format"),
-    *("--json", "--config", "--offline", "--debug", "--help"),
+    *("--json", "--config", "--offline", "--help"),
 )
 OPTIONS, ARGUMENTS, COMMANDS = "Options", "Arguments", "Commands"  # panels
 KINDS = {"int": "INT", "integer": "INT", "float": "NUMBER", "path": "PATH", "str": "TEXT", "text": "TEXT"}

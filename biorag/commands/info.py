@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -10,10 +11,11 @@ import typer
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded, is_named, overridden, with_index
 from biorag.settings.settings import PLACES, Settings
-from biorag.utils.files import disk_bytes
 from biorag.utils.progress import reported
 
-NESTED = ("sources", "encoder", "bm25", "versions", "metadata")  # what is shown part by part
+APART = ("sources", "metadata")  # what has a table of its own
+HASH = re.compile("[0-9a-f]{64}")
+HASH_SHOWN = 12  # characters
 
 
 @expanded
@@ -105,22 +107,15 @@ def _show_fields(settings: Settings, as_json: bool) -> None:
 
 
 def _show_index(settings: Settings, as_json: bool) -> None:
-    from biorag.indexes.progress import read_progress, shortfall
-    from biorag.indexes.reading import stored_fields
+    from biorag.indexes.describing import index_facts
+    from biorag.indexes.progress import shortfall
     from biorag.indexes.store import Store
 
     store = Store(settings)
     manifest = store.require_manifest()
     index = store.open(manifest)
     try:
-        values = {
-            **manifest.shown(),
-            "snippets": index.count(),
-            "deleted_share": index.deleted_share(),
-            "bytes": disk_bytes(store.folder),
-            "torn": sorted(read_progress(store.folder).torn or ()),
-            "metadata": stored_fields(index)._asdict(),
-        }
+        values = index_facts(store, manifest, index)
     finally:
         index.close()
     if not manifest.complete:
@@ -130,16 +125,23 @@ def _show_index(settings: Settings, as_json: bool) -> None:
         return
     share = values["deleted_share"]
     values |= {"deleted_share": "unknown" if share is None else f"{share:.2%}", "torn": len(values["torn"])}
-    rows = [(key, value) for key, value in values.items() if key not in NESTED]
-    rows += [
-        (f"{part}.{key}", value) for part in ("encoder", "bm25", "versions") for key, value in values[part].items()
-    ]
-    show.table(f"Index {manifest.name}", ["", ""], [(key, str(value)) for key, value in rows])
+    shown = {key: value for key, value in values.items() if key not in APART}
+    show.table(f"Index {manifest.name}", ["", ""], list(_flat(shown)))
     _show_metadata(values["metadata"])
     sources = [
         (source["name"], source["snippets"], source["bytes"], source["sha256"][:12]) for source in values["sources"]
     ]
     show.table("Sources", ["file", "snippets", "bytes", "sha256"], sources)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield nested values by their names joined by dots; hashes by their beginnings."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            text = str(value)
+            yield f"{prefix}{key}", text[:HASH_SHOWN] if HASH.fullmatch(text) else text
 
 
 def _show_metadata(found: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.completion import choices_in
 from biorag.commands.groups import Flags, Given, Panel, expanded
 from biorag.engine import open_snippets
 from biorag.errors import UsageError
@@ -21,7 +22,13 @@ from biorag.settings.settings import Settings
 class Method:
     """How experts are merged."""
 
-    method: Annotated[str, typer.Option(help="linear (weighted mean), or ties (task vectors without conflicts).")]
+    method: Annotated[
+        str,
+        typer.Option(
+            help="linear (weighted mean), or ties (task vectors without conflicts).",
+            **choices_in("biorag.training.merging.arithmetic:METHODS"),
+        ),
+    ]
     base: Annotated[
         str | None, typer.Option(help="The model that the experts were trained from: 'starter', a directory, or an id.")
     ] = None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.completion import choices
 from biorag.commands.groups import Flags, Given, Panel, expanded
 from biorag.engine import open_index
 from biorag.errors import UsageError, unknown_name
@@ -93,7 +94,9 @@ def mine(
         list[Path],
         typer.Argument(help="JSONL of query and positive (.gz too), or folders in BEIR layout over the index."),
     ],
-    negatives: Annotated[str, typer.Option(help=f"{or_list(map(_described, mined_negatives()))}.")],
+    negatives: Annotated[
+        str, typer.Option(help=f"{or_list(map(_described, mined_negatives()))}.", **choices(mined_negatives()))
+    ],
     out: Annotated[Path, typer.Option(help="JSONL file to write; an interrupted run resumes.")],
     settings: Annotated[Settings, Flags("name", "graph", "seed", "encoder", "qdrant", finds_index=True)],
     given: Given,

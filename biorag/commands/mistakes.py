@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import typer
@@ -49,7 +50,8 @@ def sentence(error: Any, everywhere: Iterable[str] = ()) -> str:
     if extra := re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
         return f"{path} takes no further argument {extra[1]!r}: {_see(path)}"
     if parameter is not None:
-        return f"{_named(parameter)}: {message}: {_see(path)}"
+        value = _value_of(parameter, getattr(error, "words", ()))
+        return f"{_named(parameter)}{value}: {message.partition(', unable to')[0]}: {_see(path)}"
     return f"{path}: {message[:1].lower()}{message[1:]}: {_see(path)}"
 
 
@@ -79,6 +81,17 @@ def _without_value(ctx: Any, error: Any) -> str:
         return f"{option} takes no value: write {option} alone"
     values = (parameter.metavar or "").replace("|", ", ")
     return f"{option} needs a value{f': {values}' if values else ''}: {_see(ctx.command_path)}"
+
+
+def _value_of(parameter: Any, words: Sequence[str]) -> str:
+    """Return the value that an option was given on the command line, in quotes after a space; empty if not found."""
+    for word, after in zip_longest(words, words[1:], fillvalue=""):
+        for option in parameter.opts:
+            if word == option and after:
+                return f" {after!r}"
+            if word.startswith(f"{option}=") and option.startswith("--"):
+                return f" {word.partition('=')[2]!r}"
+    return ""
 
 
 def _named(parameter: Any) -> str:

@@ -15,6 +15,7 @@ from biorag.commands.groups import Flags, Given
 from biorag.errors import UsageError, unknown_name
 from biorag.registries import OUTPUTS, TERMINAL, OutputKind
 from biorag.retrieval.filters import exclude_pmids, parse_filter
+from biorag.settings.abstention import AbstentionSettings
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.section import GENERATION, RETRIEVAL
 from biorag.settings.settings import Settings
@@ -33,6 +34,7 @@ INDEX = Flags("name", "encoder", "qdrant", finds_index=True)  # which index, and
 RANKING = Flags(RetrievalSettings, but=("precision", "include_retracted"))
 RANKING_OF_ALL = Flags(RetrievalSettings, but=("precision", "include_retracted", "k"))
 GENERATOR = Flags("llm", "llm_model", "cache")
+ANSWER = Flags("include_retracted", "max_tokens", "prompt", "sentences", AbstentionSettings)  # how one is made
 NAMED_INDEX = Flags("name", shows_default=False)  # an index that takes part only where it is named
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]

@@ -120,7 +120,7 @@ def _preview(plan: Plan, out: Path, as_json: bool) -> None:
     show.err.print(f"{len(found.steps)} steps, {duration(total)} or more")
     for name, path in found.missing.items():
         wanted = plan.recipe.inputs[name]
-        show.err.print(f"not there: {path}: {wanted.what} {wanted.get}".rstrip())
+        show.err.print(f"not there: {path}: {wanted.what} {wanted.get}".rstrip(), soft_wrap=True)
 
 
 def _estimated(step: StepEstimate) -> str:

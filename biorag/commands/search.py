@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from biorag.api.documents import search_json
 from biorag.commands import options, show
 from biorag.commands.groups import expanded
 from biorag.engine import open_index
@@ -39,10 +40,7 @@ def search(
         ranking = ready.retriever.search(text, where=ready.checked(filters.conditions))
     keep_last_hits(settings, ranking.hits)
     if as_json:
-        hits = [show.hit_json(hit) for hit in ranking.hits]
-        show.print_json(
-            {"query": text, "mode": settings.retrieval.mode, "hits": hits, "timings_ms": ranking.timings_ms}
-        )
+        show.print_json(search_json(ranking, settings.retrieval.mode))
     elif kind:
         show.document(kind, ranking.hits)
     elif ranking.hits:

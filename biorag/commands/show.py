@@ -195,40 +195,11 @@ def _columns() -> tuple[ProgressColumn, ...]:
     )
 
 
-def hit_json(hit: Hit) -> dict[str, Any]:
-    """Return a hit as `--json` prints it."""
-    from biorag.references.facts import facts_of
-
-    snippet = hit.snippet
-    return {
-        "rank": hit.rank,
-        "id": snippet.id,
-        "pmid": snippet.pmid,
-        "title": snippet.title,
-        "content": snippet.content,
-        "score": round(hit.score, 6),
-        **location(snippet.location),
-        **retraction(snippet.retracted),
-        "metadata": dict(snippet.metadata),
-        "facts": facts_of(snippet).to_json(),
-    }
-
-
-def location(place: str) -> dict[str, str]:
-    """Return the field that says where in its document a snippet stands, in JSON; none where that is not known."""
-    return {"location": place} if place else {}
-
-
-def retraction(retracted: bool) -> dict[str, bool]:
-    """Return the field that marks a retracted article in JSON."""
-    return {"retracted": True} if retracted else {}
-
-
 def evidence_table(query: str, hits: Sequence[Hit], cited: frozenset[int] = frozenset()) -> None:
-    """Print hits with rank, PMID (a link), title, score and the best-matching sentence, terms marked."""
+    """Print hits with rank, PMID or id (a link), title, score and the best-matching sentence, terms marked."""
     target = terms(query)
     shown = Table(title="Evidence", title_justify="left", header_style="bold", show_lines=True)
-    for column, justify in (("#", "right"), ("PMID", "right"), ("Snippet", "left"), ("Score", "right")):
+    for column, justify in (("#", "right"), ("Source", "right"), ("Snippet", "left"), ("Score", "right")):
         shown.add_column(column, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for hit in hits:
         rank = Text(f"{hit.rank}{'*' if hit.rank in cited else ''}", style="bold" if hit.rank in cited else "")

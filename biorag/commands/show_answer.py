@@ -3,71 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from biorag.api.documents import cited_hits
+from biorag.api.verdicts import MARKS, Tone, cited_numbers, verdict_line
 from biorag.commands import show
 from biorag.registries import OutputKind
-from biorag.types import EXTRACT, Answer, CheckedSentence, Citation, Hit, Verdict
+from biorag.types import EXTRACT, Answer, CheckedSentence, Verdict
 from biorag.utils.text import showable
 
 STYLES = {Verdict.SUPPORTED: "", Verdict.UNSUPPORTED: "yellow", Verdict.CONTRADICTED: "red strike"}
-MARKS = {Verdict.SUPPORTED: "", Verdict.UNSUPPORTED: " [unsupported]", Verdict.CONTRADICTED: " [contradicted]"}
+TONES = {Tone.PLAIN: "bold", Tone.GOOD: "bold green", Tone.DOUBTFUL: "bold yellow", Tone.BAD: "bold red"}
 PROMPT_ROWS = 2  # of a terminal, for the command and the next prompt
 LEAST_HITS = 3
-
-
-def answer_json(answer: Answer, models: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an answer as `--json` prints it."""
-    return {
-        "question": answer.question.text,
-        "options": dict(answer.question.options),
-        "answer": answer.text,
-        "choice": answer.choice,
-        "reasoning": answer.reasoning,
-        "relevant_context": answer.relevant_context,
-        "citations": [_citation_json(citation, answer) for citation in answer.citations],
-        "hits": [show.hit_json(hit) for hit in answer.hits],
-        "models": dict(models),
-        "parsed": answer.parsed,
-        "option_logprobs": dict(answer.option_logprobs),
-        "supplied": answer.supplied,
-        "notes": list(answer.notes),
-        "timings_ms": dict(answer.timings_ms),
-        "answerer": answer.answerer,
-        "abstained": answer.abstained,
-        "evidence_probability": answer.evidence_probability,
-        "sentences": [_sentence_json(sentence) for sentence in answer.sentences],
-    }
-
-
-def _sentence_json(sentence: CheckedSentence) -> dict[str, Any]:
-    return {
-        "text": sentence.text,
-        "verdict": sentence.verdict.value,
-        "citations": list(sentence.citations),
-        "evidence": [{"id": span.id, "quote": span.quote} for span in sentence.evidence],
-    }
-
-
-def _citation_json(citation: Citation, answer: Answer) -> dict[str, Any]:
-    fields = {**asdict(citation), "score": round(citation.score, 6)}
-    retracted, location = fields.pop("retracted"), fields.pop("location")
-    metadata = next((hit.snippet.metadata for hit in answer.hits if hit.rank == citation.n), {})
-    return {**fields, **show.location(location), **show.retraction(retracted), "metadata": dict(metadata)}
-
-
-def sources(answer: Answer) -> list[Hit]:
-    """Return the hits that an answer cites, all hits where it cites none."""
-    cited = {citation.n for citation in answer.citations}
-    return [hit for hit in answer.hits if hit.rank in cited or not cited]
 
 
 def document(kind: OutputKind, answer: Answer) -> None:
@@ -76,7 +30,7 @@ def document(kind: OutputKind, answer: Answer) -> None:
         show.err.print(part, soft_wrap=True)
     for note in answer.notes:
         show.err.print(f"note: {note}")
-    show.document(kind, sources(answer))
+    show.document(kind, cited_hits(answer))
 
 
 class Waiting:
@@ -136,34 +90,8 @@ def answer(answer: Answer) -> None:
 
 def verdict(answer: Answer) -> Text | None:
     """Return the line that says what the answer rests on."""
-    if answer.question.options and not answer.choice and answer.reply:
-        return Text("Answer: the model's reply names no option", style="bold red")
-    if not answer.sentences:
-        return None
-    judged = answer.sentences[:1] if answer.choice else answer.sentences
-    numbers = sorted({n for sentence in judged for n in sentence.citations})
-    by = f" by {', '.join(f'[{n}]' for n in numbers)}" if numbers else ""
-    if answer.answerer == EXTRACT and not answer.choice:
-        count = len(judged)
-        return Text(f"Extract: {count} {'sentence' if count == 1 else 'sentences'} of the evidence, verbatim", "bold")
-    line, style = _verdict_of(judged, by)
-    if answer.answerer == EXTRACT:
-        confirmed = judged[0].verdict is not Verdict.UNSUPPORTED
-        line = f"Chosen by the evidence alone: {line.lower() if confirmed else 'nearest to it, and not confirmed'}"
-    return Text(line, style)
-
-
-def _verdict_of(sentences: Sequence[CheckedSentence], by: str) -> tuple[str, str]:
-    counts = {kind: sum(sentence.verdict is kind for sentence in sentences) for kind in Verdict}
-    total, supported = len(sentences), counts[Verdict.SUPPORTED]
-    if counts[Verdict.CONTRADICTED]:
-        line = "Contradicted" if total == 1 else f"{counts[Verdict.CONTRADICTED]} of {total} sentences contradicted"
-        return f"{line}, {supported} supported{by}" if supported else line, "bold red"
-    if supported == total:
-        return f"Supported{by}", "bold green"
-    if supported:
-        return f"{supported} of {total} sentences supported{by}", "bold yellow"
-    return "Unsupported: no snippet at hand says this", "bold yellow"
+    line = verdict_line(answer)
+    return Text(line.text, TONES[line.tone]) if line else None
 
 
 def _texts(answer: Answer) -> Iterator[Text]:
@@ -192,8 +120,7 @@ def marked(sentences: Sequence[CheckedSentence]) -> Text:
             text.append(" ")
         text.append(showable(sentence.text), style=STYLES[sentence.verdict])
         text.append(MARKS[sentence.verdict], style="bold " + STYLES[sentence.verdict].removesuffix(" strike"))
-        if sentence.citations:
-            text.append(f" [{', '.join(map(str, sentence.citations))}]", style="bold")
+        text.append(cited_numbers(sentence), style="bold")
     return text
 
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from biorag.commands import options, show
+from biorag.api.documents import snippets_json
+from biorag.commands import options, show, show_document
 from biorag.commands.groups import Flags, Given, expanded
-from biorag.corpus.sentences import matches, terms
+from biorag.corpus.sentences import terms
 from biorag.engine import open_stored
 from biorag.errors import MissingError, OfflineError, UsageError
-from biorag.references.facts import Facts, facts_of
+from biorag.references.facts import facts_of
 from biorag.references.reference import reference_of
-from biorag.references.vancouver import citation
 from biorag.settings.settings import Settings
 from biorag.types import Snippet
-from biorag.utils.text import showable
-
-UNKNOWN = "unknown"
 
 
 @expanded
@@ -56,11 +52,10 @@ def show_snippet(
     facts = [facts_of(snippet, cited.get(snippet.pmid or 0)) for snippet in snippets]
     words = terms(mark or "")
     if as_json:
-        shown = [_json(snippet, fact, words) for snippet, fact in zip(snippets, facts, strict=True)]
-        show.print_json({"index": settings.index.name, "snippets": shown})
+        show.print_json(snippets_json(settings.index.name, snippets, facts, words))
     else:
         for snippet, fact in zip(snippets, facts, strict=True):
-            _print(snippet, fact, words)
+            show_document.document(snippet, fact, words)
     if page:
         _open(page)
 
@@ -85,18 +80,11 @@ def _found(settings: Settings, id: str) -> list[Snippet]:
     MissingError
         If there is none.
     """
-    from biorag.indexes.reading import document, of_pmid
+    from biorag.indexes.reading import named_snippets
 
     with open_stored(settings) as (manifest, index):
-        if found := document(index, id):
-            return [found]
-        if (
-            id.isascii()
-            and id.isdigit()
-            and len(id) <= 12
-            and (snippets := of_pmid(index, int(id), manifest.encoder.dimension))
-        ):
-            return snippets
+        if found := named_snippets(index, id, manifest.encoder.dimension):
+            return found
     raise MissingError(
         f"index {settings.index.name!r} has no snippet {id!r}: give an id or a PMID of it, name another index with "
         "--name, or search and give the number of a hit"
@@ -112,60 +100,6 @@ def _times_cited(settings: Settings, snippets: Sequence[Snippet]) -> dict[int, i
         return {}
     graph = open_graph(settings)
     return {pmid: graph.times_cited(pmid) for pmid in pmids}
-
-
-def _json(snippet: Snippet, facts: Facts, words: set[str]) -> dict[str, Any]:
-    reference = reference_of(snippet)
-    return {
-        "id": snippet.id,
-        "pmid": snippet.pmid,
-        "title": snippet.title,
-        "content": snippet.content,
-        "metadata": dict(snippet.metadata),
-        "facts": facts.to_json(),
-        "reference": citation(reference),
-        "url": reference.url or None,
-        "marks": [list(span) for span in matches(snippet.content, words)],
-    }
-
-
-def _print(snippet: Snippet, facts: Facts, words: set[str]) -> None:
-    reference = reference_of(snippet)
-    if notes := show.warnings(snippet):
-        show.out.print(notes)
-    show.out.print(_marked(snippet.title or snippet.id, words, "bold"), soft_wrap=not show.out.is_terminal)
-    show.out.print()
-    for paragraph in snippet.content.splitlines():
-        show.out.print(_marked(paragraph, words), soft_wrap=not show.out.is_terminal)
-    show.out.print()
-    show.out.print(Text(showable(citation(reference))), soft_wrap=not show.out.is_terminal)
-    show.table("Facts of the evidence", ["", ""], _rows(facts))
-
-
-def _marked(text: str, words: set[str], style: str = "") -> Text:
-    shown = Text(showable(text), style=style)
-    for start, end in matches(shown.plain, words):
-        shown.stylize("black on yellow", start, end)
-    return shown
-
-
-def _rows(facts: Facts) -> list[tuple[str, str]]:
-    """Return each fact with its value; what is not known is said so."""
-    people = facts.participants
-    cited = facts.cited_by
-    return [
-        ("publication type", ", ".join(facts.publication_types or (UNKNOWN,))),
-        ("retracted", _yes(facts.retracted)),
-        ("expression of concern", _yes(facts.concern)),
-        *[("notices", ", ".join(facts.notices))][: len(facts.notices)],
-        *[("corrections", ", ".join(facts.corrections))][: len(facts.corrections)],
-        ("participants", f"{people.number:,} (“{people.quote}”)" if people else UNKNOWN),
-        ("cited by", UNKNOWN if cited is None else f"{cited:,} {'paper' if cited == 1 else 'papers'} of the graph"),
-    ]
-
-
-def _yes(fact: bool | None) -> str:
-    return UNKNOWN if fact is None else "yes" if fact else "no"
 
 
 def _page(settings: Settings, snippet: Snippet) -> str:

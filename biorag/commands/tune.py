@@ -12,6 +12,7 @@ import typer
 
 from biorag.benchmarks.tuning.parameters import POINTS
 from biorag.commands import options, show
+from biorag.commands.completion import choices_in
 from biorag.commands.groups import Flags, Given, expanded
 from biorag.engine import open_index
 from biorag.settings.settings import Settings
@@ -36,7 +37,13 @@ class Values:
 @expanded
 def tune(
     dataset: Annotated[list[Path], typer.Argument(help="Folders in BEIR layout; the mean of several counts.")],
-    param: Annotated[str, typer.Option(help="lambda, k_init, interpolation or cross_interpolation.")],
+    param: Annotated[
+        str,
+        typer.Option(
+            help="lambda, k_init, interpolation or cross_interpolation.",
+            **choices_in("biorag.benchmarks.tuning.parameters:PARAMETERS"),
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Folder of the curve and the points; an interrupted run resumes.")],
     settings: Annotated[
         Settings, options.INDEX, options.RANKING_OF_ALL, Flags("seed"), Flags("train_validation", panel=None)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from biorag.api.documents import verdict_json
 from biorag.commands import options, show
 from biorag.commands.groups import expanded
 from biorag.engine import OpenIndex, load_checker, open_index, open_stored
@@ -94,15 +95,6 @@ def verify(
             _print(checked)
     if fail_unsupported and not supported:
         raise UnsupportedError("not every claim is supported by the evidence: read it with 'biorag search'")
-
-
-def verdict_json(checked: CheckedSentence) -> dict[str, Any]:
-    """Return the verdict on a claim as `--json` prints it."""
-    evidence = [
-        {"id": span.id, "pmid": span.pmid, "quote": span.quote, "verdict": span.verdict.value}
-        for span in checked.evidence
-    ]
-    return {"claim": checked.text, "verdict": checked.verdict.value, "evidence": evidence}
 
 
 def _judged(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 from biorag.corpus.hardened_xml import XmlFormat, check_entities, read_elements, source_text
 from biorag.corpus.pubmed import date_of
 from biorag.corpus.readers import as_id, with_values
-from biorag.corpus.sources import Source
+from biorag.corpus.sources import DamagedSourceError, Source
 from biorag.types import Snippet
 
 ARTICLE = "article"
@@ -26,6 +27,9 @@ LEFT_OUT = frozenset(
     {"tex-math", "fn", "table", "graphic", "inline-graphic", "media", "alt-text", "object-id", *FLOATS}
 )
 SPACED = frozenset({"p", "list-item", "title", "label", "def", "term", "disp-formula", "break", "td", "th"})
+MOST_REPEATED = (
+    2**28
+)  # characters of an article's title, metadata and headings in all its blocks, each of which has them
 DATES = ("ppub", "collection", "epub", "pub")  # the types of a date, that of the issue first
 RETRACTED_BY = "retraction-forward"  # a link from a retracted article to its notice
 _EMPTY_MARK = re.compile(r"\s*[(\[][\s,;\u2010-\u2015-]*[)\]]")
@@ -67,16 +71,28 @@ class Article:
         self.metadata = with_values(_metadata(element, meta, journal, ids)) if meta is not None else {}
         if self.pmcid:
             self.metadata["pmcid"] = self.pmcid
+        self.repeated = len(self.title) + len(json.dumps(self.metadata))
 
 
 def read_parts(source: Source) -> Iterator[tuple[int, Part]]:
-    """Yield line and block of each article, the abstract first; raises as `read_elements` does."""
+    """Yield line and block of each article, the abstract first.
+
+    Raises
+    ------
+    DamagedSourceError
+        As `read_elements` does, and at a small article that would be a huge corpus.
+    """
     for element in read_elements(source, JATS):
-        article = Article(element, source.label)
+        article, repeated = Article(element, source.label), 0
         parts = _parts(article, element)
         first = next(parts, Part(article, "", (), "", None))
         for part in chain([first], parts):
-            yield (element if part.element is None else part.element).sourceline, part
+            line = (element if part.element is None else part.element).sourceline
+            repeated += article.repeated + sum(map(len, part.headings))
+            if repeated > MOST_REPEATED:
+                reason = f"an article whose blocks repeat {MOST_REPEATED >> 20} MiB of title and headings, as of a bomb"
+                raise DamagedSourceError(source.name, line, reason)
+            yield line, part
 
 
 def _parts(article: Article, element: Any) -> Iterator[Part]:

@@ -14,17 +14,18 @@ from typing import IO, Any, NamedTuple
 
 from biorag.corpus.pdf_pages import LARGEST_FILE, MEMORY, PAGE_SECONDS
 from biorag.corpus.readers import LONGEST_TEXT, as_id, with_values
-from biorag.corpus.sources import DamagedSourceError, Source, opened
+from biorag.corpus.sources import DamagedSourceError, Source, faults_named, opened
 from biorag.types import Snippet
 from biorag.utils.text import whole
 
 SHOWN = 2000
+LONGEST_TITLE = 1000  # characters; every page repeats it
 LONGEST_LINE = 16 * LONGEST_TEXT  # bytes of a page as JSON
 NO_TEXT = "no text on any page, as in a scan: make it searchable by OCR first"
 TOO_MUCH = f"takes more than {PAGE_SECONDS} s or {MEMORY >> 30} GiB of memory, as a bomb does"
 _SUFFIX = re.compile(r"\.pdf\Z", re.IGNORECASE)
 # A word that was broken at the end of a line; "dose-\ndependent" loses its hyphen too.
-_BROKEN = re.compile(r"(?<=[a-z])[-\u00ad\u2010]\s*\n\s*(?=[a-z])")
+_BROKEN = re.compile(r"(?<=[a-z])[-\u00ad\u2010][^\S\n]*+\n\s*+(?=[a-z])")
 _UNSEEN = re.compile("[\0\u00ad]")
 
 
@@ -45,16 +46,19 @@ def read_pages(source: Source) -> Iterator[tuple[int, Page]]:
     Raises
     ------
     DamagedSourceError
-        If it is not a PDF, is encrypted, has more than 256 MiB or 10,000 pages, or takes too much time or memory.
+        If it cannot be read, is not a PDF, is encrypted, has more than 256 MiB or 10,000 pages, or takes too much time
+        or memory.
     """
     if source.bytes > LARGEST_FILE:
         raise DamagedSourceError(source.name, 1, f"more than {LARGEST_FILE >> 20} MiB: split it", "page")
     found = False
+    with faults_named(source, lambda: 1, "page"), opened(source) as stream:
+        stream.read1()  # what fails later is not the file's fault
     with opened(source), _reading(source) as lines:
         head = _line(lines)
         if "pages" not in head:
             raise DamagedSourceError(source.name, 1, head.get("damage", TOO_MUCH), "page")
-        title = plain(head["title"]) or _SUFFIX.sub("", source.label.rpartition("/")[2])
+        title = plain(head["title"])[:LONGEST_TITLE] or _SUFFIX.sub("", source.label.rpartition("/")[2])
         pages = head["pages"]
         for number in range(1, pages + 1):
             values = _line(lines)

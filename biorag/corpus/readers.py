@@ -13,6 +13,7 @@ from biorag.types import Change, Deletion, Snippet
 from biorag.utils.text import has_control, is_whole
 
 PMID_KEYS = ("PMID", "pmid")
+RECORD_KEYS = ("id", "_id", "title", "content")  # what makes a snippet of a record, and is not metadata
 MAX_DEPTH = 64
 MAX_DIGITS = 4000  # Python itself refuses to read more
 LONGEST_ID = 1024

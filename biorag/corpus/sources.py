@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import logging
+import os
 import re
 import shutil
 import sys
@@ -55,6 +56,7 @@ ABOUT = re.compile(
     r"(readme|licen[cs]e|copying|changelog|changes|contributing|authors|notice|citation)\b.*", re.IGNORECASE
 )
 OWN, BESIDE_BEIR, ABOUT_FILES, HIDDEN = "written by biorag", "beside a BEIR corpus", "READMEs and the like", "hidden"
+LINKED, CLOSED = "links to folders", "folders that cannot be read"
 # The root element, after what may precede it.
 _ROOT = re.compile(
     r"(?>\s+|<\?.*?\?>|<!--.*?-->|<!DOCTYPE[^>\[]*+(?:\[.*?\]\s*+)?>)*+<([A-Za-z_][\w.:-]{0,99})", re.DOTALL
@@ -224,6 +226,7 @@ def _folder(folder: Path, home: Path | None, columns: Columns) -> tuple[list[Sou
     left = Counter(reason for reason in reasons.values() if reason)
     known = set(files)
     left.update(_unread(path, folder, endings) for path in folder.rglob("*") if path.is_file() and path not in known)
+    left.update(reason for path in folder.rglob("*") if (reason := _unseen(path)))
     sources = [Source(str(path), path, path.relative_to(folder).as_posix(), columns) for path in chosen]
     took = f"{folder}: took {in_words(by_kind(sources))}"
     logger.info("%s", f"{took}; left {in_words(left)}" if left else took)
@@ -263,6 +266,15 @@ def _unread(path: Path, folder: Path, endings: tuple[str, ...]) -> str:
     return escaped(path.suffix.lower()) or "without a suffix"
 
 
+def _unseen(path: Path) -> str:
+    """Return why what lies in a folder of a folder is not seen; "" if it is, or if the path is not a folder's."""
+    if not path.is_dir():
+        return ""
+    if path.is_symlink():
+        return LINKED
+    return "" if os.access(path, os.R_OK | os.X_OK) else CLOSED
+
+
 def _is_hidden(path: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
@@ -296,7 +308,7 @@ def read_lines(source: Source, blank: bool = False) -> Iterator[tuple[int, bytes
         If it has changed since it was found.
     """
     number = 0
-    with _faults_named(source, lambda: number + 1), opened(source) as stream:
+    with faults_named(source, lambda: number + 1), opened(source) as stream:
         while line := stream.readline(MAX_LINE + 1):
             number += 1
             if len(line) > MAX_LINE:
@@ -323,7 +335,7 @@ def reader_of(source: Source) -> ReaderKind:
     by_content = source.path.name.lower().endswith(TEXTS)
     if len(named) == 1 and not by_content:
         return named[0]
-    with _faults_named(source, lambda: 1), opened(source) as stream:
+    with faults_named(source, lambda: 1), opened(source) as stream:
         content = stream.read1(CHUNK)
     beginning = content.removeprefix(BOM_UTF8).lstrip()
     begun = [kind for kind in READERS.values() if beginning.startswith(kind.beginnings)]
@@ -373,24 +385,24 @@ def read_chunks(source: Source) -> Iterator[bytes]:
         As `read_lines` does, but for long lines.
     """
     line, started = 1, False
-    with _faults_named(source, lambda: line), opened(source) as stream:
+    with faults_named(source, lambda: line), opened(source) as stream:
         while chunk := stream.read1(CHUNK):  # what precedes damage, in one read
             yield chunk if started else _beginning(source, chunk)
             line, started = line + chunk.count(b"\n"), True
 
 
 @contextmanager
-def _faults_named(source: Source, line: Callable[[], int]) -> Iterator[None]:
+def faults_named(source: Source, line: Callable[[], int], unit: str = "line") -> Iterator[None]:
     """Turn what reading a file raises into the error that names it and the line reached."""
     try:
         yield
     except UnpackedTooFarError as error:
-        raise DamagedSourceError(source.name, line(), str(error)) from None
+        raise DamagedSourceError(source.name, line(), str(error), unit) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         reason = f"damaged or truncated gzip ({error}): fetch the file again"
-        raise DamagedSourceError(source.name, line(), reason) from None
+        raise DamagedSourceError(source.name, line(), reason, unit) from None
     except OSError as error:
-        raise DamagedSourceError(source.name, line(), f"cannot be read: {error.strerror or error}") from None
+        raise DamagedSourceError(source.name, line(), f"cannot be read: {error.strerror or error}", unit) from None
 
 
 def _beginning(source: Source, content: bytes) -> bytes:

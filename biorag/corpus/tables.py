@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from biorag.corpus.readers import LONGEST_TEXT, entry_of, text_of, with_values
+from biorag.corpus.readers import LONGEST_TEXT, PMID_KEYS, RECORD_KEYS, entry_of, text_of, with_values
 from biorag.corpus.sources import Columns, DamagedSourceError, Source, read_lines
 from biorag.errors import UsageError
 from biorag.settings.section import ONCE
@@ -38,7 +38,8 @@ KNOWN = {
     "pages": ("pages",),
     "issn": ("issn",),
 }
-_YEAR = re.compile(r"[12][0-9]{3}")
+_YEAR = re.compile(r"([12][0-9]{3})(?:\.0)?")  # as pandas writes a column of years of which one is missing
+_FACTS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 class Row(NamedTuple):
@@ -105,7 +106,11 @@ def read_rows(source: Source) -> Iterator[tuple[int, Row]]:
 
 
 def _fields(source: Source, columns: Sequence[str]) -> list[list[str]]:
-    """Return the fields that each column gives, and say so; a column that is none of the known ones keeps its name."""
+    """Return the fields that each column gives, and say so.
+
+    A column that is none of the known ones keeps its name, unless that is what another column gives, or means more
+    than a name to `entry_of`: then it is called by its number.
+    """
     chosen = _chosen(source, columns)
     if CONTENT not in chosen and TITLE not in chosen:
         raise DamagedSourceError(
@@ -117,10 +122,13 @@ def _fields(source: Source, columns: Sequence[str]) -> list[list[str]]:
     named = ", ".join(f"{field}={columns[column]}" for field, column in chosen.items())
     numbered = "" if ID in chosen else ", ids by row"
     logger.info("%s: columns %s%s; --columns names others", source.name, named, numbered, extra=ONCE)
-    return [
-        [field for field, column in chosen.items() if column == index] or [name or f"column {index + 1}"]
-        for index, name in enumerate(columns)
-    ]
+    taken = {"", *chosen, *RECORD_KEYS, *PMID_KEYS}
+    fields: list[list[str]] = []
+    for index, name in enumerate(columns):
+        given = [field for field, column in chosen.items() if column == index]
+        fields.append(given or [f"column {index + 1}" if name in taken else name])
+        taken.add(name)
+    return fields
 
 
 def _chosen(source: Source, columns: Sequence[str]) -> dict[str, int]:
@@ -166,8 +174,10 @@ def parse_row(row: Row) -> Snippet:
 
 
 def _value(field: str, text: str) -> Any:
-    if field == "year" and _YEAR.fullmatch(text):
-        return int(text)
+    if field == "year" and (year := _YEAR.fullmatch(text)):
+        return int(year[1])
+    if field == "retracted":
+        return _FACTS.get(text.lower(), text)
     if field in LISTS:
         return [part.strip() for part in text.split(";") if part.strip()]
     return text

@@ -14,7 +14,8 @@ from biorag.types import Snippet
 WORDS = 300  # of a passage at most
 SHOWN = 2000
 MARKDOWN = (".md", ".md.gz", ".markdown", ".markdown.gz")
-_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*")
+LONGEST_HEADING = 1000  # characters; every passage repeats the headings above it
+_HEADING = re.compile(rf" {{0,3}}(#{{1,6}})[ \t]++(.{{0,{LONGEST_HEADING}}})")
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _WORD = re.compile(r"\S+")
 SUFFIXES = re.compile(r"(\.(txt|md|markdown))?(\.gz)?\Z", re.IGNORECASE)
@@ -82,7 +83,7 @@ def _sections(source: Source, markdown: bool) -> Iterator[_Section]:
             continue
         yield section
         levels = {level: text for level, text in levels.items() if level < len(heading[1])}
-        levels[len(heading[1])] = heading[2]
+        levels[len(heading[1])] = heading[2].rstrip(" \t").rstrip("#").rstrip(" \t")
         section = _Section(number, tuple(filter(None, levels.values())), [])
     yield section
 

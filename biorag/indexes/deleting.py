@@ -79,10 +79,20 @@ def select_where(index: Index, manifest: Manifest, where: tuple[FieldFilter, ...
 
 
 def select_source(index: Index, manifest: Manifest, source: Source) -> Selection:
-    """Return the documents that a corpus file has and the index holds, whichever file they came from last."""
-    records = (change.id for change in read_changes(source, refuse, WHOLE.check) if isinstance(change, Snippet))
-    selection = select_ids(index, manifest, records)
-    return replace(selection, missing=(), source=source.sha256())
+    """Return the documents that a corpus file has and the index holds, whichever file they came from last.
+
+    An id that begins with the file's label, of a folder that was indexed its path there, is looked for by every such
+    path, the longest first, so that no other folder's file of this name loses its records.
+    """
+    ids: list[str] = []
+    parts = source.path.absolute().parts[1:]
+    for start in range(len(parts)):
+        labelled = replace(source, label="/".join(parts[start:]))
+        ids = [change.id for change in read_changes(labelled, refuse, WHOLE.check) if isinstance(change, Snippet)]
+        own = [id for id in ids if id.startswith(f"{labelled.label}#")]
+        if not own or select_ids(index, manifest, own).documents:
+            break
+    return replace(select_ids(index, manifest, ids), missing=(), source=source.sha256())
 
 
 def _snippets_of(index: Index, manifest: Manifest, documents: Sequence[str]) -> int:

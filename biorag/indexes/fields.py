@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ ALWAYS = (*OWN_FIELDS, "retracted")  # which a filter may name whether a snippet
 UNCOUNTED = ("id", "title", "content")  # fields whose values are nearly all different
 MOST_VALUES = 100_000  # distinct values of a field that are counted
 COMMONEST = 5
+WORD = re.compile(r"[A-Za-z_]\w*")
 SAMPLE = 20_000  # snippets in which a field is looked for that the store has not found
 
 Value = str | int | float | bool
@@ -82,38 +85,51 @@ def fields_of(snippet: Snippet) -> Iterator[tuple[str, Sequence[Value]]]:
 def _fields(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Sequence[Value]]]:
     for name, value in values.items():
         if isinstance(value, Mapping):
-            yield from _fields(value, f"{prefix}{name}.")
+            yield from _fields(value, f"{prefix}{_spelled(name)}.")
             continue
         parts = value if isinstance(value, list) else [value]
         if plain := [part for part in parts if isinstance(part, str | int | float)]:
-            yield prefix + name, plain
+            yield prefix + _spelled(name), plain
+
+
+def _spelled(name: str) -> str:
+    """Return a name as filters write it: in double quotes where it is more than a word."""
+    return name if WORD.fullmatch(name) else f'"{name}"'
 
 
 def check_fields(index: Index, dimension: int, conditions: Iterable[FieldFilter]) -> None:
-    """Check that the snippets of an index have the fields that conditions name.
+    """Check that the snippets of an index have the fields that conditions name, and numbers where they name numbers.
 
     The store is asked first, without its graph only where that finds none; so a field that is there costs little.
 
     Raises
     ------
     UsageError
-        Naming the field, the nearest one, and those there are.
+        Naming the field, the nearest one, and those there are; or how a text is named.
     """
-    named = dict.fromkeys(condition.field for condition in conditions if condition.field not in ALWAYS)
-    lacking = [name for name in named if not _holds(index, dimension, name)]
-    if not lacking:
-        return
-    known = {name for snippet in islice(stored_snippets(index), SAMPLE) for name, _ in fields_of(snippet)}
-    for name in lacking:
-        if name not in known:
-            raise unknown_field(name, known)
+    checked = [condition for condition in conditions if condition.field not in ALWAYS]
+    named = dict.fromkeys(condition.field for condition in checked)
+    lacking = [name for name in named if not _holds(index, dimension, FieldFilter(name, EXISTS, True))]
+    if lacking:
+        known = {name for snippet in islice(stored_snippets(index), SAMPLE) for name, _ in fields_of(snippet)}
+        for name in lacking:
+            if name not in known:
+                raise unknown_field(name, known)
+    for name, value in {condition.field: condition.value for condition in checked if _is_number(condition)}.items():
+        if not _holds(index, dimension, FieldFilter(name, ">=", -sys.float_info.max)):
+            raise UsageError(
+                f'the field {name!r} of --filter holds texts, no numbers: compare it with one, as in {name}="{value}"'
+            )
 
 
-def _holds(index: Index, dimension: int, name: str) -> bool:
-    """Return whether a snippet has a field, as far as the store tells."""
+def _is_number(condition: FieldFilter) -> bool:
+    return isinstance(condition.value, int | float) and not isinstance(condition.value, bool)
+
+
+def _holds(index: Index, dimension: int, condition: FieldFilter) -> bool:
+    """Return whether a snippet fulfils a condition, as far as the store tells."""
     probe = np.ones(dimension, np.float32)
-    has = (FieldFilter(name, EXISTS, True),)
-    return any(index.search([IndexQuery(probe, 1, has, exact=exact)])[0] for exact in (False, True))
+    return any(index.search([IndexQuery(probe, 1, (condition,), exact=exact)])[0] for exact in (False, True))
 
 
 def unknown_field(name: str, known: Iterable[str]) -> UsageError:

@@ -13,6 +13,7 @@ from biorag.utils.batched import batched
 FETCHED_AT_ONCE = 1000
 MOST_OF_PMID = 1000  # snippets of one paper that are listed
 SAMPLED = 1000  # snippets that tell which fields an index has
+PMID_DIGITS = 12  # at most
 _OF_BLOCKS = ("document", "block", "blocks")
 
 
@@ -62,6 +63,14 @@ def of_pmid(index: Index, pmid: int, dimension: int) -> list[Snippet]:
     snippets = index.fetch([hit.id for hit in hits])
     ids = sorted({snippet.document for snippet in snippets.values()})
     return [found for id in ids if (found := document(index, id))]
+
+
+def named_snippets(index: Index, name: str, dimension: int) -> list[Snippet]:
+    """Return the snippet of an id, else those of a PMID; `dimension` is that of the index's dense vectors."""
+    if found := document(index, name):
+        return [found]
+    is_pmid = name.isascii() and name.isdigit() and len(name) <= PMID_DIGITS
+    return of_pmid(index, int(name), dimension) if is_pmid else []
 
 
 class StoredFields(NamedTuple):

@@ -21,6 +21,7 @@ from biorag.types import Progress
 from biorag.utils.files import write_json, write_text
 from biorag.utils.network import is_server
 from biorag.utils.registry import or_list
+from biorag.utils.versions import lacking
 
 REPORT = "report"
 
@@ -81,12 +82,16 @@ def run_recipe(plan: Plan, out: Path, jobs: int, progress: Progress) -> RecipeRe
     Raises
     ------
     MissingError
-        If inputs are not there.
+        If inputs or packages are not there.
     BioragError
         Of the first step that fails.
     """
     if missing := plan.missing():
         raise MissingError(_sentence(plan.recipe, missing))
+    if packages := sorted({package for extra in plan.scale.extras for package in lacking(extra)}):
+        raise MissingError(
+            f"these steps need {', '.join(packages)}: run pip install 'biorag[{','.join(plan.scale.extras)}]'"
+        )
     with held(out):
         for name, value in {**plan.backbone.values, **plan.scale.values, **plan.scale.settings}.items():
             if isinstance(value, str) and is_server(value):

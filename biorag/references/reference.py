@@ -16,6 +16,7 @@ from biorag.types import Hit, Snippet
 PUBMED = "https://pubmed.ncbi.nlm.nih.gov"
 RETRACTED, CONCERN = "Retracted article", "Expression of concern"
 _RANGE = re.compile(r"(?P<first>\w+)\s*[-–]\s*(?P<last>\w+)")
+_RESOLVER = re.compile(r"\A(?:https?://(?:dx\.|www\.)?doi\.org/|doi:)\s*", re.IGNORECASE)  # what a DOI may stand after
 _DATE = re.compile(r"(?P<year>[0-9]{4})(?:-(?P<month>0[1-9]|1[0-2])(?:-(?P<day>0[1-9]|[12][0-9]|3[01]))?)?")
 FIELDS = (
     *("authors", "doi", "pmcid", "journal", "journal_abbreviation", "issn", "volume", "issue", "pages", "year", "date"),
@@ -126,7 +127,7 @@ def reference_of(snippet: Snippet) -> Reference:
         issue=text(fields, "issue"),
         pages=text(fields, "pages"),
         issn=text(fields, "issn"),
-        doi=text(fields, "doi"),
+        doi=_RESOLVER.sub("", text(fields, "doi")),
         pmcid=text(fields, "pmcid"),
         language=texts(fields, "language"),
         types=types,
@@ -137,9 +138,12 @@ def reference_of(snippet: Snippet) -> Reference:
 
 
 def references_of(hits: Iterable[Hit]) -> list[Reference]:
-    """Return the references of hits in their order, each once."""
-    references = (reference_of(hit.snippet) for hit in hits)
-    return list({reference.key: reference for reference in reversed(list(references))}.values())[::-1]
+    """Return the references of hits in the order of the best hit of each."""
+    references: dict[str, Reference] = {}
+    for hit in hits:
+        reference = reference_of(hit.snippet)
+        references.setdefault(reference.key, reference)
+    return list(references.values())
 
 
 def has_concern(snippet: Snippet) -> bool:

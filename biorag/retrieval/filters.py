@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from biorag.errors import UsageError
 from biorag.types import FieldFilter, Snippet
 
+# Names joined by dots; a name with other characters stands in double quotes.
+_FIELD = r'(?P<field>(?:[A-Za-z_]\w*|"[^"]+")(?:\.(?:\w+|"[^"]+"))*)'
 _TERM = re.compile(
-    r"""\s*(?P<not>not\s+)?(?P<field>[A-Za-z_]\w*(?:\.\w+)*)\s*(?P<op>>=|<=|=|:|>|<)\s*
+    rf"""\s*(?P<not>not\s+)?{_FIELD}\s*(?P<op>>=|<=|=|:|>|<)\s*
         (?P<value>"[^"]*"|[^"\s=<>:]\S*)\s*(?P<rest>.*)$""",
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
-_FLAG = re.compile(
-    r"\s*(?P<not>not\s+)?(?P<field>[A-Za-z_]\w*(?:\.\w+)*)\s*(?P<rest>and\s.*)?$", re.DOTALL | re.IGNORECASE
-)
+_FLAG = re.compile(rf"\s*(?P<not>not\s+)?{_FIELD}\s*(?P<rest>and\s.*)?$", re.DOTALL | re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 TEXT_FIELDS = ("id", "title", "content")
 RESERVED = ("and", "not")
@@ -24,7 +24,7 @@ _AND = re.compile(r"and\s+", re.IGNORECASE)
 
 
 def parse_filter(text: str) -> tuple[FieldFilter, ...]:
-    """Parse conditions joined by `and`; values with spaces stand in double quotes; a field alone must be true.
+    """Parse conditions joined by `and`; names and values with spaces are in double quotes; a field alone must be true.
 
     Raises
     ------

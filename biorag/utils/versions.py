@@ -1,9 +1,9 @@
-"""Versions of the packages that results depend on."""
+"""Packages: the versions that results depend on, and what an extra of biorag still lacks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 
 PACKAGES = (
     "biorag",
@@ -25,3 +25,12 @@ def installed_versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return versions
+
+
+def lacking(extra: str) -> list[str]:
+    """Return the packages that an extra of biorag names and that are not installed."""
+    from packaging.requirements import Requirement  # which importing the command line must not
+
+    requirements = [Requirement(text) for text in requires("biorag") or ()]
+    of_extra = [wanted.name for wanted in requirements if wanted.marker and wanted.marker.evaluate({"extra": extra})]
+    return [package for package in of_extra if not installed_versions([package])]

@@ -24,7 +24,10 @@ from tests.cli import done, failed, invoke, succeeded
 
 SCRIPT = "<script>alert(1)</script>"
 QUESTION = Question("q1", f"Why {SCRIPT}?", {"A": "yes", "B": "no"}, "B", (7,))
-HITS = [Hit(1, Snippet("s1", f"Title {SCRIPT}", "Text.", 7), 0.5), Hit(2, Snippet("s2", "Other", "Text."), 0.25)]
+HITS = [
+    Hit(1, Snippet("s1", f"Title {SCRIPT}", f"Text {SCRIPT}", 7), 0.5),
+    Hit(2, Snippet("s2", "", "Untitled text."), 0.25),
+]
 REPLY = json.dumps({"step_by_step_thinking": "so", "answer_choice": "B"})
 
 
@@ -43,8 +46,8 @@ def test_a_row_says_what_was_asked_found_and_answered():
         "right": True,
         "reply": REPLY,
         "evidence": [
-            {"rank": 1, "id": "s1", "pmid": 7, "title": f"Title {SCRIPT}", "score": 0.5},
-            {"rank": 2, "id": "s2", "pmid": None, "title": "Other", "score": 0.25},
+            {"rank": 1, "id": "s1", "pmid": 7, "title": f"Title {SCRIPT}", "score": 0.5, "text": f"Text {SCRIPT}"},
+            {"rank": 2, "id": "s2", "pmid": None, "title": "", "score": 0.25, "text": "Untitled text."},
         ],
         "gold_pmids": [7],
         "gold_retrieved": True,
@@ -93,7 +96,7 @@ def test_a_run_is_shown(run):
     wrong = done(invoke("bench", "show", run / QUESTIONS, "--wrong", "--task", "bioasq", "--json"))
     assert [each["id"] for each in wrong["questions"]] == ["q2"]
     text = succeeded(invoke("bench", "show", run)).stdout
-    assert "=> B: no" in text and f"Why {SCRIPT}?" in text and "1. Title" in text
+    assert "=> B: no" in text and f"Why {SCRIPT}?" in text and "1. Title" in text and "2. Untitled text." in text
     assert "1 of 3 right" in text
 
 
@@ -108,8 +111,9 @@ def test_a_page_replaces_only_a_page(run, tmp_path):
     page = tmp_path / "page.html"
     succeeded(invoke("bench", "show", run, "--html", page))
     succeeded(invoke("bench", "show", run, "--html", page, "--wrong"))
-    page.write_text("my notes")
-    failed(invoke("bench", "show", run, "--html", page), 2, "page.html", "--force")
+    for notes in ("my notes", "<!DOCTYPE html>\n<title>My notes</title>"):
+        page.write_text(notes)
+        failed(invoke("bench", "show", run, "--html", page), 2, "page.html", "--force")
     failed(invoke("bench", "show", run, "--html", run / QUESTIONS, "--force"), 2, QUESTIONS)
 
 
@@ -148,7 +152,7 @@ def test_a_script_in_a_question_or_a_title_is_shown_as_text():
 
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_no_text_changes_the_elements_of_a_page(text, title):
-    hits = [Hit(1, Snippet("i" + text, title, "Text."), 0.5)]
+    hits = [Hit(1, Snippet("i" + text, title, title + text), 0.5)]
     plain = html_page("t", [row(Question("q", "x", {"A": "a", "B": "b"}, "A"), hits=[HITS[1]])])
     hostile = html_page(title, [row(Question("q", text, {"A": text, "B": title}, "A"), reply=REPLY + text, hits=hits)])
     assert read(hostile).tags == read(plain).tags

@@ -918,7 +918,7 @@ def test_wrong_usage(run, small_home, arguments, parts):
         (["serch", "x"], "serch"),
         (["search"], "QUERY"),
         (["search", "x", "--nope"], "--nope"),
-        (["search", "x", "-k", "many"], "--k: "),
+        (["search", "x", "-k", "many"], "--k 'many': "),
         (["bench", "latensy"], "latensy"),
         (["index"], "CORPUS"),
         (["bench", "mirage", "--benchmark", "demo"], "--out"),

@@ -49,6 +49,25 @@ def test_markdown_gives_a_passage_a_section(tmp_path):
     ]
 
 
+def test_a_heading_is_told_in_no_time_and_is_no_longer_than_one(tmp_path):
+    lines = [
+        "# A ## ",
+        "one",
+        f"# {' ' * 20_000}B{' #' * 400}{' ' * 20}",
+        "two",
+        f"## {'C' * 1001}",
+        "three",
+        "# ",
+        "four",
+    ]
+    found, _ = read(tmp_path / "a.md", "\n".join(lines).encode())
+    assert [(one.title, one.location, one.content) for one in found] == [
+        ("A", "", "one"),
+        ("A", f"B{' #' * 399}", f"two\n{lines[4]}\nthree"),
+        ("A", "", "four"),
+    ]
+
+
 def test_text_is_cut_where_sentences_end(tmp_path):
     sentence = "Isoniazid lowers the concentration of pyridoxine in the blood of patients. "
     found, _ = read(tmp_path / "long.txt", (sentence * 100).encode())
@@ -106,6 +125,12 @@ def test_a_page_is_a_snippet_with_its_number(tmp_path):
 
 def test_lines_of_a_page_are_joined_and_broken_words_mended():
     assert plain("neuro-\npathy of IL-\n6 and\ndose \u00ad\nx\0y \ud800") == "neuropathy of IL- 6 and dose xy ?"
+
+
+def test_a_page_of_line_ends_is_plain_in_no_time_and_a_long_title_is_cut(tmp_path):
+    assert plain(f"a-{' ' * 100_000}{chr(10) * 200_000}1") == "a- 1"
+    (found,), _ = read(tmp_path / "a.pdf", searchable_pdf(["Text."], "title " * 1000))
+    assert found.title == ("title " * 1000)[:1000]
 
 
 def encrypted(password: str) -> bytes:
@@ -235,6 +260,20 @@ def test_a_set_of_articles_and_one_without_text(tmp_path):
 )
 def test_hostile_xml_is_refused(tmp_path, content, reason):
     assert reason in damage(tmp_path / "a.nxml", content)
+
+
+@pytest.mark.parametrize("field", ["article-title", "surname", "title"])
+def test_an_article_whose_blocks_repeat_too_much_is_refused(tmp_path, monkeypatch, field):
+    monkeypatch.setattr("biorag.corpus.jats.MOST_REPEATED", 100_000)
+    long = {name: "long " * 1000 if name == field else "short" for name in ("article-title", "surname", "title")}
+    meta = "<title-group><article-title>{article-title}</article-title></title-group><contrib-group>"
+    meta += "<contrib contrib-type='author'><name><surname>{surname}</surname></name></contrib></contrib-group>"
+    body = f"<sec><title>{{title}}</title>{'<p>a</p>' * 99}</sec>"
+    text = f"<article><front><article-meta>{meta}</article-meta></front><body>{body}</body></article>"
+    found, (reject,) = read(tmp_path / "a.xml", text.format_map(long).encode())
+    assert len(found) == 19 and reject.damaged and "as of a bomb" in reject.reason
+    found, rejects = read(tmp_path / "b.xml", text.format_map(dict.fromkeys(long, "short")).encode())
+    assert (len(found), rejects) == (99, [])
 
 
 def test_an_undeclared_entity_is_one_reject(tmp_path):

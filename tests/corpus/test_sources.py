@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from biorag.corpus.pdf import read_pages
 from biorag.corpus.readers import read_snippets
-from biorag.corpus.sources import Source, demo_file, find_sources, read_lines
+from biorag.corpus.sources import DamagedSourceError, Source, demo_file, find_files, find_sources, read_lines
 from biorag.errors import BadInputError, BioragError, MissingError
 
 LINES = b'{"id": "a", "content": "one"}\n{"id": "b", "content": "two"}\n'
@@ -131,6 +132,7 @@ def test_a_file_that_may_not_be_read_is_one_of_our_errors(tmp_path, monkeypatch)
     """Root reads everything, so the refusal is played."""
     path = tmp_path / "corpus.jsonl"
     path.write_bytes(LINES)
+    (tmp_path / "a.pdf").write_bytes(b"%PDF-1.7")
 
     def refuse(self, *args, **kwargs):
         raise PermissionError(13, "Permission denied", str(self))
@@ -138,6 +140,19 @@ def test_a_file_that_may_not_be_read_is_one_of_our_errors(tmp_path, monkeypatch)
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(BioragError, match=r"corpus\.jsonl"):
         list(read_lines(Source(str(path), path)))
+    with pytest.raises(DamagedSourceError, match=r"a\.pdf, page 1: cannot be read: Permission denied"):
+        list(read_pages(Source("a.pdf", tmp_path / "a.pdf")))
+
+
+def test_a_folder_says_which_folders_of_it_are_not_seen(tmp_path, spool, monkeypatch):
+    for name in ("open", "closed"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+    (tmp_path / "in" / "open" / "a.jsonl").write_bytes(LINES)
+    (tmp_path / "in" / "link").symlink_to(tmp_path / "in" / "open")
+    monkeypatch.setattr("biorag.corpus.sources.os.access", lambda path, _: path.name != "closed")
+    found = find_files([str(tmp_path / "in")], spool)
+    assert [source.label for source in found.sources] == ["open/a.jsonl"]
+    assert found.left == {"folders that cannot be read": 1, "links to folders": 1}
 
 
 @settings(derandomize=True, deadline=None, max_examples=120)

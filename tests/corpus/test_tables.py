@@ -45,6 +45,38 @@ def test_columns_are_named_by_the_user(tmp_path):
             parse_columns(text)
 
 
+@pytest.mark.parametrize(
+    ("header", "row", "columns", "found"),
+    [
+        (
+            "PMID,Abstract,content",
+            "7,Text,other",
+            "content=Abstract",
+            Snippet("7", "", "Text", 7, {"column 3": "other"}),
+        ),
+        ("PMID,text,id", "7,Text,row 1", "id=PMID", Snippet("7", "", "Text", 7, {"column 3": "row 1"})),
+        ("id,text,_id", "a,Text,b", "id=id", Snippet("a", "", "Text", None, {"column 3": "b"})),
+        ("id,title,text,title", "a,T,Text,U", "id=id", Snippet("a", "T", "Text", None, {"column 4": "U"})),
+        ("id,text,pmid,PMID", "a,Text,7,8", "id=id", Snippet("a", "", "Text", 7, {"column 4": "8"})),
+        (
+            "id,text,note,note",
+            "a,Text,one,two",
+            "id=id",
+            Snippet("a", "", "Text", None, {"note": "one", "column 4": "two"}),
+        ),
+    ],
+)
+def test_no_column_takes_the_place_of_another(tmp_path, header, row, columns, found):
+    assert read(tmp_path / "a.csv", f"{header}\n{row}\n".encode(), parse_columns(columns)) == ([found], [])
+
+
+def test_years_and_retractions_are_read_as_spreadsheets_write_them(tmp_path):
+    rows = "a,Text,2019.0,TRUE\nb,Text,2019,yes\nc,Text,2019.5,False\nd,Text,,in part\n"
+    found, _ = read(tmp_path / "a.csv", f"id,text,year,retracted\n{rows}".encode())
+    assert [one.metadata.get("year") for one in found] == [2019, 2019, "2019.5", None]
+    assert [one.metadata["retracted"] for one in found] == [True, True, False, "in part"]
+
+
 def test_rows_without_an_id_are_numbered_and_a_title_alone_is_a_text(tmp_path):
     found, _ = read(tmp_path / "a.tsv", b"title\ttext\nA\tone\n\nB\t\n")
     assert [(one.id, one.contents) for one in found] == [("a.tsv#row=1", "A. one"), ("a.tsv#row=2", "B")]

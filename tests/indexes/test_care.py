@@ -162,6 +162,21 @@ def test_the_records_of_a_file_are_removed_and_come_back_when_it_is_indexed_agai
     failed(indexed("delete", "--source", tmp_path / "none", "--yes"), 4, "none")
 
 
+def test_a_file_of_a_folder_is_removed_and_none_of_its_name_elsewhere(settings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in (one := tmp_path / "in" / "a.txt", two := tmp_path / "in" / "b" / "a.txt"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"Text of {path.parent.name}.")
+    Run(settings, one.parent)
+    assert held(settings) == ["a.txt#p1", "b/a.txt#p1"]
+    assert done(invoke("delete", "--source", "in/b/a.txt", "--yes", "--json", home=settings.home))["deleted"] == 1
+    assert held(settings) == ["a.txt#p1"]
+    assert done(invoke("delete", "--source", one, "--yes", "--json", home=settings.home))["deleted"] == 1
+    Run(settings, two)
+    assert held(settings) == ["a.txt#p1"]
+    assert done(invoke("delete", "--source", two, "--yes", "--json", home=settings.home))["deleted"] == 1
+
+
 @pytest.mark.parametrize("words", [[], ["--id", "s1", "--filter", "year<2000"]])
 def test_one_way_to_say_what_to_remove(indexed, words):
     failed(indexed("delete", *words, "--yes"), 2, "give --id, --filter or --source")
@@ -239,6 +254,20 @@ def test_an_unknown_field_is_refused_with_the_nearest_one(indexed):
     failed(indexed(*words, "--filter", "Yaer>=2000"), 2, "'Yaer'", "did you mean 'year'?", "content, id, pmid, title")
     failed(indexed(*words, "--filter", "not zzz"), 2, "'zzz'", "--fields")
     assert done(indexed(*words, "--filter", "not retracted and type:tRIAL"))["hits"][0]["id"] == "s2"
+
+
+def test_a_number_is_not_compared_with_texts(settings, tmp_path):
+    fields = ({"volume": "12", "n": "3"}, {"volume": "13", "n": 4})
+    Run(
+        settings,
+        corpus(tmp_path / "a.jsonl", [Snippet(f"t{k}", "", "Text.", None, held) for k, held in enumerate(fields)]),
+    )
+    for condition in ("volume=12", "not volume>=12", 'volume<20 and volume="12"'):
+        words = ("delete", "--filter", condition, "--yes", "--json")
+        failed(invoke(*words, home=settings.home), 2, "'volume' of --filter holds texts", 'volume="')
+    for condition, count in {"n>=5": 0, 'volume="12" and n=3': 0, "n=4": 1, 'volume="12"': 1}.items():
+        words = ("delete", "--filter", condition, "--yes", "--json")
+        assert done(invoke(*words, home=settings.home))["deleted"] == count
 
 
 def test_fields_in_lists_and_objects_are_named_as_filters_name_them():

@@ -475,7 +475,7 @@ FIELDS = {
     "f2": {"year": 2010, "impact": 3, "open": True, "journal": "gut", "nested": {"deep": {"n": 4}}},
     "f3": {"year": 2015, "impact": -2.25, "open": False, "journal": "Cœur", "nested": {"deep": {"n": 5}}},
     "f4": {"year": "2015", "impact": None, "journal": 7},
-    "f5": {},
+    "f5": {"Study Design": "RCT", "p-value": 0.05, "nested": {"a.b": "Gut"}},
 }
 CONDITIONS = [
     (FieldFilter("year", "=", 2005), {"f1"}),
@@ -502,6 +502,10 @@ CONDITIONS = [
     (FieldFilter("mesh", "=", "Liver"), {"f0", "f1"}),
     (FieldFilter("nested.deep.n", "=", 5), {"f3"}),
     (FieldFilter("nested.deep.n", ">", 3), {"f2", "f3"}),
+    (FieldFilter('"Study Design"', "=", "RCT"), {"f5"}),
+    (FieldFilter('"p-value"', "<", 0.1), {"f5"}),
+    (FieldFilter('nested."a.b"', "=", "Gut"), {"f5"}),
+    (FieldFilter('"nested.deep.n"', "=", 5), set()),
     (FieldFilter("no_such_field", "=", 1), set()),
     (FieldFilter("id", "=", "f3"), {"f3"}),
     (FieldFilter("title", "=", "Title f2"), {"f2"}),

@@ -397,3 +397,12 @@ def test_a_packaged_recipe_runs_at_the_scale_smoke(paper, tmp_path):
     measured = [cell for table in report["tables"] for row in table["rows"] for cell in row["cells"] if cell["runs"]]
     assert measured and all(cell["value"] is not None for cell in measured)
     assert any(finding["difference"] is not None for finding in report["findings"])
+
+
+def test_packages_that_are_not_installed_are_named_before_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("biorag.recipes.run.lacking", lambda extra: ["gguf", "peft"] if extra == "decoders" else [])
+    result = invoke("reproduce", "bmretriever", "--out", tmp_path / "out")
+    failed(result, 4, "need gguf, peft: run pip install 'biorag[decoders]'")
+    assert not (tmp_path / "out").exists()

@@ -186,7 +186,18 @@ def test_keys_are_stable_and_unique():
     keys = [reference_of(snippet).key for snippet in same]
     assert len(set(keys)) == 500
     assert reference_of(Snippet("y", "T", "C", 7, {"authors": ["Ødegård, Å"]})).key == "degard_7"
-    assert len(references_of([hit(paper()), hit(paper(), 2)])) == 1
+
+
+def test_references_come_in_the_order_of_their_best_hits():
+    first, second = Snippet("a#0", "A", "Best.", 1), Snippet("b", "B", "Text.", 2)
+    found = references_of([hit(first), hit(second, 2), hit(Snippet("a#1", "A", "Other.", 1), 3)])
+    assert [(reference.pmid, reference.abstract) for reference in found] == [(1, "Best."), (2, "Text.")]
+
+
+@pytest.mark.parametrize("before", ["", "https://doi.org/", "http://dx.doi.org/", "https://www.doi.org/", "DOI: "])
+def test_a_doi_is_one_with_its_resolver_too(before):
+    reference = reference_of(Snippet("x", "T", "C", None, {"doi": f"{before}10.1000/x_y"}))
+    assert (reference.doi, reference.url) == ("10.1000/x_y", "https://doi.org/10.1000/x_y")
 
 
 # --- CSL-JSON

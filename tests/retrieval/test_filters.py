@@ -34,6 +34,12 @@ CASES = {
     "notes=x": [FieldFilter("notes", "=", "x")],
     "android=x": [FieldFilter("android", "=", "x")],
     "mesh.major=Liver": [FieldFilter("mesh.major", "=", "Liver")],
+    '"Study Design"=RCT and not "p-value">0.05': [
+        FieldFilter('"Study Design"', "=", "RCT"),
+        FieldFilter('"p-value"', ">", 0.05, negated=True),
+    ],
+    'design."a.b"=x': [FieldFilter('design."a.b"', "=", "x")],
+    '"open access"': [FieldFilter('"open access"', "=", True)],
     "_x1=2": [FieldFilter("_x1", "=", 2)],
     "type=Review-Article": [FieldFilter("type", "=", "Review-Article")],
     "year>=2015 and journal=Lancet and not retracted=true": [
@@ -155,7 +161,7 @@ def test_any_text_is_conditions_or_a_usage_error(text):
     assert found
     for condition in found:
         assert condition.op in ("=", ">=", "<=", ">", "<")
-        assert re.fullmatch(r"[A-Za-z_][\w.]*", condition.field)
+        assert re.fullmatch(r"""([A-Za-z_]\w*|"[^"]+")(\.(\w+|"[^"]+"))*""", condition.field)
         if condition.op != "=":
             float(condition.value)  # what the stores do with it
 

@@ -97,13 +97,14 @@ class Analysis:
     def followed_by(self, other: Analysis) -> Analysis:
         """Return this and the next sentence as one."""
         count, segment = len(self.content), max(self.segments, default=0) + 1
+        sentence = max(self.sentences, default=0) + 1
         moved = tuple(scope.moved(count) for scope in other.scopes)
         return Analysis(
             self.content + other.content,
             self.weights + other.weights,
             self.negated + other.negated,
             self.segments + tuple(number + segment for number in other.segments),
-            self.sentences + tuple(number + max(self.sentences, default=0) + 1 for number in other.sentences),
+            self.sentences + tuple(number + sentence for number in other.sentences),
             self.after_by + other.after_by,
             self.joined + other.joined,
             self.alternative + other.alternative,

@@ -36,6 +36,7 @@ function filter() {
   document.getElementById('shown').textContent = shown + ' of ' + articles.length + ' questions';
 }
 form.addEventListener('input', filter);
+form.addEventListener('change', filter);  // all that some browsers tell of a choice made by a program
 form.addEventListener('submit', event => event.preventDefault());
 filter();
 """
@@ -76,6 +77,11 @@ def html_page(title: str, rows: Sequence[QuestionRow]) -> str:
 """
 
 
+def is_page(beginning: bytes) -> bool:
+    """Return whether a file that begins so is such a page: another's has another policy, or none."""
+    return beginning.startswith(b"<!DOCTYPE html>") and _text(POLICY).encode() in beginning
+
+
 def _text(text: object) -> str:
     return escape(showable(str(text)), quote=True)
 
@@ -104,9 +110,8 @@ def _article(row: QuestionRow) -> str:
 
 def _evidence(hit: Evidence) -> str:
     pmid = "" if hit["pmid"] is None else f"PMID {hit['pmid']}, "
-    return (
-        f"<li>{_text(hit['title'])} <span class=meta>({_text(hit['id'])}, {pmid}score {hit['score']:.3f})</span></li>"
-    )
+    source = f"<span class=meta>({_text(hit['id'])}, {pmid}score {hit['score']:.3f})</span>"
+    return f"<li><b>{_text(hit['title'])}</b> {source}<br>{_text(hit.get('text', ''))}</li>"
 
 
 def gold_note(row: QuestionRow) -> str:

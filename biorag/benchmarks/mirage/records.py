@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -19,16 +19,18 @@ from biorag.utils.runs import whole_lines
 from biorag.utils.text import whole
 
 QUESTIONS = "questions.jsonl"
+SHOWN = 600  # characters of a passage that are kept
 
 
 class Evidence(TypedDict):
-    """A hit that a question was answered from."""
+    """A hit that a question was answered from; earlier versions kept no `text`, how its passage begins."""
 
     rank: int
     id: str
     pmid: int | None
     title: str
     score: float
+    text: NotRequired[str]
 
 
 class JudgedSentence(TypedDict):
@@ -64,7 +66,12 @@ def evidence_of(hits: Sequence[Hit]) -> list[Evidence]:
     """Return hits as rows have them."""
     return [
         Evidence(
-            rank=hit.rank, id=hit.snippet.id, pmid=hit.snippet.pmid, title=hit.snippet.title, score=round(hit.score, 6)
+            rank=hit.rank,
+            id=hit.snippet.id,
+            pmid=hit.snippet.pmid,
+            title=hit.snippet.title,
+            score=round(hit.score, 6),
+            text=hit.snippet.content[:SHOWN],
         )
         for hit in hits
     ]

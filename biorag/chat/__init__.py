@@ -1,0 +1,1 @@
+"""A conversation over one open index: follow-up questions, slash commands, and its record."""

@@ -1,0 +1,63 @@
+"""A conversation as Markdown: each question, its answer with marks, and the references that it cites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from biorag.api.documents import cited_hits
+from biorag.api.results import marked_text
+from biorag.chat.conversation import Turn
+from biorag.errors import UsageError
+from biorag.references.reference import reference_of
+from biorag.references.tables import plain
+from biorag.references.vancouver import citation
+from biorag.types import Hit
+from biorag.utils.text import showable
+
+
+def markdown(index: str, turns: Sequence[Turn]) -> str:
+    """Return a conversation as Markdown, in which what was quoted shows as it stands."""
+    lines = [f"# Questions to the index {plain(index)}"]
+    for turn in turns:
+        lines += ["", *_turn(turn)]
+    return showable("\n".join(lines) + "\n")
+
+
+def save(path: Path, text: str) -> None:
+    """Write a text to a new file.
+
+    Raises
+    ------
+    UsageError
+        If there is a file of this name already.
+    """
+    try:
+        with path.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise UsageError(f"{path} is there already: name another file") from None
+
+
+def _turn(turn: Turn) -> Iterator[str]:
+    answer = turn.answer
+    yield f"## {plain(turn.question)}"
+    if turn.searched != turn.question:
+        yield from ("", f"*Searched: {plain(turn.searched)}*")
+    if turn.filter:
+        yield from ("", f"*Filter: {plain(turn.filter)}*")
+    if answer.question.options:
+        yield ""
+        yield from (f"- {letter}. {plain(text)}" for letter, text in answer.question.options.items())
+    yield from ("", plain(marked_text(answer)) or "*No answer.*")
+    for note in answer.notes:
+        yield from ("", f"*Note: {plain(note)}*")
+    if answer.hits:
+        yield ""
+        yield from map(_reference, cited_hits(answer))
+
+
+def _reference(hit: Hit) -> str:
+    reference = reference_of(hit.snippet)
+    link = f" <{reference.url}>" if reference.url else ""
+    return f"- {plain(f'[{hit.rank}] {citation(reference)}')}{link}"

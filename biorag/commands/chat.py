@@ -1,0 +1,203 @@
+"""`biorag chat`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from biorag.chat.lines import COMMANDS, parse_line, parse_options
+from biorag.commands import options, show, show_answer, show_document
+from biorag.commands.groups import expanded
+from biorag.corpus.sentences import terms
+from biorag.errors import BioragError, MissingError, UsageError
+from biorag.registries import OUTPUTS
+from biorag.retrieval.last_hits import keep_last_hits
+from biorag.settings.settings import Settings
+from biorag.utils.text import showable, showable_json
+
+if TYPE_CHECKING:
+    from biorag.chat.conversation import Conversation
+
+PROMPT = "biorag> "
+CLEAR = "off"
+
+
+@expanded
+def chat(
+    settings: Annotated[
+        Settings,
+        options.INDEX,
+        options.RANKING,
+        options.GENERATOR,
+        options.ANSWER,
+    ],
+    filters: options.RecordFilters,
+    verifier: options.Verifier = None,
+) -> None:
+    """Ask one question after another, each answered as 'biorag ask' does; models stay loaded.
+
+    A follow-up such as "and in children?" is made to stand alone, by the generator that --llm names, else by words of
+    the last question; what was searched is shown. /help lists the commands, Ctrl-C stops an answer, Ctrl-D ends. Lines
+    that are piped in are asked in turn. What you ask is in no file, unless you /save it.
+
+    Examples:
+
+      biorag chat
+
+      biorag chat --name pubmed --llm starter --filter 'year>=2015'
+
+      biorag chat < questions.txt
+    """
+    from biorag.api.session import Session
+    from biorag.chat.conversation import Conversation
+
+    with show_answer.waiting() as stage:
+        stage("Opening the index")
+        session = Session(settings, verifier)
+    with session:
+        is_typed = sys.stdin.isatty()
+        talk = _Talk(Conversation(session, filters.conditions), settings, is_typed)
+        for line in _typed(session.name) if is_typed else _piped():
+            if not talk.heard(line):
+                break
+    if talk.failure and not is_typed:
+        raise typer.Exit(talk.failure.exit_code)
+
+
+def _typed(index: str) -> Iterator[str]:
+    """Yield the lines that are typed, with the editing and the history of readline; Ctrl-C clears one, Ctrl-D ends."""
+    with suppress(ImportError):  # Windows has none, and edits lines itself
+        import readline  # noqa: F401
+
+    show.err.print(f"Index {index!r}. Ask a question, or /help; Ctrl-D ends.")
+    prompt = PROMPT if show.out.is_terminal else ""  # which input() writes to stdout
+    while True:
+        try:
+            yield input(prompt)
+        except EOFError:
+            show.err.print()
+            return
+        except UnicodeDecodeError:
+            _say(UsageError("the line is not UTF-8: type it again"))
+        except KeyboardInterrupt as stop:
+            if not _is_ctrl_c(stop):
+                raise
+            show.err.print()
+
+
+def _piped() -> Iterator[str]:
+    """Yield the lines of standard input, each shown before its answer."""
+    for raw in sys.stdin.buffer:
+        if line := raw.decode("utf-8", "surrogateescape").strip():
+            show.out.print(Text(showable(PROMPT + line)), soft_wrap=True)
+            yield line
+
+
+class _Talk:
+    """What each line of a conversation does; `failure` is the first error.
+
+    Of typed lines Ctrl-C stops what the last one does; otherwise it ends the command.
+    """
+
+    def __init__(self, conversation: Conversation, settings: Settings, is_typed: bool) -> None:
+        self._conversation, self._settings, self._is_typed = conversation, settings, is_typed
+        self.failure: BioragError | None = None
+        self._commands: dict[str, Callable[[str], None]] = {
+            "": self._ask,
+            "/help": self._help,
+            "/show": self._show,
+            "/cite": self._cite,
+            "/filter": self._filter,
+            "/options": self._options,
+            "/save": self._save,
+            "/new": self._new,
+        }
+
+    def heard(self, text: str) -> bool:
+        """Do what a line says; return whether the conversation lasts. An error is said."""
+        try:
+            line = parse_line(text)
+            if line.command == "/quit":
+                return False
+            if line.command or line.argument:
+                self._commands[line.command](line.argument)
+        except KeyboardInterrupt as stop:
+            if not (self._is_typed and _is_ctrl_c(stop)):
+                raise
+            show.err.print("stopped")
+        except BioragError as error:
+            self._failed(error)
+        except BrokenPipeError:  # nobody reads the answers any more
+            raise
+        except OSError as error:
+            self._failed(MissingError(f"{error.filename or 'a file'}: {error.strerror or error}: check the path"))
+        return True
+
+    def _failed(self, error: BioragError) -> None:
+        self.failure = self.failure or error
+        _say(error)
+
+    def _ask(self, question: str) -> None:
+        with show_answer.waiting() as stage:
+            stage("Reading the question")
+            searched = self._conversation.standalone(question)
+            if searched != question:
+                show.err.print(Text(showable(f"searched: {searched}"), style="dim"), soft_wrap=True)
+            stage("Writing, not checked yet" if self._settings.generation.llm else "Answering")
+            turn = self._conversation.ask(question, searched, on_text=stage.provisional)
+        keep_last_hits(self._settings, turn.answer.hits)
+        show_answer.answer(turn.answer)
+
+    def _help(self, _: str) -> None:
+        show.table("Commands", ["", ""], list(COMMANDS.items()))
+
+    def _show(self, name: str) -> None:
+        named = self._conversation.show(name)
+        turns = self._conversation.turns
+        words = terms(turns[-1].searched) if turns else set()
+        for snippet, facts in zip(named.snippets, named.facts, strict=True):
+            show_document.document(snippet, facts, words)
+
+    def _cite(self, argument: str) -> None:
+        format, text = self._conversation.cite(argument)
+        shown = showable_json(text) if OUTPUTS[format].json else showable(text)
+        show.out.print(Text(shown.rstrip("\n")), soft_wrap=True)
+
+    def _filter(self, condition: str) -> None:
+        if condition:
+            self._conversation.set_filter("" if condition == CLEAR else condition)
+        show.err.print(f"filter: {self._conversation.filter or 'none'}", soft_wrap=True)
+
+    def _options(self, text: str) -> None:
+        self._conversation.set_options(parse_options(text))
+        show.err.print("options: of the next question")
+
+    def _save(self, name: str) -> None:
+        from biorag.chat.record import markdown, save
+
+        if not name:
+            raise UsageError("name a file to write: /save asthma.md")
+        if not self._conversation.turns:
+            raise UsageError("nothing was asked yet: ask a question, then /save")
+        path = Path(name).expanduser()
+        save(path, markdown(self._conversation.index, self._conversation.turns))
+        show.err.print(f"saved to {path}", soft_wrap=True)
+
+    def _new(self, _: str) -> None:
+        self._conversation.new()
+        show.err.print("a new conversation")
+
+
+def _is_ctrl_c(stop: KeyboardInterrupt) -> bool:
+    """Return whether it is Ctrl-C, not what the program makes of SIGTERM, which ends it."""
+    return type(stop) is KeyboardInterrupt
+
+
+def _say(error: BioragError) -> None:
+    show.err.print(f"error: {error}", soft_wrap=True)

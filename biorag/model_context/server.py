@@ -1,0 +1,114 @@
+"""The MCP server: tools over one open index, read-only, with errors of one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+from pydantic import ValidationError
+
+from biorag.api.session import Session
+from biorag.errors import BioragError, MissingError
+from biorag.model_context.tools import QUOTED, Tools
+from biorag.utils.text import has_control, showable
+
+try:
+    from mcp.server import MCPServer
+    from mcp.server.mcpserver import Context
+    from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
+except ImportError as error:  # the package is not there, or of a version before 2
+    raise MissingError("the Model Context Protocol needs mcp 2 or later: run pip install 'biorag[mcp]'") from error
+
+INSTRUCTIONS = f"""Answers biomedical questions from the index {{name!r}}, with citations that were checked.
+Search or ask first; then get_snippet shows a whole snippet and cite its reference. verify_claim says what the evidence
+says of a sentence, not whether it is true. {QUOTED} Nothing here is medical advice."""
+LONGEST_ERROR = 500  # characters
+
+
+class ToolServer(MCPServer[Any]):
+    """A server whose tools fail in one line."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool.
+
+        Raises
+        ------
+        ToolError
+            In one line, if the tool is unknown, an argument is wrong, or the tool fails as it may.
+        """
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error.__cause__, BioragError):
+                raise ToolError(one_line(str(error.__cause__))) from error.__cause__
+            if isinstance(error.__cause__, ValidationError):
+                raise ToolError(one_line(faults(error.__cause__))) from error.__cause__
+            raise
+
+
+def build_server(session: Session) -> MCPServer[Any]:
+    """Return the server of a session, for stdio or for HTTP.
+
+    `build_server(session).run("stdio")` serves standard input and output. For streamable HTTP, mount its application
+    and run its session manager as long as the application around it runs:
+
+        server = build_server(session)
+        mcp = server.streamable_http_app(transport_security=TransportSecuritySettings(allowed_hosts=["127.0.0.1:*"]))
+
+        @asynccontextmanager
+        async def lifespan(app):
+            async with server.session_manager.run():
+                yield
+
+        app = Starlette(routes=[..., Mount("/", mcp)], lifespan=lifespan)
+
+    The path is `/mcp`. Where `transport_security` is left out, Host and Origin must be of this machine. Each server has
+    one session manager, which runs once: build a server for each application. The session may be shared, also with what
+    is not MCP; closing it is the caller's.
+    """
+    server = ToolServer(
+        "biorag",
+        title="biorag",
+        description="Biomedical questions answered from PubMed evidence",
+        instructions=INSTRUCTIONS.format(name=session.name),
+        version=version("biorag"),
+        log_level="WARNING",
+    )
+    tools = Tools(session)
+    titles: dict[Callable[..., Any], str] = {
+        tools.search: "Search the evidence",
+        tools.get_snippet: "Show a snippet",
+        tools.ask: "Answer a question",
+        tools.verify_claim: "Judge a claim",
+        tools.cite: "Cite snippets",
+        tools.index_info: "Describe the index",
+    }
+    for tool, title in titles.items():
+        read_only = ToolAnnotations(
+            title=title,
+            read_only_hint=True,
+            destructive_hint=False,
+            idempotent_hint=True,
+            open_world_hint=False,
+        )
+        described = f"{' '.join((tool.__doc__ or '').split())} {QUOTED}"
+        server.add_tool(tool, title=title, description=described, annotations=read_only, structured_output=True)
+    return server
+
+
+def faults(error: ValidationError) -> str:
+    """Return what is wrong with arguments: each by its name, without the value that was given."""
+    texts = [f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}" for fault in error.errors()]
+    return "; ".join(dict.fromkeys(texts))
+
+
+def one_line(message: str) -> str:
+    """Return an error in one line that a terminal only shows, cut where it is long."""
+    line = showable(message)
+    if has_control(line):
+        line = " ".join(line.split())
+    return line if len(line) <= LONGEST_ERROR else f"{line[:LONGEST_ERROR]}…"

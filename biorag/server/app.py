@@ -1,0 +1,114 @@
+"""The application: routes over one open index, behind the guard."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from biorag.api.session import Session
+from biorag.errors import BioragError
+from biorag.server.api import api_router
+from biorag.server.faults import MCP, RefusedError, error_response
+from biorag.server.guards import Doorkeeper, Guard
+from biorag.server.openai import openai_router
+from biorag.server.options import ServeOptions
+from biorag.server.pages import page_routes
+from biorag.server.work import WorkQueue
+from biorag.utils.versions import installed_versions
+
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
+
+STATIC_FILES = Path(__file__).parent / "static"
+
+
+def create_app(session: Session, options: ServeOptions) -> ASGIApp:
+    """Return the application that answers from an open index; at `/mcp` too, if the extra `mcp` is installed."""
+    limits = options.limits
+    # Questions may wait minutes for a generator; searches and pages do not wait behind them.
+    answering, searching = (WorkQueue(limits.threads, limits.queue) for _ in range(2))
+    doorkeeper = Doorkeeper(options.token)
+    tools = _tools(session)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if tools is None:
+            yield
+            return
+        async with tools.session_manager.run():
+            yield
+
+    app = FastAPI(
+        lifespan=lifespan,
+        title="biorag",
+        version=installed_versions().get("biorag", ""),
+        description="Answers biomedical questions from PubMed evidence. Nothing here is medical advice.",
+        docs_url=None,  # these pages load their scripts from another host
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.include_router(api_router(session, answering, searching))
+    app.include_router(openai_router(session, answering))
+    app.router.routes.extend(page_routes(session, options, doorkeeper, answering, searching))
+    if tools is not None:
+        app.router.routes.extend(_mcp_routes(tools))
+    app.mount("/static", StaticFiles(directory=STATIC_FILES))
+    app.add_exception_handler(BioragError, _fault)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http_fault)
+    app.add_exception_handler(Exception, _bug)
+    return Guard(app, options, doorkeeper)
+
+
+def _tools(session: Session) -> MCPServer[Any] | None:
+    """Return the tools of assistants; None where the package for them is not installed."""
+    if find_spec("mcp") is None:
+        return None
+    from biorag.model_context.server import build_server
+
+    return build_server(session)
+
+
+def _mcp_routes(tools: MCPServer[Any]) -> list[BaseRoute]:
+    """Return the routes of the tools; the guard has checked host and origin."""
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    return tools.streamable_http_app(streamable_http_path=MCP, transport_security=unchecked).routes
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    assert isinstance(error, BioragError)
+    return error_response(request.url.path, error)
+
+
+async def _bug(request: Request, error: Exception) -> Response:
+    """Answer where the server itself is wrong; the guard logs what it was."""
+    return error_response(request.url.path, BioragError("the server failed at this: its log says why"))
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    """Answer a body of another form: what is wrong with its first wrong part."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"][1:]))  # after "body" or "query"
+    sentence = f"{place}: {first['msg']}" if place else str(first["msg"])
+    return error_response(request.url.path, RefusedError(422, f"{sentence} (see /openapi.json)"))
+
+
+async def _http_fault(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    sentences = {404: "there is no such page", 405: "this page takes another method"}
+    sentence = sentences.get(error.status_code, str(error.detail))
+    return error_response(request.url.path, RefusedError(error.status_code, sentence, dict(error.headers or {})))

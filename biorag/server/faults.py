@@ -1,0 +1,59 @@
+"""Errors as responses: a status and one sentence."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from biorag.errors import (
+    BadInputError,
+    BioragError,
+    MismatchError,
+    MissingError,
+    ServiceError,
+    UnsupportedError,
+    UsageError,
+)
+from biorag.utils.text import showable
+
+API, OPENAI, MCP = "/api/", "/v1/", "/mcp"
+STATUSES: dict[type[BioragError], int] = {
+    UsageError: HTTPStatus.BAD_REQUEST,
+    BadInputError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    MissingError: HTTPStatus.NOT_FOUND,
+    MismatchError: HTTPStatus.CONFLICT,
+    ServiceError: HTTPStatus.SERVICE_UNAVAILABLE,
+    UnsupportedError: HTTPStatus.UNPROCESSABLE_ENTITY,
+}
+
+
+class RefusedError(BioragError):
+    """A request that is refused, with its status."""
+
+    def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(sentence)
+        self.status, self.headers = int(status), headers or {}
+
+
+def status_of(error: BioragError) -> int:
+    """Return the HTTP status of an error."""
+    if isinstance(error, RefusedError):
+        return error.status
+    return next(
+        (int(status) for kind, status in STATUSES.items() if isinstance(error, kind)),
+        int(HTTPStatus.INTERNAL_SERVER_ERROR),
+    )
+
+
+def error_response(path: str, error: BioragError) -> Response:
+    """Return an error as the clients of a path read it."""
+    status, sentence = status_of(error), showable(str(error))
+    headers = dict(error.headers) if isinstance(error, RefusedError) else {}
+    if path.startswith(OPENAI):
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        content = {"error": {"message": sentence, "type": kind, "param": None, "code": None}}
+        return JSONResponse(content, status, headers)
+    if path.startswith((API, MCP)):
+        return JSONResponse({"error": sentence}, status, headers)
+    return PlainTextResponse(sentence + "\n", status, headers)

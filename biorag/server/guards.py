@@ -1,0 +1,231 @@
+"""What stands before every request: its host, its origin, its token, its rate and its size; and what leaves with it."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import math
+import secrets
+from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+import anyio
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from biorag.errors import BioragError
+from biorag.server.faults import API, MCP, OPENAI, RefusedError, error_response
+from biorag.server.options import ServeOptions
+from biorag.server.rates import RateLimiter
+
+logger = logging.getLogger(__name__)
+
+COOKIE = "biorag"
+LOGIN = "/login"
+STATIC = "/static/"
+READING = ("GET", "HEAD")
+JSON = "application/json"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+
+
+class Doorkeeper:
+    """Knows the token, and the cookie that a page gets for it, which lasts as long as this process."""
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+        self.cookie = secrets.token_urlsafe(32)
+
+    @property
+    def asks(self) -> bool:
+        """Whether a token is asked for."""
+        return self._token is not None
+
+    def knows(self, token: str) -> bool:
+        """Return whether this is the token; the time it takes does not tell how much of it is right."""
+        return self._token is not None and hmac.compare_digest(token.encode(), self._token.encode())
+
+    def admits(self, headers: Headers) -> bool:
+        """Return whether a request shows the token or the cookie."""
+        if not self.asks:
+            return True
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and self.knows(token.strip()):
+            return True
+        try:
+            morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        except CookieError:
+            return False
+        return morsel is not None and hmac.compare_digest(morsel.value.encode(), self.cookie.encode())
+
+
+class Guard:
+    """Answers what is refused itself, gives the rest its whole body, and adds the headers that keep browsers safe."""
+
+    def __init__(self, app: ASGIApp, options: ServeOptions, doorkeeper: Doorkeeper) -> None:
+        self._app, self._options, self._doorkeeper = app, options, doorkeeper
+        self._requests, self._logins = RateLimiter(options.limits.rate), RateLimiter(options.limits.logins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it; there are no web sockets."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        reply = _Reply(send, self._options.limits.write_seconds, cached=scope["path"].startswith(STATIC))
+        try:
+            self._check(scope, Headers(scope=scope))
+            body = await _whole_body(scope, receive, self._options)
+            await self._app(scope, _replayed(body, receive), reply)
+        except TimeoutError:  # the client does not take its response, so it gets no other
+            return
+        except BioragError as error:
+            if not reply.begun:
+                response = error_response(scope["path"], error)
+                response.headers["Connection"] = "close"
+                await response(scope, receive, reply)
+        except Exception:
+            logger.exception("a request for %s failed", scope["path"])
+            if not reply.begun:
+                fault = BioragError("the server failed at this: its log says why")
+                await error_response(scope["path"], fault)(scope, receive, reply)
+
+    def _check(self, scope: Scope, headers: Headers) -> None:
+        """Refuse a request that may not be answered.
+
+        Raises
+        ------
+        RefusedError
+            With the status.
+        """
+        path, method = scope["path"], scope["method"]
+        _check_host(headers, self._options)
+        _check_origin(scope, headers)
+        client = (scope.get("client") or ("",))[0]
+        limiter = self._logins if path == LOGIN and method == "POST" else self._requests
+        if seconds := limiter.wait(client):
+            retry = {"Retry-After": str(math.ceil(seconds))}
+            raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many requests: wait and ask again", retry)
+        if path != LOGIN and not path.startswith(STATIC) and not self._doorkeeper.admits(headers):
+            if method in READING and _is_page(path) and "text/html" in headers.get("accept", ""):
+                raise RefusedError(HTTPStatus.SEE_OTHER, "log in first", {"Location": LOGIN})
+            sentence = "this server asks for its token: send it as 'Authorization: Bearer TOKEN'"
+            raise RefusedError(HTTPStatus.UNAUTHORIZED, sentence, {"WWW-Authenticate": "Bearer"})
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if method == "POST" and not _is_page(path) and kind != JSON:
+            raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send JSON, with 'Content-Type: {JSON}'")
+
+
+class _Reply:
+    """Sends a response with the headers of every one, to a client that takes it in time."""
+
+    def __init__(self, send: Send, seconds: float, cached: bool) -> None:
+        self._send, self._seconds, self._cached = send, seconds, cached
+        self.begun = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.begun = True
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers[name] = value
+            if self._cached:
+                headers["Cache-Control"] = "no-cache"
+        with anyio.fail_after(self._seconds):
+            await self._send(message)
+
+
+def _is_page(path: str) -> bool:
+    return not path.startswith((API, OPENAI, MCP)) and path != "/openapi.json"
+
+
+def _check_host(headers: Headers, options: ServeOptions) -> None:
+    """Refuse a request for another host, as a page sends it whose name was made to point here (DNS rebinding)."""
+    hosts = headers.getlist("host")
+    name = host_name(hosts[0]) if len(hosts) == 1 else ""
+    if not name or not options.allows_host(name):
+        raise RefusedError(
+            HTTPStatus.MISDIRECTED_REQUEST,
+            "this server does not answer for that host: use its address, or start it with --allowed-host NAME",
+        )
+
+
+def host_name(host: str) -> str:
+    """Return the name in a Host header, without its port; empty where it is none."""
+    try:
+        parts = urlsplit(f"//{host}")
+        name, _ = parts.hostname, parts.port
+    except ValueError:
+        return ""
+    return "" if name is None or parts.netloc != host or "@" in host else name
+
+
+def _check_origin(scope: Scope, headers: Headers) -> None:
+    """Refuse what another site's page sends; a link to a page of ours may be followed from anywhere."""
+    origins, site = headers.getlist("origin"), headers.get("sec-fetch-site", "none").lower()
+    foreign = any(urlsplit(origin).netloc != headers["host"] for origin in origins)
+    followed = (
+        scope["method"] in READING
+        and _is_page(scope["path"])
+        and headers.get("sec-fetch-mode") == "navigate"
+        and headers.get("sec-fetch-dest") == "document"
+    )
+    if foreign or (site not in ("same-origin", "none") and not followed):
+        raise RefusedError(HTTPStatus.FORBIDDEN, "this comes from another site's page, which may not ask here")
+
+
+async def _whole_body(scope: Scope, receive: Receive, options: ServeOptions) -> bytes:
+    """Return a request's body, once all of it has come.
+
+    Raises
+    ------
+    RefusedError
+        If it is too long, of a wrong length, or slow.
+    """
+    limits = options.limits
+    too_long = RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the request is longer than {limits.body:,} bytes")
+    announced = Headers(scope=scope).get("content-length", "0")
+    if announced.isascii() and announced.isdigit() and int(announced[:20]) > limits.body:
+        raise too_long
+    body = bytearray()
+    with anyio.move_on_after(limits.body_seconds) as clock:
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise RefusedError(HTTPStatus.BAD_REQUEST, "the request ended early")
+            body += message.get("body", b"")
+            if len(body) > limits.body:
+                raise too_long
+            if not message.get("more_body", False):
+                break
+    if clock.cancelled_caught:
+        raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, "the request came too slowly")
+    return bytes(body)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Return what gives a body that was read, and after it what comes from the client."""
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay

@@ -1,0 +1,199 @@
+"""`/v1`: chat completions as OpenAI's clients ask for them, the last message being the question."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+from uuid import uuid4
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from biorag.api.documents import answer_json
+from biorag.api.session import Session
+from biorag.errors import BioragError, UsageError
+from biorag.references.reference import reference_of
+from biorag.server.asking import Asking, answered
+from biorag.server.cited_text import CitedPiece, cited_pieces
+from biorag.server.faults import OPENAI, error_response
+from biorag.server.requests import LONGEST_QUESTION, AskBody
+from biorag.server.work import WorkQueue
+from biorag.types import Answer, Hit
+from biorag.utils.text import showable
+
+PREFIX = "biorag/"
+ALIVE_SECONDS = 2.0  # between signs of life while an answer is written
+ALIVE = ": working\n\n"  # a comment, which clients of server-sent events pass over
+
+
+class Part(BaseModel):
+    """A part of a message's content."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: Annotated[str, Field(max_length=64)]
+    text: str = ""
+
+
+class Message(BaseModel):
+    """A message of a chat."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[Part] | None = None
+
+    @property
+    def text(self) -> str:
+        """What the message says."""
+        if isinstance(self.content, list):
+            return "\n".join(part.text for part in self.content if part.type == "text")
+        return self.content or ""
+
+
+class StreamOptions(BaseModel):
+    """What a stream holds besides the answer."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    include_usage: bool = False
+
+
+class ChatBody(BaseModel):
+    """A chat; settings of sampling have no effect, since the server's own hold."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    messages: list[Message] = Field(min_length=1, max_length=1000)
+    model: Annotated[str, Field(max_length=512)] = ""
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    n: int = Field(default=1, ge=1, le=1)
+
+    def question(self) -> AskBody:
+        """Return the last user's message as a question; what was said before it is not read.
+
+        Raises
+        ------
+        UsageError
+            If there is none, or it is too long.
+        """
+        text = next((message.text for message in reversed(self.messages) if message.role == "user"), "")
+        if not text.strip():
+            raise UsageError("no message of the role 'user' asks anything: send one that does")
+        if len(text) > LONGEST_QUESTION:
+            raise UsageError(f"the question is longer than {LONGEST_QUESTION:,} characters: shorten it")
+        return AskBody(question=text)
+
+
+def openai_router(session: Session, answering: WorkQueue) -> APIRouter:
+    """Return the routes that OpenAI's clients use."""
+    router = APIRouter(prefix="/v1", tags=["OpenAI"])
+    started = int(time.time())
+
+    @router.get("/models", response_model=dict[str, Any])
+    async def models() -> Response:
+        """List the one model, the index with what answers from it."""
+        model = {"id": PREFIX + session.name, "object": "model", "created": started, "owned_by": "biorag"}
+        return JSONResponse({"object": "list", "data": [model]})
+
+    @router.post("/chat/completions", response_model=dict[str, Any])
+    async def chat(body: ChatBody, request: Request) -> Response:
+        """Answer the last message from the evidence; `annotations` say where in the text each citation stands."""
+        asked, completion = body.question(), Completion(session, f"{request.url.scheme}://{request.headers['host']}/")
+        if not body.stream:
+            answer = await answered(request, session, answering, asked)
+            return JSONResponse(completion.whole(answer))
+        usage = body.stream_options is not None and body.stream_options.include_usage
+        events = _events(session, answering, asked, completion, usage)
+        return StreamingResponse(events, media_type="text/event-stream")
+
+    return router
+
+
+class Completion:
+    """An answer in OpenAI's form; `base` is this server's address, whose pages stand in for sources without one."""
+
+    def __init__(self, session: Session, base: str) -> None:
+        self._session, self._base = session, base
+        self._head = {"id": f"chatcmpl-{uuid4().hex}", "created": int(time.time()), "model": PREFIX + session.name}
+
+    def whole(self, answer: Answer) -> dict[str, Any]:
+        """Return a completion; `biorag` in it is the document of `biorag ask --json`."""
+        pieces = list(cited_pieces(answer))
+        message = {
+            "role": "assistant",
+            "content": "".join(piece.text for piece in pieces),
+            "refusal": None,
+            "annotations": [note for piece in pieces for note in self._annotations(piece, answer)],
+        }
+        choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
+        head = {**self._head, "object": "chat.completion", "choices": [choice], "usage": _usage()}
+        return {**head, "biorag": answer_json(answer, self._session.models)}
+
+    def chunk(self, delta: dict[str, Any], finish: str | None = None) -> str:
+        """Return an event of a stream."""
+        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
+        return _event({**self._head, "object": "chat.completion.chunk", "choices": [choice]})
+
+    def piece(self, piece: CitedPiece, answer: Answer) -> str:
+        """Return the event of a piece, with the annotations whose marks end in it."""
+        notes = list(self._annotations(piece, answer))
+        return self.chunk({"content": piece.text} | ({"annotations": notes} if notes else {}))
+
+    def usage(self) -> str:
+        """Return the event that says what was used."""
+        return _event({**self._head, "object": "chat.completion.chunk", "choices": [], "usage": _usage()})
+
+    def _annotations(self, piece: CitedPiece, answer: Answer) -> list[dict[str, Any]]:
+        hits = {hit.rank: hit for hit in answer.hits}
+        return [
+            {
+                "type": "url_citation",
+                "url_citation": {
+                    "start_index": span.start,
+                    "end_index": span.end,
+                    "title": showable(hits[span.n].snippet.title or hits[span.n].snippet.id),
+                    "url": self._url(hits[span.n]),
+                },
+            }
+            for span in piece.citations
+            if span.n in hits
+        ]
+
+    def _url(self, hit: Hit) -> str:
+        return reference_of(hit.snippet).url or f"{self._base}show?id={quote(hit.snippet.id, safe='')}"
+
+
+async def _events(
+    session: Session, answering: WorkQueue, asked: AskBody, completion: Completion, usage: bool
+) -> AsyncIterator[str]:
+    """Yield the events of a stream: signs of life while the answer is made, then what has been checked."""
+    yield completion.chunk({"role": "assistant", "content": ""})
+    try:
+        with Asking(session, answering, asked) as asking:
+            async for _ in asking.replies(ALIVE_SECONDS):
+                yield ALIVE
+            answer = asking.answer()
+    except BioragError as error:
+        yield f"data: {bytes(error_response(OPENAI, error).body).decode()}\n\n"
+        return
+    for piece in cited_pieces(answer):
+        yield completion.piece(piece, answer)
+    yield completion.chunk({}, "stop")
+    if usage:
+        yield completion.usage()
+    yield "data: [DONE]\n\n"
+
+
+def _usage() -> dict[str, int]:
+    """Return the tokens used, which are not counted."""
+    return {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+
+
+def _event(values: dict[str, Any]) -> str:
+    return f"data: {json.dumps(values, ensure_ascii=False)}\n\n"

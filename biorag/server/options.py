@@ -1,0 +1,105 @@
+"""How a server is reached, by whom, and how much it takes on."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from biorag.errors import UsageError
+
+LOOPBACK_NAMES = frozenset(["localhost", "127.0.0.1", "::1"])
+LEAST_TOKEN = 16  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client, and all of them together, may ask for.
+
+    Attributes
+    ----------
+    rate : requests a minute of each client; 0 for no limit
+    queue : questions that are answered or wait, beyond which a further one is refused
+    threads : questions that are worked on at a time
+    body : bytes of a request
+    connections : beyond which the one that has kept its request back for longest is dropped
+    header_seconds, body_seconds : in which a request's headers and its body must have come
+    write_seconds : in which a client must take what it is sent
+    logins : attempts a minute of each client
+    """
+
+    rate: int = 600
+    queue: int = 64
+    threads: int = 4
+    body: int = 256 * 1024
+    connections: int = 512
+    header_seconds: float = 10.0
+    body_seconds: float = 20.0
+    write_seconds: float = 30.0
+    logins: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Where to listen, and for whom.
+
+    Attributes
+    ----------
+    token : what clients must show; None for none, on this machine alone
+    allowed_hosts : names by which the server is reached, besides its address
+    runs : a folder of benchmark runs to browse; None for none
+
+    Raises
+    ------
+    UsageError
+        If an address of other machines is to be served without a token, or a token is short.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8765
+    token: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    runs: Path | None = None
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if not self.token and not is_loopback_name(self.host):
+            raise UsageError(
+                f"--host {self.host} can be reached from other machines: give --token, or set BIORAG_SERVE_TOKEN"
+            )
+        if self.token and (len(self.token) < LEAST_TOKEN or not self.token.isascii() or not self.token.isprintable()):
+            raise UsageError(f"the token is to be {LEAST_TOKEN} or more printable ASCII characters: give a longer one")
+        if self.runs is not None and not self.runs.is_dir():
+            raise UsageError(f"--runs {self.runs} is not a folder: name the one that holds the runs")
+
+    @property
+    def is_wildcard(self) -> bool:
+        """Whether it listens on every address of the machine."""
+        return self.host in ("0.0.0.0", "::", "")
+
+    def allows_host(self, name: str) -> bool:
+        """Return whether a request may be for this host, without its port.
+
+        A name that another page's DNS server makes up is not; an address is no such name.
+        """
+        name = name.lower().rstrip(".")
+        if name in LOOPBACK_NAMES or name == self.host.lower() or name in {host.lower() for host in self.allowed_hosts}:
+            return True
+        return self.is_wildcard and is_address(name)
+
+
+def is_loopback_name(host: str) -> bool:
+    """Return whether an address is reached from this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_address(name: str) -> bool:
+    """Return whether a host is an IP address rather than a name."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

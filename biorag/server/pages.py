@@ -1,0 +1,211 @@
+"""The page: question and answer, heat map, exports, benchmark runs, log-in. It works with and without scripts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from http import HTTPStatus
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+
+from biorag.api.documents import cited_hits
+from biorag.api.results import written
+from biorag.api.session import Session
+from biorag.errors import BioragError, MissingError
+from biorag.prompts.grammar import growing_text
+from biorag.references.reference import reference_of
+from biorag.references.vancouver import citation
+from biorag.registries import OUTPUTS
+from biorag.server.answer_view import FORMATS, answer_view, heat_map_view
+from biorag.server.asking import Asking, answered
+from biorag.server.faults import status_of
+from biorag.server.forms import ask_body, checked, fields_of
+from biorag.server.guards import COOKIE, Doorkeeper
+from biorag.server.kept_answers import LastKept
+from biorag.server.options import ServeOptions
+from biorag.server.requests import AskBody, HeatMapBody
+from biorag.server.runs import run_names, run_page
+from biorag.server.templating import page, rendered
+from biorag.server.work import WorkQueue
+from biorag.types import Answer
+from biorag.utils.text import showable, showable_json
+
+PROVISIONAL_SECONDS = 0.25  # between two states of a text that is being written
+SHORT = {"ris": "ris", "bibtex": "bib", "csl-json": "json", "vancouver": "txt", "md": "md", "csv": "csv", "tsv": "tsv"}
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def page_routes(
+    session: Session, options: ServeOptions, doorkeeper: Doorkeeper, answering: WorkQueue, searching: WorkQueue
+) -> list[BaseRoute]:
+    """Return the routes of the page."""
+    pages = Pages(session, options, answering, searching)
+    runs = RunPages(options, searching)
+    login = LoginPages(doorkeeper)
+    routes: list[tuple[str, Handler, str]] = [
+        ("/", pages.start, "GET"),
+        ("/ask", pages.ask, "POST"),
+        ("/answers/{name}/events", pages.events, "GET"),
+        ("/answers/{name}/export", pages.export, "GET"),
+        ("/heatmap", pages.heat_map, "POST"),
+        ("/show", pages.show, "GET"),
+        ("/runs", runs.listed, "GET"),
+        ("/runs/{name:path}", runs.run, "GET"),
+        ("/login", login.form, "GET"),
+        ("/login", login.enter, "POST"),
+        ("/logout", login.leave, "POST"),
+    ]
+    return [Route(path, _explained(handler), methods=[method]) for path, handler, method in routes]
+
+
+def _explained(handler: Handler) -> Handler:
+    """Return a handler whose errors are pages too."""
+
+    async def explained(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except BioragError as error:
+            template = "fault.html" if _is_part(request) else "error.html"
+            # htmx shows a part only if it came with a status of success.
+            status = HTTPStatus.OK if _is_part(request) else status_of(error)
+            return page(template, status, sentence=str(error))
+
+    return explained
+
+
+def _is_part(request: Request) -> bool:
+    """Return whether a script of the page asks for a part of it."""
+    return request.headers.get("hx-request") == "true"
+
+
+class Pages:
+    """Question, answer, evidence."""
+
+    def __init__(self, session: Session, options: ServeOptions, answering: WorkQueue, searching: WorkQueue) -> None:
+        self._session, self._options = session, options
+        self._answering, self._searching = answering, searching
+        self._answers: LastKept[Answer] = LastKept()
+        self._waiting: LastKept[AskBody] = LastKept()
+
+    async def start(self, request: Request) -> Response:
+        """Show the form."""
+        return self._page(AskBody(question=" "), None)
+
+    async def ask(self, request: Request) -> Response:
+        """Answer a question: as a part of the page or as a whole one; a generator's answer as it is written."""
+        body = ask_body(await fields_of(request))
+        if _is_part(request) and self._session.settings.generation.llm:
+            return page("writing.html", name=self._waiting.keep(body))
+        answer = await answered(request, self._session, self._answering, body)
+        view = answer_view(answer, self._answers.keep(answer))
+        return page("answer.html", view=view) if _is_part(request) else self._page(body, view)
+
+    async def events(self, request: Request) -> Response:
+        """Show an answer as it is written, then as it was verified."""
+        body = self._waiting.take(request.path_params["name"])
+        return StreamingResponse(self._written(body), media_type="text/event-stream")
+
+    async def export(self, request: Request) -> Response:
+        """Return the sources of an answer in a format."""
+        answer = self._answers.get(request.path_params["name"])
+        name = request.query_params.get("format", "")
+        if name not in FORMATS:
+            raise MissingError(f"there is no such format: use one of {', '.join(FORMATS)}")
+        text = written(name, cited_hits(answer))
+        text = showable_json(text) if OUTPUTS[name].json else showable(text)
+        file = f"biorag.{SHORT.get(name, 'txt')}"
+        headers = {"Content-Disposition": f'attachment; filename="{file}"'}
+        return Response(text, media_type="text/plain; charset=utf-8", headers=headers)
+
+    async def heat_map(self, request: Request) -> Response:
+        """Show which words of a snippet matched those of the question."""
+        body = checked(HeatMapBody, await fields_of(request))
+        view = heat_map_view(await self._searching.run(lambda: body.run(self._session)))
+        if _is_part(request):
+            return page("heat_map.html", view=view)
+        return page("heat_map_page.html", view=view, index=self._session.name, **self._common())
+
+    async def show(self, request: Request) -> Response:
+        """Show a whole snippet."""
+        id = request.query_params.get("id", "")[:512]
+        named = await self._searching.run(lambda: self._session.show(id))
+        snippets = [(snippet, reference_of(snippet)) for snippet in named.snippets]
+        shown = [(snippet, reference, citation(reference)) for snippet, reference in snippets]
+        return page("snippet.html", snippets=shown, id=id, **self._common())
+
+    async def _written(self, body: AskBody) -> AsyncIterator[str]:
+        shown = ""
+        try:
+            with Asking(self._session, self._answering, body) as asking:
+                async for reply in asking.replies(PROVISIONAL_SECONDS):
+                    if (text := growing_text(reply)) != shown:
+                        shown = text
+                        yield _event("provisional", rendered("provisional.html", text=text))
+                answer = asking.answer()
+            yield _event("checked", rendered("answer.html", view=answer_view(answer, self._answers.keep(answer))))
+        except BioragError as error:
+            yield _event("checked", rendered("fault.html", sentence=str(error)))
+        yield _event("done", "")
+
+    def _page(self, body: AskBody, view: object) -> Response:
+        return page("start.html", body=body, view=view, index=self._session.name, **self._common())
+
+    def _common(self) -> dict[str, Any]:
+        generator = self._session.models["generator"]
+        return {"has_runs": self._options.runs is not None, "asks": self._options.token is not None, "llm": generator}
+
+
+def _event(name: str, html: str) -> str:
+    """Return a server-sent event."""
+    lines = "".join(f"data: {line}\n" for line in html.splitlines() or [""])
+    return f"event: {name}\n{lines}\n"
+
+
+class RunPages:
+    """The browser of benchmark runs."""
+
+    def __init__(self, options: ServeOptions, searching: WorkQueue) -> None:
+        self._folder, self._searching = options.runs, searching
+        self._common: dict[str, Any] = {"has_runs": options.runs is not None, "asks": options.token is not None}
+
+    async def listed(self, request: Request) -> Response:
+        """List the runs."""
+        names = await self._searching.run(lambda: list(run_names(self._folder)))
+        return page("runs.html", names=names, **self._common)
+
+    async def run(self, request: Request) -> Response:
+        """Show questions of a run."""
+        chosen = {name: request.query_params.get(name, "")[:200] for name in ("task", "result", "words", "page")}
+        number = int(chosen["page"]) if chosen["page"].isascii() and chosen["page"].isdigit() else 1
+        choice = (chosen["task"], chosen["result"], chosen["words"], min(number, 1_000_000))
+        name = request.path_params["name"]
+        view = await self._searching.run(lambda: run_page(self._folder, name, *choice))
+        return page("run.html", view=view, chosen=chosen, **self._common)
+
+
+class LoginPages:
+    """Where a person shows the token, and gets a cookie for it."""
+
+    def __init__(self, doorkeeper: Doorkeeper) -> None:
+        self._doorkeeper = doorkeeper
+
+    async def form(self, request: Request) -> Response:
+        """Ask for the token."""
+        return page("login.html", wrong=False, has_runs=False, asks=False)
+
+    async def enter(self, request: Request) -> Response:
+        """Take the token."""
+        token = (await fields_of(request)).get("token", "")
+        if not self._doorkeeper.knows(token):
+            return page("login.html", HTTPStatus.UNAUTHORIZED, wrong=True, has_runs=False, asks=False)
+        response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
+        response.set_cookie(COOKIE, self._doorkeeper.cookie, httponly=True, samesite="strict", path="/")
+        return response
+
+    async def leave(self, request: Request) -> Response:
+        """Forget the cookie."""
+        response = RedirectResponse("/login", HTTPStatus.SEE_OTHER)
+        response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+        return response

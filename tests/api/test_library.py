@@ -1,0 +1,202 @@
+"""biorag from Python: the same as the command line gives, for many questions and from many threads."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import biorag
+from biorag.api.library import checked_options, conditions
+from biorag.api.results import AnswerResult, SearchResult
+from biorag.errors import MissingError, UsageError
+from biorag.types import Answer, CheckedSentence, Hit, Question, Snippet, Verdict
+from tests.cli import done, invoke, succeeded
+
+QUESTION = "Why is pyridoxine given with isoniazid?"
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def demo(demo_home, monkeypatch):
+    """The packaged corpus, open."""
+    monkeypatch.setenv("BIORAG_HOME", str(demo_home))
+    with biorag.open("default") as index:
+        yield index
+
+
+def without_times(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document as JSON has it."""
+    timeless = {name: value for name, value in document.items() if name != "timings_ms"}
+    return json.loads(json.dumps(timeless))
+
+
+@pytest.mark.slow
+def test_python_gives_what_the_command_line_prints(demo, demo_home):
+    words = ["--name", "default", "--json", "-k", 4]
+    printed = done(invoke("search", "isoniazid neuropathy", *words, home=demo_home))
+    searched = demo.search("isoniazid neuropathy", k=4)
+    assert without_times(searched.to_json()) == without_times(printed)
+    printed = done(invoke("ask", QUESTION, *words, home=demo_home))
+    answer = demo.ask(QUESTION, k=4)
+    assert without_times(answer.to_json()) == without_times(printed)
+    options = {"A": "thiamine", "B": "pyridoxine"}
+    asked = invoke("ask", QUESTION, *words, "-o", "A=thiamine", "-o", "B=pyridoxine", home=demo_home)
+    assert without_times(demo.ask(QUESTION, options=options, k=4).to_json()) == without_times(done(asked))
+    claim = "Pyridoxine prevents peripheral neuropathy."
+    printed = done(invoke("verify", claim, "--name", "default", "--json", home=demo_home))
+    assert without_times(demo.verify(claim).to_json()) == printed
+    printed = done(invoke("show", "demo_044", "--name", "default", "--mark", "pyridoxine", "--json", home=demo_home))
+    assert without_times(demo.show("demo_044").to_json(mark="pyridoxine")) == printed
+    for format in ("md", "csv", "tsv", "ris", "bibtex", "vancouver"):
+        words = ["search", "isoniazid neuropathy", "--name", "default", "-k", 4, "--format", format]
+        assert searched.to(format) == succeeded(invoke(*words, home=demo_home)).stdout
+    printed = done(invoke("info", "default", "--json", home=demo_home))
+    assert without_times(demo.info()) == printed
+    assert demo.name == demo.settings.index.name == "default"
+
+
+@pytest.mark.slow
+def test_a_question_may_have_settings_of_its_own(demo):
+    ids = [hit.snippet.id for hit in demo.search("isoniazid neuropathy", k=3)]
+    by_words = demo.search("isoniazid neuropathy", k=3, mode="bm25", rerank=False)
+    assert (len(ids), len(by_words), by_words.to_json()["mode"]) == (3, 3, "bm25")
+    assert "rerank" in demo.search("isoniazid").timings_ms and "rerank" not in by_words.timings_ms
+    assert [hit.snippet.id for hit in demo.search("isoniazid neuropathy", k=3)] == ids, "later questions are as before"
+    without = demo.search("isoniazid neuropathy", k=3, filter="not id:demo_044")
+    assert "demo_044" in ids and "demo_044" not in [hit.snippet.id for hit in without]
+    withheld = demo.ask("How is a carburettor cleaned?")
+    assert withheld.abstained and not withheld.supported and withheld.evidence_probability is not None
+    assert not demo.ask("How is a carburettor cleaned?", answer_anyway=True).abstained
+
+
+@pytest.mark.slow
+def test_threads_get_what_one_caller_gets(demo):
+    questions = [QUESTION, "How does metformin lower blood glucose?", "Which drug reverses heparin?"] * 4
+    alone = [without_times(demo.ask(question).to_json()) for question in questions[:3]]
+    with ThreadPoolExecutor(8) as threads:
+        together = [without_times(answer.to_json()) for answer in threads.map(demo.ask, questions)]
+    for answer, expected in zip(together, alone * 4, strict=True):
+        assert answer.keys() == expected.keys()
+        assert answer["evidence_probability"] == pytest.approx(expected["evidence_probability"], abs=1e-4)
+        for hit, same in zip(answer["hits"], expected["hits"], strict=True):
+            assert (hit["id"], hit["score"]) == (same["id"], pytest.approx(same["score"], abs=1e-4))
+        assert (answer["answer"], answer["sentences"]) == (expected["answer"], expected["sentences"])
+
+
+@pytest.mark.slow
+def test_mistakes_are_sentences(demo, demo_home, tmp_path, monkeypatch):
+    for asked, message in [
+        (lambda: demo.search(" "), "is empty"),
+        (lambda: demo.search("x", mode="hybird"), "did you mean hybrid"),
+        (lambda: demo.search("x", filter="yeer>2000"), "'yeer'"),
+        (lambda: demo.ask("x", options={"A": "alone"}), "two options"),
+        (lambda: demo.ask("x", options={"a": "b", "B": "c"}), "'a'"),
+        (lambda: demo.search("x").to("docx"), "'docx'"),
+        (lambda: biorag.open("default", modee="bm25"), "'modee'"),
+        (lambda: biorag.index(), "files or folders"),
+    ]:
+        with pytest.raises(UsageError, match=message):
+            asked()
+    with pytest.raises(MissingError, match="no snippet 'nothing'"):
+        demo.show("nothing")
+    with biorag.open("default", mode="bm25", rerank=False) as words_alone:
+        with pytest.raises(UsageError, match="without its encoder"):
+            words_alone.search("isoniazid", mode="dense")
+        with pytest.raises(UsageError, match="without reranking"):
+            words_alone.search("isoniazid", rerank=True)
+    with pytest.raises(MissingError, match="'nowhere'"):
+        biorag.open("nowhere")
+
+
+@pytest.mark.slow
+def test_an_index_is_made_listed_measured_and_closed(tmp_path, monkeypatch):
+    monkeypatch.setenv("BIORAG_HOME", str(tmp_path / "home"))
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    lines = [
+        {"_id": "d1", "title": "Aspirin", "text": "Aspirin lowers fever."},
+        {"_id": "d2", "title": "Heparin", "text": "Heparin thins the blood."},
+    ]
+    (corpus / "corpus.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (corpus / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": "What lowers fever?"}) + "\n")
+    (corpus / "qrels").mkdir()
+    (corpus / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
+    report = biorag.index(corpus, name="small")
+    assert (report.added, report.complete) == (2, True)
+    (summary,) = biorag.list_indexes()
+    assert (summary.name, summary.snippets) == ("small", 2)
+    measured = biorag.bench_retrieval(corpus, name="small", mode="bm25", rerank=False)
+    printed = done(invoke("bench", "retrieval", corpus, "--name", "small", "--mode", "bm25", "--no-rerank", "--json"))
+    assert without_times(measured) == without_times(printed)
+    assert measured["metrics"]["nDCG@10"] == 1.0
+    opened = biorag.open(mode="bm25", rerank=False)
+    assert (opened.name, [hit.snippet.id for hit in opened.search("fever")]) == ("small", ["d1"])
+    opened.close()
+    opened.close()
+    assert biorag.index(corpus, name="small").unchanged == 2, "a closed index can be written"
+
+
+def test_importing_the_package_loads_no_library():
+    code = "import biorag, sys; print(sorted({'numpy', 'torch', 'pydantic'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    with pytest.raises(AttributeError, match="no attribute 'opne'"):
+        biorag.opne  # noqa: B018
+
+
+HITS = (
+    Hit(1, Snippet("s1", f"Title {HOSTILE}", f"Text {HOSTILE}", 7, {"year": 2020, "journal": HOSTILE}), 0.5),
+    Hit(2, Snippet("s2", "", "Untitled."), 0.25),
+)
+
+
+def test_hits_are_a_sequence_a_table_and_html():
+    result = SearchResult(HOSTILE, "hybrid", HITS, {"total": 1.0})
+    assert (len(result), result[0], list(result), result[1:]) == (2, HITS[0], list(HITS), HITS[1:])
+    frame = result.to_pandas()
+    assert frame.to_dict("list") | {"pmid": None, "year": None, "journal": None} == {
+        "rank": [1, 2],
+        "score": [0.5, 0.25],
+        "id": ["s1", "s2"],
+        "title": [f"Title {HOSTILE}", ""],
+        "content": [f"Text {HOSTILE}", "Untitled."],
+        "pmid": None,
+        "year": None,
+        "journal": None,
+    }
+    assert frame["pmid"].tolist()[0] == 7 and frame["year"].tolist()[0] == 2020
+    assert list(SearchResult("q", "bm25", (), {}).to_pandas().columns)[:3] == ["rank", "score", "id"]
+    page = result._repr_html_()
+    assert HOSTILE not in page and "&lt;script&gt;" in page
+    assert 'href="https://pubmed.ncbi.nlm.nih.gov/7/"' in page
+
+
+def test_an_answer_shows_its_marks():
+    sentences = (
+        CheckedSentence("It does.", Verdict.SUPPORTED, (1, 2)),
+        CheckedSentence(HOSTILE, Verdict.UNSUPPORTED),
+        CheckedSentence("It does not.", Verdict.CONTRADICTED),
+    )
+    answer = AnswerResult(Answer(Question("ask", HOSTILE), text="It does.", sentences=sentences, hits=HITS), {})
+    assert str(answer) == f"It does. [1, 2] {HOSTILE} [unsupported] It does not. [contradicted]"
+    assert not answer.supported
+    assert HOSTILE not in answer._repr_html_() and "line-through" in answer._repr_html_()
+    chosen = Answer(Question("ask", "?", {"A": "yes", "B": "no"}), text="no", choice="B", sentences=sentences[:1])
+    assert str(AnswerResult(chosen, {})) == "B. It does. [1, 2]" and AnswerResult(chosen, {}).supported
+
+
+def test_filters_and_options_are_read_as_on_the_command_line():
+    assert conditions("year>=2015 and not retracted") == conditions(["year>=2015", "not retracted"])
+    assert conditions((), [7]) == conditions(exclude_pmid=[7]) != ()
+    assert checked_options({"A": " yes ", "B": "no"}) == {"A": "yes", "B": "no"}
+
+
+@pytest.mark.parametrize("name", biorag.__all__)
+def test_what_is_exported_is_documented(name):
+    page = Path(__file__).resolve().parents[2] / "docs" / "python.md"
+    assert getattr(biorag, name).__doc__ and f"{name}" in page.read_text(encoding="utf-8")

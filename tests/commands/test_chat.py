@@ -1,0 +1,317 @@
+"""`biorag chat`: lines that are piped in, and a person at a pseudo-terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import threading
+
+import pexpect
+import pytest
+
+from biorag.retrieval.last_hits import last_hits
+from biorag.settings.settings import Settings
+from tests.cli import environment, failed, invoke, start, succeeded, wait_until
+from tests.conftest import write_medrag
+from tests.loopback import Script
+
+SECONDS = 200
+PROMPT = "biorag> "
+ASPIRIN = "Does aspirin lower fever?"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, snippets, tiny_encoder):
+    """A home whose index `default` holds the twelve snippets; its last hits change."""
+    home = tmp_path_factory.mktemp("home")
+    corpus = write_medrag(home / "corpus.jsonl", snippets)
+    succeeded(invoke("index", corpus, "--encoder", tiny_encoder, home=home))
+    return home
+
+
+@pytest.fixture
+def chat(home):
+    """Pipe lines into a conversation that searches words alone."""
+
+    def run(*lines: str, code: int = 0, options=()):
+        words = ["chat", "--mode", "bm25", "--no-rerank", *options]
+        result = invoke(*words, home=home, input="\n".join(lines) + "\n")
+        assert result.exit_code == code, (result.output, result.exception)
+        assert "Traceback" not in result.output
+        return result
+
+    return run
+
+
+@pytest.fixture
+def script():
+    script = Script()
+    yield script
+    script.close()
+
+
+def answer(text: str) -> str:
+    return json.dumps({"answer": text, "citations": [1]})
+
+
+# --- lines that are piped in --------------------------------------------------------------------------------
+
+
+def test_each_line_is_answered_as_ask_answers_it(chat, home):
+    asked = succeeded(invoke("ask", ASPIRIN, "--mode", "bm25", "--no-rerank", home=home)).stdout
+    result = chat(ASPIRIN, "", "What does warfarin block?")
+    assert result.stdout.startswith(f"{PROMPT}{ASPIRIN}\n{asked}{PROMPT}What does warfarin block?\n")
+    assert "searched:" not in result.stderr
+
+
+def test_a_follow_up_is_searched_with_what_it_lacks_and_says_so(chat):
+    result = chat(ASPIRIN, "and pain?", "/new", "and pain?")
+    assert [line for line in result.stderr.splitlines() if line.startswith("searched:")] == [
+        "searched: and pain? (aspirin lower fever)"
+    ]
+
+
+def test_a_generator_makes_a_follow_up_stand_alone(chat, script):
+    def reply(body):
+        if not body:
+            return 200, {"data": [{"id": "m"}]}
+        if "Follow-up:" in body["messages"][-1]["content"]:
+            return json.dumps({"question": "Does aspirin relieve pain?"})
+        return answer("Aspirin lowers fever and relieves pain.")
+
+    script.rule = reply
+    result = chat(ASPIRIN, "and pain?", options=("--llm", script.url, "--no-cache"))
+    assert "searched: Does aspirin relieve pain?" in result.stderr
+    assert "Does aspirin relieve pain?" in script.bodies[-1]["messages"][-1]["content"]
+    assert result.stdout.count("Supported by [1]") == 2
+
+
+def test_hits_are_shown_and_cited_by_their_numbers(chat, home):
+    result = chat(ASPIRIN, "/show 1", "/cite 1", "/cite 1 bibtex", "/cite", "/show 1001", "/show s2")
+    parts = [part.partition("\n")[2] for part in result.stdout.split(PROMPT)[2:]]
+    shown, vancouver, bibtex, cited, by_pmid, by_id = parts
+    assert shown.startswith("Aspirin and fever\n\nAspirin lowers fever and relieves pain")
+    assert vancouver == "1. Aspirin and fever. 2000. PMID: 1000.\n"
+    assert cited.startswith(vancouver)
+    assert bibtex.startswith("@")
+    assert by_pmid.startswith("Warfarin\n")
+    assert by_id.startswith("Heparin\n")
+    assert last_hits(Settings.of(home=home)).ids[0] == "s0", "biorag show 1 shows the same"
+
+
+def test_a_filter_is_checked_at_once_and_holds_until_it_is_cleared(chat):
+    result = chat(
+        *("/filter year>=2005", "Does warfarin thin the blood?", "/filter year>", "/filter nowhere=1", "/filter"),
+        *("/filter off", "Does warfarin thin the blood?"),
+        code=2,
+    )
+    said = [line for line in result.stderr.splitlines() if line.startswith(("filter: ", "error: "))]
+    assert said[0] == "filter: year>=2005"
+    assert "'year>'" in said[1]
+    assert "nowhere" in said[2]
+    assert said[3:] == ["filter: year>=2005", "filter: none"]
+    filtered, unfiltered = result.stdout.split(f"{PROMPT}Does warfarin thin the blood?\n")[1:]
+    assert "1001" not in filtered
+    assert "1001" in unfiltered
+
+
+def test_the_filter_of_the_command_line_stays(chat):
+    result = chat("/filter off", "What does warfarin block?", options=("--exclude-pmid", "1001"))
+    assert "1001" not in result.stdout
+
+
+def test_options_are_of_the_next_question(chat):
+    result = chat("/options A=fever B=high cholesterol", "What does aspirin lower?", "What do statins inhibit?")
+    assert result.stdout.count("Answer: A. fever") == 1
+    assert "Extract: " in result.stdout
+
+
+def test_the_conversation_is_saved_as_markdown_once(chat, tmp_path):
+    path = tmp_path / "said.md"
+    result = chat(ASPIRIN, "/filter year>=1990", "and *pain*?", f"/save {path}", f"/save {path}", code=2)
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith(f"# Questions to the index default\n\n## {ASPIRIN}\n")
+    assert "## and \\*pain\\*?\n\n*Searched: and \\*pain\\*? (aspirin lower fever)*\n\n*Filter: year\\>=1990*" in text
+    assert text.count("- \\[1\\] Aspirin and fever.") == 2
+    assert "<https://pubmed.ncbi.nlm.nih.gov/1000/>" in text
+    assert f"saved to {path}" in result.stderr
+    assert f"{path} is there already" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "part"),
+    [
+        ("/sav x", 2, "did you mean /save?"),
+        ("/show", 2, "/show 2"),
+        ("/show 99999", 4, "no snippet '99999'"),
+        ("/cite", 2, "nothing was asked"),
+        ("/cite 1 2 3", 2, "/cite 2 bibtex"),
+        ("/save", 2, "/save asthma.md"),
+        ("/save x.md", 2, "nothing was asked"),
+        ("/options A=x", 2, "two options"),
+        ("/filter year>>1", 2, "year>>1"),
+    ],
+)
+def test_a_line_that_cannot_be_done_is_said_and_the_rest_is_done(chat, line, code, part):
+    result = chat(line, "What does warfarin block?", code=code)
+    (sentence,) = [said for said in result.stderr.splitlines() if said.startswith("error: ")]
+    assert part in sentence
+    assert "1001" in result.stdout
+
+
+def test_after_a_question_there_is_no_such_hit_format_or_folder(chat, tmp_path):
+    result = chat(ASPIRIN, "/cite 77", "/cite 1 doc", f"/save {tmp_path}/none/x.md", f"/save {tmp_path}", code=2)
+    hit, format, folder, directory = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert "no hit 77" in hit
+    assert "unknown output format 'doc'" in format
+    assert "No such file" in folder
+    assert str(tmp_path) in directory
+
+
+def test_bytes_that_are_not_utf_8_are_refused_and_the_rest_is_asked(home):
+    words = ["chat", "--mode", "bm25", "--no-rerank"]
+    result = invoke(*words, home=home, input=b"caf\xe9?\nWhat does warfarin block?\n")
+    assert result.exit_code == 2
+    assert "not UTF-8" in result.stderr
+    assert "1001" in result.stdout
+
+
+def test_quit_ends_before_the_lines_after_it_and_help_names_every_command(chat):
+    result = chat("/help", "/quit", ASPIRIN)
+    assert {"/show N", "/cite N [FORMAT]", "/save FILE", "/quit"} <= set(re.split(r"[\t\n]", result.stdout))
+    assert "fever" not in result.stdout
+
+
+def test_a_missing_index_is_said_at_the_start(tmp_path):
+    failed(invoke("chat", "--name", "nowhere", home=tmp_path, input=""), 4, "nowhere")
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_conversation_that_is_not_typed(home, script, sent, code):
+    asked = threading.Event()
+
+    def reply(body):
+        if body:
+            asked.set()
+            threading.Event().wait()  # as long as the tests run
+        return 200, {"data": [{"id": "m"}]}
+
+    script.rule = reply
+    words = ["chat", "--mode", "bm25", "--no-rerank", "--llm", script.url, "--no-cache"]
+    with start(*words, home=home, input=f"{ASPIRIN}\n{ASPIRIN}\n".encode()) as process:
+        wait_until(process, asked.is_set)
+        process.send_signal(sent)
+        assert process.communicate().code == code
+
+
+# --- at a terminal ------------------------------------------------------------------------------------------
+
+
+class Terminal:
+    """A conversation in a pseudo-terminal."""
+
+    def __init__(self, home, folder, *options: str) -> None:
+        command = ["-m", "biorag", "chat", "--mode", "bm25", "--no-rerank", *options]
+        variables = {**os.environ, **environment(home, {}), "TERM": "xterm", "INPUTRC": "/dev/null", "COLUMNS": "120"}
+        self.process = pexpect.spawn(
+            sys.executable,
+            command,
+            env=variables,
+            cwd=str(folder),
+            timeout=SECONDS,
+            encoding="utf-8",
+            dimensions=(40, 120),
+        )
+        self.read()
+
+    def read(self) -> str:
+        """Return what is shown up to the next prompt, without colours."""
+        self.process.expect_exact(PROMPT)
+        return re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", self.process.before)
+
+    def type(self, text: str) -> str:
+        """Type a line; return what is shown up to the next prompt."""
+        self.process.sendline(text)
+        return self.read()
+
+    def ended(self) -> int:
+        """Wait for the end; return the exit code."""
+        self.process.expect(pexpect.EOF)
+        self.process.close()
+        return self.process.exitstatus
+
+
+@pytest.fixture
+def terminal(home, tmp_path):
+    """Start conversations at a terminal, in a scratch folder; they are ended with the test."""
+    started: list[Terminal] = []
+
+    def start(*options: str) -> Terminal:
+        started.append(Terminal(home, tmp_path, *options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.process.close(force=True)
+
+
+def test_a_conversation_at_a_terminal(terminal, tmp_path):
+    talk = terminal()
+    assert "Aspirin and fever" in talk.type(ASPIRIN)
+    assert "searched: and pain? (aspirin lower fever)" in talk.type("and pain?")
+    assert "1. Aspirin and fever" in talk.type("/cite 1")
+    assert "did you mean /save?" in talk.type("/sav x.md")
+    assert "saved to x.md" in talk.type("/save x.md")
+    assert (tmp_path / "x.md").read_text(encoding="utf-8").count("## ") == 2
+    talk.process.sendline("/quit")
+    assert talk.ended() == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.md"], "the history is in no file"
+
+
+UP, LEFT = "\x1b[A", "\x1b[D"
+
+
+def test_arrow_keys_bring_back_lines_and_edit_them(terminal):
+    talk = terminal()
+    talk.type("/filter year>=1990")
+    talk.type("/filter off")
+    assert "filter: year>=1990" in talk.type(UP + UP)
+    assert "filter: year>=1991" in talk.type(UP + "\x7f" + "1")
+    assert "filter: year>=1921" in talk.type(UP + LEFT + "\x7f" + "2")
+
+
+def test_ctrl_c_clears_the_line_and_ctrl_d_ends(terminal):
+    talk = terminal()
+    talk.process.send("What does half a ques")
+    talk.process.expect_exact("ques")
+    talk.process.sendintr()
+    talk.read()
+    assert "filter: none" in talk.type("/filter")
+    talk.process.sendeof()
+    assert talk.ended() == 0
+
+
+def test_ctrl_c_stops_an_answer_and_the_next_question_is_answered(terminal, script):
+    asked = threading.Event()
+
+    def reply(body):
+        if not body:
+            return 200, {"data": [{"id": "m"}]}
+        if "warfarin" in body["messages"][-1]["content"].rpartition("## Question")[2]:
+            return answer("Warfarin blocks vitamin K recycling.")
+        asked.set()
+        threading.Event().wait()  # as long as the tests run
+
+    script.rule = reply
+    talk = terminal("--llm", script.url, "--no-cache")
+    talk.process.sendline(ASPIRIN)
+    assert asked.wait(SECONDS)
+    talk.process.sendintr()
+    assert "stopped" in talk.read()
+    assert "nothing was asked yet" in talk.type("/cite")
+    assert "Warfarin blocks vitamin K recycling. [1]" in talk.type("What does warfarin block?")
+    talk.process.sendline("/quit")
+    assert talk.ended() == 0

@@ -1,0 +1,430 @@
+"""The MCP server by the SDK's own client: in this process, as a process of its own, and over HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import asynccontextmanager, contextmanager
+
+import anyio
+import httpx
+import pytest
+import uvicorn
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
+
+from biorag.api.session import Session
+from biorag.model_context.server import LONGEST_ERROR, build_server, one_line
+from biorag.model_context.tools import QUOTED
+from biorag.settings.settings import Settings
+from biorag.utils.secrets import remember
+from tests import cli
+from tests.cli import done, environment, failed, invoke, succeeded
+from tests.conftest import write_medrag
+from tests.loopback import Script
+
+NAMES = {"search", "get_snippet", "ask", "verify_claim", "cite", "index_info"}
+CLAIM = "Aspirin lowers fever and relieves pain."
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, snippets, tiny_encoder):
+    """A home whose index `default` holds the twelve snippets under the tiny encoder; tests only read it."""
+    home = tmp_path_factory.mktemp("home")
+    corpus = write_medrag(home / "corpus.jsonl", snippets)
+    succeeded(invoke("index", corpus, "--encoder", tiny_encoder, home=home))
+    return home
+
+
+@pytest.fixture
+def session(home):
+    """An open index, with the same export of its encoder as the commands have in a test."""
+    with Session(Settings.of(home=home, name="default")) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def one_session(home):
+    """An open index for tests that compare no scores."""
+    with Session(Settings.of(home=home, name="default")) as session:
+        yield session
+
+
+@pytest.fixture
+def run(home):
+    """Run a command in the home; return the JSON that it prints."""
+    return lambda *words: done(invoke(*words, "--json", home=home))
+
+
+def called(server, *calls, mode="auto"):
+    """Return the results of calls of tools, (name, arguments) each, by one client."""
+
+    async def ask():
+        async with Client(server, mode=mode) as client:
+            return [await client.call_tool(name, arguments) for name, arguments in calls]
+
+    return anyio.run(ask)
+
+
+def value(result):
+    """Return the JSON of a result that is no error, which its text repeats."""
+    assert not result.is_error, result.content
+    assert json.loads(result.content[0].text) == result.structured_content
+    return result.structured_content
+
+
+def refusal(result) -> str:
+    """Return the line of a result that is an error."""
+    assert result.is_error, result
+    (block,) = result.content
+    assert len(block.text.splitlines()) == 1
+    return block.text
+
+
+def timeless(values):
+    """Return an answer or a ranking without its times."""
+    return {name: part for name, part in values.items() if name != "timings_ms"}
+
+
+# --- what the server says of itself -------------------------------------------------------------------------
+
+
+def test_the_tools_are_read_only_typed_and_say_that_they_quote(session):
+    async def listed():
+        async with Client(build_server(session)) as client:
+            return (await client.list_tools()).tools, client.instructions
+
+    tools, instructions = anyio.run(listed)
+    assert {tool.name for tool in tools} == NAMES
+    assert "default" in instructions
+    for tool in tools:
+        assert tool.annotations.read_only_hint
+        assert not tool.annotations.destructive_hint
+        assert tool.output_schema["type"] == "object"
+        assert QUOTED in tool.description
+        assert "\n" not in tool.description
+
+
+def test_every_text_list_and_number_has_a_bound(session):
+    async def listed():
+        async with Client(build_server(session)) as client:
+            return (await client.list_tools()).tools
+
+    def unbounded(schema, name=""):
+        bounds = {"string": "maxLength", "array": "maxItems", "object": "maxProperties"}
+        kind = schema.get("type")
+        if "enum" not in schema and kind in bounds and bounds[kind] not in schema:
+            yield name
+        for part in schema.get("anyOf", []):
+            yield from unbounded(part, name)
+
+    found = {
+        f"{tool.name}.{name}": list(unbounded(field))
+        for tool in anyio.run(listed)
+        for name, field in tool.input_schema["properties"].items()
+    }
+    assert {name for name, faults in found.items() if faults} == set()
+
+
+# --- the same as the command line ---------------------------------------------------------------------------
+
+
+def test_search_is_what_the_command_prints(session, run):
+    server = build_server(session)
+    plain, bm25 = called(
+        server,
+        ("search", {"query": "aspirin and fever"}),
+        (
+            "search",
+            {"query": "glucose", "k": 2, "mode": "bm25", "filter": "year>=2003", "exclude_pmid": [1004]},
+        ),
+    )
+    assert timeless(value(plain)) == timeless(run("search", "aspirin and fever"))
+    expected = run(*("search", "glucose", "-k", 2, "--mode", "bm25", "--filter", "year>=2003", "--exclude-pmid", 1004))
+    assert timeless(value(bm25)) == timeless(expected)
+    assert [hit["id"] for hit in value(bm25)["hits"]] == ["s3"]
+
+
+def test_ask_is_what_the_command_prints(session, run):
+    server = build_server(session)
+    question = "What does aspirin lower?"
+    options = {"A": "fever", "B": "cholesterol"}
+    written, chosen = called(
+        server, ("ask", {"question": question}), ("ask", {"question": question, "options": options, "k": 3})
+    )
+    assert timeless(value(written)) == timeless(run("ask", question))
+    expected = run("ask", question, "-o", "A=fever", "-o", "B=cholesterol", "-k", 3)
+    assert timeless(value(chosen)) == timeless(expected)
+
+
+def test_ask_by_a_generator_is_what_the_command_prints(home, run):
+    script = Script()
+    reply = json.dumps({"answer": "Aspirin lowers fever.", "citations": [1]})
+    script.rule = lambda body: reply if body else (200, {"data": [{"id": "m"}]})
+    words = ["--llm", script.url, "--no-cache"]
+    settings = Settings.of(home=home, name="default", llm=script.url, cache=False)
+    with Session(settings) as session:
+        (result,) = called(build_server(session), ("ask", {"question": "What lowers fever?"}))
+    assert timeless(value(result)) == timeless(run("ask", "What lowers fever?", *words))
+    assert value(result)["answerer"] == "generate"
+    script.close()
+
+
+def test_the_other_tools_are_what_the_commands_print(session, run, home):
+    server = build_server(session)
+    snippet, verdict, of_one, info, references, by_pmid = called(
+        server,
+        ("get_snippet", {"id": "s0", "mark": "fever"}),
+        ("verify_claim", {"claim": CLAIM}),
+        ("verify_claim", {"claim": CLAIM, "snippet": "s1"}),
+        ("index_info", {}),
+        ("cite", {"ids": ["s0", "1001"], "format": "bibtex"}),
+        ("get_snippet", {"id": "1002"}),
+    )
+    assert value(snippet) == run("show", "s0", "--name", "default", "--mark", "fever")
+    assert value(snippet)["snippets"][0]["marks"] != []
+    assert value(by_pmid) == run("show", "1002", "--name", "default")
+    assert value(verdict) == run("verify", CLAIM)
+    assert value(of_one) == run("verify", CLAIM, "--snippet", "s1")
+    assert value(info) == run("info", "default")
+    assert value(references)["ids"] == ["s0", "s1"]
+    assert value(references)["text"].count("@") == 2
+    first = succeeded(invoke("search", "aspirin fever", "-k", 1, "--format", "bibtex", home=home)).stdout
+    assert value(references)["text"].startswith(first.rstrip())
+
+
+# --- what is refused ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "part"),
+    [
+        ("search", {"query": "x", "k": 10**9}, "k: "),
+        ("search", {"query": "x", "k": 0}, "k: "),
+        ("search", {"query": "x", "k": "many"}, "k: "),
+        ("search", {"query": ""}, "query: "),
+        ("search", {"query": " \n\t "}, "the query is empty"),
+        ("search", {"query": "x" * 100_000}, "query: "),
+        ("search", {"query": ["x"]}, "query: "),
+        ("search", {"query": None}, "query: "),
+        ("search", {}, "query: "),
+        ("search", {"query": "x", "mode": "sideways"}, "mode: "),
+        ("search", {"query": "x", "filter": "year>>2"}, "year>>2"),
+        ("search", {"query": "x", "filter": "nowhere=1"}, "nowhere"),
+        ("search", {"query": "x", "exclude_pmid": ["a"]}, "exclude_pmid.0: "),
+        ("search", {"query": "x", "exclude_pmid": [10**30]}, "exclude_pmid.0: "),
+        ("search", {"query": "x", "filter": "year>=1e999"}, "filter"),
+        ("search", {"query": "half \ud800"}, "query: "),
+        ("get_snippet", {"id": "../../../etc/passwd"}, "no snippet '../../../etc/passwd'"),
+        ("get_snippet", {"id": "/etc/passwd\0"}, "no snippet '/etc/passwd\\x00'"),
+        ("get_snippet", {"id": "a\nb"}, "no snippet 'a\\nb'"),
+        ("get_snippet", {"id": "9" * 400}, "id: "),
+        ("get_snippet", {"id": {"of": "s0"}}, "id: "),
+        ("ask", {"question": "x", "options": {"A": "one"}}, "two options"),
+        ("ask", {"question": "x", "options": {"aa": "one", "B": "two"}}, "'aa'"),
+        ("ask", {"question": " "}, "empty"),
+        ("verify_claim", {"claim": " "}, "the claim is empty"),
+        ("verify_claim", {"claim": CLAIM, "snippet": "nowhere"}, "no snippet 'nowhere'"),
+        ("cite", {"ids": []}, "ids: "),
+        ("cite", {"ids": ["s0"] * 51}, "ids: "),
+        ("cite", {"ids": ["s0", "gone"]}, "no snippet 'gone'"),
+        ("cite", {"ids": ["s0"], "format": "../x"}, "format: "),
+        ("delete", {}, "Unknown tool"),
+    ],
+)
+def test_what_cannot_be_used_is_an_error_of_one_line(one_session, name, arguments, part):
+    server = build_server(one_session)
+    refused, afterwards = called(server, (name, arguments), ("search", {"query": "aspirin", "k": 1}))
+    assert part in refusal(refused)
+    assert len(value(afterwards)["hits"]) == 1, "the server answers on"
+
+
+def test_a_bug_is_an_error_without_its_text(session, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("a path: /home/somebody")
+
+    monkeypatch.setattr(Session, "search", broken)
+    (result,) = called(build_server(session), ("search", {"query": "x"}))
+    assert "somebody" not in refusal(result)
+
+
+def test_an_error_is_one_line_that_is_shown_and_repeats_no_secret():
+    remember("sesame-open")
+    assert one_line("a\nb\x1b[31m sesame-open") == "a b\N{REPLACEMENT CHARACTER}[31m …"
+    assert len(one_line("x" * 10_000)) == LONGEST_ERROR + 1
+
+
+def test_a_tool_at_work_does_not_hold_up_the_server(home):
+    script, asked, release = Script(), threading.Event(), threading.Event()
+
+    def slow(body):
+        if not body:
+            return 200, {"data": [{"id": "m"}]}
+        asked.set()
+        assert release.wait(60)
+        return json.dumps({"answer": "Aspirin lowers fever.", "citations": [1]})
+
+    script.rule = slow
+
+    async def meanwhile(server):
+        results = []
+        async with Client(server) as client, anyio.create_task_group() as group:
+
+            async def ask():
+                results.append(await client.call_tool("ask", {"question": "What lowers fever?"}))
+
+            group.start_soon(ask)
+            await anyio.to_thread.run_sync(asked.wait, 60)
+            results.append(await client.call_tool("search", {"query": "aspirin"}))
+            release.set()
+        return results
+
+    with Session(Settings.of(home=home, name="default", llm=script.url, cache=False)) as session:
+        searched, answered = anyio.run(meanwhile, build_server(session))
+    assert value(searched)["query"] == "aspirin"
+    assert value(answered)["answer"] == "Aspirin lowers fever."
+    script.close()
+
+
+# --- as a process of its own --------------------------------------------------------------------------------
+
+
+def variables(home) -> dict[str, str]:
+    return {**os.environ, **environment(home, {})}
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_over_standard_input_and_output(home, mode):
+    server = StdioServerParameters(command=sys.executable, args=["-m", "biorag", "mcp"], env=variables(home))
+    searched, missing = called(server, ("search", {"query": "aspirin"}), ("get_snippet", {"id": "../x"}), mode=mode)
+    expected = json.loads(cli.run("search", "aspirin", "--json", home=home).stdout)
+    assert timeless(value(searched)) == timeless(expected)
+    assert "no snippet '../x'" in refusal(missing)
+
+
+GREETING = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+
+
+@contextmanager
+def serving(home):
+    """Start the server as a host does; give the process once it has answered the greeting."""
+    command = [sys.executable, "-m", "biorag", "mcp"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=variables(home), text=True, **pipes) as process:
+        process.stdin.write(json.dumps(GREETING) + "\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "biorag"
+        yield process
+        process.kill()
+
+
+def test_standard_output_has_the_protocol_alone_and_the_end_of_input_ends_the_server(home):
+    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call"}
+    call["params"] = {"name": "search", "arguments": {"query": "aspirin"}}
+    with serving(home) as process:
+        process.stdin.write("not JSON\n" + json.dumps(call) + "\n")
+        process.stdin.flush()
+        messages = [json.loads(process.stdout.readline())]
+        while messages[-1].get("id") != 2:
+            messages.append(json.loads(process.stdout.readline()))
+        rest, log = process.communicate(timeout=200)
+        assert (process.returncode, rest) == (0, "")
+    assert {message["jsonrpc"] for message in messages} == {"2.0"}
+    assert "Traceback" not in log
+    assert "Index 'default'" in log
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_server_though_its_input_is_open(home, sent, code):
+    with serving(home) as process:
+        process.send_signal(sent)
+        assert process.wait(200) == code
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_what_is_written_while_models_load_does_not_reach_standard_output():
+    code = """
+import os, subprocess
+from biorag.commands.mcp import stdout_to_stderr
+with stdout_to_stderr():
+    print("by Python")
+    os.write(1, b"by a library\\n")
+    subprocess.run(["echo", "by a process"])
+print("the protocol")
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "the protocol\n"
+    assert sorted(ended.stderr.split("\n")) == ["", "by Python", "by a library", "by a process"]
+
+
+def test_a_missing_index_is_said_at_the_start(tmp_path):
+    failed(invoke("mcp", "--name", "nowhere", home=tmp_path), 4, "nowhere")
+
+
+def test_without_the_package_the_extra_is_named(home, monkeypatch):
+    monkeypatch.delitem(sys.modules, "biorag.model_context.server")
+    monkeypatch.setitem(sys.modules, "mcp.server", None)
+    failed(invoke("mcp", home=home), 4, "pip install 'biorag[mcp]'")
+
+
+# --- over HTTP ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def over_http(session):
+    """Serve the tools beside another page; give the address."""
+    server = build_server(session)
+
+    @asynccontextmanager
+    async def lifespan(_):
+        async with server.session_manager.run():
+            yield
+
+    page = Route("/", lambda request: PlainTextResponse("a page"))
+    app = Starlette(routes=[page, Mount("/", server.streamable_http_app())], lifespan=lifespan)
+    host = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    thread = threading.Thread(target=host.run)
+    thread.start()
+    while not host.started:
+        assert thread.is_alive()
+    port = host.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        host.should_exit = True
+        thread.join()
+
+
+def test_over_http_beside_a_page(session, run):
+    with over_http(session) as url:
+        for mode in ("auto", "legacy"):
+            searched, missing = called(
+                f"{url}/mcp", ("search", {"query": "aspirin"}), ("get_snippet", {"id": "../x"}), mode=mode
+            )
+            assert timeless(value(searched)) == timeless(run("search", "aspirin"))
+            assert "no snippet '../x'" in refusal(missing)
+        assert httpx.get(url).text == "a page"
+
+
+def test_a_foreign_page_and_a_forged_host_are_refused(session):
+    accept = {"Accept": "application/json, text/event-stream"}
+    with over_http(session) as url:
+        for header, status in ({"Origin": "https://evil.example"}, 403), ({"Host": "evil.example"}, 421):
+            assert httpx.post(f"{url}/mcp", json=GREETING, headers={**accept, **header}).status_code == status
+        assert httpx.post(f"{url}/mcp", content=b"x" * 5_000_000, headers=accept).status_code in (400, 413)

@@ -1,0 +1,114 @@
+"""An open session on the demonstration index, applications over it, and a server in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from biorag.api.session import Session
+from biorag.settings.sources import load_settings
+from tests.cli import run
+
+pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
+
+from starlette.testclient import TestClient
+
+from biorag.server.app import create_app
+from biorag.server.options import Limits, ServeOptions
+
+QUESTION = "Why is pyridoxine given together with isoniazid?"
+BASE = "http://127.0.0.1:8765"
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 240
+
+
+@pytest.fixture(scope="session")
+def demo_home(tmp_path_factory) -> Path:
+    """A home with the demonstration corpus, whose encoder is exported to it: a server is a process of its own."""
+    home = tmp_path_factory.mktemp("served-home")
+    run("index", "demo", "--name", "default", home=home)
+    return home
+
+
+@pytest.fixture(autouse=True)
+def exports_of_the_home(own_exports) -> None:
+    """Commands in this process use the same exports."""
+
+
+@pytest.fixture(scope="session")
+def session(demo_home) -> Iterator[Session]:
+    with Session(load_settings({"home": demo_home, "name": "default"}, None)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def client(session) -> Iterator[TestClient]:
+    with client_of(session) as made:
+        yield made
+
+
+def client_of(session: Session, token: str | None = None, runs: Path | None = None, **limits) -> TestClient:
+    """Return a client of an application, as curl is one: without the headers of browsers."""
+    options = ServeOptions(token=token, runs=runs, limits=replace(Limits(rate=0), **limits))
+    return TestClient(create_app(session, options), base_url=BASE, follow_redirects=False)
+
+
+class Served:
+    """`biorag serve` in a process of its own, at `url`."""
+
+    def __init__(self, process: subprocess.Popen[str], lines: list[str], url: str) -> None:
+        self.process, self.lines, self.url = process, lines, url
+        self.port = int(url.rstrip("/").rsplit(":", 1)[1])
+
+    def end(self, sent: int = signal.SIGINT) -> int:
+        """Send a signal and return the exit code."""
+        self.process.send_signal(sent)
+        return self.process.wait(SECONDS)
+
+
+@contextmanager
+def serving(home: Path, *arguments: object, **variables: str) -> Iterator[Served]:
+    """Run `biorag serve` on a free port until the end."""
+    words = ["serve", "--name", "default", "--port", "0", *map(str, arguments)]
+    environment = {**os.environ, "BIORAG_HOME": str(home), "PYTHONPATH": str(ROOT), **variables}
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from biorag.cli import main; main()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env=environment,
+    )
+    lines: list[str] = []
+    reader = threading.Thread(target=lambda: lines.extend(iter(process.stderr.readline, "")), daemon=True)
+    reader.start()
+    try:
+        yield Served(process, lines, _address(process, lines))
+    finally:
+        process.kill()
+        process.wait()
+        reader.join(5)
+        process.stderr.close()
+
+
+def _address(process: subprocess.Popen[str], lines: list[str]) -> str:
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        if address := re.search(r"ready at (http://\S+)", "".join(lines)):
+            return address[1]
+        assert process.poll() is None, lines
+        time.sleep(0.02)
+    raise AssertionError(f"the server does not get ready: {lines}")

@@ -1,0 +1,127 @@
+"""The JSON API: the documents of the command line, typed bodies, errors of one sentence."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.cli import invoke, succeeded
+from tests.server.conftest import QUESTION, client_of
+
+CHOICE = {"A": "thiamine", "B": "pyridoxine", "C": "folate"}
+
+
+def without_times(text: str) -> str:
+    """Leave out what differs from one run to the next: milliseconds."""
+    return re.sub(r'"timings_ms": \{[^}]*\}', '"timings_ms": {}', text)
+
+
+def printed(home, *words: object) -> str:
+    return without_times(succeeded(invoke(*words, "--name", "default", "--json", home=home)).stdout)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "words"),
+    [
+        ("search", {"query": "isoniazid neuropathy"}, ["search", "isoniazid neuropathy"]),
+        (
+            "search",
+            {"query": "isoniazid", "mode": "bm25", "k": 3},
+            ["search", "isoniazid", "--mode", "bm25", "-k", "3"],
+        ),
+        ("search", {"query": "isoniazid", "rerank": False}, ["search", "isoniazid", "--no-rerank"]),
+        ("search", {"query": "fever", "filter": "not id=demo_001"}, ["search", "fever", "--filter", "not id=demo_001"]),
+        ("ask", {"question": QUESTION}, ["ask", QUESTION]),
+        ("ask", {"question": QUESTION, "answer_anyway": True}, ["ask", QUESTION, "--answer-anyway"]),
+        (
+            "ask",
+            {"question": "Which vitamin is given with isoniazid?", "options": CHOICE},
+            [
+                "ask",
+                "Which vitamin is given with isoniazid?",
+                *[w for a, b in CHOICE.items() for w in ("-o", f"{a}={b}")],
+            ],
+        ),
+        ("ask", {"question": "Who won the world cup in 1998?"}, ["ask", "Who won the world cup in 1998?"]),
+        (
+            "verify",
+            {"claim": "Isoniazid interferes with vitamin B6.", "snippet": "demo_044"},
+            ["verify", "Isoniazid interferes with vitamin B6.", "--snippet", "demo_044"],
+        ),
+    ],
+)
+def test_a_document_is_byte_for_byte_what_the_command_line_prints(client, demo_home, path, body, words):
+    reply = client.post(f"/api/{path}", json=body)
+    assert reply.status_code == 200, reply.text
+    assert without_times(reply.text) == printed(demo_home, *words)
+
+
+def test_a_snippet_and_the_index_are_what_the_command_line_prints(client, demo_home):
+    shown = client.get("/api/show", params={"id": "demo_044", "mark": "neuropathy"}).text
+    words = ["show", "demo_044", "--mark", "neuropathy", "--name", "default", "--json"]
+    assert shown == succeeded(invoke(*words, home=demo_home)).stdout
+    assert client.get("/api/info").text == succeeded(invoke("info", "default", "--json", home=demo_home)).stdout
+
+
+def test_a_heat_map_sums_up_to_its_score(client):
+    document = client.post("/api/heatmap", json={"question": QUESTION, "id": "demo_044"}).json()
+    total = sum(word["share"] for word in document["words"]) + document["rest"]
+    assert total == pytest.approx(document["score"], abs=1e-4)
+    words = {word["word"]: word["matched"] for word in document["words"]}
+    assert words["pyridoxine"] == "Pyridoxine"
+    assert words["isoniazid?"] == "Isoniazid"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "part"),
+    [
+        ("post", "/api/search", {"query": " "}, 400, "the query is empty"),
+        ("post", "/api/search", {"query": ""}, 422, "query: String should have at least 1"),
+        ("post", "/api/search", {"query": "x" * 4001}, 422, "at most 4000"),
+        ("post", "/api/search", {"query": "fever", "k": 10_000}, 422, "k: "),
+        ("post", "/api/search", {"query": "fever", "mode": "hybird"}, 400, "hybrid"),
+        ("post", "/api/search", {"query": "fever", "filter": "colour=blue"}, 400, "colour"),
+        ("post", "/api/search", {"query": "fever", "home": "/"}, 422, "home: Extra inputs"),
+        ("post", "/api/ask", {"question": QUESTION, "options": {"A": "x"}}, 400, "at least two options"),
+        ("post", "/api/ask", {"question": QUESTION, "options": {"a": "x", "b": "y"}}, 400, "capital letter"),
+        ("post", "/api/verify", {"claim": "x y", "snippet": "nowhere"}, 404, "nowhere"),
+        ("post", "/api/heatmap", {"question": "x", "id": "nowhere"}, 404, "nowhere"),
+        ("get", "/api/show?id=nowhere", None, 404, "nowhere"),
+        ("get", "/api/show", None, 422, "id: Field required"),
+        ("get", "/api/nothing", None, 404, "no such page"),
+        ("get", "/api/ask", None, 405, "another method"),
+    ],
+)
+def test_an_error_is_a_status_and_one_sentence(client, method, path, body, status, part):
+    reply = client.request(method, path, json=body)
+    assert reply.status_code == status, reply.text
+    assert part in reply.json()["error"]
+    assert "Traceback" not in reply.text
+
+
+def test_a_body_that_is_no_json_is_refused(client):
+    reply = client.post("/api/ask", content=b"{", headers={"content-type": "application/json"})
+    assert (reply.status_code, "JSON" in reply.json()["error"]) == (422, True)
+
+
+def test_the_api_describes_itself_and_loads_no_page_from_elsewhere(client):
+    described = client.get("/openapi.json").json()
+    assert {"/api/search", "/api/ask", "/api/show", "/api/verify", "/api/info"} <= set(described["paths"])
+    assert described["components"]["schemas"]["AskBody"]["required"] == ["question"]
+    assert [client.get(path).status_code for path in ("/docs", "/redoc")] == [404, 404]
+
+
+def test_a_full_queue_asks_to_come_again(session):
+    with client_of(session, queue=0) as client:
+        reply = client.post("/api/ask", json={"question": QUESTION})
+        assert (reply.status_code, reply.headers["retry-after"]) == (503, "5")
+        assert "all the questions" in reply.json()["error"]
+
+
+def test_a_bug_is_one_sentence_too(client, session, monkeypatch):
+    monkeypatch.setattr(type(session), "info", lambda self: 1 / 0)
+    reply = client.get("/api/info")
+    assert (reply.status_code, reply.json()["error"]) == (500, "the server failed at this: its log says why")
+    assert json.loads(client.get("/api/show", params={"id": "demo_044"}).text)["index"] == "default"

@@ -1,0 +1,58 @@
+"""Texts in pieces: marked quotes, and shades of a heat map."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biorag.errors import MissingError, UsageError
+from biorag.server.forms import ask_body
+from biorag.server.kept_answers import LastKept
+from biorag.server.marking import TextPiece, pieces, quoted_spans
+
+
+def test_a_quote_is_marked_where_it_stands():
+    text = "One. Two words. Three."
+    assert pieces(text, quoted_spans(text, ["Two words."])) == [
+        TextPiece("One. ", None),
+        TextPiece("Two words.", 0),
+        TextPiece(" Three.", None),
+    ]
+
+
+@given(st.text(alphabet="ab ", max_size=30), st.lists(st.text(alphabet="ab ", max_size=6), max_size=6))
+def test_pieces_are_the_whole_text_and_marks_are_the_quotes(text, quotes):
+    spans = quoted_spans(text, quotes)
+    assert "".join(piece.text for piece in pieces(text, spans)) == text
+    assert all(before[1] < after[0] for before, after in pairwise(spans))
+    for quote in quotes:
+        start = text.find(quote)
+        if quote and start >= 0:
+            assert any(first <= start and start + len(quote) <= last for first, last in spans)
+
+
+def test_only_the_last_are_kept():
+    kept = LastKept[int](2)
+    names = [kept.keep(number) for number in range(3)]
+    assert [kept.get(name) for name in names[1:]] == [1, 2]
+    assert kept.take(names[2]) == 2
+    for name in (names[0], names[2], "x"):
+        with pytest.raises(MissingError, match="no longer kept"):
+            kept.get(name)
+
+
+def test_a_form_is_the_body_of_the_api():
+    fields = {"question": "Why?", "options": "A=x\n\nB = y=z ", "k": "7", "filter": "year>=2015", "answer_anyway": "1"}
+    body = ask_body(fields)
+    assert (body.options, body.k, body.filter, body.answer_anyway) == ({"A": "x", "B": "y=z"}, 7, "year>=2015", True)
+    for wrong, part in (
+        ({"k": "x"}, "k: "),
+        ({"options": "A"}, "'A'"),
+        ({"options": "A=x\nA=y"}, "A=y"),
+        ({}, "question"),
+    ):
+        with pytest.raises(UsageError, match=part):
+            ask_body({**({"question": "Why?"} if wrong else {}), **wrong})

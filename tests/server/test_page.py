@@ -1,0 +1,266 @@
+"""The page in a real browser: ask, read, export, browse, by keyboard alone and on a narrow screen."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("selenium", reason="the package selenium is not installed")
+
+from selenium import webdriver
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException, WebDriverException
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.loopback import Script
+from tests.server.conftest import QUESTION, serving
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="there is no chromium with chromedriver here")
+
+AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
+SECONDS = 120
+PICTURES = os.environ.get("BIORAG_TEST_SCREENSHOTS")  # a folder into which the documentation's pictures are taken
+NARROW, WIDE = (380, 800), (900, 1000)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "first").mkdir()
+    rows = [
+        {
+            **{"task": "pubmedqa", "id": str(n), "question": f"Question {n}?", "options": {"A": "yes", "B": "no"}},
+            **{"gold": "A", "choice": "AB"[n % 2], "right": n % 2 == 0, "reply": f"reply {n}", "gold_pmids": []},
+            **{"gold_retrieved": None, "verdicts": [{"text": "Yes.", "verdict": "supported"}]},
+            "evidence": [{"rank": 1, "id": "d1", "pmid": 1, "title": "A title", "score": 0.5, "text": "A text"}],
+        }
+        for n in range(60)
+    ]
+    (folder / "first" / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(demo_home, runs):
+    with serving(demo_home, "--runs", runs) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    profile = tmp_path_factory.mktemp("profile")
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", f"--user-data-dir={profile}"):
+        options.add_argument(argument)
+    options.add_argument("--disable-background-networking")
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+    os.environ["SE_OFFLINE"] = "true"
+    try:
+        driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    except WebDriverException as error:  # a browser that is installed by half, or lacks its libraries
+        pytest.skip(f"Chromium does not start: {error.msg}")
+    yield driver
+    driver.quit()
+
+
+def sized(browser, size: tuple[int, int]) -> None:
+    """Show the page in a window of this size, which a headless browser makes no narrower than 500 by itself."""
+    width, height = size
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+def found(browser, selector: str):
+    """Wait for an element."""
+    return WebDriverWait(browser, SECONDS).until(lambda driver: driver.find_element(By.CSS_SELECTOR, selector))
+
+
+def says(browser, text: str) -> None:
+    """Wait until the page says something; the one before it may go meanwhile."""
+    waiting = WebDriverWait(
+        browser, SECONDS, ignored_exceptions=[StaleElementReferenceException, NoSuchElementException]
+    )
+    waiting.until(lambda driver: text in driver.find_element(By.CSS_SELECTOR, "main").text)
+
+
+def asked(browser, served, question: str = QUESTION) -> None:
+    browser.get(served.url)
+    field = found(browser, "#question")
+    field.clear()
+    field.send_keys(question)
+    browser.find_element(By.CSS_SELECTOR, "#ask > button").click()
+    found(browser, "#answer .verdict")
+
+
+def picture(browser, name: str) -> None:
+    if PICTURES:
+        browser.save_screenshot(str(Path(PICTURES) / name))
+
+
+def faults(browser) -> list[str]:
+    """Return what axe finds that is serious or critical."""
+    browser.execute_script(AXE)
+    result = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+    assert result["passes"], "axe looked at something"
+    return [
+        f"{fault['id']}: {node['html'][:200]}"
+        for fault in result["violations"]
+        if fault["impact"] in ("serious", "critical")
+        for node in fault["nodes"]
+    ]
+
+
+def requested(browser) -> set[str]:
+    """Return the hosts that were asked for anything since this was last asked."""
+    hosts = set()
+    for entry in browser.get_log("performance"):
+        message = json.loads(entry["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent":
+            url = message["params"]["request"]["url"]
+            if url.startswith("http"):
+                hosts.add(url.split("/")[2].split(":")[0])
+    return hosts
+
+
+def test_a_question_is_answered_with_marks_and_quotes(browser, served):
+    sized(browser, WIDE)
+    asked(browser, served)
+    answer = found(browser, "#answer")
+    assert "Extract: 2 sentences of the evidence, verbatim" in answer.text
+    assert [link.text for link in browser.find_elements(By.CSS_SELECTOR, "a.citation")] == ["[1]", "[1]"]
+    marked = [mark.text for mark in browser.find_elements(By.CSS_SELECTOR, "#hit-1 mark")]
+    assert marked[0].startswith("Isoniazid interferes with the metabolism of vitamin B6")
+    assert browser.current_url == served.url, "the page stayed"
+    picture(browser, "serve-answer.png")
+    assert faults(browser) == []
+
+
+def test_the_heat_map_lights_what_matched(browser, served):
+    sized(browser, WIDE)
+    asked(browser, served)
+    found(browser, "#hit-1 button").click()
+    word = found(browser, '#hit-1 .word[title*="yridoxine"]')
+    webdriver.ActionChains(browser).scroll_to_element(word).move_to_element(word).perform()
+    lit = found(browser, "#hit-1 .lit")
+    assert lit.text.lower().startswith("pyridoxine")
+    assert "for pyridoxine" in lit.get_attribute("title")
+    cells = [cell.text for cell in browser.find_elements(By.CSS_SELECTOR, "#hit-1 td:nth-child(2)")]
+    *shares, total = map(float, cells)
+    assert sum(shares) == pytest.approx(total, abs=1e-3), "what is shown has four digits"
+    browser.execute_script("document.querySelector('#hit-1').scrollIntoView()")
+    picture(browser, "serve-heatmap.png")
+    assert faults(browser) == []
+
+
+def test_the_keyboard_alone_is_enough(browser, served):
+    sized(browser, WIDE)
+    browser.get(served.url)
+    assert browser.switch_to.active_element.get_attribute("id") == "question", "one may type at once"
+    keys = webdriver.ActionChains(browser)
+    keys.send_keys(QUESTION, Keys.TAB, Keys.TAB, Keys.ENTER).perform()
+    found(browser, "#answer .verdict")
+    reached = []
+    for _ in range(14):
+        webdriver.ActionChains(browser).send_keys(Keys.TAB).perform()
+        active = browser.switch_to.active_element
+        reached.append(active.text)
+        if active.text == "Which words matched?":
+            break
+    assert reached[0] == "[1]"
+    webdriver.ActionChains(browser).send_keys(Keys.ENTER).perform()
+    found(browser, "#hit-1 .word")
+    webdriver.ActionChains(browser).send_keys(Keys.TAB).perform()
+    assert browser.switch_to.active_element.get_attribute("class").startswith("word")
+    found(browser, "#hit-1 .lit")
+
+
+def test_filters_exports_and_options(browser, served):
+    sized(browser, WIDE)
+    browser.get(served.url)
+    found(browser, "summary").click()
+    browser.find_element(By.ID, "question").send_keys("Which vitamin is given with isoniazid?")
+    browser.find_element(By.ID, "options").send_keys("A=thiamine\nB=pyridoxine\nC=folate")
+    browser.find_element(By.ID, "filter").send_keys("not id=demo_254")
+    browser.find_element(By.CSS_SELECTOR, "#ask > button").click()
+    assert "B." in found(browser, "#answer .text").text
+    assert "demo_254" not in browser.page_source.split('id="answer"')[1]
+    link = browser.find_element(By.LINK_TEXT, "ris").get_attribute("href")
+    text = browser.execute_async_script("fetch(arguments[0]).then(reply => reply.text()).then(arguments[1])", link)
+    assert text.startswith("TY  - ")
+    browser.find_element(By.ID, "filter").send_keys(" and colour=blue")
+    browser.find_element(By.CSS_SELECTOR, "#ask > button").click()
+    assert "colour" in found(browser, "#answer .fault").text
+
+
+def test_a_run_is_browsed(browser, served):
+    sized(browser, WIDE)
+    browser.get(f"{served.url}runs")
+    found(browser, "main li a").click()
+    says(browser, "60 questions, page 1 of 3")
+    assert faults(browser) == []
+    browser.find_element(By.CSS_SELECTOR, "select[name=result] option[value=wrong]").click()
+    browser.find_element(By.CSS_SELECTOR, "form.row button").click()
+    says(browser, "30 questions, page 1 of 2")
+    browser.find_element(By.LINK_TEXT, "Next page").click()
+    says(browser, "page 2 of 2")
+    assert len(browser.find_elements(By.CSS_SELECTOR, "article.wrong")) == 5
+
+
+def test_it_fits_a_narrow_screen(browser, served):
+    sized(browser, NARROW)
+    asked(browser, served)
+    found(browser, "#hit-1 button").click()
+    found(browser, "#hit-1 .word")
+    for address in (None, f"{served.url}runs/first"):
+        if address:
+            browser.get(address)
+        width = browser.execute_script("return document.documentElement.scrollWidth")
+        assert width <= NARROW[0], "nothing is wider than the screen"
+        assert faults(browser) == []
+        if address is None:
+            browser.execute_script("document.querySelector('#answer').scrollIntoView()")
+            picture(browser, "serve-narrow.png")
+
+
+def test_nothing_left_this_machine_and_the_console_is_empty(browser, served):
+    browser.get_log("browser")
+    requested(browser)
+    asked(browser, served)
+    assert requested(browser) == {"127.0.0.1"}
+    assert [entry["message"] for entry in browser.get_log("browser")] == []
+
+
+def test_an_answer_that_is_written_is_shown_once_it_is_checked(browser, demo_home):
+    """The generator is a scripted server; one sentence of its reply stands in the evidence, the other nowhere."""
+    text = "Isoniazid interferes with the metabolism of vitamin B6 [1]. Pyridoxine cures gout [1]."
+    script = Script()
+    script.rule = lambda body: json.dumps({"answer": text, "citations": [1]})
+    try:
+        with serving(demo_home, "--llm", script.url, "--llm-model", "m", "--no-cache") as process:
+            sized(browser, WIDE)
+            asked(browser, process)
+            shown = found(browser, "#answer .text").text
+    finally:
+        script.close()
+    assert "Pyridoxine cures gout." in shown
+    assert "[unsupported]" in shown
+    assert "1 of 2 sentences supported by [1]" in found(browser, "#answer .verdict").text
+    assert browser.find_elements(By.CSS_SELECTOR, ".provisional, [sse-connect]") == []
+
+
+def test_without_scripts_it_is_a_page_like_any_other(served):
+    import httpx
+
+    reply = httpx.post(f"{served.url}ask", data={"question": QUESTION}, timeout=60)
+    assert reply.text.startswith("<!DOCTYPE html>")
+    assert "vitamin B6" in reply.text
+    assert f'maxlength="4000" autofocus>{QUESTION}</textarea>' in reply.text
+    reply = httpx.post(f"{served.url}heatmap", data={"question": QUESTION, "id": "demo_044"}, timeout=60)
+    assert reply.text.startswith("<!DOCTYPE html>")

@@ -1,0 +1,143 @@
+"""`biorag serve` as a process: it says where it is, answers, and ends cleanly."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import sys
+
+import httpx
+import pytest
+
+from biorag.errors import UsageError
+from biorag.server.options import Limits, ServeOptions
+from biorag.server.rates import CLIENTS, RateLimiter
+from tests.cli import failed, invoke
+from tests.server.conftest import QUESTION, client_of, serving
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_where_it_is_and_ends_when_told(demo_home, sent):
+    with serving(demo_home) as served:
+        page = httpx.get(served.url)
+        assert (page.status_code, "Ask the index default" in page.text) == (200, True)
+        with socket.create_connection(("127.0.0.1", served.port)):  # an idle connection does not keep it
+            assert served.end(sent) == 0
+    assert re.search(r"ready at http://127\.0\.0\.1:\d+/ \(Ctrl-C ends it\)", "".join(served.lines))
+    assert served.lines[-1] == "stopped\n"
+    assert "Traceback" not in "".join(served.lines)
+
+
+def test_a_port_that_is_taken_is_one_sentence(demo_home):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        words = ["serve", "--name", "default", "--port", port]
+        failed(invoke(*words, home=demo_home), 6, f"port {port}", "--port")
+
+
+def test_a_missing_package_names_the_extra(demo_home, monkeypatch):
+    for module in ("biorag.server.app", "biorag.server.api", "biorag.server.openai"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    failed(invoke("serve", "--name", "default", home=demo_home), 4, "fastapi", "pip install 'biorag[serve]'")
+
+
+def test_a_missing_index_is_said_before_anything_listens(tmp_path):
+    failed(invoke("serve", "--name", "nothing", home=tmp_path), 4, "nothing")
+
+
+def test_a_token_in_the_variable_guards_every_address(demo_home):
+    with serving(demo_home, "--host", "0.0.0.0", BIORAG_SERVE_TOKEN="a-token-of-some-length") as served:
+        url = f"http://127.0.0.1:{served.port}/api/info"
+        assert httpx.get(url).status_code == 401
+        assert httpx.get(url, headers={"authorization": "Bearer a-token-of-some-length"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "allowed"),
+    [
+        ({}, "localhost", True),
+        ({}, "127.0.0.1", True),
+        ({}, "192.0.2.7", False),
+        ({"host": "0.0.0.0", "token": "x" * 16}, "192.0.2.7", True),
+        ({"host": "0.0.0.0", "token": "x" * 16}, "lab.example", False),
+        ({"host": "0.0.0.0", "token": "x" * 16, "allowed_hosts": ("lab.example",)}, "LAB.example.", True),
+        ({"host": "192.0.2.7", "token": "x" * 16}, "192.0.2.7", True),
+        ({"host": "192.0.2.7", "token": "x" * 16}, "192.0.2.8", False),
+    ],
+)
+def test_which_hosts_are_answered_for(options, name, allowed):
+    assert ServeOptions(**options).allows_host(name) is allowed
+
+
+def test_runs_is_a_folder(tmp_path):
+    with pytest.raises(UsageError, match="not a folder"):
+        ServeOptions(runs=tmp_path / "nothing")
+
+
+def test_a_bucket_fills_again_with_time_and_few_clients_are_kept():
+    now = [0.0]
+    limiter = RateLimiter(2, lambda: now[0])
+    assert [limiter.wait("a"), limiter.wait("a"), limiter.wait("b")] == [0, 0, 0]
+    assert limiter.wait("a") == pytest.approx(30)
+    now[0] += 31
+    assert limiter.wait("a") == 0
+    for number in range(CLIENTS + 5):
+        limiter.wait(str(number))
+    assert len(limiter._buckets) == CLIENTS
+    assert RateLimiter(0).wait("a") == 0
+    assert Limits().rate > 0
+
+
+def test_every_response_is_guarded(client):
+    for path in ("/", "/static/style.css", "/api/info", "/nowhere", "/v1/models", "/openapi.json"):
+        headers = client.get(path).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
+        assert headers["cache-control"] in ("no-store", "no-cache")
+        assert "server" not in headers
+
+
+def test_an_answer_is_shown_as_it_is_written_and_then_as_it_was_checked(session, monkeypatch):
+    """The generator is a stand-in that writes in two steps; what is shown in between is marked as not checked."""
+    import time
+
+    from biorag.api.session import Session
+
+    ask = Session.ask
+
+    def slowly(self, question, where=(), on_text=None, **changes):
+        for reply in ('{"answer": "Because <b>', '{"answer": "Because <b>it helps'):
+            on_text(reply)
+            time.sleep(0.6)
+        return ask(self, question, where, None, **changes)
+
+    monkeypatch.setattr(Session, "ask", slowly)
+    monkeypatch.setattr(session, "settings", session.settings.replace(llm="http://127.0.0.1:9"))
+    with client_of(session) as client:
+        begun = client.post("/ask", data={"question": QUESTION}, headers={"hx-request": "true"})
+        name = re.search(r'sse-connect="(/answers/[^"]+)"', begun.text)[1]
+        events = client.get(name).text
+        assert client.get(name).status_code == 404, "it is written once"
+    kinds = re.findall(r"^event: (\w+)$", events, re.MULTILINE)
+    assert (kinds[0], kinds[-2:]) == ("provisional", ["checked", "done"])
+    first, last = events.split("event: checked")
+    assert "not checked yet" in first
+    assert "Because &lt;b&gt;" in first
+    assert 'class="supported"' in last
+    assert "not checked" not in last
+
+
+def test_a_generator_stops_once_nobody_waits():
+    from biorag.server.requests import GoneError, GrowingText
+
+    growing = GrowingText()
+    growing("a")
+    growing.abandoned = True
+    with pytest.raises(GoneError):
+        growing("ab")
+    assert growing.reply == "a"
