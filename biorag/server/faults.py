@@ -28,7 +28,7 @@ STATUSES: dict[type[BioragError], int] = {
 }
 
 
-class RefusedError(BioragError):
+class RefusedError(ServiceError):
     """A request that is refused, with its status."""
 
     def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
