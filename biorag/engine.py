@@ -291,15 +291,16 @@ class SnippetEncoders:
     tokens: TokenEncoder | None
     parameters: TokenParameters | None
 
-    def __call__(self, texts: Sequence[str]) -> Encoded:
-        """Encode passages; in one pass where the tokens are the bi-encoder's own."""
+    def __call__(self, snippets: Sequence[Snippet]) -> Encoded:
+        """Encode snippets; in one pass where the tokens are the bi-encoder's own."""
         from biorag.models.colbert import pooled
         from biorag.models.token_projection import projected
 
+        texts = [snippet.contents for snippet in snippets]
         if self.tokens is None or self.parameters is None:
             return Encoded(self.encoder.encode_snippets(texts), [])
         if self.tokens is self.encoder:
-            vectors, tokens = self.encoder.encode_snippets_with_tokens(texts)
+            vectors, tokens, _ = self.encoder.encode_snippets_with_tokens(texts)
         else:
             vectors, tokens = self.encoder.encode_snippets(texts), self.tokens.snippet_tokens(texts)
         return Encoded(vectors, pooled(projected(tokens, self.parameters.matrix), self.parameters.pooling))

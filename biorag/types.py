@@ -293,11 +293,22 @@ class Prompt:
     user: str
 
 
+class SparseText(NamedTuple):
+    """A sparse vector: token ids and weights."""
+
+    indices: list[int]
+    values: list[float]
+
+
 class Encoded(NamedTuple):
-    """Texts' vectors, (texts, dimension), and each text's token vectors, (its tokens, token dimension)."""
+    """Texts' vectors, (texts, dimension), and each text's token vectors, (its tokens, token dimension).
+
+    `terms` are their BM25 vectors where these were made beforehand.
+    """
 
     vectors: Vectors
     tokens: list[Vectors]
+    terms: Sequence[SparseText] = ()
 
 
 class LocatedTokens(NamedTuple):
@@ -422,13 +433,20 @@ class Index(Protocol):
     def ids(self) -> Iterator[str]:
         """Yield every snippet's id, in an order that stays the same while nothing is written."""
 
-    def upsert(self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors] = ()) -> None:
+    def upsert(
+        self,
+        snippets: Sequence[Snippet],
+        vectors: Vectors,
+        tokens: Sequence[Vectors] = (),
+        terms: Sequence[SparseText] = (),
+    ) -> None:
         """Add or replace snippets; durable when it returns.
 
         Parameters
         ----------
         vectors : (snippets, dimension)
         tokens : one (tokens, dim) array a snippet, for an index that keeps them
+        terms : their BM25 vectors; computed where they are not given
         """
 
     def delete(self, ids: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from biorag.types import (
+    Encoded,
     EncoderIdentity,
     Generation,
     GenerationRequest,
@@ -43,6 +44,11 @@ class HashEncoder:
         for word in re.findall(r"\w+", text.lower()):
             vector[int(hashlib.md5(word.encode()).hexdigest(), 16) % self.identity.dimension] += 1
         return vector / np.linalg.norm(vector)
+
+
+def encoding_snippets(encoder: HashEncoder) -> Callable[[Sequence[Snippet]], Encoded]:
+    """What an index is written with, by such an encoder."""
+    return lambda snippets: Encoded(encoder.encode_snippets([snippet.contents for snippet in snippets]), [])
 
 
 class OverlapReranker:

@@ -76,7 +76,7 @@ class NumpyIndex:
     def ids(self) -> Iterator[str]:
         yield from sorted(self._rows, key=point_id)
 
-    def upsert(self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors] = ()) -> None:
+    def upsert(self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors] = (), terms=()) -> None:
         if self._keeps_tokens:
             assert len(tokens) == len(snippets), "an index that keeps token vectors is given them for every snippet"
         for place, snippet in enumerate(snippets):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from qdrant_edge import Bm25, Bm25Config, DisabledStemmer, StopwordsSet, TokenizerType
 
@@ -20,17 +20,11 @@ from biorag.errors import MismatchError
 from biorag.indexes.manifest import BIGRAMS, WORDS, Bm25Parameters, Manifest
 from biorag.models.finding import ModelFiles, find_encoder
 from biorag.models.formats.configuration import TOKENIZER
+from biorag.types import SparseText
 from biorag.utils.text import comparable
 
 Spell = Callable[[str], str]  # a text as Qdrant's tokenizer is to have it
 BETWEEN = "␟"  # the two pieces of a pair
-
-
-class SparseText(NamedTuple):
-    """A sparse vector: token ids and weights."""
-
-    indices: list[int]
-    values: list[float]
 
 
 def piece_speller(files: ModelFiles, terms: str) -> Spell:

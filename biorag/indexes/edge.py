@@ -44,7 +44,7 @@ from biorag.indexes.points import (
     with_tokens,
 )
 from biorag.indexes.view import empty, reading_view
-from biorag.types import EXISTS, FieldFilter, IndexQuery, ScoredDoc, Snippet, Vectors
+from biorag.types import EXISTS, FieldFilter, IndexQuery, ScoredDoc, Snippet, SparseText, Vectors
 from biorag.utils.files import FolderTree, require_room
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.panics import panics_raised
@@ -156,20 +156,33 @@ class EdgeIndex:
             if offset is None:
                 return
 
-    def upsert(self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors] = ()) -> None:
+    def upsert(
+        self,
+        snippets: Sequence[Snippet],
+        vectors: Vectors,
+        tokens: Sequence[Vectors] = (),
+        terms: Sequence[SparseText] = (),
+    ) -> None:
         """Add or replace snippets and flush; durable when it returns."""
         slices = upsert_parts(snippets, tokens, self._tokens)
         require_room(self._folder, _bytes(snippets, vectors, tokens, self._parameters))
         with _engine_errors():
             for part in slices:
-                points = self._points(snippets[part], vectors[part], tokens[part])
+                points = self._points(snippets[part], vectors[part], tokens[part], terms[part])
                 self._shard.update(qe.UpdateOperation.upsert_points(points))
             self._flush()
 
-    def _points(self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors]) -> list[qe.Point]:
+    def _points(
+        self,
+        snippets: Sequence[Snippet],
+        vectors: Vectors,
+        tokens: Sequence[Vectors],
+        terms: Sequence[SparseText],
+    ) -> list[qe.Point]:
+        terms = terms or [self._bm25.document(snippet.contents) for snippet in snippets]
         named: list[dict[str, Any]] = [
-            {DENSE: vector.tolist(), SPARSE: qe.SparseVector(*self._bm25.document(snippet.contents))}
-            for snippet, vector in zip(snippets, vectors, strict=True)
+            {DENSE: vector.tolist(), SPARSE: qe.SparseVector(*sparse)}
+            for sparse, vector in zip(terms, vectors, strict=True)
         ]
         with_tokens(named, tokens, self._tokens)
         return [

@@ -53,9 +53,9 @@ def estimate(manifest: Manifest, survey: Survey, encode: EncodeSnippets, batch_s
         raise BadInputError(f"nothing is new in this corpus: index {manifest.name!r} has taken it in before")
     snippets, count = survey.sample, survey.blocks
     texts = [snippet.contents for snippet in snippets]
-    encode(texts[:8])  # what is loaded and compiled at the first call does not belong to the rate
+    encode(snippets[:8])  # what is loaded and compiled at the first call does not belong to the rate
     started = time.perf_counter()
-    vectors, tokens = encode(texts)
+    vectors, tokens, _ = encode(snippets)
     with (
         tempfile.TemporaryDirectory(prefix="biorag-estimate-") as folder,
         closing(open_embedded(Path(folder), manifest, writable=True)) as scratch,

@@ -13,8 +13,8 @@ from biorag.indexes.estimating import IndexEstimate, estimate
 from biorag.indexes.manifest import Manifest, TokenParameters
 from biorag.indexes.store import Store
 from biorag.indexes.surveying import Survey
-from biorag.indexes.writing import IndexReport, write_index
-from biorag.types import Encoded, Encoder, Progress
+from biorag.indexes.writing import IndexReport, surveyed_changes, write_index
+from biorag.types import Encoded, Encoder, Progress, Snippet
 
 
 class SnippetEncoding(Protocol):
@@ -28,8 +28,8 @@ class SnippetEncoding(Protocol):
     def parameters(self) -> TokenParameters | None:
         """Whose token vectors are stored."""
 
-    def __call__(self, texts: Sequence[str]) -> Encoded:
-        """Encode passages."""
+    def __call__(self, snippets: Sequence[Snippet]) -> Encoded:
+        """Encode snippets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +66,6 @@ class SurveyedCorpus:
         """Bring it into the index; see `write_index`."""
         on_reject = (lambda _: None) if self.rejects else None
         with progress("Indexing", self.survey.changes) as advance:
-            report = write_index(
-                self.store,
-                self._planned(),
-                self.files.sources,
-                self.survey,
-                self.load_encoding,
-                advance,
-                on_reject,
-                self.split,
-            )
+            incoming = surveyed_changes(self.files.sources, self.survey, on_reject, self.split)
+            report = write_index(self.store, self._planned(), incoming, self.load_encoding, advance)
         return replace(report, files={"taken": self.files.taken, "left": self.files.left})

@@ -40,7 +40,7 @@ from biorag.indexes.points import (
     with_tokens,
 )
 from biorag.models.finding import first_line
-from biorag.types import EXISTS, FieldFilter, IndexQuery, ScoredDoc, Snippet, Vectors
+from biorag.types import EXISTS, FieldFilter, IndexQuery, ScoredDoc, Snippet, SparseText, Vectors
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.network import Server, is_loopback
 from biorag.utils.retries import Retries, Send, heed
@@ -235,11 +235,17 @@ class ServerIndex:
             if offset is None:
                 return
 
-    def upsert(self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors] = ()) -> None:
+    def upsert(
+        self,
+        snippets: Sequence[Snippet],
+        vectors: Vectors,
+        tokens: Sequence[Vectors] = (),
+        terms: Sequence[SparseText] = (),
+    ) -> None:
         """Add or replace snippets in parallel requests; acknowledged by the server when it returns."""
 
         def send(part: slice) -> None:
-            points = self._points(snippets[part], vectors[part], tokens[part])
+            points = self._points(snippets[part], vectors[part], tokens[part], terms[part])
             self._client.upsert(self._collection, points, wait=True)
 
         slices = upsert_parts(snippets, tokens, self._tokens)
@@ -252,11 +258,15 @@ class ServerIndex:
                 raise
 
     def _points(
-        self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors]
+        self,
+        snippets: Sequence[Snippet],
+        vectors: Vectors,
+        tokens: Sequence[Vectors],
+        terms: Sequence[SparseText],
     ) -> list[models.PointStruct]:
+        terms = terms or [self._bm25.document(snippet.contents) for snippet in snippets]
         named: list[dict[str, models.Vector]] = [
-            {DENSE: vector.tolist(), SPARSE: _sparse(*self._bm25.document(snippet.contents))}
-            for snippet, vector in zip(snippets, vectors, strict=True)
+            {DENSE: vector.tolist(), SPARSE: _sparse(*sparse)} for sparse, vector in zip(terms, vectors, strict=True)
         ]
         with_tokens(named, tokens, self._tokens)
         return [

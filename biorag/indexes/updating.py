@@ -7,13 +7,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from biorag.corpus.blocks import Splitter
 from biorag.indexes.progress import IndexingProgress
 from biorag.types import Change, Deletion, Encoded, Index, Snippet, block_id
 
-EncodeSnippets = Callable[[Sequence[str]], Encoded]
+EncodeSnippets = Callable[[Sequence[Snippet]], Encoded]
+
+
+class Split(Protocol):
+    """Gives a document's blocks of up to `tokens` tokens, 0 where documents stay whole."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in a block at most."""
+
+    def __call__(self, document: Snippet) -> list[Snippet]:
+        """Return the blocks of a document."""
+
+
 _BLOCK = re.compile(r"(.*)#([0-9]+)", re.DOTALL)
 _DATE = re.compile(r"([12][0-9]{3}(-[0-9]{2}){0,2})?")
 
@@ -68,7 +80,7 @@ class Updater:
         self,
         index: Index,
         load_encoder: Callable[[], EncodeSnippets],
-        split: Splitter,
+        split: Split,
         progress: IndexingProgress,
         record: Callable[[IndexingProgress], None],
     ) -> None:
@@ -108,7 +120,7 @@ class Updater:
         if prepared.todo:
             self._encode = self._encode or self._load_encoder()
             with self._writing():
-                vectors = self._encode([block.contents for block in prepared.todo])
+                vectors = self._encode(prepared.todo)
             prepared = prepared._replace(encoded=vectors)
         else:
             self._write_encoded()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -13,11 +13,11 @@ from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.corpus.readers import OnReject, read_changes
 from biorag.corpus.sources import Source
 from biorag.errors import MismatchError
-from biorag.indexes.manifest import Manifest
+from biorag.indexes.manifest import Manifest, SourceRecord
 from biorag.indexes.progress import clear_progress, read_progress, torn_note, write_progress
 from biorag.indexes.store import Store, check_encoder
 from biorag.indexes.surveying import Survey
-from biorag.indexes.updating import EncodeSnippets, Updater, Winner
+from biorag.indexes.updating import EncodeSnippets, Split, Updater, Winner
 from biorag.types import OnProgress
 from biorag.utils.batched import batched
 from biorag.utils.files import timestamp
@@ -49,17 +49,44 @@ class IndexReport:
     files: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """Changes on their way into an index, one a document, and what is to be recorded and reported of their files.
+
+    `rejected` counts lines that could not be read, `duplicates` changes that others take the place of, `known`
+    snippets of files that the index has taken in before.
+    """
+
+    winners: Iterable[Winner]
+    split: Split
+    sources: tuple[SourceRecord, ...]
+    rejected: int = 0
+    duplicates: int = 0
+    known: int = 0
+
+
+def surveyed_changes(
+    sources: Sequence[Source], survey: Survey, rejects: OnReject | None = None, split: Splitter = WHOLE
+) -> Incoming:
+    """Return the changes of a surveyed corpus, read once more."""
+    return Incoming(
+        winners=_winners(sources, survey, rejects, split),
+        split=split,
+        sources=survey.sources,
+        rejected=survey.rejected,
+        duplicates=len(survey.superseded),
+        known=survey.known,
+    )
+
+
 def write_index(
     store: Store,
     manifest: Manifest,
-    sources: Sequence[Source],
-    survey: Survey,
+    incoming: Incoming,
     load_encoder: Callable[[], EncodeSnippets],
     on_progress: OnProgress,
-    rejects: OnReject | None = None,
-    split: Splitter = WHOLE,
 ) -> IndexReport:
-    """Bring the surveyed corpus into the index; what it holds unchanged is neither encoded nor written.
+    """Bring changes into the index; what it holds unchanged is neither encoded nor written.
 
     Every batch is durable when it is counted and in the progress record, so a killed run resumes where it stopped:
     it writes again what the record names as being written.
@@ -76,8 +103,8 @@ def write_index(
         manifest = _still_fits(store.manifest(), manifest)
         store.save(replace(manifest, complete=False, updated=timestamp(), checksums=None))
         record = partial(write_progress, store.folder)
-        updater = Updater(index, load_encoder, split, read_progress(store.folder), record)
-        for batch in batched(_winners(sources, survey, rejects, split), store.settings.index.batch_size):
+        updater = Updater(index, load_encoder, incoming.split, read_progress(store.folder), record)
+        for batch in batched(incoming.winners, store.settings.index.batch_size):
             on_progress(updater.write(batch))
         on_progress(updater.finish())
         record(updater.progress)
@@ -85,7 +112,7 @@ def write_index(
             index.optimize()
         snippets = index.count()
         seconds = round(time.perf_counter() - started, 3)
-        finished = replace(_finished(manifest, survey, snippets, seconds), complete=not updater.torn)
+        finished = replace(_finished(manifest, incoming.sources, snippets, seconds), complete=not updater.torn)
         store.save(replace(finished, checksums=index.seal()))
         if not (updater.again or updater.torn):
             clear_progress(store.folder)
@@ -97,10 +124,10 @@ def write_index(
         name=manifest.name,
         added=updater.added,
         updated=updater.updated,
-        unchanged=updater.unchanged + survey.known,
+        unchanged=updater.unchanged + incoming.known,
         deleted=updater.deleted,
-        rejected=survey.rejected,
-        duplicates=len(survey.superseded),
+        rejected=incoming.rejected,
+        duplicates=incoming.duplicates,
         snippets=snippets,
         seconds=seconds,
         complete=finished.complete,
@@ -131,9 +158,9 @@ def _winners(sources: Sequence[Source], survey: Survey, rejects: OnReject | None
             yield Winner(change, position in survey.revived, source.name)
 
 
-def _finished(manifest: Manifest, survey: Survey, snippets: int, seconds: float) -> Manifest:
+def _finished(manifest: Manifest, taken: Sequence[SourceRecord], snippets: int, seconds: float) -> Manifest:
     """Return the manifest after a run; a source read again unchanged keeps one record, in its first place."""
-    sources = {(record.name, record.sha256): record for record in (*manifest.sources, *survey.sources)}
+    sources = {(record.name, record.sha256): record for record in (*manifest.sources, *taken)}
     return replace(
         manifest,
         sources=tuple(sources.values()),

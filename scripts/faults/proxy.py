@@ -37,7 +37,7 @@ from biorag.indexes.points import DENSE, payload
 from biorag.indexes.server import connect
 from biorag.indexes.store import Store
 from biorag.indexes.surveying import survey
-from biorag.indexes.writing import write_index
+from biorag.indexes.writing import surveyed_changes, write_index
 from biorag.settings.settings import Settings
 from biorag.types import Encoded, EncoderIdentity, GenerationRequest, Prompt, Snippet
 from biorag.utils.network import Server
@@ -198,9 +198,9 @@ def vector_of(text: str) -> np.ndarray:
     return drawn / np.linalg.norm(drawn)
 
 
-def encode(texts: Sequence[str]) -> Encoded:
+def encode(snippets: Sequence[Snippet]) -> Encoded:
     """Stand in for the bi-encoder."""
-    return Encoded(np.stack([vector_of(text) for text in texts]), [])
+    return Encoded(np.stack([vector_of(snippet.contents) for snippet in snippets]), [])
 
 
 def index_through(proxy: FaultProxy, corpus: Path, **settings: Any) -> dict[str, Any]:
@@ -211,7 +211,7 @@ def index_through(proxy: FaultProxy, corpus: Path, **settings: Any) -> dict[str,
         store, sources = Store(settings), find_sources([str(corpus)], Path(home) / "spool")
         found = survey(sources, None, lambda _: None)
         manifest = store.new_manifest(EncoderIdentity("drawn", "", "f" * 64, DIMENSION), found.avg_len)
-        report = write_index(store, manifest, sources, found, lambda: encode, lambda _: None)
+        report = write_index(store, manifest, surveyed_changes(sources, found), lambda: encode, lambda _: None)
         wanted = {snippet.id: snippet for source in sources for snippet in read_snippets(source, None)}
     return {
         "snippets": len(wanted),

@@ -35,9 +35,9 @@ from biorag.indexes.store import Store
 from biorag.indexes.surveying import survey
 from biorag.indexes.updating import revision
 from biorag.settings.settings import Settings
-from biorag.types import Change, Deletion, Encoded, IndexQuery, Snippet
+from biorag.types import Change, Deletion, IndexQuery, Snippet
 from scripts.faults.runs import apart, write_report
-from tests.fakes import HashEncoder
+from tests.fakes import HashEncoder, encoding_snippets
 from tests.pubmed_records import article, deletions, file_of
 
 WORDS = [f"word{letter}" for letter in "abcdefghijkl"]
@@ -221,8 +221,9 @@ def _index_and_exit(settings: Settings, paths: list[Path], split: Splitter, seed
             manifest = replace(manifest, bm25=bm25 or manifest.bm25)
         if seed != NO_KILL:
             _kill_somewhere(random.Random(seed))
-        load = lambda: lambda texts: Encoded(encoder.encode_snippets(texts), [])  # noqa: E731
-        writing.write_index(store, manifest, sources, found, load, lambda count: None, None, split)
+        load = lambda: encoding_snippets(encoder)  # noqa: E731
+        incoming = writing.surveyed_changes(sources, found, None, split)
+        writing.write_index(store, manifest, incoming, load, lambda count: None)
         code = 0
     finally:
         sys.stderr.flush()
@@ -244,7 +245,7 @@ def _kill_somewhere(draw: random.Random) -> None:
         if calls == 0 and when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         if calls == 0 and when == "half" and name == "upsert":
-            index, snippets, vectors, tokens = arguments
+            index, snippets, vectors, tokens, _ = arguments
             half = len(snippets) // 2
             index._flush = lambda: None
             original(index, snippets[:half], vectors[:half], tokens[:half])

@@ -17,9 +17,9 @@ from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
 from biorag.retrieval.retriever import Retriever
-from biorag.types import Encoded, IndexQuery, Scores, Snippet
+from biorag.types import IndexQuery, Scores, Snippet
 from biorag.utils.plots import PlotPanel, write_plot
-from tests.fakes import HashEncoder, OverlapReranker, ScriptedGenerator
+from tests.fakes import HashEncoder, OverlapReranker, ScriptedGenerator, encoding_snippets
 
 pytestmark = pytest.mark.models
 
@@ -265,9 +265,7 @@ def subject(tmp_path, settings, snippets):
     index = EdgeIndex(tmp_path / "index", manifest, writable=True)
     index.upsert(snippets, encoder.encode_snippets([snippet.contents for snippet in snippets]))
     questions = [snippet.title or "hypertension" for snippet in snippets]
-    yield stages.Subject(
-        settings, manifest, index, encoder, lambda texts: Encoded(encoder.encode_snippets(texts), []), questions
-    )
+    yield stages.Subject(settings, manifest, index, encoder, encoding_snippets(encoder), questions)
     index.close()
 
 
@@ -492,12 +490,8 @@ class Failing(HashEncoder):
 
 def failing(subject) -> stages.Subject:
     """The subject with an encoder that fails once an index was begun."""
-    encoder = Failing()
-
-    def encode(texts):
-        return Encoded(encoder.encode_snippets(texts), [])
-
-    return replace(subject, encoder=encoder, encode=encode, settings=subject.settings.replace(batch_size=1))
+    encoder, settings = Failing(), subject.settings.replace(batch_size=1)
+    return replace(subject, encoder=encoder, encode=encoding_snippets(encoder), settings=settings)
 
 
 @pytest.mark.parametrize(

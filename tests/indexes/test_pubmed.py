@@ -21,10 +21,9 @@ from biorag.indexes.estimating import estimate
 from biorag.indexes.progress import IndexingProgress, read_progress, write_progress
 from biorag.indexes.store import Store
 from biorag.indexes.surveying import survey
-from biorag.indexes.writing import IndexReport, write_index
+from biorag.indexes.writing import IndexReport, surveyed_changes, write_index
 from biorag.settings.settings import Settings
-from biorag.types import Encoded
-from tests.fakes import HashEncoder
+from tests.fakes import HashEncoder, encoding_snippets
 from tests.pubmed_records import article, deletions, file_of
 
 BLOCKS = Splitter(6, 1, lambda text: [match.start() for match in re.finditer(r"\S+", text)])
@@ -39,9 +38,9 @@ def bring(settings: Settings, *paths: Path, split: Splitter = WHOLE, encoder: Ha
     rejects = RejectsFile(settings.home / "rejects.jsonl")
     found = survey(sources, rejects, lambda count: None, split, manifest.sources if manifest else ())
     manifest = manifest or store.new_manifest(encoder.identity, found.avg_len)
-    load = lambda: lambda texts: Encoded(encoder.encode_snippets(texts), [])  # noqa: E731
+    load = lambda: encoding_snippets(encoder)  # noqa: E731
     done: list[int] = []
-    report = write_index(store, manifest, sources, found, load, done.append, rejects, split)
+    report = write_index(store, manifest, surveyed_changes(sources, found, rejects, split), load, done.append)
     assert sum(done) == found.changes
     return report
 
@@ -147,7 +146,7 @@ def test_nothing_is_left_to_be_estimated(settings, files):
     manifest = store.require_manifest()
     found = survey(find_sources([str(files[0])], settings.home), None, lambda count: None, WHOLE, manifest.sources)
     with pytest.raises(BadInputError, match="nothing is new in this corpus: index 'test' has taken it in before"):
-        estimate(manifest, found, lambda texts: Encoded(HashEncoder().encode_snippets(texts), []), 10)
+        estimate(manifest, found, encoding_snippets(HashEncoder()), 10)
 
 
 # --- blocks

@@ -36,7 +36,7 @@ def killed(name: str, at: int = 1, after: bool = True, half: bool = False):
         nonlocal calls
         calls += 1
         if calls == at and half:
-            snippets, vectors, tokens = arguments
+            snippets, vectors, tokens, _ = arguments
             original(index, snippets[::2], vectors[::2], tokens[::2])
         elif calls < at or after:
             original(index, *arguments)

@@ -31,9 +31,9 @@ from biorag.indexes.progress import IndexingProgress, read_progress
 from biorag.indexes.store import Store
 from biorag.indexes.surveying import SAMPLE, Survey, survey
 from biorag.indexes.updating import revision
-from biorag.indexes.writing import EncodeSnippets, IndexReport, _still_fits, write_index
-from biorag.types import Encoded, IndexQuery, Snippet
-from tests.fakes import HashEncoder
+from biorag.indexes.writing import EncodeSnippets, IndexReport, _still_fits, surveyed_changes, write_index
+from biorag.types import IndexQuery, Snippet
+from tests.fakes import HashEncoder, encoding_snippets
 
 pytestmark = pytest.mark.filterwarnings("ignore:Local mode performs exact")
 
@@ -60,13 +60,12 @@ class Run:
         self.rejects = RejectsFile(self.store.folder / "rejects.jsonl") if skip else None
         self.survey = survey(sources, self.rejects, self._checked)
         manifest = self.store.manifest() or self.store.new_manifest(self.encoder.identity, self.survey.avg_len)
-        self.report = write_index(
-            self.store, manifest, sources, self.survey, self._load, self._written, (lambda _: None) if skip else None
-        )
+        incoming = surveyed_changes(sources, self.survey, (lambda _: None) if skip else None)
+        self.report = write_index(self.store, manifest, incoming, self._load, self._written)
 
     def _load(self) -> EncodeSnippets:
         self.loads += 1
-        return lambda texts: Encoded(self.encoder.encode_snippets(texts), [])
+        return encoding_snippets(self.encoder)
 
     def _checked(self, count: int) -> None:
         self.checked += count
@@ -352,7 +351,7 @@ def test_a_torn_batch_is_encoded_together_again_and_counted_as_it_was(settings, 
     """A text's vector differs in its last bits with the texts beside it; an interrupted run must not show that."""
     settings, upsert = settings.replace(batch_size=4), EdgeIndex.upsert
 
-    def half(index, batch, vectors, tokens=()):
+    def half(index, batch, vectors, tokens=(), terms=()):
         if batch[0].id == "s4":
             upsert(index, batch[:2], vectors[:2])
             raise KeyboardInterrupt
@@ -383,7 +382,7 @@ def test_a_batch_is_encoded_while_the_one_before_is_written(settings, corpus_fil
                 encoding.wait(60)
             return super().encode_snippets(texts)
 
-    def waits(index, batch, vectors, tokens=()):
+    def waits(index, batch, vectors, tokens=(), terms=()):
         if batch[-1].id != snippets[-1].id:
             encoding.wait(60)
         upsert(index, batch, vectors, tokens)
@@ -397,7 +396,7 @@ def test_a_batch_is_encoded_while_the_one_before_is_written(settings, corpus_fil
 def test_a_run_records_what_is_durable_before_it_counts_it(settings, corpus_file, monkeypatch):
     recorded, written = [], EdgeIndex.upsert
 
-    def watched(index, batch, vectors, tokens=()):
+    def watched(index, batch, vectors, tokens=(), terms=()):
         recorded.append((read_progress(Store(settings).folder), index.count()))
         written(index, batch, vectors, tokens)
 

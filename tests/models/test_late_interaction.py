@@ -327,7 +327,7 @@ def test_queries_just_encoded_are_not_encoded_again(tiny, monkeypatch):
 
 
 def test_one_pass_gives_the_vectors_and_the_tokens(tiny):
-    vectors, tokens = tiny.encode_snippets_with_tokens(TEXTS)
+    vectors, tokens, _ = tiny.encode_snippets_with_tokens(TEXTS)
     np.testing.assert_allclose(vectors, tiny.encode_snippets(TEXTS), atol=1e-6)
     for together, alone in zip(tokens, tiny.snippet_tokens(TEXTS), strict=True):
         np.testing.assert_allclose(together, alone, atol=1e-6)

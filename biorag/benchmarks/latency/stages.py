@@ -148,15 +148,14 @@ def indexing(
     "bm25" is a part of "write", measured by itself; "total" is the sum of "encode", "write" and "optimize".
     """
     bm25, watch = Bm25Encoder.of(subject.manifest), Stopwatch()
-    subject.encode([snippet.contents for snippet in snippets[:WARM_UP]])
+    subject.encode(snippets[:WARM_UP])
     with closing(scratch_index(folder, subject.manifest)) as index:
         for batch in batched(snippets, subject.settings.index.batch_size):
-            texts = [snippet.contents for snippet in batch]
             with watch.stage("encode"):
-                vectors, tokens = subject.encode(texts)
+                vectors, tokens, _ = subject.encode(batch)
             with watch.stage("bm25"):
-                for text in texts:
-                    bm25.document(text)
+                for snippet in batch:
+                    bm25.document(snippet.contents)
             with watch.stage("write"):
                 index.upsert(batch, vectors, tokens)
             on_progress(len(batch))
