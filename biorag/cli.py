@@ -20,9 +20,11 @@ from biorag.commands import (
     ask,
     chat,
     config,
+    corpus,
     data,
     delete,
     doctor,
+    embed,
     fetch,
     generate_filter,
     generate_negatives,
@@ -73,7 +75,7 @@ PATH_FAULTS = (
 PANELS = {
     "Use": (
         *("doctor", "index", "ask", "chat", "serve", "search", "show", "verify", "info", "indexes", "delete", "fetch"),
-        *("models", "mcp", "config", "snapshot"),
+        *("corpus", "embed", "models", "mcp", "config", "snapshot"),
     ),
     "Measure": ("bench", "tune", "tune abstention", "tune prompt", "ablate", "reproduce", "run"),
     "Train": ("data", "generate", "graph", "mine", "train", "merge"),
@@ -179,6 +181,8 @@ app.command("info", short_help="Show indexes, what one holds, or the settings.")
 app.add_typer(indexes.app, name="indexes", short_help="List, rename or delete indexes.")
 app.command("delete", short_help="Remove snippets from an index.")(delete.delete)
 app.command("fetch", short_help="Fetch the records of a PubMed query into a file.")(fetch.fetch)
+app.add_typer(corpus.app, name="corpus", short_help="Export a corpus for many machines.")
+app.command("embed", short_help="Encode an export, also on a Ray cluster.")(embed.embed)
 app.command("models", short_help="List the models on this machine.")(models.models)
 app.command("mcp", short_help="Serve an index to assistants by MCP.")(mcp.mcp)
 app.add_typer(config.app, name="config", short_help="Trust settings files, and keep keys.")

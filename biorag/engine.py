@@ -399,7 +399,7 @@ def splitter(settings: Settings, files: ModelFiles, manifest: Manifest | None) -
     return Splitter(blocks.tokens, blocks.overlap, token_starts(files))
 
 
-def _length_counter(settings: Settings, files: ModelFiles) -> LengthCounter:
+def length_counter(settings: Settings, files: ModelFiles) -> LengthCounter:
     """Return what counts the terms of BM25, of which a new index keeps the mean."""
     from biorag.indexes.bm25 import LengthCounter, piece_speller
 
@@ -605,7 +605,7 @@ def survey_corpus(
         check_kinds(found_files.sources)
         split = splitter(settings, files, manifest)
         with progress("Checking", None) as advance:
-            length_of = _length_counter(settings, files)
+            length_of = length_counter(settings, files)
             taken = manifest.sources if manifest else ()
             found = survey(found_files.sources, rejects, advance, split, taken, length_of)
         yield SurveyedCorpus(Store(settings), manifest, found_files, found, split, encoding, rejects)

@@ -26,6 +26,7 @@ LAYERS = [
     ["biorag.benchmarks"],
     ["biorag.recipes"],
     ["biorag.conversion"],
+    ["biorag.scale"],
     ["biorag.api"],
     ["biorag.chat", "biorag.model_context"],
     ["biorag.server"],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,9 +22,13 @@ from biorag.indexes.store import Store, name_for
 from biorag.registries import READERS
 from biorag.settings.index import TOKEN_STORAGE, IndexSettings
 from biorag.settings.settings import Settings
+from biorag.utils.versions import require
 
 if TYPE_CHECKING:
+    from biorag.corpus.rejects import RejectsFile
+    from biorag.corpus.sources import Columns
     from biorag.indexes.estimating import IndexEstimate
+    from biorag.indexes.writing import IndexReport
 
 STORE_TOKENS, NO_STORE_TOKENS = "--store-tokens", "--no-store-tokens"
 
@@ -77,12 +83,48 @@ class Pair:
         return paired_encoder(settings, self.query_encoder, self.passage_encoder, self.pooling, prompts)
 
 
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The folders between a corpus and an index that is made on many machines."""
+
+    vectors: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder that 'biorag embed' wrote: load its vectors. CORPUS is the export then, if it has moved.",
+            rich_help_panel=options.WORKERS,
+        ),
+    ] = None
+    stages: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --ray: folder for snippets and vectors, which is kept; all machines must see it.",
+            rich_help_panel=options.WORKERS,
+        ),
+    ] = None
+
+    def check(self, corpus: Sequence[str], cluster: options.Cluster) -> None:
+        """Hold that what is given fits together.
+
+        Raises
+        ------
+        UsageError
+            If there is nothing to index, or options of two ways are given.
+        """
+        if self.vectors is None:
+            if not corpus:
+                raise UsageError("nothing says what to index: name CORPUS, as in 'biorag index demo'")
+            if cluster.ray is None and (self.stages or cluster.workers_ or cluster.gpus):
+                raise UsageError(
+                    "--stages, --workers and --gpus are for --ray: add it, or leave them out"
+                )
+        elif cluster.ray or self.stages:
+            raise UsageError("--vectors are encoded already, and --ray and --stages encode: leave one of them out")
+        elif len(corpus) > 1:
+            raise UsageError("--vectors are of one export: name its folder as CORPUS, or leave it out")
+
+
 @expanded
 def index(
-    corpus: Annotated[
-        list[str],
-        typer.Argument(help=f"Files or folders of {READERS.names()} (.gz too), 'demo', or - for standard input."),
-    ],
     settings: Annotated[
         Settings,
         Flags(IndexSettings, "qdrant"),
@@ -92,15 +134,16 @@ def index(
     given: Given,
     bad_lines: options.BadLines,
     pair: Pair,
+    cluster: options.Cluster,
+    stages: Stages,
+    corpus: Annotated[
+        list[str] | None,
+        typer.Argument(help=f"Files or folders of {READERS.names()} (.gz too), 'demo', or - for standard input."),
+    ] = None,
     no_store_tokens: Annotated[
         bool, typer.Option(NO_STORE_TOKENS, help="As --store-tokens none: reranking encodes the candidates too.")
     ] = False,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            help="Columns of CSV and TSV files, as in id=PMID,title=Title,content=Abstract; else by the header."
-        ),
-    ] = None,
+    columns: options.Columns = None,
     estimate_only: Annotated[
         bool, typer.Option("--estimate", help="Estimate time, disk and memory of a new index; write nothing.")
     ] = False,
@@ -128,7 +171,13 @@ def index(
       biorag index papers/ references.nbib table.csv --columns id=Key,content=Notes --name mine
 
       zcat corpus.jsonl.gz | biorag index - --name mine --json
+
+      biorag index baseline/ updatefiles/ --ray auto --gpus 8 --stages /shared/pubmed --qdrant http://qdrant:6333
+
+      biorag index --vectors vectors --name pubmed
     """
+    corpus = corpus or []
+    stages.check(corpus, cluster)
     if not is_named(settings):
         settings = settings.replace(name=name_for(settings, corpus))
         show.err.print(f"Index {settings.index.name!r} (choose another with --name)", soft_wrap=True)
@@ -151,7 +200,38 @@ def index(
             _print_estimate(surveyed.estimate(), as_json)
         show.rejected(rejected, "not read", "indexed")
         return
-    report = index_corpus(settings, corpus, rejected, show.progress, columns=named)
+    if stages.vectors:
+        report = _loaded(settings, stages.vectors, corpus)
+    elif cluster.ray:
+        report = _staged(settings, corpus, rejected, named, cluster, stages)
+    else:
+        report = index_corpus(settings, corpus, rejected, show.progress, columns=named)
+    _print_report(report, as_json)
+    show.rejected(rejected, "skipped", "indexed")
+
+
+def _loaded(settings: Settings, vectors: Path, corpus: Sequence[str]) -> IndexReport:
+    require("parquet")
+    from biorag.scale.stages import load
+
+    return load(settings, vectors, Path(corpus[0]) if corpus else None, show.progress)
+
+
+def _staged(
+    settings: Settings,
+    corpus: Sequence[str],
+    rejects: RejectsFile | None,
+    columns: Columns,
+    cluster: options.Cluster,
+    stages: Stages,
+) -> IndexReport:
+    with cluster.workers() as by:
+        from biorag.scale.stages import index_in_stages
+
+        return index_in_stages(settings, corpus, rejects, by, show.progress, columns, stages.stages)
+
+
+def _print_report(report: IndexReport, as_json: bool) -> None:
     if as_json:
         show.print_json(asdict(report))
     else:
@@ -159,7 +239,6 @@ def index(
         values = {**asdict(report), "torn": len(report.torn)} | files
         del values["files"]
         show.table(f"Index {report.name}", ["", ""], list(values.items()))
-    show.rejected(rejected, "skipped", "indexed")
 
 
 def _print_estimate(found: IndexEstimate, as_json: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,9 +22,11 @@ from biorag.settings.section import GENERATION, RETRIEVAL
 from biorag.settings.settings import Settings
 from biorag.types import FieldFilter
 from biorag.utils.text import showable
+from biorag.utils.versions import require
 
 if TYPE_CHECKING:
     from biorag.corpus.rejects import RejectsFile
+    from biorag.scale.stages import Workers
     from biorag.training.contamination import ContaminationPolicy
     from biorag.training.held_out import HeldOutSplit
 
@@ -57,7 +60,11 @@ Verifier = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-ROWS = "Rows"  # a panel
+Columns = Annotated[
+    str | None,
+    typer.Option(help="Columns of CSV and TSV files, as in id=PMID,title=Title,content=Abstract; else by the header."),
+]
+ROWS, WORKERS = "Rows", "Workers"  # panels
 
 
 TEMPERATURE = 0.7
@@ -144,6 +151,37 @@ class BadLines:
             return None
         path = None if folder is None else self.rejects or folder / REJECTS
         return RejectsFile(path, kept if self.rejects else (), self.force)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Who does the work: this process, or the workers of a Ray cluster."""
+
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Ray cluster that does the work: its address, auto, or local to start one here.",
+            rich_help_panel=WORKERS,
+        ),
+    ] = None
+    workers_: Annotated[
+        int | None,
+        typer.Option(
+            "--workers", min=1, help="Workers of the cluster; by default one a GPU or core.", rich_help_panel=WORKERS
+        ),
+    ] = None
+    gpus: Annotated[
+        int | None,
+        typer.Option(min=1, help="GPUs to encode on, here or in the cluster.", rich_help_panel=WORKERS),
+    ] = None
+
+    def workers(self) -> AbstractContextManager[Workers]:
+        """Return the workers; see `biorag.scale.stages.workers`."""
+        require("parquet")
+        from biorag.scale.stages import workers
+
+        return workers(self.ray, self.workers_, self.gpus)
 
 
 @dataclass(frozen=True, slots=True)

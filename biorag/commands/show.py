@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -115,6 +115,14 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
             *(value if isinstance(value, Text) else Text(cell) for value, cell in zip(row, cells, strict=True))
         )
     out.print(shown)
+
+
+def report(title: str, values: Mapping[str, Any], as_json: bool) -> None:
+    """Print what a command did, as JSON or as a table of two columns."""
+    if as_json:
+        print_json(dict(values))
+    else:
+        table(title, ["", ""], list(values.items()))
 
 
 def tab_separated(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

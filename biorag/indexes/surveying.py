@@ -61,8 +61,11 @@ class Survey:
 
 
 @dataclass(slots=True)
-class _Tally:
-    """What a survey adds up: per change the hash of its id, and its number (32 bits) before the hash of its text."""
+class Tally:
+    """What a survey adds up: per change the hash of its id, and its number (32 bits) before the hash of its text.
+
+    `sample` are the blocks with the largest hashes of their ids, each with the hash and its number among the blocks.
+    """
 
     length_of: LengthCounter
     ids: array[int] = field(default_factory=lambda: array("Q"))
@@ -75,17 +78,17 @@ class _Tally:
 
     def add(self, change: Change, split: Splitter) -> None:
         """Count one change."""
-        self.ids.append(_hash64(change.id))
+        self.ids.append(hash64(change.id))
         if isinstance(change, Deletion):
             self.texts.append(DELETED << 32)
             self.deletions += 1
             return
-        self.texts.append(_number(change) << 32 | _hash64(change.digest) >> 32)
+        self.texts.append(_number(change) << 32 | hash64(change.digest) >> 32)
         self.snippets += 1
         for block in split(change):
             self.blocks += 1
             self.tokens += self.length_of(block.contents)
-            _draw(self.sample, (_hash64(block.id), self.blocks, block))
+            _draw(self.sample, (hash64(block.id), self.blocks, block))
 
 
 def survey(
@@ -108,7 +111,7 @@ def survey(
         At the first bad line, or if the corpus holds no snippet.
     """
     with rejects.written([source.path for source in sources]) if rejects else nullcontext():
-        tally = _Tally(length_of=length_of or LengthCounter())
+        tally = Tally(length_of=length_of or LengthCounter())
         return _survey(sources, rejects, on_progress, split, taken, tally)
 
 
@@ -118,7 +121,7 @@ def _survey(
     on_progress: OnProgress,
     split: Splitter,
     taken: Sequence[SourceRecord],
-    tally: _Tally,
+    tally: Tally,
 ) -> Survey:
     """Read the whole corpus once; see `survey`."""
     before = {record.sha256: record for record in taken}
@@ -142,7 +145,7 @@ def _survey(
     if not (tally.ids or skipped) or not (tally.snippets or taken):
         raise BadInputError(f"the corpus {', '.join(source.name for source in sources)} holds no snippet")
     texts = np.frombuffer(tally.texts, np.uint64)
-    superseded, conflicts, revived = _repeated(np.frombuffer(tally.ids, np.uint64), texts)
+    superseded, conflicts, revived = repeated(np.frombuffer(tally.ids, np.uint64), texts)
     remaining = tally.snippets - sum(int(texts[position]) >> 32 != DELETED for position in superseded)
     return Survey(
         sources=tuple(records),
@@ -174,11 +177,12 @@ def _draw(sample: list[tuple[int, int, Snippet]], candidate: tuple[int, int, Sni
         heapq.heappushpop(sample, candidate)
 
 
-def _hash64(text: str) -> int:
+def hash64(text: str) -> int:
+    """Return 64 bits of a text's hash."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def _repeated(ids: np.ndarray, texts: np.ndarray) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
+def repeated(ids: np.ndarray, texts: np.ndarray) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
     """Return the superseded, conflicting and revived positions of a survey.
 
     Of the changes of one id since its last deletion the one with the highest number wins, the last of equals; where
@@ -186,7 +190,7 @@ def _repeated(ids: np.ndarray, texts: np.ndarray) -> tuple[frozenset[int], froze
 
     Parameters
     ----------
-    ids, texts : of each change, as `_Tally` has them
+    ids, texts : of each change, as `Tally` has them
     """
     order = np.argsort(ids, kind="stable")
     starts = np.flatnonzero(np.r_[True, ids[order][1:] != ids[order][:-1]])

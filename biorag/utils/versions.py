@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, requires, version
 
+from biorag.errors import MissingError
+
 PACKAGES = (
     "biorag",
     "qdrant-edge-py",
@@ -34,3 +36,15 @@ def lacking(extra: str) -> list[str]:
     requirements = [Requirement(text) for text in requires("biorag") or ()]
     of_extra = [wanted.name for wanted in requirements if wanted.marker and wanted.marker.evaluate({"extra": extra})]
     return [package for package in of_extra if not installed_versions([package])]
+
+
+def require(extra: str) -> None:
+    """Check that the packages of an extra are installed.
+
+    Raises
+    ------
+    MissingError
+        Naming the first that is not, and how to install it.
+    """
+    if missing := lacking(extra):
+        raise MissingError(f"this needs the package {missing[0]!r}: run pip install 'biorag[{extra}]'")

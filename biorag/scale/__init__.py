@@ -1,0 +1,1 @@
+"""Corpora too large for one machine: exported, encoded by many workers, and loaded."""

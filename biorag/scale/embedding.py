@@ -1,0 +1,165 @@
+"""Exported snippets into vectors, batch by batch: what has a vector by the same encoder is not encoded again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from biorag.errors import ServiceError
+from biorag.indexes.bm25 import Bm25Encoder
+from biorag.indexes.indexing import SnippetEncoding
+from biorag.indexes.manifest import Manifest
+from biorag.scale.parquet import KEY, SNIPPETS, read_table, snippets_of
+from biorag.scale.snippet_folder import Export, SnippetFolder
+from biorag.scale.vector_folder import VectorFolder, among, batch_path, write_batch
+from biorag.types import Progress
+
+NONE = np.empty(0, np.uint64)
+Load = Callable[[Manifest], SnippetEncoding]  # loads the models; called once in each worker
+
+
+class Batch(NamedTuple):
+    """Rows of a part that are encoded together, and so come out the same wherever that is done."""
+
+    part: str
+    rows: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What workers need to encode batches of `snippets` into `out`; travels to other processes and machines.
+
+    `manifest` is that of the index of these vectors.
+    """
+
+    snippets: Path
+    out: Path
+    manifest: Manifest
+    load: Load
+
+
+class BatchEncoder:
+    """Encodes batches, each into a file of its own; see `Job`.
+
+    A batch that is there already, since its worker was lost before it could say so, is left as it is.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._encode = job.load(job.manifest)
+        self._bm25 = Bm25Encoder.of(job.manifest)
+        self._part = lru_cache(1)(lambda name: read_table(job.snippets / name, SNIPPETS.names))
+
+    def __call__(self, batch: Batch) -> int:
+        """Encode a batch; return how many snippets it has."""
+        rows: pa.Table = self._part(batch.part).take(pa.array(batch.rows))
+        path = batch_path(self._job.out, rows.column(KEY).to_numpy())
+        if not path.is_file():
+            snippets = snippets_of(rows)
+            terms = [self._bm25.document(snippet.contents) for snippet in snippets]
+            write_batch(path, rows, self._encode(snippets)._replace(terms=terms), self._job.manifest)
+        return len(batch.rows)
+
+
+Encode = Callable[[Job, Sequence[Batch]], Iterator[int]]  # encodes batches; gives the size of each that is done
+
+
+def encode_here(job: Job, batches: Sequence[Batch]) -> Iterator[int]:
+    """Encode in this process, on its best device."""
+    return map(BatchEncoder(job), batches)
+
+
+def encode_on_gpus(count: int) -> Encode:
+    """Return what encodes in this process on so many GPUs, a thread and a model each."""
+
+    def encode(job: Job, batches: Sequence[Batch]) -> Iterator[int]:
+        from biorag.models.loading import use_gpu
+
+        worker, numbers = threading.local(), iter(range(count))
+
+        def begin() -> None:
+            use_gpu(next(numbers))
+            worker.encode = BatchEncoder(job)
+
+        with ThreadPoolExecutor(count, initializer=begin) as pool:
+            under_way: deque[Future[int]] = deque()
+            for batch in batches:
+                under_way.append(pool.submit(lambda batch: int(worker.encode(batch)), batch))
+                if len(under_way) > 2 * count:
+                    yield under_way.popleft().result()
+            for future in under_way:
+                yield future.result()
+
+    return encode
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedReport:
+    """What `biorag embed` did: snippets in all, encoded now, and encoded before."""
+
+    out: str
+    snippets: int
+    encoded: int
+    unchanged: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """Vectors under way: of which snippets, into which folder, for an index with which manifest, by which models."""
+
+    snippets: SnippetFolder
+    folder: VectorFolder
+    manifest: Manifest
+    load: Load
+    batch_size: int
+
+    def run(self, encode: Encode, progress: Progress, known: np.ndarray = NONE) -> EmbedReport:
+        """Encode the snippets that have no vector yet.
+
+        Parameters
+        ----------
+        known : keys of snippets that need none, sorted
+
+        Raises
+        ------
+        ServiceError
+            If another process writes into the folder, or workers were lost with their batches.
+        """
+        started = time.perf_counter()
+        export = self.snippets.export()
+        with self.folder.locked():
+            self.folder.describe(self.manifest, self.snippets.path, complete=False)
+            self.folder.tidy()
+            batches = self._batches(export, known)
+            total = sum(len(batch.rows) for batch in batches)
+            job = Job(self.snippets.path.resolve(), self.folder.path.resolve(), self.manifest, self.load)
+            with progress("Encoding", total) as advance:
+                for count in encode(job, batches) if batches else ():
+                    advance(count)
+            if missing := sum(len(batch.rows) for batch in self._batches(export, known)):
+                raise ServiceError(f"{missing:,} snippets were not encoded: run the same command again")
+            self.folder.describe(self.manifest, self.snippets.path, complete=True)
+        seconds = round(time.perf_counter() - started, 3)
+        return EmbedReport(str(self.folder.path), export.rows, total, export.rows - total, seconds)
+
+    def _batches(self, export: Export, known: np.ndarray) -> list[Batch]:
+        """Return the snippets without vectors in batches, none of more than one part."""
+        done = np.union1d(self.folder.done(), known)
+        batches: list[Batch] = []
+        for part in export.parts:
+            rows = np.flatnonzero(~among(self.snippets.keys(part), done))
+            batches += [
+                Batch(part.name, rows[start:][: self.batch_size]) for start in range(0, len(rows), self.batch_size)
+            ]
+        return batches

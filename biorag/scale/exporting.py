@@ -1,0 +1,194 @@
+"""A corpus as Parquet: each of its files read once, and of each document what the corpus says of it last."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from biorag.corpus.readers import Reject
+from biorag.corpus.rejects import REJECTS, RejectsFile
+from biorag.corpus.sources import Source
+from biorag.errors import BadInputError
+from biorag.indexes.surveying import SAMPLE as SAMPLE_SIZE
+from biorag.indexes.surveying import hash64, repeated
+from biorag.scale.parquet import link_or_copy, read_table, row_count, snippet_table, snippets_of, write_table
+from biorag.scale.snippet_folder import (
+    DELETIONS,
+    SAMPLE,
+    SOURCES,
+    ChangedDocument,
+    Export,
+    ExportedSource,
+    Part,
+    SnippetFolder,
+)
+from biorag.scale.sources import CHANGE, DELETED, ROWS, SAMPLED, TALLY, Held, SourceReader
+from biorag.types import OnProgress, Snippet
+from biorag.utils.files import timestamp
+from biorag.utils.parsing import parse_json
+from biorag.utils.runs import whole_lines
+from biorag.utils.versions import installed_versions
+
+logger = logging.getLogger(__name__)
+
+PARTS = "part-*.parquet"
+DELETION_COLUMNS, DELETION_TYPES = ["id", "source", "restored"], [pa.string(), pa.int64(), pa.bool_()]
+# Reads files, here or elsewhere, and gives each one's number with what it held.
+ReadAll = Callable[[SourceReader, Sequence[Source]], Iterator[tuple[int, tuple[Path, Held]]]]
+
+
+def read_here(reader: SourceReader, sources: Sequence[Source]) -> Iterator[tuple[int, tuple[Path, Held]]]:
+    """Read files one after the other, in this process."""
+    return ((number, reader(source)) for number, source in enumerate(sources))
+
+
+def export_corpus(
+    out: Path,
+    reader: SourceReader,
+    sources: Sequence[Source],
+    rejects: RejectsFile | None,
+    read_all: ReadAll,
+    on_progress: OnProgress,
+) -> Export:
+    """Write the snippets of a corpus as Parquet; files that were read before are not read again.
+
+    Parameters
+    ----------
+    reader : reads the corpus files into folders below `out`
+
+    Raises
+    ------
+    BadInputError
+        At the first bad line if there are no rejects, or if there is no snippet.
+    MismatchError
+        If the folder holds an export made otherwise, or something else.
+    """
+    blocks = asdict(reader.blocks) if reader.blocks else None
+    identity = {"blocks": blocks, "terms": reader.terms, "encoder": reader.encoder}
+    folder = SnippetFolder(out, identity)
+    folder.finished()
+    with folder.locked():
+        folder.begin({})
+        for left in (out / SOURCES).glob(".*"):  # by a killed run
+            shutil.rmtree(left, ignore_errors=True)
+        found: dict[int, tuple[Path, Held]] = {}
+        for number, read in read_all(reader, sources):
+            found[number] = read
+            on_progress(read[1].record.snippets)
+        places, held = zip(*(found[number] for number in range(len(sources))), strict=True)
+        if not any(one.record.snippets for one in held):
+            raise BadInputError(f"the corpus {', '.join(source.name for source in sources)} holds no snippet")
+        if rejects:
+            _collect(rejects, places, sources)
+            rejects.damaged.extend(fault for one in held for fault in one.damaged)
+        export = _Assembly(out, places, held).export(reader)
+        folder.finish({"export": export.to_json(), "made": timestamp(), "versions": installed_versions()})
+    return export
+
+
+def _collect(rejects: RejectsFile, places: Sequence[Path], sources: Sequence[Source]) -> None:
+    """Put the rejects of all files into one file."""
+    with rejects.written([source.path for source in sources]):
+        for place in places:
+            for line in whole_lines(place / REJECTS):
+                rejects(Reject(**parse_json(line)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """Positions of changes, counted in one file, that do not count, that differ from what does, and that do again."""
+
+    superseded: np.ndarray
+    conflicting: np.ndarray
+    revived: np.ndarray
+
+
+class _Assembly:
+    """Makes the parts of what all files held."""
+
+    def __init__(self, out: Path, places: Sequence[Path], held: Sequence[Held]) -> None:
+        self._out, self._places, self._held = out, places, held
+
+    def export(self, reader: SourceReader) -> Export:
+        """Write parts, deletions and sample, and remove the parts of an earlier export."""
+        parts: list[Part] = []
+        changed: list[ChangedDocument] = []
+        duplicates = 0
+        for number, changes in enumerate(self._changes()):
+            parts += self._parts(number, changes)
+            changed += self._changed(number, changes)
+            duplicates += len(changes.superseded)
+        for path in self._out.glob(PARTS):
+            if path.name not in {part.name for part in parts}:
+                path.unlink()
+        columns = zip(*changed, strict=True) if changed else ((), (), ())
+        write_table(self._out / DELETIONS, pa.table(list(map(pa.array, columns, DELETION_TYPES)), DELETION_COLUMNS))
+        write_table(self._out / SAMPLE, snippet_table(self._sample()))
+        held = self._held
+        deletions = sum(not document.restored for document in changed)
+        changes_left = sum(one.record.snippets + one.record.deletions for one in held) - duplicates
+        return Export(
+            sources=tuple(ExportedSource(one.record, one.incremental) for one in held),
+            parts=tuple(parts),
+            documents=changes_left - deletions,
+            rows=sum(part.rows for part in parts),
+            deletions=deletions,
+            duplicates=duplicates,
+            rejected=sum(one.record.rejected for one in held),
+            avg_len=sum(one.terms for one in held) / max(1, sum(one.blocks for one in held)),
+            blocks=reader.blocks,
+            terms=reader.terms,
+            encoder=reader.encoder,
+        )
+
+    def _changes(self) -> Iterator[_Changes]:
+        """Yield, for each file, which of its changes count; see `surveying.repeated`."""
+        tallies = [np.load(place / TALLY) for place in self._places]
+        ends = np.cumsum([0, *(len(tally["ids"]) for tally in tallies)])
+        found = repeated(*(np.concatenate([tally[name] for tally in tallies]) for name in ("ids", "texts")))
+        positions = [np.array(sorted(part), np.int64) for part in found]
+        for start, end in pairwise(ends):
+            yield _Changes(*(part[(part >= start) & (part < end)] - start for part in positions))
+
+    def _parts(self, number: int, changes: _Changes) -> Iterator[Part]:
+        for count, rows in enumerate(sorted(self._places[number].glob(ROWS))):
+            path = self._out / PARTS.replace("*", f"{number:05d}-{count:05d}")
+            if len(changes.superseded):
+                table = read_table(rows)
+                positions = table.column(CHANGE).to_numpy()
+                for id in table.filter(pa.array(np.isin(positions, changes.conflicting))).column("id").to_pylist():
+                    logger.warning("id %r appears again with other text; the later one wins", id)
+                write_table(path, kept := table.filter(pa.array(~np.isin(positions, changes.superseded))))
+                size = kept.num_rows
+            else:
+                link_or_copy(rows, path)
+                size = row_count(path)
+            yield Part(path.name, size, number)
+
+    def _changed(self, number: int, changes: _Changes) -> Iterator[ChangedDocument]:
+        place = self._places[number]
+        deleted = read_table(place / DELETED)
+        for id in deleted.filter(pa.array(~np.isin(deleted.column(CHANGE).to_numpy(), changes.superseded)))["id"]:
+            yield ChangedDocument(id.as_py(), number, restored=False)
+        for rows in sorted(place.glob(ROWS)) if len(changes.revived) else ():
+            table = read_table(rows)
+            again = snippets_of(table.filter(pa.array(np.isin(table.column(CHANGE).to_numpy(), changes.revived))))
+            for document in dict.fromkeys(snippet.document for snippet in again):
+                yield ChangedDocument(document, number, restored=True)
+
+    def _sample(self) -> list[Snippet]:
+        """Return the snippets with the largest hashes of their ids, as a survey of the whole corpus keeps them."""
+        rows = (
+            (hash64(snippet.id), number, place, snippet)
+            for number, folder in enumerate(self._places)
+            for place, snippet in enumerate(snippets_of(read_table(folder / SAMPLED)))
+        )
+        return [snippet for *_, snippet in heapq.nlargest(SAMPLE_SIZE, rows, key=lambda row: row[:3])]

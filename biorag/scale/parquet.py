@@ -1,0 +1,167 @@
+"""Snippets and vectors as Parquet: the columns, rows and snippets, and files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from biorag.errors import MismatchError
+from biorag.types import Encoded, Snippet, SparseText, Vectors
+from biorag.utils.files import replacing
+
+KEY = "key"  # what says that a vector is that of a snippet: `key_of` its id and its digest
+SNIPPETS = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("title", pa.string(), nullable=False),
+        pa.field("content", pa.string(), nullable=False),
+        pa.field("pmid", pa.int64()),
+        pa.field("metadata", pa.string(), nullable=False),
+        pa.field("digest", pa.string(), nullable=False),
+        pa.field(KEY, pa.uint64(), nullable=False),
+    ]
+)
+
+
+def key_of(id: str, digest: str) -> int:
+    """Return 64 bits of the hash of an id and a digest.
+
+    Of 24 million snippets two share theirs with a chance of 2 in 100,000; then the loading says that a vector is
+    missing, for it holds ids and digests against each other.
+    """
+    return int.from_bytes(hashlib.blake2b(f"{digest}{id}".encode(), digest_size=8).digest(), "little")
+
+
+def snippet_table(snippets: Sequence[Snippet]) -> pa.Table:
+    """Return snippets as a table of the schema `SNIPPETS`."""
+    digests = [snippet.digest for snippet in snippets]
+    columns: dict[str, list[Any]] = {
+        "id": [snippet.id for snippet in snippets],
+        "title": [snippet.title for snippet in snippets],
+        "content": [snippet.content for snippet in snippets],
+        "pmid": [snippet.pmid for snippet in snippets],
+        "metadata": [json.dumps(dict(snippet.metadata)) for snippet in snippets],
+        "digest": digests,
+        KEY: [key_of(snippet.id, digest) for snippet, digest in zip(snippets, digests, strict=True)],
+    }
+    return pa.table(columns, SNIPPETS)
+
+
+def snippets_of(table: pa.Table) -> list[Snippet]:
+    """Return the snippets of a table as `snippet_table` makes it."""
+    names = ("id", "title", "content", "pmid", "metadata")
+    rows = zip(*(table.column(name).to_pylist() for name in names), strict=True)
+    return [Snippet(id, title, content, pmid, json.loads(metadata)) for id, title, content, pmid, metadata in rows]
+
+
+def vector_schema(dimension: int, token_dimension: int | None) -> pa.Schema:
+    """Return the columns of encoded snippets: the vector, its BM25 terms and, where they are kept, token vectors."""
+    fields = [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("digest", pa.string(), nullable=False),
+        pa.field(KEY, pa.uint64(), nullable=False),
+        pa.field("vector", pa.list_(pa.float32(), dimension), nullable=False),
+        pa.field("terms", pa.list_(pa.uint32()), nullable=False),
+        pa.field("weights", pa.list_(pa.float32()), nullable=False),
+    ]
+    if token_dimension is not None:
+        fields.append(pa.field("tokens", pa.list_(pa.list_(pa.float16(), token_dimension)), nullable=False))
+    return pa.schema(fields)
+
+
+def vector_table(rows: pa.Table, encoded: Encoded, token_dimension: int | None) -> pa.Table:
+    """Return the vectors of a table of snippets; token vectors, of which an index keeps fewer bits, in 16 bits.
+
+    Parameters
+    ----------
+    encoded : with the BM25 vectors
+    """
+    vectors = np.ascontiguousarray(encoded.vectors, np.float32)
+    columns: list[Any] = [
+        *(rows.column(name) for name in ("id", "digest", KEY)),
+        pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1]),
+        _lists([terms.indices for terms in encoded.terms], pa.uint32()),
+        _lists([terms.values for terms in encoded.terms], pa.float32()),
+    ]
+    if token_dimension is not None:
+        flat = np.concatenate([np.empty(0, np.float32), *(tokens.ravel() for tokens in encoded.tokens)])
+        numbers = pa.FixedSizeListArray.from_arrays(pa.array(flat.astype(np.float16)), token_dimension)
+        columns.append(pa.ListArray.from_arrays(_offsets(map(len, encoded.tokens)), numbers))
+    return pa.table(columns, vector_schema(vectors.shape[1], token_dimension))
+
+
+def encoded_of(table: pa.Table, token_dimension: int | None) -> Encoded:
+    """Return what `vector_table` was given."""
+    vectors = _flat(table.column("vector")).reshape(table.num_rows, -1)
+    terms = zip(table.column("terms").to_pylist(), table.column("weights").to_pylist(), strict=True)
+    tokens: list[Vectors] = []
+    if token_dimension is not None:
+        column = table.column("tokens").combine_chunks()
+        flat = column.flatten().flatten().to_numpy(zero_copy_only=False).astype(np.float32)
+        rows = flat.reshape(-1, token_dimension)
+        lengths = column.value_lengths().to_numpy(zero_copy_only=False)
+        tokens = np.split(rows, np.cumsum(lengths)[:-1])
+    return Encoded(vectors, tokens, [SparseText(indices, values) for indices, values in terms])
+
+
+def _flat(column: pa.ChunkedArray) -> Any:
+    return column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+
+
+def _lists(rows: Sequence[Sequence[Any]], kind: pa.DataType) -> pa.ListArray:
+    values = [value for row in rows for value in row]
+    return pa.ListArray.from_arrays(_offsets(map(len, rows)), pa.array(values, kind))
+
+
+def _offsets(lengths: Iterable[int]) -> pa.Array:
+    return pa.array(np.cumsum([0, *lengths]), pa.int32())
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write a Parquet file with checksums, atomically and durably."""
+    with replacing(path) as stream:
+        pq.write_table(table, stream, compression="zstd", write_page_checksum=True)
+
+
+def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read a Parquet file, checking its checksums.
+
+    Raises
+    ------
+    MismatchError
+        If it is not there, or damaged.
+    """
+    try:
+        # Not `read_table`, which takes the file for a data set and its folder's name for a partition.
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            return file.read(columns=list(columns) if columns else None)
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise MismatchError(f"{path} is damaged ({error}): delete it, then run the same command again") from None
+
+
+def row_count(path: Path) -> int:
+    """Return how many rows a Parquet file has."""
+    with pq.ParquetFile(path) as file:
+        return int(file.metadata.num_rows)
+
+
+def link_or_copy(path: Path, target: Path) -> None:
+    """Give a file another name, or copy it where that is not possible; what has the name already is replaced."""
+    if target.exists() and target.samefile(path):
+        return
+    scratch = target.with_name(f".{target.name}.{os.getpid()}")
+    scratch.unlink(missing_ok=True)
+    try:
+        scratch.hardlink_to(path)
+    except OSError:  # another device, or a file system without links
+        shutil.copyfile(path, scratch)
+    scratch.replace(target)

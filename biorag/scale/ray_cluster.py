@@ -1,0 +1,114 @@
+"""The stages on Ray: corpus files as tasks, and batches of snippets through Ray Data to workers that keep their models.
+
+Batches travel as the rows they are of, which workers read themselves: texts do not pass through the object store, and
+a batch is the same as that of a run without Ray. So the folders must be seen by all machines under the same path.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from biorag.corpus.sources import Source
+from biorag.errors import BioragError, ServiceError
+from biorag.models.finding import first_line
+from biorag.scale.embedding import Batch, BatchEncoder, Encode, Job
+from biorag.scale.sources import Held, SourceReader
+
+LOCAL = "local"
+# Ray reports its use to its makers unless it is told not to, before it is imported; and warns of what it does itself.
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+
+
+@contextmanager
+def ray_session(address: str, cores: int) -> Iterator[None]:
+    """Connect to a Ray cluster, `auto` for the one that is running, or start one of `cores` on this machine, `local`.
+
+    Raises
+    ------
+    ServiceError
+        If it cannot be reached or started, or fails.
+    """
+    import ray
+
+    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if address == LOCAL:
+        options |= {"num_cpus": cores, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    try:
+        ray.init(address=address, **options)
+    except Exception as error:  # of many kinds
+        raise ServiceError(f"Ray does not answer at {address!r} ({first_line(error)}): check --ray") from error
+    try:
+        yield
+    except ray.exceptions.RayError as error:
+        raise _cause(error) from error
+    finally:
+        ray.shutdown()
+
+
+def cluster_cores() -> int:
+    """Return the number of cores of the cluster that is connected."""
+    import ray
+
+    return int(ray.cluster_resources().get("CPU", 1))
+
+
+def _cause(error: Any) -> BioragError:
+    """Return what a worker raised, as one of our errors."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, BioragError):
+        return type(cause)(str(cause))
+    return ServiceError(f"Ray's workers failed ({first_line(cause or error)}): run the same command again")
+
+
+def read_by_ray(reader: SourceReader, sources: Sequence[Source]) -> Iterator[tuple[int, tuple[Path, Held]]]:
+    """Read corpus files, each in a task of its own."""
+    import ray
+
+    task = ray.remote(SourceReader.__call__).options(max_retries=-1)
+    numbers = {task.remote(reader, source): number for number, source in enumerate(sources)}
+    while numbers:
+        (ready,), _ = ray.wait(list(numbers), num_returns=1)
+        yield numbers.pop(ready), ray.get(ready)
+
+
+class _Worker:
+    """A `BatchEncoder` as Ray Data calls it."""
+
+    def __init__(self, job: Job) -> None:
+        self._encode = BatchEncoder(job)
+
+    def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
+        return {"count": self._encode(Batch(item["part"], np.frombuffer(item["rows"], np.int64)))}
+
+
+def encode_by_ray(workers: int, gpus: int) -> Encode:
+    """Return what encodes by so many workers, each with a core, and with a GPU if there are any.
+
+    A worker that dies is replaced, and its batch is given to another one.
+    """
+
+    def encode(job: Job, batches: Sequence[Batch]) -> Iterator[int]:
+        import ray.data
+
+        context = ray.data.DataContext.get_current()
+        context.enable_progress_bars = False
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        items = [{"part": batch.part, "rows": batch.rows.astype(np.int64).tobytes()} for batch in batches]
+        encoded = ray.data.from_items(items, override_num_blocks=len(items)).map(
+            _Worker,
+            fn_constructor_args=(job,),
+            compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=2),
+            num_cpus=None if gpus else 1,
+            num_gpus=gpus / workers if gpus else None,
+        )
+        return (row["count"] for row in encoded.iter_rows())
+
+    return encode

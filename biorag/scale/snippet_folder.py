@@ -1,0 +1,123 @@
+"""A folder of exported snippets: what it is of, and its parts.
+
+- `export.json`: what was exported, and how
+- `part-00000-00000.parquet`: snippets, or blocks of them, in the order of the files; a document is in one part
+- `deletions.parquet`: documents that the corpus deletes
+- `sample.parquet`: some snippets, by the hash of their ids
+- `sources/`: what each file held, so that no file is read twice
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from biorag.errors import MissingError
+from biorag.indexes.manifest import BlockParameters, SourceRecord
+from biorag.scale.parquet import KEY, read_table, snippets_of
+from biorag.types import Count, Label, Snippet
+from biorag.utils.parsing import validated
+from biorag.utils.runs import RunDirectory
+
+DELETIONS, SAMPLE, SOURCES = "deletions.parquet", "sample.parquet", "sources"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A file of snippets, and the number of the corpus file that they are of."""
+
+    name: Annotated[str, Field(pattern=r"^part-\d+-\d+\.parquet$")]
+    rows: Count
+    source: Count
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedSource:
+    """A corpus file that went in; of an `incremental` format later files change what earlier ones hold."""
+
+    record: SourceRecord
+    incremental: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What was exported: `documents` of them, after `duplicates` changes that others take the place of.
+
+    `rows` is how many snippets, blocks counted each, the parts have; `avg_len` their mean length in BM25 terms, as a
+    survey counts it; `terms` are those, words or word pieces of the encoder with the hash `encoder`.
+    """
+
+    sources: tuple[ExportedSource, ...]
+    parts: tuple[Part, ...]
+    documents: Count
+    rows: Count
+    deletions: Count
+    duplicates: Count
+    rejected: Count
+    avg_len: Annotated[float, Field(ge=0)]
+    blocks: BlockParameters | None
+    terms: Label
+    encoder: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a manifest has it."""
+        return asdict(self)
+
+
+class ChangedDocument(NamedTuple):
+    """A document that the export deletes, or, if it is `restored`, has again after it was deleted."""
+
+    id: str
+    source: int
+    restored: bool
+
+
+class SnippetFolder(RunDirectory):
+    """A folder of exported snippets, which grows by the files that are exported to it."""
+
+    kind = "folder of exported snippets"
+    manifest_name = "export.json"
+
+    def export(self) -> Export:
+        """Return what was exported.
+
+        Raises
+        ------
+        MissingError
+            If there is no finished export.
+        MismatchError
+            If its manifest is damaged.
+        """
+        values = self._read_manifest()
+        if values is None or not values["complete"]:
+            state = "is not finished" if values else "is not there"
+            raise MissingError(f"the export {self.path} {state}: run 'biorag corpus export CORPUS --out {self.path}'")
+        try:
+            export: Export = validated(Export, values["export"])
+        except (ValueError, KeyError) as error:
+            raise self._damaged(error) from None
+        return export
+
+    def keys(self, part: Part) -> np.ndarray:
+        """Return the key of each row of a part, uint64."""
+        keys: np.ndarray = read_table(self.path / part.name, [KEY]).column(KEY).to_numpy()
+        return keys
+
+    def sample(self) -> list[Snippet]:
+        """Return snippets drawn by the hash of their ids."""
+        return snippets_of(read_table(self.path / SAMPLE))
+
+    def documents(self, part: Part) -> Iterator[list[Snippet]]:
+        """Yield the blocks of each document of a part, in order."""
+        snippets = snippets_of(read_table(self.path / part.name))
+        return (list(blocks) for _, blocks in groupby(snippets, key=lambda snippet: snippet.document))
+
+    def changed_documents(self) -> list[ChangedDocument]:
+        """Return the documents that are deleted, and those that are there again."""
+        rows = read_table(self.path / DELETIONS).to_pydict()
+        return [ChangedDocument(*row) for row in zip(rows["id"], rows["source"], rows["restored"], strict=True)]

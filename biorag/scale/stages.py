@@ -1,0 +1,282 @@
+"""The three stages, assembled from settings: a corpus exported, embedded and loaded, one by one or together."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from biorag import engine
+from biorag.corpus.blocks import WHOLE, Splitter
+from biorag.corpus.rejects import RejectsFile
+from biorag.corpus.sources import Columns, check_kinds, find_files
+from biorag.errors import MismatchError, MissingError, UsageError
+from biorag.indexes.bm25 import LengthCounter
+from biorag.indexes.manifest import WORDS, Manifest
+from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings, similarity_of
+from biorag.indexes.writing import IndexReport
+from biorag.models.finding import ModelFiles, find_encoder
+from biorag.scale.embedding import NONE, Embedding, EmbedReport, Encode, encode_here, encode_on_gpus
+from biorag.scale.exporting import ReadAll, export_corpus, read_here
+from biorag.scale.loading import Loading
+from biorag.scale.parquet import KEY, read_table
+from biorag.scale.snippet_folder import SOURCES, Export, SnippetFolder
+from biorag.scale.sources import SourceReader
+from biorag.scale.vector_folder import NAME, StoredVectors, VectorFolder
+from biorag.settings.settings import Settings
+from biorag.types import Progress
+from biorag.utils.batched import batched
+from biorag.utils.cores import usable_cores
+from biorag.utils.progress import silent
+from biorag.utils.versions import require
+
+# What a worker is told of the settings: no servers, no keys. Models are found where it runs, and not downloaded.
+TOLD = ("home", "precision")
+STAGES = "stages"  # the folder under the home with what lies between the stages
+PAGE = 4096  # snippets asked for at once
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Who reads files and encodes: this process, its GPUs, or a Ray cluster, whose session is open meanwhile."""
+
+    read: ReadAll
+    encode: Encode
+
+
+@contextmanager
+def workers(ray: str | None, count: int | None, gpus: int | None) -> Iterator[Workers]:
+    """Give the workers that are asked for.
+
+    Parameters
+    ----------
+    ray : address of a cluster, `auto` or `local`; None for this process
+    count : workers of Ray; by default one a GPU, else one a core
+
+    Raises
+    ------
+    UsageError
+        If workers are counted without Ray.
+    MissingError
+        If Ray is not installed.
+    ServiceError
+        If it does not answer, or its workers fail.
+    """
+    if ray is None:
+        if count:
+            raise UsageError("--workers counts Ray's workers: name a cluster, or start one here with --ray local")
+        yield Workers(read_here, encode_on_gpus(gpus) if gpus else encode_here)
+        return
+    require("ray")
+    from biorag.scale.ray_cluster import cluster_cores, encode_by_ray, ray_session, read_by_ray
+
+    local = count or gpus or usable_cores()
+    with ray_session(ray, local):
+        yield Workers(read_by_ray, encode_by_ray(count or gpus or cluster_cores(), gpus or 0))
+
+
+def export(
+    settings: Settings,
+    corpus: Sequence[str],
+    out: Path,
+    rejects: RejectsFile | None,
+    read_all: ReadAll = read_here,
+    progress: Progress = silent,
+    columns: Columns = (),
+    manifest: Manifest | None = None,
+) -> Export:
+    """Export a corpus, in blocks as the settings say or the manifest of its index; see `export_corpus`."""
+    blocks, terms = blocks_of(settings, manifest), settings.index.bm25_terms or WORDS
+    load: Callable[[], tuple[Splitter, LengthCounter]] = _whole
+    encoder = ""
+    if blocks or terms != WORDS:
+        files = engine.encoder_files(settings, manifest)
+        encoder = files.sha256
+        named: dict[str, Any] = {"encoder": files.id, "revision": files.revision or None, "bm25_terms": terms}
+        if blocks:
+            named |= {"block_tokens": blocks.tokens, "block_overlap": blocks.overlap}
+        load = partial(_reading, tuple(sorted({**_told(settings), **named}.items())))
+    with TemporaryDirectory(prefix="biorag-") as spool:
+        found = find_files(corpus, Path(spool) / "standard-input", settings.home, columns)
+        check_kinds(found.sources)
+        reader = SourceReader(out.resolve() / SOURCES, load, blocks, terms, encoder, skips=rejects is not None)
+        with progress("Exporting", None) as advance:
+            return export_corpus(out, reader, found.sources, rejects, read_all, advance)
+
+
+def _told(settings: Settings) -> dict[str, Any]:
+    return {name: value for name, value in settings.flat().items() if name in TOLD}
+
+
+def _whole() -> tuple[Splitter, LengthCounter]:
+    return WHOLE, LengthCounter()
+
+
+@lru_cache(1)
+def _reading(told: tuple[tuple[str, Any], ...]) -> tuple[Splitter, LengthCounter]:
+    """Return what splits documents and counts terms, in the process that reads files."""
+    settings = Settings.of(**dict(told))
+    files = find_encoder(settings.index.encoder or "", settings.index.revision, fetch=False)
+    return engine.splitter(settings, files, None), engine.length_counter(settings, files)
+
+
+def embed(
+    settings: Settings,
+    snippets: Path,
+    out: Path,
+    encode: Encode = encode_here,
+    progress: Progress = silent,
+    index: Manifest | None = None,
+) -> EmbedReport:
+    """Encode an export; see `Embedding.run`.
+
+    Parameters
+    ----------
+    index : the manifest of the index that the vectors are for; None if it is yet to be made
+
+    Raises
+    ------
+    MissingError
+        If there is no finished export, or a model is missing.
+    MismatchError
+        If the folder holds vectors made otherwise, or the export has blocks of another encoder's tokens.
+    """
+    source, folder = SnippetFolder(snippets, {}), VectorFolder(out, {})
+    exported, made = source.export(), folder.made()
+    manifest = index or (made[0] if made else None)
+    if manifest:
+        check_settings(manifest, settings)
+    files = engine.encoder_files(settings, manifest)
+    if exported.encoder not in ("", files.sha256):
+        raise MismatchError(
+            f"{snippets} was exported with the tokens of another encoder than {files.id!r}: name that one with "
+            "--encoder, or export the corpus again"
+        )
+    if manifest is None:
+        manifest = _manifest_of(settings, exported, source, files)
+    elif (manifest.blocks, manifest.bm25.terms) != (exported.blocks, exported.terms):
+        raise MismatchError(f"{out} has vectors of other blocks or BM25 terms than {snippets}: choose another --out")
+    engine.token_files(settings, manifest, files)
+    load = partial(load_encoding, tuple(_told(settings).items()))
+    known = _held(settings, index, source, exported) if index else NONE
+    return Embedding(source, folder, manifest, load, settings.index.batch_size).run(encode, progress, known)
+
+
+def _manifest_of(settings: Settings, exported: Export, source: SnippetFolder, files: ModelFiles) -> Manifest:
+    """Return the manifest of an index of vectors that are yet to be made."""
+    if settings.index.similarity is None:
+        settings = settings.replace(similarity=files.similarity())
+    similarity = similarity_of(settings, None)
+    token_model = engine.token_files(settings, None, files)
+    if token_model is None:  # then the exported encoder, which loads in a second, tells all
+        encoder = engine.load_encoder(files, similarity, settings.retrieval.precision, settings.exports)
+        identity, parameters = encoder.identity, None
+    else:
+        sample = source.sample()
+        encoding = engine.snippet_encoders(settings, files, token_model, similarity, None, sample=sample)
+        identity, parameters = encoding.encoder.identity, encoding.parameters
+    settings = settings.replace(qdrant=None, store=None, name=NAME, bm25_terms=exported.terms, quantize=False)
+    manifest = Store(settings).new_manifest(identity, exported.avg_len, parameters)
+    return replace(manifest, blocks=exported.blocks)
+
+
+def load_encoding(told: tuple[tuple[str, Any], ...], manifest: Manifest) -> engine.SnippetEncoders:
+    """Load the models of an index where they are to encode."""
+    settings = Settings.of(**dict(told))
+    files = engine.encoder_files(settings, manifest)
+    token_model = engine.token_files(settings, manifest, files)
+    return engine.snippet_encoders(settings, files, token_model, manifest.similarity, manifest)
+
+
+def _held(settings: Settings, index: Manifest, source: SnippetFolder, exported: Export) -> np.ndarray:
+    """Return the keys of the exported snippets that an index holds as they are, sorted."""
+    keys: list[int] = []
+    with closing(Store(settings).open(index)) as opened:
+        for part in exported.parts:
+            rows = read_table(source.path / part.name, ["id", "digest", KEY]).to_pylist()
+            for page in batched(rows, PAGE):
+                digests = opened.digests([row["id"] for row in page])
+                keys += [row[KEY] for row in page if digests.get(row["id"]) == row["digest"]]
+    return np.unique(np.array(keys, np.uint64))
+
+
+def load(settings: Settings, vectors: Path, snippets: Path | None, progress: Progress = silent) -> IndexReport:
+    """Bring an export and its vectors into the configured index; see `Loading.write`.
+
+    Parameters
+    ----------
+    snippets : the export, where it does not lie where it was embedded
+
+    Raises
+    ------
+    MissingError
+        If there are no vectors, or not of all snippets.
+    MismatchError
+        If the index was made with another encoder, or other settings.
+    """
+    folder = VectorFolder(vectors, {})
+    if (made := folder.made()) is None:
+        raise MissingError(f"{vectors} holds no vectors: run 'biorag embed SNIPPETS --out {vectors}'")
+    manifest, source, complete = made
+    if not complete:
+        raise MissingError(f"the vectors in {vectors} are not finished: run 'biorag embed' to the end")
+    _check_load(settings, current := Store(settings).manifest(), manifest)
+    exported = SnippetFolder(snippets or source, {})
+    report = Loading(Store(settings), current, manifest, exported, StoredVectors(folder, manifest)).write(progress)
+    engine.export_models(settings)
+    return report
+
+
+def _check_load(settings: Settings, current: Manifest | None, made: Manifest) -> None:
+    """Hold vectors against the settings, and the index that they are to go into."""
+    if settings.index.encoder or settings.index.store_tokens:
+        files = engine.encoder_files(settings, made)
+        engine.token_files(settings, made, files)
+    if current is None:
+        kind = {"kind": settings.index.store or made.store["kind"]}
+        check_settings(replace(made, store=kind, quantized=settings.index.quantize), settings)
+        return
+    check_settings(current, settings)
+    check_encoder(current, made.encoder.sha256, made.encoder.id, made.encoder.configuration)
+    for part in ("similarity", "blocks", "tokens"):
+        if getattr(current, part) != getattr(made, part):
+            raise MismatchError(
+                f"index {current.name!r} was made with other {part} than the vectors: embed with --for-index "
+                f"{current.name}, or index under another --name"
+            )
+
+
+def index_in_stages(
+    settings: Settings,
+    corpus: Sequence[str],
+    rejects: RejectsFile | None,
+    by: Workers,
+    progress: Progress = silent,
+    columns: Columns = (),
+    folder: Path | None = None,
+) -> IndexReport:
+    """Export, embed and load a corpus; what a run that ended early did is not done again.
+
+    Parameters
+    ----------
+    folder : what lies between the stages, which is kept; by default a folder under the home, removed at the end
+    """
+    store = Store(settings)
+    current = store.manifest()
+    if current:
+        check_settings(current, settings)
+    place = folder or settings.home / STAGES / settings.index.name
+    snippets, vectors = place / "snippets", place / "vectors"
+    export(settings, corpus, snippets, rejects, by.read, progress, columns, current)
+    embed(settings, snippets, vectors, by.encode, progress, current)
+    report = load(settings, vectors, snippets, progress)
+    if folder is None:
+        shutil.rmtree(place, ignore_errors=True)
+    return report
