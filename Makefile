@@ -9,7 +9,7 @@ export CXXFLAGS += $(AMX)
 # Without its reader of images, which nothing here uses.
 export CMAKE_ARGS += -DLLAVA_BUILD=OFF
 
-.PHONY: demo test recipes check lint format bench clean
+.PHONY: demo test test-all recipes check lint format bench clean
 
 # One virtual environment; a stamp per set of packages, remade when the requirements change.
 $(VENV)/bin/python:
@@ -43,6 +43,10 @@ demo: $(VENV)/encoder.stamp
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test: lint
+	$(PYTEST) -m "not recipes and not long"
+
+# Also the programs of scripts/, and cases whose like `test` runs.
+test-all: lint
 	$(PYTEST) -m "not recipes"
 
 # Every packaged recipe at the scale smoke but the shortest, which `test` runs (about 2 minutes of CPU each).
@@ -51,7 +55,7 @@ recipes: $(VENV)/dev.stamp
 
 # What a change is checked with while it is made: what needs no model, breaks nothing on purpose and is quick.
 check: lint
-	$(PYTEST) -m "not models and not faults and not recipes" --hypothesis-profile quick
+	$(PYTEST) -m "not models and not faults and not recipes and not long" --hypothesis-profile quick
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

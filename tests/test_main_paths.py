@@ -160,7 +160,12 @@ def test_bench_retrieval_on_the_demonstration(home, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
+    ("sent", "code"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long),
+        pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.long),
+    ],
 )
 def test_an_index_run_that_is_stopped_goes_on(tmp_path, sent, code):
     arguments = ["index", "demo", "--batch-size", "8", "--json"]

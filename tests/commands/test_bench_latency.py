@@ -113,6 +113,7 @@ def test_tables_say_what_was_measured_on_what(home, dataset):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_generator_is_measured_where_one_is_named(home):
     result = bench(*QUICK, "--llm", "starter", "--max-tokens", "8", "--k", "1", "--json", BIORAG_THREADS="1", **home)
     assert result.exit_code == 0, result.output

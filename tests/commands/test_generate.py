@@ -355,6 +355,7 @@ def test_negatives_and_pairs_that_cannot_be_written(invoke, tmp_path, mined, arg
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_starter_writes_negatives_and_pairs(generate, tmp_path, mined):
     mined.write_text("".join(json.dumps(row) + "\n" for row in MINED[:2]))
     report = generate("negatives", mined, "--no-cache", "--out", tmp_path / "n.jsonl")

@@ -249,7 +249,9 @@ def test_a_file_that_was_not_mined_is_not_touched(invoke, pairs, no_encoder):
 # --- interruption -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("sent", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.long)]
+)
 def test_a_run_that_is_stopped_goes_on_to_the_same_bytes(mine, demo_home, tmp_path, sent, code):
     pairs, whole, parts = tmp_path / "pairs.jsonl", tmp_path / "whole.jsonl", tmp_path / "parts.jsonl"
     rows = [{"query": f"Question {number % 700}?", "positive": f"Positive {number}."} for number in range(2000)]

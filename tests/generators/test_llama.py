@@ -496,6 +496,7 @@ def many(count: int, longest: int) -> list[tuple[Prompt, list[str]]]:
     return [(Prompt(systems[n % 6], text), ["A", "B", "C"][: 2 + n % 2]) for n, text in enumerate(texts)]
 
 
+@pytest.mark.long
 def test_scores_side_by_side_are_those_of_one_at_a_time_to_the_last_bit():
     generator = LlamaGenerator(find_gguf("starter"), 2048, threads=1)
     asked = many(14, 300)

@@ -384,7 +384,11 @@ def filled(folder: Path, numbers: range, dimension: int = DIMENSION, quantized: 
 
 @pytest.mark.parametrize(
     ("dimension", "quantized"),
-    [(DIMENSION, False), pytest.param(3000, False, id="graph"), pytest.param(3000, True, id="graph-quantized")],
+    [
+        (DIMENSION, False),
+        pytest.param(3000, False, id="graph", marks=pytest.mark.long),
+        pytest.param(3000, True, id="graph-quantized"),
+    ],
 )
 def test_after_deletions_scores_are_those_of_a_fresh_index(tmp_path, dimension, quantized):
     """The issue's case: of 300 snippets with a rare word 295 go; the engine would count them all the same."""

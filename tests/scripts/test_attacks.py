@@ -13,6 +13,8 @@ import pytest
 
 from scripts.attacks.harness import Case, Outcome, damaged, draws, fault_of, mutated
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 ATTACKS = sorted(
     path.stem

@@ -12,7 +12,7 @@ from tests.conftest import write_medrag
 from tests.loopback import Script
 from tests.qdrant_standin import StandIn
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.long]
 
 
 class Failing(FaultProxy):

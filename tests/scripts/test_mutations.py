@@ -11,6 +11,8 @@ import pytest
 from scripts import mutations
 from scripts.mutations import draw, judged, locate, mutants, mutate, read_drawn, write_drawn
 
+pytestmark = pytest.mark.long
+
 FUSION = '''def reciprocal_rank(rankings, k):
     """Return sums."""
     fused = {}

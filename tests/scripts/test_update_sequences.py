@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.long]
 
 
 def test_an_index_that_was_updated_and_killed_at_random_is_as_a_fresh_one(tmp_path):

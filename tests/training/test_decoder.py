@@ -217,6 +217,7 @@ def test_what_cannot_be_is_said(pairs, tiny_encoder, tiny_decoder, tmp_path, mon
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_starter_language_model_as_a_base(pairs, tmp_path):
     import llama_cpp
 

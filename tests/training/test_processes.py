@@ -54,6 +54,7 @@ def arguments(tmp_path, tiny_encoder):
     return ["train", "retriever", str(rows), "--base", str(base), *OPTIONS]
 
 
+@pytest.mark.long
 def test_two_processes_train_as_one_does_with_twice_the_batch(arguments, tmp_path):
     """Rows have one or two negatives, which count for their own row alone."""
     out = tmp_path / "two"
