@@ -1,0 +1,169 @@
+"""Kills while `biorag embed` runs on Ray, of a worker or of the driver: all is encoded once, as without Ray.
+
+python -m scripts.faults.stages --data DATA --kills 20 --out stages.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from biorag.scale.parquet import read_table
+from scripts.faults.runs import first_snippets, write_report
+
+BATCH = 64
+WORKER = b"ray::MapWorker"  # how Ray names the processes that encode
+LEAST = 0.99999  # of the cosine to a vector of another run
+
+
+class Trial:
+    """An export, and the vectors that a run without Ray gave."""
+
+    def __init__(self, work: Path, data: Path, snippets: int) -> None:
+        self.work = work
+        self.home = work / "home"
+        first_snippets(data, snippets, work / "corpus.jsonl")
+        self._run("corpus", "export", work / "corpus.jsonl", "--out", work / "snippets")
+        self._run("embed", work / "snippets", "--out", work / "alone", "--batch-size", BATCH)
+        self.expected = vectors_of(work / "alone")
+        assert len(self.expected) == snippets
+        started = time.monotonic()
+        self._run(*self.command(work / "clean"))
+        self.seconds = time.monotonic() - started
+
+    def command(self, out: Path) -> list[Any]:
+        """Return the command whose processes are killed."""
+        return ["embed", self.work / "snippets", "--out", out, "--batch-size", BATCH, "--ray", "local", "--workers", 2]
+
+    def _start(self, *arguments: Any) -> subprocess.Popen[str]:
+        words = [sys.executable, "-m", "biorag", *map(str, arguments), "--json"]
+        environment = {**os.environ, "BIORAG_HOME": str(self.home)}
+        return subprocess.Popen(
+            words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+
+    def _run(self, *arguments: Any) -> dict[str, Any]:
+        process = self._start(*arguments)
+        output, said = process.communicate(timeout=600)
+        assert process.returncode == 0, said
+        return dict(json.loads(output))
+
+    def kill(self, victim: str, draw: random.Random) -> dict[str, Any]:
+        """Kill a worker or the driver at a moment after the first batch, and bring the run to its end."""
+        out = self.work / "out"
+        shutil.rmtree(out, ignore_errors=True)
+        total = -(-len(self.expected) // BATCH)
+        wanted = draw.randrange(1, total)
+        process = self._start(*self.command(out))
+        while len(written(out)) < wanted and process.poll() is None:
+            time.sleep(0.002)
+        time.sleep(draw.uniform(0, 0.2))
+        before = {path: path.stat().st_mtime_ns for path in written(out)}
+        ended = process.poll() is not None
+        if victim == "driver":
+            process.kill()
+            process.communicate()
+            if not ended:
+                report = self._run(*self.command(out))
+                again = report["encoded"] + sum(held_in(path) for path in before) - len(self.expected)
+        else:
+            pids = list(workers(process.pid))
+            for pid in draw.sample(pids, min(1, len(pids))):
+                os.kill(pid, signal.SIGKILL)
+            ended = ended or not pids
+            _, said = process.communicate(timeout=600)
+            assert process.returncode == 0, said
+            again = 0
+        rewritten = sum(path.exists() and path.stat().st_mtime_ns != before[path] for path in before)
+        found = vectors_of(out)
+        return {
+            "victim": victim,
+            "ended before": ended,
+            "batches before": len(before),
+            "missing": len(self.expected.keys() - found.keys()),
+            "doubled": sum(len(rows) - 1 for rows in found.values()),
+            "different": sum(cosine(row, self.expected[key][0]) < LEAST for key, rows in found.items() for row in rows),
+            "finished batches encoded again": rewritten,
+            "encoded beyond what was missing": 0 if ended else max(0, again),
+        }
+
+
+def workers(driver: int) -> Iterator[int]:
+    """Yield the processes that encode for a driver, which has started the process that starts them."""
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if (path / "cmdline").read_bytes().startswith(WORKER) and parent(parent(int(path.name))) == driver:
+                yield int(path.name)
+        except OSError:
+            continue
+
+
+def parent(process: int) -> int:
+    """Return the process that started another one."""
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def written(out: Path) -> list[Path]:
+    """Return the batches that are there."""
+    return list(out.glob("batch-*.parquet"))
+
+
+def held_in(path: Path) -> int:
+    """Return how many snippets a batch has."""
+    return int(read_table(path, ["key"]).num_rows)
+
+
+def cosine(first: np.ndarray, second: np.ndarray) -> float:
+    """Return the cosine of two vectors."""
+    return float(first @ second / np.linalg.norm(first) / np.linalg.norm(second))
+
+
+def vectors_of(out: Path) -> dict[tuple[str, str], list[np.ndarray]]:
+    """Return the vectors of each snippet, by id and digest."""
+    found: dict[tuple[str, str], list[np.ndarray]] = {}
+    for path in sorted(written(out)):
+        table = read_table(path)
+        vectors = table.column("vector").combine_chunks().flatten().to_numpy().reshape(table.num_rows, -1)
+        keys = zip(table.column("id").to_pylist(), table.column("digest").to_pylist(), strict=True)
+        for key, vector in zip(keys, vectors, strict=True):
+            found.setdefault(key, []).append(vector)
+    return found
+
+
+def main() -> None:
+    """Kill workers and drivers at drawn moments and write what became of each run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--snippets", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    draw = random.Random(given.seed)
+    with tempfile.TemporaryDirectory(prefix="biorag-stages-") as work:
+        trial = Trial(Path(work), given.data, given.snippets)
+        trials = []
+        for victim in ("worker", "driver"):
+            while sum(one["victim"] == victim and not one["ended before"] for one in trials) < given.kills:
+                trials.append(trial.kill(victim, draw))
+    faults = ("missing", "doubled", "different", "finished batches encoded again", "encoded beyond what was missing")
+    counts = {name: sum(one[name] for one in trials) for name in faults}
+    seconds = round(trial.seconds, 1)
+    write_report(given.out, {"snippets": given.snippets, "seconds": seconds, "totals": counts, "trials": trials})
+
+
+if __name__ == "__main__":
+    main()
