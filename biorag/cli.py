@@ -38,6 +38,7 @@ from biorag.commands import (
     merge,
     mine,
     models,
+    plan,
     reproduce,
     search,
     serve,
@@ -75,7 +76,7 @@ PATH_FAULTS = (
 PANELS = {
     "Use": (
         *("doctor", "index", "ask", "chat", "serve", "search", "show", "verify", "info", "indexes", "delete", "fetch"),
-        *("corpus", "embed", "models", "mcp", "config", "snapshot"),
+        *("corpus", "embed", "plan", "models", "mcp", "config", "snapshot"),
     ),
     "Measure": ("bench", "tune", "tune abstention", "tune prompt", "ablate", "reproduce", "run"),
     "Train": ("data", "generate", "graph", "mine", "train", "merge"),
@@ -183,6 +184,7 @@ app.command("delete", short_help="Remove snippets from an index.")(delete.delete
 app.command("fetch", short_help="Fetch the records of a PubMed query into a file.")(fetch.fetch)
 app.add_typer(corpus.app, name="corpus", short_help="Export a corpus for many machines.")
 app.command("embed", short_help="Encode an export, also on a Ray cluster.")(embed.embed)
+app.command("plan", short_help="Compute what a large corpus will take.")(plan.plan)
 app.command("models", short_help="List the models on this machine.")(models.models)
 app.command("mcp", short_help="Serve an index to assistants by MCP.")(mcp.mcp)
 app.add_typer(config.app, name="config", short_help="Trust settings files, and keep keys.")

@@ -39,6 +39,11 @@ class IndexEstimate:
     memory_bytes: int
 
 
+def index_bytes(dimension: int, quantized: bool, terms: float, text_bytes: float, token_bytes: float) -> float:
+    """Return the bytes on disk of one snippet: vector, int8 copy, ids and links, BM25 terms, text and token vectors."""
+    return dimension * (5 if quantized else 4) + OVERHEAD_BYTES + TERM_BYTES * terms + text_bytes + token_bytes
+
+
 def estimate(manifest: Manifest, survey: Survey, encode: EncodeSnippets, batch_size: int) -> IndexEstimate:
     """Return what indexing the corpus would take, by encoding and writing the sample into an embedded scratch index.
 
@@ -65,10 +70,10 @@ def estimate(manifest: Manifest, survey: Survey, encode: EncodeSnippets, batch_s
     bm25 = Bm25Encoder.of(manifest)
     terms = sum(len(bm25.document(text).indices) for text in texts)
     text_bytes = sum(len(json.dumps(payload(snippet), ensure_ascii=False).encode()) for snippet in snippets)
-    dense = vectors.shape[1] * (5 if manifest.quantized else 4)
     numbers = sum(rows.size for rows in tokens)
     token_bytes = numbers * manifest.tokens.bits // 8 if manifest.tokens else 0
-    snippet_bytes = dense + OVERHEAD_BYTES + round((TERM_BYTES * terms + text_bytes + token_bytes) / len(snippets))
+    each = [total / len(snippets) for total in (terms, text_bytes, token_bytes)]
+    snippet_bytes = round(index_bytes(vectors.shape[1], manifest.quantized, *each))
     waiting = 4 * numbers * max(0, batch_size - len(snippets)) // len(snippets)  # a batch's, until they are written
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return IndexEstimate(

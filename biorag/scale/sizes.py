@@ -1,0 +1,84 @@
+"""Bytes of a snippet at each stage: exported, encoded, indexed, and in memory while it is searched; pure formulas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from biorag.indexes.estimating import index_bytes
+from biorag.settings.index import COMPACT_DIMENSION, TokenStorage
+
+FLOAT, HALF, BYTE = 4, 2, 1
+TERM = 8  # bytes of a BM25 term and its weight
+KEYS = 64 + 8  # bytes of a digest in hexadecimal and of a key
+# Bytes of a snippet beside its vector in a process that has searched a million (docs/results/performance.md, Growth):
+# (2,351 MB − 55 MB) / 1,000,000 − 4 · 384, for graph, ids, BM25 and the pages read.
+SEARCHED = 760
+# Bytes of a snippet beside its vector in a process that optimizes: (863 MB − 249 MB) / 150,000 − 4 · 384, from 50,000
+# to 200,000 snippets (the same page). The shard's mapped files are not counted.
+OPTIMIZED = 2557
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is to be indexed, by which encoder, and how it is kept.
+
+    Attributes
+    ----------
+    tokens : of a snippet, on average, cut at the encoder's window
+    text_bytes : of a snippet with id, title, metadata and digest as JSON
+    terms : distinct BM25 terms of a snippet
+    multiplied : parameters that every token is multiplied with: those of linear layers
+    shards : None for one on each machine
+    """
+
+    snippets: int
+    tokens: float
+    text_bytes: float
+    terms: float
+    dimension: int
+    parameters: int
+    multiplied: int
+    store_tokens: TokenStorage = "compact"
+    quantized: bool = False
+    on_disk: bool = False
+    replicas: int = 1
+    shards: int | None = None
+    queries_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes of one snippet."""
+
+    exported: float
+    encoded: float
+    indexed: float
+    searched: float
+    optimized: float
+
+
+def sizes(workload: Workload) -> Sizes:
+    """Return the bytes of one snippet; of Parquet without its compression, so no less than it takes."""
+    full = workload.store_tokens == "full"
+    kept = 0 if workload.store_tokens == "none" else workload.dimension if full else _compact(workload.dimension)
+    numbers = workload.tokens * kept
+    text = workload.text_bytes
+    dense = 0 if workload.on_disk and not workload.quantized else workload.dimension * _width(workload)
+    return Sizes(
+        exported=text + KEYS,
+        encoded=FLOAT * workload.dimension + TERM * workload.terms + KEYS + HALF * numbers,
+        indexed=index_bytes(
+            workload.dimension, workload.quantized, workload.terms, text, numbers * (16 if full else 4) / 8
+        ),
+        searched=dense + SEARCHED,
+        optimized=FLOAT * workload.dimension + OPTIMIZED,
+    )
+
+
+def _compact(dimension: int) -> int:
+    return min(dimension, COMPACT_DIMENSION)
+
+
+def _width(workload: Workload) -> int:
+    """Return the bytes of a vector's number in memory; of int8 copies the originals lie on disk."""
+    return BYTE if workload.quantized else FLOAT
