@@ -227,7 +227,7 @@ def _stages(workload: Workload, machine: Machine, reference: Measured, size: Siz
     count, holders = machine.count, holders_of(workload, machine)
     share = workload.snippets / count
     held = workload.snippets * workload.replicas / holders  # on each machine that holds a part
-    workers = max(1, machine.gpus)
+    workers = machine.gpus or machine.cores
     encoding = workers * (ENCODING_BYTES + WEIGHT_BYTES * max(0, workload.parameters - STARTER_PARAMETERS))
     loading = _through_network(rate_of(LOADING, workload, machine, reference), machine, size)
     merging = computed(held * size.indexed * MERGING, "of the index twice, while segments are merged")
@@ -246,7 +246,7 @@ def _stages(workload: Workload, machine: Machine, reference: Measured, size: Siz
             machine,
             encoding_rate(workload, machine, reference),
             share,
-            computed(encoding, f"{workers} × a process with the encoder"),
+            computed(encoding, f"{workers} workers, one a GPU or core, as on Ray"),
             computed(share * size.encoded, f"{size.encoded:,.0f} B a snippet, without Parquet's compression"),
         ),
         _stage(LOAD, machine, loading, held, memory, merging),
@@ -333,7 +333,7 @@ def _notes(
         yield f"{machine.name}: {holders} of {machine.count} machines hold a shard: raise --shards or --replicas"
     for stage in stages:
         if stage.memory_bytes.value > machine.memory_gb * GIGABYTE * USABLE and stage.name == ENCODE:
-            yield f"{machine.name}: {stage.name} takes more memory than a machine has: use fewer GPUs on it"
+            yield f"{machine.name}: {stage.name} takes more memory than a machine has: give 'biorag embed' fewer --workers"
     weights = FLOAT * workload.parameters
     if machine.gpu_memory_gb is not None and weights > machine.gpu_memory_gb * GIGABYTE:
         yield f"{machine.name}: the encoder's weights alone take {weights / GIGABYTE:,.1f} GB of a GPU's memory"
