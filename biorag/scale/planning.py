@@ -6,7 +6,7 @@ The formulas stand in docs/scale.md too.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -325,15 +325,14 @@ def _machines(workload: Workload, machine: Machine, reference: Measured, size: S
 
 
 def _notes(
-    workload: Workload, machine: Machine, reference: Measured, stages: Iterable[StagePlan], needed: int
+    workload: Workload, machine: Machine, reference: Measured, stages: tuple[StagePlan, ...], needed: int
 ) -> Iterator[str]:
     if needed > machine.count:
         yield f"{machine.name}: {needed} machines are needed, and count = {machine.count}: raise it, or --quantize"
     if (holders := holders_of(workload, machine)) < machine.count:
         yield f"{machine.name}: {holders} of {machine.count} machines hold a shard: raise --shards or --replicas"
-    for stage in stages:
-        if stage.memory_bytes.value > machine.memory_gb * GIGABYTE * USABLE and stage.name == ENCODE:
-            yield f"{machine.name}: {stage.name} takes more memory than a machine has: give 'biorag embed' fewer --workers"
+    if stages[1].memory_bytes.value > machine.memory_gb * GIGABYTE * USABLE:
+        yield f"{machine.name}: encoding takes more memory than a machine has: give 'biorag embed' fewer --workers"
     weights = FLOAT * workload.parameters
     if machine.gpu_memory_gb is not None and weights > machine.gpu_memory_gb * GIGABYTE:
         yield f"{machine.name}: the encoder's weights alone take {weights / GIGABYTE:,.1f} GB of a GPU's memory"

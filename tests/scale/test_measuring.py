@@ -14,10 +14,17 @@ from biorag.scale.measuring import Effort, encoder_size, measure
 from biorag.settings.sources import load_settings
 
 
-def test_a_rate_is_the_steps_after_the_first_by_the_time_they_took(monkeypatch):
-    clock = iter([100.0, 100.5, 101.0, 101.5, 102.0])
-    monkeypatch.setattr(measuring.time, "perf_counter", lambda: next(clock))
-    assert measuring._rate(count(), 2.0) == 4 / 2.0
+@pytest.mark.parametrize(
+    ("clock", "cpu", "rate"),
+    [
+        ([100.0, 100.5, 101.0, 101.5, 102.0], [7.0, 8.0, 9.0, 10.0, 11.0], 4 / 2.0),  # two threads
+        ([100.0, 103.0, 106.0, 109.0, 112.0], [7.0, 8.0, 9.0, 10.0, 11.0], 2 / 2.0),  # beside other programs
+    ],
+)
+def test_a_rate_is_of_the_steps_after_the_first_by_the_lesser_time(monkeypatch, clock, cpu, rate):
+    for name, times in (("perf_counter", iter(clock)), ("process_time", iter(cpu))):
+        monkeypatch.setattr(measuring.time, name, lambda times=times: next(times))
+    assert measuring._rate(count(), 2.0) == rate
 
 
 def test_a_sample_repeats_a_small_corpus_with_ids_of_its_own(tmp_path):
