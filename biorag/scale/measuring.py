@@ -66,7 +66,11 @@ class _Stopwatch:
 
     def seconds(self) -> float:
         """Return the seconds since it was made."""
-        return min(time.perf_counter() - self._clock, time.process_time() - self._cpu)
+        return min(time.perf_counter() - self._clock, self.cpu_seconds())
+
+    def cpu_seconds(self) -> float:
+        """Return the seconds of CPU time since it was made."""
+        return time.process_time() - self._cpu
 
 
 def measure(
@@ -93,7 +97,7 @@ def measure(
         advance(1)
         prepared = _on_all_cores(cores, _preparing, (files.path, sample, effort.seconds))
         advance(1)
-        manifest, encoded, encoding = _encode(settings, files, sample, effort.batch)
+        manifest, encoded, encoding = _encode(settings, files, sample, effort.batch, cores, bool(machine.gpus))
         advance(1)
         loading, _ = _write(folder / "loaded", manifest, sample, encoded, effort.loaded)
         advance(1)
@@ -186,9 +190,12 @@ def _rate(steps: Iterator[object], seconds: float) -> float:
 
 
 def _encode(
-    settings: Settings, files: ModelFiles, sample: Sequence[Snippet], batch: int
+    settings: Settings, files: ModelFiles, sample: Sequence[Snippet], batch: int, cores: int, gpu: bool
 ) -> tuple[Manifest, Encoded, float]:
-    """Return the manifest of an index of the sample, the sample encoded, and how many snippets a second that took."""
+    """Return the manifest of an index of the sample, the sample encoded, and how many snippets a second that took.
+
+    Without a GPU that is the rate of a worker on each core, by the CPU time of a snippet.
+    """
     settings = settings.replace(similarity=settings.index.similarity or files.similarity() or "cosine")
     tokens = token_files(settings, None, files)
     encode = snippet_encoders(settings, files, tokens, settings.index.similarity or "", None, None, sample)
@@ -200,7 +207,7 @@ def _encode(
         snippets = sample[place : place + batch]
         parts.append(encode(snippets))
         terms += [bm25.document(snippet.contents) for snippet in snippets]
-    rate = _rounded(len(sample) / watch.seconds())
+    rate = _rounded(len(sample) / watch.seconds() if gpu else cores * len(sample) / watch.cpu_seconds())
     vectors = np.concatenate([part.vectors for part in parts])
     return manifest, Encoded(vectors, [rows for part in parts for rows in part.tokens], terms), rate
 
