@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qdrant_client import QdrantClient, models
@@ -17,11 +17,15 @@ from biorag.indexes.points import StoredError
 logger = logging.getLogger(__name__)
 
 # The states in which a replica has all of its shard's points, and is read from.
-READABLE = (
-    models.ReplicaState.ACTIVE,
-    models.ReplicaState.ACTIVEREAD,
-    models.ReplicaState.RESHARDINGSCALEDOWN,
-)
+READABLE = {
+    state.value
+    for state in (
+        models.ReplicaState.ACTIVE,
+        models.ReplicaState.ACTIVEREAD,
+        models.ReplicaState.RESHARDINGSCALEDOWN,
+    )
+}
+UNREACHABLE = "unreachable"
 
 NEW_SHARDS = 30.0  # seconds in which the replicas of a new collection become active
 PAUSE = 0.05  # seconds between two looks at them
@@ -32,7 +36,7 @@ class Shard:
     """A shard: the state of each replica by the id of its node, and its points where the asked node holds one."""
 
     id: int
-    states: Mapping[int, models.ReplicaState]
+    states: Mapping[int, str]
     points: int | None = None
 
     @property
@@ -74,7 +78,7 @@ def sharding_of(client: QdrantClient, collection: str) -> Sharding:
         If a shard is listed that there cannot be.
     """
     info = client.collection_cluster_info(collection)
-    states: dict[int, dict[int, models.ReplicaState]] = {shard: {} for shard in range(info.shard_count)}
+    states: dict[int, dict[int, str]] = {shard: {} for shard in range(info.shard_count)}
     points = {shard.shard_id: shard.points_count for shard in info.local_shards}
     for shard, node, state in _replicas(info):
         if shard not in states:
@@ -89,11 +93,27 @@ def sharding_of(client: QdrantClient, collection: str) -> Sharding:
     )
 
 
-def _replicas(info: models.CollectionClusterInfo) -> Iterator[tuple[int, int, models.ReplicaState]]:
+def _replicas(info: models.CollectionClusterInfo) -> Iterator[tuple[int, int, str]]:
     for local in info.local_shards:
-        yield local.shard_id, info.peer_id, local.state
+        yield local.shard_id, info.peer_id, local.state.value
     for remote in info.remote_shards:
-        yield remote.shard_id, remote.peer_id, remote.state
+        yield remote.shard_id, remote.peer_id, remote.state.value
+
+
+def reached_alone(client: QdrantClient, sharding: Sharding) -> Sharding:
+    """Return the shards with the replicas marked that the asked node does not reach.
+
+    Reads do not change a replica's state: one on a node that is down stays active until a write misses it.
+    """
+    status = client.cluster_status()
+    if not isinstance(status, models.ClusterStatusOneOf1):
+        return sharding
+    lost = {int(node) for node, peer in status.peers.items() if peer.uri in status.message_send_failures}
+    marked = (
+        replace(shard, states={node: UNREACHABLE if node in lost else state for node, state in shard.states.items()})
+        for shard in sharding.shards
+    )
+    return replace(sharding, shards=tuple(marked))
 
 
 def require_every_shard(sharding: Sharding, collection: str) -> None:

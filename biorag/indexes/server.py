@@ -46,7 +46,7 @@ from biorag.indexes.points import (
     upsert_parts,
     with_tokens,
 )
-from biorag.indexes.replicas import await_new_shards, require_every_shard, require_whole, sharding_of
+from biorag.indexes.replicas import await_new_shards, reached_alone, require_every_shard, require_whole, sharding_of
 from biorag.indexes.server_facts import collection_facts
 from biorag.settings.settings import Settings
 from biorag.types import IndexQuery, ScoredDoc, Snippet, SparseText, Vectors
@@ -147,7 +147,9 @@ class ServerIndex:
         self._tokens = manifest.tokens
         self._parameters = manifest.bm25
         self._bm25 = Bm25Encoder.of(manifest)
+        self._writable = writable
         self._unfinished = not manifest.complete
+        self._acknowledgements = 1  # of a write
         try:
             with server_errors():
                 if writable:
@@ -170,6 +172,7 @@ class ServerIndex:
             create_collection(self._client, manifest, layout)
             await_new_shards(self._client, self._collection, layout.replicas)
         info = self._client.get_collection(self._collection)
+        self._acknowledgements = info.config.params.write_consistency_factor or 1
         check_layout(info.config.params, layout, self._collection)
         if is_loading(info):
             index_payload(self._client, manifest, info.payload_schema)
@@ -198,7 +201,7 @@ class ServerIndex:
             return
         try:
             with server_errors():
-                sharding = sharding_of(self._client, self._collection)
+                sharding = reached_alone(self._client, sharding_of(self._client, self._collection))
         except ServiceError:
             return  # the first fault is the one to tell
         require_every_shard(sharding, self._collection)
@@ -228,7 +231,7 @@ class ServerIndex:
     def fetch(self, ids: Sequence[str]) -> dict[str, Snippet]:
         """Return the stored snippets by id; unknown ids are left out."""
         with self._reading():
-            records = self._retrieve(ids, with_payload=True)
+            records = self._retrieve(ids, self._options.read_consistency, with_payload=True)
             snippets = _asked(snippets_of(record.payload for record in records), ids)
             digests = digests_of(record.payload for record in records)
             changed = [id for id, snippet in snippets.items() if snippet.digest != digests[id]]
@@ -237,15 +240,21 @@ class ServerIndex:
         return snippets
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        """Return the stored content digests by id; unknown ids are left out."""
+        """Return the stored content digests by id; unknown ids are left out.
+
+        For a writer a snippet is stored if as many replicas hold it as acknowledge a write: what reached fewer, when a
+        run was interrupted, is written again.
+        """
+        consistency = self._acknowledgements if self._writable else self._options.read_consistency
         with self._reading():
-            records = self._retrieve(ids, with_payload=["id", "digest"])
+            records = self._retrieve(ids, consistency, with_payload=["id", "digest"])
             return _asked(digests_of(record.payload for record in records), ids)
 
     def dense_vectors(self, ids: Sequence[str]) -> dict[str, Vectors]:
         """Return the stored dense vectors by snippet id; see `Index.dense_vectors`."""
         with self._reading():
-            records = self._retrieve(ids, with_payload=["id"], with_vectors=[DENSE])
+            consistency = self._options.read_consistency
+            records = self._retrieve(ids, consistency, with_payload=["id"], with_vectors=[DENSE])
             return _asked(dense_by_id(records, self._dimension), ids)
 
     def ids(self) -> Iterator[str]:
@@ -269,8 +278,7 @@ class ServerIndex:
             if offset is None:
                 return
 
-    def _retrieve(self, ids: Sequence[str], **options: Any) -> list[models.Record]:
-        consistency = self._options.read_consistency
+    def _retrieve(self, ids: Sequence[str], consistency: models.ReadConsistency, **options: Any) -> list[models.Record]:
         return self._client.retrieve(self._collection, point_ids(ids), consistency=consistency, **options)
 
     def upsert(
