@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from qdrant_client import QdrantClient, models
@@ -24,7 +23,7 @@ GRAPH_LINKS = 16  # `m` of the finished graph, Qdrant's default
 # A change of the configuration restarts the optimizers in the background, and until then the old status is told.
 SETTLED = 1.0  # seconds for which a collection must be green
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds between two looks
-REPORTED = 10.0  # seconds between two lines of progress
+FIRST_REPORT, LONGEST_SILENCE = 10.0, 300.0  # seconds between two lines of progress: doubled each time
 FAN_OUT_DELAY = 200  # milliseconds after which a second replica is asked too, where the first is slow
 
 
@@ -95,18 +94,18 @@ def wait_until_green(client: QdrantClient, collection: str, patience: float) -> 
 class _Watch:
     """What has been seen of a collection that is optimized."""
 
-    def __init__(self, collection: str, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, collection: str, patience: float) -> None:
         self._collection = collection
         self._patience = patience
-        self._clock = clock
         self._seen: OptimizerProgress | None = None
-        self._changed = self._reported = clock()
+        self._changed = self._reported = time.monotonic()
         self._green: float | None = None
         self._woken = False
+        self._silence = FIRST_REPORT
 
     def is_settled(self, info: models.CollectionInfo) -> bool:
         """Return whether the collection has been green for long enough; raise as `wait_until_green` does."""
-        now, progress = self._clock(), OptimizerProgress.of(info)
+        now, progress = time.monotonic(), OptimizerProgress.of(info)
         if progress != self._seen:
             self._seen, self._changed = progress, now
         if info.status == models.CollectionStatus.RED or isinstance(
@@ -123,7 +122,7 @@ class _Watch:
         if now - self._changed > self._patience:
             raise ServiceError(
                 f"collection {self._collection!r} has made no progress for {self._patience:.0f} s ({progress}): all "
-                "that was sent is kept; look at the server's log, and give the same command again to go on waiting"
+                "that was sent is kept; look at the server's log, and give the same command again to resume waiting"
             )
         self._report(now, progress)
         return False
@@ -134,8 +133,8 @@ class _Watch:
         return self._woken and not was
 
     def _report(self, now: float, progress: OptimizerProgress) -> None:
-        if now - self._reported >= REPORTED:
-            self._reported = now
+        if now - self._reported >= self._silence:
+            self._reported, self._silence = now, min(2 * self._silence, LONGEST_SILENCE)
             logger.info("collection %r is being optimized, %s", self._collection, progress)
 
 
