@@ -24,7 +24,7 @@ MANIFEST = Manifest(
     similarity="cosine",
     quantized=False,
     bm25=Bm25Parameters(0.9, 0.4, 6.0, text=COMPARABLE),
-    store={"kind": "qdrant"},
+    store={"kind": "qdrant", "url": "http://qdrant.test:6333"},
     created="",
     updated="",
     complete=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import threading
@@ -190,6 +191,8 @@ class SimulatedCluster(ReplicaSets):
 
     def answer(self, method: str, path: str, query: dict[str, str], body: Any, node: Node) -> Any:
         """Return what a node answers to a request."""
+        if path == "/":
+            return {"title": "simulated cluster", "version": "1.20.0"}
         if path == "/cluster":
             return self._status(node)
         match = re.fullmatch(r"/collections/([\w.-]+)(/.*)?", path)
@@ -262,3 +265,15 @@ class SimulatedCluster(ReplicaSets):
                 pass
 
         return Handler
+
+
+def main() -> None:
+    """Serve a cluster until the process is ended; print its URL."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--nodes", type=int, default=3)
+    print(SimulatedCluster(parser.parse_args().nodes).url, flush=True)  # noqa: T201
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

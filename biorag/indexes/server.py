@@ -85,6 +85,12 @@ class QdrantServer:
         """Open a collection."""
         return ServerIndex(self._client, manifest, writable, lock, ServerOptions.of(self._settings))
 
+    def check_layout(self, name: str) -> None:
+        """Check that a collection is laid out as the settings ask; see `check_layout`."""
+        with server_errors():
+            params = self._client.get_collection(name).config.params
+            check_layout(params, CollectionLayout.of(self._settings.index), name)
+
     def facts(self, name: str) -> dict[str, Any]:
         """Return where a collection lies and how far its optimizer and its replicas are; see `collection_facts`."""
         with server_errors():
@@ -124,8 +130,6 @@ class ServerIndex:
     ------
     MissingError
         If it is opened to be read and there is no collection.
-    MismatchError
-        If the collection was made with another layout than is asked for.
     ServiceError
         If the server does not answer as it should, or a shard cannot be read.
     """
@@ -173,7 +177,6 @@ class ServerIndex:
             await_new_shards(self._client, self._collection, layout.replicas)
         info = self._client.get_collection(self._collection)
         self._acknowledgements = info.config.params.write_consistency_factor or 1
-        check_layout(info.config.params, layout, self._collection)
         if is_loading(info):
             index_payload(self._client, manifest, info.payload_schema)
 

@@ -46,6 +46,9 @@ class StoreServer(Protocol):
     def open(self, manifest: Manifest, writable: bool, lock: DirectoryLock | None) -> Index:
         """Open an index; `lock` keeps other writers of the same home away, and is released when it is closed."""
 
+    def check_layout(self, name: str) -> None:
+        """Check that an index is laid out on the server as the settings ask; raise MismatchError if not."""
+
     def facts(self, name: str) -> dict[str, Any]:
         """Return where an index lies on the server and how far the server is with it, as JSON values."""
 
@@ -164,15 +167,19 @@ class Store:
         return server.facts(manifest.name) if server else None
 
     def check_layout(self, manifest: Manifest | None) -> None:
-        """Check that shards, replicas and the place of vectors are asked of an index on a server alone.
+        """Check that shards, replicas and the place of vectors are those of the index, or of a new one on a server.
 
         Raises
         ------
         UsageError
-            Naming the option.
+            If they are asked of an embedded index, naming the option.
+        MismatchError
+            If the index was made with others.
         """
         store = manifest.store if manifest else self._configured()
         if STORES[store["kind"]].server:
+            if manifest and (server := self._server(store)):
+                server.check_layout(manifest.name)
             return
         index = self.settings.index
         for option, asked in (("shards", index.shards), ("replicas", index.replicas), ("on-disk", index.on_disk)):

@@ -5,15 +5,15 @@ The nodes are simulated (`tests/simulated_cluster.py`), the requests are those o
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, nullcontext
 
 import numpy as np
 import pytest
 
 from biorag.errors import MismatchError, ServiceError
-from biorag.indexes.collection import CollectionLayout
 from biorag.indexes.connection import connect
-from biorag.indexes.server import ServerIndex, ServerOptions
+from biorag.indexes.server import ServerIndex
+from biorag.indexes.store import Store
 from biorag.types import IndexQuery, Snippet
 from biorag.utils.network import Server
 from tests.cluster_campaign import COUNT, IDS, MANIFEST, PROBES, SNIPPETS, VECTORS, Campaign, load, opened
@@ -226,17 +226,20 @@ def test_a_cluster_of_fewer_nodes_than_replicas_is_said(cluster, caplog):
 
 
 @pytest.mark.parametrize(
-    ("layout", "says"),
+    ("changes", "says"),
     [
-        (CollectionLayout(shards=3), "was made with --shards 6: leave --shards out"),
-        (CollectionLayout(replicas=3), "was made with --replicas 2"),
-        (CollectionLayout(on_disk=True), "was made without --on-disk"),
+        ({"shards": 3}, "was made with --shards 6: leave --shards out"),
+        ({"replicas": 3}, "was made with --replicas 2"),
+        ({"on_disk": True}, "was made without --on-disk"),
+        ({"shards": 6, "replicas": 2}, None),
+        ({}, None),
     ],
 )
-def test_another_layout_of_a_collection_is_refused(cluster, layout, says):
+def test_another_layout_of_a_collection_is_refused(cluster, settings, changes, says):
     load(cluster)
-    with pytest.raises(MismatchError, match=says):
-        ServerIndex(connect(Server(cluster.url, 20, 0)), MANIFEST, writable=True, options=ServerOptions(layout))
+    store = Store(settings.replace(name="pubmed", qdrant=cluster.url, **changes))
+    with pytest.raises(MismatchError, match=says) if says else nullcontext():
+        store.check_layout(store.require_manifest())
 
 
 @pytest.mark.parametrize("seed", range(3))

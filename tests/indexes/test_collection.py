@@ -32,7 +32,7 @@ MANIFEST = Manifest(
     similarity="dot",
     quantized=True,
     bm25=Bm25Parameters(0.9, 0.4, 6.0, text=COMPARABLE),
-    store={"kind": "qdrant"},
+    store={"kind": "qdrant", "url": "http://qdrant.test:6333"},
     created="",
     updated="",
 )
