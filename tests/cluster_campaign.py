@@ -69,6 +69,8 @@ class Campaign:
         self.vectors = VECTORS.copy()
         self.acknowledged = True
         self.answers = self.errors = 0
+        self.client = connect(Server(cluster.url, 20, 0))  # to make one takes longer than to read
+        self.client.close = lambda: None  # which an index that cannot be opened does
         load(cluster, shards=self.drawn.choice([1, 3, 5]), replicas=self.drawn.choice([2, 3]))
 
     def step(self) -> None:
@@ -108,18 +110,18 @@ class Campaign:
         at = self.drawn.randrange(COUNT)
         self.current[IDS[at]] = Snippet(IDS[at], "", f"{self.drawn.choice(WORDS)} {self.drawn.random()}", at + 1)
         self.vectors[at] = [self.drawn.gauss(0, 1) for _ in range(DIMENSION)]
-        with closing(opened(self.cluster, writable=True, shards=None, replicas=None, retries=0)) as writer:
-            stored = writer.digests(IDS)
-            late = [n for n, id in enumerate(IDS) if stored.get(id) != self.current[id].digest]
-            writer.upsert([self.current[IDS[n]] for n in late], self.vectors[late])
+        writer = ServerIndex(self.client, MANIFEST, writable=True)
+        stored = writer.digests(IDS)
+        late = [n for n, id in enumerate(IDS) if stored.get(id) != self.current[id].digest]
+        writer.upsert([self.current[IDS[n]] for n in late], self.vectors[late])
         self.acknowledged = True
 
     def read(self) -> None:
         """Hold what is read against the snippets and vectors as they were written last."""
-        with closing(opened(self.cluster, retries=0)) as index:
-            assert index.fetch(IDS) == self.current
-            for probe, found in zip(PROBES[:2], index.search(PROBES[:2]), strict=True):
-                query = probe.query / np.linalg.norm(probe.query)
-                scores = self.vectors @ query / np.linalg.norm(self.vectors, axis=1)
-                assert [hit.id for hit in found] == [IDS[n] for n in np.argsort(-scores)[: probe.limit]]
-            assert (index.count(), sorted(index.ids())) == (COUNT, IDS)
+        index = ServerIndex(self.client, MANIFEST)
+        assert index.fetch(IDS) == self.current
+        for probe, found in zip(PROBES[:2], index.search(PROBES[:2]), strict=True):
+            query = probe.query / np.linalg.norm(probe.query)
+            scores = self.vectors @ query / np.linalg.norm(self.vectors, axis=1)
+            assert [hit.id for hit in found] == [IDS[n] for n in np.argsort(-scores)[: probe.limit]]
+        assert (index.count(), sorted(index.ids())) == (COUNT, IDS)

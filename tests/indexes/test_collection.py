@@ -21,7 +21,7 @@ from biorag.indexes.points import payload, point_id, stored
 from biorag.indexes.server import ServerIndex, ServerOptions
 from biorag.types import EncoderIdentity, FieldFilter, IndexQuery, Snippet
 from biorag.utils.network import Server
-from tests.cli import invoke
+from tests.cli import invoke, succeeded
 from tests.memory_engine import MemoryEngine
 from tests.qdrant_standin import StandIn
 
@@ -341,34 +341,23 @@ def test_every_read_names_its_consistency(server, consistency):
 # --- the command line
 
 
-@pytest.fixture
-def indexed(server, corpus_file, tiny_encoder, tmp_path):
-    options = ("--shards", 3, "--replicas", 1, "--on-disk", "--quantize")
-    result = invoke(
-        *("index", corpus_file, "--qdrant", server.url, "--encoder", tiny_encoder, "--name", NAME, *options, "--json"),
-        home=tmp_path / "home",
-    )
-    assert result.exit_code == 0, result.stderr
-    return tmp_path / "home"
-
-
-def test_the_options_reach_the_server(server, indexed):
+def test_the_options_reach_the_server_and_info_shows_what_came_of_them(server, corpus_file, tiny_encoder, tmp_path):
+    options = ("--shards", 3, "--replicas", 1, "--on-disk", "--quantize", "--encoder", tiny_encoder)
+    home = tmp_path / "home"
+    succeeded(invoke("index", corpus_file, "--qdrant", server.url, "--name", NAME, *options, home=home))
     (body,) = bodies(server, "PUT", "")
     assert (body["shard_number"], body["replication_factor"], body["on_disk_payload"]) == (3, 1, True)
     assert body["vectors"]["dense"]["quantization_config"]["scalar"]["always_ram"] is True
-
-
-def test_info_shows_shards_replicas_and_what_lags_behind(server, indexed):
-    shown = json.loads(invoke("info", NAME, "--qdrant", server.url, "--json", home=indexed).stdout)["server"]
+    shown = json.loads(invoke("info", NAME, "--qdrant", server.url, "--json", home=home).stdout)["server"]
     assert (shown["status"], shown["optimizer"], shown["graph_links"], shown["points"]) == ("green", "ok", 16, 12)
     assert shown["shards"][1] == {"shard": 1, "points": 0, "replicas": {"1": "Active"}}
     assert (shown["behind"], shown["transfers"], len(shown["payload_indexes"])) == ([], [], 6)
-    table = invoke("info", "--qdrant", server.url, home=indexed).stdout
+    table = invoke("info", "--qdrant", server.url, home=home).stdout
     assert "# Collection pubmed" in table and "0\t12\t1: Active" in table and "# Sources" in table
 
 
 @pytest.mark.parametrize("option", [("--shards", 3), ("--replicas", 2), ("--on-disk",)])
-def test_the_options_of_a_server_are_refused_where_none_is_named(corpus_file, tiny_encoder, tmp_path, option):
-    result = invoke("index", corpus_file, "--encoder", tiny_encoder, "--name", "mine", *option, home=tmp_path / "home")
+def test_the_options_of_a_server_are_refused_where_none_is_named(corpus_file, tmp_path, option):
+    result = invoke("index", corpus_file, "--name", "mine", *option, home=tmp_path / "home")
     assert result.exit_code == 2
     assert f"{option[0]} is for an index on a Qdrant server, and 'mine' is embedded" in result.stderr
