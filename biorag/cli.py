@@ -248,8 +248,11 @@ def settings(
     )
     logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, handlers=[lines], force=True)
     if not debug:
-        # What models take; where questions go; what is taken of folders; which columns of tables.
-        for telling in ("models.memory", "settings.services", "corpus.sources", "corpus.tables"):
+        # What models take; where questions go; what is taken of folders; which columns of tables; how far a server is.
+        for telling in (
+            *("models.memory", "settings.services", "corpus.sources", "corpus.tables"),
+            "indexes.bulk_load",
+        ):
             logging.getLogger(f"biorag.{telling}").setLevel(logging.INFO)
         for noisy in ("httpx", "transformers", "sentence_transformers", "huggingface_hub"):
             logging.getLogger(noisy).setLevel(logging.ERROR)

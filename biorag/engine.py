@@ -580,7 +580,9 @@ def survey_corpus(
     from biorag.indexes.indexing import SurveyedCorpus
     from biorag.indexes.surveying import survey
 
-    manifest = Store(settings).manifest()
+    store = Store(settings)
+    manifest = store.manifest()
+    store.check_layout(manifest)
     if manifest:
         check_settings(manifest, settings)
     files = encoder_files(settings, manifest)

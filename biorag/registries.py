@@ -436,7 +436,7 @@ class StoreKind(Kind):
     """A kind of store, which holds the snippets of indexes and their vectors.
 
     The target of an embedded one opens the index in a folder, `(folder, manifest, writable) -> Index`; that of one on a
-    server is a `StoreServer` (biorag.indexes.store), made from the `Server`.
+    server is a `StoreServer` (biorag.indexes.store), made from the `Server` and the settings.
 
     Attributes
     ----------

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import sys
 from pathlib import Path
 from string import ascii_lowercase
 
@@ -99,8 +100,10 @@ def shared_exports(request, monkeypatch, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    """No waiting between tries; and no test is left offline by another, nor with its secrets."""
+    """No waiting between tries, nor for a server; and no test is left offline by another, nor with its secrets."""
     monkeypatch.setattr("biorag.utils.retries.BACKOFF", 0.0005)
+    if load := sys.modules.get("biorag.indexes.bulk_load"):  # which imports a heavy library
+        monkeypatch.setattr(load, "SETTLED", 0.0)
     yield
     restrict(None)
     forget()

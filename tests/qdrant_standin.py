@@ -8,9 +8,12 @@ import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qsl
 
 from pydantic import TypeAdapter
-from qdrant_client import QdrantClient, models
+from qdrant_client import models
+
+from tests.memory_engine import MemoryEngine
 
 POINTS = TypeAdapter(list[models.PointStruct])
 QUERIES = TypeAdapter(list[models.QueryRequest])
@@ -21,9 +24,10 @@ class StandIn:
     """Serves one in-memory engine; `refuse` may answer a request with a status instead; keeps the requests."""
 
     def __init__(self, api_key: str | None = None) -> None:
-        self.engine = QdrantClient(":memory:")
+        self.engine = MemoryEngine()
         self.api_key = api_key
         self.requests: list[tuple[str, str]] = []
+        self.bodies: list[tuple[str, str, dict[str, str], Any]] = []  # with each request's query and body
         self.refuse: Callable[[str, str], int | None] = lambda method, path: None
         self._turn = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -44,6 +48,8 @@ class StandIn:
         routes: list[tuple[str, str, Callable[..., Any]]] = [
             ("GET", r"/collections/(\w[\w.-]*)/exists", self._exists),
             ("GET", r"/collections/(\w[\w.-]*)", self._info),
+            ("GET", r"/collections/(\w[\w.-]*)/cluster", self._cluster),
+            ("PUT", r"/collections/(\w[\w.-]*)/index", self._index),
             ("PUT", r"/collections/(\w[\w.-]*)", self._create),
             ("PATCH", r"/collections/(\w[\w.-]*)", self._patch),
             ("PUT", r"/collections/(\w[\w.-]*)/points", self._upsert),
@@ -72,10 +78,22 @@ class StandIn:
             vectors_config=request.vectors,
             sparse_vectors_config=request.sparse_vectors,
             metadata=request.metadata,
+            shard_number=request.shard_number,
+            replication_factor=request.replication_factor,
+            write_consistency_factor=request.write_consistency_factor,
+            hnsw_config=request.hnsw_config,
         )
 
     def _patch(self, name: str, body: Any) -> Any:
-        return self.engine.update_collection(name, metadata=body["metadata"])
+        request = models.UpdateCollection.model_validate(body)
+        return self.engine.update_collection(name, metadata=request.metadata, hnsw_config=request.hnsw_config)
+
+    def _cluster(self, name: str, body: Any) -> Any:
+        return self.engine.collection_cluster_info(name).model_dump(mode="json")
+
+    def _index(self, name: str, body: Any) -> Any:
+        schema = models.PayloadSchemaType(body["field_schema"])
+        return self.engine.create_payload_index(name, body["field_name"], schema).model_dump(mode="json")
 
     def _upsert(self, name: str, body: Any) -> Any:
         self.engine.upsert(name, POINTS.validate_python(body["points"]))
@@ -111,14 +129,15 @@ class StandIn:
 
         class Handler(BaseHTTPRequestHandler):
             def _serve(self) -> None:
-                path = self.path.partition("?")[0]
+                path, _, query = self.path.partition("?")
                 length = int(self.headers.get("Content-Length") or 0)
                 body = json.loads(self.rfile.read(length)) if length else None
                 stand_in.requests.append((self.command, path))
+                stand_in.bodies.append((self.command, path, dict(parse_qsl(query)), body))
                 status = stand_in.refuse(self.command, path)
                 if stand_in.api_key and self.headers.get("api-key") != stand_in.api_key:
                     status = 401
-                if self.command == "PUT" and not path.endswith("/points") and stand_in.has(path):
+                if self.command == "PUT" and not path.endswith(("/points", "/index")) and stand_in.has(path):
                     status = 409
                 if status:
                     self._send(status, {"status": {"error": "refused"}, "time": 0.0})

@@ -105,7 +105,11 @@ OWNERS = {
     "colbert": {"biorag.training.parity"},
     "datasketch": {"biorag.training.contamination"},
     "matplotlib": {"biorag.utils.plots"},
-    "qdrant_client": {"biorag.indexes.server", f"{LATENCY}.peers"},
+    "qdrant_client": {
+        *("biorag.indexes.bulk_load", "biorag.indexes.collection", "biorag.indexes.conditions"),
+        *("biorag.indexes.connection", "biorag.indexes.replicas", "biorag.indexes.server"),
+        *("biorag.indexes.server_facts", f"{LATENCY}.peers"),
+    },
     "qdrant_edge": {"biorag.indexes.edge", "biorag.indexes.bm25"},
     "llama_cpp": {"biorag.generators.llama", "biorag.generators.sequences"},
     "huggingface_hub": {"biorag.models.finding"},

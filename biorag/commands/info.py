@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.groups import Flags, expanded, is_named, overridden, with_index
+from biorag.commands.groups import Flags, Given, expanded, is_named, overridden, with_index
 from biorag.settings.settings import PLACES, Settings
 from biorag.utils.progress import reported
 
-APART = ("sources", "metadata")  # what has a table of its own
+APART = ("sources", "metadata", "server")  # what has a table of its own
 HASH = re.compile("[0-9a-f]{64}")
 HASH_SHOWN = 12  # characters
 
@@ -21,6 +21,7 @@ HASH_SHOWN = 12  # characters
 @expanded
 def info(
     settings: Annotated[Settings, Flags("qdrant")],
+    given: Given,
     name: Annotated[str | None, typer.Argument(help="Name of an index; by default all are listed.")] = None,
     list_settings: Annotated[bool, typer.Option("--settings", help="List all settings and their values.")] = False,
     list_fields: Annotated[
@@ -30,6 +31,9 @@ def info(
 ) -> None:
     """Show what an index holds and what it was made with, or list the indexes, or the settings.
 
+    Of an index on a Qdrant server it shows shards, replicas, the optimizer, and what lags behind; with --qdrant the
+    name may be left out where the server has one index.
+
     Examples:
 
       biorag info
@@ -37,6 +41,8 @@ def info(
       biorag info demo --json
 
       biorag info pubmed --fields
+
+      biorag info pubmed --qdrant http://localhost:6333
 
       biorag info --settings
     """
@@ -46,10 +52,10 @@ def info(
         _show_settings(settings, as_json)
     elif list_fields:
         _show_fields(with_index(settings) if name is None and not is_named(settings) else settings, as_json)
-    elif name is None:
+    elif name is None and not given.first("qdrant"):
         _show_indexes(settings, as_json)
     else:
-        _show_index(settings, as_json)
+        _show_index(with_index(settings) if name is None and not is_named(settings) else settings, as_json)
 
 
 def _show_settings(settings: Settings, as_json: bool) -> None:
@@ -113,9 +119,12 @@ def _show_index(settings: Settings, as_json: bool) -> None:
 
     store = Store(settings)
     manifest = store.require_manifest()
+    server = store.server_facts(manifest)
+    if server and not as_json:  # before the index is opened, which fails if a shard is missing
+        _show_server(manifest.name, server)
     index = store.open(manifest)
     try:
-        values = index_facts(store, manifest, index)
+        values = index_facts(store, manifest, index) | ({"server": server} if server else {})
     finally:
         index.close()
     if not manifest.complete:
@@ -132,6 +141,22 @@ def _show_index(settings: Settings, as_json: bool) -> None:
         (source["name"], source["snippets"], source["bytes"], source["sha256"][:12]) for source in values["sources"]
     ]
     show.table("Sources", ["file", "snippets", "bytes", "sha256"], sources)
+
+
+def _show_server(name: str, facts: Mapping[str, Any]) -> None:
+    """Print where an index lies on a server, and how far the server is with it."""
+    lists = {key: ", ".join(map(str, facts[key])) for key in ("payload_indexes", "behind", "transfers")}
+    rows = [(key, str(value)) for key, value in {**facts, **lists}.items() if key != "shards"]
+    show.table(f"Collection {name}", ["", ""], rows)
+    shards = [
+        (
+            shard["shard"],
+            "" if shard["points"] is None else shard["points"],
+            ", ".join(f"{node}: {state}" for node, state in shard["replicas"].items()),
+        )
+        for shard in facts["shards"]
+    ]
+    show.table("Shards", ["shard", "points", "replicas by node"], shards)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
-from uuid import UUID
+from typing import Any, TypeVar
 
-import httpx
 from qdrant_client import QdrantClient, models
-from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
-from biorag.errors import MismatchError, MissingError, ServiceError
+from biorag.errors import MissingError, ServiceError
 from biorag.indexes.bm25 import Bm25Encoder
-from biorag.indexes.manifest import COMPACT, FULL, Bm25Parameters, Manifest
+from biorag.indexes.bulk_load import build_graph, is_loading, wait_until_green
+from biorag.indexes.collection import (
+    ORDERING,
+    CollectionLayout,
+    check_layout,
+    create_collection,
+    index_payload,
+    read_remote_manifest,
+    write_remote_manifest,
+)
+from biorag.indexes.conditions import point_ids, query_filter
+from biorag.indexes.connection import connect, server_errors
+from biorag.indexes.manifest import Manifest
 from biorag.indexes.points import (
     DENSE,
     OVERSAMPLING,
     SCROLL,
     SPARSE,
-    TOKENS,
     StoredError,
     best_first,
     dense_by_id,
@@ -35,88 +43,29 @@ from biorag.indexes.points import (
     point_id,
     search_width,
     snippets_of,
-    stored,
     upsert_parts,
     with_tokens,
 )
-from biorag.models.finding import first_line
-from biorag.types import EXISTS, FieldFilter, IndexQuery, ScoredDoc, Snippet, SparseText, Vectors
+from biorag.indexes.replicas import await_new_shards, reached_alone, require_every_shard, require_whole, sharding_of
+from biorag.indexes.server_facts import collection_facts
+from biorag.settings.settings import Settings
+from biorag.types import IndexQuery, ScoredDoc, Snippet, SparseText, Vectors
 from biorag.utils.locks import DirectoryLock
-from biorag.utils.network import Server, is_loopback
-from biorag.utils.retries import Retries, Send, heed
-from biorag.utils.transport import BoundedTransport
+from biorag.utils.network import Server
+from biorag.utils.retries import heed
 
-DISTANCES = {"cosine": models.Distance.COSINE, "dot": models.Distance.DOT}
-DATATYPES = {FULL: models.Datatype.FLOAT16, COMPACT: models.Datatype.TURBO4}
-UPSERT_THREADS = 4
+STREAMS = 4  # of uploads to a single shard
+MOST_STREAMS = 32
 MOST = 2**40  # snippets
 T = TypeVar("T")
-MANIFEST_KEY = "biorag"
-LARGEST_REPLY = 16 << 20  # bytes
-LARGER_REPLIES = {"/points": 256 << 20}  # bytes: many long snippets
-# On one machine a new connection costs nothing, and one that the server has closed meanwhile costs a retry.
-LOCAL = httpx.Limits(max_keepalive_connections=0)
-REMOTE = httpx.Limits(max_connections=100, max_keepalive_connections=20)
-
-
-def connect(server: Server) -> QdrantClient:
-    """Return a client of a server that retries transient failures; nothing is sent yet.
-
-    All that biorag sends may be sent twice: points and collections have the same names each time.
-    """
-    limits = LOCAL if is_loopback(server.url) else REMOTE
-    client = QdrantClient(
-        url=server.url,
-        api_key=server.api_key,
-        timeout=math.ceil(server.timeout),
-        check_compatibility=False,
-        auth=server.auth,
-        transport=BoundedTransport(server.url, server.timeout, LARGEST_REPLY, LARGER_REPLIES, limits=limits),
-    )
-    advice = "check --qdrant and that it runs, then give the same command again"
-    retries = Retries(f"the Qdrant server at {server.url}", advice, server.retries)
-
-    def again(request: httpx.Request, call_next: Send) -> httpx.Response:
-        def send(request: httpx.Request) -> httpx.Response:
-            try:
-                return call_next(request)
-            except ResponseHandlingException as error:  # around what httpx raised
-                raise error.source from None
-
-        return retries(request, send)
-
-    client.http.client.add_middleware(again)
-    return client
-
-
-def read_remote_manifest(client: QdrantClient, collection: str) -> Manifest | None:
-    """Return the manifest kept in the collection's metadata; None if there is no such collection.
-
-    Raises
-    ------
-    MismatchError
-        If the collection was not made by biorag, or by another format version.
-    """
-    with server_errors():
-        if not client.collection_exists(collection):
-            return None
-        metadata = client.get_collection(collection).config.metadata or {}
-    if MANIFEST_KEY not in metadata:
-        raise MismatchError(f"collection {collection!r} on the server was not made by biorag: choose another --name")
-    return Manifest.from_json(metadata[MANIFEST_KEY], f"the manifest of collection {collection!r}")
-
-
-def write_remote_manifest(client: QdrantClient, collection: str, manifest: Manifest) -> None:
-    """Keep the manifest in the collection's metadata."""
-    with server_errors():
-        client.update_collection(collection, metadata={MANIFEST_KEY: manifest.to_json()})
 
 
 class QdrantServer:
     """The indexes on a Qdrant server; see `StoreServer`."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, settings: Settings) -> None:
         self._client = connect(server)
+        self._settings = settings
 
     def read_manifest(self, name: str) -> Manifest | None:
         """Return the manifest of a collection; see `read_remote_manifest`."""
@@ -134,49 +83,135 @@ class QdrantServer:
 
     def open(self, manifest: Manifest, writable: bool, lock: DirectoryLock | None) -> ServerIndex:
         """Open a collection."""
-        return ServerIndex(self._client, manifest, writable, lock)
+        return ServerIndex(self._client, manifest, writable, lock, ServerOptions.of(self._settings))
+
+    def check_layout(self, name: str) -> None:
+        """Check that a collection is laid out as the settings ask; see `check_layout`."""
+        with server_errors():
+            params = self._client.get_collection(name).config.params
+            check_layout(params, CollectionLayout.of(self._settings.index), name)
+
+    def facts(self, name: str) -> dict[str, Any]:
+        """Return where a collection lies and how far its optimizer and its replicas are; see `collection_facts`."""
+        with server_errors():
+            return collection_facts(self._client, name)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """How a collection is made, read and waited for.
+
+    Parameters
+    ----------
+    read_consistency : how many replicas of a shard a read asks, or how it joins their answers
+    patience : seconds that a collection may be optimized without progress
+    """
+
+    layout: CollectionLayout = field(default_factory=CollectionLayout)
+    read_consistency: models.ReadConsistency = 1
+    patience: float = 3600.0
+
+    @classmethod
+    def of(cls, settings: Settings) -> ServerOptions:
+        """Return the options that the settings ask for."""
+        consistency = settings.services.read_consistency
+        number = int(consistency) if consistency.isdigit() else models.ReadConsistencyType(consistency)
+        return cls(CollectionLayout.of(settings.index), number, settings.services.optimizing_timeout)
 
 
 class ServerIndex:
     """An index in the collection named as the manifest is; `writable` makes it if there is none.
 
-    A writer's `lock` keeps other writers of the same home away; it is released when the index is closed.
+    A writer's `lock` keeps other writers of the same home away; it is released when the index is closed. Where several
+    nodes hold the collection, each read is followed by a look at its replicas, so that what a shard without one could
+    not add to an answer is an error.
 
     Raises
     ------
     MissingError
         If it is opened to be read and there is no collection.
     ServiceError
-        If the server does not answer as it should.
+        If the server does not answer as it should, or a shard cannot be read.
     """
 
     def __init__(
-        self, client: QdrantClient, manifest: Manifest, writable: bool = False, lock: DirectoryLock | None = None
+        self,
+        client: QdrantClient,
+        manifest: Manifest,
+        writable: bool = False,
+        lock: DirectoryLock | None = None,
+        options: ServerOptions | None = None,
     ) -> None:
         self._client = client
         self._lock = lock
+        self._options = options or ServerOptions()
         self._collection = manifest.name
         self._quantized = manifest.quantized
         self._dimension = manifest.encoder.dimension
         self._tokens = manifest.tokens
         self._parameters = manifest.bm25
         self._bm25 = Bm25Encoder.of(manifest)
+        self._writable = writable
+        self._unfinished = not manifest.complete
+        self._acknowledgements = 1  # of a write
         try:
             with server_errors():
-                if client.collection_exists(self._collection):
-                    return
-                if not writable:
+                if writable:
+                    self._prepare(manifest)
+                elif not client.collection_exists(self._collection):
                     raise MissingError(
                         f"collection {self._collection!r} is not on the server: run 'biorag index' first"
                     )
-                _create(client, manifest)
+            sharding = require_whole(client, self._collection)
+            self._distributed = sharding.distributed
+            self._streams = min(len(sharding.shards), MOST_STREAMS) if len(sharding.shards) > 1 else STREAMS
         except BaseException:
             self.close()
             raise
 
+    def _prepare(self, manifest: Manifest) -> None:
+        """Make the collection if there is none, and what one that is being loaded lacks of its payload indexes."""
+        layout = self._options.layout
+        if not self._client.collection_exists(self._collection):
+            create_collection(self._client, manifest, layout)
+            await_new_shards(self._client, self._collection, layout.replicas)
+        info = self._client.get_collection(self._collection)
+        self._acknowledgements = info.config.params.write_consistency_factor or 1
+        if is_loading(info):
+            index_payload(self._client, manifest, info.payload_schema)
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Turn faults into one sentence, which names a shard that has no replica to write to."""
+        try:
+            with server_errors():
+                yield
+        except ServiceError:
+            self._name_missing_shards()
+            raise
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Do the same, and look at the replicas after a read; see the class."""
+        with self._asking():
+            yield
+        if self._distributed:
+            require_whole(self._client, self._collection)
+
+    def _name_missing_shards(self) -> None:
+        """Raise as `require_every_shard` does, while a request fails; nothing if the node does not say."""
+        if not self._distributed:
+            return
+        try:
+            with server_errors():
+                sharding = reached_alone(self._client, sharding_of(self._client, self._collection))
+        except ServiceError:
+            return  # the first fault is the one to tell
+        require_every_shard(sharding, self._collection)
+
     def count(self) -> int:
         """Return the number of snippets."""
-        with server_errors():
+        with self._reading():
             count = self._client.count(self._collection, exact=True).count
             if not 0 <= count < MOST:
                 raise StoredError(f"a count of {count} snippets")
@@ -187,17 +222,19 @@ class ServerIndex:
         requests = [self._request(probe) for probe in probes]
         sizes = [0 if isinstance(probe.query, str) else probe.query.size for probe in probes]
         responses: list[models.QueryResponse] = []
-        with server_errors():
+        with self._reading():
             for part in parts(sizes, len(probes)):
-                responses += self._client.query_batch_points(self._collection, requests[part])
+                responses += self._client.query_batch_points(
+                    self._collection, requests[part], consistency=self._options.read_consistency
+                )
             if len(responses) != len(probes):
                 raise StoredError(f"{len(responses)} answers to {len(probes)} queries")
             return [best_first(response.points, probe) for response, probe in zip(responses, probes, strict=True)]
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Snippet]:
         """Return the stored snippets by id; unknown ids are left out."""
-        with server_errors():
-            records = self._client.retrieve(self._collection, _point_ids(ids), with_payload=True)
+        with self._reading():
+            records = self._retrieve(ids, self._options.read_consistency, with_payload=True)
             snippets = _asked(snippets_of(record.payload for record in records), ids)
             digests = digests_of(record.payload for record in records)
             changed = [id for id, snippet in snippets.items() if snippet.digest != digests[id]]
@@ -206,26 +243,35 @@ class ServerIndex:
         return snippets
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        """Return the stored content digests by id; unknown ids are left out."""
-        with server_errors():
-            records = self._client.retrieve(self._collection, _point_ids(ids), with_payload=["id", "digest"])
+        """Return the stored content digests by id; unknown ids are left out.
+
+        For a writer a snippet is stored if as many replicas hold it as acknowledge a write: what reached fewer, when a
+        run was interrupted, is written again.
+        """
+        consistency = self._acknowledgements if self._writable else self._options.read_consistency
+        with self._reading():
+            records = self._retrieve(ids, consistency, with_payload=["id", "digest"])
             return _asked(digests_of(record.payload for record in records), ids)
 
     def dense_vectors(self, ids: Sequence[str]) -> dict[str, Vectors]:
         """Return the stored dense vectors by snippet id; see `Index.dense_vectors`."""
-        with server_errors():
-            records = self._client.retrieve(
-                self._collection, _point_ids(ids), with_payload=["id"], with_vectors=[DENSE]
-            )
+        with self._reading():
+            consistency = self._options.read_consistency
+            records = self._retrieve(ids, consistency, with_payload=["id"], with_vectors=[DENSE])
             return _asked(dense_by_id(records, self._dimension), ids)
 
     def ids(self) -> Iterator[str]:
         """Yield every snippet's id, in the order of the points' ids."""
         offset = None
         while True:
-            with server_errors():
+            with self._reading():
                 records, following = self._client.scroll(
-                    self._collection, limit=SCROLL, offset=offset, with_payload=["id"], with_vectors=False
+                    self._collection,
+                    limit=SCROLL,
+                    offset=offset,
+                    with_payload=["id"],
+                    with_vectors=False,
+                    consistency=self._options.read_consistency,
                 )
                 ids = ids_of(records)
                 if len(ids) > SCROLL or (following is not None and not (ids and str(following) > str(offset or ""))):
@@ -235,6 +281,9 @@ class ServerIndex:
             if offset is None:
                 return
 
+    def _retrieve(self, ids: Sequence[str], consistency: models.ReadConsistency, **options: Any) -> list[models.Record]:
+        return self._client.retrieve(self._collection, point_ids(ids), consistency=consistency, **options)
+
     def upsert(
         self,
         snippets: Sequence[Snippet],
@@ -242,15 +291,18 @@ class ServerIndex:
         tokens: Sequence[Vectors] = (),
         terms: Sequence[SparseText] = (),
     ) -> None:
-        """Add or replace snippets in parallel requests; acknowledged by the server when it returns."""
+        """Add or replace snippets in a stream of requests a shard; acknowledged by the server when it returns.
+
+        Each request is retried alone: what was acknowledged is not sent again.
+        """
 
         def send(part: slice) -> None:
             points = self._points(snippets[part], vectors[part], tokens[part], terms[part])
-            self._client.upsert(self._collection, points, wait=True)
+            self._client.upsert(self._collection, points, wait=True, ordering=ORDERING)
 
         slices = upsert_parts(snippets, tokens, self._tokens)
         stop = threading.Event()
-        with server_errors(), ThreadPoolExecutor(UPSERT_THREADS, initializer=heed, initargs=(stop,)) as pool:
+        with self._asking(), ThreadPoolExecutor(self._streams, initializer=heed, initargs=(stop,)) as pool:
             try:
                 list(pool.map(send, slices))
             except BaseException:
@@ -276,14 +328,24 @@ class ServerIndex:
 
     def delete(self, ids: Sequence[str]) -> None:
         """Remove snippets; acknowledged by the server when it returns."""
-        with server_errors():
-            self._client.delete(self._collection, models.PointIdsList(points=_point_ids(ids)), wait=True)
+        with self._asking():
+            selector = models.PointIdsList(points=point_ids(ids))
+            self._client.delete(self._collection, selector, wait=True, ordering=ORDERING)
 
     def deleted_share(self) -> None:
         """Tell nothing: a server vacuums on its own, and does not say what is left."""
 
     def optimize(self) -> None:
-        """Do nothing: a server optimizes on its own."""
+        """Build the graph of a collection that was loaded without one, and wait until it is built.
+
+        A server optimizes on its own what is changed in a finished collection; that is not waited for.
+        """
+        with server_errors():
+            loading = is_loading(self._client.get_collection(self._collection))
+            if loading:
+                build_graph(self._client, self._collection)
+        if loading or self._unfinished:
+            wait_until_green(self._client, self._collection, self._options.patience)
 
     def seal(self) -> None:
         """End the writing; a server looks after its own files."""
@@ -304,7 +366,7 @@ class ServerIndex:
             query=_sparse(*self._bm25.query(probe.query)) if isinstance(probe.query, str) else probe.query.tolist(),
             using=field_of(probe),
             limit=probe.limit,
-            filter=_filter(probe, self._parameters),
+            filter=query_filter(probe, self._parameters),
             params=models.SearchParams(
                 hnsw_ef=search_width(self._size, probe.limit),
                 exact=probe.exact or probe.among is not None,
@@ -312,37 +374,6 @@ class ServerIndex:
             ),
             with_payload=["id"],
         )
-
-
-def _create(client: QdrantClient, manifest: Manifest) -> None:
-    scalar = models.ScalarQuantizationConfig(type=models.ScalarType.INT8, quantile=0.99, always_ram=True)
-    dense = models.VectorParams(
-        size=manifest.encoder.dimension,
-        distance=DISTANCES[manifest.similarity],
-        quantization_config=models.ScalarQuantization(scalar=scalar) if manifest.quantized else None,
-        on_disk=manifest.quantized or None,
-    )
-    vectors = {DENSE: dense}
-    if manifest.tokens:  # only ever compared with a few candidates, so without a graph, and read from disk
-        vectors[TOKENS] = models.VectorParams(
-            size=manifest.tokens.dimension,
-            distance=models.Distance.DOT,
-            multivector_config=models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM),
-            datatype=DATATYPES[manifest.tokens.kept],
-            hnsw_config=models.HnswConfigDiff(m=0),
-            on_disk=True,
-        )
-    try:
-        client.create_collection(
-            manifest.name,
-            vectors_config=vectors,
-            sparse_vectors_config={SPARSE: models.SparseVectorParams(modifier=models.Modifier.IDF)},
-            metadata={MANIFEST_KEY: manifest.to_json()},
-        )
-    except UnexpectedResponse:
-        # It says that there is one already if it made it, and its answer to the first try was lost.
-        if read_remote_manifest(client, manifest.name) != manifest:
-            raise
 
 
 def _asked(found: dict[str, T], ids: Sequence[str]) -> dict[str, T]:
@@ -354,48 +385,3 @@ def _asked(found: dict[str, T], ids: Sequence[str]) -> dict[str, T]:
 
 def _sparse(indices: list[int], values: list[float]) -> models.SparseVector:
     return models.SparseVector(indices=indices, values=values)
-
-
-def _point_ids(ids: Sequence[str]) -> list[int | str | UUID]:
-    return [str(point_id(id)) for id in ids]
-
-
-def _filter(probe: IndexQuery, bm25: Bm25Parameters) -> models.Filter | None:
-    conditions = [stored(condition, bm25) for condition in probe.where]
-    must: list[models.Condition] = [_condition(condition) for condition in conditions if not condition.negated]
-    must_not: list[models.Condition] = [_condition(condition) for condition in conditions if condition.negated]
-    if probe.among is not None:
-        must.append(models.HasIdCondition(has_id=_point_ids(sorted(probe.among))))
-    return models.Filter(must=must, must_not=must_not) if must or must_not else None
-
-
-def _condition(condition: FieldFilter) -> models.FieldCondition:
-    key, value = condition.field, condition.value
-    if condition.op == EXISTS:
-        return models.FieldCondition(key=key, values_count=models.ValuesCount(gte=1))
-    if isinstance(value, tuple):
-        return models.FieldCondition(key=key, match=models.MatchAny(any=list(value)))
-    bounds = {">=": "gte", ">": "gt", "<=": "lte", "<": "lt"}
-    if condition.op in bounds:
-        return models.FieldCondition(key=key, range=models.Range(**{bounds[condition.op]: float(value)}))
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return models.FieldCondition(key=key, range=models.Range(gte=value, lte=value))
-    return models.FieldCondition(key=key, match=models.MatchValue(value=value))
-
-
-@contextmanager
-def server_errors() -> Iterator[None]:
-    """Turn what the client raises into one sentence with the next step."""
-    try:
-        yield
-    except StoredError as error:
-        raise ServiceError(
-            f"the Qdrant server answers with {error}, which biorag does not write: check --qdrant, or index again"
-        ) from None
-    except UnexpectedResponse as error:
-        hint = ": set QDRANT_API_KEY, or BIORAG_QDRANT_LOGIN" if error.status_code in (401, 403) else ""
-        raise ServiceError(f"the Qdrant server refused: {error.status_code} {error.reason_phrase}{hint}") from error
-    except (ResponseHandlingException, ApiException, httpx.HTTPError, OSError, ValueError, AssertionError) as error:
-        raise ServiceError(
-            f"the Qdrant server does not answer ({first_line(error)}): check --qdrant and that the server runs"
-        ) from error

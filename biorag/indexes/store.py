@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from biorag.corpus.sources import DEMO
 from biorag.errors import BioragError, MismatchError, MissingError, UsageError
@@ -45,6 +45,12 @@ class StoreServer(Protocol):
 
     def open(self, manifest: Manifest, writable: bool, lock: DirectoryLock | None) -> Index:
         """Open an index; `lock` keeps other writers of the same home away, and is released when it is closed."""
+
+    def check_layout(self, name: str) -> None:
+        """Check that an index is laid out on the server as the settings ask; raise MismatchError if not."""
+
+    def facts(self, name: str) -> dict[str, Any]:
+        """Return where an index lies on the server and how far the server is with it, as JSON values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +161,34 @@ class Store:
         if server := self._server(manifest.store):
             server.remove(manifest.name)
 
+    def server_facts(self, manifest: Manifest) -> dict[str, Any] | None:
+        """Return what a server tells of an index; None of an embedded one."""
+        server = self._server(manifest.store)
+        return server.facts(manifest.name) if server else None
+
+    def check_layout(self, manifest: Manifest | None) -> None:
+        """Check that shards, replicas and the place of vectors are those of the index, or of a new one on a server.
+
+        Raises
+        ------
+        UsageError
+            If they are asked of an embedded index, naming the option.
+        MismatchError
+            If the index was made with others.
+        """
+        store = manifest.store if manifest else self._configured()
+        if STORES[store["kind"]].server:
+            if manifest and (server := self._server(store)):
+                server.check_layout(manifest.name)
+            return
+        index = self.settings.index
+        for option, asked in (("shards", index.shards), ("replicas", index.replicas), ("on-disk", index.on_disk)):
+            if asked:
+                raise UsageError(
+                    f"--{option} is for an index on a Qdrant server, and {index.name!r} is embedded: name a server "
+                    f"with --qdrant, or leave --{option} out"
+                )
+
     def _configured(self) -> Mapping[str, str]:
         """Return the configured store, as a manifest keeps it.
 
@@ -181,7 +215,7 @@ class Store:
         if not kind.server:
             return None
         self._check_named(store["url"], kind.server)
-        server: StoreServer = kind.load()(self.settings.services.server(store["url"], kind.server))
+        server: StoreServer = kind.load()(self.settings.services.server(store["url"], kind.server), self.settings)
         return server
 
     def _check_named(self, url: str, setting: str) -> None:

@@ -52,6 +52,29 @@ class IndexSettings(Section):
     token_pooling: Annotated[int, Flag("--token-pooling")] = Field(
         default=1, ge=1, le=32, description="Merge this many stored token vectors into one, by similarity."
     )
+    shards: Annotated[int | None, Flag("--shards"), Effect.NONE] = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="Shards of a new collection on a Qdrant server; none: as many as the server has nodes.",
+    )
+    replicas: Annotated[int | None, Flag("--replicas"), Effect.NONE] = Field(
+        default=None,
+        ge=1,
+        le=64,
+        description="Copies of each shard, on as many nodes of a Qdrant cluster; none: the server's own number.",
+    )
+    on_disk: Annotated[bool, Flag("--on-disk", shows_default=False), Effect.NONE] = Field(
+        default=False,
+        description="Keep vectors, BM25 and payload of a new collection on a Qdrant server on disk; int8 copies "
+        "(--quantize) and graph stay in memory.",
+    )
+    write_consistency: Annotated[int | None, Effect.NONE] = Field(
+        default=None,
+        ge=1,
+        le=64,
+        description="Replicas that acknowledge each write to a new collection; none: a majority of --replicas.",
+    )
     batch_size: Annotated[int, Flag("--batch-size", shows_default=False), Effect.NONE] = Field(
         default=1024, ge=1, le=65_536, description="Snippets written and made durable at once."
     )

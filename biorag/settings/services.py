@@ -47,6 +47,17 @@ class ServiceSettings(Section):
         default=None, description="Key of the generator's server."
     )
     llm_login: Annotated[Secret, Effect.NONE, Trust()] = Field(default=None, description=LOGIN)
+    read_consistency: Annotated[str, Effect.NONE] = Field(
+        default="1",
+        pattern="^([1-9][0-9]?|majority|quorum|all)$",
+        description="Replicas of a shard that a read from a Qdrant cluster asks: a number, majority, quorum or all.",
+    )
+    optimizing_timeout: Annotated[float, Effect.NONE] = Field(
+        default=3600.0,
+        gt=0,
+        le=604_800,
+        description="Seconds that a Qdrant server may build its graph without progress, after a bulk load.",
+    )
     timeout: Annotated[float, Effect.NONE] = Field(
         default=120.0, gt=0, le=604_800, description="Time-out of one reply, in seconds."
     )

@@ -33,8 +33,8 @@ from biorag.benchmarks.mirage.run import each_answered
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import find_sources
 from biorag.generators.server import ServerGenerator
+from biorag.indexes.connection import connect
 from biorag.indexes.points import DENSE, payload
-from biorag.indexes.server import connect
 from biorag.indexes.store import Store
 from biorag.indexes.surveying import survey
 from biorag.indexes.writing import surveyed_changes, write_index

@@ -23,15 +23,21 @@ from rank_bm25 import BM25Okapi
 
 from biorag.corpus.readers import parse_snippet
 from biorag.indexes.bm25 import Bm25Encoder, LengthCounter
+from biorag.indexes.collection import CollectionLayout
+from biorag.indexes.connection import connect
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import AS_IT_STANDS, COMPARABLE, Bm25Parameters, Manifest, TokenParameters
-from biorag.indexes.server import ServerIndex, connect
+from biorag.indexes.server import ServerIndex, ServerOptions
 from biorag.retrieval.filters import exclude_pmids
 from biorag.types import EncoderIdentity, FieldFilter, IndexQuery, ScoredDoc, Snippet
 from biorag.utils.network import Server
+from tests.memory_engine import MemoryEngine
 from tests.numpy_store import NumpyIndex
 
 SERVER = os.environ.get("BIORAG_TEST_QDRANT_URL")
+# Of a cluster: one shard, whose replicas all nodes of two hold. Several shards count terms each on their own, so that
+# BM25's IDF would not be the reference's.
+LAYOUT = CollectionLayout(shards=1, replicas=int(os.environ.get("BIORAG_TEST_QDRANT_REPLICAS", "1")))
 STORES = ["edge", "memory", "numpy"] + (["server"] if SERVER else [])
 DIMENSION = 16
 K, B = 0.9, 0.4
@@ -44,7 +50,7 @@ VOCABULARY = WORDS.split()
 pytestmark = pytest.mark.filterwarnings("ignore:Local mode performs exact")
 
 
-class OneAtATimeClient(QdrantClient):
+class OneAtATimeClient(MemoryEngine):
     """The client's in-memory mode is no server: it does not bear the parallel upserts that a server does."""
 
     lock = threading.Lock()
@@ -83,8 +89,9 @@ def make_index(request, tmp_path):
         elif request.param == "numpy":
             index = NumpyIndex(tmp_path / name, wanted, writable=True)
         else:
-            client = connect(Server(SERVER, 30, 5)) if request.param == "server" else OneAtATimeClient(":memory:")
-            index = ServerIndex(client, wanted, writable=True)
+            client = connect(Server(SERVER, 30, 5)) if request.param == "server" else OneAtATimeClient()
+            options = ServerOptions(LAYOUT if request.param == "server" else CollectionLayout())
+            index = ServerIndex(client, wanted, writable=True, options=options)
         made.append((name, index))
         return index
 
@@ -648,7 +655,7 @@ def made(kind, tmp_path, snippets, text):
     if kind == "edge":
         store = EdgeIndex(tmp_path / "spelled", manifest, writable=True)
     else:
-        store = ServerIndex(OneAtATimeClient(":memory:"), manifest, writable=True)
+        store = ServerIndex(OneAtATimeClient(), manifest, writable=True)
     store.upsert(snippets, random_vectors(len(snippets)))
     return store
 

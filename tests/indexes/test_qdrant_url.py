@@ -266,7 +266,7 @@ def test_a_reply_has_bounds(server, indexed, run, monkeypatch, compressed):
     if compressed:
         monkeypatch.setattr("tests.qdrant_standin.HEADERS", {"Content-Encoding": "gzip"})
     else:
-        monkeypatch.setattr("biorag.indexes.server.LARGEST_REPLY", 20)
+        monkeypatch.setattr("biorag.indexes.connection.LARGEST_REPLY", 20)
     result = run("search", "malaria", "--name", "wire", "--mode", "bm25", "--no-rerank")
     assert result.exit_code == 6
     assert ("cannot be unpacked" if compressed else "more than 20 bytes") in result.stderr

@@ -13,14 +13,16 @@ from qdrant_client import QdrantClient
 from biorag.engine import encoder_files
 from biorag.errors import MismatchError, MissingError, ServiceError, UsageError
 from biorag.indexes import server
+from biorag.indexes.collection import read_remote_manifest
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
-from biorag.indexes.server import ServerIndex, read_remote_manifest
+from biorag.indexes.server import ServerIndex
 from biorag.indexes.store import Store, check_encoder, check_settings, index_names
 from biorag.models.finding import find_encoder
 from biorag.settings.trust import trust_index
 from biorag.types import EncoderIdentity, IndexQuery, Snippet
 from biorag.utils.files import write_json
+from tests.memory_engine import MemoryEngine
 
 URL, OTHER_URL = "http://qdrant.test:6333", "http://other.test:6333"
 IDENTITY = EncoderIdentity("hash-encoder", "", "f" * 64, 16)
@@ -43,7 +45,7 @@ def servers(monkeypatch) -> dict[str, QdrantClient]:
     clients: dict[str, QdrantClient] = {}
 
     def connect(reached):
-        return clients.setdefault(reached.url, QdrantClient(":memory:"))
+        return clients.setdefault(reached.url, MemoryEngine())
 
     monkeypatch.setattr(server, "connect", connect)
     return clients

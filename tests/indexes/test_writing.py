@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from qdrant_client import QdrantClient
 from qdrant_edge import Bm25, Bm25Config
 
 from biorag.corpus.rejects import RejectsFile
@@ -34,6 +33,7 @@ from biorag.indexes.updating import revision
 from biorag.indexes.writing import EncodeSnippets, IndexReport, _still_fits, surveyed_changes, write_index
 from biorag.types import IndexQuery, Snippet
 from tests.fakes import HashEncoder, encoding_snippets
+from tests.memory_engine import MemoryEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore:Local mode performs exact")
 
@@ -166,11 +166,11 @@ def test_the_size_of_batches_changes_nothing(settings, corpus_file, snippets, ba
 
 
 def test_an_index_on_a_server_is_brought_up_to_date_likewise(settings, corpus_file, snippets, tmp_path, monkeypatch):
-    class Kept(QdrantClient):
+    class Kept(MemoryEngine):
         def close(self, *args, **kwargs):
             """A real server keeps its points when a client goes."""
 
-    client = Kept(":memory:")
+    client = Kept()
     monkeypatch.setattr(server, "connect", lambda reached: client)
     remote = settings.replace(qdrant="http://qdrant.test:6333")
     assert counts(Run(remote, corpus_file).report) == {"added": 12, "snippets": 12}
@@ -322,6 +322,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from tests.indexes.test_writing import HashEncoder, Run
 from biorag.settings.settings import Settings
+from tests.memory_engine import MemoryEngine
 
 class Dies(HashEncoder):
     def encode_snippets(self, texts):

@@ -17,7 +17,7 @@ import pytest
 from biorag.citation_graph.eutils import EUtils
 from biorag.errors import ServiceError
 from biorag.generators.server import ServerGenerator
-from biorag.indexes.server import connect, server_errors
+from biorag.indexes.connection import connect, server_errors
 from biorag.utils.network import Server
 from biorag.utils.transport import BoundedTransport, ReplyRefusedError
 from tests.loopback import Script

@@ -1,0 +1,363 @@
+"""A collection on a server: what it is made with, loaded and read by; every argument that reaches the server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from qdrant_client import models
+
+from biorag.errors import ServiceError
+from biorag.indexes import bulk_load
+from biorag.indexes.collection import CollectionLayout, payload_indexes
+from biorag.indexes.connection import connect
+from biorag.indexes.manifest import AS_IT_STANDS, COMPACT, COMPARABLE, Bm25Parameters, Manifest, TokenParameters
+from biorag.indexes.points import payload, point_id, stored
+from biorag.indexes.server import ServerIndex, ServerOptions
+from biorag.types import EncoderIdentity, FieldFilter, IndexQuery, Snippet
+from biorag.utils.network import Server
+from tests.cli import invoke, succeeded
+from tests.memory_engine import MemoryEngine
+from tests.qdrant_standin import StandIn
+
+NAME = "pubmed"
+MANIFEST = Manifest(
+    name=NAME,
+    encoder=EncoderIdentity("random", "", "f" * 64, 4),
+    similarity="dot",
+    quantized=True,
+    bm25=Bm25Parameters(0.9, 0.4, 6.0, text=COMPARABLE),
+    store={"kind": "qdrant", "url": "http://qdrant.test:6333"},
+    created="",
+    updated="",
+)
+TOKENS = TokenParameters("encoder", "", "f" * 64, 4, 1, COMPACT)
+SNIPPETS = [Snippet(f"s{n:03}", "", f"text {n}", n + 1) for n in range(300)]
+VECTORS = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
+
+pytestmark = pytest.mark.filterwarnings("ignore:Local mode performs exact")
+
+
+@pytest.fixture
+def server():
+    made = StandIn()
+    yield made
+    made.close()
+
+
+def opened(server, layout=None, writable=True, manifest=MANIFEST, consistency: int | models.ReadConsistencyType = 1):
+    options = ServerOptions(layout or CollectionLayout(), consistency, patience=60.0)
+    return ServerIndex(connect(Server(server.url, 20, 3)), manifest, writable, options=options)
+
+
+def bodies(server, method: str, path: str) -> list:
+    return [body for verb, place, _, body in server.bodies if (verb, place) == (method, f"/collections/{NAME}{path}")]
+
+
+def queries(server, method: str, path: str) -> list[dict[str, str]]:
+    return [query for verb, place, query, _ in server.bodies if (verb, place) == (method, f"/collections/{NAME}{path}")]
+
+
+# --- making
+
+
+def test_a_collection_is_made_as_asked(server):
+    layout = CollectionLayout(shards=6, replicas=3, on_disk=True)
+    with closing(opened(server, layout)):
+        (body,) = bodies(server, "PUT", "")
+    assert body == {
+        "vectors": {
+            "dense": {
+                "size": 4,
+                "distance": "Dot",
+                "on_disk": True,
+                "quantization_config": {"scalar": {"type": "int8", "quantile": 0.99, "always_ram": True}},
+            }
+        },
+        "sparse_vectors": {"bm25": {"index": {"on_disk": True}, "modifier": "idf"}},
+        "shard_number": 6,
+        "replication_factor": 3,
+        "write_consistency_factor": 2,
+        "on_disk_payload": True,
+        "hnsw_config": {"m": 0},
+        "metadata": {"biorag": json.loads(json.dumps(MANIFEST.to_json()))},
+    }
+
+
+def test_a_collection_of_which_nothing_is_asked_leaves_the_rest_to_the_server(server):
+    with closing(opened(server, manifest=replace(MANIFEST, quantized=False, tokens=TOKENS))):
+        (body,) = bodies(server, "PUT", "")
+    assert body.keys() == {"vectors", "sparse_vectors", "hnsw_config", "metadata"}
+    assert body["vectors"]["dense"] == {"size": 4, "distance": "Dot"}
+    assert body["vectors"]["tokens"] == {
+        "size": 4,
+        "distance": "Dot",
+        "hnsw_config": {"m": 0},
+        "on_disk": True,
+        "datatype": "turbo4",
+        "multivector_config": {"comparator": "max_sim"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("layout", "factor"),
+    [
+        (CollectionLayout(), None),
+        (CollectionLayout(replicas=1), 1),
+        (CollectionLayout(replicas=2), 2),
+        (CollectionLayout(replicas=3), 2),
+        (CollectionLayout(replicas=5), 3),
+        (CollectionLayout(replicas=2, write_consistency=1), 1),
+        (CollectionLayout(write_consistency=2), 2),
+    ],
+)
+def test_a_majority_acknowledges_writes_unless_told(layout, factor):
+    assert layout.write_consistency_factor == factor
+
+
+def test_payload_indexes_are_made_before_the_first_point(server):
+    with closing(opened(server)) as index:
+        index.upsert(SNIPPETS[:1], VECTORS[:1])
+        index.optimize()
+    changes = [(verb, path.removeprefix(f"/collections/{NAME}")) for verb, path in server.requests if verb != "GET"]
+    assert changes == [("PUT", ""), *[("PUT", "/index")] * 6, ("PUT", "/points"), ("PATCH", "")]
+    assert bodies(server, "PUT", "/index") == [
+        {"field_name": "pmid", "field_schema": "integer"},
+        {"field_name": "metadata.year", "field_schema": "float"},
+        {"field_name": "metadata.retracted", "field_schema": "bool"},
+        {"field_name": "keywords.type", "field_schema": "keyword"},
+        {"field_name": "keywords.mesh", "field_schema": "keyword"},
+        {"field_name": "keywords.journal", "field_schema": "keyword"},
+    ]
+    assert queries(server, "PUT", "/index") == [{"wait": "true", "ordering": "weak"}] * 6
+
+
+@pytest.mark.parametrize("text", [COMPARABLE, AS_IT_STANDS])
+def test_what_is_indexed_is_what_filters_name_and_payloads_have(text):
+    bm25 = replace(MANIFEST.bm25, text=text)
+    metadata = {"year": 2001, "retracted": False, "type": ["Review"], "mesh": ["Liver"], "journal": "Lancet"}
+    asked = {"pmid": 7, "year": 2001, "retracted": False, "type": "Review", "mesh": "Liver", "journal": "Lancet"}
+    assert {stored(FieldFilter(key, "=", value), bm25).field for key, value in asked.items()} == set(
+        payload_indexes(bm25)
+    )
+    values = payload(Snippet("a", "", "text", 7, metadata), bm25)
+    for key in payload_indexes(bm25):
+        first, _, rest = key.partition(".")
+        assert values[first][rest] if rest and rest != "retracted" else first in values
+
+
+# --- loading
+
+
+def test_the_graph_is_off_while_points_come_in_and_on_afterwards(server):
+    with closing(opened(server)) as index:
+        index.upsert(SNIPPETS[:5], VECTORS[:5])
+        assert server.engine.get_collection(NAME).config.hnsw_config.m == 0
+        index.optimize()
+    assert bodies(server, "PATCH", "") == [{"hnsw_config": {"m": 16}}]
+
+
+def test_a_load_that_was_killed_ends_with_the_graph_and_all_payload_indexes(server):
+    opened(server).close()  # and killed before the rest
+    del server.engine._schema[NAME]["keywords.mesh"]
+    server.bodies.clear()
+    with closing(opened(server)) as index:
+        assert bodies(server, "PUT", "") == []
+        assert bodies(server, "PUT", "/index") == [{"field_name": "keywords.mesh", "field_schema": "keyword"}]
+        index.upsert(SNIPPETS[:5], VECTORS[:5])
+        index.optimize()
+    assert server.engine.get_collection(NAME).config.hnsw_config.m == 16
+
+
+def test_an_update_of_a_finished_collection_keeps_its_graph(server):
+    with closing(opened(server)) as index:
+        index.optimize()
+    server.engine._schema[NAME].clear()  # as one of an earlier version
+    server.bodies.clear()
+    with closing(opened(server, manifest=replace(MANIFEST, complete=True))) as index:
+        index.upsert(SNIPPETS[:5], VECTORS[:5])
+        index.optimize()
+    assert [path for verb, path, *_ in server.bodies if verb in ("PUT", "PATCH")] == [f"/collections/{NAME}/points"]
+
+
+@pytest.mark.parametrize(("shards", "streams"), [(1, 4), (2, 2), (3, 3)])
+def test_points_go_in_batches_in_a_stream_for_each_shard(server, shards, streams):
+    """The barrier is passed by as many requests at a time as there are streams; one more would be counted."""
+    barrier, lock, running, most = threading.Barrier(streams), threading.Lock(), 0, 0
+
+    def meet(method: str, path: str) -> None:
+        nonlocal running, most
+        if method == "PUT" and path.endswith("/points"):
+            with lock:
+                running += 1
+                most = max(most, running)
+            barrier.wait(60)
+            with lock:
+                running -= 1
+
+    snippets = [Snippet(f"s{n}", "", "text") for n in range(128 * streams * 2)]
+    with closing(opened(server, CollectionLayout(shards=shards))) as index:
+        server.refuse = meet
+        index.upsert(snippets, np.ones((len(snippets), 4), np.float32))
+    assert most == streams
+    sent = bodies(server, "PUT", "/points")
+    assert [len(body["points"]) for body in sent] == [128] * streams * 2
+    assert queries(server, "PUT", "/points") == [{"wait": "true", "ordering": "weak"}] * streams * 2
+    ids = Counter(point["id"] for body in sent for point in body["points"])
+    assert ids == Counter(str(point_id(snippet.id)) for snippet in snippets)
+
+
+def test_only_what_was_not_acknowledged_is_sent_again(server):
+    tries = Counter()
+
+    def refuse(method: str, path: str) -> int | None:
+        if method == "PUT" and path.endswith("/points"):
+            tries["all"] += 1
+            return 503 if tries["all"] in (1, 2) else None
+        return None
+
+    with closing(opened(server)) as index:
+        server.refuse = refuse
+        index.upsert(SNIPPETS, VECTORS)
+        assert index.count() == 300
+    sent = [frozenset(point["id"] for point in body["points"]) for body in bodies(server, "PUT", "/points")]
+    assert len(sent) == 5
+    assert sorted(Counter(sent).values()) in ([1, 2, 2], [1, 1, 3]), (
+        "two requests were refused, and repeated as they were"
+    )
+
+
+def test_a_deletion_is_acknowledged(server):
+    with closing(opened(server)) as index:
+        index.delete(["s1"])
+    assert bodies(server, "POST", "/points/delete") == [{"points": [str(point_id("s1"))]}]
+    assert queries(server, "POST", "/points/delete") == [{"wait": "true", "ordering": "weak"}]
+
+
+# --- waiting
+
+
+class Clock:
+    """Time that passes only while one sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(bulk_load, "time", made)
+    monkeypatch.setattr(bulk_load, "SETTLED", 1.0)
+    return made
+
+
+def engine(*statuses: str) -> MemoryEngine:
+    made = MemoryEngine()
+    made.create_collection(NAME, vectors_config={})
+    made.calls.clear()
+    made.statuses = [models.CollectionStatus(status) for status in statuses]
+    return made
+
+
+def test_green_must_last(clock):
+    """The status is the old one until the server has read the change of its configuration."""
+    client = engine("green", "yellow", "yellow", "green")
+    bulk_load.wait_until_green(client, NAME, 60)
+    assert (client.statuses, client.calls) == ([], [])
+    assert clock.now >= 1.0
+
+
+def test_a_grey_collection_is_woken_once_each_time(clock):
+    client = engine("grey", "grey", "yellow", "grey", "yellow", "green")
+    bulk_load.wait_until_green(client, NAME, 60)
+    wake = {"collection_name": NAME, "optimizers_config": models.OptimizersConfigDiff()}
+    assert client.calls == [("update_collection", wake)] * 2
+
+
+@pytest.mark.parametrize("status", ["yellow", "grey"])
+def test_waiting_without_progress_ends(clock, status):
+    with pytest.raises(ServiceError, match=f"no progress for 60 s \\({status}: 0 vectors of 0 points") as caught:
+        bulk_load.wait_until_green(engine(*[status] * 1000), NAME, 60)
+    assert 60 < clock.now < 70 and "give the same command again" in str(caught.value)
+
+
+def test_progress_is_said_and_lengthens_the_waiting(clock, caplog):
+    client = engine(*["yellow"] * 40)
+    client.get_collection = growing(client)
+    with caplog.at_level("INFO", "biorag.indexes.bulk_load"):
+        bulk_load.wait_until_green(client, NAME, 20)
+    assert clock.now > 100
+    assert len(caplog.messages) == 4, "after 10, 30, 70 and 150 seconds"
+    assert "is being optimized, yellow: 900 vectors of 0 points indexed" in caplog.text
+
+
+def growing(client):
+    plain, indexed = client.get_collection, 0
+
+    def get_collection(name):
+        nonlocal indexed
+        indexed += 100
+        return plain(name).model_copy(update={"indexed_vectors_count": indexed, "points_count": 0})
+
+    return get_collection
+
+
+def test_a_failed_optimizer_is_an_error_at_once(clock):
+    with pytest.raises(ServiceError, match="optimizer of collection 'pubmed' failed"):
+        bulk_load.wait_until_green(engine("yellow", "red"), NAME, 60)
+
+
+# --- reading
+
+
+@pytest.mark.parametrize("consistency", [1, 2, models.ReadConsistencyType.QUORUM])
+def test_every_read_names_its_consistency(server, consistency):
+    with closing(opened(server)) as index:
+        index.upsert(SNIPPETS[:3], VECTORS[:3])
+    with closing(opened(server, writable=False, consistency=consistency)) as index:
+        index.search([IndexQuery("text", 2), IndexQuery(VECTORS[0], 2)])
+        index.fetch(["s001"])
+        index.digests(["s001"])
+        index.dense_vectors(["s001"])
+        list(index.ids())
+    named = {"consistency": str(consistency)}
+    assert queries(server, "POST", "/points/query/batch") == [named]
+    assert queries(server, "POST", "/points") == [named] * 3
+    assert queries(server, "POST", "/points/scroll") == [named]
+
+
+# --- the command line
+
+
+def test_the_options_reach_the_server_and_info_shows_what_came_of_them(server, corpus_file, tiny_encoder, tmp_path):
+    options = ("--shards", 3, "--replicas", 1, "--on-disk", "--quantize", "--encoder", tiny_encoder)
+    home = tmp_path / "home"
+    succeeded(invoke("index", corpus_file, "--qdrant", server.url, "--name", NAME, *options, home=home))
+    (body,) = bodies(server, "PUT", "")
+    assert (body["shard_number"], body["replication_factor"], body["on_disk_payload"]) == (3, 1, True)
+    assert body["vectors"]["dense"]["quantization_config"]["scalar"]["always_ram"] is True
+    shown = json.loads(invoke("info", NAME, "--qdrant", server.url, "--json", home=home).stdout)["server"]
+    assert (shown["status"], shown["optimizer"], shown["graph_links"], shown["points"]) == ("green", "ok", 16, 12)
+    assert shown["shards"][1] == {"shard": 1, "points": 0, "replicas": {"1": "Active"}}
+    assert (shown["behind"], shown["transfers"], len(shown["payload_indexes"])) == ([], [], 6)
+    table = invoke("info", "--qdrant", server.url, home=home).stdout
+    assert "# Collection pubmed" in table and "0\t12\t1: Active" in table and "# Sources" in table
+
+
+@pytest.mark.parametrize("option", [("--shards", 3), ("--replicas", 2), ("--on-disk",)])
+def test_the_options_of_a_server_are_refused_where_none_is_named(corpus_file, tmp_path, option):
+    result = invoke("index", corpus_file, "--name", "mine", *option, home=tmp_path / "home")
+    assert result.exit_code == 2
+    assert f"{option[0]} is for an index on a Qdrant server, and 'mine' is embedded" in result.stderr
