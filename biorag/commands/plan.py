@@ -14,6 +14,7 @@ from biorag.commands.groups import Flags, Panel, expanded
 from biorag.corpus.sources import DEMO
 from biorag.errors import UsageError
 from biorag.settings.settings import Settings
+from biorag.utils.versions import require
 
 if TYPE_CHECKING:
     from biorag.scale.machine import Machine, Measured
@@ -124,14 +125,15 @@ def _check(measuring: Measuring, corpus: Sequence[str] | None, machines: Sequenc
     if not measuring.measure and (measuring.save or corpus):
         named = f"--save {measuring.save}" if measuring.save else f"CORPUS {corpus[0]!r}" if corpus else ""
         raise UsageError(f"{named} is for a measurement: add --measure")
-    if not measuring.measure and not machines:
+    if measuring.measure:
+        require("parquet")
+    elif not machines:
         raise UsageError("no machine is described: give --machine FILE.toml, or --measure for this machine")
 
 
 def _workload(snippets: int, settings: Settings, texts: Texts, cluster: Cluster) -> Workload:
     from biorag.engine import encoder_files
-    from biorag.scale.measuring import encoder_size
-    from biorag.scale.sizes import Workload
+    from biorag.scale.sizes import Workload, encoder_size
 
     size = encoder_size(encoder_files(settings, None))
     dimension = texts.dimension or size.dimension

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import tempfile
@@ -11,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count, cycle, islice
 from multiprocessing import get_context
 from pathlib import Path
@@ -25,14 +25,17 @@ from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.manifest import COMPARABLE, Bm25Parameters, Manifest
 from biorag.indexes.store import Store, open_embedded
 from biorag.models.finding import ModelFiles, find_encoder
-from biorag.models.memory import ModelTensor, matrices, parameters_of
 from biorag.models.tokens import token_spans
 from biorag.scale.machine import GIGABYTE, Machine, Measured
+from biorag.scale.parquet import snippet_table, write_table
+from biorag.scale.sizes import encoder_size
 from biorag.settings.settings import Settings
 from biorag.types import Encoded, Progress, Snippet
+from biorag.utils.batched import batched
 from biorag.utils.cores import usable_cores
 from biorag.utils.progress import silent
 
+PART = 1024  # snippets written as Parquet at once
 AVERAGE = 86.0  # BM25 terms of a passage, for vectors that nothing searches
 NOISE = 0.5  # length of the noise beside a vector's own, as in `biorag bench latency --sizes`
 
@@ -46,16 +49,6 @@ class Effort:
     loaded: int = 2048
     built: int = 16_384
     batch: int = 256
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderSize:
-    """An encoder's dimension, parameters, those of linear layers, and tokens of its window."""
-
-    dimension: int
-    parameters: int
-    multiplied: int
-    window: int
 
 
 class _Stopwatch:
@@ -78,8 +71,8 @@ def measure(
 ) -> Machine:
     """Return this machine with its rates, on the first snippets of a corpus.
 
-    Reading and tokenizing run in a process for each core, as the stages do; Parquet is not written. The graph is that
-    of an index of the sample's vectors with noise, without token vectors, which have none.
+    Exporting and tokenizing run in a process for each core, as the stages do. The graph is that of an index of the
+    sample's vectors with noise, without token vectors, which have none.
 
     Raises
     ------
@@ -93,7 +86,7 @@ def measure(
         folder = Path(name)
         sources = find_sources(corpus, folder / "standard-input", settings.home)
         sample = _sample(sources, effort.encoded)
-        exported = _on_all_cores(cores, _exporting, (sources, effort.seconds))
+        exported = _on_all_cores(cores, _exporting, (sources, folder, effort.seconds))
         advance(1)
         prepared = _on_all_cores(cores, _preparing, (files.path, sample, effort.seconds))
         advance(1)
@@ -132,19 +125,6 @@ def measure(
     )
 
 
-def encoder_size(files: ModelFiles) -> EncoderSize:
-    """Return the size of an encoder, read from the headers of its files."""
-    tensors = parameters_of(files)
-    configuration = files.settings("config.json")
-    window = files.settings("sentence_bert_config.json").get("max_seq_length")
-    window = window or configuration.get("max_position_embeddings") or 512
-    return EncoderSize(int(configuration.get("hidden_size", 0)), _sum(tensors), _sum(matrices(tensors)), int(window))
-
-
-def _sum(tensors: Sequence[ModelTensor]) -> int:
-    return sum(math.prod(tensor.shape) for tensor in tensors)
-
-
 def _sample(sources: Sequence[Source], size: int) -> list[Snippet]:
     """Return the first snippets, again and again where there are fewer, with numbers as ids."""
     read = list(islice(_snippets(sources), size))
@@ -165,10 +145,11 @@ def _on_all_cores(cores: int, work: Callable[..., float], arguments: tuple[objec
         return _rounded(sum(process.result() for process in running))
 
 
-def _exporting(sources: Sequence[Source], seconds: float) -> float:
-    """Return the snippets a second of which files are read and digests computed."""
+def _exporting(sources: Sequence[Source], folder: Path, seconds: float) -> float:
+    """Return the snippets a second of which files are read and Parquet is written."""
     again = (snippet for _ in count() for snippet in _snippets(sources))
-    return _rate((snippet.digest for snippet in again), seconds)
+    path = folder / f"{os.getpid()}.parquet"
+    return PART * _rate(map(partial(write_table, path), map(snippet_table, batched(again, PART))), seconds)
 
 
 def _preparing(encoder: Path, sample: Sequence[Snippet], seconds: float) -> float:

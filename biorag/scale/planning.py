@@ -132,7 +132,8 @@ def plan(workload: Workload, machine: Machine, reference: Measured) -> Plan:
 def rate_of(name: str, workload: Workload, machine: Machine, reference: Measured) -> Figure:
     """Return a rate of the cores of one machine: given, measured on it, or computed from a measurement.
 
-    It is in proportion to the cores, and in inverse proportion to the tokens of a snippet.
+    It is in proportion to the cores, but for loading, which is one process. Rates of texts are in inverse proportion
+    to their tokens.
     """
     given = getattr(machine.rates, name)
     if given is not None:
@@ -143,10 +144,12 @@ def rate_of(name: str, workload: Workload, machine: Machine, reference: Measured
         ratio = measured.tokens / workload.tokens
     if machine.measured and measured.cores == machine.cores and ratio == 1:
         return Figure(value, MEASURED, f"{name} under [measured]")
-    basis = f"measured on {measured.cores} cores of {measured.processor}, by cores"
+    by_cores = 1.0 if name == LOADING else machine.cores / measured.cores
+    basis = f"measured on {measured.cores} cores of {measured.processor}"
+    basis += ", one process" if name == LOADING else ", by cores"
     if ratio != 1:
         basis += f" and by tokens, which were {measured.tokens:g} a snippet"
-    return computed(value * ratio * machine.cores / measured.cores, basis)
+    return computed(value * ratio * by_cores, basis)
 
 
 def _alike(one: float, other: float) -> bool:
@@ -249,13 +252,13 @@ def _stages(workload: Workload, machine: Machine, reference: Measured, size: Siz
             computed(encoding, f"{workers} workers, one a GPU or core, as on Ray"),
             computed(share * size.encoded, f"{size.encoded:,.0f} B a snippet, without Parquet's compression"),
         ),
-        _stage(LOAD, machine, loading, held, memory, merging),
+        _stage(LOAD, machine, loading, workload.snippets, memory, merging),
         _stage(BUILD, machine, building_rate(workload, machine, reference), held, memory, merging),
     )
 
 
 def _stage(name: str, machine: Machine, rate: Figure, snippets: float, memory: Figure, disk: Figure) -> StagePlan:
-    seconds = computed(snippets / rate.value, f"{snippets:,.0f} snippets on a machine / {rate.value:,.4g} a second")
+    seconds = computed(snippets / rate.value, f"{snippets:,.0f} snippets / {rate.value:,.4g} a second")
     cost = _cost(machine, machine.count, seconds.value / SECONDS_OF_AN_HOUR)
     return StagePlan(name, rate, seconds, memory, disk, cost)
 

@@ -1,10 +1,14 @@
-"""Bytes of a snippet at each stage: exported, encoded, indexed, and in memory while it is searched; pure formulas."""
+"""Bytes of a snippet exported, encoded, indexed, and in memory while it is searched; the size of an encoder."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from biorag.indexes.estimating import index_bytes
+from biorag.models.finding import ModelFiles
+from biorag.models.memory import ModelTensor, matrices, parameters_of
 from biorag.settings.index import COMPACT_DIMENSION, TokenStorage
 
 FLOAT, HALF, BYTE = 4, 2, 1
@@ -82,3 +86,26 @@ def _compact(dimension: int) -> int:
 def _width(workload: Workload) -> int:
     """Return the bytes of a vector's number in memory; of int8 copies the originals lie on disk."""
     return BYTE if workload.quantized else FLOAT
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderSize:
+    """An encoder's dimension, parameters, those of linear layers, and tokens of its window."""
+
+    dimension: int
+    parameters: int
+    multiplied: int
+    window: int
+
+
+def encoder_size(files: ModelFiles) -> EncoderSize:
+    """Return the size of an encoder, read from the headers of its files."""
+    tensors = parameters_of(files)
+    configuration = files.settings("config.json")
+    window = files.settings("sentence_bert_config.json").get("max_seq_length")
+    window = window or configuration.get("max_position_embeddings") or 512
+    return EncoderSize(int(configuration.get("hidden_size", 0)), _sum(tensors), _sum(matrices(tensors)), int(window))
+
+
+def _sum(tensors: Sequence[ModelTensor]) -> int:
+    return sum(math.prod(tensor.shape) for tensor in tensors)

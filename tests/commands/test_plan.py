@@ -78,6 +78,7 @@ def test_a_measurement_is_used_and_saved(machine, tmp_path, monkeypatch):
     assert load_machine(saved).measured == MEASURED
     (there,) = done(invoke(*arguments, "--machine", machine, "corpus.jsonl", home=tmp_path))["machines"]
     assert (asked[1], there["name"]) == (["corpus.jsonl"], "m")
-    assert there["stages"][2]["rate"]["value"] == 200 * 4 / 2
+    assert there["stages"][2]["rate"]["value"] == 200
+    assert there["stages"][3]["rate"]["value"] == pytest.approx(4000 * 4 / 2)
     saved.write_text("of the user")
     failed(invoke(*arguments, home=tmp_path), 2, str(saved), "--force")

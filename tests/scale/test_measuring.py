@@ -10,7 +10,9 @@ from biorag.corpus.sources import Source
 from biorag.errors import BadInputError
 from biorag.models.finding import find_encoder
 from biorag.scale import measuring
-from biorag.scale.measuring import Effort, encoder_size, measure
+from biorag.scale.measuring import Effort, measure
+from biorag.scale.parquet import row_count
+from biorag.scale.sizes import encoder_size
 from biorag.settings.sources import load_settings
 
 
@@ -25,6 +27,15 @@ def test_a_rate_is_of_the_steps_after_the_first_by_the_lesser_time(monkeypatch, 
     for name, times in (("perf_counter", iter(clock)), ("process_time", iter(cpu))):
         monkeypatch.setattr(measuring.time, name, lambda times=times: next(times))
     assert measuring._rate(count(), 2.0) == rate
+
+
+def test_exported_snippets_are_counted_not_their_parts(tmp_path, monkeypatch):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text('{"id": "a", "title": "", "content": "x"}\n')
+    monkeypatch.setattr(measuring, "_rate", lambda steps, seconds: next(steps) or 2.5)
+    assert measuring._exporting([Source("corpus.jsonl", path)], tmp_path, 1.0) == 2.5 * 1024
+    (written,) = tmp_path.glob("*.parquet")
+    assert row_count(written) == 1024
 
 
 def test_a_sample_repeats_a_small_corpus_with_ids_of_its_own(tmp_path):
