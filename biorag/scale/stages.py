@@ -227,9 +227,11 @@ def load(settings: Settings, vectors: Path, snippets: Path | None, progress: Pro
     manifest, source, complete = made
     if not complete:
         raise MissingError(f"the vectors in {vectors} are not finished: run 'biorag embed' to the end")
-    _check_load(settings, current := Store(settings).manifest(), manifest)
+    store = Store(settings)
+    _check_load(settings, current := store.manifest(), manifest)
+    store.check_layout(current)
     exported = SnippetFolder(snippets or source, {})
-    report = Loading(Store(settings), current, manifest, exported, StoredVectors(folder, manifest)).write(progress)
+    report = Loading(store, current, manifest, exported, StoredVectors(folder, manifest)).write(progress)
     engine.export_models(settings)
     return report
 
@@ -272,6 +274,7 @@ def index_in_stages(
     current = store.manifest()
     if current:
         check_settings(current, settings)
+    store.check_layout(current)
     place = folder or settings.home / STAGES / settings.index.name
     snippets, vectors = place / "snippets", place / "vectors"
     export(settings, corpus, snippets, rejects, by.read, progress, columns, current)
