@@ -5,9 +5,14 @@ from __future__ import annotations
 import heapq
 import logging
 import shutil
+import signal
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +21,7 @@ import pyarrow as pa
 from biorag.corpus.readers import Reject
 from biorag.corpus.rejects import REJECTS, RejectsFile
 from biorag.corpus.sources import Source
-from biorag.errors import BadInputError
+from biorag.errors import BadInputError, ServiceError
 from biorag.indexes.surveying import SAMPLE as SAMPLE_SIZE
 from biorag.indexes.surveying import hash64, repeated
 from biorag.scale.parquet import link_or_copy, read_table, row_count, snippet_table, snippets_of, write_table
@@ -32,6 +37,7 @@ from biorag.scale.snippet_folder import (
 )
 from biorag.scale.sources import CHANGE, DELETED, ROWS, SAMPLED, TALLY, Held, SourceReader
 from biorag.types import OnProgress, Snippet
+from biorag.utils.cores import usable_cores
 from biorag.utils.files import timestamp
 from biorag.utils.parsing import parse_json
 from biorag.utils.runs import whole_lines
@@ -48,6 +54,31 @@ ReadAll = Callable[[SourceReader, Sequence[Source]], Iterator[tuple[int, tuple[P
 def read_here(reader: SourceReader, sources: Sequence[Source]) -> Iterator[tuple[int, tuple[Path, Held]]]:
     """Read files one after the other, in this process."""
     return ((number, reader(source)) for number, source in enumerate(sources))
+
+
+def read_by_processes(reader: SourceReader, sources: Sequence[Source]) -> Iterator[tuple[int, tuple[Path, Held]]]:
+    """Read files side by side, a process of this machine a core; a single file in this one.
+
+    Raises
+    ------
+    ServiceError
+        If a process is lost.
+    """
+    count = min(len(sources), usable_cores())
+    if count == 1:
+        yield from read_here(reader, sources)
+        return
+    # Ctrl-C reaches all processes of a terminal; this one alone answers.
+    initializer = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=initializer)
+    try:
+        numbers = {pool.submit(reader, source): number for number, source in enumerate(sources)}
+        for future in as_completed(numbers):
+            yield numbers[future], future.result()
+    except BrokenProcessPool:
+        raise ServiceError("a process that read a file was lost: is memory short? Run the same command again") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def export_corpus(

@@ -24,7 +24,7 @@ from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings
 from biorag.indexes.writing import IndexReport
 from biorag.models.finding import ModelFiles, find_encoder
 from biorag.scale.embedding import NONE, Embedding, EmbedReport, Encode, encode_here, encode_on_gpus
-from biorag.scale.exporting import ReadAll, export_corpus, read_here
+from biorag.scale.exporting import ReadAll, export_corpus, read_by_processes
 from biorag.scale.loading import Loading
 from biorag.scale.parquet import KEY, read_table
 from biorag.scale.snippet_folder import SOURCES, Export, SnippetFolder
@@ -72,7 +72,7 @@ def workers(ray: str | None, count: int | None, gpus: int | None) -> Iterator[Wo
     if ray is None:
         if count:
             raise UsageError("--workers counts Ray's workers: name a cluster, or start one here with --ray local")
-        yield Workers(read_here, encode_on_gpus(gpus) if gpus else encode_here)
+        yield Workers(read_by_processes, encode_on_gpus(gpus) if gpus else encode_here)
         return
     require("ray")
     from biorag.scale.ray_cluster import cluster_cores, encode_by_ray, ray_session, read_by_ray
@@ -87,7 +87,7 @@ def export(
     corpus: Sequence[str],
     out: Path,
     rejects: RejectsFile | None,
-    read_all: ReadAll = read_here,
+    read_all: ReadAll = read_by_processes,
     progress: Progress = silent,
     columns: Columns = (),
     manifest: Manifest | None = None,
