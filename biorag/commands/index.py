@@ -114,9 +114,7 @@ class Stages:
             if not corpus:
                 raise UsageError("nothing says what to index: name CORPUS, as in 'biorag index demo'")
             if cluster.ray is None and (self.stages or cluster.workers_ or cluster.gpus):
-                raise UsageError(
-                    "--stages, --workers and --gpus are for --ray: add it, or leave them out"
-                )
+                raise UsageError("--stages, --workers and --gpus are for --ray: add it, or leave them out")
         elif cluster.ray or self.stages:
             raise UsageError("--vectors are encoded already, and --ray and --stages encode: leave one of them out")
         elif len(corpus) > 1:
