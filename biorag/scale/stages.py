@@ -153,6 +153,7 @@ def embed(
     manifest = index or (made[0] if made else None)
     if manifest:
         check_settings(manifest, settings)
+        folder.check(manifest)
     files = engine.encoder_files(settings, manifest)
     if exported.encoder not in ("", files.sha256):
         raise MismatchError(
