@@ -26,7 +26,7 @@ from biorag.models.finding import ModelFiles, find_encoder
 from biorag.scale.embedding import NONE, Embedding, EmbedReport, Encode, encode_here, encode_on_gpus
 from biorag.scale.exporting import ReadAll, export_corpus, read_by_processes
 from biorag.scale.loading import Loading
-from biorag.scale.parquet import KEY, read_table
+from biorag.scale.parquet import KEY, KEYS, NAMES
 from biorag.scale.snippet_folder import SOURCES, Export, SnippetFolder
 from biorag.scale.sources import SourceReader
 from biorag.scale.vector_folder import NAME, StoredVectors, VectorFolder
@@ -153,6 +153,7 @@ def embed(
     manifest = index or (made[0] if made else None)
     if manifest:
         check_settings(manifest, settings)
+        folder.check(manifest)
     files = engine.encoder_files(settings, manifest)
     if exported.encoder not in ("", files.sha256):
         raise MismatchError(
@@ -200,7 +201,7 @@ def _held(settings: Settings, index: Manifest, source: SnippetFolder, exported: 
     keys: list[int] = []
     with closing(Store(settings).open(index)) as opened:
         for part in exported.parts:
-            rows = read_table(source.path / part.name, ["id", "digest", KEY]).to_pylist()
+            rows = source.rows(part, NAMES.append(KEYS.field(KEY))).to_pylist()
             for page in batched(rows, PAGE):
                 digests = opened.digests([row["id"] for row in page])
                 keys += [row[KEY] for row in page if digests.get(row["id"]) == row["digest"]]
