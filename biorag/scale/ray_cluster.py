@@ -26,6 +26,8 @@ LOCAL = "local"
 # Ray reports its use to its makers unless it is told not to, before it is imported; and warns of what it does itself.
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+# Workers are the work here, and Ray would run those that it starts behind every other program of the machine.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 
 @contextmanager

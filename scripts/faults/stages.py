@@ -27,6 +27,7 @@ from scripts.faults.runs import first_snippets, write_report
 
 BATCH = 64
 WORKER = b"ray::MapWorker"  # how Ray names the processes that encode
+FAULTS = ("missing", "doubled", "different", "finished batches encoded again", "encoded beyond what was missing")
 LEAST = 0.99999  # of the cosine to a vector of another run
 
 
@@ -156,14 +157,13 @@ def main() -> None:
     draw = random.Random(given.seed)
     with tempfile.TemporaryDirectory(prefix="biorag-stages-") as work:
         trial = Trial(Path(work), given.data, given.snippets)
-        trials = []
+        trials: list[dict[str, Any]] = []
         for victim in ("worker", "driver"):
             while sum(one["victim"] == victim and not one["ended before"] for one in trials) < given.kills:
                 trials.append(trial.kill(victim, draw))
-    faults = ("missing", "doubled", "different", "finished batches encoded again", "encoded beyond what was missing")
-    counts = {name: sum(one[name] for one in trials) for name in faults}
-    seconds = round(trial.seconds, 1)
-    write_report(given.out, {"snippets": given.snippets, "seconds": seconds, "totals": counts, "trials": trials})
+                totals = {name: sum(one[name] for one in trials) for name in FAULTS}
+                facts = {"snippets": given.snippets, "seconds": round(trial.seconds, 1), "totals": totals}
+                write_report(given.out, {**facts, "trials": trials})
 
 
 if __name__ == "__main__":
