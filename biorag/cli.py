@@ -94,6 +94,7 @@ class Commands(Group):
     """
 
     panels = PANELS
+    seldom = ("corpus", "embed", "plan")  # commands for many machines, which a page of help only names
 
     def make_context(self, info_name: str | None, args: list[str], *others: Any, **extra: Any) -> Any:
         """Read the command line, on which some options of the program stand anywhere."""

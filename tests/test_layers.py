@@ -105,6 +105,11 @@ OWNERS = {
     "colbert": {"biorag.training.parity"},
     "datasketch": {"biorag.training.contamination"},
     "matplotlib": {"biorag.utils.plots"},
+    "pyarrow": {
+        *("biorag.scale.parquet", "biorag.scale.sources", "biorag.scale.exporting", "biorag.scale.embedding"),
+        "biorag.scale.vector_folder",
+    },
+    "ray": {"biorag.scale.ray_cluster"},
     "qdrant_client": {
         *("biorag.indexes.bulk_load", "biorag.indexes.collection", "biorag.indexes.conditions"),
         *("biorag.indexes.connection", "biorag.indexes.replicas", "biorag.indexes.server"),

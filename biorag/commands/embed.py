@@ -43,11 +43,14 @@ def embed(
 
       biorag embed snippets --out vectors --ray auto --gpus 8 --encoder models/pubmed --json
     """
-    if settings.index.store_tokens is None:
-        settings = overridden(settings, store_tokens="none")
-    index = Store(settings.replace(name=for_index)).require_manifest() if for_index else None
+    if for_index:
+        settings = settings.replace(name=for_index)
+    index = Store(settings).require_manifest() if for_index else None
     with cluster.workers() as by:
         from biorag.scale.stages import embed
+        from biorag.scale.vector_folder import VectorFolder
 
+        if settings.index.store_tokens is None and index is None and VectorFolder(out, {}).made() is None:
+            settings = overridden(settings, store_tokens="none")
         report = embed(settings, snippets, out, by.encode, show.progress, index)
     show.report("Embedded", asdict(report), as_json)

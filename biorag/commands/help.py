@@ -61,10 +61,11 @@ def lines(command: Any, ctx: Any, width: int, whole: bool) -> Iterator[Text]:
     else:
         yield from _panel(OPTIONS, [option_row(option) for option in options if is_common(option)], width)
     hidden = 0 if whole else sum(1 for option in options if not is_common(option))
-    if hidden:
-        more = "option" if hidden == 1 else "options"
+    seldom = [] if whole else list(getattr(command, "seldom", ()))
+    if hidden or seldom:
+        more = [f"{hidden} more {'option' if hidden == 1 else 'options'}"] if hidden else []
         yield Text("")
-        yield Text(f"{hidden} more {more}: {ctx.command_path} {HELP_ALL}", style="dim")
+        yield Text(f"{', '.join([*more, *seldom])}: {ctx.command_path} {HELP_ALL}", style="dim")
 
 
 def is_common(option: Any) -> bool:
@@ -146,8 +147,10 @@ def _words(example: str) -> Iterator[str]:
 
 
 def _commands(command: Any, ctx: Any, whole: bool) -> dict[str, list[Row]]:
-    """Return the commands of a group by panel; on a page not those of two words, the first of which is one too."""
+    """Return the commands of a group by panel; on a page not the seldom ones, nor two words whose first is one too."""
+    hidden = () if whole else getattr(command, "seldom", ())
     names = [name for name in command.list_commands(ctx) if not command.get_command(ctx, name).hidden]
+    names = [name for name in names if name not in hidden]
     placed = {name: panel for panel, members in getattr(command, "panels", {}).items() for name in members}
     usual = next(iter(placed.values()), COMMANDS)
     order = list(placed)

@@ -102,7 +102,7 @@ class Stages:
         ),
     ] = None
 
-    def check(self, corpus: Sequence[str], cluster: options.Cluster) -> None:
+    def check(self, corpus: Sequence[str], cluster: options.Cluster, estimate_only: bool) -> None:
         """Hold that what is given fits together.
 
         Raises
@@ -110,13 +110,13 @@ class Stages:
         UsageError
             If there is nothing to index, or options of two ways are given.
         """
+        if estimate_only and (self.vectors or cluster.ray):
+            raise UsageError("--estimate is of a run without --ray and --vectors: leave them out, or --estimate")
         if self.vectors is None:
             if not corpus:
                 raise UsageError("nothing says what to index: name CORPUS, as in 'biorag index demo'")
             if cluster.ray is None and (self.stages or cluster.workers_ or cluster.gpus):
-                raise UsageError(
-                    "--stages, --workers and --gpus are for --ray: add it, or leave them out"
-                )
+                raise UsageError("--stages, --workers and --gpus are for --ray: add it, or leave them out")
         elif cluster.ray or self.stages:
             raise UsageError("--vectors are encoded already, and --ray and --stages encode: leave one of them out")
         elif len(corpus) > 1:
@@ -177,7 +177,7 @@ def index(
       biorag index --vectors vectors --name pubmed
     """
     corpus = corpus or []
-    stages.check(corpus, cluster)
+    stages.check(corpus, cluster, estimate_only)
     if not is_named(settings):
         settings = settings.replace(name=name_for(settings, corpus))
         show.err.print(f"Index {settings.index.name!r} (choose another with --name)", soft_wrap=True)

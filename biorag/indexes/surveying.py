@@ -155,7 +155,7 @@ def _survey(
         conflicts=conflicts,
         avg_len=tally.tokens / max(1, tally.blocks),
         blocks=round(tally.blocks * remaining / max(1, tally.snippets)),
-        sample=tuple(snippet for _, _, snippet in tally.sample),
+        sample=tuple(snippet for _, _, snippet in sorted(tally.sample, reverse=True)),
         deletions=tally.deletions,
         revived=revived,
         skipped=frozenset(skipped),

@@ -58,7 +58,7 @@ class BatchEncoder:
         self._job = job
         self._encode = job.load(job.manifest)
         self._bm25 = Bm25Encoder.of(job.manifest)
-        self._part = lru_cache(1)(lambda name: read_table(job.snippets / name, SNIPPETS.names))
+        self._part = lru_cache(1)(lambda name: read_table(job.snippets / name, SNIPPETS))
 
     def __call__(self, batch: Batch) -> int:
         """Encode a batch; return how many snippets it has."""
@@ -87,18 +87,23 @@ def encode_on_gpus(count: int) -> Encode:
 
         worker, numbers = threading.local(), iter(range(count))
 
-        def begin() -> None:
-            use_gpu(next(numbers))
-            worker.encode = BatchEncoder(job)
+        def work(batch: Batch) -> int:
+            if not hasattr(worker, "encode"):  # not in the pool's initializer, which hides what it raises
+                use_gpu(next(numbers))
+                worker.encode = BatchEncoder(job)
+            return int(worker.encode(batch))
 
-        with ThreadPoolExecutor(count, initializer=begin) as pool:
+        with ThreadPoolExecutor(count) as pool:
             under_way: deque[Future[int]] = deque()
-            for batch in batches:
-                under_way.append(pool.submit(lambda batch: int(worker.encode(batch)), batch))
-                if len(under_way) > 2 * count:
-                    yield under_way.popleft().result()
-            for future in under_way:
-                yield future.result()
+            try:
+                for batch in batches:
+                    under_way.append(pool.submit(work, batch))
+                    if len(under_way) > 2 * count:
+                        yield under_way.popleft().result()
+                for future in under_way:
+                    yield future.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
 
     return encode
 
@@ -139,6 +144,7 @@ class Embedding:
         started = time.perf_counter()
         export = self.snippets.export()
         with self.folder.locked():
+            self.folder.check(self.manifest)
             self.folder.describe(self.manifest, self.snippets.path, complete=False)
             self.folder.tidy()
             batches = self._batches(export, known)

@@ -13,7 +13,7 @@ from biorag.indexes.manifest import Manifest
 from biorag.indexes.store import Store
 from biorag.indexes.updating import EncodeSnippets, Winner
 from biorag.indexes.writing import Incoming, IndexReport, write_index
-from biorag.scale.parquet import read_table
+from biorag.scale.parquet import NAMES
 from biorag.scale.snippet_folder import Export, SnippetFolder
 from biorag.scale.vector_folder import StoredVectors, among
 from biorag.types import Deletion, Encoded, Progress, Snippet
@@ -84,7 +84,7 @@ class Loading:
                 continue
             lacks = ~among(self.snippets.keys(part), self.vectors.keys)
             if lacks.any():
-                rows = read_table(self.snippets.path / part.name, ["id", "digest"]).take(np.flatnonzero(lacks))
+                rows = self.snippets.rows(part, NAMES).take(np.flatnonzero(lacks))
                 missing |= dict(zip(rows.column("id").to_pylist(), rows.column("digest").to_pylist(), strict=True))
         if missing and self.manifest:
             with closing(self.store.open(self.manifest)) as index:

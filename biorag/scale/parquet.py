@@ -6,18 +6,24 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from biorag.errors import MismatchError
+from biorag.models.finding import first_line
 from biorag.types import Encoded, Snippet, SparseText, Vectors
 from biorag.utils.files import replacing
+from biorag.utils.parsing import opened_regular
 
+EXPORT_AGAIN = "delete the export's folder, and export the corpus again"
 KEY = "key"  # what says that a vector is that of a snippet: `key_of` its id and its digest
 SNIPPETS = pa.schema(
     [
@@ -30,6 +36,10 @@ SNIPPETS = pa.schema(
         pa.field(KEY, pa.uint64(), nullable=False),
     ]
 )
+
+
+KEYS = pa.schema([SNIPPETS.field(KEY)])  # of snippets and of their vectors
+NAMES = pa.schema([SNIPPETS.field(name) for name in ("id", "digest")])
 
 
 def key_of(id: str, digest: str) -> int:
@@ -57,10 +67,26 @@ def snippet_table(snippets: Sequence[Snippet]) -> pa.Table:
 
 
 def snippets_of(table: pa.Table) -> list[Snippet]:
-    """Return the snippets of a table as `snippet_table` makes it."""
+    """Return the snippets of a table as `snippet_table` makes it.
+
+    Raises
+    ------
+    MismatchError
+        If metadata is not a JSON object.
+    """
     names = ("id", "title", "content", "pmid", "metadata")
     rows = zip(*(table.column(name).to_pylist() for name in names), strict=True)
-    return [Snippet(id, title, content, pmid, json.loads(metadata)) for id, title, content, pmid, metadata in rows]
+    return [Snippet(id, title, content, pmid, _object(id, metadata)) for id, title, content, pmid, metadata in rows]
+
+
+def _object(id: str, metadata: str) -> dict[str, Any]:
+    try:
+        values = json.loads(metadata)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise MismatchError(f"the exported snippet {id!r} is damaged (its metadata): {EXPORT_AGAIN}")
+    return values
 
 
 def vector_schema(dimension: int, token_dimension: int | None) -> pa.Schema:
@@ -100,21 +126,35 @@ def vector_table(rows: pa.Table, encoded: Encoded, token_dimension: int | None) 
 
 
 def encoded_of(table: pa.Table, token_dimension: int | None) -> Encoded:
-    """Return what `vector_table` was given."""
+    """Return what `vector_table` was given.
+
+    Raises
+    ------
+    ValueError
+        If something is null, or terms and weights are not as many.
+    """
     vectors = _flat(table.column("vector")).reshape(table.num_rows, -1)
-    terms = zip(table.column("terms").to_pylist(), table.column("weights").to_pylist(), strict=True)
+    terms, weights = (table.column(name).combine_chunks() for name in ("terms", "weights"))
+    if not terms.value_lengths().equals(weights.value_lengths()) or _flat(weights).size != _flat(terms).size:
+        raise ValueError("terms and weights differ in number")
     tokens: list[Vectors] = []
     if token_dimension is not None:
         column = table.column("tokens").combine_chunks()
-        flat = column.flatten().flatten().to_numpy(zero_copy_only=False).astype(np.float32)
-        rows = flat.reshape(-1, token_dimension)
+        rows = _flat(column.flatten()).astype(np.float32).reshape(-1, token_dimension)
         lengths = column.value_lengths().to_numpy(zero_copy_only=False)
         tokens = np.split(rows, np.cumsum(lengths)[:-1])
-    return Encoded(vectors, tokens, [SparseText(indices, values) for indices, values in terms])
+    pairs = zip(terms.to_pylist(), weights.to_pylist(), strict=True)
+    return Encoded(vectors, tokens, [SparseText(indices, values) for indices, values in pairs])
 
 
-def _flat(column: pa.ChunkedArray) -> Any:
-    return column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+def _flat(column: pa.Array | pa.ChunkedArray) -> Any:
+    """Return the numbers of all lists of a column."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    numbers = column.flatten()
+    if numbers.null_count:
+        raise ValueError("a number is null")
+    return numbers.to_numpy(zero_copy_only=False)
 
 
 def _lists(rows: Sequence[Sequence[Any]], kind: pa.DataType) -> pa.ListArray:
@@ -132,26 +172,63 @@ def write_table(path: Path, table: pa.Table) -> None:
         pq.write_table(table, stream, compression="zstd", write_page_checksum=True)
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read a Parquet file, checking its checksums.
+def read_table(path: Path, schema: pa.Schema, advice: str = EXPORT_AGAIN) -> pa.Table:
+    """Read these columns of a Parquet file, checking its checksums.
 
     Raises
     ------
     MismatchError
-        If it is not there, or damaged.
+        If it is not there, or damaged, or has no such columns; with `advice`.
     """
-    try:
-        # Not `read_table`, which takes the file for a data set and its folder's name for a partition.
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            return file.read(columns=list(columns) if columns else None)
-    except (OSError, pa.ArrowException, KeyError) as error:
-        raise MismatchError(f"{path} is damaged ({error}): delete it, then run the same command again") from None
+    with _opened(path, advice) as file:
+        stored = file.schema_arrow
+        for field in schema:
+            if stored.get_field_index(field.name) < 0 or not stored.field(field.name).equals(field):
+                raise pa.ArrowInvalid(f"no column {field.name!r} of {field.type}")
+        table = file.read(columns=schema.names).select(schema.names)
+        # A page's own count of values has no checksum; of lists a wrong one would cut the last.
+        written = _values_written(file.metadata)
+        if short := [name for name in schema.names if _values(table.column(name)) != written[name]]:
+            raise pa.ArrowInvalid(f"column {short[0]!r} has other values than were written")
+        return table
+
+
+def _values_written(metadata: pq.FileMetaData) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for group in range(metadata.num_row_groups):
+        for number in range(metadata.num_columns):
+            column = metadata.row_group(group).column(number)
+            counts[column.path_in_schema.partition(".")[0]] += column.num_values
+    return counts
+
+
+def _values(column: pa.ChunkedArray) -> int:
+    """Return how many values a column has, lists flattened; Parquet counts an empty list as one."""
+    empty = 0
+    while pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
+        empty += pc.sum(pc.equal(pc.list_value_length(column), 0)).as_py() or 0
+        column = pc.list_flatten(column)
+    return len(column) + empty
 
 
 def row_count(path: Path) -> int:
-    """Return how many rows a Parquet file has."""
-    with pq.ParquetFile(path) as file:
+    """Return how many rows a Parquet file has; raises as `read_table` does."""
+    with _opened(path, EXPORT_AGAIN) as file:
         return int(file.metadata.num_rows)
+
+
+@contextmanager
+def _opened(path: Path, advice: str) -> Iterator[pq.ParquetFile]:
+    try:
+        # Not `pq.read_table`, which takes the file for a data set and its folder's name for a partition.
+        with opened_regular(path) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as file:
+            yield file
+    except FileNotFoundError:
+        raise MismatchError(f"{path} is not there: {advice}") from None
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk or the network, not of the file
+            raise
+        raise MismatchError(f"{path} is damaged ({first_line(error)}): {advice}") from None
 
 
 def link_or_copy(path: Path, target: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from biorag import errors
 from biorag.corpus.sources import Source
 from biorag.errors import BioragError, ServiceError
 from biorag.models.finding import first_line
@@ -46,11 +47,27 @@ def ray_session(address: str, cores: int) -> Iterator[None]:
     except Exception as error:  # of many kinds
         raise ServiceError(f"Ray does not answer at {address!r} ({first_line(error)}): check --ray") from error
     try:
-        yield
-    except ray.exceptions.RayError as error:
-        raise _cause(error) from error
+        with worker_errors():
+            yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def worker_errors() -> Iterator[None]:
+    """Raise what a worker raised as the error that it is.
+
+    Raises
+    ------
+    BioragError
+        Of the worker; a ServiceError if it raised none of ours.
+    """
+    import ray
+
+    try:
+        yield
+    except ray.exceptions.RayError as error:
+        raise as_ours(getattr(error, "cause", None) or error) from error
 
 
 def cluster_cores() -> int:
@@ -60,12 +77,12 @@ def cluster_cores() -> int:
     return int(ray.cluster_resources().get("CPU", 1))
 
 
-def _cause(error: Any) -> BioragError:
-    """Return what a worker raised, as one of our errors."""
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, BioragError):
-        return type(cause)(str(cause))
-    return ServiceError(f"Ray's workers failed ({first_line(cause or error)}): run the same command again")
+def as_ours(error: Exception) -> BioragError:
+    """Return what a worker raised as one of our errors."""
+    if isinstance(error, BioragError):
+        kind: type[BioragError] = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
+        return kind(str(error))
+    return ServiceError(f"Ray's workers failed ({first_line(error)}): run the same command again")
 
 
 def read_by_ray(reader: SourceReader, sources: Sequence[Source]) -> Iterator[tuple[int, tuple[Path, Held]]]:
@@ -80,13 +97,30 @@ def read_by_ray(reader: SourceReader, sources: Sequence[Source]) -> Iterator[tup
 
 
 class _Worker:
-    """A `BatchEncoder` as Ray Data calls it."""
+    """A `BatchEncoder` as Ray Data calls it.
+
+    What it raises is returned, for of an exception Ray Data passes on no more than that there was one.
+    """
 
     def __init__(self, job: Job) -> None:
-        self._encode = BatchEncoder(job)
+        self._job = job
+        self._encode: BatchEncoder | None = None
 
     def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
-        return {"count": self._encode(Batch(item["part"], np.frombuffer(item["rows"], np.int64)))}
+        try:
+            self._encode = self._encode or BatchEncoder(self._job)
+            count = self._encode(Batch(item["part"], np.frombuffer(item["rows"], np.int64)))
+        except Exception as error:
+            ours = as_ours(error)
+            return {"count": 0, "error": type(ours).__name__, "message": str(ours)}
+        return {"count": count, "error": "", "message": ""}
+
+
+def _count(row: dict[str, Any]) -> int:
+    """Return how many snippets a worker encoded, or raise what it raised."""
+    if row["error"]:
+        raise getattr(errors, row["error"])(row["message"])
+    return int(row["count"])
 
 
 def encode_by_ray(workers: int, gpus: int) -> Encode:
@@ -105,10 +139,10 @@ def encode_by_ray(workers: int, gpus: int) -> Encode:
         encoded = ray.data.from_items(items, override_num_blocks=len(items)).map(
             _Worker,
             fn_constructor_args=(job,),
-            compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=2),
+            compute=ray.data.ActorPoolStrategy(size=min(workers, len(batches)), max_tasks_in_flight_per_actor=2),
             num_cpus=None if gpus else 1,
             num_gpus=gpus / workers if gpus else None,
         )
-        return (row["count"] for row in encoded.iter_rows())
+        return map(_count, encoded.iter_rows())
 
     return encode

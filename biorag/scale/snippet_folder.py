@@ -15,16 +15,24 @@ from itertools import groupby
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from pydantic import Field
 
-from biorag.errors import MissingError
+from biorag.errors import MismatchError, MissingError
 from biorag.indexes.manifest import BlockParameters, SourceRecord
-from biorag.scale.parquet import KEY, read_table, snippets_of
+from biorag.scale.parquet import EXPORT_AGAIN, KEY, KEYS, SNIPPETS, read_table, snippets_of
 from biorag.types import Count, Label, Snippet
 from biorag.utils.parsing import validated
 from biorag.utils.runs import RunDirectory
 
 DELETIONS, SAMPLE, SOURCES = "deletions.parquet", "sample.parquet", "sources"
+DELETION_COLUMNS = pa.schema(
+    [
+        SNIPPETS.field("id"),
+        pa.field("source", pa.int64(), nullable=False),
+        pa.field("restored", pa.bool_(), nullable=False),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,25 +107,40 @@ class SnippetFolder(RunDirectory):
             raise MissingError(f"the export {self.path} {state}: run 'biorag corpus export CORPUS --out {self.path}'")
         try:
             export: Export = validated(Export, values["export"])
+            if any(part.source >= len(export.sources) for part in export.parts):
+                raise ValueError("parts: of a file that is not among the sources")
         except (ValueError, KeyError) as error:
             raise self._damaged(error) from None
         return export
 
     def keys(self, part: Part) -> np.ndarray:
         """Return the key of each row of a part, uint64."""
-        keys: np.ndarray = read_table(self.path / part.name, [KEY]).column(KEY).to_numpy()
+        keys: np.ndarray = self.rows(part, KEYS).column(KEY).to_numpy()
         return keys
+
+    def rows(self, part: Part, columns: pa.Schema) -> pa.Table:
+        """Return columns of a part.
+
+        Raises
+        ------
+        MismatchError
+            If it is not there, or not the one that was exported.
+        """
+        table = read_table(self.path / part.name, columns)
+        if table.num_rows != part.rows:
+            raise MismatchError(f"{self.path / part.name} is of another export: {EXPORT_AGAIN}")
+        return table
 
     def sample(self) -> list[Snippet]:
         """Return snippets drawn by the hash of their ids."""
-        return snippets_of(read_table(self.path / SAMPLE))
+        return snippets_of(read_table(self.path / SAMPLE, SNIPPETS))
 
     def documents(self, part: Part) -> Iterator[list[Snippet]]:
         """Yield the blocks of each document of a part, in order."""
-        snippets = snippets_of(read_table(self.path / part.name))
+        snippets = snippets_of(self.rows(part, SNIPPETS))
         return (list(blocks) for _, blocks in groupby(snippets, key=lambda snippet: snippet.document))
 
     def changed_documents(self) -> list[ChangedDocument]:
         """Return the documents that are deleted, and those that are there again."""
-        rows = read_table(self.path / DELETIONS).to_pydict()
+        rows = read_table(self.path / DELETIONS, DELETION_COLUMNS).to_pydict()
         return [ChangedDocument(*row) for row in zip(rows["id"], rows["source"], rows["restored"], strict=True)]

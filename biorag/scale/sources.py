@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import zlib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +18,11 @@ from biorag.corpus.blocks import Splitter
 from biorag.corpus.readers import read_changes
 from biorag.corpus.rejects import REJECTS, RejectsFile
 from biorag.corpus.sources import Source, reader_of
-from biorag.errors import BadInputError
+from biorag.errors import BadInputError, MismatchError
 from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.manifest import BlockParameters, SourceRecord
 from biorag.indexes.surveying import Tally
-from biorag.scale.parquet import snippet_table, write_table
+from biorag.scale.parquet import SNIPPETS, row_count, snippet_table, write_table
 from biorag.types import Count, Deletion, Snippet
 from biorag.utils.files import make_folder, sha256_of_json, write_json
 from biorag.utils.parsing import parsed, read_regular
@@ -28,16 +30,24 @@ from biorag.utils.parsing import parsed, read_regular
 PART_ROWS = 16_384
 CHANGE = "change"  # the column with the number, in its file, of the change that a row belongs to
 ROWS, DELETED, SAMPLED, TALLY, HELD = "rows-*.parquet", "deleted.parquet", "sample.parquet", "tally.npz", "source.json"
+SCRATCH = ".{}.{}"  # a folder that is being written, of this name by this process
+NUMBERED = pa.field(CHANGE, pa.int64(), nullable=False)
+ROW_COLUMNS = SNIPPETS.append(NUMBERED)
+DELETED_COLUMNS = pa.schema([SNIPPETS.field("id"), NUMBERED])
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a file held: its record, the number and the BM25 terms of its snippets' blocks, and where it is damaged."""
+    """What a file held: its record, the number and the BM25 terms of its snippets' blocks, and where it is damaged.
+
+    `rows` are those of each file of rows.
+    """
 
     record: SourceRecord
     incremental: bool
     blocks: Count
     terms: Count
+    rows: tuple[Count, ...]
     damaged: tuple[str, ...] = ()
 
 
@@ -67,7 +77,7 @@ class SourceReader:
         return self.folder / sha256_of_json(read)[:20]
 
     def __call__(self, source: Source) -> tuple[Path, Held]:
-        """Return the folder and what the file held; read it if that was not done.
+        """Return the folder and what the file held; read it if that was not done, or is damaged.
 
         Raises
         ------
@@ -75,23 +85,29 @@ class SourceReader:
             As `read_changes` does.
         """
         place = self.place(source, source.sha256())
-        if not place.is_dir():
-            scratch = place.with_name(f".{place.name}.{os.getpid()}")
-            try:
-                make_folder(scratch)
-                self._read(source, scratch)
-                scratch.rename(place)
-            except BadInputError as error:  # its kinds cannot all be pickled
-                raise BadInputError(str(error)) from None
-            except OSError:
-                if not place.is_dir():  # of the same file twice, one reading is enough
-                    raise
-            finally:
-                shutil.rmtree(scratch, ignore_errors=True)
-        held: Held = parsed(Held, read_regular(place / HELD))
-        return place, held
+        held = held_in(place) or self._read_into(place, source)
+        return place, replace(held, record=replace(held.record, name=source.name))  # it may have moved
 
-    def _read(self, source: Source, folder: Path) -> None:
+    def _read_into(self, place: Path, source: Source) -> Held:
+        """Read a file into a folder, which is there as a whole or not at all."""
+        scratch = place.with_name(SCRATCH.format(place.name, os.getpid()))
+        try:
+            make_folder(scratch)
+            held = self._read(source, scratch)
+            if held_in(place) is None:
+                shutil.rmtree(place, ignore_errors=True)
+                scratch.rename(place)
+            return held
+        except BadInputError as error:  # its kinds cannot all be pickled
+            raise BadInputError(str(error)) from None
+        except OSError:
+            if other := held_in(place):  # the same file was read twice at once
+                return other
+            raise
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _read(self, source: Source, folder: Path) -> Held:
         split, length_of = self.load()
         tally, deleted, rows = Tally(length_of), _Deletions(), _Rows(folder)
         rejects = RejectsFile(folder / REJECTS) if self.skips else None
@@ -109,9 +125,40 @@ class SourceReader:
         np.savez(folder / TALLY, ids=np.array(tally.ids, np.uint64), texts=np.array(tally.texts, np.uint64))
         count = rejects.count if rejects else 0
         record = SourceRecord(source.name, source.sha256(), source.bytes, tally.snippets, tally.deletions, count)
-        damaged = tuple(rejects.damaged) if rejects else ()
-        held = Held(record, reader_of(source).incremental, tally.blocks, tally.tokens, damaged)
+        damaged = tuple(fault.removeprefix(f"{source.name}, ") for fault in rejects.damaged) if rejects else ()
+        incremental = reader_of(source).incremental
+        held = Held(record, incremental, tally.blocks, tally.tokens, tuple(rows.counts), damaged)
         write_json(folder / HELD, asdict(held))
+        return held
+
+
+def held_in(place: Path) -> Held | None:
+    """Return what a file held, as a folder says; None if that is not there, or is seen to be damaged."""
+    try:
+        held: Held = parsed(Held, read_regular(place / HELD))
+        rows = tuple(row_count(path) for path in sorted(place.glob(ROWS)))
+        changes = tally_in(place)["ids"].size
+    except (FileNotFoundError, ValueError, MismatchError):
+        return None
+    return held if (rows, changes) == (held.rows, held.record.snippets + held.record.deletions) else None
+
+
+def tally_in(place: Path) -> dict[str, np.ndarray]:
+    """Return the hashes of the ids and the texts of a file's changes, as `surveying.Tally` has them.
+
+    Raises
+    ------
+    ValueError
+        If they are damaged.
+    """
+    try:
+        with np.load(place / TALLY) as file:
+            tally = {name: file[name] for name in ("ids", "texts")}
+    except (BadZipFile, KeyError, EOFError, zlib.error) as error:
+        raise ValueError(str(error)) from None
+    if any(values.dtype != np.uint64 or values.shape != tally["ids"].shape for values in tally.values()):
+        raise ValueError("not two arrays of hashes")
+    return tally
 
 
 class _Deletions:
@@ -124,7 +171,7 @@ class _Deletions:
         self._ids.append(id)
 
     def table(self) -> pa.Table:
-        return pa.table({"id": pa.array(self._ids, pa.string()), CHANGE: pa.array(self._numbers, pa.int64())})
+        return pa.table({"id": self._ids, CHANGE: self._numbers}, DELETED_COLUMNS)
 
 
 class _Rows:
@@ -134,7 +181,7 @@ class _Rows:
         self._folder = folder
         self._blocks: list[Snippet] = []
         self._numbers: list[int] = []
-        self._files = 0
+        self.counts: list[int] = []  # of the files that are written
 
     def add(self, number: int, blocks: Sequence[Snippet]) -> None:
         self._blocks.extend(blocks)
@@ -144,7 +191,7 @@ class _Rows:
 
     def close(self) -> None:
         if self._blocks:
-            table = snippet_table(self._blocks).append_column(CHANGE, pa.array(self._numbers, pa.int64()))
-            write_table(self._folder / ROWS.replace("*", f"{self._files:05d}"), table)
-            self._files += 1
+            table = snippet_table(self._blocks).append_column(NUMBERED, pa.array(self._numbers, pa.int64()))
+            write_table(self._folder / ROWS.replace("*", f"{len(self.counts):05d}"), table)
+            self.counts.append(len(self._blocks))
             self._blocks, self._numbers = [], []

@@ -24,9 +24,9 @@ from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings
 from biorag.indexes.writing import IndexReport
 from biorag.models.finding import ModelFiles, find_encoder
 from biorag.scale.embedding import NONE, Embedding, EmbedReport, Encode, encode_here, encode_on_gpus
-from biorag.scale.exporting import ReadAll, export_corpus, read_here
+from biorag.scale.exporting import ReadAll, export_corpus, read_by_processes
 from biorag.scale.loading import Loading
-from biorag.scale.parquet import KEY, read_table
+from biorag.scale.parquet import KEY, KEYS, NAMES
 from biorag.scale.snippet_folder import SOURCES, Export, SnippetFolder
 from biorag.scale.sources import SourceReader
 from biorag.scale.vector_folder import NAME, StoredVectors, VectorFolder
@@ -72,7 +72,7 @@ def workers(ray: str | None, count: int | None, gpus: int | None) -> Iterator[Wo
     if ray is None:
         if count:
             raise UsageError("--workers counts Ray's workers: name a cluster, or start one here with --ray local")
-        yield Workers(read_here, encode_on_gpus(gpus) if gpus else encode_here)
+        yield Workers(read_by_processes, encode_on_gpus(gpus) if gpus else encode_here)
         return
     require("ray")
     from biorag.scale.ray_cluster import cluster_cores, encode_by_ray, ray_session, read_by_ray
@@ -87,7 +87,7 @@ def export(
     corpus: Sequence[str],
     out: Path,
     rejects: RejectsFile | None,
-    read_all: ReadAll = read_here,
+    read_all: ReadAll = read_by_processes,
     progress: Progress = silent,
     columns: Columns = (),
     manifest: Manifest | None = None,
@@ -153,6 +153,7 @@ def embed(
     manifest = index or (made[0] if made else None)
     if manifest:
         check_settings(manifest, settings)
+        folder.check(manifest)
     files = engine.encoder_files(settings, manifest)
     if exported.encoder not in ("", files.sha256):
         raise MismatchError(
@@ -200,7 +201,7 @@ def _held(settings: Settings, index: Manifest, source: SnippetFolder, exported: 
     keys: list[int] = []
     with closing(Store(settings).open(index)) as opened:
         for part in exported.parts:
-            rows = read_table(source.path / part.name, ["id", "digest", KEY]).to_pylist()
+            rows = source.rows(part, NAMES.append(KEYS.field(KEY))).to_pylist()
             for page in batched(rows, PAGE):
                 digests = opened.digests([row["id"] for row in page])
                 keys += [row[KEY] for row in page if digests.get(row["id"]) == row["digest"]]
@@ -227,9 +228,11 @@ def load(settings: Settings, vectors: Path, snippets: Path | None, progress: Pro
     manifest, source, complete = made
     if not complete:
         raise MissingError(f"the vectors in {vectors} are not finished: run 'biorag embed' to the end")
-    _check_load(settings, current := Store(settings).manifest(), manifest)
+    store = Store(settings)
+    _check_load(settings, current := store.manifest(), manifest)
+    store.check_layout(current)
     exported = SnippetFolder(snippets or source, {})
-    report = Loading(Store(settings), current, manifest, exported, StoredVectors(folder, manifest)).write(progress)
+    report = Loading(store, current, manifest, exported, StoredVectors(folder, manifest)).write(progress)
     engine.export_models(settings)
     return report
 
@@ -272,6 +275,7 @@ def index_in_stages(
     current = store.manifest()
     if current:
         check_settings(current, settings)
+    store.check_layout(current)
     place = folder or settings.home / STAGES / settings.index.name
     snippets, vectors = place / "snippets", place / "vectors"
     export(settings, corpus, snippets, rejects, by.read, progress, columns, current)

@@ -17,14 +17,15 @@ import pyarrow as pa
 
 from biorag.errors import MismatchError, MissingError
 from biorag.indexes.manifest import Manifest
-from biorag.scale.parquet import KEY, encoded_of, key_of, read_table, vector_table, write_table
+from biorag.scale.parquet import KEY, KEYS, encoded_of, key_of, read_table, vector_schema, vector_table, write_table
 from biorag.types import Encoded, Snippet
-from biorag.utils.runs import RunDirectory
+from biorag.utils.runs import NEXT_STEP, RunDirectory
 
 logger = logging.getLogger(__name__)
 
 BATCHES = "batch-*.parquet"
 NAME = "vectors"  # of the index in the manifest
+EMBED_AGAIN = "delete it, and run 'biorag embed' again"
 OPEN = 8  # batches kept in memory while vectors are looked up
 
 
@@ -63,6 +64,20 @@ class VectorFolder(RunDirectory):
         """Write what the vectors are of."""
         self.save(complete, manifest=manifest.to_json(), snippets=str(snippets.resolve()))
 
+    def check(self, manifest: Manifest) -> None:
+        """Hold the vectors that are there to be those of an index with this manifest.
+
+        Raises
+        ------
+        MismatchError
+            Naming what differs.
+        """
+        if (made := self.made()) is None:
+            return
+        parts = ("encoder", "similarity", "bm25", "tokens", "blocks")
+        if other := [part for part in parts if getattr(made[0], part) != getattr(manifest, part)]:
+            raise MismatchError(f"{self.path} has vectors made with other {', '.join(other)}: {NEXT_STEP}")
+
     def tidy(self) -> None:
         """Remove what killed workers left of the batches that they were writing."""
         for path in self.path.glob(f".{BATCHES}.*"):
@@ -73,7 +88,7 @@ class VectorFolder(RunDirectory):
         found = [np.empty(0, np.uint64)]
         for path in self.batches():
             try:
-                found.append(read_table(path, [KEY]).column(KEY).to_numpy())
+                found.append(read_table(path, KEYS, EMBED_AGAIN).column(KEY).to_numpy())
             except MismatchError as error:
                 logger.warning("%s; its snippets are encoded again", error)
                 path.unlink()
@@ -103,7 +118,7 @@ class StoredVectors:
         self._dimension = manifest.encoder.dimension
         self._tokens = manifest.tokens.dimension if manifest.tokens else None
         self._path = folder.path
-        keys = [read_table(path, [KEY]).column(KEY).to_numpy() for path in self._batches]
+        keys = [read_table(path, KEYS, EMBED_AGAIN).column(KEY).to_numpy() for path in self._batches]
         lengths = [len(part) for part in keys]
         found = np.concatenate([np.empty(0, np.uint64), *keys])
         order = np.argsort(found, kind="stable")
@@ -140,12 +155,12 @@ class StoredVectors:
 
     def _read(self, number: int) -> tuple[list[tuple[str, str]], Encoded]:
         path = self._batches[number]
-        table = read_table(path)
+        table = read_table(path, vector_schema(self._dimension, self._tokens), EMBED_AGAIN)
         try:
             encoded = encoded_of(table, self._tokens)
             names = list(zip(table.column("id").to_pylist(), table.column("digest").to_pylist(), strict=True))
-        except (KeyError, ValueError, pa.ArrowException) as error:
-            raise MismatchError(f"{path} is damaged ({error}): delete it, and run 'biorag embed' again") from None
-        if encoded.vectors.shape[1] != self._dimension or not np.isfinite(encoded.vectors).all():
-            raise MismatchError(f"{path} holds no vectors of {self._dimension} finite numbers: delete it, embed again")
+            if not all(np.isfinite(rows).all() for rows in (encoded.vectors, *encoded.tokens)):
+                raise ValueError("a number is not finite")
+        except ValueError as error:
+            raise MismatchError(f"{path} is damaged ({error}): {EMBED_AGAIN}") from None
         return names, encoded

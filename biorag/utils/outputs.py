@@ -15,7 +15,7 @@ REJECTS = ["file", "line", "reason", "text"]  # fields of a rejects file's rows,
 MEASURES = ["id", "text", "metrics", "top"]  # of a file of measures by question
 RUN_TAG = "biorag"
 # The manifests of run directories.
-MANIFESTS = ("manifest.json", "run.json", "points.json", "training.json", "merge.json")
+MANIFESTS = ("manifest.json", "run.json", "points.json", "training.json", "merge.json", "export.json", "vectors.json")
 DATA_SET = "data_set"  # begins the identity of data that biorag made to be read, as others' data are
 BESIDE = ".manifest.json"  # what a resumable file's manifest is called after the file's name
 

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
-from biorag.scale.parquet import read_table
+from biorag.scale.parquet import KEYS, read_table
 from scripts.faults.runs import first_snippets, write_report
 
 BATCH = 64
@@ -123,7 +124,7 @@ def written(out: Path) -> list[Path]:
 
 def held_in(path: Path) -> int:
     """Return how many snippets a batch has."""
-    return int(read_table(path, ["key"]).num_rows)
+    return int(read_table(path, KEYS).num_rows)
 
 
 def cosine(first: np.ndarray, second: np.ndarray) -> float:
@@ -135,7 +136,7 @@ def vectors_of(out: Path) -> dict[tuple[str, str], list[np.ndarray]]:
     """Return the vectors of each snippet, by id and digest."""
     found: dict[tuple[str, str], list[np.ndarray]] = {}
     for path in sorted(written(out)):
-        table = read_table(path)
+        table = pq.ParquetFile(path).read()
         vectors = table.column("vector").combine_chunks().flatten().to_numpy().reshape(table.num_rows, -1)
         keys = zip(table.column("id").to_pylist(), table.column("digest").to_pylist(), strict=True)
         for key, vector in zip(keys, vectors, strict=True):

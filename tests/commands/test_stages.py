@@ -1,0 +1,216 @@
+"""`corpus export`, `embed` and `index --vectors` from the command line: the main path, and every refusal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from biorag.scale.snippet_folder import SnippetFolder
+from tests.cli import done, failed, invoke, succeeded
+
+BAD = '{"id": "b"}'
+FACTS = ("encoder", "similarity", "quantized", "bm25", "sources", "snippets", "tokens", "blocks", "store")
+
+
+def lines(path: Path, *texts: str) -> Path:
+    path.write_text(
+        "".join(json.dumps({"id": f"s{number}", "content": text}) + "\n" for number, text in enumerate(texts))
+    )
+    return path
+
+
+@pytest.fixture
+def corpus(tmp_path) -> Path:
+    return lines(tmp_path / "corpus.jsonl", "Aspirin lowers fever and pain.", "Heparin and warfarin.", "The liver.")
+
+
+@pytest.fixture
+def staged(tmp_path, corpus, tiny_encoder) -> Path:
+    """A folder with an export and its vectors."""
+    succeeded(invoke("corpus", "export", corpus, "--out", tmp_path / "snippets"))
+    succeeded(invoke("embed", tmp_path / "snippets", "--out", tmp_path / "vectors", "--encoder", tiny_encoder))
+    return tmp_path
+
+
+def test_the_demonstration_by_stages_is_searched_as_a_direct_index(demo_home, tmp_path):
+    home, snippets, vectors = tmp_path / "home", tmp_path / "snippets", tmp_path / "vectors"
+    exported = done(invoke("corpus", "export", "demo", "--out", snippets, "--json", home=home))
+    direct = done(invoke("info", "default", "--json", home=demo_home))
+    tokens = ("--store-tokens", "compact")
+    embedded = done(invoke("embed", snippets, "--out", vectors, *tokens, "--json", home=home))
+    loaded = done(invoke("index", "--vectors", vectors, "--json", home=home))
+    count = direct["snippets"]
+    assert list(exported) == [
+        *("out", "documents", "snippets", "deletions", "duplicates", "rejected", "files", "parts", "seconds")
+    ]
+    counts = {name: exported[name] for name in ("documents", "snippets", "deletions", "rejected", "files", "parts")}
+    assert counts == {"documents": count, "snippets": count, "deletions": 0, "rejected": 0, "files": 1, "parts": 1}
+    assert {**embedded, "seconds": 0} == {
+        "out": str(vectors),
+        "snippets": count,
+        "encoded": count,
+        "unchanged": 0,
+        "seconds": 0,
+    }
+    assert (loaded["name"], loaded["added"], loaded["snippets"], loaded["complete"]) == ("default", count, count, True)
+    staged = done(invoke("info", "default", "--json", home=home))
+    assert {name: staged[name] for name in FACTS} == {name: direct[name] for name in FACTS}
+    for query in ("What does metformin do?", "vitamin with isoniazid"):
+        expected, found = (done(invoke("search", query, "--json", home=place))["hits"] for place in (demo_home, home))
+        assert [hit["id"] for hit in found] == [hit["id"] for hit in expected]
+        assert [hit["score"] for hit in found] == pytest.approx([hit["score"] for hit in expected], abs=1e-3), (
+            "of compact token vectors a number may round otherwise"
+        )
+
+
+def test_an_index_is_updated_by_vectors_for_it(staged, corpus, tiny_encoder):
+    succeeded(invoke("index", corpus, "--name", "mine", "--encoder", tiny_encoder))
+    more = lines(staged / "more.jsonl", "Aspirin lowers fever and pain.", "Changed.", "The liver.", "A gene.")
+    succeeded(invoke("corpus", "export", more, "--out", staged / "snippets"))
+    vectors = staged / "for-index"
+    report = done(invoke("embed", staged / "snippets", "--out", vectors, "--for-index", "mine", "--json"))
+    assert (report["encoded"], report["unchanged"]) == (2, 2)
+    loaded = done(invoke("index", "--vectors", vectors, "--name", "mine", "--json"))
+    refused = invoke("index", "--vectors", vectors, "--name", "new")
+    failed(refused, 4, "2 snippets of", "have no vectors", "run 'biorag embed")
+    resumed = done(invoke("embed", staged / "snippets", "--out", vectors, "--json"))
+    assert (resumed["encoded"], resumed["unchanged"]) == (2, 2), "where no index is named all are encoded"
+    assert {name: loaded[name] for name in ("added", "updated", "unchanged", "snippets")} == {
+        "added": 1,
+        "updated": 1,
+        "unchanged": 2,
+        "snippets": 4,
+    }
+
+
+def test_the_export_may_have_moved(staged):
+    (staged / "snippets").rename(staged / "moved")
+    failed(invoke("index", "--vectors", staged / "vectors"), 4, staged / "snippets", "is not there")
+    assert done(invoke("index", staged / "moved", "--vectors", staged / "vectors", "--json"))["added"] == 3
+
+
+def test_bad_lines_are_skipped_into_the_same_rejects(tmp_path, corpus, tiny_encoder):
+    corpus.write_text(corpus.read_text() + BAD + "\n")
+    words = ("--on-bad-line", "skip", "--json")
+    failed(invoke("corpus", "export", corpus, "--out", tmp_path / "a"), 3, "line 4", "skip it with --on-bad-line skip")
+    exported = done(invoke("corpus", "export", corpus, "--out", tmp_path / "snippets", *words))
+    indexed = done(invoke("index", corpus, "--encoder", tiny_encoder, *words))
+    assert exported["rejected"] == indexed["rejected"] == 1
+    home = tmp_path / "home" / "indexes" / "default"
+    assert (tmp_path / "snippets" / "rejects.jsonl").read_text() == (home / "rejects.jsonl").read_text()
+    again = invoke("corpus", "export", corpus, "--out", tmp_path / "snippets", *words)
+    assert done(again)["rejected"] == 1
+    assert "rejects.jsonl" in again.stderr
+
+
+def test_an_export_within_its_corpus_is_not_exported(tmp_path):
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    lines(folder / "a.jsonl", "Aspirin.", "Heparin.")
+    with (folder / "a.jsonl").open("a") as stream:
+        stream.write(BAD + "\n")
+    for _ in range(2):
+        words = ("--out", folder / "out", "--on-bad-line", "skip", "--json")
+        assert done(invoke("corpus", "export", folder, *words))["files"] == 1
+    failed(invoke("corpus", "export", folder, "--out", folder), 5, "holds something other than")
+
+
+def test_blocks_are_those_of_the_encoder(tmp_path, tiny_encoder, tiny_modernbert):
+    long = lines(tmp_path / "long.jsonl", "aspirin liver kidney heart " * 20)
+    words = ("--encoder", tiny_encoder, "--block-tokens", "20", "--json")
+    exported = done(invoke("corpus", "export", long, "--out", tmp_path / "snippets", *words))
+    assert exported["documents"] == 1 < exported["snippets"]
+    other = invoke("embed", tmp_path / "snippets", "--out", tmp_path / "vectors", "--encoder", tiny_modernbert)
+    failed(other, 5, "was exported with the tokens of another encoder")
+    embedded = invoke("embed", tmp_path / "snippets", "--out", tmp_path / "vectors", "--encoder", tiny_encoder)
+    succeeded(embedded)
+    loaded = done(invoke("index", "--vectors", tmp_path / "vectors", "--name", "staged", "--json"))
+    direct = done(invoke("index", long, "--name", "direct", "--no-store-tokens", *words))
+    assert loaded["snippets"] == direct["snippets"] == exported["snippets"]
+    infos = [done(invoke("info", name, "--json")) for name in ("staged", "direct")]
+    assert {name: infos[0][name] for name in FACTS} == {name: infos[1][name] for name in FACTS}
+
+
+# --- refusals
+
+
+def test_vectors_of_another_encoder_or_other_settings_are_refused(staged, corpus, tiny_encoder, tiny_modernbert):
+    out = staged / "vectors"
+    again = ("embed", staged / "snippets", "--out", out)
+    failed(invoke(*again, "--encoder", tiny_modernbert), 5, "was made with encoder", "vectors")
+    failed(invoke(*again, "--similarity", "dot"), 5, "cosine similarity, not dot")
+    succeeded(invoke("index", corpus, "--name", "other", "--encoder", tiny_modernbert))
+    failed(invoke(*again, "--for-index", "other"), 5, f"{out} has vectors made with other encoder", "--out")
+    failed(invoke("index", "--vectors", out, "--name", "other"), 5, "was made with encoder")
+    failed(invoke("index", "--vectors", out, "--encoder", tiny_modernbert), 5, "was made with encoder")
+    failed(invoke("index", "--vectors", out, "--block-tokens", "20"), 5, "was made with whole snippets")
+    succeeded(invoke("index", corpus, "--name", "blocks", "--encoder", tiny_encoder, "--block-tokens", "20"))
+    failed(invoke("index", "--vectors", out, "--name", "blocks"), 5, "other blocks than the vectors", "--for-index")
+
+
+def test_stages_in_the_wrong_order_are_told(tmp_path, staged):
+    failed(invoke("embed", tmp_path / "none", "--out", tmp_path / "v"), 4, "is not there", "corpus export CORPUS --out")
+    failed(invoke("index", "--vectors", tmp_path / "none"), 4, "holds no vectors", "biorag embed SNIPPETS --out")
+    failed(invoke("index", "--vectors", staged / "snippets"), 5, "something other than a folder of vectors")
+    failed(invoke("embed", staged / "vectors", "--out", tmp_path / "v"), 4, "is not there")
+    failed(invoke("embed", staged / "snippets", "--out", staged / "snippets"), 5, "other than a folder of vectors")
+    failed(invoke("corpus", "export", "demo", "--out", staged / "vectors"), 5, "other than a folder of exported")
+    failed(
+        invoke("embed", staged / "snippets", "--out", tmp_path / "v", "--for-index", "none"), 4, "'none' is not there"
+    )
+    values = json.loads((staged / "vectors" / "vectors.json").read_text())
+    (staged / "vectors" / "vectors.json").write_text(json.dumps({**values, "complete": False}))
+    failed(invoke("index", "--vectors", staged / "vectors"), 4, "are not finished: run 'biorag embed' to the end")
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("index",), "nothing says what to index"),
+        (("index", "demo", "--workers", "2"), "--stages, --workers and --gpus are for --ray"),
+        (("index", "demo", "--stages", "x"), "--stages, --workers and --gpus are for --ray"),
+        (("index", "--vectors", "v", "--ray", "local"), "leave one of them out"),
+        (("index", "--vectors", "v", "--stages", "x"), "leave one of them out"),
+        (("index", "--vectors", "v", "--estimate"), "--estimate"),
+        (("index", "demo", "--ray", "local", "--estimate"), "--estimate"),
+        (("index", "a", "b", "--vectors", "v"), "of one export"),
+        (("embed", "s", "--out", "v", "--workers", "2"), "--workers counts Ray's workers"),
+        (("corpus", "export", "demo", "--out", "v", "--workers", "2"), "--workers counts Ray's workers"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(tmp_path, monkeypatch, words, part):
+    monkeypatch.chdir(tmp_path)
+    failed(invoke(*words), 2, part)
+    assert not (tmp_path / "v").exists()
+
+
+def test_what_is_damaged_is_named(staged):
+    part = staged / "snippets" / "part-00000-00000.parquet"
+    (batch,) = (staged / "vectors").glob("batch-*")
+    contents = {path: path.read_bytes() for path in (part, batch)}
+    for path, content in contents.items():
+        path.write_bytes(content[:-10])
+        failed(invoke("index", "--vectors", staged / "vectors"), 5, path, "is damaged", "delete")
+        path.write_bytes(content)
+    for name, folder in (("export.json", "snippets"), ("vectors.json", "vectors")):
+        path = staged / folder / name
+        kept = path.read_text()
+        path.write_text(kept[:-20])
+        failed(invoke("index", "--vectors", staged / "vectors"), 5, path, "is damaged")
+        path.write_text(kept)
+    assert not list((staged / "home" / "indexes").glob("*/manifest.json"))
+    assert SnippetFolder(staged / "snippets", {}).export().rows == 3
+
+
+def test_missing_packages_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("biorag.utils.versions.lacking", lambda extra: ["pyarrow"])
+    failed(invoke("corpus", "export", "demo", "--out", tmp_path / "s"), 4, "biorag[parquet]")
+
+
+@pytest.mark.parametrize("words", [("corpus", "export"), ("embed",), ("index",)])
+def test_help_has_examples(words):
+    text = succeeded(invoke(*words, "--help")).stdout
+    assert "Examples:" in text
+    assert f"biorag {' '.join(words)} " in text

@@ -1,0 +1,372 @@
+"""Vectors of an export: nothing encoded twice, after whatever ended a run; and never vectors of two encoders."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from biorag.errors import MismatchError, MissingError, ServiceError
+from biorag.indexes.bm25 import Bm25Encoder
+from biorag.indexes.manifest import Manifest
+from biorag.scale.embedding import Batch, BatchEncoder, Job, encode_here, encode_on_gpus
+from biorag.scale.parquet import KEYS, NAMES, key_of, read_table
+from biorag.scale.snippet_folder import SnippetFolder
+from biorag.scale.vector_folder import StoredVectors, VectorFolder, among, batch_path
+from biorag.types import Snippet
+from biorag.utils.locks import DirectoryLock
+from tests.fakes import HashEncoder
+from tests.scale.stages import HashLoad, Pipeline
+
+TEXTS = [(f"d{number}", f"text of number {number}") for number in range(10)]
+
+
+def write_lines(path: Path, rows: list[tuple[str, str]]) -> Path:
+    path.write_text("".join(json.dumps({"id": id, "content": text}) + "\n" for id, text in rows))
+    return path
+
+
+@pytest.fixture
+def pipeline(tmp_path) -> Pipeline:
+    """An export of ten snippets in two files."""
+    pipeline = Pipeline(tmp_path)
+    pipeline.export(*(write_lines(tmp_path / f"{half}.jsonl", TEXTS[5 * half :][:5]) for half in range(2)))
+    return pipeline
+
+
+def snippets_of(pipeline: Pipeline) -> list[Snippet]:
+    folder = SnippetFolder(pipeline.snippets, {})
+    return list(chain.from_iterable(chain.from_iterable(map(folder.documents, folder.export().parts))))
+
+
+def stored(pipeline: Pipeline) -> list[tuple[str, str]]:
+    """The id and digest of every vector that is there."""
+    tables = [read_table(path, NAMES) for path in VectorFolder(pipeline.vectors, {}).batches()]
+    return sorted(tuple(row.values()) for table in tables for row in table.to_pylist())
+
+
+def expected(pipeline: Pipeline) -> list[tuple[str, str]]:
+    return sorted((snippet.id, snippet.digest) for snippet in snippets_of(pipeline))
+
+
+def check_vectors(pipeline: Pipeline, manifest: Manifest) -> None:
+    """Hold what is looked up against what the encoders give."""
+    snippets = snippets_of(pipeline)
+    found = StoredVectors(VectorFolder(pipeline.vectors, {}), manifest)(snippets)
+    texts = [snippet.contents for snippet in snippets]
+    assert found.vectors.tobytes() == HashEncoder().encode_snippets(texts).tobytes()
+    bm25 = Bm25Encoder.of(manifest)
+    terms = [bm25.document(text) for text in texts]
+    assert [list(vector.indices) for vector in found.terms] == [list(vector.indices) for vector in terms]
+    assert [list(vector.values) for vector in found.terms] == [
+        [float(np.float32(value)) for value in vector.values] for vector in terms
+    ]
+
+
+# --- one run
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 5, 65_536])
+def test_every_snippet_gets_its_vectors_once(settings, pipeline, batch_size):
+    manifest = pipeline.manifest(settings)
+    report = pipeline.embed(manifest, batch_size)
+    assert (report.snippets, report.encoded, report.unchanged) == (10, 10, 0)
+    assert stored(pipeline) == expected(pipeline)
+    assert pipeline.load.encoded() == [id for id, _ in TEXTS]
+    assert len(VectorFolder(pipeline.vectors, {}).batches()) == 2 * -(-5 // batch_size)
+    check_vectors(pipeline, manifest)
+    assert VectorFolder(pipeline.vectors, {}).made() == (manifest, pipeline.snippets.resolve(), True)
+
+
+def test_again_nothing_is_encoded_and_no_model_loaded(settings, pipeline):
+    manifest = pipeline.manifest(settings)
+    pipeline.embed(manifest)
+    before = {path: path.stat().st_mtime_ns for path in pipeline.vectors.glob("batch-*")}
+    report = pipeline.embed(manifest, batch_size=2)
+    assert (report.encoded, report.unchanged, pipeline.load.loads()) == (0, 10, 1)
+    assert {path: path.stat().st_mtime_ns for path in pipeline.vectors.glob("batch-*")} == before
+
+
+def test_changed_and_new_snippets_alone_are_encoded(settings, pipeline, tmp_path):
+    manifest = pipeline.manifest(settings)
+    pipeline.embed(manifest)
+    more = write_lines(tmp_path / "2.jsonl", [("d3", "other text"), ("d7", TEXTS[7][1]), ("new", "text")])
+    pipeline.export(tmp_path / "0.jsonl", tmp_path / "1.jsonl", more)
+    report = pipeline.embed(manifest)
+    assert (report.encoded, report.unchanged) == (2, 9)
+    assert pipeline.load.encoded()[10:] == ["d3", "new"]
+    assert set(expected(pipeline)) < set(stored(pipeline))
+    assert len(stored(pipeline)) == 12
+    check_vectors(pipeline, manifest)
+
+
+def test_what_is_known_needs_no_vector(settings, pipeline):
+    known = np.unique(np.array([key_of(one.id, one.digest) for one in snippets_of(pipeline)[2:7]], np.uint64))
+    report = pipeline.embed(pipeline.manifest(settings), known=known)
+    assert (report.encoded, report.unchanged) == (5, 5)
+    assert pipeline.load.encoded() == ["d0", "d1", "d7", "d8", "d9"]
+
+
+def test_one_snippet_is_a_corpus(settings, tmp_path):
+    pipeline = Pipeline(tmp_path)
+    pipeline.export(write_lines(tmp_path / "1.jsonl", TEXTS[:1]))
+    manifest = pipeline.manifest(settings)
+    assert pipeline.embed(manifest).encoded == 1
+    check_vectors(pipeline, manifest)
+
+
+def test_keys_are_found_among_sorted_ones():
+    draw = np.random.default_rng(1)
+    for size in (0, 1, 50):
+        known = np.unique(draw.integers(0, 100, size).astype(np.uint64))
+        keys = draw.integers(0, 100, 40).astype(np.uint64)
+        assert among(keys, known).tolist() == [key in set(known.tolist()) for key in keys.tolist()]
+    largest = np.array([2**64 - 1], np.uint64)
+    assert among(largest, largest).tolist() == [True]
+
+
+# --- runs that ended early
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from biorag.scale import embedding, parquet
+from biorag.settings.settings import Settings
+from tests.scale.stages import Pipeline
+name, calls, folder = sys.argv[1:]
+owner, call = {"between": (embedding, "write_batch"), "within": (parquet.pq, "write_table")}[name]
+calls, original = int(calls), getattr(owner, call)
+def killed(*arguments, **options):
+    global calls
+    calls -= 1
+    if not calls:
+        if name == "within":
+            arguments[1].write(b"PAR1 torn")
+            arguments[1].flush()
+        os.kill(os.getpid(), 9)
+    return original(*arguments, **options)
+setattr(owner, call, killed)
+pipeline = Pipeline(Path(folder))
+pipeline.embed(pipeline.manifest(Settings.of(home=Path(folder) / "home")))
+"""
+
+
+@pytest.mark.parametrize(("place", "calls", "left"), [("between", 3, 0), ("within", 2, 1)])
+def test_a_killed_run_resumes(settings, pipeline, tmp_path, place, calls, left):
+    words = [sys.executable, "-c", KILLED, place, str(calls), str(tmp_path)]
+    assert subprocess.run(words, check=False, cwd=Path(__file__).parents[2]).returncode == -9
+    folder = VectorFolder(pipeline.vectors, {})
+    before = stored(pipeline)
+    assert len(list(pipeline.vectors.glob(".batch-*"))) == left
+    assert len(folder.batches()) == calls - 1
+    made = folder.made()
+    assert made is not None
+    assert not made[2]
+    shutil.rmtree(pipeline.load.log)
+    report = pipeline.embed(made[0])
+    assert report.encoded == 10 - len(before)
+    assert len(pipeline.load.encoded()) == report.encoded
+    assert stored(pipeline) == expected(pipeline)
+    assert list(pipeline.vectors.glob(".*")) == []
+    check_vectors(pipeline, made[0])
+
+
+def test_a_batch_that_another_worker_has_written_is_not_encoded_again(settings, pipeline):
+    manifest = pipeline.manifest(settings)
+    pipeline.embed(manifest)
+    job = Job(pipeline.snippets, pipeline.vectors, manifest, pipeline.load)
+    assert BatchEncoder(job)(Batch("part-00000-00000.parquet", np.arange(3))) == 3
+    assert len(pipeline.load.encoded()) == 10
+
+
+@pytest.mark.parametrize("damage", ["truncated", "keys", "not Parquet", "empty"])
+def test_a_damaged_batch_is_encoded_again(settings, pipeline, caplog, damage):
+    manifest = pipeline.manifest(settings)
+    pipeline.embed(manifest)
+    path = VectorFolder(pipeline.vectors, {}).batches()[1]
+    content = path.read_bytes()
+    place = content.index(read_table(path, KEYS).column("key")[0].as_py().to_bytes(8, "little"))
+    flipped = content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+    path.write_bytes({"truncated": content[:-30], "keys": flipped, "not Parquet": b"text", "empty": b""}[damage])
+    report = pipeline.embed(manifest)
+    assert report.encoded == len(pipeline.load.encoded()) - 10 > 0
+    assert f"{path} is damaged" in caplog.text
+    assert stored(pipeline) == expected(pipeline)
+    assert path.read_bytes() == content
+    check_vectors(pipeline, manifest)
+
+
+def test_vectors_that_are_damaged_are_named_when_they_are_looked_up(settings, pipeline):
+    manifest = pipeline.manifest(settings)
+    pipeline.embed(manifest)
+    path = VectorFolder(pipeline.vectors, {}).batches()[0]
+    content = path.read_bytes()
+    with pytest.raises(MismatchError, match=rf"{path.name} is damaged .*: delete it, and run 'biorag embed' again"):
+        for start in range(0, len(content), 97):
+            path.write_bytes(content[:start] + bytes(8) + content[start + 8 :])
+            check_vectors(pipeline, manifest)
+    path.unlink()
+    with pytest.raises(MissingError, match=r"snippet 'd\d' has no vector in .*: run 'biorag embed' to the end"):
+        check_vectors(pipeline, manifest)
+    pipeline.embed(manifest)
+    check_vectors(pipeline, manifest)
+
+
+def test_a_fault_of_the_disk_removes_no_batch(settings, pipeline, monkeypatch):
+    manifest = pipeline.manifest(settings)
+    pipeline.embed(manifest)
+    before = VectorFolder(pipeline.vectors, {}).batches()
+
+    def fails(*arguments, **options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("biorag.scale.parquet.opened_regular", fails)
+    with pytest.raises(OSError, match="Permission denied"):
+        VectorFolder(pipeline.vectors, {}).done()
+    assert VectorFolder(pipeline.vectors, {}).batches() == before
+
+
+# --- what does not go together
+
+
+def others(manifest: Manifest) -> dict[str, Manifest]:
+    """Manifests of vectors that differ, by what differs."""
+    return {
+        "encoder": replace(manifest, encoder=HashEncoder(sha256="0" * 64).identity),
+        "similarity": replace(manifest, similarity="dot"),
+        "bm25": replace(manifest, bm25=replace(manifest.bm25, avg_len=99.0)),
+    }
+
+
+@pytest.mark.parametrize("part", ["encoder", "similarity", "bm25"])
+def test_a_folder_has_vectors_of_one_kind(settings, pipeline, part):
+    manifest = pipeline.manifest(settings)
+    pipeline.embed(manifest)
+    before = (pipeline.vectors / "vectors.json").read_bytes()
+    with pytest.raises(MismatchError, match=f"has vectors made with other {part}: choose another --out"):
+        pipeline.embed(others(manifest)[part])
+    assert (pipeline.vectors / "vectors.json").read_bytes() == before
+    assert pipeline.embed(replace(manifest, name="other", sources=(), seconds=3.0)).encoded == 0
+
+
+def test_a_folder_of_other_files_is_left_alone(settings, pipeline):
+    pipeline.vectors.mkdir()
+    (pipeline.vectors / "batch-1.parquet").write_text("mine")
+    with pytest.raises(MismatchError, match="holds something other than a folder of vectors"):
+        pipeline.embed(pipeline.manifest(settings))
+    with pytest.raises(MismatchError, match="holds something other than a folder of vectors"):
+        VectorFolder(pipeline.snippets, {}).made()
+    assert (pipeline.vectors / "batch-1.parquet").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"complete": true, "identity": {}}', '{"complete": 1, "snippets": "x"}']
+)
+def test_a_damaged_manifest_is_refused(settings, pipeline, content):
+    pipeline.embed(pipeline.manifest(settings))
+    (pipeline.vectors / "vectors.json").write_text(content)
+    with pytest.raises(MismatchError, match=r"vectors.json is damaged"):
+        VectorFolder(pipeline.vectors, {}).made()
+
+
+def test_two_runs_at_once_do_not_mix(settings, pipeline):
+    manifest = pipeline.manifest(settings)
+    with (
+        DirectoryLock(pipeline.vectors, exclusive=True),
+        pytest.raises(ServiceError, match="folder of vectors 'vectors' is being written by process"),
+    ):
+        pipeline.embed(manifest)
+
+
+def test_batches_that_were_not_encoded_are_told(settings, pipeline):
+    with pytest.raises(ServiceError, match="5 snippets were not encoded: run the same command again"):
+        pipeline.embed(pipeline.manifest(settings), encode=lambda job, batches: encode_here(job, batches[:2]))
+
+
+def test_a_batch_is_named_by_its_keys_in_their_order(tmp_path):
+    names = {batch_path(tmp_path, np.array(keys, np.uint64)).name for keys in ([1, 2], [2, 1], [1], [1, 2])}
+    assert len(names) == 3
+
+
+# --- GPUs
+
+
+@dataclass
+class Gpus:
+    """Which GPU each thread chose, in place of CUDA."""
+
+    chosen: dict[int, int]
+
+    def use(self, number: int) -> None:
+        assert threading.get_ident() not in self.chosen
+        self.chosen[threading.get_ident()] = number
+
+
+@pytest.fixture
+def gpus(monkeypatch) -> Gpus:
+    gpus = Gpus({})
+    monkeypatch.setitem(sys.modules, "biorag.models.loading", SimpleNamespace(use_gpu=gpus.use))  # torch takes seconds
+    return gpus
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_gpus_encode_all_batches_once(settings, pipeline, gpus, count):
+    manifest = pipeline.manifest(settings)
+    report = pipeline.embed(manifest, batch_size=1, encode=encode_on_gpus(count))
+    assert (report.encoded, sorted(pipeline.load.encoded())) == (10, [id for id, _ in TEXTS])
+    assert sorted(gpus.chosen.values()) == list(range(len(gpus.chosen)))
+    assert 1 <= len(gpus.chosen) == pipeline.load.loads() <= count
+    assert stored(pipeline) == expected(pipeline)
+    check_vectors(pipeline, manifest)
+    assert not {thread.ident for thread in threading.enumerate()} & gpus.chosen.keys()
+
+
+@dataclass(frozen=True)
+class Failing(HashLoad):
+    """Cannot load its model, or encode one snippet."""
+
+    at: str = ""
+
+    def __call__(self, manifest):
+        if not self.at:
+            raise MissingError("the model is not there")
+        encoding = super().__call__(manifest)
+
+        def encode(snippets):
+            if any(snippet.id == self.at for snippet in snippets):
+                raise ServiceError("the GPU has fallen off the bus")
+            return encoding(snippets)
+
+        return encode
+
+
+@pytest.mark.parametrize(("at", "error"), [("", MissingError), ("d4", ServiceError)])
+def test_errors_on_gpus_come_through_and_end_the_threads(settings, pipeline, gpus, at, error):
+    manifest = pipeline.manifest(settings)
+    load = Failing(pipeline.load.log, at=at)
+    before = threading.active_count()
+    with pytest.raises(error, match=r"the model is not there|has fallen off the bus"):
+        pipeline.embed(manifest, 1, lambda job, batches: encode_on_gpus(2)(replace(job, load=load), batches))
+    assert threading.active_count() == before
+    assert len(stored(pipeline)) < 10
+    pipeline.embed(manifest)
+    assert stored(pipeline) == expected(pipeline)
+
+
+def test_a_run_on_gpus_that_is_left_ends_its_threads(settings, pipeline, gpus):
+    job = Job(pipeline.snippets, pipeline.vectors, pipeline.manifest(settings), pipeline.load)
+    before = threading.active_count()
+    running = encode_on_gpus(1)(job, [Batch("part-00000-00000.parquet", np.array([row])) for row in range(5)])
+    assert next(iter(running)) == 1
+    running.close()
+    assert threading.active_count() == before

@@ -1,0 +1,176 @@
+"""Exports and vectors loaded into an index, which is then the one that a direct run makes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from biorag.corpus.rejects import RejectsFile
+from biorag.errors import BadInputError, MismatchError, MissingError
+from biorag.indexes.store import Store
+from biorag.scale import sources as reading
+from biorag.scale.parquet import SNIPPETS, read_table, write_table
+from biorag.scale.vector_folder import VectorFolder
+from biorag.utils.progress import silent
+from tests.pubmed_records import article, deletions, file_of
+from tests.scale.stages import Pipeline, bm25_scores, counts, direct, facts, points, random_file
+
+
+def write_lines(path: Path, *rows: tuple[str, str]) -> Path:
+    path.write_text("".join(json.dumps({"id": id, "content": text}) + "\n" for id, text in rows))
+    return path
+
+
+def corpus(seed: int, folder: Path, bad: bool) -> list[Path]:
+    draw = Random(seed)
+    return [random_file(draw, folder / f"{number}", bad) for number in range(draw.randint(2, 5))]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_index_by_stages_is_the_one_of_a_direct_run(settings, tmp_path, monkeypatch, seed):
+    monkeypatch.setattr(reading, "PART_ROWS", 1 + seed % 4)
+    blocks, skips = seed % 2 == 1, seed % 4 >= 2
+    paths = corpus(100 + seed, tmp_path, skips)
+    rejects = [RejectsFile(tmp_path / name) if skips else None for name in ("a.jsonl", "b.jsonl")]
+    alone, staged = settings.replace(name="direct"), settings.replace(name="staged")
+    expected = direct(alone, *paths, blocks=blocks, rejects=rejects[0])
+    report = Pipeline(tmp_path, blocks).index(staged, *paths, rejects=rejects[1])
+    assert counts(report) == counts(expected)
+    assert points(staged) == points(alone)
+    assert bm25_scores(staged) == bm25_scores(alone)
+    assert facts(staged) == facts(alone)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_index_that_is_updated_by_stages_is_as_a_fresh_one(settings, tmp_path, seed):
+    blocks = seed % 2 == 1
+    paths = corpus(200 + seed, tmp_path, bad=False)
+    pipeline, staged = Pipeline(tmp_path, blocks), settings.replace(name="staged")
+    for number in range(1, len(paths) + 1):
+        try:
+            pipeline.index(staged, *paths[:number])
+        except BadInputError:
+            continue  # deletions alone
+        bm25 = Store(staged).require_manifest().bm25
+        fresh = settings.replace(name=f"fresh{number}")
+        direct(fresh, *paths[:number], blocks=blocks, bm25=bm25)
+        assert points(staged) == points(fresh)
+        assert bm25_scores(staged) == bm25_scores(fresh)
+        assert facts(staged) == facts(fresh)
+    assert len(pipeline.load.encoded()) == len(VectorFolder(pipeline.vectors, {}).done()), "none twice"
+
+
+@pytest.fixture
+def files(tmp_path) -> list[Path]:
+    """A baseline file and an update of it."""
+    baseline = [article(pmid, f"Title {pmid}.", f"word{'abcdef'[pmid]} text.") for pmid in range(1, 6)]
+    update = [article(2, "New.", "worda.", "2024-02-01"), deletions(3), article(4, "Back.", "", "2023-01-01")]
+    paths = [tmp_path / "pubmed25n0001.xml", tmp_path / "pubmed25n0002.xml"]
+    paths[0].write_bytes(file_of(*baseline))
+    paths[1].write_bytes(file_of(update[0], deletions(3, 4), update[2]))
+    return paths
+
+
+def test_deletions_and_restored_documents_reach_an_index(settings, tmp_path, files):
+    pipeline = Pipeline(tmp_path)
+    assert counts(pipeline.index(settings, files[0]))["added"] == 5
+    report = pipeline.index(settings, *files)
+    assert (report.added, report.updated, report.deleted, report.unchanged, report.snippets) == (0, 2, 1, 5, 4)
+    assert {id: snippet.contents for id, (snippet, _, _) in points(settings).items()} == {
+        "1": "Title 1. wordb text.",
+        "2": "New. worda.",
+        "4": "Back.",
+        "5": "Title 5. wordf text.",
+    }
+    again = pipeline.index(settings, *files)
+    assert (again.added, again.updated, again.deleted, again.snippets) == (0, 0, 0, 4)
+    assert len(pipeline.load.encoded()) == 7
+
+
+def test_a_second_load_changes_nothing(settings, tmp_path, files):
+    pipeline = Pipeline(tmp_path)
+    pipeline.index(settings, *files)
+    before, manifest = points(settings), facts(settings)
+    report = pipeline.loading(settings).write(silent)
+    assert (report.added, report.updated, report.deleted) == (0, 0, 0)
+    assert (points(settings), facts(settings)) == (before, manifest)
+
+
+def test_an_index_of_a_direct_run_takes_an_export_on(settings, tmp_path, files):
+    direct(settings, files[0])
+    pipeline = Pipeline(tmp_path)
+    pipeline.export(*files)
+    pipeline.embed(pipeline.manifest(settings, Store(settings).require_manifest().bm25))
+    report = pipeline.loading(settings).write(silent)
+    assert (report.updated, report.deleted, report.unchanged) == (2, 1, 5)
+    fresh = settings.replace(name="fresh")
+    direct(fresh, *files)
+    assert points(settings) == points(fresh)
+
+
+def test_terms_that_were_counted_otherwise_are_counted_again(settings, tmp_path, files):
+    """An index keeps its mean length; vectors made for another one have other BM25 weights."""
+    direct(settings, files[0])
+    held = Store(settings).require_manifest().bm25
+    pipeline = Pipeline(tmp_path)
+    pipeline.export(*files)
+    pipeline.embed(pipeline.manifest(settings, replace(held, avg_len=held.avg_len * 3)))
+    pipeline.loading(settings).write(silent)
+    fresh = settings.replace(name="fresh")
+    direct(fresh, *files, bm25=held)
+    assert bm25_scores(settings) == bm25_scores(fresh)
+
+
+def test_missing_vectors_are_told_before_anything_is_written(settings, tmp_path, files):
+    pipeline = Pipeline(tmp_path)
+    pipeline.export(*files)
+    pipeline.embed(pipeline.manifest(settings))
+    VectorFolder(pipeline.vectors, {}).batches()[0].unlink()
+    with pytest.raises(MissingError, match=r"[123] snippets of .* have no vectors \('\d' for one\): run 'biorag embed"):
+        pipeline.loading(settings).write(silent)
+    assert not Store(settings).folder.exists()
+    pipeline.embed(pipeline.manifest(settings))
+    assert pipeline.loading(settings).write(silent).added == 4
+
+
+def test_a_damaged_batch_is_named_and_the_next_load_completes(settings, tmp_path, files):
+    pipeline = Pipeline(tmp_path)
+    pipeline.export(*files)
+    pipeline.embed(pipeline.manifest(settings))
+    path = VectorFolder(pipeline.vectors, {}).batches()[0]
+    content = path.read_bytes()
+    place = content.index(b"\x00", len(content) // 3)
+    path.write_bytes(content[:place] + bytes(64) + content[place + 64 :])
+    with pytest.raises(MismatchError, match=rf"{path.name} is damaged .*: delete it, and run 'biorag embed' again"):
+        pipeline.loading(settings).write(silent)
+    path.unlink()
+    pipeline.embed(pipeline.manifest(settings))
+    assert pipeline.loading(settings).write(silent).complete
+    fresh = settings.replace(name="fresh")
+    direct(fresh, *files)
+    assert points(settings) == points(fresh)
+
+
+def test_a_text_that_was_changed_behind_its_digest_gets_no_vector(settings, tmp_path):
+    pipeline = Pipeline(tmp_path)
+    pipeline.export(write_lines(tmp_path / "1.jsonl", ("a", "worda"), ("b", "wordb")))
+    pipeline.embed(pipeline.manifest(settings))
+    part = pipeline.snippets / "part-00000-00000.parquet"
+    rows = read_table(part, SNIPPETS)
+    texts = type(rows).from_pylist([{**row, "content": "wordc"} for row in rows.to_pylist()], SNIPPETS)
+    write_table(part, texts)
+    with pytest.raises(MissingError, match=r"snippet 'a' has no vector"):
+        pipeline.loading(settings).write(silent)
+
+
+def test_an_empty_part_is_loaded(settings, tmp_path):
+    """All of the first file is superseded by the second."""
+    first = write_lines(tmp_path / "1.jsonl", ("a", "worda"))
+    second = write_lines(tmp_path / "2.jsonl", ("a", "wordb"))
+    report = Pipeline(tmp_path).index(settings, first, second)
+    assert (report.added, report.duplicates, report.snippets) == (1, 1, 1)
+    assert points(settings)["a"][0].content == "wordb"
