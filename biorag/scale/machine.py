@@ -59,6 +59,7 @@ class Measured(_Table):
     prepare_snippets_per_second: float = Field(gt=0)
     encode_snippets_per_second: float = Field(gt=0)
     load_snippets_per_second: float = Field(gt=0)
+    load_without_tokens_snippets_per_second: float | None = Field(default=None, gt=0)
     build_snippets_per_second: float = Field(gt=0)
     question_milliseconds: float | None = Field(default=None, gt=0)
     first_stage_milliseconds_per_million: float | None = Field(default=None, gt=0)

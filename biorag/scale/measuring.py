@@ -95,7 +95,7 @@ def measure(
         loading, _ = _write(folder / "loaded", manifest, sample, encoded, effort.loaded)
         advance(1)
         without = encoded._replace(tokens=[])
-        _, building = _write(folder / "built", replace(manifest, tokens=None), sample, without, effort.built)
+        plain, building = _write(folder / "built", replace(manifest, tokens=None), sample, without, effort.built)
         advance(1)
     size = encoder_size(files)
     spans = token_spans(files)
@@ -112,6 +112,7 @@ def measure(
         prepare_snippets_per_second=prepared,
         encode_snippets_per_second=encoding,
         load_snippets_per_second=loading,
+        load_without_tokens_snippets_per_second=plain,
         build_snippets_per_second=building,
     )
     memory = machine.memory_bytes or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -139,7 +139,7 @@ def rate_of(name: str, workload: Workload, machine: Machine, reference: Measured
     if given is not None:
         return Figure(given, GIVEN, f"{name} under [rates]")
     measured = machine.measured or reference
-    value, ratio = getattr(measured, name), 1.0
+    value, ratio = _measured_rate(name, workload, measured), 1.0
     if name in OF_TEXT and not _alike(measured.tokens, workload.tokens):
         ratio = measured.tokens / workload.tokens
     if machine.measured and measured.cores == machine.cores and ratio == 1:
@@ -150,6 +150,14 @@ def rate_of(name: str, workload: Workload, machine: Machine, reference: Measured
     if ratio != 1:
         basis += f" and by tokens, which were {measured.tokens:g} a snippet"
     return computed(value * ratio * by_cores, basis)
+
+
+def _measured_rate(name: str, workload: Workload, measured: Measured) -> float:
+    plain = measured.load_without_tokens_snippets_per_second
+    if name == LOADING and workload.store_tokens == "none" and plain is not None:
+        return plain
+    value: float = getattr(measured, name)
+    return value
 
 
 def _alike(one: float, other: float) -> bool:
@@ -343,8 +351,7 @@ def _notes(
     if measured.load is not None and measured.load > BUSY * measured.cores:
         load = f"a load of {measured.load:g} on {measured.cores} cores"
         yield f"{machine.name}: rates were measured beside other programs ({load}): measure an idle machine"
-    if (workload.store_tokens != "none") != measured.store_tokens and machine.rates.load_snippets_per_second is None:
-        kept = "with" if measured.store_tokens else "without"
-        yield f"{machine.name}: loading was measured {kept} token vectors: measure it as it is to be"
+    if workload.store_tokens != "none" and not measured.store_tokens and machine.rates.load_snippets_per_second is None:
+        yield f"{machine.name}: loading was measured without token vectors, which take longer: measure it with them"
     if workload.on_disk and not workload.quantized:
         yield f"{machine.name}: with vectors on disk alone, questions read from disk; their times are of memory"

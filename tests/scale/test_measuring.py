@@ -63,5 +63,5 @@ def test_this_machine_is_measured(tiny_encoder, tmp_path, monkeypatch):
     assert measured is not None
     assert (measured.cores, measured.built) == (machine.cores, 16)
     rates = {name: value for name, value in measured.model_dump().items() if name.endswith("_per_second")}
-    assert len(rates) == 5
+    assert len(rates) == 6
     assert min(rates.values()) > 0

@@ -84,6 +84,13 @@ def test_a_rate_is_given_measured_or_in_proportion_to_cores_and_tokens():
     assert found == [(7, "given"), (1000, "measured"), (2000, "computed"), (1000, "computed")]
 
 
+def test_loading_without_token_vectors_has_a_rate_of_its_own():
+    measured = MEASURED.model_copy(update={"load_without_tokens_snippets_per_second": 900.0})
+    kept = {kind: replace(WORK, store_tokens=kind) for kind in ("none", "compact", "full")}
+    rates = {kind: rate_of("load_snippets_per_second", work, MACHINE, measured).value for kind, work in kept.items()}
+    assert rates == {"none": 900, "compact": 200, "full": 200}
+
+
 def test_a_cpu_encodes_in_inverse_proportion_to_the_operations():
     assert encoding_rate(WORK, MACHINE, MEASURED).value == 100
     other = replace(WORK, multiplied=40_000_000, tokens=50)
