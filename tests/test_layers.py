@@ -107,7 +107,7 @@ OWNERS = {
     "matplotlib": {"biorag.utils.plots"},
     "pyarrow": {
         *("biorag.scale.parquet", "biorag.scale.sources", "biorag.scale.exporting", "biorag.scale.embedding"),
-        "biorag.scale.vector_folder",
+        *("biorag.scale.vector_folder", "biorag.scale.snippet_folder"),
     },
     "ray": {"biorag.scale.ray_cluster"},
     "qdrant_client": {
