@@ -36,7 +36,7 @@ def corpus(seed: int, folder: Path, bad: bool) -> list[Path]:
     return [random_file(draw, folder / f"{number}", bad) for number in range(draw.randint(2, 5))]
 
 
-@pytest.mark.parametrize("seed", seeds(8, quick=3))
+@pytest.mark.parametrize("seed", seeds(8, quick=2))
 def test_an_index_by_stages_is_the_one_of_a_direct_run(settings, tmp_path, monkeypatch, seed):
     monkeypatch.setattr(reading, "PART_ROWS", 1 + seed % 4)
     blocks, skips = seed % 2 == 1, seed % 4 >= 2

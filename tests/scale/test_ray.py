@@ -143,7 +143,10 @@ def embed_failing(settings: Settings, pipeline: Pipeline, at: str) -> None:
     ("at", "error", "sentence"),
     [
         ("", MissingError, "model 'x' is not on this machine: copy it there"),
-        ("bug", ServiceError, "Ray's workers failed (division by zero): run the same command again"),
+        pytest.param(
+            *("bug", ServiceError, "Ray's workers failed (division by zero): run the same command again"),
+            marks=pytest.mark.long,
+        ),
         ("d7", ServiceError, "the encoder needs more memory: set a smaller --batch-size"),
     ],
 )
