@@ -34,6 +34,7 @@ def staged(tmp_path, corpus, tiny_encoder) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_the_demonstration_by_stages_is_searched_as_a_direct_index(demo_home, tmp_path):
     home, snippets, vectors = tmp_path / "home", tmp_path / "snippets", tmp_path / "vectors"
     exported = done(invoke("corpus", "export", "demo", "--out", snippets, "--json", home=home))

@@ -66,7 +66,7 @@ def lines(tmp_path):
 # --- against a survey
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.long] * (seed >= 6)) for seed in range(24)])
 def test_an_export_is_what_a_direct_run_would_index(tmp_path, caplog, monkeypatch, seed):
     monkeypatch.setattr(reading, "PART_ROWS", 1 + seed % 5)
     draw = Random(seed)

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -25,12 +26,17 @@ def write_lines(path: Path, *rows: tuple[str, str]) -> Path:
     return path
 
 
+def seeds(count: int, quick: int) -> list[Any]:
+    """Return seeds, all but the first of them for `make test-all`."""
+    return [pytest.param(seed, marks=[pytest.mark.long] * (seed >= quick)) for seed in range(count)]
+
+
 def corpus(seed: int, folder: Path, bad: bool) -> list[Path]:
     draw = Random(seed)
     return [random_file(draw, folder / f"{number}", bad) for number in range(draw.randint(2, 5))]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8, quick=2))
 def test_an_index_by_stages_is_the_one_of_a_direct_run(settings, tmp_path, monkeypatch, seed):
     monkeypatch.setattr(reading, "PART_ROWS", 1 + seed % 4)
     blocks, skips = seed % 2 == 1, seed % 4 >= 2
@@ -45,7 +51,7 @@ def test_an_index_by_stages_is_the_one_of_a_direct_run(settings, tmp_path, monke
     assert facts(staged) == facts(alone)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4, quick=1))
 def test_an_index_that_is_updated_by_stages_is_as_a_fresh_one(settings, tmp_path, seed):
     blocks = seed % 2 == 1
     paths = corpus(200 + seed, tmp_path, bad=False)

@@ -62,7 +62,7 @@ ENCODED = Encoded(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(SNIPPET_LISTS)
 def test_snippets_come_back_as_they_were(tmp_path_factory, snippets):
     path = tmp_path_factory.getbasetemp() / "snippets.parquet"
@@ -94,7 +94,7 @@ def encodings(draw):
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(encodings(), st.booleans())
 def test_vectors_come_back_bit_for_bit(tmp_path_factory, encoded, keeps_tokens):
     path = tmp_path_factory.getbasetemp() / "vectors.parquet"
