@@ -105,7 +105,7 @@ OWNERS = {
     "datasketch": {"biorag.training.contamination"},
     "matplotlib": {"biorag.utils.plots"},
     "qdrant_client": {"biorag.indexes.server", f"{LATENCY}.peers"},
-    "qdrant_edge": {"biorag.indexes.edge", "biorag.indexes.bm25"},
+    "qdrant_edge": {"biorag.indexes.edge", "biorag.indexes.edge_filters", "biorag.indexes.bm25"},
     "llama_cpp": {"biorag.generators.llama", "biorag.generators.sequences"},
     "huggingface_hub": {"biorag.models.finding"},
     "lxml": {"biorag.corpus.hardened_xml"},
