@@ -184,7 +184,7 @@ class EdgeIndex:
         share = self._appended / max(sum(segment_sizes(self._folder / SHARD)), 1)
         require_room(self._folder, int(2 * share * self._bytes_on_disk()))
         with _engine_errors():
-            self._reopen(qe.EdgeOptimizersConfig(default_segment_number=MOST_SEGMENTS, **self._bounds))
+            self._reopen(self._optimizers(MOST_SEGMENTS))
             self._shard.optimize()
             self._flush()
         self._appended = 0
@@ -228,7 +228,10 @@ class EdgeIndex:
         """
         require_room(self._folder, 2 * self._bytes_on_disk())
         with _engine_errors():
-            self._reopen(self._vacuuming())
+            count = self.count()
+            share = 0.0 if count <= VACUUMED_ALWAYS else VACUUMED_SHARE
+            deleted_threshold = share if self.deleted_share() != 0 else None
+            self._reopen(self._optimizers(segment_number(self._manifest, count), deleted_threshold))
             self._shard.optimize()
             self._flush()
         self._appended = 0
@@ -236,20 +239,14 @@ class EdgeIndex:
     def _bytes_on_disk(self) -> int:
         return sum(path.stat().st_blocks * 512 for path in shard_files(self._folder))
 
-    def _vacuuming(self) -> qe.EdgeOptimizersConfig:
-        """Return how many segments there may be, and the share of deletions above which each is vacuumed."""
-        count = self.count()
-        number = segment_number(self._manifest, count)
-        if self.deleted_share() == 0:
-            return qe.EdgeOptimizersConfig(default_segment_number=number, **self._bounds)
-        share = 0.0 if count <= VACUUMED_ALWAYS else VACUUMED_SHARE
+    def _optimizers(self, segments: int, deleted_threshold: float | None = None) -> qe.EdgeOptimizersConfig:
+        """Return how many segments there may be, and above which share of deletions each is vacuumed."""
         return qe.EdgeOptimizersConfig(
-            deleted_threshold=share, vacuum_min_vector_number=1, default_segment_number=number, **self._bounds
+            deleted_threshold=deleted_threshold,
+            vacuum_min_vector_number=None if deleted_threshold is None else 1,
+            default_segment_number=segments,
+            max_segment_size=segment_kilobytes(self._manifest),
         )
-
-    @property
-    def _bounds(self) -> dict[str, int]:
-        return {"max_segment_size": segment_kilobytes(self._manifest)}
 
     def _reopen(self, optimizers: qe.EdgeOptimizersConfig) -> None:
         """Open the shard anew such that optimizing does as these say.
