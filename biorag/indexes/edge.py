@@ -37,12 +37,18 @@ from biorag.indexes.points import (
     ids_of,
     payload,
     point_id,
-    search_width,
     snippets_of,
     upsert_parts,
     with_tokens,
 )
-from biorag.indexes.segments import APPENDABLE, segment_kilobytes, segment_number, segment_points, segment_sizes
+from biorag.indexes.segments import (
+    APPENDABLE,
+    segment_kilobytes,
+    segment_number,
+    segment_points,
+    segment_sizes,
+    segment_width,
+)
 from biorag.indexes.view import empty, reading_view
 from biorag.types import IndexQuery, ScoredDoc, Snippet, SparseText, Vectors
 from biorag.utils.files import FolderTree, require_room
@@ -280,8 +286,8 @@ class EdgeIndex:
         self._lock.release()
 
     @cached_property
-    def _largest_segment(self) -> int:
-        return max(segment_sizes(self._folder / SHARD), default=0)
+    def _segments(self) -> list[int]:
+        return segment_sizes(self._folder / SHARD)
 
     def _request(self, probe: IndexQuery) -> qe.QueryRequest:
         if isinstance(probe.query, str):
@@ -294,7 +300,7 @@ class EdgeIndex:
             query=query,
             filter=edge_filter(probe, self._parameters),
             params=qe.SearchParams(
-                hnsw_ef=search_width(self._largest_segment, probe.limit),
+                hnsw_ef=segment_width(self._segments, probe.limit),
                 exact=probe.exact or probe.among is not None,
                 quantization=quantization if self._quantized else None,
             ),

@@ -35,6 +35,22 @@ def test_there_is_a_segment_for_each_full_one_and_one_to_write_to(points, number
     assert segments.segment_number(manifest(384), points) == number
 
 
+@pytest.mark.parametrize(
+    ("sizes", "limit", "width"),
+    [
+        ([], 10, 128),
+        ([15_000], 10, 244),
+        ([10**6, 0], 10, 2000),
+        ([125_000] * 8 + [0], 10, 250),
+        ([10**6, 50_000], 10, 1950),
+        ([40_000] * 4, 100, 200),
+        ([10_000] * 50, 10, 128),
+    ],
+)
+def test_segments_share_the_candidates_of_a_search(sizes, limit, width):
+    assert segments.segment_width(sizes, limit) == pytest.approx(width, abs=1)
+
+
 @pytest.mark.parametrize("closed", [False, True])
 def test_graphs_are_built_while_snippets_are_written_and_every_snippet_is_found(tmp_path, monkeypatch, closed):
     """With `closed` a writer takes up what another has left in the segment that is written to."""
