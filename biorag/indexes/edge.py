@@ -183,10 +183,7 @@ class EdgeIndex:
             self._build_segment()
 
     def _build_segment(self) -> None:
-        """Build the graph of what was written since the last one, so that no build takes more memory than this one.
-
-        As many segments are allowed as there may be: what is to be merged is merged by `optimize`.
-        """
+        """Build the graph of what was written since the last one, so that no build takes more memory than this one."""
         share = self._appended / max(sum(segment_sizes(self._folder / SHARD)), 1)
         require_room(self._folder, int(2 * share * self._bytes_on_disk()))
         with _engine_errors():

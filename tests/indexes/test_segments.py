@@ -1,5 +1,6 @@
 """An embedded index in segments of bounded size: how many there are, and that what is in them is found."""
 
+import math
 from contextlib import closing
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from biorag.indexes import edge, segments
+from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.checksums import SHARD
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import TokenParameters
@@ -85,3 +87,7 @@ def test_graphs_are_built_while_snippets_are_written_and_every_snippet_is_found(
     best = ((queries / np.linalg.norm(queries, axis=1, keepdims=True)) @ unit.T).argmax(axis=1)
     assert [hits[0].id for hits in found] == [f"s{row}" for row in best]
     assert [[hit.id for hit in hits] for hits in by_word] == [[f"s{row}"] for row in range(count)]
+    weights = Bm25Encoder(manifest().bm25).document("liver term5")
+    weight = dict(zip(*weights, strict=True))[Bm25Encoder(manifest().bm25).query("term5").indices[0]]
+    # A word of one snippet among all 1,500, whatever segment it is in.
+    assert [hits[0].score for hits in by_word] == pytest.approx([math.log((count + 1) / 1.5) * weight] * count)
