@@ -52,8 +52,8 @@ class Corpus:
         self._seed = seed
         self.texts = texts
         self.encoded = encoded
-        parts, texts = [], (snippet.contents for snippet in self.snippets(encoded))
-        for batch in batched(texts, BATCH):
+        parts, contents = [], (snippet.contents for snippet in self.snippets(encoded))
+        for batch in batched(contents, BATCH):
             parts.append(encoder.encode_snippets(batch))
             on_progress(len(batch))
         self._base = np.concatenate(parts)
