@@ -115,7 +115,7 @@ OWNERS = {
         *("biorag.indexes.connection", "biorag.indexes.replicas", "biorag.indexes.server"),
         *("biorag.indexes.server_facts", f"{LATENCY}.peers"),
     },
-    "qdrant_edge": {"biorag.indexes.edge", "biorag.indexes.bm25"},
+    "qdrant_edge": {"biorag.indexes.edge", "biorag.indexes.edge_filters", "biorag.indexes.bm25"},
     "llama_cpp": {"biorag.generators.llama", "biorag.generators.sequences"},
     "huggingface_hub": {"biorag.models.finding"},
     "lxml": {"biorag.corpus.hardened_xml"},

@@ -40,6 +40,13 @@ class Wanted:
         False
     )
 
+    encoded: Annotated[
+        int, typer.Option(min=2, help="Growth: synthetic snippets that are encoded; the others' vectors are drawn.")
+    ] = 40_000
+    vectors_alone: Annotated[
+        bool, typer.Option("--vectors-alone", help="Growth: snippets without texts, and dense search alone.")
+    ] = False
+
     @property
     def baselines(self) -> list[str]:
         """The names of the packages to compare with."""
@@ -85,6 +92,8 @@ def latency(
       biorag bench latency --baseline rank_bm25,bm25s,sentence-transformers,qdrant-local
 
       biorag bench latency --sizes 1000,10000,100000,1000000 --quantize --baseline bm25s --out runs/growth
+
+      biorag bench latency --sizes 3000000,10000000 --vectors-alone --out runs/vectors
     """
     from biorag.benchmarks.latency.baselines import Terms
     from biorag.benchmarks.latency.peers import require_peers
@@ -99,6 +108,8 @@ def latency(
         batch_sizes=_numbers("--batch-sizes", wanted.batch_sizes),
         sizes=sorted(_numbers("--sizes", wanted.sizes)) if wanted.sizes else [],
         quantize=wanted.quantize,
+        encoded=wanted.encoded,
+        texts=not wanted.vectors_alone,
         terms=Terms(
             wanted.baselines,
             Effort(repetition.repetitions, repetition.warm_up, repetition.seconds),

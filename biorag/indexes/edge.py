@@ -15,12 +15,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import qdrant_edge as qe
 
 from biorag.errors import BioragError, MismatchError, MissingError, ServiceError
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.checksums import SHARD, check_files, remove_scratch, shard_files, write_checksums
+from biorag.indexes.edge_filters import edge_filter
 from biorag.indexes.manifest import COMPACT, FULL, Bm25Parameters, Manifest
 from biorag.indexes.points import (
     DENSE,
@@ -37,14 +37,20 @@ from biorag.indexes.points import (
     ids_of,
     payload,
     point_id,
-    search_width,
     snippets_of,
-    stored,
     upsert_parts,
     with_tokens,
 )
+from biorag.indexes.segments import (
+    APPENDABLE,
+    segment_kilobytes,
+    segment_number,
+    segment_points,
+    segment_sizes,
+    segment_width,
+)
 from biorag.indexes.view import empty, reading_view
-from biorag.types import EXISTS, FieldFilter, IndexQuery, ScoredDoc, Snippet, SparseText, Vectors
+from biorag.types import IndexQuery, ScoredDoc, Snippet, SparseText, Vectors
 from biorag.utils.files import FolderTree, require_room
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.panics import panics_raised
@@ -55,7 +61,7 @@ DISTANCES = {"cosine": qe.Distance.Cosine, "dot": qe.Distance.Dot}
 DATATYPES = {FULL: qe.VectorStorageDatatype.Float16, COMPACT: getattr(qe.VectorStorageDatatype, "Turbo4")}  # noqa: B009
 SEGMENT_DATA = "segments"
 CONFIG = "edge_config.json"
-POINT_VERSIONS = "*id_tracker.versions"
+MOST_SEGMENTS = 10_000  # while a corpus is written: what is to be merged is merged at its end
 VACUUMED_ALWAYS = 100_000  # snippets; vacuuming so many takes seconds
 VACUUMED_SHARE = 0.01  # of a segment's points; vacuuming takes no longer than encoding so many
 
@@ -113,6 +119,7 @@ class EdgeIndex:
         except BaseException:
             self._lock.release()
             raise
+        self._appended = max(segment_sizes(shard, APPENDABLE), default=0)  # points since a graph was last built
 
     def count(self) -> int:
         """Return the number of snippets."""
@@ -171,6 +178,19 @@ class EdgeIndex:
                 points = self._points(snippets[part], vectors[part], tokens[part], terms[part])
                 self._shard.update(qe.UpdateOperation.upsert_points(points))
             self._flush()
+        self._appended += len(snippets)
+        if self._appended >= segment_points(self._manifest):
+            self._build_segment()
+
+    def _build_segment(self) -> None:
+        """Build the graph of what was written since the last one, so that no build takes more memory than this one."""
+        share = self._appended / max(sum(segment_sizes(self._folder / SHARD)), 1)
+        require_room(self._folder, int(2 * share * self._bytes_on_disk()))
+        with _engine_errors():
+            self._reopen(self._optimizers(MOST_SEGMENTS))
+            self._shard.optimize()
+            self._flush()
+        self._appended = 0
 
     def _points(
         self,
@@ -197,12 +217,9 @@ class EdgeIndex:
             self._flush()
 
     def deleted_share(self) -> float | None:
-        """Return the share of the points kept that are deleted or replaced; see `Index.deleted_share`.
-
-        The engine does not say it, but keeps 8 bytes for each point that a segment has ever had.
-        """
+        """Return the share of the points kept that are deleted or replaced; see `Index.deleted_share`."""
         count = self.count()
-        kept = sum(path.stat().st_size for path in (self._folder / SHARD).rglob(POINT_VERSIONS)) // 8
+        kept = sum(segment_sizes(self._folder / SHARD))
         if kept < count:
             return None
         return 1 - count / kept if kept else 0.0
@@ -212,21 +229,34 @@ class EdgeIndex:
 
         The engine asks for room for all of it twice more.
         """
-        require_room(self._folder, 2 * sum(path.stat().st_blocks * 512 for path in shard_files(self._folder)))
+        require_room(self._folder, 2 * self._bytes_on_disk())
         with _engine_errors():
-            if self.deleted_share() != 0:
-                self._expect_vacuum()
+            count = self.count()
+            share = 0.0 if count <= VACUUMED_ALWAYS else VACUUMED_SHARE
+            deleted_threshold = share if self.deleted_share() != 0 else None
+            self._reopen(self._optimizers(segment_number(self._manifest, count), deleted_threshold))
             self._shard.optimize()
             self._flush()
+        self._appended = 0
 
-    def _expect_vacuum(self) -> None:
-        """Open the shard anew such that optimizing vacuums each segment with more than the share allowed of deletions.
+    def _bytes_on_disk(self) -> int:
+        return sum(path.stat().st_blocks * 512 for path in shard_files(self._folder))
 
-        Whoever opens the shard without such a share, as readers do, keeps what it was last given.
+    def _optimizers(self, segments: int, deleted_threshold: float | None = None) -> qe.EdgeOptimizersConfig:
+        """Return how many segments there may be, and above which share of deletions each is vacuumed."""
+        return qe.EdgeOptimizersConfig(
+            deleted_threshold=deleted_threshold,
+            vacuum_min_vector_number=None if deleted_threshold is None else 1,
+            default_segment_number=segments,
+            max_segment_size=segment_kilobytes(self._manifest),
+        )
+
+    def _reopen(self, optimizers: qe.EdgeOptimizersConfig) -> None:
+        """Open the shard anew such that optimizing does as these say.
+
+        Whoever opens the shard without any, as readers do, keeps what it was last given.
         """
-        share = 0.0 if self.count() <= VACUUMED_ALWAYS else VACUUMED_SHARE
         self._shard.close()
-        optimizers = qe.EdgeOptimizersConfig(deleted_threshold=share, vacuum_min_vector_number=1)
         made = _shard_config(self._manifest)
         config = qe.EdgeConfig(made.vectors, made.sparse_vectors, optimizers=optimizers, wal_enabled=False)
         with panics_raised():
@@ -253,8 +283,8 @@ class EdgeIndex:
         self._lock.release()
 
     @cached_property
-    def _size(self) -> int:
-        return self.count()
+    def _segments(self) -> list[int]:
+        return segment_sizes(self._folder / SHARD)
 
     def _request(self, probe: IndexQuery) -> qe.QueryRequest:
         if isinstance(probe.query, str):
@@ -265,9 +295,9 @@ class EdgeIndex:
         return qe.QueryRequest(
             limit=probe.limit,
             query=query,
-            filter=_filter(probe, self._parameters),
+            filter=edge_filter(probe, self._parameters),
             params=qe.SearchParams(
-                hnsw_ef=search_width(self._size, probe.limit),
+                hnsw_ef=segment_width(self._segments, probe.limit),
                 exact=probe.exact or probe.among is not None,
                 quantization=quantization if self._quantized else None,
             ),
@@ -354,31 +384,6 @@ def _shard_config(manifest: Manifest) -> qe.EdgeConfig:
         sparse_vectors={SPARSE: qe.EdgeSparseVectorParams(modifier=qe.Modifier.Idf)},
         wal_enabled=False,
     )
-
-
-def _filter(probe: IndexQuery, bm25: Bm25Parameters) -> qe.Filter | None:
-    conditions = [stored(condition, bm25) for condition in probe.where]
-    must: list[qe.ConditionType] = [_condition(condition) for condition in conditions if not condition.negated]
-    must_not: list[qe.ConditionType] = [_condition(condition) for condition in conditions if condition.negated]
-    if probe.among is not None:
-        must.append(qe.HasIdCondition({point_id(id) for id in probe.among}))
-    return qe.Filter(must=must, must_not=must_not) if must or must_not else None
-
-
-def _condition(condition: FieldFilter) -> qe.FieldCondition:
-    key, value = condition.field, condition.value
-    if condition.op == EXISTS:
-        return qe.FieldCondition(key, values_count=qe.ValuesCount(gte=1))
-    if isinstance(value, tuple):
-        return qe.FieldCondition(key, match=qe.MatchAny(list(value)))
-    bounds = {">=": "gte", ">": "gt", "<=": "lte", "<": "lt"}
-    if condition.op in bounds:
-        return qe.FieldCondition(key, range=qe.RangeFloat(**{bounds[condition.op]: float(value)}))
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return qe.FieldCondition(key, range=qe.RangeFloat(gte=float(value), lte=float(value)))
-    # The binding takes a Python bool for a whole number, NumPy's for what it is.
-    exact: Any = np.bool_(value) if isinstance(value, bool) else value
-    return qe.FieldCondition(key, match=qe.MatchValue(exact))
 
 
 @contextmanager

@@ -10,7 +10,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from biorag.benchmarks.latency import baselines, growth, machine, memory, peers, report, stages, synthetic, timing
+from biorag.benchmarks.latency import (
+    baselines,
+    doubling,
+    growth,
+    machine,
+    memory,
+    peers,
+    report,
+    stages,
+    synthetic,
+    timing,
+)
 from biorag.corpus.sentences import sentences
 from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.indexes.bm25 import LengthCounter
@@ -166,6 +177,33 @@ def test_the_first_vectors_are_the_snippets_own_and_the_others_near_one_of_them(
     nearest = (vectors[10:] @ own.T).max(axis=1)
     assert 0.8 < nearest.mean() < 0.95, "1 / sqrt(1 + 0.5²) is 0.89"
     assert len(np.unique(vectors[10:], axis=0)) == 490
+
+
+def test_vectors_beyond_the_copies_lie_between_two_encoded_ones(corpus):
+    """The first batch is of copies, the second of points farther from the nearest and nearer to the next."""
+    vectors = np.concatenate(list(corpus.vectors(2 * synthetic.BATCH)))
+    own = vectors[:10]
+    plain, mixed = (vectors[10 : synthetic.BATCH] @ own.T), vectors[synthetic.BATCH :] @ own.T
+    assert mixed.max(axis=1).mean() < plain.max(axis=1).mean() - 0.02
+    assert np.sort(mixed, axis=1)[:, -2].mean() > np.sort(plain, axis=1)[:, -2].mean() + 0.02
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+
+
+def test_a_point_between_two_vectors_is_in_the_nearer_half_at_the_left_ones_length():
+    rng = np.random.default_rng(2)
+    left, right = 3 * rng.standard_normal((200, 8)), rng.standard_normal((200, 8))
+    found = synthetic.between(left, right, np.random.default_rng(5))
+    parts = np.random.default_rng(5).uniform(0.5, 1, (200, 1)).astype(np.float32)
+    for row, (one, other, part) in enumerate(zip(left, right, parts[:, 0], strict=True)):
+        point = part * one + (1 - part) * other
+        np.testing.assert_allclose(found[row], point * np.linalg.norm(one) / np.linalg.norm(point), rtol=1e-5)
+
+
+def test_years_and_headings_are_as_frequent_as_they_say(corpus):
+    facts = [snippet.metadata for snippet in corpus.snippets(8 * synthetic.BATCH)]
+    assert np.mean([fact["year"] >= 2015 for fact in facts]) == pytest.approx(0.36, abs=0.02)
+    assert np.mean(["Heading 12" in fact["mesh"] for fact in facts]) == pytest.approx(0.05, abs=0.01)
+    assert np.mean(["Heading 1" in fact["mesh"] for fact in facts]) == pytest.approx(0.6, abs=0.03)
 
 
 def test_perturbed_vectors_keep_their_length():
@@ -550,7 +588,7 @@ def grown(subject, corpus, here):
 def test_growth_measures_both_kinds_of_vectors(grown):
     assert [(each.snippets, each.quantized) for each in grown] == [(50, False), (50, True)]
     for each in grown:
-        assert set(each.search) == set(stages.MODES)
+        assert set(each.search) == set(growth.SEARCHES) == {*stages.MODES, "filtered hybrid"}
         assert each.bytes_per_snippet > 64 * 4
         assert each.writing_peak > 1_000_000
         assert each.recall > 0.9
@@ -576,7 +614,10 @@ def test_a_fresh_process_writes_the_index(subject, corpus, tmp_path):
     making = growth.Making(tmp_path / "grown", tmp_path / growth.VECTORS, subject.manifest, subject.settings)
     written = growth.write_apart(making, corpus, 50, done.append)
     assert sum(done) == 50
-    assert set(written.ms) == {"write", "optimize"}
+    assert set(written.ms) == set(written.cpu_s) == {"write", "optimize"}
+    if written.anonymous is not None:
+        assert 0 < written.anonymous <= written.peak + 1_000_000
+        assert 0 < written.file_backed <= written.peak + 1_000_000
     assert 1_000_000 < written.peak < 300_000_000, "torch is not loaded"
     with closing(EdgeIndex(tmp_path / "grown", subject.manifest)) as index:
         (found,) = index.search([IndexQuery(vectors[7], 1)])
@@ -589,9 +630,46 @@ def test_a_writer_that_dies_is_an_error_and_no_wait(subject, corpus, tmp_path):
         growth.write_apart(making, corpus, 50, lambda _: None)
 
 
+def test_vectors_alone_are_searched_by_vectors_alone(subject, snippets, here):
+    corpus = synthetic.Corpus(snippets, HashEncoder(), 1, 10, lambda _: None, texts=False)
+    (grown,) = growth.grow(subject, corpus, asked_of(subject), 50, terms(), False, lambda _: None)
+    assert set(grown.search) == {"dense"}
+    assert grown.recall == 1.0
+
+
+def test_baselines_are_left_out_where_they_would_fill_the_memory(subject, corpus, here, monkeypatch, caplog):
+    monkeypatch.setattr(growth, "COMPARED", 49)
+    (grown,) = growth.grow(subject, corpus, asked_of(subject), 50, terms("bm25s"), False, lambda _: None)
+    assert grown.baselines == ()
+    assert "baselines are left out at 50 snippets" in caplog.text
+
+
+def test_a_doubling_is_a_ratio_of_successive_sizes():
+    """Of 10 to 80 snippets, three doublings, time grows eightfold and memory not at all."""
+    assert doubling.factor(3.0, 24.0, 8) == pytest.approx(2.0)
+    assert doubling.factor(5.0, 5.0, 8) == 1.0
+    memory_of = growth.Memory(1, 1, 7, 7)
+    small = growth.Grown(10, False, 1.0, 0.0, 1.0, 4.0, memory_of, 7, {"dense": timing.summary([2.0])}, 1.0)
+    large = replace(small, snippets=80, write_s=8.0, optimize_s=3.0, search={"dense": timing.summary([16.0])})
+    other = replace(small, snippets=40, quantized=True)
+    (found,) = doubling.doublings([large, other, small])
+    assert (found.start, found.end, found.quantized) == (10, 80, False)
+    assert found.factors == {
+        "write": 2.0,
+        "disk": 2.0,
+        "writer": 1.0,
+        "reader": 1.0,
+        "dense p50": 2.0,
+        "dense p99": 2.0,
+    }
+
+
 def test_growth_is_plotted_by_size(grown, tmp_path):
     search, write, used = report.growth_panels(grown)
-    assert set(search.lines) == {"bm25", "dense, fp32", "dense, int8", "hybrid, fp32", "hybrid, int8", "bm25s"}
+    assert set(search.lines) == {"bm25", "dense, fp32", "dense, int8", "hybrid, fp32", "hybrid, int8", "bm25s"} | {
+        "filtered hybrid, fp32",
+        "filtered hybrid, int8",
+    }
     assert search.lines["bm25"] == [(50, grown[0].search["bm25"].p50)]
     assert write.lines["write and optimize, int8"] == [(50, grown[1].write_s + grown[1].optimize_s)]
     assert used.logarithmic

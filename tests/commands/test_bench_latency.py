@@ -56,7 +56,7 @@ def test_everything_is_measured_and_written(home, tmp_path, monkeypatch):
     for name in ("latency.png", "growth.png"):
         assert (out / name).read_bytes().startswith(b"\x89PNG")
 
-    assert set(found) == {"machine", "index", "settings", "stages", "memory", "baselines", "growth"}
+    assert set(found) == {"machine", "index", "settings", "stages", "memory", "baselines", "growth", "doublings"}
     assert (found["index"]["name"], found["index"]["snippets"]) == ("default", 263)
     assert found["index"]["bytes_per_snippet"] > 384 * 4
     settings = found["settings"]

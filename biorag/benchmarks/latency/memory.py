@@ -2,12 +2,60 @@
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
 
 PROC = Path("/proc")
+INTERVAL = 0.05  # seconds between two samples of a process's memory
+
+
+@dataclass(slots=True)
+class MemoryPeaks:
+    """The most bytes that a process had of its own and of mapped files, each at its own time; None if unknown."""
+
+    anonymous: int | None = None
+    file_backed: int | None = None
+
+    def update(self, pid: int) -> None:
+        """Take what the process has now into account."""
+        status = PROC / str(pid) / "status"
+        try:
+            anonymous, file_backed = kilobytes(status, "RssAnon"), kilobytes(status, "RssFile")
+        except OSError:  # it has just ended
+            return
+        if anonymous is not None and file_backed is not None:
+            self.anonymous = max(self.anonymous or 0, anonymous)
+            self.file_backed = max(self.file_backed or 0, file_backed)
+
+
+@contextmanager
+def memory_peaks(pid: int) -> Iterator[MemoryPeaks]:
+    """Sample another process's memory meanwhile; the kernel keeps no peak of each kind."""
+    peaks, ended = MemoryPeaks(), Event()
+
+    def sample() -> None:
+        while not ended.wait(INTERVAL):
+            peaks.update(pid)
+
+    thread = Thread(target=sample, daemon=True)
+    thread.start()
+    try:
+        yield peaks
+    finally:
+        ended.set()
+        thread.join()
+
+
+def anonymous_bytes() -> int | None:
+    """Return the memory of this process that is no file's; None where the system does not say."""
+    return kilobytes(PROC / str(os.getpid()) / "status", "RssAnon")
 
 
 def resident_bytes() -> int | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from biorag.benchmarks.latency.baselines import Compared
+from biorag.benchmarks.latency.doubling import doublings
 from biorag.benchmarks.latency.growth import Grown
 from biorag.benchmarks.latency.machine import Machine
 from biorag.benchmarks.latency.stages import Cost, Generated
@@ -76,6 +77,7 @@ class Report:
             "memory": dict(self.memory),
             "baselines": [asdict(compared) for compared in self.baselines],
             "growth": [asdict(grown) for grown in self.growth],
+            "doublings": [asdict(doubling) for doubling in doublings(self.growth)],
         }
 
 
@@ -120,7 +122,8 @@ def tables(report: Report) -> list[Table]:
     if report.baselines:
         found.append(_baseline_table("biorag beside other packages", report.baselines))
     if report.growth:
-        found += [_growth_table(report.growth), _growth_search_table(report.growth)]
+        found += [_growth_table(report.growth), _growth_memory_table(report.growth)]
+        found += [_growth_search_table(report.growth), _doubling_table(report.growth)]
     if compared := [compared for grown in report.growth for compared in grown.baselines]:
         found.append(_baseline_table("Beside other packages as the index grows", compared))
     return found
@@ -185,16 +188,40 @@ def _growth_table(listed: Sequence[Grown]) -> Table:
             *_variant(grown),
             f"{grown.write_s:.1f}",
             f"{grown.optimize_s:.1f}",
+            f"{grown.write_cpu_s:.1f}",
+            f"{grown.optimize_cpu_s:.1f}",
             f"{grown.snippets_per_s:,.0f}",
             f"{grown.bytes_per_snippet:,.0f}",
-            _megabytes(grown.writing_peak),
-            *(_megabytes(value) for value in asdict(grown.memory).values()),
         )
         for grown in listed
     ]
-    columns = ["snippets", "vectors", "write s", "optimize s", "snippets/s", "bytes/snippet"]
-    memory = ["MB writing", "before opening", "opened", "searched", "peak"]
-    return Table("Growth on synthetic snippets: writing, disk and memory", [*columns, *memory], rows)
+    columns = ["write s", "optimize s", "write CPU s", "optimize CPU s", "snippets/s", "bytes/snippet"]
+    return Table("Growth on synthetic snippets: writing and disk", ["snippets", "vectors", *columns], rows)
+
+
+def _growth_memory_table(listed: Sequence[Grown]) -> Table:
+    rows = [
+        (
+            *_variant(grown),
+            *map(_megabytes, (grown.writing_peak, grown.writing_anonymous, grown.writing_file_backed)),
+            *map(_megabytes, (memory.before, memory.opened, memory.opened_anonymous)),
+            *map(_megabytes, (memory.searched, memory.searched_anonymous, memory.peak)),
+        )
+        for grown in listed
+        for memory in [grown.memory]
+    ]
+    writer = ["writer, peak", "anonymous", "files"]
+    reader = ["reader before", "opened", "anonymous", "searched", "anonymous", "peak"]
+    return Table("Growth on synthetic snippets: memory in MB", ["snippets", "vectors", *writer, *reader], rows)
+
+
+def _doubling_table(listed: Sequence[Grown]) -> Table:
+    rows = [
+        (f"{found.start:,} to {found.end:,}", "int8" if found.quantized else "fp32", name, f"{factor:.2f}")
+        for found in doublings(listed)
+        for name, factor in found.factors.items()
+    ]
+    return Table("Growth: factor for each doubling (2 is linear)", ["snippets", "vectors", "figure", "factor"], rows)
 
 
 def _growth_search_table(listed: Sequence[Grown]) -> Table:
@@ -258,6 +285,9 @@ def growth_panels(listed: Sequence[Grown]) -> list[PlotPanel]:
             search.setdefault(found.baseline, []).append((grown.snippets, found.theirs))
         write.setdefault(f"write and optimize, {kind}", []).append((grown.snippets, grown.write_s + grown.optimize_s))
         memory.setdefault(f"writing, {kind}", []).append((grown.snippets, grown.writing_peak / MEGABYTE))
+        if grown.writing_anonymous is not None:
+            own = (grown.snippets, grown.writing_anonymous / MEGABYTE)
+            memory.setdefault(f"writing, anonymous, {kind}", []).append(own)
         if grown.memory.opened is not None and grown.memory.searched is not None:
             memory.setdefault(f"opened, {kind}", []).append((grown.snippets, grown.memory.opened / MEGABYTE))
             memory.setdefault(f"searched, {kind}", []).append((grown.snippets, grown.memory.searched / MEGABYTE))

@@ -16,7 +16,7 @@ from biorag.benchmarks.latency.growth import Grown
 from biorag.benchmarks.latency.peers import QDRANT_LOCAL, SENTENCE_TRANSFORMERS, QdrantLocal, SentenceTransformers
 from biorag.benchmarks.latency.report import Report, Stages
 from biorag.benchmarks.latency.stages import Generated, Subject
-from biorag.benchmarks.latency.synthetic import ENCODED, NOISE, Corpus
+from biorag.benchmarks.latency.synthetic import COPIES, ENCODED, NOISE, Corpus
 from biorag.benchmarks.latency.timing import Timing
 from biorag.corpus.datasets import load_dataset
 from biorag.engine import (
@@ -46,7 +46,8 @@ BUSY = (
 SOURCES = 20_000  # snippets whose sentences are recombined
 SYNTHETIC = (
     "Synthetic snippets: sentences of {sources:,} of the index's snippets recombined; the vectors of the first "
-    "{encoded:,} are their own, the others are these with Gaussian noise of {noise} times their length."
+    "{encoded:,} are their own, those up to {copies:,} these with Gaussian noise of {noise} times their length, "
+    "and the others points between two of these, with such noise."
 )
 
 
@@ -61,6 +62,8 @@ class LatencyRequest:
     index_limit : snippets that are indexed anew
     batch_sizes : questions encoded and searched at once
     sizes : numbers of synthetic snippets to measure growth at, ascending
+    encoded : how many of these are encoded
+    texts : whether these have texts; else only dense search is measured
     quantize : whether growth is measured with int8 vectors too
     """
 
@@ -71,6 +74,8 @@ class LatencyRequest:
     sizes: Sequence[int]
     quantize: bool
     terms: Terms
+    encoded: int = ENCODED
+    texts: bool = True
 
 
 def measure_latency(settings: Settings, request: LatencyRequest, progress: Progress) -> Report:
@@ -191,9 +196,9 @@ def _growth(subject: Subject, asked: Asked, request: LatencyRequest, progress: P
     if not request.sizes:
         return
     sources = stages.sampled(subject.index, SOURCES, subject.settings.seed)
-    encoded = min(ENCODED, request.sizes[-1])
+    encoded = min(request.encoded, request.sizes[-1])
     with progress("Growth: encoding", encoded) as advance:
-        corpus = Corpus(sources, subject.encoder, subject.settings.seed, encoded, advance)
+        corpus = Corpus(sources, subject.encoder, subject.settings.seed, encoded, advance, request.texts)
     with progress("Growth", growth.written(request.sizes, request.quantize)) as advance:
         for size in request.sizes:
             yield from growth.grow(subject, corpus, asked, size, request.terms, request.quantize, advance)
@@ -214,8 +219,8 @@ def _index_facts(settings: Settings, opened: OpenIndex) -> dict[str, Any]:
 def _settings_facts(subject: Subject, request: LatencyRequest, index_snippets: int) -> dict[str, Any]:
     settings, effort, synthetic = subject.settings, request.terms.effort, None
     if request.sizes:
-        sources, encoded = min(SOURCES, subject.index.count()), min(ENCODED, request.sizes[-1])
-        synthetic = SYNTHETIC.format(sources=sources, encoded=encoded, noise=NOISE)
+        sources, encoded = min(SOURCES, subject.index.count()), min(request.encoded, request.sizes[-1])
+        synthetic = SYNTHETIC.format(sources=sources, encoded=encoded, noise=NOISE, copies=COPIES * encoded)
     return {
         **settings.public(),
         "repetitions": effort.repetitions,

@@ -24,6 +24,7 @@ from biorag.settings.settings import Settings
 from biorag.types import (
     Encoder,
     EncoderIdentity,
+    FieldFilter,
     Generation,
     GenerationRequest,
     Generator,
@@ -184,7 +185,13 @@ def encoding(encoder: Encoder, questions: Sequence[str], sizes: Sequence[int], e
 
 
 def first_stage(
-    index: Index, known: Known, settings: Settings, questions: Sequence[str], sizes: Sequence[int], effort: Effort
+    index: Index,
+    known: Known,
+    settings: Settings,
+    questions: Sequence[str],
+    sizes: Sequence[int],
+    effort: Effort,
+    where: tuple[FieldFilter, ...] = (),
 ) -> dict[int, Timing]:
     """Return what the configured first stage takes for a batch of encoded questions, for each size of batch.
 
@@ -195,7 +202,8 @@ def first_stage(
     def sample(size: int) -> Callable[[int], Mapping[str, float]]:
         def search(turn: int) -> dict[str, float]:
             batch = [questions[place] for place in places(len(questions), size, turn)]
-            share = retriever.search_all(batch, settings.retrieval.k_init)[0].timings_ms["first_stage"]
+            wheres = [where] * size if where else ()
+            share = retriever.search_all(batch, settings.retrieval.k_init, wheres)[0].timings_ms["first_stage"]
             return {"first_stage": share * size}
 
         return search

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from biorag.corpus.sentences import sentences
-from biorag.types import Encoder, OnProgress, Snippet, Vectors
+from biorag.types import Encoder, FieldFilter, OnProgress, Snippet, Vectors
 from biorag.utils.batched import batched
 
 BATCH = 1024  # drawn from one state of the generator, so that a smaller corpus is the start of a larger one
 # Synthetic snippets whose vectors are their own. Of a million each stands among 24 perturbed copies of itself: with
 # more than the 32 links of a point in the graph, copies lie where no link leads, as no corpus's do.
 ENCODED = 40_000
+COPIES = 25  # snippets of each encoded one; more have vectors between two encoded ones
+YEARS = (1966, 2024)
+YEARLY = 0.04  # by which a year has more snippets than the one before
+HEADINGS = 400  # MeSH headings; of the rank r in a share 0.6 / r of the snippets
+COMMONEST = 0.6
+# 36 % of the snippets are of 2015 or later, and 5 % have the heading of rank 12.
+FILTER = (FieldFilter("year", ">=", 2015), FieldFilter("mesh", "=", "Heading 12"))
 NOISE = 0.5  # length of the noise beside a vector's own: a cosine of about 0.89 to where it came from
 CHUNK = 65_536  # vectors that the exact search compares at once
 
@@ -23,20 +31,29 @@ class Corpus:
 
     A snippet has a source's title and as many sentences as one of the sources, each drawn from all of them. Their
     statistics of words are the sources', but no snippet is about anything. The first `encoded` snippets have their
-    own vectors; each of the others has that of one of these with Gaussian noise added, at the length it had.
+    own vectors; each of the others has that of one of these with Gaussian noise added, at the length it had. Beyond
+    `COPIES` of each, it is a mean of two of them, in random parts, to which noise is added. Years and MeSH headings are
+    drawn, for filters. Without `texts`, snippets have their id and vector alone.
     """
 
     def __init__(
-        self, sources: Sequence[Snippet], encoder: Encoder, seed: int, encoded: int, on_progress: OnProgress
+        self,
+        sources: Sequence[Snippet],
+        encoder: Encoder,
+        seed: int,
+        encoded: int,
+        on_progress: OnProgress,
+        texts: bool = True,
     ) -> None:
         self._titles = [snippet.title for snippet in sources]
         told = [found for found in (sentences(snippet.content or snippet.title) for snippet in sources) if found]
         self._sentences = [sentence for found in told for sentence in found]
         self._lengths = np.array([len(found) for found in told])
         self._seed = seed
+        self.texts = texts
         self.encoded = encoded
-        parts, texts = [], (snippet.contents for snippet in self.snippets(encoded))
-        for batch in batched(texts, BATCH):
+        parts, contents = [], (snippet.contents for snippet in self.snippets(encoded))
+        for batch in batched(contents, BATCH):
             parts.append(encoder.encode_snippets(batch))
             on_progress(len(batch))
         self._base = np.concatenate(parts)
@@ -49,19 +66,53 @@ class Corpus:
             lengths = rng.choice(self._lengths, BATCH)
             drawn = rng.integers(len(self._sentences), size=int(lengths.sum())).tolist()
             ends = np.cumsum(lengths).tolist()
+            facts = _metadata(np.random.default_rng([self._seed, start, 2]))
             for place in range(min(BATCH, size - start)):
                 told = drawn[ends[place] - int(lengths[place]) : ends[place]]
                 content = " ".join(self._sentences[sentence] for sentence in told)
-                yield Snippet(str(start + place), self._titles[titles[place]], content)
+                yield Snippet(str(start + place), self._titles[titles[place]], content, None, facts[place])
+
+    def written(self, size: int) -> Iterator[Snippet]:
+        """Yield the first `size` snippets as they are indexed."""
+        return self.snippets(size) if self.texts else (Snippet(str(row), "", "") for row in range(size))
 
     def vectors(self, size: int) -> Iterator[Vectors]:
         """Yield the vectors of the first `size` snippets in batches, (up to `BATCH`, dimension)."""
         for start in range(0, size, BATCH):
             rng = np.random.default_rng([self._seed, start, 1])
-            batch = perturbed(self._base[rng.integers(len(self._base), size=BATCH)], rng)
+            near = self._base[rng.integers(len(self._base), size=BATCH)]
+            if start >= COPIES * len(self._base):
+                near = between(near, self._base[rng.integers(len(self._base), size=BATCH)], rng)
+            batch = perturbed(near, rng)
             own = self._base[start : start + BATCH]
             batch[: len(own)] = own
             yield batch[: size - start]
+
+
+def _metadata(rng: np.random.Generator) -> list[dict[str, Any]]:
+    """Draw the years and the MeSH headings of a batch of snippets."""
+    years = np.arange(YEARS[0], YEARS[1] + 1)
+    weights = np.exp(YEARLY * (years - YEARS[0]))
+    drawn = rng.choice(years, BATCH, p=weights / weights.sum()).tolist()
+    has = rng.random((BATCH, HEADINGS)) < COMMONEST / np.arange(1, HEADINGS + 1)
+    return [
+        {"year": year, "mesh": [f"Heading {rank + 1}" for rank in np.flatnonzero(row).tolist()]}
+        for year, row in zip(drawn, has, strict=True)
+    ]
+
+
+def between(left: Vectors, right: Vectors, rng: np.random.Generator) -> Vectors:
+    """Return a point between each pair of vectors, drawn uniformly from the half nearer to the left one, at its length.
+
+    Parameters
+    ----------
+    left, right : (vectors, dimension)
+    """
+    part = rng.uniform(0.5, 1, (len(left), 1)).astype(np.float32)
+    mixed = part * left + (1 - part) * right
+    lengths = np.linalg.norm(left, axis=1, keepdims=True) / np.linalg.norm(mixed, axis=1, keepdims=True)
+    scaled: Vectors = mixed * lengths
+    return scaled
 
 
 def perturbed(vectors: Vectors, rng: np.random.Generator, noise: float = NOISE) -> Vectors:
