@@ -142,8 +142,8 @@ class Embedding:
             If another process writes into the folder, or workers were lost with their batches.
         """
         started = time.perf_counter()
-        export = self.snippets.export()
-        with self.folder.locked():
+        with self.snippets.reading(), self.folder.locked():
+            export = self.snippets.export()
             self.folder.check(self.manifest)
             self.folder.describe(self.manifest, self.snippets.path, complete=False)
             self.folder.tidy()

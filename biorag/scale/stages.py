@@ -232,7 +232,8 @@ def load(settings: Settings, vectors: Path, snippets: Path | None, progress: Pro
     _check_load(settings, current := store.manifest(), manifest)
     store.check_layout(current)
     exported = SnippetFolder(snippets or source, {})
-    report = Loading(store, current, manifest, exported, StoredVectors(folder, manifest)).write(progress)
+    with exported.reading(), folder.reading():
+        report = Loading(store, current, manifest, exported, StoredVectors(folder, manifest)).write(progress)
     engine.export_models(settings)
     return report
 
@@ -278,8 +279,11 @@ def index_in_stages(
     store.check_layout(current)
     place = folder or settings.home / STAGES / settings.index.name
     snippets, vectors = place / "snippets", place / "vectors"
-    export(settings, corpus, snippets, rejects, by.read, progress, columns, current)
-    embed(settings, snippets, vectors, by.encode, progress, current)
+    try:
+        export(settings, corpus, snippets, rejects, by.read, progress, columns, current)
+        embed(settings, snippets, vectors, by.encode, progress, current)
+    except MismatchError as error:
+        raise MismatchError(f"{error}; what an earlier run left is in {place}: remove it to begin anew") from None
     report = load(settings, vectors, snippets, progress)
     if folder is None:
         shutil.rmtree(place, ignore_errors=True)

@@ -138,6 +138,16 @@ class ResumableRun(ABC, Generic[T]):
             yield
             (self.path / LOCK).unlink(missing_ok=True)
 
+    def reading(self) -> DirectoryLock:
+        """Keep writers out of the directory.
+
+        Raises
+        ------
+        ServiceError
+            If a process writes into it.
+        """
+        return DirectoryLock(self.path, exclusive=False, what=self.kind)
+
     def save(self, complete: bool, **facts: Any) -> dict[str, Any]:
         """Write and return the manifest."""
         values = self.values(complete, facts)
