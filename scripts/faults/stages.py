@@ -9,13 +9,13 @@ import argparse
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,8 @@ import pyarrow.parquet as pq
 from biorag.scale.parquet import KEYS, read_table
 from scripts.faults.runs import first_snippets, write_report
 
-BATCH = 64
+BATCH = 32
 WORKER = b"ray::MapWorker"  # how Ray names the processes that encode
-FAULTS = ("missing", "doubled", "different", "finished batches encoded again", "encoded beyond what was missing")
 LEAST = 0.9999  # of the cosine to a vector of another run, whose threads cut the batches of a model elsewhere
 
 
@@ -63,45 +62,52 @@ class Trial:
         assert process.returncode == 0, said
         return dict(json.loads(output))
 
-    def kill(self, victim: str, draw: random.Random) -> dict[str, Any]:
-        """Kill a worker or the driver at a moment after the first batch, and bring the run to its end."""
-        out = self.work / "out"
-        shutil.rmtree(out, ignore_errors=True)
-        total = -(-len(self.expected) // BATCH)
-        wanted = draw.randrange(1, total)
+    def kill_workers(self, kills: int, draw: random.Random) -> dict[str, Any]:
+        """Kill a worker at so many moments of one run; return what became of it."""
+        out, killed = self.work / "workers", 0
         process = self._start(*self.command(out))
-        while len(written(out)) < wanted and process.poll() is None:
-            time.sleep(0.002)
-        time.sleep(draw.uniform(0, 0.2))
-        before = {path: path.stat().st_mtime_ns for path in written(out)}
-        ended = process.poll() is not None
-        if victim == "driver":
+        before: dict[Path, int] = {}
+        while process.poll() is None and killed < kills:
+            time.sleep(draw.uniform(0.1, 3.0))
+            before = times_of(out) | before
+            if before and (pids := list(workers(process.pid))):
+                with suppress(ProcessLookupError):
+                    os.kill(draw.choice(pids), signal.SIGKILL)
+                    killed += 1
+        _, said = process.communicate(timeout=1200)
+        assert process.returncode == 0, said
+        return {"victim": "worker", "kills": killed, **self.ends(out, before)}
+
+    def kill_drivers(self, kills: int, draw: random.Random) -> dict[str, Any]:
+        """Kill the driver at so many moments, each time in the run that goes on from there."""
+        out, killed, again = self.work / "drivers", 0, 0
+        before: dict[Path, int] = {}
+        while killed < kills:
+            held = len(written(out))
+            process = self._start(*self.command(out))
+            while len(written(out)) == held and process.poll() is None:
+                time.sleep(0.002)
+            time.sleep(draw.uniform(0, 0.5))
+            killed += process.poll() is None
             process.kill()
             process.communicate()
-            if not ended:
-                report = self._run(*self.command(out))
-                again = report["encoded"] + sum(held_in(path) for path in before) - len(self.expected)
-        else:
-            pids = list(workers(process.pid))
-            for pid in draw.sample(pids, min(1, len(pids))):
-                os.kill(pid, signal.SIGKILL)
-            ended = ended or not pids
-            _, said = process.communicate(timeout=600)
-            assert process.returncode == 0, said
-            again = 0
-        rewritten = sum(path.exists() and path.stat().st_mtime_ns != before[path] for path in before)
-        found = vectors_of(out)
+            again += sum(out.joinpath(name.name).stat().st_mtime_ns != at for name, at in before.items())
+            before = times_of(out)
+        left = len(self.expected) - sum(held_in(path) for path in before)
+        encoded = self._run(*self.command(out))["encoded"]
+        beyond = {"encoded beyond what was missing": max(0, encoded - left), "rewritten on the way": again}
+        return {"victim": "driver", "kills": killed, **beyond, **self.ends(out, before)}
+
+    def ends(self, out: Path, before: dict[Path, int]) -> dict[str, Any]:
+        """Return what differs from a run without Ray, and which of the batches `before` were written again."""
+        found, now = vectors_of(out), times_of(out)
         cosines = [cosine(row, self.expected[key][0]) for key, rows in found.items() for row in rows]
         return {
-            "victim": victim,
-            "ended before": ended,
-            "batches before": len(before),
             "missing": len(self.expected.keys() - found.keys()),
             "doubled": sum(len(rows) - 1 for rows in found.values()),
             "different": sum(value < LEAST for value in cosines),
             "least cosine": min(cosines),
-            "finished batches encoded again": rewritten,
-            "encoded beyond what was missing": 0 if ended else max(0, again),
+            "finished batches encoded again": sum(now.get(path, at) != at for path, at in before.items()),
         }
 
 
@@ -123,6 +129,11 @@ def parent(process: int) -> int:
 def written(out: Path) -> list[Path]:
     """Return the batches that are there."""
     return list(out.glob("batch-*.parquet"))
+
+
+def times_of(out: Path) -> dict[Path, int]:
+    """Return when each batch was written, in ns."""
+    return {path: path.stat().st_mtime_ns for path in written(out)}
 
 
 def held_in(path: Path) -> int:
@@ -152,20 +163,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--snippets", type=int, default=2000)
+    parser.add_argument("--snippets", type=int, default=1500)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     draw = random.Random(given.seed)
     with tempfile.TemporaryDirectory(prefix="biorag-stages-") as work:
         trial = Trial(Path(work), given.data, given.snippets)
-        trials: list[dict[str, Any]] = []
-        for victim in ("worker", "driver"):
-            while sum(one["victim"] == victim and not one["ended before"] for one in trials) < given.kills:
-                trials.append(trial.kill(victim, draw))
-                totals = {name: sum(one[name] for one in trials) for name in FAULTS}
-                facts = {"snippets": given.snippets, "seconds": round(trial.seconds, 1), "totals": totals}
-                write_report(given.out, {**facts, "trials": trials})
+        facts = {"snippets": given.snippets, "seconds": round(trial.seconds, 1)}
+        trials = []
+        for kill in (trial.kill_workers, trial.kill_drivers):
+            trials.append(kill(given.kills, draw))
+            write_report(given.out, {**facts, "trials": trials})
 
 
 if __name__ == "__main__":
