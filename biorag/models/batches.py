@@ -11,6 +11,7 @@ Task = Literal["query", "document"]
 
 # Characters of a batch, padding counted: about a fifth as many tokens.
 CPU_CHARACTERS = 1_000
+MANY, SHARES = 16, 8  # batches that are the same for so many workers, or fewer
 FETCH = "fetch it again, or name another"
 
 
@@ -35,10 +36,13 @@ def balanced(lengths: Sequence[int], budget: int, workers: int) -> list[list[int
     """Return the indices of texts in batches of about equal sums, of `budget` or less where no text is longer.
 
     There are as many for each of the `workers`, fewer where there are fewer texts: each text, the longest first,
-    joins the batch that has least (Graham 1969, longest processing time first).
+    joins the batch that has least (Graham 1969, longest processing time first). Many batches are the same for all
+    numbers of workers but large ones: in bfloat16 a text's vector differs in its last bits with the texts beside it.
     """
-    rounds = math.ceil(sum(lengths) / (budget * workers)) or 1
-    batches: list[list[int]] = [[] for _ in range(min(rounds * workers, len(lengths)))]
+    total = sum(lengths)
+    shares = SHARES if workers <= SHARES and total >= MANY * budget else workers
+    rounds = math.ceil(total / (budget * shares)) or 1
+    batches: list[list[int]] = [[] for _ in range(min(rounds * shares, len(lengths)))]
     heap = [(0, number) for number in range(len(batches))]
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
         total, number = heap[0]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.models import inference as batching
-from biorag.models.batches import balanced, by_length
+from biorag.models.batches import MANY, SHARES, balanced, by_length
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import find_encoder
 from biorag.models.inference import prompt_of, run, token_vectors
@@ -41,11 +41,17 @@ def test_batches_hold_every_place_once_longest_first_within_the_budget(lengths, 
 def test_balanced_batches_hold_every_place_once_and_differ_by_one_text_at_most(lengths, budget, workers):
     batches = balanced(lengths, budget, workers)
     assert sorted(place for batch in batches for place in batch) == list(range(len(lengths)))
-    assert all(batches) and (len(batches) % workers == 0 or len(batches) == len(lengths))
+    assert all(batches) and (len(batches) % workers == 0 or len(batches) % SHARES == 0 or len(batches) == len(lengths))
     totals = [sum(max(1, lengths[place]) for place in batch) for batch in batches]
     for batch, total in zip(batches, totals, strict=True):
         assert total - max(1, lengths[batch[-1]]) <= min(totals)
         assert len(batch) == 1 or total <= budget + 2 * max(lengths) + len(lengths)
+
+
+@given(st.lists(st.integers(1, 500), min_size=20, max_size=80), st.integers(2, 8))
+def test_many_batches_are_the_same_for_any_few_workers(lengths, workers):
+    budget = sum(lengths) // MANY
+    assert balanced(lengths, budget, workers) == balanced(lengths, budget, 1)
 
 
 @pytest.mark.parametrize("workers", [2, 4])
