@@ -24,7 +24,7 @@ def embed(
         Flags("reranker", panel=None),
     ],
     given: Given,
-    cluster: options.Cluster,
+    cluster: options.EncodingCluster,
     for_index: Annotated[
         str | None, typer.Option(help="Existing index that the vectors are for; it says how they are made.")
     ] = None,
@@ -46,7 +46,7 @@ def embed(
     if for_index:
         settings = settings.replace(name=for_index)
     index = Store(settings).require_manifest() if for_index else None
-    with cluster.workers() as by:
+    with cluster.encoders() as by:
         from biorag.scale.stages import embed
         from biorag.scale.vector_folder import VectorFolder
 

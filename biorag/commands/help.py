@@ -17,7 +17,7 @@ LEFT = 26  # columns of an option's name; a longer one stands on a line of its o
 HELP_ALL = "--help-all"
 # The commonest options, in the order in which help shows them; a required option is always shown.
 COMMON = (
-    *("--name", "--option", "--base", "--out", "--llm", "--mode", "--k", "--k-init", "--rerank", "--filter"),
+    *("--name", "--option", "--base", "--out", "--ray", "--llm", "--mode", "--k", "--k-init", "--rerank", "--filter"),
     *("--negatives", "--guard", "--epochs", "--batch-size", "--learning-rate", "--limit", "--format"),
     *("--json", "--config", "--offline", "--help"),
 )

@@ -102,7 +102,7 @@ class Stages:
         ),
     ] = None
 
-    def check(self, corpus: Sequence[str], cluster: options.Cluster, estimate_only: bool) -> None:
+    def check(self, corpus: Sequence[str], cluster: options.EncodingCluster, given: Given, estimate_only: bool) -> None:
         """Hold that what is given fits together.
 
         Raises
@@ -119,6 +119,9 @@ class Stages:
                 raise UsageError("--stages, --workers and --gpus are for --ray: add it, or leave them out")
         elif cluster.ray or self.stages:
             raise UsageError("--vectors are encoded already, and --ray and --stages encode: leave one of them out")
+        elif exported := set(given.parameters) & {"columns", "on_bad_line"}:
+            option = "--" + min(exported).replace("_", "-")
+            raise UsageError(f"{option} is for reading files, and --vectors were read before: leave it out")
         elif len(corpus) > 1:
             raise UsageError("--vectors are of one export: name its folder as CORPUS, or leave it out")
 
@@ -134,7 +137,7 @@ def index(
     given: Given,
     bad_lines: options.BadLines,
     pair: Pair,
-    cluster: options.Cluster,
+    cluster: options.EncodingCluster,
     stages: Stages,
     corpus: Annotated[
         list[str] | None,
@@ -177,7 +180,7 @@ def index(
       biorag index --vectors vectors --name pubmed
     """
     corpus = corpus or []
-    stages.check(corpus, cluster, estimate_only)
+    stages.check(corpus, cluster, given, estimate_only)
     if not is_named(settings):
         settings = settings.replace(name=name_for(settings, corpus))
         show.err.print(f"Index {settings.index.name!r} (choose another with --name)", soft_wrap=True)
@@ -222,10 +225,10 @@ def _staged(
     corpus: Sequence[str],
     rejects: RejectsFile | None,
     columns: Columns,
-    cluster: options.Cluster,
+    cluster: options.EncodingCluster,
     stages: Stages,
 ) -> IndexReport:
-    with cluster.workers() as by:
+    with cluster.encoders() as by:
         from biorag.scale.stages import index_in_stages
 
         return index_in_stages(settings, corpus, rejects, by, show.progress, columns, stages.stages)

@@ -171,17 +171,27 @@ class Cluster:
             "--workers", min=1, help="Workers of the cluster; by default one a GPU or core.", rich_help_panel=WORKERS
         ),
     ] = None
+
+    def workers(self, gpus: int | None = None) -> AbstractContextManager[Workers]:
+        """Return the workers; see `biorag.scale.stages.workers`."""
+        require("parquet")
+        from biorag.scale.stages import workers
+
+        return workers(self.ray, self.workers_, gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodingCluster(Cluster):
+    """Who encodes: this process and its GPUs, or the workers of a Ray cluster."""
+
     gpus: Annotated[
         int | None,
         typer.Option(min=1, help="GPUs to encode on, here or in the cluster.", rich_help_panel=WORKERS),
     ] = None
 
-    def workers(self) -> AbstractContextManager[Workers]:
-        """Return the workers; see `biorag.scale.stages.workers`."""
-        require("parquet")
-        from biorag.scale.stages import workers
-
-        return workers(self.ray, self.workers_, self.gpus)
+    def encoders(self) -> AbstractContextManager[Workers]:
+        """Return the workers, with GPUs if there are to be any."""
+        return self.workers(self.gpus)
 
 
 @dataclass(frozen=True, slots=True)
