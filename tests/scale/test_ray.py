@@ -23,7 +23,7 @@ from biorag.settings.settings import Settings
 from tests.pubmed_records import article, deletions, file_of
 from tests.scale.stages import HashLoad, Pipeline
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 ROOT = Path(__file__).parents[2]
 
 
