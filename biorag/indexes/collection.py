@@ -11,8 +11,8 @@ from qdrant_client.http.exceptions import UnexpectedResponse
 
 from biorag.errors import MismatchError
 from biorag.indexes.connection import server_errors
-from biorag.indexes.manifest import COMPACT, COMPARABLE, FULL, Bm25Parameters, Manifest
-from biorag.indexes.points import DENSE, KEYWORDS, SPARSE, TOKENS
+from biorag.indexes.manifest import COMPACT, FULL, Manifest
+from biorag.indexes.points import DENSE, SPARSE, TOKENS, payload_indexes
 from biorag.settings.index import IndexSettings
 
 logger = logging.getLogger(__name__)
@@ -116,26 +116,12 @@ def _sparse_vectors(layout: CollectionLayout) -> models.SparseVectorParams:
     return models.SparseVectorParams(index=index, modifier=models.Modifier.IDF)
 
 
-def payload_indexes(bm25: Bm25Parameters) -> dict[str, models.PayloadSchemaType]:
-    """Return the payload's keys that are indexed, and their types.
-
-    They are PubMed's fields that filters name most. A year is indexed as a float, which takes whole numbers too: a
-    corpus may write 2015.0, which an index of integers would leave out. PMIDs are integers, matched by lists.
-    """
-    texts = KEYWORDS if bm25.text == COMPARABLE else "metadata"
-    return {
-        "pmid": models.PayloadSchemaType.INTEGER,
-        "metadata.year": models.PayloadSchemaType.FLOAT,
-        "metadata.retracted": models.PayloadSchemaType.BOOL,
-        **{f"{texts}.{field}": models.PayloadSchemaType.KEYWORD for field in ("type", "mesh", "journal")},
-    }
-
-
 def index_payload(client: QdrantClient, manifest: Manifest, indexed: Mapping[str, object]) -> None:
     """Make the payload indexes that a collection lacks; before points are uploaded, so that the graph links by them."""
     for key, kind in payload_indexes(manifest.bm25).items():
         if key not in indexed:
-            client.create_payload_index(manifest.name, key, field_schema=kind, wait=True, ordering=ORDERING)
+            schema = models.PayloadSchemaType(kind)
+            client.create_payload_index(manifest.name, key, field_schema=schema, wait=True, ordering=ORDERING)
 
 
 def check_layout(params: models.CollectionParams, layout: CollectionLayout, collection: str) -> None:

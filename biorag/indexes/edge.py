@@ -36,6 +36,7 @@ from biorag.indexes.points import (
     field_of,
     ids_of,
     payload,
+    payload_indexes,
     point_id,
     snippets_of,
     upsert_parts,
@@ -114,12 +115,19 @@ class EdgeIndex:
                     )
                 elif writable:
                     self._shard = qe.EdgeShard.create(str(shard), _shard_config(manifest))
+                    self._index_payload()
                 else:
                     raise MissingError(f"index {folder.name!r} has lost its data in {shard}: index the corpus again")
         except BaseException:
             self._lock.release()
             raise
         self._appended = max(segment_sizes(shard, APPENDABLE), default=0)  # points since a graph was last built
+
+    def _index_payload(self) -> None:
+        """Make the payload indexes of a new shard: without them a filter reads every payload."""
+        for key, kind in payload_indexes(self._parameters).items():
+            schema = getattr(qe.PayloadSchemaType, kind.capitalize())
+            self._shard.update(qe.UpdateOperation.create_field_index(key, schema))
 
     def count(self) -> int:
         """Return the number of snippets."""

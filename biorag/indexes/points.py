@@ -53,6 +53,21 @@ def payload(snippet: Snippet, bm25: Bm25Parameters | None = None) -> dict[str, A
     }
 
 
+def payload_indexes(bm25: Bm25Parameters) -> dict[str, str]:
+    """Return the payload's keys that are indexed, and their types as Qdrant names them.
+
+    They are PubMed's fields that filters name most. A year is indexed as a float, which takes whole numbers too: a
+    corpus may write 2015.0, which an index of integers would leave out. PMIDs are integers, matched by lists.
+    """
+    texts = KEYWORDS if bm25.text == COMPARABLE else "metadata"
+    return {
+        "pmid": "integer",
+        "metadata.year": "float",
+        "metadata.retracted": "bool",
+        **{f"{texts}.{field}": "keyword" for field in ("type", "mesh", "journal")},
+    }
+
+
 class StoredError(ValueError):
     """What a store answers that biorag does not write."""
 
