@@ -207,6 +207,7 @@ CASES = (
             *("--baseline", "rank_bm25,qdrant-local"),
         ),
         listed="latency",
+        may_grow=True,
     ),
     Case(
         "bench bioasq",
