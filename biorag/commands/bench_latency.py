@@ -81,7 +81,8 @@ def latency(
     """Measure what each stage takes on this machine: indexing, encoding, search, reranking, generation, memory.
 
     Whole: all stages of --mode together; the first stage is measured in all modes. Baselines run in the same process
-    on the same data, interleaved with biorag. Growth is measured on synthetic snippets in TMPDIR.
+    on the same data, interleaved with biorag. Growth is measured on synthetic snippets in TMPDIR; --out has what is
+    measured so far after each size.
 
     Examples:
 
@@ -118,9 +119,9 @@ def latency(
     )
     require_peers(wanted.baselines)
     with _held(out):
-        report = measure_latency(settings.replace(cache=False), request, show.progress)
-        if out:
-            write_report(out, report)
+        for report in measure_latency(settings.replace(cache=False), request, show.progress):
+            if out:
+                write_report(out, report)
     if report.settings["growth"]:
         show.err.print(report.settings["growth"], soft_wrap=True)
     if as_json:

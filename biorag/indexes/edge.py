@@ -115,17 +115,21 @@ class EdgeIndex:
                     )
                 elif writable:
                     self._shard = qe.EdgeShard.create(str(shard), _shard_config(manifest))
-                    self._index_payload()
                 else:
                     raise MissingError(f"index {folder.name!r} has lost its data in {shard}: index the corpus again")
+                if writable:
+                    self._index_payload()
         except BaseException:
             self._lock.release()
             raise
         self._appended = max(segment_sizes(shard, APPENDABLE), default=0)  # points since a graph was last built
 
     def _index_payload(self) -> None:
-        """Make the payload indexes of a new shard: without them a filter reads every payload."""
+        """Make the payload indexes that the shard lacks: without them a filter reads every payload."""
+        held = self._shard.info().payload_schema
         for key, kind in payload_indexes(self._parameters).items():
+            if key in held:
+                continue
             schema = getattr(qe.PayloadSchemaType, kind.capitalize())
             self._shard.update(qe.UpdateOperation.create_field_index(key, schema))
 

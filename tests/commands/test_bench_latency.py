@@ -13,6 +13,7 @@ from biorag import engine
 from biorag.benchmarks.latency import growth
 from biorag.benchmarks.latency.run import loaded_token_models
 from biorag.engine import SnippetEncoders
+from biorag.errors import ServiceError
 from biorag.indexes.manifest import TokenParameters
 from biorag.models.finding import ModelFiles
 from biorag.models.late_interaction import StoredLateInteraction
@@ -43,6 +44,22 @@ def dataset(tmp_path):
         "query-id\tcorpus-id\tscore\n" + "".join(f"q{n}\td\t1\n" for n in range(3))
     )
     return folder
+
+
+def test_a_run_that_ends_early_keeps_the_sizes_before(home, tmp_path, monkeypatch):
+    grow = growth.grow
+
+    def failing(subject, corpus, asked, size, *rest):
+        if size == 60:
+            raise ServiceError("no room")
+        return grow(subject, corpus, asked, size, *rest)
+
+    monkeypatch.setattr(growth, "grow", failing)
+    monkeypatch.setattr(growth, "memory_of_opening", growth._opened)
+    out = tmp_path / "out"
+    result = bench(*QUICK, "--no-rerank", "--sizes", "30,60", "--out", out, **home)
+    failed(result, ServiceError.exit_code, "no room")
+    assert [grown["snippets"] for grown in json.loads((out / "latency.json").read_text())["growth"]] == [30]
 
 
 @pytest.mark.slow

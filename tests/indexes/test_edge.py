@@ -17,8 +17,8 @@ from biorag.indexes import edge
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
-from biorag.indexes.points import search_width
-from biorag.types import EncoderIdentity, IndexQuery, Snippet
+from biorag.indexes.points import payload_indexes, search_width
+from biorag.types import EncoderIdentity, FieldFilter, IndexQuery, Snippet
 
 DIMENSION = 16
 
@@ -121,6 +121,26 @@ def holds_exactly(index: EdgeIndex, numbers: range) -> None:
 
 
 # --- opening and closing
+
+
+def test_an_index_made_without_payload_indexes_gets_them_when_it_is_written_to(folder, monkeypatch):
+    recent = IndexQuery(vector(99), 30, (FieldFilter("year", ">=", 1920),))
+    with monkeypatch.context() as patched:
+        patched.setattr(edge, "payload_indexes", lambda _: {})
+        with closing(EdgeIndex(folder, manifest(), writable=True)) as index:
+            write(index, range(30))
+            index.optimize()
+            assert index._shard.info().payload_schema == {}
+    with closing(EdgeIndex(folder, manifest())) as index:
+        before = index.search([recent])
+        assert index._shard.info().payload_schema == {}
+    with closing(EdgeIndex(folder, manifest(), writable=True)):
+        pass
+    with closing(EdgeIndex(folder, manifest())) as index:
+        assert set(index._shard.info().payload_schema) == set(payload_indexes(manifest().bm25))
+        assert index.search([recent]) == before
+        assert {hit.id for hit in before[0]} == {f"k{n}" for n in range(20, 30)}
+        holds_exactly(index, range(30))
 
 
 @pytest.mark.parametrize("optimized", [False, True])

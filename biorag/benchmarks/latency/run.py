@@ -6,7 +6,7 @@ import logging
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +78,11 @@ class LatencyRequest:
     texts: bool = True
 
 
-def measure_latency(settings: Settings, request: LatencyRequest, progress: Progress) -> Report:
-    """Open the index and measure all that is requested; memory first, before other packages are loaded."""
+def measure_latency(settings: Settings, request: LatencyRequest, progress: Progress) -> Iterator[Report]:
+    """Open the index and measure all that is requested; memory first, before other packages are loaded.
+
+    Yields the report of what is measured so far, again after each size that growth is measured at.
+    """
     described, before = machine.describe(), memory.resident_bytes()
     # Without its own models, so that the encoder is loaded once.
     with open_index(settings.replace(mode="bm25", rerank=False)) as opened:
@@ -95,15 +98,17 @@ def measure_latency(settings: Settings, request: LatencyRequest, progress: Progr
         measured = _stages(subject, _retriever(subject, encoders), sample, request, progress)
         memory_facts["peak_bytes"] = memory.peak_bytes()
         asked = Asked(questions, subject.encoder.encode_queries(questions))
-        return Report(
+        report = Report(
             machine=described,
             index=_index_facts(settings, opened),
             settings=_settings_facts(subject, request, len(sample)),
             stages=measured,
             memory=memory_facts,
             baselines=list(_baselines(subject, asked, sample, request, files.path, progress)),
-            growth=list(_growth(subject, asked, request, progress)),
         )
+        yield report
+        for grown in _growth(subject, asked, request, progress):
+            yield (report := replace(report, growth=(*report.growth, grown)))
 
 
 def _questions(settings: Settings, request: LatencyRequest, opened: OpenIndex) -> Sequence[str]:
