@@ -45,10 +45,15 @@ class DirectoryLock:
     def __init__(self, folder: Path, exclusive: bool, what: str = "index") -> None:
         self._exclusive = exclusive
         self._handle = _opened(folder, exclusive)
-        if self._handle is not None and not try_lock(self._handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH):
-            holder = self._holder()
-            self._close()
-            raise ServiceError(f"{what} {folder.name!r} is being {holder}: wait for that to end, then try again")
+        while self._handle is not None:
+            if not try_lock(self._handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH):
+                holder = self._holder()
+                self._close()
+                raise ServiceError(f"{what} {folder.name!r} is being {holder}: wait for that to end, then try again")
+            if _is_at(self._handle, folder / LOCK):
+                break
+            self._close()  # a writer removed it as it ended: a lock on it keeps nobody out
+            self._handle = _opened(folder, exclusive)
         if exclusive:
             self._write(json.dumps(asdict(_Writer(os.getpid(), socket.gethostname(), timestamp(" ")))))
 
@@ -97,6 +102,14 @@ def is_written(folder: Path) -> bool:
         return not try_lock(handle, fcntl.LOCK_SH)
     finally:
         os.close(handle)
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """Return whether an open file is the one at a path."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def _opened(folder: Path, exclusive: bool) -> int | None:

@@ -95,7 +95,7 @@ def results_folder(
             raise UsageError(f"{target} is there, and biorag did not write it: choose another --out")
     with DirectoryLock(path, exclusive=True, what="folder of results"):
         yield
-    (path / LOCK).unlink(missing_ok=True)
+        (path / LOCK).unlink(missing_ok=True)
 
 
 def _is_manifest(path: Path) -> bool:

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from biorag.errors import ServiceError
+from biorag.utils import locks
 from biorag.utils.locks import DirectoryLock
 
 HOLD = """
@@ -125,3 +126,26 @@ def test_a_lock_file_with_anything_in_it_still_gives_our_error(folder, text):
     with pytest.raises(ServiceError, match="index 'pubmed' is being written by another biorag process"):
         DirectoryLock(folder, exclusive=False)
     lock.release()
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_a_lock_whose_file_is_removed_between_opening_and_locking_is_taken_on_the_next_one(
+    folder, exclusive, monkeypatch
+):
+    """The writer before removes its lock file as it ends; a lock on that file would keep nobody out."""
+    take, tried = locks.try_lock, []
+
+    def removing(handle: int, kind: int) -> bool:
+        tried.append(os.fstat(handle).st_ino)
+        if len(tried) == 1:
+            (folder / "lock").unlink()
+        return take(handle, kind)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(locks, "try_lock", removing)
+        lock = DirectoryLock(folder, exclusive)
+    assert len(tried) == 2
+    with pytest.raises(ServiceError):
+        DirectoryLock(folder, exclusive=True)
+    lock.release()
+    DirectoryLock(folder, exclusive=True).release()
