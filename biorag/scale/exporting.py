@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
 from multiprocessing import get_context
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from biorag.corpus.readers import Reject
 from biorag.corpus.rejects import REJECTS, RejectsFile
-from biorag.corpus.sources import Source
+from biorag.corpus.sources import FoundFiles, Source
 from biorag.errors import BadInputError, ServiceError
 from biorag.indexes.surveying import SAMPLE as SAMPLE_SIZE
 from biorag.indexes.surveying import hash64, repeated
@@ -94,7 +94,7 @@ def read_by_processes(reader: SourceReader, sources: Sequence[Source]) -> Iterat
 def export_corpus(
     out: Path,
     reader: SourceReader,
-    sources: Sequence[Source],
+    files: FoundFiles,
     rejects: RejectsFile | None,
     read_all: ReadAll,
     on_progress: OnProgress,
@@ -112,7 +112,7 @@ def export_corpus(
     MismatchError
         If the folder holds an export made otherwise, or something else.
     """
-    blocks = asdict(reader.blocks) if reader.blocks else None
+    sources, blocks = files.sources, asdict(reader.blocks) if reader.blocks else None
     identity = {"blocks": blocks, "terms": reader.terms, "encoder": reader.encoder}
     folder = SnippetFolder(out, identity)
     folder.finished()
@@ -130,7 +130,8 @@ def export_corpus(
             _collect(rejects, places, sources)
             for source, one in zip(sources, held, strict=True):
                 rejects.damaged.extend(f"{source.name}, {fault}" for fault in one.damaged)
-        export = _Assembly(out, places, held).export(reader)
+        kinds = {"taken": dict(files.taken), "left": dict(files.left)}
+        export = replace(_Assembly(out, places, held).export(reader), files=kinds)
         folder.finish({"export": export.to_json(), "made": timestamp(), "versions": installed_versions()})
     return export
 
@@ -171,11 +172,11 @@ class _Assembly:
         """Write parts, deletions and sample, and remove the parts of an earlier export."""
         parts: list[Part] = []
         changed: list[ChangedDocument] = []
-        duplicates = 0
-        for number, changes in enumerate(self._changes()):
+        sources: list[ExportedSource] = []
+        for number, (one, changes) in enumerate(zip(self._held, self._changes(), strict=True)):
             parts += self._parts(number, changes)
             changed += self._changed(number, changes)
-            duplicates += len(changes.superseded)
+            sources.append(ExportedSource(one.record, one.incremental, len(changes.superseded)))
         for path in self._out.glob(PARTS):
             if path.name not in {part.name for part in parts}:
                 path.unlink()
@@ -184,14 +185,13 @@ class _Assembly:
         write_table(self._out / SAMPLE, snippet_table(self._sample()))
         held = self._held
         deletions = sum(not document.restored for document in changed)
-        changes_left = sum(one.record.snippets + one.record.deletions for one in held) - duplicates
         return Export(
-            sources=tuple(ExportedSource(one.record, one.incremental) for one in held),
+            sources=tuple(sources),
             parts=tuple(parts),
-            documents=changes_left - deletions,
+            documents=sum(source.changes for source in sources) - deletions,
             rows=sum(part.rows for part in parts),
             deletions=deletions,
-            duplicates=duplicates,
+            duplicates=sum(source.duplicates for source in sources),
             rejected=sum(one.record.rejected for one in held),
             avg_len=sum(one.terms for one in held) / max(1, sum(one.blocks for one in held)),
             blocks=reader.blocks,

@@ -59,17 +59,18 @@ class Loading:
             blocks=self.made.blocks,
         )
         blocks = GivenBlocks(export.blocks.tokens if export.blocks else 0, {})
-        known = sum(export.sources[number].record.snippets for number in skipped)
+        taken = [source for number, source in enumerate(export.sources) if number not in skipped]
         incoming = Incoming(
             winners=self._winners(export, skipped, blocks),
             split=blocks,
-            sources=tuple(source.record for number, source in enumerate(export.sources) if number not in skipped),
+            sources=tuple(source.record for source in taken),
             rejected=export.rejected,
-            duplicates=export.duplicates,
-            known=known,
+            duplicates=sum(source.duplicates for source in taken),
+            known=sum(export.sources[number].record.snippets for number in skipped),
         )
-        with progress("Indexing", export.documents + export.deletions - known) as advance:
-            return write_index(self.store, planned, incoming, lambda: self._encode(planned), advance)
+        with progress("Indexing", sum(source.changes for source in taken)) as advance:
+            report = write_index(self.store, planned, incoming, lambda: self._encode(planned), advance)
+        return replace(report, files=export.files)
 
     def _skipped(self, export: Export) -> frozenset[int]:
         """Return the files that the index has taken in before, and that later files may have changed since."""

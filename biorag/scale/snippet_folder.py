@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import Annotated, Any, NamedTuple
 
@@ -46,10 +46,19 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class ExportedSource:
-    """A corpus file that went in; of an `incremental` format later files change what earlier ones hold."""
+    """A corpus file that went in; of an `incremental` format later files change what earlier ones hold.
+
+    `duplicates` counts those of its changes that others take the place of.
+    """
 
     record: SourceRecord
     incremental: bool
+    duplicates: Count = 0
+
+    @property
+    def changes(self) -> int:
+        """How many of its snippets and deletions count."""
+        return self.record.snippets + self.record.deletions - self.duplicates
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +66,8 @@ class Export:
     """What was exported: `documents` of them, after `duplicates` changes that others take the place of.
 
     `rows` is how many snippets, blocks counted each, the parts have; `avg_len` their mean length in BM25 terms, as a
-    survey counts it; `terms` are those, words or word pieces of the encoder with the hash `encoder`.
+    survey counts it; `terms` are those, words or word pieces of the encoder with the hash `encoder`. `files` are counts
+    of those that were taken, and of folders those that were left, by kind.
     """
 
     sources: tuple[ExportedSource, ...]
@@ -71,6 +81,7 @@ class Export:
     blocks: BlockParameters | None
     terms: Label
     encoder: str
+    files: dict[Label, dict[Label, Count]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a manifest has it."""

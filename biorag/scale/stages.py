@@ -108,7 +108,7 @@ def export(
         check_kinds(found.sources)
         reader = SourceReader(out.resolve() / SOURCES, load, blocks, terms, encoder, skips=rejects is not None)
         with progress("Exporting", None) as advance:
-            return export_corpus(out, reader, found.sources, rejects, read_all, advance)
+            return export_corpus(out, reader, found, rejects, read_all, advance)
 
 
 def _told(settings: Settings) -> dict[str, Any]:

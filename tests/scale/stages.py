@@ -14,7 +14,7 @@ from typing import Any
 
 from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.corpus.rejects import RejectsFile
-from biorag.corpus.sources import Source, find_sources
+from biorag.corpus.sources import FoundFiles, find_files
 from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.manifest import WORDS, BlockParameters, Bm25Parameters, Manifest
 from biorag.indexes.store import Store
@@ -137,7 +137,7 @@ class Pipeline:
         folder = self.snippets.resolve() / SOURCES
         skips = rejects is not None if skips is None else skips
         reader = SourceReader(folder, Splitting(self.blocks), blocks, WORDS, "", skips)
-        return export_corpus(self.snippets, reader, sources_of(paths), rejects, read_all, lambda count: None)
+        return export_corpus(self.snippets, reader, files_of(paths), rejects, read_all, lambda count: None)
 
     def manifest(self, settings: Settings, bm25: Bm25Parameters | None = None) -> Manifest:
         """Return the manifest of an index of the vectors."""
@@ -167,8 +167,8 @@ class Pipeline:
         return self.loading(settings).write(silent)
 
 
-def sources_of(paths: Sequence[Path]) -> list[Source]:
-    return find_sources([str(path) for path in paths], Path("not-read"))
+def files_of(paths: Sequence[Path]) -> FoundFiles:
+    return find_files([str(path) for path in paths], Path("not-read"))
 
 
 def direct(
@@ -180,7 +180,7 @@ def direct(
 ) -> IndexReport:
     """Index files as `biorag index` does without stages."""
     store, encoder = Store(settings), HashEncoder()
-    split, sources, manifest = BLOCKS if blocks else WHOLE, sources_of(paths), store.manifest()
+    split, sources, manifest = BLOCKS if blocks else WHOLE, files_of(paths).sources, store.manifest()
     found = survey(sources, rejects, lambda count: None, split, manifest.sources if manifest else ())
     if manifest is None:
         manifest = store.new_manifest(encoder.identity, found.avg_len)

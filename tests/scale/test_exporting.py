@@ -28,7 +28,7 @@ from biorag.scale.sources import HELD, ROW_COLUMNS, TALLY
 from biorag.types import Deletion
 from biorag.utils.locks import DirectoryLock
 from tests.pubmed_records import article, deletions, file_of
-from tests.scale.stages import BLOCKS, Pipeline, random_file, sources_of
+from tests.scale.stages import BLOCKS, Pipeline, files_of, random_file
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_an_export_is_what_a_direct_run_would_index(tmp_path, caplog, monkeypatc
     paths = [random_file(draw, tmp_path / f"{number}", skips) for number in range(draw.randint(1, 5))]
     rejects = RejectsFile(tmp_path / "rejects.jsonl") if skips else None
     split = BLOCKS if blocks else WHOLE
-    sources = sources_of(paths)
+    sources = files_of(paths).sources
     pipeline = Pipeline(tmp_path, blocks)
     try:
         expected = survey(sources, rejects, lambda count: None, split)
@@ -123,7 +123,7 @@ def test_the_sample_is_the_surveys_where_the_corpus_is_larger(tmp_path, lines):
         lines(f"{number}.jsonl", *((f"{number}-{row}", f"text {row}") for row in range(SAMPLE))) for number in range(2)
     ]
     paths.append(lines("2.jsonl", ("0-1", "text 1"), ("1-7", "other text")))
-    expected = survey(sources_of(paths), None, lambda count: None).sample
+    expected = survey(files_of(paths).sources, None, lambda count: None).sample
     Pipeline(tmp_path).export(*paths)
     sample = SnippetFolder(tmp_path / "snippets", {}).sample()
     assert len(sample) == SAMPLE
@@ -220,7 +220,7 @@ def test_damaged_gzip_stops_or_is_rejected_with_what_precedes_it(tmp_path):
     with pytest.raises(BadInputError, match=r"pubmed.xml.gz, line \d+: damaged or truncated gzip"):
         pipeline.export(path)
     expected, found = (RejectsFile(tmp_path / name) for name in ("a.jsonl", "b.jsonl"))
-    surveyed = survey(sources_of([path]), expected, lambda count: None)
+    surveyed = survey(files_of([path]).sources, expected, lambda count: None)
     for _ in range(2):  # read, and as it was read
         assert pipeline.export(path, rejects=found).rows == surveyed.snippets > 10
         assert found.damaged == expected.damaged

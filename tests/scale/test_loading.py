@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -16,9 +18,10 @@ from biorag.indexes.store import Store
 from biorag.scale import sources as reading
 from biorag.scale.parquet import SNIPPETS, read_table, write_table
 from biorag.scale.vector_folder import VectorFolder
+from biorag.types import OnProgress
 from biorag.utils.progress import silent
 from tests.pubmed_records import article, deletions, file_of
-from tests.scale.stages import Pipeline, bm25_scores, counts, direct, facts, points, random_file
+from tests.scale.stages import Pipeline, bm25_scores, counts, direct, facts, files_of, points, random_file
 
 
 def write_lines(path: Path, *rows: tuple[str, str]) -> Path:
@@ -95,6 +98,27 @@ def test_deletions_and_restored_documents_reach_an_index(settings, tmp_path, fil
     again = pipeline.index(settings, *files)
     assert (again.added, again.updated, again.deleted, again.snippets) == (0, 0, 0, 4)
     assert len(pipeline.load.encoded()) == 7
+
+
+def test_an_update_by_stages_counts_and_shows_what_a_direct_one_does(settings, tmp_path, files):
+    again = write_lines(tmp_path / "again.jsonl", ("a", "one"), ("a", "one"), ("b", "two"))
+    alone, staged, pipeline = settings.replace(name="direct"), settings.replace(name="staged"), Pipeline(tmp_path)
+    for paths in ([files[0]], files, [*files, again], files):
+        shown: list[int] = []
+
+        @contextmanager
+        def progress(what: str, total: int | None, shown: list[int] = shown) -> Iterator[OnProgress]:
+            shown.append(total or 0)
+            yield lambda count: shown.append(-count)
+
+        pipeline.export(*paths)
+        current = Store(staged).manifest()
+        pipeline.embed(pipeline.manifest(staged, current.bm25 if current else None))
+        report = pipeline.loading(staged).write(progress)
+        assert counts(report) == counts(direct(alone, *paths))
+        assert sum(shown) == 0, "the bar ends where it should"
+        assert report.files["taken"] == files_of(paths).taken
+    assert points(staged) == points(alone)
 
 
 def test_a_second_load_changes_nothing(settings, tmp_path, files):
