@@ -24,6 +24,10 @@ KEYWORDS = "keywords"  # the payload's key of the metadata's texts as they are c
 LONGEST_KEYWORD = 256  # characters; a longer text is filtered as it stands
 HNSW_EF = 128
 OVERSAMPLING = 2.0
+# A search with conditions looks at neighbours of neighbours too (ACORN), whatever share of the snippets qualifies: with
+# the graph's own links alone, those that do not qualify cut others off. Of 14,448 snippets, of which a condition held
+# for 60 %, 90 % of the best 100 were found; 99 % are.
+ACORN_SELECTIVITY = 1.0
 SCROLL = 4096  # ids asked for at once when all are listed
 LONGEST_ID = 4096  # characters
 Stored = TypeVar("Stored")

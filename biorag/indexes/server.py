@@ -28,6 +28,7 @@ from biorag.indexes.conditions import point_ids, query_filter
 from biorag.indexes.connection import connect, server_errors
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.points import (
+    ACORN_SELECTIVITY,
     DENSE,
     OVERSAMPLING,
     SCROLL,
@@ -362,6 +363,7 @@ class ServerIndex:
 
     def _request(self, probe: IndexQuery) -> models.QueryRequest:
         quantization = models.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING)
+        acorn = models.AcornSearchParams(enable=True, max_selectivity=ACORN_SELECTIVITY)
         return models.QueryRequest(
             query=_sparse(*self._bm25.query(probe.query)) if isinstance(probe.query, str) else probe.query.tolist(),
             using=field_of(probe),
@@ -371,6 +373,7 @@ class ServerIndex:
                 hnsw_ef=search_width(self._size, probe.limit),
                 exact=probe.exact or probe.among is not None,
                 quantization=quantization if self._quantized else None,
+                acorn=acorn if probe.where else None,
             ),
             with_payload=["id"],
         )

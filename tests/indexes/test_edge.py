@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from biorag.indexes.points import payload_indexes, search_width
 from biorag.types import EncoderIdentity, FieldFilter, IndexQuery, Snippet
 
 DIMENSION = 16
+DEEP = 1024  # the engine builds a graph from 10 MB of vectors on, here 2,560
 
 # What the child processes share with this file: the manifest, and snippets and vectors that follow from a number.
 COMMON = """
@@ -315,6 +317,25 @@ def test_a_quantized_index_gives_the_same_best_with_exact_scores(folder):
         {f"q{n}": float(scores[0, n]) for n in (0, 5, 6)}, abs=1e-4
     )
     index.close()
+
+
+# --- conditions
+
+
+def test_a_search_with_a_condition_finds_what_an_exact_one_does(folder):
+    rng = np.random.default_rng(0)
+    middles = rng.normal(size=(200, DEEP)).astype(np.float32)
+    vectors = np.repeat(middles, 25, axis=0) + 0.5 * rng.normal(size=(5000, DEEP)).astype(np.float32)
+    snippets = [Snippet(f"k{n}", "", "text", None, {"year": 2000 + int(rng.integers(10))}) for n in range(5000)]
+    with closing(EdgeIndex(folder, manifest(DEEP), writable=True)) as index:
+        index.upsert(snippets, vectors)
+        index.optimize()
+        assert index._shard.info().indexed_vectors_count == 2 * 5000, "there is no graph beside BM25"
+        probes = [IndexQuery(vector, 50, (FieldFilter("year", ">=", 2004),)) for vector in vectors[::100]]
+        exact = index.search([replace(probe, exact=True) for probe in probes])
+        found = index.search(probes)
+        shares = [len(set(some) & set(best)) / 50 for some, best in zip(found, exact, strict=True)]
+        assert np.mean(shares) > 0.995, "0.987 are found by the graph's own links"
 
 
 # --- being killed
