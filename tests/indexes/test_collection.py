@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from qdrant_client import models
 
 from biorag.errors import ServiceError
 from biorag.indexes import bulk_load
+from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.collection import CollectionLayout, payload_indexes
 from biorag.indexes.connection import connect
 from biorag.indexes.manifest import AS_IT_STANDS, COMPACT, COMPARABLE, Bm25Parameters, Manifest, TokenParameters
@@ -336,6 +338,37 @@ def test_every_read_names_its_consistency(server, consistency):
     assert queries(server, "POST", "/points/query/batch") == [named]
     assert queries(server, "POST", "/points") == [named] * 3
     assert queries(server, "POST", "/points/scroll") == [named]
+
+
+def test_what_a_search_sends(server):
+    with closing(opened(server)) as index:
+        index.upsert(SNIPPETS[:3], VECTORS[:3])
+        recent = (FieldFilter("year", ">=", 2015),)
+        index.search(
+            [
+                IndexQuery(VECTORS[0], 2),
+                IndexQuery(VECTORS[0], 40, recent),
+                IndexQuery(VECTORS[0], 2, exact=True),
+                IndexQuery(VECTORS[0], 2, among=frozenset({"s001"})),
+                IndexQuery("text", 2),
+            ]
+        )
+    ((*dense, by_words),) = [body["searches"] for body in bodies(server, "POST", "/points/query/batch")]
+    quantization = {"rescore": True, "oversampling": 2.0}
+    common = {"query": {"nearest": VECTORS[0].tolist()}, "using": "dense", "with_payload": ["id"]}
+    graph = {"exact": False, "quantization": quantization}
+    beyond = {"acorn": {"enable": True, "max_selectivity": 1.0}}
+    year = {"must": [{"key": "metadata.year", "range": {"gte": 2015.0}}], "must_not": []}
+    ids = {"must": [{"has_id": [str(point_id("s001"))]}], "must_not": []}
+    assert dense == [
+        {**common, "limit": 2, "params": {"hnsw_ef": 128, **graph}},
+        {**common, "limit": 40, "params": {"hnsw_ef": 200, **graph, **beyond}, "filter": year},
+        {**common, "limit": 2, "params": {"hnsw_ef": 128, **graph, "exact": True}},
+        {**common, "limit": 2, "params": {"hnsw_ef": 128, **graph, "exact": True}, "filter": ids},
+    ]
+    indices, values = Bm25Encoder.of(MANIFEST).query("text")
+    words = {"nearest": {"indices": indices, "values": values}}
+    assert by_words == {"query": words, "using": "bm25", "limit": 2, "params": ANY, "with_payload": ["id"]}
 
 
 # --- the command line
