@@ -28,7 +28,7 @@ from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
 from biorag.retrieval.retriever import Retriever
-from biorag.types import IndexQuery, Scores, Snippet
+from biorag.types import FieldFilter, IndexQuery, Scores, Snippet
 from biorag.utils.plots import PlotPanel, write_plot
 from tests.fakes import HashEncoder, OverlapReranker, ScriptedGenerator, encoding_snippets
 
@@ -473,6 +473,21 @@ def test_recall_is_against_the_vectors(subject, collection):
     assert baselines.dense_recall(subject.index, queries, [["nothing"]] * len(queries)) == 0.0
 
 
+def test_filtered_recall_is_against_a_search_without_the_graph(subject):
+    queries, searched = subject.encoder.encode_queries(subject.questions), []
+
+    class Recording:
+        def search(self, probes):
+            searched.append([(probe.exact, probe.where) for probe in probes])
+            found = subject.index.search(probes)
+            return found if probes[0].exact else [hits[:5] for hits in found]
+
+    assert baselines.filtered_recall(subject.index, queries, (FieldFilter("year", ">", 0),)) is None
+    where = (FieldFilter("year", ">", 0, negated=True),)
+    assert baselines.filtered_recall(Recording(), queries, where) == 0.5
+    assert searched == [[(exact, where)] * len(queries) for exact in (True, False)]
+
+
 def test_slow_peers_are_left_out_above_the_limit(subject, collection, caplog):
     asked, named = asked_of(subject), terms("rank_bm25", "bm25s", "qdrant-local", limit=2)
     found = [*baselines.compare_bm25(collection, asked.questions, named)]
@@ -596,7 +611,7 @@ def test_growth_measures_both_kinds_of_vectors(grown):
             "seconds are rounded"
         )
     assert [[found.baseline for found in each.baselines] for each in grown] == [["bm25s"], []]
-    assert grown[0].recall == 1.0, "a search of fp32 vectors this few is exact"
+    assert grown[0].recall == grown[0].filtered_recall == 1.0, "a search of fp32 vectors this few is exact"
 
 
 def test_a_fresh_process_opens_the_index(subject, snippets, tmp_path):
@@ -634,7 +649,7 @@ def test_vectors_alone_are_searched_by_vectors_alone(subject, snippets, here):
     corpus = synthetic.Corpus(snippets, HashEncoder(), 1, 10, lambda _: None, texts=False)
     (grown,) = growth.grow(subject, corpus, asked_of(subject), 50, terms(), False, lambda _: None)
     assert set(grown.search) == {"dense"}
-    assert grown.recall == 1.0
+    assert (grown.recall, grown.filtered_recall) == (1.0, None)
 
 
 def test_baselines_are_left_out_where_they_would_fill_the_memory(subject, corpus, here, monkeypatch, caplog):

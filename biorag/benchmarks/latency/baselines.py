@@ -23,7 +23,7 @@ from biorag.benchmarks.latency.stages import WARM_UP, Subject, cost, scratch_ind
 from biorag.benchmarks.latency.synthetic import exact_top, recall
 from biorag.benchmarks.latency.timing import Effort, Timing, alternating, collect, in_turn, places
 from biorag.retrieval.retriever import Stopwatch
-from biorag.types import Encoder, Index, IndexQuery, OnProgress, Snippet, Vectors
+from biorag.types import Encoder, FieldFilter, Index, IndexQuery, OnProgress, Snippet, Vectors
 from biorag.utils.batched import batched
 
 logger = logging.getLogger(__name__)
@@ -162,10 +162,20 @@ def exact_ids(collection: Collection, queries: Vectors) -> list[list[str]]:
     return [[collection.ids[row] for row in rows] for rows in exact_top(collection.vectors, queries, TOP)]
 
 
-def dense_recall(index: Index, queries: Vectors, exact: Sequence[Sequence[str]]) -> float:
+def dense_recall(
+    index: Index, queries: Vectors, exact: Sequence[Sequence[str]], where: tuple[FieldFilter, ...] = ()
+) -> float:
     """Return the share of the exact ids that an index of ours finds."""
-    found = index.search([IndexQuery(query, TOP) for query in queries])
+    found = index.search([IndexQuery(query, TOP, where) for query in queries])
     return round(recall([[scored.id for scored in listed] for listed in found], exact), 4)
+
+
+def filtered_recall(index: Index, queries: Vectors, where: tuple[FieldFilter, ...]) -> float | None:
+    """Return the share that an index of ours finds of what it finds without its graph; None if nothing qualifies."""
+    found = index.search([IndexQuery(query, TOP, where, exact=True) for query in queries])
+    if not all(found):
+        return None
+    return dense_recall(index, queries, [[scored.id for scored in listed] for listed in found], where)
 
 
 def compare_encoding_queries(

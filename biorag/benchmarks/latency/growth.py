@@ -26,10 +26,11 @@ from biorag.benchmarks.latency.baselines import (
     compare_dense,
     dense_recall,
     exact_ids,
+    filtered_recall,
 )
 from biorag.benchmarks.latency.memory import anonymous_bytes, memory_peaks, peak_bytes, reset_peak, resident_bytes
 from biorag.benchmarks.latency.stages import MODES, Known, Subject, first_stage, scratch_index
-from biorag.benchmarks.latency.synthetic import BATCH, FILTER, Corpus
+from biorag.benchmarks.latency.synthetic import BATCH, COMMON, FILTER, Corpus
 from biorag.benchmarks.latency.timing import Timing
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.store import open_embedded
@@ -74,7 +75,7 @@ class Grown:
     `writing_peak` is the most bytes in use in the process that wrote and optimized it; `writing_anonymous` the most of
     its own, `writing_file_backed` the most of mapped files, which the system may reclaim. The `_cpu_s` are processor
     seconds, of all threads. `search` is of the first stage of each mode, one question at a time; `recall` of the exact
-    top 10 by vectors.
+    top 10 by vectors, `filtered_recall` of these among the snippets with `COMMON`; None without such snippets.
     """
 
     snippets: int
@@ -92,6 +93,7 @@ class Grown:
     optimize_cpu_s: float = 0.0
     writing_anonymous: int | None = None
     writing_file_backed: int | None = None
+    filtered_recall: float | None = None
 
 
 def grow(
@@ -155,6 +157,7 @@ def _grown(making: Making, written: Written, corpus: Corpus, vectors: Vectors, a
         }
         judged = asked.vectors[:JUDGED]
         found = dense_recall(index, judged, exact_ids(collection, judged))
+        filtered = filtered_recall(index, judged, COMMON) if corpus.texts else None
         dense = compare_dense(collection, asked, terms, making.manifest.similarity)
         baselines = (*compare_bm25(collection, asked.questions, terms), *dense)
     return Grown(
@@ -173,6 +176,7 @@ def _grown(making: Making, written: Written, corpus: Corpus, vectors: Vectors, a
         optimize_cpu_s=round(written.cpu_s["optimize"], 3),
         writing_anonymous=written.anonymous,
         writing_file_backed=written.file_backed,
+        filtered_recall=filtered,
     )
 
 

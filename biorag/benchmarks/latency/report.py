@@ -9,7 +9,7 @@ from typing import Any
 
 from biorag.benchmarks.latency.baselines import Compared
 from biorag.benchmarks.latency.doubling import doublings
-from biorag.benchmarks.latency.growth import Grown
+from biorag.benchmarks.latency.growth import FILTERED, Grown
 from biorag.benchmarks.latency.machine import Machine
 from biorag.benchmarks.latency.stages import Cost, Generated
 from biorag.benchmarks.latency.timing import Timing
@@ -226,12 +226,16 @@ def _doubling_table(listed: Sequence[Grown]) -> Table:
 
 def _growth_search_table(listed: Sequence[Grown]) -> Table:
     rows = [
-        (*_variant(grown), mode, *_times(timing), f"{grown.recall:.3f}" if mode == "dense" else "")
+        (*_variant(grown), mode, *_times(timing), _or_blank(_recall(grown, mode), ".3f"))
         for grown in listed
         for mode, timing in grown.search.items()
     ]
     columns = ["snippets", "vectors", "first stage", *TIMES, "recall@10"]
     return Table("Growth on synthetic snippets: ms a question", columns, rows)
+
+
+def _recall(grown: Grown, mode: str) -> float | None:
+    return {"dense": grown.recall, FILTERED: grown.filtered_recall}.get(mode)
 
 
 def _variant(grown: Grown) -> tuple[str, str]:

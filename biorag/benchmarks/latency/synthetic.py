@@ -21,7 +21,8 @@ YEARLY = 0.04  # by which a year has more snippets than the one before
 HEADINGS = 400  # MeSH headings; of the rank r in a share 0.6 / r of the snippets
 COMMONEST = 0.6
 # 36 % of the snippets are of 2015 or later, and 5 % have the heading of rank 12.
-FILTER = (FieldFilter("year", ">=", 2015), FieldFilter("mesh", "=", "Heading 12"))
+COMMON = (FieldFilter("year", ">=", 2015),)
+FILTER = (*COMMON, FieldFilter("mesh", "=", "Heading 12"))
 NOISE = 0.5  # length of the noise beside a vector's own: a cosine of about 0.89 to where it came from
 CHUNK = 65_536  # vectors that the exact search compares at once
 
