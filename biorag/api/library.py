@@ -15,7 +15,7 @@ from biorag.errors import UsageError
 from biorag.indexes.catalogue import IndexSummary, summaries
 from biorag.indexes.store import name_for, unnamed_index
 from biorag.indexes.writing import IndexReport
-from biorag.retrieval.filters import exclude_pmids, parse_filter
+from biorag.retrieval.filters import parse_filters
 from biorag.settings.settings import Settings
 from biorag.settings.sources import load_settings
 from biorag.types import FieldFilter, Question
@@ -217,7 +217,7 @@ def conditions(filter: Filter = (), exclude_pmid: Sequence[int] = ()) -> tuple[F
         If a filter cannot be read.
     """
     texts = [filter] if isinstance(filter, str) else filter
-    return tuple(found for text in texts for found in parse_filter(text)) + exclude_pmids(tuple(exclude_pmid))
+    return parse_filters(texts, exclude_pmid)
 
 
 def checked_options(options: Mapping[str, str]) -> dict[str, str]:

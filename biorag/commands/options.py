@@ -15,7 +15,7 @@ from biorag.commands.completion import choices
 from biorag.commands.groups import Flags, Given
 from biorag.errors import UsageError, unknown_name
 from biorag.registries import OUTPUTS, TERMINAL, OutputKind
-from biorag.retrieval.filters import exclude_pmids, parse_filter
+from biorag.retrieval.filters import parse_filters
 from biorag.settings.abstention import AbstentionSettings
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.section import GENERATION, RETRIEVAL
@@ -99,7 +99,7 @@ class Filters:
     @property
     def conditions(self) -> tuple[FieldFilter, ...]:
         """Return the conditions that snippets must all fulfil."""
-        return tuple(condition for text in self.where or () for condition in parse_filter(text))
+        return parse_filters(self.where or ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class RecordFilters:
     @property
     def conditions(self) -> tuple[FieldFilter, ...]:
         """Return the conditions that snippets must all fulfil."""
-        return self.filters.conditions + exclude_pmids(tuple(self.exclude_pmid or ()))
+        return parse_filters(self.filters.where or (), self.exclude_pmid or ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,11 @@ def parse_filter(text: str) -> tuple[FieldFilter, ...]:
         rest = rest[joint.end() :]
 
 
+def parse_filters(texts: Iterable[str], excluded: Iterable[int] = ()) -> tuple[FieldFilter, ...]:
+    """Return the conditions of all texts, without these PubMed records; raises as `parse_filter`."""
+    return (*(condition for text in texts for condition in parse_filter(text)), *exclude_pmids(tuple(excluded)))
+
+
 def _flag(text: str) -> tuple[FieldFilter, str] | None:
     """Return a field that stands alone and what follows it; None if the text does not begin with one."""
     match = _FLAG.match(text)
