@@ -387,7 +387,7 @@ def _shard_config(manifest: Manifest) -> qe.EdgeConfig:
         distance=DISTANCES[manifest.similarity],
         hnsw_config=qe.HnswIndexConfig(m=16, ef_construct=100, full_scan_threshold=10_000, payload_m=0),
         quantization_config=quantization if manifest.quantized else None,
-        memory=qe.Memory.Cold if manifest.quantized else None,
+        memory=qe.Memory.Cold,  # mapped; else each segment is read whole whenever the shard is opened, by its writer too
     )
     vectors = {DENSE: dense}
     if manifest.tokens:  # only ever compared with a few candidates, so without a graph, and read from disk
