@@ -25,6 +25,9 @@ ALIKE = 0.05  # relative difference of texts up to which a measurement counts as
 MERGING = 2  # times the disk of an index while its segments are merged
 STARTER_PARAMETERS = 22_713_728
 ENCODING_BYTES = 1_397_000_000  # of a process that indexes by the starter (docs/results/performance.md, Indexing)
+# Of a process that writes an embedded index, with the segment that it builds: its peak at a million snippets, without
+# what it keeps of each (docs/results/growth.md).
+WRITING_BYTES = 1_100_000_000
 EXPORTING_BYTES = 45_000_000  # of a process that reads a corpus: 42 MiB measured on 14,448 records, rounded up
 BUSY = 0.5  # load for each core from which on other programs are in the way
 HOURS_OF_A_MONTH = 730
@@ -242,7 +245,8 @@ def _stages(workload: Workload, machine: Machine, reference: Measured, size: Siz
     encoding = workers * (ENCODING_BYTES + WEIGHT_BYTES * max(0, workload.parameters - STARTER_PARAMETERS))
     loading = _through_network(rate_of(LOADING, workload, machine, reference), machine, size)
     merging = computed(held * size.indexed * MERGING, "of the index twice, while segments are merged")
-    memory = computed(held * size.optimized, f"{size.optimized:,.0f} B a snippet, as in an embedded index")
+    basis = f"{WRITING_BYTES / 1e9:g} GB and {size.written:,.0f} B a snippet, as in an embedded index"
+    memory = computed(WRITING_BYTES + held * size.written, basis)
     return (
         _stage(
             EXPORT,
@@ -325,7 +329,6 @@ def _machines(workload: Workload, machine: Machine, reference: Measured, size: S
     usable = f"{USABLE:.0%} of {machine.memory_gb:g} GB"
     found = {
         "memory, searching": computed(math.ceil(points * size.searched / memory), usable),
-        "memory, loading": computed(math.ceil(points * size.optimized / memory), usable),
         "disk": computed(math.ceil(taken / disk), f"snippets, vectors and the index twice on {machine.disk_gb:g} GB"),
     }
     if workload.queries_per_second is not None:

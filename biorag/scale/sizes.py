@@ -17,9 +17,9 @@ KEYS = 64 + 8  # bytes of a digest in hexadecimal and of a key
 # Bytes of a snippet beside its vector in a process that has searched a million (docs/results/performance.md, Growth):
 # (2,351 MB − 55 MB) / 1,000,000 − 4 · 384, for graph, ids, BM25 and the pages read.
 SEARCHED = 760
-# Bytes of a snippet beside its vector in a process that optimizes: (863 MB − 249 MB) / 150,000 − 4 · 384, from 50,000
-# to 200,000 snippets (the same page). The shard's mapped files are not counted.
-OPTIMIZED = 2557
+# Bytes of a snippet that a process keeps which writes an embedded index, its own without mapped files: from 300,000 to a
+# million snippets it grew from 407 to 675 MB (docs/results/growth.md).
+WRITTEN = 382
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Sizes:
     encoded: float
     indexed: float
     searched: float
-    optimized: float
+    written: float
 
 
 def sizes(workload: Workload) -> Sizes:
@@ -75,7 +75,7 @@ def sizes(workload: Workload) -> Sizes:
             workload.dimension, workload.quantized, workload.terms, text, numbers * (16 if full else 4) / 8
         ),
         searched=dense + SEARCHED,
-        optimized=FLOAT * workload.dimension + OPTIMIZED,
+        written=WRITTEN,
     )
 
 

@@ -45,7 +45,7 @@ def test_bytes_of_a_snippet():
     assert size.encoded == 4 * 384 + 8 * 50 + 72 + 2 * 128 * 100
     assert size.indexed == 4 * 384 + 120 + 16 * 50 + 1000 + 128 * 100 / 2
     assert size.searched == 4 * 384 + 760
-    assert size.optimized == 4 * 384 + 2557
+    assert size.written == 382
 
 
 @pytest.mark.parametrize(
@@ -132,12 +132,12 @@ def test_a_plan_worked_out_by_hand():
     assert found.seconds.value == sum(seconds.values())
     assert found.cost is not None
     assert found.cost.value == pytest.approx(sum(seconds.values()) / 3600 * 2 * 3.6)
+    assert [stage.memory_bytes.value for stage in found.stages[2:]] == [1.1e9 + 500_000 * 382] * 2
     assert found.search.memory_bytes.value == 1_000_000 * 2296
     assert found.search.question_ms.value == 5 + 10 / 2
     assert found.search.questions_per_second.value == pytest.approx(8 * 1000 / 15)
     assert {name: figure.value for name, figure in found.machines.items()} == {
         "memory, searching": 1,
-        "memory, loading": 1,
         "disk": 1,
         "questions": math.ceil(1000 * 0.015 / 4),
     }
