@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from uuid import UUID, uuid5
@@ -212,18 +212,25 @@ def upsert_parts(
     return list(parts([rows.size for rows in tokens], UPSERT))
 
 
-def with_tokens(named: Sequence[dict[str, Any]], tokens: Sequence[Vectors], parameters: TokenParameters | None) -> None:
-    """Add each point's token vectors, where the index keeps any, to its other vectors."""
+def with_tokens(
+    named: Sequence[dict[str, Any]],
+    tokens: Sequence[Vectors],
+    parameters: TokenParameters | None,
+    convert: Callable[[Vectors], Any] = np.ndarray.tolist,
+) -> None:
+    """Add each point's token vectors, where the index keeps any, to its other vectors.
+
+    A text without tokens gets a vector of zeros, whose MaxSim is 0.
+
+    Parameters
+    ----------
+    convert : makes of vectors, (tokens, dimension), what the store takes
+    """
     if parameters is None:
         return
+    zeros = np.zeros((1, parameters.dimension), np.float32)
     for point, rows in zip(named, tokens, strict=True):
-        point[TOKENS] = token_rows(rows, parameters.dimension)
-
-
-def token_rows(tokens: Vectors, dimension: int) -> list[list[float]]:
-    """Return token vectors as stores take them; a text without tokens gets one of zeros, whose MaxSim is 0."""
-    rows: list[list[float]] = (tokens if len(tokens) else np.zeros((1, dimension), np.float32)).tolist()
-    return rows
+        point[TOKENS] = convert(rows if len(rows) else zeros)
 
 
 def search_width(snippets: int, limit: int) -> int:

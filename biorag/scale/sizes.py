@@ -17,8 +17,8 @@ KEYS = 64 + 8  # bytes of a digest in hexadecimal and of a key
 # Bytes of a snippet beside its vector in a process that has searched a million (docs/results/performance.md, Growth):
 # (2,351 MB − 55 MB) / 1,000,000 − 4 · 384, for graph, ids, BM25 and the pages read.
 SEARCHED = 760
-# Bytes of a snippet that a process keeps which writes an embedded index, its own without mapped files: from 300,000 to a
-# million snippets it grew from 407 to 675 MB (docs/results/growth.md).
+# Bytes of a snippet that a process keeps which writes an embedded index, its own without mapped files: from 300,000 to
+# a million snippets it grew from 407 to 675 MB (docs/results/growth.md).
 WRITTEN = 382
 
 
