@@ -279,7 +279,7 @@ def _through_network(rate: Figure, machine: Machine, size: Sizes) -> Figure:
     """Return a rate of loading, no more than the network brings."""
     if machine.network_gb_per_second is None:
         return rate
-    network = machine.network_gb_per_second * GIGABYTE / (size.exported + size.encoded)
+    network = machine.network_gb_per_second * GIGABYTE / size.sent
     if network >= rate.value:
         return rate
     return computed(network, f"a network of {machine.network_gb_per_second:g} GB a second")

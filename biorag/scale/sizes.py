@@ -13,6 +13,7 @@ from biorag.settings.index import COMPACT_DIMENSION, TokenStorage
 
 FLOAT, HALF, BYTE = 4, 2, 1
 TERM = 8  # bytes of a BM25 term and its weight
+JSON_NUMBER, JSON_ROUNDED = 20, 9.4  # bytes of a number as JSON, and of one of a token vector, to six places
 KEYS = 64 + 8  # bytes of a digest in hexadecimal and of a key
 # Bytes of a snippet beside its vector in a process that has searched a million (docs/results/performance.md, Growth):
 # (2,351 MB − 55 MB) / 1,000,000 − 4 · 384, for graph, ids, BM25 and the pages read.
@@ -52,10 +53,11 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes of one snippet."""
+    """Bytes of one snippet; `sent` to a server as JSON."""
 
     exported: float
     encoded: float
+    sent: float
     indexed: float
     searched: float
     written: float
@@ -71,6 +73,7 @@ def sizes(workload: Workload) -> Sizes:
     return Sizes(
         exported=text + KEYS,
         encoded=FLOAT * workload.dimension + TERM * workload.terms + KEYS + HALF * numbers,
+        sent=text + JSON_NUMBER * (workload.dimension + 2 * workload.terms) + JSON_ROUNDED * numbers,
         indexed=index_bytes(
             workload.dimension, workload.quantized, workload.terms, text, numbers * (16 if full else 4) / 8
         ),

@@ -43,6 +43,7 @@ def test_bytes_of_a_snippet():
     size = sizes(WORK)
     assert size.exported == 1000 + 64 + 8
     assert size.encoded == 4 * 384 + 8 * 50 + 72 + 2 * 128 * 100
+    assert size.sent == pytest.approx(1000 + 20 * (384 + 2 * 50) + 9.4 * 128 * 100)
     assert size.indexed == 4 * 384 + 120 + 16 * 50 + 1000 + 128 * 100 / 2
     assert size.searched == 4 * 384 + 760
     assert size.written == 382
@@ -155,7 +156,7 @@ def test_replicas_are_built_and_held_too():
 def test_a_network_bounds_loading():
     machine = MACHINE.model_copy(update={"network_gb_per_second": 0.001})
     size = sizes(WORK)
-    assert plan(WORK, machine, MEASURED).stages[2].rate.value == pytest.approx(1e6 / (size.exported + size.encoded))
+    assert plan(WORK, machine, MEASURED).stages[2].rate.value == pytest.approx(1e6 / size.sent)
 
 
 def test_machines_without_a_shard_are_said():
