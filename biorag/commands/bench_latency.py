@@ -14,7 +14,10 @@ from biorag.commands.groups import Flags, expanded
 from biorag.errors import UsageError
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
+from biorag.utils.files import write_json
 from biorag.utils.outputs import begins_with_key, is_plot, results_folder
+
+UNFINISHED = "latency.unfinished.json"  # what a run has measured so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +84,8 @@ def latency(
     """Measure what each stage takes on this machine: indexing, encoding, search, reranking, generation, memory.
 
     Whole: all stages of --mode together; the first stage is measured in all modes. Baselines run in the same process
-    on the same data, interleaved with biorag. Growth is measured on synthetic snippets in TMPDIR; --out has what is
-    measured so far after each size.
+    on the same data, interleaved with biorag. Growth is measured on synthetic snippets in TMPDIR; until it is at
+    its end, --out has what is measured so far in latency.unfinished.json.
 
     Examples:
 
@@ -121,7 +124,10 @@ def latency(
     with _held(out):
         for report in measure_latency(settings.replace(cache=False), request, show.progress):
             if out:
-                write_report(out, report)
+                write_json(out / UNFINISHED, report.to_json())
+        if out:
+            write_report(out, report)
+            (out / UNFINISHED).unlink()
     if report.settings["growth"]:
         show.err.print(report.settings["growth"], soft_wrap=True)
     if as_json:
@@ -143,7 +149,8 @@ def _held(out: Path | None) -> AbstractContextManager[None]:
         return nullcontext()
     require_matplotlib()
     plots = dict.fromkeys(("latency.png", "growth.png"), is_plot)
-    return results_folder(out, {"latency.json": begins_with_key("machine"), **plots})
+    reports = dict.fromkeys(("latency.json", UNFINISHED), begins_with_key("machine"))
+    return results_folder(out, {**reports, **plots})
 
 
 def _numbers(option: str, text: str) -> list[int]:

@@ -13,7 +13,7 @@ from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded
 from biorag.engine import open_stored
 from biorag.errors import MissingError, UsageError
-from biorag.retrieval.filters import parse_filter
+from biorag.retrieval.filters import parse_filters
 from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ class Removed:
         if len(given) != 1:
             said = f"{' and '.join(given)} exclude each other" if given else "nothing says what to remove"
             raise UsageError(f"{said}: give --id, --filter or --source")
-        for text in self.where or ():
-            parse_filter(text)
+        parse_filters(self.where or ())
 
     def select(self, index: Index, manifest: Manifest, settings: Settings) -> Selection:
         """Return what to remove of an open index."""
@@ -63,7 +62,7 @@ class Removed:
         if self.ids:
             return select_ids(index, manifest, self.ids)
         if self.where:
-            conditions = tuple(condition for text in self.where for condition in parse_filter(text))
+            conditions = parse_filters(self.where)
             check_fields(index, manifest.encoder.dimension, conditions)
             return select_where(index, manifest, conditions)
         assert self.source, "checked before"

@@ -63,6 +63,9 @@ DISTANCES = {"cosine": qe.Distance.Cosine, "dot": qe.Distance.Dot}
 # The engine's own quantization, of four bits a number, in the place of the numbers; its stubs do not name it yet.
 DATATYPES = {FULL: qe.VectorStorageDatatype.Float16, COMPACT: getattr(qe.VectorStorageDatatype, "Turbo4")}  # noqa: B009
 SEGMENT_DATA = "segments"
+FORM = (
+    2  # of new shards: with payload indexes, a graph without links for them, vectors that are mapped; 1 had none of it
+)
 CONFIG = "edge_config.json"
 MOST_SEGMENTS = 10_000  # while a corpus is written: what is to be merged is merged at its end
 VACUUMED_ALWAYS = 100_000  # snippets; vacuuming so many takes seconds
@@ -70,11 +73,19 @@ VACUUMED_SHARE = 0.01  # of a segment's points; vacuuming takes no longer than e
 
 
 @dataclass(frozen=True, slots=True)
+class _Graph:
+    """How many links for payload indexes each point of a graph has; None for as many as others."""
+
+    payload_m: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _Vectors:
-    """The dimension and the similarity of a shard's vectors of one name."""
+    """The dimension and the similarity of a shard's vectors of one name, and their graph if it is not the engine's."""
 
     size: int
     distance: str
+    hnsw_config: _Graph | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +116,7 @@ class EdgeIndex:
         self._folder = folder
         self._tree = FolderTree(folder)
         self._manifest = manifest
+        self._form = FORM
         self._lock = DirectoryLock(folder, exclusive=writable)
         self._after = ExitStack()  # what is left when the shard is closed
         shard = folder / SHARD
@@ -112,14 +124,17 @@ class EdgeIndex:
             with _engine_errors():
                 if (shard / SEGMENT_DATA).is_dir():
                     check_files(folder)
+                    self._form = _form(folder, manifest)
                     self._shard = (
-                        _load(folder, manifest) if writable else self._after.enter_context(_read(folder, manifest))
+                        _load(folder, self._config())
+                        if writable
+                        else self._after.enter_context(_read(folder, self._config()))
                     )
                 elif writable:
-                    self._shard = qe.EdgeShard.create(str(shard), _shard_config(manifest))
+                    self._shard = qe.EdgeShard.create(str(shard), self._config())
                 else:
                     raise MissingError(f"index {folder.name!r} has lost its data in {shard}: index the corpus again")
-                if writable:
+                if writable and self._form == FORM:
                     self._index_payload()
         except BaseException:
             self._lock.release()
@@ -127,11 +142,8 @@ class EdgeIndex:
         self._appended = max(segment_sizes(shard, APPENDABLE), default=0)  # points since a graph was last built
 
     def _index_payload(self) -> None:
-        """Make the payload indexes that the shard lacks: without them a filter reads every payload."""
-        held = self._shard.info().payload_schema
+        """Make the payload indexes that a segment lacks: without them a filter reads every payload."""
         for key, kind in payload_indexes(self._parameters).items():
-            if key in held:
-                continue
             schema = getattr(qe.PayloadSchemaType, kind.capitalize())
             self._shard.update(qe.UpdateOperation.create_field_index(key, schema))
 
@@ -271,10 +283,13 @@ class EdgeIndex:
         Whoever opens the shard without any, as readers do, keeps what it was last given.
         """
         self._shard.close()
-        made = _shard_config(self._manifest)
+        made = self._config()
         config = qe.EdgeConfig(made.vectors, made.sparse_vectors, optimizers=optimizers, wal_enabled=False)
         with panics_raised():
             self._shard = qe.EdgeShard.load(str(self._folder / SHARD), config)
+
+    def _config(self) -> qe.EdgeConfig:
+        return _shard_config(self._manifest, self._form)
 
     def _flush(self) -> None:
         self._shard.flush()
@@ -285,7 +300,7 @@ class EdgeIndex:
         with _engine_errors():
             self._shard.close()
             # What opening tidies (journals, the engine's configuration) is tidied before it is recorded.
-            _load(self._folder, self._manifest).close()
+            _load(self._folder, self._config()).close()
         remove_scratch(self._folder)
         self._tree.sync()
         return write_checksums(self._folder)
@@ -320,42 +335,39 @@ class EdgeIndex:
         )
 
 
-def _load(folder: Path, manifest: Manifest) -> qe.EdgeShard:
-    """Load a shard to write to it.
+def _load(folder: Path, config: qe.EdgeConfig) -> qe.EdgeShard:
+    """Load a shard to write to it; raises `PanicError` if the engine panics."""
+    with panics_raised():
+        return qe.EdgeShard.load(str(folder / SHARD), config)
+
+
+@contextmanager
+def _read(folder: Path, config: qe.EdgeConfig) -> Iterator[qe.EdgeShard]:
+    """Load a shard to read it, and leave every file of it as it is; close it before this is left. Raises as `_load`."""
+    shard = folder / SHARD
+    with reading_view(shard, list(shard_files(folder))) as view:
+        with panics_raised():
+            loaded = qe.EdgeShard.load(str(view), config)
+        empty(view)
+        yield loaded
+
+
+def _form(folder: Path, manifest: Manifest) -> int:
+    """Return the form of a shard, whose configuration is held against the index's manifest.
 
     Raises
     ------
     MismatchError
         If the manifest is another shard's.
-    PanicError
-        If the engine panics.
     """
-    _check_manifest(folder / SHARD / CONFIG, manifest)
-    with panics_raised():
-        return qe.EdgeShard.load(str(folder / SHARD), _shard_config(manifest))
-
-
-@contextmanager
-def _read(folder: Path, manifest: Manifest) -> Iterator[qe.EdgeShard]:
-    """Load a shard to read it, and leave every file of it as it is; close it before this is left. Raises as `_load`."""
-    shard = folder / SHARD
-    _check_manifest(shard / CONFIG, manifest)
-    with reading_view(shard, list(shard_files(folder))) as view:
-        with panics_raised():
-            loaded = qe.EdgeShard.load(str(view), _shard_config(manifest))
-        empty(view)
-        yield loaded
-
-
-def _check_manifest(path: Path, manifest: Manifest) -> None:
-    """Hold an index's manifest against the vectors that the shard's configuration names."""
+    path = folder / SHARD / CONFIG
     wanted: dict[str, _Vectors] = {DENSE: _Vectors(manifest.encoder.dimension, manifest.similarity)}
     if manifest.tokens:
         wanted[TOKENS] = _Vectors(manifest.tokens.dimension, "dot")
     try:
         config: _Configuration = parsed(_Configuration, read_regular(path), extra="ignore")
     except FileNotFoundError:  # of a shard whose making was killed, or that checksums have missed already
-        return
+        return FORM
     except ValueError as error:
         raise MismatchError(f"{path} is damaged ({error}): index the corpus again") from None
     held = {name: _Vectors(vectors.size, vectors.distance.lower()) for name, vectors in config.vectors.items()}
@@ -364,6 +376,8 @@ def _check_manifest(path: Path, manifest: Manifest) -> None:
             f"index {manifest.name!r} is damaged: its manifest speaks of {_words(wanted)}, its data of {_words(held)}: "
             "load a snapshot, or index the corpus again"
         )
+    graph = config.vectors[DENSE].hnsw_config
+    return FORM if graph and graph.payload_m == 0 else 1
 
 
 def _words(vectors: Mapping[str, _Vectors]) -> str:
@@ -381,19 +395,23 @@ def _bytes(snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vecto
     return 5 * texts + 4 * vectors.size + 2 * sum(rows.size for rows in tokens) + 1024 * len(snippets)
 
 
-def _shard_config(manifest: Manifest) -> qe.EdgeConfig:
+def _shard_config(manifest: Manifest, form: int = FORM) -> qe.EdgeConfig:
     """Return what a shard is made and opened as.
 
     The graph has no links of its own for payload indexes: they took building 100,000 snippets from 23 to 116 CPU
     seconds and each search from 0.8 to 4.5 ms, and what they find, searches with conditions find with ACORN too.
+    Vectors are mapped; else those of all segments are read whenever the shard is opened, by its writer too. A shard of
+    the form before keeps it: with another configuration the engine would build its graphs again at the next change.
     """
+    mapped = manifest.quantized or form == FORM
+    unlinked = qe.HnswIndexConfig(m=16, ef_construct=100, full_scan_threshold=10_000, payload_m=0)
     quantization = qe.ScalarQuantizationConfig(qe.ScalarType.Int8, quantile=0.99, memory=qe.Memory.Pinned)
     dense = qe.EdgeVectorParams(
         size=manifest.encoder.dimension,
         distance=DISTANCES[manifest.similarity],
-        hnsw_config=qe.HnswIndexConfig(m=16, ef_construct=100, full_scan_threshold=10_000, payload_m=0),
+        hnsw_config=unlinked if form == FORM else None,
         quantization_config=quantization if manifest.quantized else None,
-        memory=qe.Memory.Cold,  # mapped; else all segments are read whenever the shard is opened, by its writer too
+        memory=qe.Memory.Cold if mapped else None,
     )
     vectors = {DENSE: dense}
     if manifest.tokens:  # only ever compared with a few candidates, so without a graph, and read from disk

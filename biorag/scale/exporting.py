@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
 from multiprocessing import get_context
@@ -130,8 +130,7 @@ def export_corpus(
             _collect(rejects, places, sources)
             for source, one in zip(sources, held, strict=True):
                 rejects.damaged.extend(f"{source.name}, {fault}" for fault in one.damaged)
-        kinds = {"taken": dict(files.taken), "left": dict(files.left)}
-        export = replace(_Assembly(out, places, held).export(reader), files=kinds)
+        export = _Assembly(out, places, held).export(reader, files)
         folder.finish({"export": export.to_json(), "made": timestamp(), "versions": installed_versions()})
     return export
 
@@ -168,7 +167,7 @@ class _Assembly:
     def __init__(self, out: Path, places: Sequence[Path], held: Sequence[Held]) -> None:
         self._out, self._places, self._held = out, places, held
 
-    def export(self, reader: SourceReader) -> Export:
+    def export(self, reader: SourceReader, files: FoundFiles) -> Export:
         """Write parts, deletions and sample, and remove the parts of an earlier export."""
         parts: list[Part] = []
         changed: list[ChangedDocument] = []
@@ -197,6 +196,7 @@ class _Assembly:
             blocks=reader.blocks,
             terms=reader.terms,
             encoder=reader.encoder,
+            files={"taken": dict(files.taken), "left": dict(files.left)},
         )
 
     def _changes(self) -> Iterator[_Changes]:

@@ -76,7 +76,7 @@ class SearchPlan:
 class Plan:
     """What one kind of machine takes.
 
-    `machines` are those needed by searching memory, by loading memory, by disk, and by questions if a rate is wanted.
+    `machines` are those needed by searching memory, by disk, and by questions if a rate is wanted.
     """
 
     machine: Machine
@@ -347,6 +347,8 @@ def _notes(
         yield f"{machine.name}: {holders} of {machine.count} machines hold a shard: raise --shards or --replicas"
     if stages[1].memory_bytes.value > machine.memory_gb * GIGABYTE * USABLE:
         yield f"{machine.name}: encoding takes more memory than a machine has: give 'biorag embed' fewer --workers"
+    if stages[2].memory_bytes.value > machine.memory_gb * GIGABYTE * USABLE:
+        yield f"{machine.name}: loading takes more memory than a machine has: raise memory_gb or count"
     weights = FLOAT * workload.parameters
     if machine.gpu_memory_gb is not None and weights > machine.gpu_memory_gb * GIGABYTE:
         yield f"{machine.name}: the encoder's weights alone take {weights / GIGABYTE:,.1f} GB of a GPU's memory"

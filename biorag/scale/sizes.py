@@ -78,7 +78,7 @@ def sizes(workload: Workload) -> Sizes:
             workload.dimension, workload.quantized, workload.terms, text, numbers * (16 if full else 4) / 8
         ),
         searched=dense + SEARCHED,
-        written=WRITTEN,
+        written=WRITTEN + (BYTE * workload.dimension if workload.quantized else 0),
     )
 
 

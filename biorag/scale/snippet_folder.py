@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Annotated, Any, NamedTuple
 
@@ -53,7 +53,7 @@ class ExportedSource:
 
     record: SourceRecord
     incremental: bool
-    duplicates: Count = 0
+    duplicates: Count
 
     @property
     def changes(self) -> int:
@@ -81,7 +81,7 @@ class Export:
     blocks: BlockParameters | None
     terms: Label
     encoder: str
-    files: dict[Label, dict[Label, Count]] = field(default_factory=dict)
+    files: dict[Label, dict[Label, Count]]
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a manifest has it."""

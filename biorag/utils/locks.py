@@ -16,6 +16,7 @@ from biorag.utils.parsing import parsed
 
 LOCK = "lock"
 LONGEST = 4096  # bytes of a lock file
+TRIES = 10  # to lock a file that stays where it is
 _NO_WRITING = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
@@ -37,25 +38,37 @@ class DirectoryLock:
     Raises
     ------
     ServiceError
-        At once, naming the writer that holds the folder, or saying that readers do.
+        At once, naming the writer that holds the folder, or saying that readers do; or if the lock file is taken away
+        again and again.
     OSError
         If the lock file is a link, or cannot be opened.
     """
 
     def __init__(self, folder: Path, exclusive: bool, what: str = "index") -> None:
         self._exclusive = exclusive
-        self._handle = _opened(folder, exclusive)
-        while self._handle is not None:
-            if not try_lock(self._handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH):
-                holder = self._holder()
-                self._close()
-                raise ServiceError(f"{what} {folder.name!r} is being {holder}: wait for that to end, then try again")
-            if _is_at(self._handle, folder / LOCK):
-                break
-            self._close()  # a writer removed it as it ended: a lock on it keeps nobody out
-            self._handle = _opened(folder, exclusive)
+        self._handle: int | None = None
+        try:
+            self._take(folder, what)
+        except BaseException:
+            self._close()
+            raise
         if exclusive:
             self._write(json.dumps(asdict(_Writer(os.getpid(), socket.gethostname(), timestamp(" ")))))
+
+    def _take(self, folder: Path, what: str) -> None:
+        for _ in range(TRIES):
+            self._handle = _opened(folder, self._exclusive)
+            if self._handle is None:
+                return
+            if not try_lock(self._handle, fcntl.LOCK_EX if self._exclusive else fcntl.LOCK_SH):
+                holder = self._holder()
+                raise ServiceError(f"{what} {folder.name!r} is being {holder}: wait for that to end, then try again")
+            if _is_at(self._handle, folder / LOCK):
+                return
+            self._close()  # a writer removed it as it ended: a lock on it keeps nobody out
+            if not folder.is_dir():
+                break
+        raise ServiceError(f"{what} {folder.name!r} was removed, or its lock file {folder / LOCK} was: try again")
 
     def release(self) -> None:
         """Release the lock; harmless if it is released already."""

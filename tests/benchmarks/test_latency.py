@@ -510,7 +510,7 @@ def test_indexing_is_compared_by_snippets_a_second(subject, snippets, tmp_path):
     assert both.baseline == "sentence-transformers + qdrant-local"
     assert 0 < encode.theirs <= len(snippets) / 0.1
     assert encode.ratio == pytest.approx(encode.ours / encode.theirs, rel=0.05)
-    assert both.ours < min(encode.ours, write.ours)
+    assert both.ours <= min(encode.ours, write.ours)
     assert sum(done) == len(snippets)
     rivals.store.close()
 

@@ -59,7 +59,9 @@ def test_a_run_that_ends_early_keeps_the_sizes_before(home, tmp_path, monkeypatc
     out = tmp_path / "out"
     result = bench(*QUICK, "--no-rerank", "--sizes", "30,60", "--out", out, **home)
     failed(result, ServiceError.exit_code, "no room")
-    assert [grown["snippets"] for grown in json.loads((out / "latency.json").read_text())["growth"]] == [30]
+    unfinished = json.loads((out / "latency.unfinished.json").read_text())
+    assert [grown["snippets"] for grown in unfinished["growth"]] == [30]
+    assert not (out / "latency.json").exists(), "one of an earlier run would be kept"
 
 
 @pytest.mark.slow
@@ -70,6 +72,7 @@ def test_everything_is_measured_and_written(home, tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert json.loads((out / "latency.json").read_text()) == found
+    assert not (out / "latency.unfinished.json").exists()
     for name in ("latency.png", "growth.png"):
         assert (out / name).read_bytes().startswith(b"\x89PNG")
 

@@ -1,5 +1,6 @@
 """The embedded store on disk: reopening, locking between processes, quantization, and being killed."""
 
+import json
 import math
 import os
 import re
@@ -17,9 +18,11 @@ from biorag.errors import MismatchError, MissingError, ServiceError
 from biorag.indexes import edge
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.edge import EdgeIndex
-from biorag.indexes.manifest import Bm25Parameters, Manifest
+from biorag.indexes.manifest import MANIFEST, Bm25Parameters, Manifest
 from biorag.indexes.points import payload_indexes, search_width
 from biorag.types import EncoderIdentity, FieldFilter, IndexQuery, Snippet
+from biorag.utils.files import sha256_of, write_json
+from biorag.utils.versions import installed_versions
 
 DIMENSION = 16
 DEEP = 1024  # the engine builds a graph from 10 MB of vectors on, here 2,560
@@ -125,23 +128,44 @@ def holds_exactly(index: EdgeIndex, numbers: range) -> None:
 # --- opening and closing
 
 
-def test_an_index_made_without_payload_indexes_gets_them_when_it_is_written_to(folder, monkeypatch):
-    recent = IndexQuery(vector(99), 30, (FieldFilter("year", ">=", 1920),))
+def test_an_index_of_the_form_before_stays_as_it_is(folder, monkeypatch):
+    """Its graph would be built anew, with memory for all of it, if it were opened with another configuration."""
+    recent, held = IndexQuery(vector(99), 30, (FieldFilter("year", ">=", 1920),)), manifest()
     with monkeypatch.context() as patched:
+        shard_config = edge._shard_config
+        patched.setattr(edge, "_shard_config", lambda manifest, form: shard_config(manifest, 1))
         patched.setattr(edge, "payload_indexes", lambda _: {})
+        with closing(EdgeIndex(folder, held, writable=True)) as index:
+            write(index, range(29))
+            index.optimize()
+            sealed = replace(held, checksums=index.seal(), versions=installed_versions())
+    write_json(folder / MANIFEST, sealed.to_json())
+    before = {path: sha256_of(path) for path in (folder / "shard").rglob("*.dat")}
+    with closing(EdgeIndex(folder, sealed, writable=True)):
+        pass
+    with closing(EdgeIndex(folder, sealed)) as index:
+        assert {path: sha256_of(path) for path in (folder / "shard").rglob("*.dat")} == before
+    write_json(folder / MANIFEST, held.to_json())
+    with closing(EdgeIndex(folder, held, writable=True)) as index:
+        write(index, range(29, 30))
+        index.optimize()
+        assert index._shard.info().payload_schema == {}
+        assert {hit.id for hit in index.search([recent])[0]} == {f"k{n}" for n in range(20, 30)}
+        holds_exactly(index, range(30))
+    assert json.loads((folder / "shard" / edge.CONFIG).read_text())["vectors"]["dense"].get("hnsw_config") is None
+
+
+def test_payload_indexes_that_a_killed_run_did_not_make_are_made_by_the_next(folder, monkeypatch):
+    wanted = payload_indexes(manifest().bm25)
+    with monkeypatch.context() as patched:
+        patched.setattr(edge, "payload_indexes", lambda _: {"pmid": "integer"})
         with closing(EdgeIndex(folder, manifest(), writable=True)) as index:
             write(index, range(30))
-            index.optimize()
-            assert index._shard.info().payload_schema == {}
-    with closing(EdgeIndex(folder, manifest())) as index:
-        before = index.search([recent])
-        assert index._shard.info().payload_schema == {}
+            assert set(index._shard.info().payload_schema) == {"pmid"}
     with closing(EdgeIndex(folder, manifest(), writable=True)):
         pass
     with closing(EdgeIndex(folder, manifest())) as index:
-        assert set(index._shard.info().payload_schema) == set(payload_indexes(manifest().bm25))
-        assert index.search([recent]) == before
-        assert {hit.id for hit in before[0]} == {f"k{n}" for n in range(20, 30)}
+        assert set(index._shard.info().payload_schema) == set(wanted)
         holds_exactly(index, range(30))
 
 

@@ -45,7 +45,6 @@ logger = logging.getLogger(__name__)
 VECTORS = "vectors"  # the file that a size's vectors lie in
 COMPARED = 1_000_000  # snippets at most beside other packages, which keep them in memory
 FILTERED = "filtered hybrid"
-FEW = 5  # filtered questions whose memory is measured: each reads the payload of every snippet that it meets
 SEARCHES: dict[str, tuple[str, tuple[FieldFilter, ...]]] = {
     **{mode: (mode, ()) for mode in MODES},
     FILTERED: ("hybrid", FILTER),
@@ -249,11 +248,11 @@ def _opened(folder: Path, manifest: Manifest, settings: Settings, asked: Asked, 
 def search_all(
     index: Index, identity: EncoderIdentity, settings: Settings, asked: Asked, searches: Sequence[str]
 ) -> None:
-    """Ask every question in each of these `SEARCHES`, one at a time, but only `FEW` with a filter."""
+    """Ask every question in each of these `SEARCHES`, one at a time."""
     known = Known(identity, asked.questions, asked.vectors)
     for mode, where in map(SEARCHES.__getitem__, searches):
         retriever = Retriever(index, known, None, _searching(settings, mode).retrieval)
-        for question in asked.questions[: FEW if where else None]:
+        for question in asked.questions:
             retriever.search(question, settings.retrieval.k_init, where)
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from biorag.benchmarks.latency.baselines import Compared
 from biorag.benchmarks.latency.doubling import doublings
-from biorag.benchmarks.latency.growth import FILTERED, Grown
+from biorag.benchmarks.latency.growth import Grown
 from biorag.benchmarks.latency.machine import Machine
 from biorag.benchmarks.latency.stages import Cost, Generated
+from biorag.benchmarks.latency.synthetic import COMMON
 from biorag.benchmarks.latency.timing import Timing
 from biorag.utils.files import write_json
 from biorag.utils.plots import PlotPanel, write_plot
@@ -226,16 +227,17 @@ def _doubling_table(listed: Sequence[Grown]) -> Table:
 
 def _growth_search_table(listed: Sequence[Grown]) -> Table:
     rows = [
-        (*_variant(grown), mode, *_times(timing), _or_blank(_recall(grown, mode), ".3f"))
+        (*_variant(grown), mode, *_times(timing), *(_recalls(grown) if mode == "dense" else ("", "")))
         for grown in listed
         for mode, timing in grown.search.items()
     ]
-    columns = ["snippets", "vectors", "first stage", *TIMES, "recall@10"]
+    condition = " and ".join(f"{each.field}{each.op}{each.value}" for each in COMMON)
+    columns = ["snippets", "vectors", "first stage", *TIMES, "recall@10", f"recall@10, {condition}"]
     return Table("Growth on synthetic snippets: ms a question", columns, rows)
 
 
-def _recall(grown: Grown, mode: str) -> float | None:
-    return {"dense": grown.recall, FILTERED: grown.filtered_recall}.get(mode)
+def _recalls(grown: Grown) -> tuple[str, str]:
+    return f"{grown.recall:.3f}", _or_blank(grown.filtered_recall, ".3f")
 
 
 def _variant(grown: Grown) -> tuple[str, str]:

@@ -81,7 +81,7 @@ class LatencyRequest:
 def measure_latency(settings: Settings, request: LatencyRequest, progress: Progress) -> Iterator[Report]:
     """Open the index and measure all that is requested; memory first, before other packages are loaded.
 
-    Yields the report of what is measured so far, again after each size that growth is measured at.
+    Yields the report of what is measured so far: without growth, and again after each size that it is measured at.
     """
     described, before = machine.describe(), memory.resident_bytes()
     # Without its own models, so that the encoder is loaded once.
