@@ -29,7 +29,7 @@ from biorag.benchmarks.latency.synthetic import BATCH, COMMON, FILTER, Corpus, p
 from biorag.engine import encoder_files, load_encoder, open_index
 from biorag.indexes import edge
 from biorag.indexes.manifest import Manifest
-from biorag.settings.settings import Settings
+from biorag.settings.sources import load_settings
 from biorag.types import FieldFilter, Index, IndexQuery, Vectors
 from biorag.utils.batched import batched
 
@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument("--snippets", type=int, default=100_000)
     parser.add_argument("--encoded", type=int, default=4000)
     options = parser.parse_args()
-    settings = Settings.of(name=options.name)
+    settings = load_settings({"name": options.name})
     with open_index(settings.replace(mode="bm25", rerank=False)) as opened:
         manifest = replace(opened.manifest, tokens=None, quantized=False)
         files = encoder_files(settings, manifest)
