@@ -19,8 +19,8 @@ KEYS = 64 + 8  # bytes of a digest in hexadecimal and of a key
 # (2,351 MB − 55 MB) / 1,000,000 − 4 · 384, for graph, ids, BM25 and the pages read.
 SEARCHED = 760
 # Bytes of a snippet that a process keeps which writes an embedded index, its own without mapped files: from 300,000 to
-# a million snippets it grew from 407 to 675 MB (docs/results/growth.md).
-WRITTEN = 382
+# three million snippets it grew from 389 to 1,492 MiB (docs/results/growth.md).
+WRITTEN = 429
 
 
 @dataclass(frozen=True, slots=True)

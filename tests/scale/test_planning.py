@@ -46,7 +46,7 @@ def test_bytes_of_a_snippet():
     assert size.sent == pytest.approx(1000 + 20 * (384 + 2 * 50) + 9.4 * 128 * 100)
     assert size.indexed == 4 * 384 + 120 + 16 * 50 + 1000 + 128 * 100 / 2
     assert size.searched == 4 * 384 + 760
-    assert size.written == 382
+    assert size.written == 429
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_plan_worked_out_by_hand():
     assert found.seconds.value == sum(seconds.values())
     assert found.cost is not None
     assert found.cost.value == pytest.approx(sum(seconds.values()) / 3600 * 2 * 3.6)
-    assert [stage.memory_bytes.value for stage in found.stages[2:]] == [1.1e9 + 500_000 * 382] * 2
+    assert [stage.memory_bytes.value for stage in found.stages[2:]] == [1.1e9 + 500_000 * 429] * 2
     assert found.search.memory_bytes.value == 1_000_000 * 2296
     assert found.search.question_ms.value == 5 + 10 / 2
     assert found.search.questions_per_second.value == pytest.approx(8 * 1000 / 15)
