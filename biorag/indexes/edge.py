@@ -398,8 +398,8 @@ def _bytes(snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vecto
 def _shard_config(manifest: Manifest, form: int = FORM) -> qe.EdgeConfig:
     """Return what a shard is made and opened as.
 
-    The graph has no links of its own for payload indexes: they took building 100,000 snippets from 23 to 116 CPU
-    seconds and each search from 0.8 to 4.5 ms, and what they find, searches with conditions find with ACORN too.
+    The graph has no links of its own for payload indexes: they took writing 100,000 snippets from 60 to 147 CPU
+    seconds and each search from 1.5 to 4.4 ms, and what they find, searches with conditions find with ACORN too.
     Vectors are mapped; else those of all segments are read whenever the shard is opened, by its writer too. A shard of
     the form before keeps it: with another configuration the engine would build its graphs again at the next change.
     """
