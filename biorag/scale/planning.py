@@ -25,8 +25,8 @@ ALIKE = 0.05  # relative difference of texts up to which a measurement counts as
 MERGING = 2  # times the disk of an index while its segments are merged
 STARTER_PARAMETERS = 22_713_728
 ENCODING_BYTES = 1_397_000_000  # of a process that indexes by the starter (docs/results/performance.md, Indexing)
-# Of a process that writes an embedded index, with the segment that it builds: its peak at three million snippets, without
-# what it keeps of each (docs/results/growth.md).
+# Of a process that writes an embedded index, with the segment that it builds: its peak at three million snippets,
+# without what it keeps of each (docs/results/growth.md).
 WRITING_BYTES = 1_100_000_000
 EXPORTING_BYTES = 45_000_000  # of a process that reads a corpus: 42 MiB measured on 14,448 records, rounded up
 BUSY = 0.5  # load for each core from which on other programs are in the way
