@@ -63,9 +63,7 @@ DISTANCES = {"cosine": qe.Distance.Cosine, "dot": qe.Distance.Dot}
 # The engine's own quantization, of four bits a number, in the place of the numbers; its stubs do not name it yet.
 DATATYPES = {FULL: qe.VectorStorageDatatype.Float16, COMPACT: getattr(qe.VectorStorageDatatype, "Turbo4")}  # noqa: B009
 SEGMENT_DATA = "segments"
-FORM = (
-    2  # of new shards: with payload indexes, a graph without links for them, vectors that are mapped; 1 had none of it
-)
+FORM = 2  # of new shards: payload indexes, a graph without links for them, vectors that are mapped; 1 had none of it
 CONFIG = "edge_config.json"
 MOST_SEGMENTS = 10_000  # while a corpus is written: what is to be merged is merged at its end
 VACUUMED_ALWAYS = 100_000  # snippets; vacuuming so many takes seconds
@@ -136,10 +134,11 @@ class EdgeIndex:
                     raise MissingError(f"index {folder.name!r} has lost its data in {shard}: index the corpus again")
                 if writable and self._form == FORM:
                     self._index_payload()
+                # Points since a graph was last built; who only reads need not look.
+                self._appended = max(segment_sizes(shard, APPENDABLE), default=0) if writable else 0
         except BaseException:
             self._lock.release()
             raise
-        self._appended = max(segment_sizes(shard, APPENDABLE), default=0)  # points since a graph was last built
 
     def _index_payload(self) -> None:
         """Make the payload indexes that a segment lacks: without them a filter reads every payload."""
@@ -395,7 +394,7 @@ def _bytes(snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vecto
     return 5 * texts + 4 * vectors.size + 2 * sum(rows.size for rows in tokens) + 1024 * len(snippets)
 
 
-def _shard_config(manifest: Manifest, form: int = FORM) -> qe.EdgeConfig:
+def _shard_config(manifest: Manifest, form: int) -> qe.EdgeConfig:
     """Return what a shard is made and opened as.
 
     The graph has no links of its own for payload indexes: they took writing 100,000 snippets from 60 to 147 CPU

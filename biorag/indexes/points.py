@@ -216,7 +216,7 @@ def with_tokens(
     named: Sequence[dict[str, Any]],
     tokens: Sequence[Vectors],
     parameters: TokenParameters | None,
-    convert: Callable[[Vectors], Any] = np.ndarray.tolist,
+    convert: Callable[[Vectors], Any],
 ) -> None:
     """Add each point's token vectors, where the index keeps any, to its other vectors.
 

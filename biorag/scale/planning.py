@@ -345,9 +345,10 @@ def _notes(
         yield f"{machine.name}: {needed} machines are needed, and count = {machine.count}: raise it, or --quantize"
     if (holders := holders_of(workload, machine)) < machine.count:
         yield f"{machine.name}: {holders} of {machine.count} machines hold a shard: raise --shards or --replicas"
-    if stages[1].memory_bytes.value > machine.memory_gb * GIGABYTE * USABLE:
+    memory = machine.memory_gb * GIGABYTE * USABLE
+    if stages[1].memory_bytes.value > memory:
         yield f"{machine.name}: encoding takes more memory than a machine has: give 'biorag embed' fewer --workers"
-    if stages[2].memory_bytes.value > machine.memory_gb * GIGABYTE * USABLE:
+    if stages[2].memory_bytes.value > memory:
         yield f"{machine.name}: loading takes more memory than a machine has: raise memory_gb or count"
     weights = FLOAT * workload.parameters
     if machine.gpu_memory_gb is not None and weights > machine.gpu_memory_gb * GIGABYTE:

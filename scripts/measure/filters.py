@@ -13,8 +13,8 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from unittest.mock import patch
 import numpy as np
 import qdrant_edge as qe
 
-from biorag.benchmarks.latency.baselines import dense_recall
+from biorag.benchmarks.latency.baselines import TOP, filtered_recall
 from biorag.benchmarks.latency.stages import sampled, scratch_index
 from biorag.benchmarks.latency.synthetic import BATCH, COMMON, FILTER, Corpus, perturbed
 from biorag.engine import encoder_files, load_encoder, open_index
@@ -33,7 +33,7 @@ from biorag.settings.sources import load_settings
 from biorag.types import FieldFilter, Index, IndexQuery, Vectors
 from biorag.utils.batched import batched
 
-QUERIES, TOP, SOURCES = 100, 10, 20_000
+QUERIES, SOURCES = 100, 20_000
 CONDITIONS: dict[str, tuple[FieldFilter, ...]] = {
     "none": (),
     "mesh, 60 %": (FieldFilter("mesh", "=", "Heading 1"),),
@@ -43,35 +43,22 @@ CONDITIONS: dict[str, tuple[FieldFilter, ...]] = {
 }
 
 
-@contextmanager
-def no_indexes() -> Iterator[None]:
-    """Make no payload indexes."""
-    with patch.object(edge, "payload_indexes", lambda bm25: {}):
-        yield
+MADE = edge._shard_config
 
 
-@contextmanager
-def links() -> Iterator[None]:
+def linked(manifest: Manifest, form: int) -> qe.EdgeConfig:
     """Give the graph links for each payload index, as the engine does unless it is told otherwise."""
-    made = edge._shard_config
-
-    def config(manifest: Manifest, form: int) -> qe.EdgeConfig:
-        plain = made(manifest, form)
-        dense = plain.vectors["dense"]
-        linked = qe.EdgeVectorParams(size=dense.size, distance=dense.distance, memory=dense.memory)
-        return qe.EdgeConfig({"dense": linked}, plain.sparse_vectors, wal_enabled=False)
-
-    with patch.object(edge, "_shard_config", config):
-        yield
+    plain = MADE(manifest, form)
+    dense = plain.vectors["dense"]
+    vectors = {"dense": qe.EdgeVectorParams(size=dense.size, distance=dense.distance, memory=dense.memory)}
+    return qe.EdgeConfig(vectors, plain.sparse_vectors, wal_enabled=False)
 
 
-@contextmanager
-def as_it_is() -> Iterator[None]:
-    """Change nothing."""
-    yield
-
-
-VARIANTS = {"no payload indexes": no_indexes, "links": links, "no links": as_it_is}
+VARIANTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
+    "no payload indexes": lambda: patch.object(edge, "payload_indexes", lambda bm25: {}),
+    "links": lambda: patch.object(edge, "_shard_config", linked),
+    "no links": nullcontext,
+}
 
 
 def written(index: Index, corpus: Corpus, size: int) -> float:
@@ -88,14 +75,12 @@ def written(index: Index, corpus: Corpus, size: int) -> float:
 
 def searched(index: Index, queries: Vectors, where: tuple[FieldFilter, ...], selectivity: float) -> dict[str, Any]:
     """Return the recall and the median milliseconds of a search, with ACORN up to this share of qualifying snippets."""
-    probes = [IndexQuery(query, TOP, where) for query in queries]
-    exact = [[hit.id for hit in hits] for hits in index.search([replace(probe, exact=True) for probe in probes])]
     with patch.object(edge, "ACORN_SELECTIVITY", selectivity):
-        share = dense_recall(index, queries, exact, where)
+        share = filtered_recall(index, queries, where)
         clock = []
-        for probe in probes:
+        for query in queries:
             started = time.perf_counter()
-            index.search([probe])
+            index.search([IndexQuery(query, TOP, where)])
             clock.append(time.perf_counter() - started)
     return {"recall": share, "p50_ms": round(float(np.median(clock)) * 1000, 2)}
 

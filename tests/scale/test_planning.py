@@ -159,6 +159,12 @@ def test_a_network_bounds_loading():
     assert plan(WORK, machine, MEASURED).stages[2].rate.value == pytest.approx(1e6 / size.sent)
 
 
+def test_a_machine_too_small_to_load_is_said():
+    small = MACHINE.model_copy(update={"memory_gb": 1.0})
+    assert [note for note in plan(WORK, small, MEASURED).notes if "loading takes more memory" in note]
+    assert not [note for note in plan(WORK, MACHINE, MEASURED).notes if "loading takes more memory" in note]
+
+
 def test_machines_without_a_shard_are_said():
     found = plan(replace(WORK, shards=1), MACHINE.model_copy(update={"count": 3}), MEASURED)
     assert [note for note in found.notes if "1 of 3 machines hold a shard" in note]

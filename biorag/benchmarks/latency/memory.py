@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import resource
 import sys
@@ -55,7 +54,7 @@ def memory_peaks(pid: int) -> Iterator[MemoryPeaks]:
 
 def anonymous_bytes() -> int | None:
     """Return the memory of this process that is no file's; None where the system does not say."""
-    return kilobytes(PROC / str(os.getpid()) / "status", "RssAnon")
+    return kilobytes(PROC / "self" / "status", "RssAnon")
 
 
 def resident_bytes() -> int | None:
