@@ -251,7 +251,7 @@ def settings(
     if not debug:
         # What models take; where questions go; what is taken of folders; which columns of tables; how far a server is.
         for telling in (
-            *("models.memory", "settings.services", "corpus.sources", "corpus.tables"),
+            *("models.resources", "settings.services", "corpus.sources", "corpus.tables"),
             "indexes.bulk_load",
         ):
             logging.getLogger(f"biorag.{telling}").setLevel(logging.INFO)

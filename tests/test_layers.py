@@ -79,7 +79,7 @@ OWNERS = {
             "biorag.training.sampling",
             *TRAINERS,
         ),
-        *("biorag.models.memory", "biorag.models.hardware", "biorag.recipes.estimating"),
+        *("biorag.models.resources", "biorag.recipes.estimating"),
     },
     "transformers": {
         *("biorag.models.loading", "biorag.models.prepacked", "biorag.models.unpadded", "biorag.models.pairing"),

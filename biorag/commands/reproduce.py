@@ -103,7 +103,7 @@ def _print(report: RecipeReport) -> None:
 def _preview(plan: Plan, out: Path, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from biorag.models.memory import duration
+    from biorag.models.resources import duration
     from biorag.recipes.run import preview
 
     found = preview(plan, out)
@@ -124,7 +124,7 @@ def _preview(plan: Plan, out: Path, as_json: bool) -> None:
 
 
 def _estimated(step: StepEstimate) -> str:
-    from biorag.models.memory import duration, gib
+    from biorag.models.resources import duration, gib
 
     if step.seconds is None or step.bytes is None:
         return ""

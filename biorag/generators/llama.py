@@ -16,7 +16,7 @@ import numpy as np
 
 from biorag.errors import MissingError
 from biorag.generators.prefixes import PrefixStates
-from biorag.models import memory
+from biorag.models import resources
 from biorag.models.formats import gguf
 from biorag.prompts.fence import control_strings
 from biorag.prompts.grammar import FREE_TEXT_GRAMMAR, close_text, free_text_openings, rest_grammar
@@ -300,11 +300,11 @@ def check_memory(path: Path, context_window: int, threads: int | None = None) ->
     def pace() -> str:
         if offloaded or gguf.read_header(path).number("expert_count"):
             return ""  # a GPU's memory has another speed, and of experts a token takes only some
-        seconds = path.stat().st_size / memory.read_speed(threads or usable_cores())
-        return f"each token written takes about {memory.duration(seconds)} or more"
+        seconds = path.stat().st_size / resources.read_speed(threads or usable_cores())
+        return f"each token written takes about {resources.duration(seconds)} or more"
 
     lighter = "a smaller or more strongly quantised one, a smaller context_window, a server by --llm URL"
-    memory.admit(memory.of_gguf(path, context_window), "cuda" if offloaded else "cpu", lighter, pace)
+    resources.admit(resources.of_gguf(path, context_window), "cuda" if offloaded else "cpu", lighter, pace)
 
 
 def computation(context_window: int) -> Mapping[str, Any]:

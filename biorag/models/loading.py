@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,10 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokeniz
 from transformers.utils import logging as transformers_logging
 
 from biorag.errors import MissingError
-from biorag.models import memory
+from biorag.models import resources
 from biorag.models.finding import ModelFiles, first_line
-from biorag.models.hardware import operations
 from biorag.models.prepacked import prepack
+from biorag.models.resources import FORWARD, model_size, operations
 from biorag.models.unpadded import drop_padding
 from biorag.utils.cores import usable_cores
 from biorag.utils.panics import panics_raised
@@ -144,12 +143,11 @@ def _admit(files: ModelFiles, kind: torch.dtype, device: str) -> None:
     """Check that a model fits into free memory; log what a large one and its work take."""
 
     def pace() -> str:
-        weights = sum(math.prod(matrix.shape) for matrix in memory.matrices(memory.parameters_of(files)))
-        seconds = 2 * weights * PACE_TOKENS / operations(device, kind)
-        return f"{PACE_TOKENS:,} tokens of text take {memory.duration(seconds)} or more"
+        seconds = FORWARD * model_size(files).multiplied * PACE_TOKENS / operations(device, kind)
+        return f"{PACE_TOKENS:,} tokens of text take {resources.duration(seconds)} or more"
 
     lighter = "a smaller one" if kind == torch.bfloat16 else "BIORAG_PRECISION=bf16 for half of that, a smaller one"
-    memory.admit(memory.of_checkpoint(files, kind.itemsize), device, lighter, pace)
+    resources.admit(resources.of_checkpoint(files, kind.itemsize), device, lighter, pace)
 
 
 def _limit_threads() -> None:

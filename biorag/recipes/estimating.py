@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from biorag.models.resources import FORWARD, TRAINING, activation_bytes, operations, training_bytes
 from biorag.recipes.plan import Instance, Plan
 from biorag.settings.settings import checked
 from biorag.settings.training import TrainingSettings
 
-WEIGHT_BYTES = 4  # float32
-TRAINED_BYTES = 16  # the weight, its gradient and AdamW's two moments
-ACTIVATION_BYTES = 68  # of each token, layer and dimension: 34 in 16 bits (Korthikanti et al. 2022), doubled in 32
+ACTIVATIONS = 18  # numbers that a layer's linear layers read and write, for each token and dimension
 PROGRAM_BYTES = 700_000_000  # Python with its libraries
 DEFAULT_TOKENS = 128  # of a text, where a recipe does not say
-OPERATIONS = {"encode": 2, "train": 6}  # for each parameter and token
+OPERATIONS = {"encode": FORWARD, "train": TRAINING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +25,9 @@ class StepEstimate:
 
 
 def estimates(plan: Plan) -> list[StepEstimate]:
-    """Return the estimate of each step of a plan.
-
-    Operations are two for a parameter and token forwards, four backwards (Kaplan et al. 2020, arXiv:2001.08361,
-    section 2.1).
-    """
+    """Return the estimate of each step of a plan."""
     import torch
 
-    from biorag.models.hardware import operations
     from biorag.models.loading import best_device, uses_bf16
 
     settings = checked(plan.scale.settings)
@@ -47,17 +41,16 @@ def _estimate(plan: Plan, instance: Instance, training: TrainingSettings, speed:
     if work is None:
         return StepEstimate(instance.step.name, None, None)
     rows, tokens = _size(plan, work.of), work.tokens or _tokens(plan, work.of)
-    needed: float = PROGRAM_BYTES + WEIGHT_BYTES * model.parameters
+    trained, stored = 0.0, 0
     if work.kind == "train":
         tokens = min(tokens, training.max_tokens)
         batch = min(training.mini_batch_size or training.batch_size, training.batch_size) * work.texts * tokens
-        needed = (
-            PROGRAM_BYTES + TRAINED_BYTES * model.parameters + ACTIVATION_BYTES * model.layers * model.hidden * batch
-        )
+        trained, stored = model.parameters, activation_bytes(ACTIVATIONS * model.layers * model.hidden, batch)
+    needed = PROGRAM_BYTES + training_bytes(model.parameters, trained) + stored
     if rows is None:
-        return StepEstimate(instance.step.name, None, int(needed))
+        return StepEstimate(instance.step.name, None, needed)
     passes = OPERATIONS[work.kind] * (training.epochs if work.kind == "train" else 1)
-    return StepEstimate(instance.step.name, passes * model.multiplied * rows * work.texts * tokens / speed, int(needed))
+    return StepEstimate(instance.step.name, passes * model.multiplied * rows * work.texts * tokens / speed, needed)
 
 
 def _size(plan: Plan, of: str | int) -> int | None:

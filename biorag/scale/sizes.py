@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from biorag.indexes.estimating import index_bytes
 from biorag.models.finding import ModelFiles
-from biorag.models.memory import ModelTensor, matrices, parameters_of
+from biorag.models.resources import ModelTensor, matrices, parameters_of
 from biorag.settings.index import COMPACT_DIMENSION, TokenStorage
 
 FLOAT, HALF, BYTE = 4, 2, 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,23 +10,32 @@ from typing import NamedTuple
 import torch
 
 from biorag.errors import ServiceError
-from biorag.models import memory
+from biorag.models import resources
 from biorag.models.finding import ModelFiles
-from biorag.models.hardware import operations
 from biorag.models.loading import best_device, uses_bf16
-from biorag.models.memory import ModelTensor, duration, gib, matrices, parameters_of
+from biorag.models.resources import (
+    FORWARD,
+    GRADIENTS,
+    TRAINING,
+    WEIGHT_BYTES,
+    ModelTensor,
+    activation_bytes,
+    duration,
+    gib,
+    matrices,
+    model_size,
+    operations,
+    parameters_of,
+    training_bytes,
+)
 from biorag.settings.settings import Settings
 from biorag.settings.training import TrainingSettings
 from biorag.types import TrainingRow
 
-WEIGHT_BYTES = 4  # float32
-TRAINED_BYTES = 12  # a gradient and AdamW's two moments, float32
 ACTIVATION_BYTES = {"fp32": 4, "bf16": 3}  # of an activation: under autocast about half of them are bfloat16
-STORED = 1.5  # activations stored for the backward pass, over the inputs and outputs of the linear layers
 STORED_SCORES = 3  # attention's: the softmax, its dropout mask, and the product
 RECOMPUTED = 3  # layers at a time, with gradient checkpointing
 CHARACTERS = 4  # per token, about
-PASSES = {"forward": 2, "backward": 2, "gradients": 2}  # operations per weight and token
 LAYER = re.compile(r"(?:^|\.)(\d+)\.")
 DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
 HEADS = ("num_attention_heads", "n_heads")
@@ -114,18 +122,16 @@ def estimate(
     ServiceError
         If the device does not have that much memory.
     """
-    towers = 2 if files.has_towers else 1
-    copies = 2 if asymmetric and towers == 1 else 1
-    tensors = parameters_of(files)
-    layers = matrices(tensors)
-    parameters = copies * sum(math.prod(tensor.shape) for tensor in tensors)
-    trained = copies * sum(settings.training.lora_rank * sum(layer.shape) for layer in layers) if lora else parameters
-    multiplied = sum(math.prod(layer.shape) for layer in layers) // towers
-    passes = sum(PASSES.values()) - (PASSES["gradients"] if lora else 0)
-    passes += PASSES["forward"] if settings.training.gradient_checkpointing or settings.training.mini_batch_size else 0
-    needed = WEIGHT_BYTES * (parameters + (trained if lora else 0)) + TRAINED_BYTES * trained
+    copies = 2 if asymmetric and not files.has_towers else 1
+    size, tensors = model_size(files), parameters_of(files)
+    parameters = copies * size.parameters
+    adapter = copies * settings.training.lora_rank * sum(sum(layer.shape) for layer in matrices(tensors)) if lora else 0
+    trained = adapter or parameters
+    passes = TRAINING - (GRADIENTS if lora else 0)
+    passes += FORWARD if settings.training.gradient_checkpointing or settings.training.mini_batch_size else 0
+    needed = training_bytes(parameters, trained, adapter)
     batch = batch_bytes(files, tensors, work.batch, settings)
-    if needed + batch > (free := memory.free_bytes(best_device())):
+    if needed + batch > (free := resources.free_bytes(best_device())):
         base = "a smaller base" if lora else "--lora, or a smaller base"
         lighter = base if needed > free else f"a smaller --batch-size or --max-tokens, --gradient-checkpointing, {base}"
         raise ServiceError(
@@ -133,15 +139,14 @@ def estimate(
             f"are free: take {lighter}, or a larger machine"
         )
     dtype = torch.bfloat16 if uses_bf16(settings.retrieval.precision) else torch.float32
-    seconds = passes * multiplied * work.tokens * work.epochs(settings.training) / operations(best_device(), dtype)
+    seconds = passes * size.multiplied * work.tokens * work.epochs(settings.training) / operations(best_device(), dtype)
     return TrainingEstimate(parameters, trained, needed, batch, seconds)
 
 
 def batch_bytes(files: ModelFiles, tensors: Sequence[ModelTensor], batch: Sequence[Texts], settings: Settings) -> int:
     """Return about how many bytes of a batch are stored for the backward pass.
 
-    Per token that is `STORED` times the inputs and outputs of the linear layers, as for the layer of 34·h bytes in 16
-    bits of Korthikanti et al. (2022, arXiv:2205.05198), and 5·a·s of scores where attention is not fused. With gradient
+    Activations are those of `activation_bytes`, and 5·a·s of scores where attention is not fused. With gradient
     checkpointing it is each layer's input and all of some layers. A text goes through one of two towers.
     """
     layers = matrices(list(tensors))
@@ -149,7 +154,7 @@ def batch_bytes(files: ModelFiles, tensors: Sequence[ModelTensor], batch: Sequen
     blocks = {match[1] for layer in layers if (match := LAYER.search(layer.name))}
     tokens = sum(texts.rows * texts.tokens for texts in batch)
     width = ACTIVATION_BYTES["bf16" if uses_bf16(settings.retrieval.precision) else "fp32"]
-    stored = STORED * tokens * sum(sum(layer.shape) for layer in layers) / towers * width
+    stored: float = activation_bytes(sum(sum(layer.shape) for layer in layers) / towers, tokens, width)
     stored += (
         STORED_SCORES * WEIGHT_BYTES * len(blocks) * _heads(files) * sum(rows * length**2 for rows, length in batch)
     )

@@ -44,7 +44,7 @@ def _facts() -> dict[str, Any]:
     import torch
 
     from biorag.benchmarks.latency.machine import describe
-    from biorag.models.hardware import operations
+    from biorag.models.resources import operations
 
     machine = describe()
     gflops: dict[str, dict[int, float]] = {"fp32": {}, "bf16": {}}

@@ -197,7 +197,7 @@ def test_index_and_search_apply_the_instructions(causal, corpus_file, tmp_path):
 def test_what_cannot_be_is_said(pairs, tiny_encoder, tiny_decoder, tmp_path, monkeypatch):
     template = tmp_path / "template.toml"
     template.write_text('query = "{query} ?"\npassage = "{passage}"\n')
-    monkeypatch.setattr("biorag.models.memory.free_bytes", lambda device: 100_000)
+    monkeypatch.setattr("biorag.models.resources.free_bytes", lambda device: 100_000)
     for base, options, code, *parts in (
         (tiny_encoder, ["--attention", "causal"], 2, "--attention is for decoders"),
         (tiny_decoder, ["--attention", "both"], 2, "'both'", "bidirectional, causal"),
@@ -209,7 +209,7 @@ def test_what_cannot_be_is_said(pairs, tiny_encoder, tiny_decoder, tmp_path, mon
     ):
         with monkeypatch.context() as room:
             if code != 6:
-                room.setattr("biorag.models.memory.free_bytes", lambda device: 2**40)
+                room.setattr("biorag.models.resources.free_bytes", lambda device: 2**40)
             result = invoke("train", "retriever", pairs, "--base", base, *FAST, *options, "--out", tmp_path / "m")
         assert result.exit_code == code, (result.output, result.exception)
         assert [part for part in parts if part not in result.stderr.splitlines()[-1]] == []

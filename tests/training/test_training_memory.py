@@ -14,7 +14,7 @@ from biorag.cli import app
 from biorag.errors import ServiceError
 from biorag.models.finding import find_base
 from biorag.models.loading import load_model
-from biorag.models.memory import parameters_of
+from biorag.models.resources import parameters_of
 from biorag.settings.settings import Settings
 from biorag.training.memory import Texts, Work, batch_bytes, columns_of, estimate, pairs_of
 from biorag.types import TrainingRow
@@ -107,10 +107,10 @@ def test_what_is_too_large_is_refused_with_what_would_help(tiny_decoder, monkeyp
         (found.bytes - 1, False, "take --lora, or a smaller base"),
         (100_000, True, "take a smaller base"),
     ):
-        monkeypatch.setattr("biorag.models.memory.free_bytes", lambda device, free=free: free)
+        monkeypatch.setattr("biorag.models.resources.free_bytes", lambda device, free=free: free)
         with pytest.raises(ServiceError, match=f"^training .* GiB are free: {parts}"):
             estimate(files, work, settings, lora)
-    monkeypatch.setattr("biorag.models.memory.free_bytes", lambda device: found.bytes + found.batch_bytes)
+    monkeypatch.setattr("biorag.models.resources.free_bytes", lambda device: found.bytes + found.batch_bytes)
     assert estimate(files, work, settings).batch_bytes == found.batch_bytes
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from biorag.errors import MissingError
 from biorag.models.finding import ModelFiles
-from biorag.models.memory import FLOAT_BYTES, Need, admit, duration
+from biorag.models.resources import FLOAT_BYTES, Need, admit, duration
 from biorag.training.merging.adapters import SETTINGS
 from biorag.training.merging.arithmetic import Recipe, seconds_per_value
 from biorag.training.merging.compatibility import Folders, check_compatible

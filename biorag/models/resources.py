@@ -1,4 +1,7 @@
-"""The memory that a model takes, by the headers of its files, compared with what is free before it is loaded."""
+"""Estimates of time and memory: a model's size by the headers of its files, its work by the device's measured speed.
+
+The only estimator: loading, generating, training, recipes, indexing and `biorag plan` compute with these formulas.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,6 +23,9 @@ from biorag.models.formats import gguf, safetensors
 from biorag.models.formats.directory import MODULE_LIST, ROUTER
 from biorag.utils.cgroups import CGROUPS, PROC, control_groups
 from biorag.utils.parsing import parsed, read_regular
+
+if TYPE_CHECKING:
+    import torch
 
 logger = logging.getLogger(__name__)  # the command line shows its INFO too
 
@@ -37,7 +43,18 @@ FLOAT_BYTES = 4
 HIDDEN_STATES = 6  # of a batch, about
 
 BLOCK = 64 * 2**20  # bytes that one thread reads to measure the memory's speed
-TRIES = 3
+SIDE = 1024  # of the square matrices that are multiplied to measure a device's speed
+TRIES = 5
+
+# Operations for each parameter of a linear layer and token (Kaplan et al. 2020, arXiv:2001.08361, section 2.1).
+FORWARD = 2
+BACKWARD = 2  # the gradients of activations
+GRADIENTS = 2  # the gradients of weights, which an adapter's base does not need
+TRAINING = FORWARD + BACKWARD + GRADIENTS
+
+WEIGHT_BYTES = 4  # float32
+OPTIMIZER_BYTES = 12  # of a trained weight: its gradient and AdamW's two moments, float32
+STORED = 1.5  # activations stored for the backward pass, over the inputs and outputs of the linear layers
 
 
 class ModelTensor(NamedTuple):
@@ -47,6 +64,25 @@ class ModelTensor(NamedTuple):
     shape: tuple[int, ...]
     bytes: int
     floating: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """A model's parameters, those of its linear layers, and the numbers that its linear layers read and write a token.
+
+    Attributes
+    ----------
+    multiplied : parameters that every token is multiplied with; of two towers those of one
+    activations : inputs and outputs of the linear layers a token; of two towers those of one
+    dimension : of the hidden states
+    window : tokens of the longest input
+    """
+
+    parameters: int
+    multiplied: int
+    activations: int
+    dimension: int = 0
+    window: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +145,34 @@ def _modules(files: ModelFiles) -> list[Path]:
 def matrices(parameters: list[ModelTensor]) -> list[ModelTensor]:
     """Return the linear layers, by which a text's vectors are multiplied."""
     return [tensor for tensor in parameters if len(tensor.shape) == 2 and "emb" not in tensor.name]
+
+
+def model_size(files: ModelFiles) -> ModelSize:
+    """Return the size of a model by the headers of its files."""
+    tensors, configuration = parameters_of(files), files.settings("config.json")
+    layers, towers = matrices(tensors), 2 if files.has_towers else 1
+    window = files.settings("sentence_bert_config.json").get("max_seq_length")
+    return ModelSize(
+        sum(math.prod(tensor.shape) for tensor in tensors),
+        sum(math.prod(layer.shape) for layer in layers) // towers,
+        sum(sum(layer.shape) for layer in layers) // towers,
+        int(configuration.get("hidden_size", 0)),
+        int(window or configuration.get("max_position_embeddings") or 512),
+    )
+
+
+def training_bytes(parameters: float, trained: float, adapter: float = 0) -> int:
+    """Return the bytes of a model's weights and an `adapter`'s, with gradients and AdamW's state of those `trained`."""
+    return int(WEIGHT_BYTES * (parameters + adapter) + OPTIMIZER_BYTES * trained)
+
+
+def activation_bytes(activations: float, tokens: int, width: float = WEIGHT_BYTES) -> int:
+    """Return about how many bytes of `tokens` are stored for the backward pass, at `width` bytes a number.
+
+    That is `STORED` times the inputs and outputs of the linear layers, as for the layer of 34·h bytes in 16 bits of
+    Korthikanti et al. (2022, arXiv:2205.05198); attention's scores, stored where it is not fused, are not counted.
+    """
+    return int(STORED * tokens * activations * width)
 
 
 def of_checkpoint(files: ModelFiles, width: int) -> Need:
@@ -210,6 +274,20 @@ def _once(pool: ThreadPoolExecutor, blocks: list[np.ndarray]) -> float:
     started = time.perf_counter()
     list(pool.map(np.max, blocks))
     return len(blocks) * BLOCK / (time.perf_counter() - started)
+
+
+def operations(device: str, kind: torch.dtype) -> float:
+    """Return the operations in a second of a device's matrix products, the best of a few tries."""
+    import torch
+
+    matrix = torch.ones((SIDE, SIDE), device=device, dtype=kind)
+    return max(_product(matrix) for _ in range(TRIES))
+
+
+def _product(matrix: torch.Tensor) -> float:
+    started = time.perf_counter()
+    float((matrix @ matrix)[0, 0])  # reading a value waits for a GPU
+    return 2 * len(matrix) ** 3 / (time.perf_counter() - started)
 
 
 def gib(size: int) -> str:

@@ -15,10 +15,10 @@ from sentence_transformers import SentenceTransformer
 
 from biorag.errors import ServiceError
 from biorag.generators.llama import LlamaGenerator, check_memory
-from biorag.models import hardware, memory
+from biorag.models import resources
 from biorag.models.finding import find_encoder, find_gguf
-from biorag.models.hardware import operations
 from biorag.models.loading import load_model
+from biorag.models.resources import operations
 from tests.cli import invoke, run
 from tests.hostile.tiny_gguf import U32, Tensor, Typed, tiny_llama
 
@@ -30,7 +30,7 @@ LIMITS_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
 
 
 def give(monkeypatch, size: int) -> None:
-    monkeypatch.setattr("biorag.models.memory.free_bytes", lambda device="cpu": size)
+    monkeypatch.setattr("biorag.models.resources.free_bytes", lambda device="cpu": size)
 
 
 def refused(result) -> str:
@@ -46,7 +46,7 @@ def refused(result) -> str:
 def test_a_checkpoint_takes_what_its_loaded_tensors_do(tiny_encoder, precision, width):
     files = find_encoder(str(tiny_encoder))
     model = load_model(SentenceTransformer, files, precision)
-    assert memory.of_checkpoint(files, width) == memory.Need(
+    assert resources.of_checkpoint(files, width) == resources.Need(
         files.id, sum(weight.numel() * weight.element_size() for weight in model.parameters())
     )
 
@@ -66,8 +66,8 @@ def test_of_a_folder_the_files_that_are_loaded_count(tmp_path):
     for part in (1, 2):
         save_file({f"part{part}": ones}, tmp_path / "parts" / f"model-0000{part}-of-00002.safetensors")
     files = find_encoder(str(tmp_path))
-    assert sorted(found.name for found in memory.parameters_of(files)) == ["a", "b", "part1", "part2", "places"]
-    assert memory.of_checkpoint(files, 2).weights == 4 * 32 * 2 + 5 * 8
+    assert sorted(found.name for found in resources.parameters_of(files)) == ["a", "b", "part1", "part2", "places"]
+    assert resources.of_checkpoint(files, 2).weights == 4 * 32 * 2 + 5 * 8
 
 
 def test_a_gguf_takes_what_llama_cpp_says(caplog):
@@ -80,7 +80,7 @@ def test_a_gguf_takes_what_llama_cpp_says(caplog):
         cache, compute = (
             float(re.findall(rf"CPU {kind} buffer size\s*=\s*([\d.]+) MiB", said)[-1]) for kind in ("KV", "compute")
         )
-        found = memory.of_gguf(path, window)
+        found = resources.of_gguf(path, window)
         assert found.weights == pytest.approx(path.stat().st_size, rel=0.02)
         assert (cache + compute) * MIB <= found.working <= 1.1 * (cache + compute) * MIB
 
@@ -88,7 +88,7 @@ def test_a_gguf_takes_what_llama_cpp_says(caplog):
 def test_sizes_of_a_gguf_that_are_not_said_follow_from_others(tmp_path):
     """4 heads of 32 / 2 = 16 by default; keys and values by their own lengths; lists (one a layer) as no fewer."""
     plain = tiny_llama()
-    buffers = memory.of_gguf(plain.write(tmp_path / "a.gguf"), 256).working - 2 * 2 * 16 * 256 * 2
+    buffers = resources.of_gguf(plain.write(tmp_path / "a.gguf"), 256).working - 2 * 2 * 16 * 256 * 2
     for keys, cell in (
         ({"llama__attention__head_count_kv": None}, 2 * 2 * 16),
         ({"llama__attention__head_count_kv": Typed(U32, 1)}, 2 * 16),
@@ -97,7 +97,7 @@ def test_sizes_of_a_gguf_that_are_not_said_follow_from_others(tmp_path):
         ({"llama__block_count": Typed(U32, 3)}, 3 * 2 * 2 * 16),
     ):
         path = plain.keyed(**keys).write(tmp_path / "b.gguf")
-        assert memory.of_gguf(path, 200).working - cell * 256 * 2 == pytest.approx(buffers, rel=0.2), keys
+        assert resources.of_gguf(path, 200).working - cell * 256 * 2 == pytest.approx(buffers, rel=0.2), keys
 
 
 # --- what is free ---
@@ -138,27 +138,27 @@ def cgroups(root: Path, version: int, path: str, groups: dict[str, tuple[object,
 )
 def test_free_is_the_least_that_system_and_control_groups_leave(tmp_path, monkeypatch, version, path, groups, free):
     cgroups(tmp_path, version, path, groups)
-    monkeypatch.setattr(memory, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(memory, "CGROUPS", tmp_path / "sys")
-    assert memory.free_bytes() == free
+    monkeypatch.setattr(resources, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(resources, "CGROUPS", tmp_path / "sys")
+    assert resources.free_bytes() == free
 
 
 def test_without_proc_the_machines_memory_counts(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "PROC", tmp_path)
-    assert memory.free_bytes() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    monkeypatch.setattr(resources, "PROC", tmp_path)
+    assert resources.free_bytes() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_a_gpus_free_memory_counts_where_the_model_runs_there(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (12_345, 99_999))
-    assert memory.free_bytes("cuda") == 12_345 != memory.free_bytes("cpu")
+    assert resources.free_bytes("cuda") == 12_345 != resources.free_bytes("cpu")
 
 
 def test_speeds_are_what_is_done_in_the_shortest_time(monkeypatch):
-    times = iter([0, 8, 10, 12, 20, 24, *(0, 8, 10, 12, 20, 24, 30, 31, 40, 46)])
-    monkeypatch.setattr(memory.time, "perf_counter", lambda: next(times))
-    assert memory.read_speed(2) == 2 * memory.BLOCK / 2.0
-    assert operations("cpu", torch.float32) == 2 * hardware.SIDE**3 / 1.0
+    times = iter([0, 8, 10, 12, 20, 24, 30, 34, 40, 48, *(0, 8, 10, 12, 20, 24, 30, 31, 40, 46)])
+    monkeypatch.setattr(resources.time, "perf_counter", lambda: next(times))
+    assert resources.read_speed(2) == 2 * resources.BLOCK / 2.0
+    assert operations("cpu", torch.float32) == 2 * resources.SIDE**3 / 1.0
 
 
 @pytest.mark.parametrize(
@@ -166,33 +166,33 @@ def test_speeds_are_what_is_done_in_the_shortest_time(monkeypatch):
     [(0.0123, "0.012 seconds"), (45, "45 seconds"), (7000, "117 minutes"), (7200, "2 hours"), (1e6, "278 hours")],
 )
 def test_times_in_words(seconds, words):
-    assert memory.duration(seconds) == words
+    assert resources.duration(seconds) == words
 
 
 # --- told and refused ---
 
 
-def admitted(caplog, need: memory.Need, pace: str = "a token takes 1 hour") -> list[str]:
+def admitted(caplog, need: resources.Need, pace: str = "a token takes 1 hour") -> list[str]:
     caplog.clear()
-    with caplog.at_level(logging.INFO, "biorag.models.memory"):
-        memory.admit(need, "cpu", "less", lambda: pace)
+    with caplog.at_level(logging.INFO, "biorag.models.resources"):
+        resources.admit(need, "cpu", "less", lambda: pace)
     return caplog.messages
 
 
 def test_large_models_are_told_of_and_small_ones_are_not(monkeypatch, caplog):
     give(monkeypatch, 10 * 2**30)
-    assert admitted(caplog, memory.Need("small", 2**30 - 1)) == []
-    (line,) = admitted(caplog, memory.Need("L", 2**31, 2**29))
+    assert admitted(caplog, resources.Need("small", 2**30 - 1)) == []
+    (line,) = admitted(caplog, resources.Need("L", 2**31, 2**29))
     assert line == (
         "L takes 2.5 GiB of memory (2.0 GiB of weights, the rest to work with) of 10.0 GiB free; a token takes 1 hour"
     )
-    assert admitted(caplog, memory.Need("L", 2**31), "") == ["L takes 2.0 GiB of memory of 10.0 GiB free"]
-    assert len(admitted(caplog, memory.Need("all of it", 10 * 2**30))) == 1
+    assert admitted(caplog, resources.Need("L", 2**31), "") == ["L takes 2.0 GiB of memory of 10.0 GiB free"]
+    assert len(admitted(caplog, resources.Need("all of it", 10 * 2**30))) == 1
     with pytest.raises(ServiceError, match=r"^L takes 10\.1 GiB of memory and 10\.0 GiB are free: take less, or a "):
-        admitted(caplog, memory.Need("L", 10 * 2**30, 2**27))
+        admitted(caplog, resources.Need("L", 10 * 2**30, 2**27))
     give(monkeypatch, 1000)
-    assert len(admitted(caplog, memory.Need("half of what is free", 501))) == 1
-    assert admitted(caplog, memory.Need("less", 500)) == []
+    assert len(admitted(caplog, resources.Need("half of what is free", 501))) == 1
+    assert admitted(caplog, resources.Need("less", 500)) == []
 
 
 def huge_checkpoint(folder: Path, source: Path) -> Path:
@@ -288,7 +288,7 @@ def test_a_real_process_refuses_500_gigabytes_at_once(tmp_path, corpus_file):
 
 
 def test_a_generator_is_told_of_where_memory_is_short(monkeypatch, caplog):
-    with caplog.at_level(logging.INFO, "biorag.models.memory"):
+    with caplog.at_level(logging.INFO, "biorag.models.resources"):
         give(monkeypatch, 8 * 2**30)
         check_memory(find_gguf("starter"), 8192)
         assert caplog.messages == []
