@@ -166,7 +166,7 @@ def training_bytes(parameters: float, trained: float, adapter: float = 0) -> int
     return int(WEIGHT_BYTES * (parameters + adapter) + OPTIMIZER_BYTES * trained)
 
 
-def activation_bytes(activations: float, tokens: int, width: float = WEIGHT_BYTES) -> int:
+def activation_bytes(activations: float, tokens: float, width: float = WEIGHT_BYTES) -> int:
     """Return about how many bytes of `tokens` are stored for the backward pass, at `width` bytes a number.
 
     That is `STORED` times the inputs and outputs of the linear layers, as for the layer of 34·h bytes in 16 bits of

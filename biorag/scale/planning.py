@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from biorag.errors import BadInputError
-from biorag.recipes.estimating import OPERATIONS, WEIGHT_BYTES
+from biorag.models.resources import FORWARD, WEIGHT_BYTES
 from biorag.scale.machine import GIGABYTE, Machine, Measured
 from biorag.scale.sizes import FLOAT, Sizes, Workload, sizes
 
@@ -205,7 +205,7 @@ def _gpu_rate(workload: Workload, machine: Machine) -> Figure:
         return _for_model(rate, workload, machine.measured)
     if machine.gpu_tflops is None:
         raise BadInputError(f"machine {machine.name!r} has GPUs of unknown speed: add gpu_tflops to its file")
-    operations = OPERATIONS["encode"] * workload.multiplied * workload.tokens
+    operations = FORWARD * workload.multiplied * workload.tokens
     speed = machine.gpu_tflops * 1e12 * machine.gpu_utilisation
     return computed(
         speed / operations, f"{machine.gpu_tflops:g} TFLOPS × {machine.gpu_utilisation:g} / {operations:.3g} operations"
