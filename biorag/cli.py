@@ -188,7 +188,7 @@ app.command("embed", short_help="Encode an export, also on a Ray cluster.")(embe
 app.command("plan", short_help="Compute what a large corpus will take.")(plan.plan)
 app.command("models", short_help="List the models on this machine.")(models.models)
 app.command("mcp", short_help="Serve an index to assistants by MCP.")(mcp.mcp)
-app.add_typer(config.app, name="config", short_help="Trust settings files, and keep keys.")
+app.add_typer(config.app, name="config", short_help="Keep the keys of servers.")
 app.add_typer(snapshot.app, name="snapshot")
 bench = Application(cls=Benchmarks, help="Measure retrieval and answers.")
 bench.callback()(lambda: None)
@@ -229,7 +229,7 @@ def settings(
     ctx: typer.Context,
     file: Annotated[
         Path | None,
-        typer.Option("--config", help="TOML file of settings; by default ./biorag.toml if it exists."),
+        typer.Option("--config", help="TOML file of settings. Default: BIORAG_CONFIG, or biorag.toml in BIORAG_HOME."),
     ] = None,
     offline: Annotated[
         bool | None,

@@ -72,7 +72,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch, tmp_path, tmp_path_factory):
-    """No setting of the developer's machine reaches a test; the home and what is trusted are scratch, no line wraps."""
+    """No setting of the developer's machine reaches a test; home and configuration are scratch, no line wraps."""
     for name in list(os.environ):
         if (name.startswith("BIORAG_") and name != "BIORAG_TEST_QDRANT_URL") or name in (
             "QDRANT_API_KEY",
@@ -81,6 +81,7 @@ def clean_environment(monkeypatch, tmp_path, tmp_path_factory):
             monkeypatch.delenv(name)
     monkeypatch.setenv("BIORAG_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("COLUMNS", "1000")
     monkeypatch.setenv("PYTHONSAFEPATH", "")  # which `main` sets
 

@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "mistakes.md"
 
 
 class Mistake(NamedTuple):
-    """A command line, what its message ends in, and its exit code; `settings` is the biorag.toml beside it."""
+    """A command line, what its message ends in, and its exit code; `settings` is the biorag.toml in the home."""
 
     line: str
     hint: str
@@ -71,7 +71,7 @@ MISTAKES = {
         Mistake("search x --name pubmde", "index 'pubmde' is not there (there are pubmed) (did you mean pubmed?)", 4),
         Mistake("info PubMed", "(did you mean pubmed?)", 4),
     ],
-    "Settings in biorag.toml": [
+    "Settings in the configuration file": [
         Mistake("search x", "(did you mean k_init?)", settings="k_inti = 50"),
         Mistake("search x", "(did you mean k?)", settings="top_k = 5"),
         Mistake("search x", "(did you mean hybrid?)", settings='mode = "hybird"'),
@@ -92,8 +92,9 @@ def home(tmp_path, monkeypatch):
 
 def message_of(mistake: Mistake, home: Path) -> str:
     if mistake.settings:
-        Path("biorag.toml").write_text(mistake.settings + "\n")
-    return failed(invoke(*shlex.split(mistake.line), home=home), mistake.code, mistake.hint)
+        (home / "biorag.toml").write_text(mistake.settings + "\n")
+    message = failed(invoke(*shlex.split(mistake.line), home=home), mistake.code, mistake.hint)
+    return message.replace(str(home), "…")
 
 
 def test_there_are_forty_mistakes_at_least():

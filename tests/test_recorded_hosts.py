@@ -11,7 +11,7 @@ from scripts.attacks.recorded_hosts import Attack, Ended, Range
 from tests.cli import invoke
 
 COMMANDS = ("search", "ask", "verify", "info", "generate queries", "bench retrieval", "graph info", "train retriever")
-PARTS = {"untrusted folder": COMMANDS, "copied manifest": ("search", "ask", "index", "info", "snapshot save", "hub")}
+PARTS = {"untrusted folder": COMMANDS}
 
 
 def in_this_process(arguments, folder, variables) -> Ended:

@@ -139,7 +139,7 @@ def open(
     ----------
     name : the index; by default the only one there is, else `default`
     verifier : a cross-encoder to check claims with too, `cross:ID` or a directory
-    config : a file of settings in place of `biorag.toml`
+    config : a file of settings; by default the one of BIORAG_CONFIG, or `biorag.toml` in the home
     settings : by the names of the flags, `llm="starter"`, `k=10`, `mode="bm25"`
 
     Raises

@@ -27,7 +27,7 @@ from biorag.commands.completion import OF_SETTINGS, choices
 from biorag.errors import UsageError
 from biorag.settings.section import Flag, Section, choices_of, marked
 from biorag.settings.settings import AN_OPTION, PLACES, SECTIONS, URLS, Place, Settings, checked
-from biorag.settings.sources import DEFAULT_FILE, load_settings
+from biorag.settings.sources import configuration_file, load_settings
 from biorag.utils.network import is_server, restrict
 
 CONTEXT = "ctx"
@@ -130,7 +130,7 @@ class Given:
     @property
     def configuration(self) -> Path:
         """The configuration file that is read, where there is one."""
-        return self.file or DEFAULT_FILE
+        return configuration_file(self.file)
 
     @property
     def options(self) -> list[str]:

@@ -64,7 +64,11 @@ def _show_settings(settings: Settings, as_json: bool) -> None:
         show.print_json(values)
         return
     rows = [(name, str(values[name]), place.field.description or "") for name, place in PLACES.items()]
-    show.table("Settings (biorag.toml, or BIORAG_NAME in the environment)", ["setting", "value", "meaning"], rows)
+    show.table(
+        "Settings (in the configuration file, or as BIORAG_NAME)",
+        ["setting", "value", "meaning"],
+        rows,
+    )
 
 
 def _show_indexes(settings: Settings, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from biorag.commands.completion import choices_in
 from biorag.commands.groups import Flags, Given, expanded
 from biorag.engine import open_index
 from biorag.settings.settings import Settings
-from biorag.settings.sources import DEFAULT_FILE, PREFIX, load_settings
+from biorag.settings.sources import PREFIX, load_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def tune(
     filters: options.Filters,
     by: options.Measure = "nDCG@10",
     write: Annotated[
-        bool, typer.Option("--write/--no-write", help="Set the best value in --config FILE, or ./biorag.toml.")
+        bool, typer.Option("--write/--no-write", help="Set the best value in the configuration file.")
     ] = True,
     as_json: options.Json = False,
 ) -> None:
@@ -91,7 +91,7 @@ def tune(
     with open_index(settings) as opened:
         opened.checked(filters.conditions)
         report = run.tune(plan, chosen_on, opened, out, show.progress)
-    path = given.file or DEFAULT_FILE
+    path = given.configuration
     report["written"] = str(path) if write else None
     if write:
         run.write_best(path, report)

@@ -22,12 +22,10 @@ from biorag.indexes.manifest import (
 from biorag.registries import EMBEDDED, STORES
 from biorag.settings.index import DEFAULT
 from biorag.settings.settings import Settings
-from biorag.settings.trust import place_of, trust_index, trusted
 from biorag.types import EncoderIdentity, Index
 from biorag.utils.files import make_folder, require_room, timestamp, write_json
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.nearest import suggestion
-from biorag.utils.network import without_credentials
 from biorag.utils.versions import installed_versions
 
 
@@ -153,7 +151,6 @@ class Store:
         """Write the manifest, atomically; for an index on a server there too."""
         if server := self._server(manifest.store):
             server.write_manifest(manifest)
-            trust_index(self._path, manifest.store["url"])
         write_json(self._path, manifest.to_json())
 
     def remove_remote(self, manifest: Manifest) -> None:
@@ -214,23 +211,8 @@ class Store:
         kind = STORES[store["kind"]]
         if not kind.server:
             return None
-        self._check_named(store["url"], kind.server)
         server: StoreServer = kind.load()(self.settings.services.server(store["url"], kind.server), self.settings)
         return server
-
-    def _check_named(self, url: str, setting: str) -> None:
-        """Check that the user named a server, or trusts the manifest that does: one that was copied may name any.
-
-        Raises
-        ------
-        UsageError
-            Saying how to name it.
-        """
-        if getattr(self.settings.services, setting) != url and trusted().indexes.get(place_of(self._path)) != url:
-            raise UsageError(
-                f"index {self.settings.index.name!r} says that it lies at {without_credentials(url)}, which was not "
-                f"agreed to here: give --{setting} with that URL, or run 'biorag config trust {self._path}'"
-            )
 
 
 def open_embedded(folder: Path, manifest: Manifest, writable: bool = False) -> Index:

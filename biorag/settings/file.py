@@ -9,7 +9,6 @@ from tomlkit.exceptions import TOMLKitError
 
 from biorag.errors import UsageError
 from biorag.settings.sources import LARGEST
-from biorag.settings.trust import trusted, updated
 from biorag.utils.files import write_text
 from biorag.utils.parsing import read_regular
 from biorag.utils.text import showable
@@ -20,7 +19,7 @@ TUNED = "biorag tune "  # what a comment of ours begins with, so that the next o
 def write_setting(path: Path, name: str, value: float | int, found: str) -> None:
     """Set `name` in a TOML file, created if needed, with a comment that says how the value was chosen.
 
-    A comment that stood there is kept after ours. A file that was trusted, or is new, is trusted as it is then.
+    A comment that stood there is kept after ours.
 
     Raises
     ------
@@ -30,10 +29,8 @@ def write_setting(path: Path, name: str, value: float | int, found: str) -> None
     target = path.resolve()  # a link stays one
     if target.exists() and not target.stat().st_mode & 0o222:
         raise UsageError(f"configuration file {path} is read-only: allow writing, or leave it as it is (--no-write)")
-    content = read_regular(target, LARGEST) if target.exists() else b""
-    keeps_trust = not content or trusted().state(path, content) == "trusted"
     try:
-        document = tomlkit.parse(content.decode("utf-8"))
+        document = tomlkit.parse(read_regular(target, LARGEST).decode("utf-8") if target.exists() else "")
     except (TOMLKitError, UnicodeDecodeError) as error:
         raise UsageError(f"configuration file {path} is not valid TOML: {error}") from None
     before = document[name].trivia.comment.lstrip("# ") if name in document else ""
@@ -44,8 +41,4 @@ def write_setting(path: Path, name: str, value: float | int, found: str) -> None
         document[name] = item
     else:
         document.append(name, item)
-    text = tomlkit.dumps(document)
-    write_text(target, text)
-    if keeps_trust:
-        with updated() as changed:
-            changed.trust(path, text.encode("utf-8"))
+    write_text(target, tomlkit.dumps(document))

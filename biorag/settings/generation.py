@@ -8,19 +8,19 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from biorag.registries import GENERATORS
-from biorag.settings.section import GENERATION, STARTER, Effect, Flag, Section, Trust, expanded
+from biorag.settings.section import GENERATION, STARTER, Effect, Flag, Section, expanded
 from biorag.settings.servers import check_plain
 
 
 class GenerationSettings(Section):
     """The generator, its prompt and its limits."""
 
-    llm: Annotated[str | None, Flag("--llm", panel=GENERATION), Effect.NAMES, Trust()] = Field(
+    llm: Annotated[str | None, Flag("--llm", panel=GENERATION), Effect.NAMES] = Field(
         default=None,
         description=f"{GENERATORS.listed()}. Where none is named, 'ask' extracts sentences, and other commands take "
         "'starter'.",
     )
-    llm_model: Annotated[str | None, Flag("--llm-model", panel=GENERATION), Effect.NAMES, Trust()] = Field(
+    llm_model: Annotated[str | None, Flag("--llm-model", panel=GENERATION), Effect.NAMES] = Field(
         default=None, description="Model name on a server; none: its first."
     )
     max_tokens: Annotated[int, Flag("--max-tokens", panel=GENERATION)] = Field(
@@ -35,7 +35,7 @@ class GenerationSettings(Section):
     context_window: int = Field(
         default=8192, ge=256, le=16_777_216, description="Tokens of context, at most what the model supports."
     )
-    prompt: Annotated[Path | None, Flag("--prompt", panel=GENERATION), Effect.NAMES, Trust()] = Field(
+    prompt: Annotated[Path | None, Flag("--prompt", panel=GENERATION), Effect.NAMES] = Field(
         default=None, description="Prompt template that replaces the built-in one."
     )
     threads: Annotated[int | None, Effect.NONE] = Field(

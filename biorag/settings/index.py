@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, TypeAdapter, ValidationError, field_serializer, field_validator
 
 from biorag.registries import EMBEDDED, STORES
-from biorag.settings.section import Effect, Flag, Section, Trust
+from biorag.settings.section import Effect, Flag, Section
 
 TokenStorage = Literal["compact", "full", "none"]
 TOKEN_STORAGE: tuple[str, ...] = get_args(TokenStorage)
@@ -25,12 +25,12 @@ class IndexSettings(Section):
         pattern=NAME,
         description="Name of the index; none: the only one, else 'default'; of the packaged corpus 'demo'.",
     )
-    encoder: Annotated[str | None, Flag("--encoder"), Effect.NAMES, Trust()] = Field(
+    encoder: Annotated[str | None, Flag("--encoder"), Effect.NAMES] = Field(
         default=None,
         description="Bi-encoder: 'starter', a directory, or a Hugging Face id; none: the index's own, for a new index "
         "'starter'.",
     )
-    revision: Annotated[str | None, Flag("--revision"), Effect.NAMES, Trust()] = Field(
+    revision: Annotated[str | None, Flag("--revision"), Effect.NAMES] = Field(
         default=None, description="Revision of a Hugging Face encoder."
     )
     similarity: Annotated[Literal["cosine", "dot"] | None, Flag("--similarity")] = Field(

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from urllib.parse import urlsplit
 
+from platformdirs import user_config_path
+
 from biorag.errors import MissingError, ServiceError, UsageError
-from biorag.settings.trust import trusted, updated
+from biorag.utils.files import write_text
 from biorag.utils.network import host_of, is_server, origin_of, without_credentials
 
 PREFIX = "BIORAG_KEY_"
-SERVICE = "biorag"  # what the keyring files our keys under
+SERVICE = "biorag"  # the name of our keys in the keyring
 _HOST = re.compile(r"([a-z0-9]+(\.|-+))*[a-z0-9]+(:\d{1,5})?")
 
 
@@ -29,12 +32,12 @@ def variable_of(host: str) -> str:
 
 
 def key_of(url: str) -> str | None:
-    """Return the key kept for the host of a URL, for this port or for all its ports; None for none."""
+    """Return the key for the host of a URL, for this port or for all its ports; None for none."""
     hosts = (origin_of(url), host_of(url))
     for host in hosts:
         if key := os.environ.get(variable_of(host)):
             return key
-    kept = trusted().keys
+    kept = hosts_in_keyring()
     for host in hosts:
         if host in kept:
             with _keyring(host) as ring:
@@ -43,36 +46,40 @@ def key_of(url: str) -> str | None:
     return None
 
 
+def hosts_in_keyring() -> list[str]:
+    """Return the hosts whose keys are in the keyring, which cannot list them itself."""
+    path = _hosts_file()
+    return path.read_text(encoding="utf-8").split() if path.is_file() else []
+
+
 def require_keyring(host: str) -> None:
     """Check that there is a keyring.
 
     Raises
     ------
     MissingError
-        If there is none, naming the variable that takes the host's key instead.
+        If there is none, naming the variable to set instead.
     """
     with _keyring(host):
         pass
 
 
 def keep_key(host: str, key: str) -> None:
-    """Keep a key in the keyring.
+    """Store a key in the keyring.
 
     Raises
     ------
     MissingError
         As `require_keyring`.
     ServiceError
-        If the keyring fails or does not keep it.
+        If the keyring fails or does not store it.
     """
     with _keyring(host) as ring:
         ring.set_password(SERVICE, host, key)
-        kept = ring.get_password(SERVICE, host)
-    if kept != key:
-        raise ServiceError(f"the keyring did not keep the key of {host}: {_instead(host)}")
-    with updated() as changed:
-        if host not in changed.keys:
-            changed.keys.append(host)
+        stored = ring.get_password(SERVICE, host)
+    if stored != key:
+        raise ServiceError(f"the keyring did not store the key of {host}: {_instead(host)}")
+    _write_hosts({*hosts_in_keyring(), host})
 
 
 def forget_key(host: str) -> None:
@@ -81,19 +88,18 @@ def forget_key(host: str) -> None:
     Raises
     ------
     MissingError
-        If none is kept for the host.
+        If there is none for the host.
     """
-    with updated() as changed:
-        if host not in changed.keys:
-            known = ", ".join(changed.keys) or "none"
-            raise MissingError(f"no key is kept for {host}: there are keys for {known}")
-        with _keyring(host) as ring:
-            ring.delete_password(SERVICE, host)
-        changed.keys.remove(host)
+    hosts = hosts_in_keyring()
+    if host not in hosts:
+        raise MissingError(f"the keyring has no key for {host}: it has keys for {', '.join(hosts) or 'no host'}")
+    with _keyring(host) as ring:
+        ring.delete_password(SERVICE, host)
+    _write_hosts({*hosts} - {host})
 
 
 def checked_host(text: str) -> str:
-    """Return a host, or a host and port, as keys are kept under it; of a URL its host and port.
+    """Return a host, or a host and port, as keys are stored under it; of a URL its host and port.
 
     Raises
     ------
@@ -108,9 +114,17 @@ def checked_host(text: str) -> str:
     return origin_of(text) if is_url else f"{host}:{port}" if port else host
 
 
+def _hosts_file() -> Path:
+    return user_config_path("biorag") / "hosts"
+
+
+def _write_hosts(hosts: Iterable[str]) -> None:
+    write_text(_hosts_file(), "".join(f"{host}\n" for host in sorted(hosts)))
+
+
 @contextmanager
 def _keyring(host: str) -> Iterator[ModuleType]:
-    """Give the keyring; what its backend raises becomes one sentence that says what to do instead."""
+    """Give the keyring; whatever its backend raises becomes one sentence that says what to do instead."""
     try:
         import keyring
     except ImportError:
@@ -118,7 +132,7 @@ def _keyring(host: str) -> Iterator[ModuleType]:
     try:
         yield keyring
     except Exception as error:  # each backend raises its own
-        raise ServiceError(f"the keyring does not give or take the key of {host} ({error}): {_instead(host)}") from None
+        raise ServiceError(f"the keyring failed for {host} ({error}): {_instead(host)}") from None
 
 
 def _instead(host: str) -> str:

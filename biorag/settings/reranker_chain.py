@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from biorag.registries import RERANKERS, RerankerKind, reranker_of
 
@@ -53,12 +52,6 @@ def parse_stages(text: str, k_init: int) -> tuple[Stage, ...]:
             )
         stages.append(Stage(name, kind, depth))
     return tuple(stages)
-
-
-def names_no_model(text: Any) -> bool:
-    """Return whether a chain has only rerankers that need no model of their own."""
-    words = {kind.word for kind in RERANKERS.values()} - {""}
-    return isinstance(text, str) and all(_split(part.strip())[0] in words for part in text.split(","))
 
 
 def _split(part: str) -> tuple[str, int | None]:

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from biorag.registries import FUSIONS, RERANKERS
-from biorag.settings.reranker_chain import Stage, names_no_model, parse_stages
-from biorag.settings.section import LARGEST, RETRIEVAL, Flag, Section, Trust
+from biorag.settings.reranker_chain import Stage, parse_stages
+from biorag.settings.section import LARGEST, RETRIEVAL, Flag, Section
 
 DEEPEST = 10_000  # candidates that can be reranked
 
@@ -46,7 +46,7 @@ class RetrievalSettings(FirstStageSettings):
     rerank: Annotated[bool, Flag("--rerank/--no-rerank", panel=RETRIEVAL)] = Field(
         default=True, description="Rerank the candidates."
     )
-    reranker: Annotated[str, Flag("--reranker", panel=RETRIEVAL), Trust(names_no_model)] = Field(
+    reranker: Annotated[str, Flag("--reranker", panel=RETRIEVAL)] = Field(
         default="encoder",
         description=f"STAGE[,STAGE...], in this order: {RERANKERS.listed()}, each with @N to rerank only the best N.",
     )

@@ -1,8 +1,8 @@
-"""What the sections share: the marks of a field for its flag, its variables, its effect on results, and trust."""
+"""What the sections share: the marks of a field for its flag, its variable and its effect on results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -60,21 +60,6 @@ class Effect(Enum):
 
     NAMES = auto()  # it names what determines them (a model, an index, a file), whose hash stands in identities
     NONE = auto()  # it concerns this machine or speed, or is a secret
-
-
-def _never(value: Any) -> bool:
-    return False
-
-
-@dataclass(frozen=True, slots=True)
-class Trust:
-    """A setting names a server, a model, a folder or a file that is read, or is a secret.
-
-    A file in the current folder may set it only if its user trusts the file, but for values that are `harmless`; see
-    `biorag.settings.trust`.
-    """
-
-    harmless: Callable[[Any], bool] = _never
 
 
 class BoundSecret(SecretStr):

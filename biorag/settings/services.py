@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, SecretStr, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
 
 from biorag.settings.keys import key_of
-from biorag.settings.section import ONCE, BoundSecret, Effect, Flag, Secret, Section, Trust, Variable
+from biorag.settings.section import ONCE, BoundSecret, Effect, Flag, Secret, Section, Variable
 from biorag.settings.servers import check_url
 from biorag.utils.network import Server, host_of, is_loopback, origin_of, proxy_of
 from biorag.utils.secrets import remember
@@ -27,26 +27,24 @@ LOGIN = "user:password of a proxy before it, as in its URL."
 class ServiceSettings(Section):
     """Servers of indexes, generators and citations: URLs, keys, time-outs."""
 
-    qdrant: Annotated[str | None, Flag("--qdrant"), Effect.NAMES, Trust()] = Field(
+    qdrant: Annotated[str | None, Flag("--qdrant"), Effect.NAMES] = Field(
         default=None,
         description="URL of a Qdrant server that holds the index (key: QDRANT_API_KEY); none: embedded.",
     )
-    qdrant_api_key: Annotated[Secret, Variable("QDRANT_API_KEY"), Effect.NONE, Trust()] = Field(
+    qdrant_api_key: Annotated[Secret, Variable("QDRANT_API_KEY"), Effect.NONE] = Field(
         default=None, description="Also QDRANT_API_KEY."
     )
-    qdrant_login: Annotated[Secret, Effect.NONE, Trust()] = Field(default=None, description=LOGIN)
-    eutils: Annotated[str, Flag("--eutils"), Effect.NONE, Trust()] = Field(
+    qdrant_login: Annotated[Secret, Effect.NONE] = Field(default=None, description=LOGIN)
+    eutils: Annotated[str, Flag("--eutils"), Effect.NONE] = Field(
         default=EUTILS,
         description="URL of NCBI's E-utilities, used only by 'biorag graph fill' (key: NCBI_API_KEY).",
     )
-    eutils_api_key: Annotated[Secret, Variable("NCBI_API_KEY"), Effect.NONE, Trust()] = Field(
+    eutils_api_key: Annotated[Secret, Variable("NCBI_API_KEY"), Effect.NONE] = Field(
         default=None, description="NCBI_API_KEY works too: ten requests a second instead of three."
     )
-    eutils_login: Annotated[Secret, Effect.NONE, Trust()] = Field(default=None, description=LOGIN)
-    llm_api_key: Annotated[Secret, Effect.NONE, Trust()] = Field(
-        default=None, description="Key of the generator's server."
-    )
-    llm_login: Annotated[Secret, Effect.NONE, Trust()] = Field(default=None, description=LOGIN)
+    eutils_login: Annotated[Secret, Effect.NONE] = Field(default=None, description=LOGIN)
+    llm_api_key: Annotated[Secret, Effect.NONE] = Field(default=None, description="Key of the generator's server.")
+    llm_login: Annotated[Secret, Effect.NONE] = Field(default=None, description=LOGIN)
     read_consistency: Annotated[str, Effect.NONE] = Field(
         default="1",
         pattern="^([1-9][0-9]?|majority|quorum|all)$",
@@ -84,7 +82,7 @@ class ServiceSettings(Section):
         return value if isinstance(value, BoundSecret) else secret
 
     def server(self, url: str, kind: str, at_a_time: int = 1) -> Server:
-        """Return how the server at `url`, which the user named or trusts, is reached; say where what is sent goes.
+        """Return how the server at `url`, is reached, and say where what is sent goes.
 
         It gets a key that was stored for its host, or the key and the login of its kind if they are not another's.
         """

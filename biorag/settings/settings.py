@@ -18,7 +18,7 @@ from biorag.settings.abstention import AbstentionSettings
 from biorag.settings.generation import GenerationSettings
 from biorag.settings.index import NAME, IndexSettings
 from biorag.settings.retrieval import RetrievalSettings
-from biorag.settings.section import BoundSecret, Effect, Flag, Section, Trust, choices_of, expanded, marked
+from biorag.settings.section import BoundSecret, Effect, Flag, Section, choices_of, expanded, marked
 from biorag.settings.services import ServiceSettings
 from biorag.settings.training import TrainingSettings
 from biorag.utils.nearest import suggestion
@@ -33,7 +33,7 @@ URLS = ("qdrant", "llm", "eutils")
 class Settings(Section):
     """All settings of one run; immutable. A variation is `settings.replace(k_init=100)`."""
 
-    home: Annotated[Path, Effect.NONE, Trust()] = Field(
+    home: Annotated[Path, Effect.NONE] = Field(
         default_factory=lambda: user_data_path("biorag"), description="Folder of indexes, graphs and kept replies."
     )
     graph: Annotated[str, Flag("--graph"), Effect.NONE] = Field(

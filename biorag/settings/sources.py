@@ -1,29 +1,26 @@
-"""Where settings are set: command-line flag, `BIORAG_*` variable, `biorag.toml` (or `--config FILE`), default.
+"""Where settings come from: command-line flag, `BIORAG_*` variable, configuration file, default.
 
-Of a `biorag.toml` that is not trusted, what names servers, models, files or keys does not count. A key goes to the
-server that its own source names, else to the one that any source names, and to no other.
+A key goes to the server that its own source names, else to the one that any source names, and to no other.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from platformdirs import user_data_path
+
 from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.settings.keys import PREFIX as KEY_PREFIX
 from biorag.settings.keys import variable_of
-from biorag.settings.section import ONCE, BoundSecret, Trust, Variable, marked
+from biorag.settings.section import BoundSecret, Variable, expanded, marked
 from biorag.settings.settings import AN_OPTION, PLACES, SECRETS, URLS, Settings, checked
-from biorag.settings.trust import place_of, trusted
 from biorag.utils.network import is_server, login_apart, origin_of
 from biorag.utils.parsing import parse_toml, read_regular
 
-logger = logging.getLogger(__name__)
-
-DEFAULT_FILE = Path("biorag.toml")
+FILE = "biorag.toml"
 PREFIX = "BIORAG_"
 LARGEST = 1 << 20  # bytes of a configuration file
 KEPT = frozenset(f"{PREFIX}{name.upper()}" for name in (*SECRETS, "offline"))
@@ -35,19 +32,20 @@ def load_settings(
 ) -> Settings:
     """Merge the sources of settings, by their flat names, into checked ones.
 
-    `flags` whose value is None were not given. `file` must exist if named; without it `biorag.toml` of
-    the working directory is read if there is one, as far as it is trusted.
+    `flags` whose value is None were not given. The file is that of `configuration_file`; only the one in the home may
+    be missing.
 
     Raises
     ------
     MissingError
-        If the named file is not there.
+        If a file was named and is not there.
     UsageError
         If a file is not valid TOML, or a setting is unknown or out of range.
     """
     environ = os.environ if environ is None else environ
+    path = configuration_file(file, environ)
     sources = {
-        str(file or DEFAULT_FILE): _from_file(file),
+        str(path): _from_file(path, required=bool(file or environ.get(f"{PREFIX}CONFIG"))),
         "the environment": _from_environment(environ),
         AN_OPTION: {name.removesuffix("_"): value for name, value in flags.items() if value is not None},
     }
@@ -64,51 +62,23 @@ def load_settings(
     return checked(values, source_of)
 
 
-def _from_file(file: Path | None) -> dict[str, Any]:
-    path = file or DEFAULT_FILE
-    if file is None and not path.is_file():
+def configuration_file(named: Path | None = None, environ: Mapping[str, str] | None = None) -> Path:
+    """Return the configuration file: the named one, else that of `BIORAG_CONFIG`, else `biorag.toml` in the home."""
+    environ = os.environ if environ is None else environ
+    if chosen := named or environ.get(f"{PREFIX}CONFIG"):
+        return Path(chosen)
+    return expanded(Path(environ.get(f"{PREFIX}HOME") or user_data_path("biorag"))) / FILE
+
+
+def _from_file(path: Path, required: bool) -> dict[str, Any]:
+    if not required and not path.is_file():
         return {}
     try:
-        content = read_regular(path, LARGEST)
+        return parse_toml(read_regular(path, LARGEST), f"configuration file {path}")
     except FileNotFoundError:
-        raise MissingError(f"configuration file {path} does not exist") from None
-    values = toml_of(path, content)
-    return values if file else _without_untrusted(path, content, values)
-
-
-def toml_of(path: Path, content: bytes) -> dict[str, Any]:
-    """Return the settings of a configuration file.
-
-    Raises
-    ------
-    UsageError
-        If it is not valid TOML.
-    """
-    try:
-        return parse_toml(content, f"configuration file {path}")
+        raise MissingError(f"configuration file {path} does not exist: check --config and BIORAG_CONFIG") from None
     except BadInputError as error:
         raise UsageError(str(error)) from None
-
-
-def needing_trust(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those settings that a file which nobody named may set only if it is trusted."""
-    guarded = {name: mark for name, place in PLACES.items() if (mark := marked(place.field, Trust))}
-    return {name: value for name, value in values.items() if name in guarded and not guarded[name].harmless(value)}
-
-
-def _without_untrusted(path: Path, content: bytes, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a file of the current folder, without those that its user did not agree to."""
-    left_out = needing_trust(values)
-    state = trusted().state(path, content) if left_out else "trusted"
-    if state == "trusted":
-        return values
-    logger.warning(
-        "%s %s, so what it sets as %s does not count: read it, then run 'biorag config trust', or give --config %s",
-        *(place_of(path), "has changed since it was trusted" if state == "changed" else "is not trusted"),
-        *(", ".join(left_out), path),
-        extra=ONCE,
-    )
-    return {name: value for name, value in values.items() if name not in left_out}
 
 
 def for_children(environ: Mapping[str, str]) -> dict[str, str]:

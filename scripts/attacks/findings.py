@@ -192,17 +192,6 @@ def _untrusted_home(bench: Bench) -> Finding:
     return Finding(not there, f"written into the named home: {there}; {ended.said}")
 
 
-@finding("The manifest of a copied index sends the question's vector and QDRANT_API_KEY to a host that it names.")
-def _copied_manifest(bench: Bench) -> Finding:
-    folder = bench.index()
-    with Recorder(lambda handler, _: send(handler, b'{"result": {"exists": true}, "status": "ok"}')).running() as host:
-        manifest = json.loads((folder / "manifest.json").read_bytes())
-        manifest["store"] = {"kind": "qdrant", "url": host.url}
-        (folder / "manifest.json").write_text(json.dumps(manifest))
-        ended = bench.run("search", QUESTION, "--name", "small", QDRANT_API_KEY=KEY, BIORAG_RETRIES="0")
-    return Finding(not host.requests, f"requests: {len(host.requests)}, key sent: {KEY in host.text}; {ended.said}")
-
-
 @finding("BIORAG_LLM and its key are set; --llm names another host, which gets that key.")
 def _key_of_another_host(bench: Bench) -> Finding:
     bench.index()

@@ -221,9 +221,7 @@ class Range:
             )
             assert ended.code == 0, ended
         manifest = json.loads((self.home / "indexes" / "remote" / "manifest.json").read_text())
-        server = {"store": {"kind": "qdrant", "url": f"http://{OTHER}:6333"}}
         encoder = {**manifest["encoder"], "id": "evil/encoder", "revision": "main"}
-        self._copied("copied", manifest | server)
         self._copied("evil-encoder", manifest | {"store": {"kind": "edge"}, "encoder": encoder})
         (self._root / "dataset" / "qrels").mkdir(parents=True)
         (self._root / "dataset" / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": QUESTION}) + "\n")
@@ -320,29 +318,12 @@ def commands(root: Path, out: Path) -> dict[str, list[str]]:
     }  # fmt: skip
 
 
-def over_copy(line: Sequence[str]) -> list[str]:
-    """Return a command line with the copied index in the place of the one that it names."""
-    return [line[0], *("copied" if word == "mine" else word for word in line[1:])]
-
-
 ONCE = ("--repetitions", "1", "--warm-up", "0", "--seconds", "1", "--index-limit", "2", "--batch-sizes", "1")
-OPENING = (
-    "search",
-    "ask",
-    "verify",
-    "mine",
-    "tune",
-    "info",
-    "bench retrieval",
-    "generate queries",
-    "snapshot save",
-    "index",
-)
 
 
 def attacks(root: Path, host: str) -> dict[str, list[Attack]]:
     """Return the attacks by part; `host` is the URL of a host on loopback."""
-    lines, copies = commands(root, root / "out"), commands(root, root / "copied")
+    lines = commands(root, root / "out")
     config = root / "named.toml"
     config.write_text(f'llm = "http://{LLM}/v1"\nllm_model = "m"\nllm_api_key = "{KEYS["BIORAG_LLM_API_KEY"]}"\n')
     ask = ["ask", QUESTION, "--name", "mine", "--llm-model", "m", "--no-cache", "--answer-anyway", "--json"]
@@ -352,11 +333,11 @@ def attacks(root: Path, host: str) -> dict[str, list[Attack]]:
     only, other = {"may": llm, "must": llm}, {"may": frozenset({OTHER}), "must": frozenset({OTHER})}
     return {
         "untrusted folder": [
-            Attack(name, line, KEYS, UNTRUSTED, says="biorag.toml is not trusted") for name, line in lines.items()
+            Attack(name, line, KEYS, UNTRUSTED) for name, line in lines.items()
         ],
         "copied manifest": [
-            Attack(name, over_copy(copies[name]), KEYS, says="was not agreed to here") for name in OPENING
-        ] + [Attack("hub", ["search", QUESTION, "--name", "evil-encoder"], KEYS, says="not on this machine")],
+            Attack("hub", ["search", QUESTION, "--name", "evil-encoder"], KEYS, says="not on this machine")
+        ],
         "keys": [
             Attack("the flag's", [*ask, "--llm", llm_v1], KEYS, keys={key: LLM}, **only),
             Attack("the file's", ["--config", str(config), *ask], keys={key: LLM}, **only),

@@ -61,9 +61,9 @@ def test_the_questions_are_those_that_training_holds_out(dataset, run, tmp_path,
 
 def test_the_share_is_that_of_the_settings(dataset, run, tmp_path, monkeypatch):
     """A tenth, if nothing else is said; as training reads it from the same file."""
-    monkeypatch.chdir(tmp_path)
     arguments = [dataset, "--run", run, "--held-out", "--json"]
     assert done(bench(*arguments))["questions"] == len(held_out(dataset, 0.1, 0))
+    monkeypatch.setenv("BIORAG_CONFIG", str(tmp_path / "biorag.toml"))
     (tmp_path / "biorag.toml").write_text("train_validation = 0.4\nseed = 3\n")
     assert done(bench(*arguments))["questions"] == len(held_out(dataset, 0.4, 3))
 

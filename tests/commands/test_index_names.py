@@ -97,7 +97,7 @@ def test_several_indexes_without_a_default_are_listed(settings, place):
 
 
 @pytest.mark.parametrize("how", ["option", "variable", "file"])
-def test_a_name_that_is_set_anywhere_counts(settings, place, tmp_path, monkeypatch, how):
+def test_a_name_that_is_set_anywhere_counts(settings, place, how):
     place("a")
     words, variables = ["search", "x"], {}
     if how == "option":
@@ -105,8 +105,7 @@ def test_a_name_that_is_set_anywhere_counts(settings, place, tmp_path, monkeypat
     elif how == "variable":
         variables = {"BIORAG_NAME": "other"}
     else:
-        monkeypatch.chdir(tmp_path)
-        (tmp_path / "biorag.toml").write_text('name = "other"\n')
+        (settings.home / "biorag.toml").write_text('name = "other"\n')
     sentence = failed(invoke(*words, home=settings.home, **variables), 4, "'other' is not there")
     assert "Index 'a'" not in sentence
 

@@ -120,10 +120,11 @@ def test_force_replaces_a_file_that_biorag_did_not_write_but_no_input(indexed, c
 
 
 def test_no_output_replaces_the_configuration_or_a_part_of_an_index(indexed):
-    (indexed / "biorag.toml").write_text("k = 3\n")
+    file = indexed / "home" / "biorag.toml"
+    file.write_text("k = 3\n")
     inside = indexed / "home" / "indexes" / "default" / "manifest.json"
     before = inside.read_bytes()
-    for target in ("biorag.toml", inside):
+    for target in (file, inside):
         for words in (
             ("snapshot", "save", target, "--force"),
             ("bench", "retrieval", "data", *BM25, "--run-file", target, "--force"),
@@ -131,7 +132,7 @@ def test_no_output_replaces_the_configuration_or_a_part_of_an_index(indexed):
             ("index", "corpus.jsonl", "--on-bad-line", "skip", "--rejects", target, "--force"),
         ):
             failed(invoke(*words), 2, "is read by this command")
-    assert (indexed / "biorag.toml").read_text() == "k = 3\n"
+    assert file.read_text() == "k = 3\n"
     assert inside.read_bytes() == before
 
 

@@ -1163,16 +1163,6 @@ def test_a_flag_goes_before_a_variable_for_lambda_too(run, small_home, dataset, 
     assert done(flagged)["config"]["lambda"] == 0.75
 
 
-def test_biorag_toml_of_the_working_directory_is_read(run, tmp_path, monkeypatch):
-    (tmp_path / "biorag.toml").write_text("k_init = 77\nlambda = 0.5\n")
-    monkeypatch.chdir(tmp_path)
-    found = done(run("info", "--settings", "--json"))
-    assert (found["k_init"], found["lambda"]) == (77, 0.5)
-    (tmp_path / "other.toml").write_text("k = 9\n")
-    named = done(run("--config", "other.toml", "info", "--settings", "--json"))
-    assert (named["k_init"], named["k"]) == (20, 9), "a named file stands in the place of biorag.toml"
-
-
 # --- interrupts, bugs, tracebacks ---------------------------------------------------------------------------
 
 

@@ -42,6 +42,8 @@ def place(tmp_path_factory, snippets, tiny_encoder) -> Path:
 def invoke(place, tmp_path, monkeypatch):
     """Run a command in an empty folder, with the module's home."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BIORAG_CONFIG", "biorag.toml")
+    (tmp_path / "biorag.toml").touch()
     return partial(cli.invoke, home=place / "home")
 
 
@@ -73,7 +75,7 @@ def test_points_are_what_bench_retrieval_measures_and_the_best_is_written(invoke
 def test_points_at_hand_are_not_measured_again(invoke, place, tmp_path, monkeypatch):
     words = ("tune", place / "asked", "--param", "k_init", "--out", "out", "--no-write", "--json")
     first = done(invoke(*words, "--values", "2,5"))
-    assert not (tmp_path / "biorag.toml").exists()
+    assert not (tmp_path / "biorag.toml").read_text()
     monkeypatch.setattr("biorag.benchmarks.retrieval.measure", lambda *_: pytest.fail("measured again"))
     assert done(invoke(*words, "--values", "5,2"))["points"] == first["points"]
     other = done(invoke(*words, "--values", "5", "--measure", "success@3"))

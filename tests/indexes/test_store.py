@@ -1,7 +1,6 @@
 """Finding an index: its manifest, the store that holds it, and whether it fits the encoder and settings."""
 
 import re
-import shutil
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -11,7 +10,7 @@ import pytest
 from qdrant_client import QdrantClient
 
 from biorag.engine import encoder_files
-from biorag.errors import MismatchError, MissingError, ServiceError, UsageError
+from biorag.errors import MismatchError, MissingError, ServiceError
 from biorag.indexes import server
 from biorag.indexes.collection import read_remote_manifest
 from biorag.indexes.edge import EdgeIndex
@@ -19,7 +18,6 @@ from biorag.indexes.manifest import Bm25Parameters, Manifest
 from biorag.indexes.server import ServerIndex
 from biorag.indexes.store import Store, check_encoder, check_settings, index_names
 from biorag.models.finding import find_encoder
-from biorag.settings.trust import trust_index
 from biorag.types import EncoderIdentity, IndexQuery, Snippet
 from biorag.utils.files import write_json
 from tests.memory_engine import MemoryEngine
@@ -208,43 +206,8 @@ def test_a_collection_that_biorag_did_not_make_is_refused(settings, servers):
     assert caught.value.exit_code == 5
 
 
-@pytest.mark.parametrize("trusted_url", [None, OTHER_URL])
-def test_the_server_of_a_copied_or_altered_manifest_is_not_asked(settings, servers, trusted_url):
-    path = Store(settings).folder / "manifest.json"
-    if trusted_url:
-        trust_index(path, trusted_url)
-    kept(settings, store={"kind": "qdrant", "url": URL})
-    for ask in (Store(settings).manifest, Store(settings).require_manifest):
-        with pytest.raises(UsageError, match=rf"'test' says that it lies at {URL}.*--qdrant.*config trust {path}"):
-            ask()
-    assert servers == {}
-
-
-def test_the_server_of_a_manifest_is_asked_once_it_is_trusted_or_named(settings, servers):
-    kept(settings, store={"kind": "qdrant", "url": URL})
-    assert Store(settings.replace(qdrant=URL)).manifest() is None
-    trust_index(Store(settings).folder / "manifest.json", URL)
-    assert Store(settings).manifest() is None
-    assert list(servers) == [URL]
-
-
-def test_an_index_that_is_copied_is_not_trusted_with_its_original(settings, servers):
-    original = Store(settings.replace(qdrant=URL))
-    manifest = original.new_manifest(IDENTITY, 10.0)
-    original.open(manifest, writable=True)
-    original.save(manifest)
-    assert Store(settings).manifest() == manifest
-    copy = Store(settings.replace(name="copy"))
-    shutil.copytree(original.folder, copy.folder)
-    with pytest.raises(UsageError, match="'copy'"):
-        copy.manifest()
-    (settings.indexes / "link").symlink_to(original.folder)
-    assert Store(settings.replace(name="link")).manifest() is None, "the very same manifest; its collection is another"
-
-
 def test_an_index_gone_from_its_server_is_missing(settings, servers):
     kept(settings, store={"kind": "qdrant", "url": URL})
-    trust_index(Store(settings).folder / "manifest.json", URL)
     with pytest.raises(MissingError) as caught:
         Store(settings).require_manifest()
     assert "'test'" in str(caught.value)

@@ -15,7 +15,6 @@ from biorag.errors import MissingError, ServiceError, UsageError
 from biorag.settings import keys
 from biorag.settings.settings import Settings
 from biorag.settings.sources import for_children, load_settings
-from biorag.settings.trust import trusted, updated
 
 A, B = "https://a.example/v1", "https://b.example/v1"
 SETTINGS = {"llm": ("generation", A, B), "qdrant": ("services", A, B), "eutils": ("services", A, B)}
@@ -75,18 +74,6 @@ def test_a_key_that_came_alone_goes_to_the_server_that_the_user_named(elsewhere,
         assert sent(settings, A, kind) == ("k3y", "u:p")
         assert sent(settings, B, kind) == (None, None)
         assert sent(settings.replace(**{kind: B}), B, kind) == (None, None), "changed within the program"
-
-
-@pytest.mark.parametrize(
-    ("variable", "kind"), [("QDRANT_API_KEY", "qdrant"), ("NCBI_API_KEY", "eutils"), ("BIORAG_LLM_API_KEY", "llm")]
-)
-def test_an_untrusted_file_gets_no_key_of_the_environment(elsewhere, variable, kind):
-    (elsewhere / "biorag.toml").write_text(f'{kind} = "https://evil.example"\n')
-    settings = load_settings({}, None, {variable: "k3y"})
-    assert "evil" not in repr(settings)
-    if kind == "eutils":
-        assert sent(settings, settings.services.eutils, kind)[0] == "k3y", "it is NCBI's"
-        assert sent(settings, "https://evil.example", kind)[0] is None
 
 
 @pytest.mark.parametrize(
@@ -174,7 +161,7 @@ def test_without_a_keyring_the_sentence_names_the_variable(monkeypatch):
     for ask in (keys.require_keyring, lambda host: keys.keep_key(host, "k3y")):
         with pytest.raises(MissingError, match=r"pip install 'biorag\[keyring\]', or set BIORAG_KEY_A_EXAMPLE$"):
             ask("a.example")
-    assert trusted().keys == []
+    assert keys.hosts_in_keyring() == []
     load_settings({}, None, {}).services.server(A, "llm")  # no host has a key, so no keyring is asked
 
 
@@ -211,12 +198,12 @@ def ring():
 def test_a_kept_key_goes_to_its_host_and_to_no_other(ring):
     keys.keep_key("a.example", "kept")
     assert ring.held == {("biorag", "a.example"): "kept"}
-    assert trusted().keys == ["a.example"]
+    assert keys.hosts_in_keyring() == ["a.example"]
     settings = load_settings({"llm": A}, None, {})
     assert (sent(settings, A)[0], sent(settings, B)[0]) == ("kept", None)
     keys.forget_key("a.example")
-    assert (ring.held, trusted().keys, sent(settings, A)[0]) == ({}, [], None)
-    with pytest.raises(MissingError, match=r"no key is kept for a\.example: there are keys for none"):
+    assert (ring.held, keys.hosts_in_keyring(), sent(settings, A)[0]) == ({}, [], None)
+    with pytest.raises(MissingError, match=r"the keyring has no key for a\.example: it has keys for no host"):
         keys.forget_key("a.example")
 
 
@@ -229,10 +216,9 @@ def test_a_keyring_that_keeps_nothing_is_an_error(ring):
         with pytest.raises(ServiceError, match="set BIORAG_KEY_A_EXAMPLE") as caught:
             keys.keep_key("a.example", "s3cret")
         assert "s3cret" not in str(caught.value)
-    assert trusted().keys == []
-    with updated() as changed:
-        changed.keys.append("a.example")
-    with pytest.raises(ServiceError, match=r"the keyring does not give or take the key of a\.example"):
+    assert keys.hosts_in_keyring() == []
+    keys._write_hosts(["a.example"])
+    with pytest.raises(ServiceError, match=r"the keyring failed for a\.example"):
         keys.key_of(A)
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from biorag.errors import MissingError, UsageError
+from biorag.errors import BioragError, MissingError, UsageError
 from biorag.settings.settings import PLACES, Settings
-from biorag.settings.sources import load_settings
+from biorag.settings.sources import configuration_file, load_settings
 
 # setting (field name), spelling in files and variables, TOML text and value, variable text and value, flag
 SOURCES = [
@@ -24,7 +24,7 @@ SOURCES = [
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """Run where there is no biorag.toml, unless the test writes one."""
+    """Run in an empty folder."""
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -55,15 +55,31 @@ def test_a_flag_wins_over_a_variable_over_the_file_over_the_default(
     assert value({field: None}, file, environ) == in_environment, "None means that the option was not given"
 
 
-def test_biorag_toml_of_the_working_directory_is_read(elsewhere):
-    written(elsewhere, "k = 7\n", "biorag.toml")
-    assert load_settings({}, None, {}).retrieval.k == 7
+def test_the_named_file_goes_before_biorag_config_before_the_one_in_the_home(elsewhere, tmp_path):
+    home = {"BIORAG_HOME": str(tmp_path)}
+    assert load_settings({}, None, home).retrieval.k == 5, "the one in the home may be missing"
+    written(tmp_path, "k = 6\nk_init = 60\n", "biorag.toml")
+    variable = home | {"BIORAG_CONFIG": str(written(elsewhere, "k = 7\n", "variable.toml"))}
+    assert load_settings({}, None, home).retrieval.k == 6
+    assert load_settings({}, None, variable).retrieval.k == 7
+    named = load_settings({}, written(elsewhere, "k = 8\n"), variable).retrieval
+    assert (named.k, named.k_init) == (8, 20), "one file is read"
+    assert configuration_file(None, {}).name == "biorag.toml"
+    with pytest.raises(MissingError, match=r"absent\.toml does not exist: check --config and BIORAG_CONFIG"):
+        load_settings({}, None, {"BIORAG_CONFIG": "absent.toml"})
 
 
-def test_a_named_file_replaces_the_one_of_the_working_directory(elsewhere):
-    written(elsewhere, "k = 7\nk_init = 70\n", "biorag.toml")
-    settings = load_settings({}, written(elsewhere, "k = 8\n"), {})
-    assert (settings.retrieval.k, settings.retrieval.k_init) == (8, 20)
+def test_a_biorag_toml_of_the_current_folder_is_not_read(elsewhere):
+    written(elsewhere, 'llm = "http://evil.example"\nhome = "elsewhere"\n', "biorag.toml")
+    assert load_settings({}, None, {}) == Settings()
+
+
+def test_files_that_are_no_files(elsewhere, tmp_path):
+    (tmp_path / "biorag.toml").mkdir()
+    assert load_settings({}, None, {"BIORAG_HOME": str(tmp_path)}).retrieval.k == 5
+    for path in (tmp_path / "biorag.toml", Path("/dev/null"), written(elsewhere, "# " + "x" * (1 << 20))):
+        with pytest.raises((BioragError, OSError)):
+            load_settings({}, path, {})
 
 
 def test_the_process_environment_is_the_default_one(monkeypatch, tmp_path):
