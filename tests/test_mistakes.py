@@ -91,8 +91,7 @@ def home(tmp_path, monkeypatch):
 
 
 def message_of(mistake: Mistake, home: Path) -> str:
-    if mistake.settings:
-        (home / "biorag.toml").write_text(mistake.settings + "\n")
+    (home / "biorag.toml").write_text(mistake.settings + "\n")
     message = failed(invoke(*shlex.split(mistake.line), home=home), mistake.code, mistake.hint)
     return message.replace(str(home), "…")
 
