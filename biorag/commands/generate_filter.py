@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -40,16 +39,15 @@ def keep_consistent(
     """
     from biorag.training.synthesis import consistency
 
-    started = time.perf_counter()
     searched = settings.replace(mode=options.dense_mode(mode), rerank=False)
-    inputs = [rows, settings.indexes, given.configuration]
-    check_replaceable(out, "file of training rows", consistency.is_kept, inputs, force)
-    with open_index(searched) as ready, show.progress("Filtering", None) as advance:
-        counts = consistency.keep_consistent(rows, out, ready.index, ready.retriever, keep_top, advance)
-    share = round(counts.kept / counts.read, 4) if counts.read else 0.0
-    seconds = round(time.perf_counter() - started, 3)
-    report = {"out": str(out), "keep_top": keep_top, **asdict(counts), "share_kept": share, "seconds": seconds}
-    if as_json:
-        show.print_json(report)
-    else:
-        show.table("Consistency filter", ["", ""], list(report.items()))
+    check_replaceable(
+        out, "file of training rows", consistency.is_kept, [rows, settings.indexes, given.configuration], force
+    )
+
+    def work() -> dict[str, Any]:
+        with open_index(searched) as ready, show.progress("Filtering", None) as advance:
+            counts = consistency.keep_consistent(rows, out, ready.index, ready.retriever, keep_top, advance)
+        share = round(counts.kept / counts.read, 4) if counts.read else 0.0
+        return {"keep_top": keep_top, **asdict(counts), "share_kept": share}
+
+    show.outcome("Consistency filter", out, work, as_json)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -52,8 +52,11 @@ def negatives(
     from biorag.training.synthesis.run import GenerationJob, generate_negatives
     from biorag.training.synthesis.writers import Draws
 
-    started = time.perf_counter()
     draws = Draws(per_row, passage_tokens, temperature, settings.seed)
     job = GenerationJob(settings, out, draws, template, show.progress)
-    counts = generate_negatives(job, rows, given.value("name"), keep_mined)
-    show.generated_rows("Generated negatives", out, counts, started, as_json)
+    show.outcome(
+        "Generated negatives",
+        out,
+        lambda: asdict(generate_negatives(job, rows, given.value("name"), keep_mined)),
+        as_json,
+    )

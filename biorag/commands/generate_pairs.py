@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -75,11 +75,14 @@ def pairs(
     from biorag.training.synthesis.run import GenerationJob, generate_pairs
     from biorag.training.synthesis.writers import Draws
 
-    started = time.perf_counter()
     longer = attributes and "passage_tokens" not in given.parameters
     tokens = LONG_PASSAGE if longer else passage_tokens
     draws = Draws(per_scenario, tokens, temperature, settings.seed)
     job = GenerationJob(settings, out, draws, template, show.progress)
     drawn = read_attributes(attributes, settings.seed) if attributes else None
-    counts = generate_pairs(job, scenario_file, count or (None if scenario_file else SCENARIOS), drawn)
-    show.generated_rows("Generated pairs", out, counts, started, as_json)
+    show.outcome(
+        "Generated pairs",
+        out,
+        lambda: asdict(generate_pairs(job, scenario_file, count or (None if scenario_file else SCENARIOS), drawn)),
+        as_json,
+    )

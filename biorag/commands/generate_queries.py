@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -83,7 +83,6 @@ def queries(
     from biorag.training.synthesis.run import GenerationJob, generate_questions
     from biorag.training.synthesis.writers import Draws
 
-    started = time.perf_counter()
     if model is not None and (given.first("llm", "llm_model") or template is not None or dataset):
         raise UsageError("--model replaces --llm, --llm-model, --prompt and --dataset: leave out one or the other")
     default = LLM_TEMPERATURE if model is None else SEQ2SEQ_TEMPERATURE
@@ -91,5 +90,9 @@ def queries(
     if not corpus and not is_named(settings):
         settings = with_index(settings)
     job = GenerationJob(settings, out, draws, template, show.progress)
-    counts = generate_questions(job, corpus or (), given.value("name"), limit, model, dataset)
-    show.generated_rows("Generated questions", out, counts, started, as_json)
+    show.outcome(
+        "Generated questions",
+        out,
+        lambda: asdict(generate_questions(job, corpus or (), given.value("name"), limit, model, dataset)),
+        as_json,
+    )

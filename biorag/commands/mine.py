@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -131,19 +130,18 @@ def mine(
     from biorag.training.negatives.kinds import plan_of
     from biorag.training.negatives.run import mine_pairs
 
-    started = time.perf_counter()
     kind = _kind(negatives, {"graph": given.value("graph"), **asdict(walks), **asdict(ranked)})
     ranks = RANKS if ranked.ranks is None else ranked.ranks
     plan = plan_of(negatives, settings.seed, per_row or kind.per_row, ranks, ranked.margin, walks.walk)
+    searched = settings.replace(mode=_mode(kind, ranked.mode), rerank=False)
+
     check_is_no_folder(out)
-    with open_index(settings.replace(mode=_mode(kind, ranked.mode), rerank=False)) as opened:
-        mined = mine_pairs(pairs, plan, opened, contamination.policy, out, show.progress)
-    report = {"out": str(out), **mined.to_json(), "seconds": round(time.perf_counter() - started, 3)}
-    if as_json:
-        show.print_json(report)
-    else:
-        rows = [(key, value) for key, value in report.items() if key not in ("input", "matches")]
-        show.table(f"{plan.kind} negatives", ["", ""], rows)
+
+    def work() -> dict[str, Any]:
+        with open_index(searched) as opened:
+            return mine_pairs(pairs, plan, opened, contamination.policy, out, show.progress).to_json()
+
+    show.outcome(f"{plan.kind} negatives", out, work, as_json, hidden=("input", "matches"))
 
 
 def _kind(name: str, given: Mapping[str, Any]) -> NegativesKind:

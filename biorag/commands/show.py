@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +33,6 @@ from biorag.utils.text import showable, showable_json
 if TYPE_CHECKING:
     from biorag.corpus.rejects import RejectsFile
     from biorag.registries import OutputKind
-    from biorag.training.synthesis.drafts import GeneratedRowCounts
 
 QUIET_SECONDS = 30.0
 BORDER = 3  # characters of a table beside each cell
@@ -247,13 +245,24 @@ def _snippet(hit: Hit, target: set[str]) -> Text:
     return shown.append_text(sentence)
 
 
-def generated_rows(title: str, out: Path, counts: GeneratedRowCounts, started: float, as_json: bool) -> None:
-    """Print the counts of a run that generated rows, and its seconds since `started`."""
-    values = {"out": str(out), **asdict(counts), "seconds": round(time.perf_counter() - started, 3)}
+def outcome(
+    title: str, out: Path, work: Callable[[], Mapping[str, Any]], as_json: bool, hidden: Collection[str] = ()
+) -> None:
+    """Do the work of a command that writes `out`, and print its report with `out` and the seconds it took.
+
+    Parameters
+    ----------
+    title : of the table
+    work : does everything and returns the report
+    hidden : keys of the report that are printed as JSON only
+    """
+    started = time.perf_counter()
+    values = work()
+    values = {"out": str(out), **values, "seconds": round(time.perf_counter() - started, 3)}
     if as_json:
         print_json(values)
     else:
-        table(title, ["", ""], list(values.items()))
+        table(title, ["", ""], [(name, value) for name, value in values.items() if name not in hidden])
 
 
 def rejected(rejects: RejectsFile | None, what: str, done: str) -> None:

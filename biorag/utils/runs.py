@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, BinaryIO, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from biorag.errors import MismatchError, ServiceError
-from biorag.utils.files import BEGINNING, json_text, sha256_of, try_lock, write_json
+from biorag.types import OnProgress
+from biorag.utils.files import BEGINNING, json_line, json_text, replacing, sha256_of, try_lock, write_json
 from biorag.utils.locks import LOCK, DirectoryLock
 from biorag.utils.outputs import is_lock
 from biorag.utils.parsing import opened_regular, parse_json, parsed, read_beginning, read_regular, validated
@@ -22,7 +23,8 @@ from biorag.utils.parsing import opened_regular, parse_json, parsed, read_beginn
 NEXT_STEP = "choose another --out"
 LONGEST = 64 << 20  # bytes of a line of results
 T = TypeVar("T")  # what the manifest of a finished run tells
-
+Item = TypeVar("Item")
+Belongs = Callable[[Any, Any], bool]  # whether an item's row is this one
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -184,6 +186,26 @@ class RunDirectory(ResumableRun[dict[str, Any]]):
         """Write and return the manifest of a run whose results are all there."""
         return self.save(True, **facts)
 
+    def perform(self, work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the manifest of the complete run; `work` makes the results and returns the facts, unless they exist.
+
+        Raises
+        ------
+        MismatchError
+            If the directory holds something else, or a run of another identity.
+        ServiceError
+            If another process writes into it.
+        """
+        if (manifest := self.finished()) is not None:
+            return manifest
+        with self.locked():
+            self.begin({})
+            return self.finish(work())
+
+    def rows_in(self, name: str, row: Any = dict[str, Any], belongs: Belongs | None = None) -> Rows:
+        """Return a file of rows in the directory, whose manifest and lock stand for the file's own."""
+        return Rows(self.path / name, self.identity, row, belongs or by_id, within=True)
+
 
 class ResumableFile(ResumableRun[T]):
     """A JSONL file that grows by whole lines; its result is made of the counts in its manifest."""
@@ -248,6 +270,114 @@ class ResumableFile(ResumableRun[T]):
         """Delete the file, then its manifest."""
         self.path.unlink(missing_ok=True)
         self.manifest.unlink(missing_ok=True)
+
+
+def by_id(item: Any, row: Any) -> bool:
+    """Return whether a row is an item's: both have an id."""
+    return bool(item.id == row["id"])
+
+
+class Filled(NamedTuple):
+    """The counts of a complete file of rows (`items`, `rows` and its tally); `resumed` rows were there before."""
+
+    counts: dict[str, int]
+    resumed: int
+
+
+@dataclass(frozen=True)
+class Rows(ResumableFile[dict[str, int]]):
+    """A JSON Lines file of results, made item by item in their order; a killed run resumes after its last whole row.
+
+    Parameters
+    ----------
+    path : of the file; its manifest lies beside it
+    identity : everything that determines the rows, the items included
+    row : what is read of a row, as a type that `parsed` takes; other fields are ignored
+    belongs : whether a row is an item's
+    tally : more counts of the rows for the manifest
+    within : whether the file is part of a `RunDirectory`, which has the manifest
+    """
+
+    row: Any = dict[str, Any]
+    belongs: Belongs = by_id
+    tally: Callable[[Iterator[Any]], Mapping[str, int]] = lambda rows: {}
+    within: bool = False
+
+    def counted(self, counts: dict[str, int]) -> dict[str, int]:
+        """Return the counts of a complete file."""
+        return counts
+
+    def read(self) -> Iterator[Any]:
+        """Yield the rows that are whole; raises MismatchError naming the line that is damaged."""
+        return (row for _, row in whole_rows(self.path, self.row))
+
+    def fill(
+        self,
+        items: Sequence[Item],
+        work: Callable[[Sequence[Item]], Iterable[Mapping[str, Any] | None]],
+        on_progress: OnProgress,
+        batch: int = 1,
+    ) -> Filled:
+        """Append the rows of the items that no earlier run has done, each flushed as it comes.
+
+        Parameters
+        ----------
+        work : yields one row for each of the items left, None for an item without one; it is not called if none is left
+        batch : number of items whose rows depend on each other: a killed run resumes at a multiple of it
+
+        Raises
+        ------
+        MismatchError
+            If the file is of another identity, was changed, or has a row of none of the items.
+        ServiceError
+            If another process is writing it.
+        """
+        if not self.within and (counts := self.finished()) is not None:
+            on_progress(len(items))
+            return Filled(counts, counts["rows"])
+        with self.appending() as stream:
+            done, resumed, size = self._done(items, batch)
+            on_progress(done)
+            stream.truncate(size)
+            written = resumed
+            for row in work(items[done:]) if done < len(items) else ():
+                if row is not None:
+                    written += 1
+                    stream.write(json_line(row))
+                    stream.flush()
+                on_progress(1)
+            counts = {"items": len(items), "rows": written, **self.tally(self.read())}
+            if not self.within:
+                self.complete(counts)
+        return Filled(counts, resumed)
+
+    def publish(self, lines: Iterable[bytes], counts: Mapping[str, int]) -> None:
+        """Write all lines at once, and mark the file as complete; `counts` may be filled while the lines come."""
+        self.save(complete=False)
+        with replacing(self.path) as stream:
+            stream.writelines(lines)
+        self.complete(counts)
+
+    def save(self, complete: bool, **facts: Any) -> dict[str, Any]:
+        """Write the manifest, unless the file is part of a directory, and return its values."""
+        return self.values(complete, facts) if self.within else super().save(complete, **facts)
+
+    def _done(self, items: Sequence[Item], batch: int) -> tuple[int, int, int]:
+        """Return how many items are done, in whole batches, the number of their rows, and the rows' bytes."""
+        done, after = 0, [(0, 0)]  # of each row the items done after it, and where it ends
+        for number, (size, row) in enumerate(whole_rows(self.path, self.row), 1):
+            while done < len(items) and not self.belongs(items[done], row):
+                done += 1
+            if done == len(items):
+                raise MismatchError(
+                    f"{self.path}, line {number} belongs to none of the items left: delete the file and run the "
+                    f"command again, or {NEXT_STEP}"
+                )
+            done += 1
+            after.append((done, after[-1][1] + size))
+        done -= done % batch if done < len(items) else 0
+        kept = [end for reached, end in after if reached <= done]
+        return done, len(kept) - 1, kept[-1]
 
 
 def whole_lines(path: Path) -> Iterator[bytes]:

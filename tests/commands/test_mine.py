@@ -159,7 +159,7 @@ def test_the_manifest_tells_what_made_the_file(mine, invoke, pairs, tmp_path, no
     mine(pairs, "--negatives", "bm25", "--out", out, "--seed", 3)
     held = manifest(out)
     assert held["complete"] is True
-    assert held["counts"] == {"rows": 4, "negatives": 32, "without": 0}
+    assert held["counts"] == {"items": 4, "rows": 4, "negatives": 32}
     identity = held["identity"]
     assert (identity["kind"], identity["per_row"], identity["seed"], identity["ranks"]) == ("bm25", 8, 3, None)
     info = json.loads(invoke("info", "default", "--json").stdout)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
+
+from typing_extensions import TypedDict
 
 from biorag.retrieval.retriever import Retriever
-from biorag.training.negatives.triplets import MiningReport, TripletFile, to_line
 from biorag.training.rows import normalised, row_random
 from biorag.types import Hit, Negative, OnProgress, TrainingRow
+from biorag.utils.runs import Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,37 +107,82 @@ def by_question(rows: Iterable[TrainingRow]) -> list[TrainingRow]:
     return [row for group in groups.values() for row in group]
 
 
+class MinedRow(TypedDict):
+    """What is read of a mined row."""
+
+    query: str
+    positive: str
+    negatives: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class MiningReport:
+    """The counts of a run: rows written, their negatives, rows without any; `resumed` rows were there before."""
+
+    rows: int
+    negatives: int
+    without: int
+    resumed: int = 0
+
+
+def mined_file(path: Path, identity: Mapping[str, Any]) -> Rows:
+    """Return the JSON Lines file of a run's mined rows."""
+    return Rows(path, identity, MinedRow, _is_mined_from, _tally)
+
+
+def _is_mined_from(pair: TrainingRow, row: MinedRow) -> bool:
+    return (pair.query, pair.positive) == (row["query"], row["positive"])
+
+
+def _tally(rows: Iterable[MinedRow]) -> dict[str, int]:
+    return {"negatives": sum(len(row["negatives"]) for row in rows)}
+
+
 def mine(
-    rows: Iterable[TrainingRow], miner: Miner, plan: MiningPlan, out: TripletFile, on_progress: OnProgress
+    rows: Iterable[TrainingRow],
+    load_miner: Callable[[], Miner],
+    plan: MiningPlan,
+    file: Rows,
+    on_progress: OnProgress,
 ) -> MiningReport:
     """Mine and write each row that is not in the file yet; those of one query come together.
 
-    A row for which nothing qualifies is dropped and counted. Each line is flushed before the next row begins, so that a
-    killed run resumes after its last whole line, and the file gets the same bytes.
+    A row for which nothing qualifies is dropped and counted.
 
     Raises
     ------
-    BadInputError
-        If a line of the file is not one of these rows.
+    MismatchError
+        If the file is of other rows or settings.
     ServiceError
         If another process is writing the file.
     """
-    rows = by_question(rows)
-    gold = golds(rows)
-    with out.appending() as stream:
-        done = out.resume(rows)
-        on_progress(done.next_row)
-        written, count = done.rows, done.negatives
-        stream.truncate(done.size)
-        for row in rows[done.next_row :]:
+    pairs = by_question(rows)
+    gold = golds(pairs)
+
+    def mined(left: Sequence[TrainingRow]) -> Iterator[dict[str, Any] | None]:
+        miner = load_miner()
+        for row in left:
             window = miner.window(row, gold[normalised(row.query)])
             negatives = drawn(window, plan.per_row, row_random(plan.seed, row))
-            if negatives:
-                stream.write(to_line(row, negatives, plan.kind))
-                stream.flush()
-                written += 1
-                count += len(negatives)
-            on_progress(1)
-        report = MiningReport(written, count, len(rows) - written, done.rows)
-        out.finish(report)
-    return report
+            yield record_of(row, negatives, plan.kind) if negatives else None
+
+    counts, resumed = file.fill(pairs, mined, on_progress)
+    written = counts["rows"]
+    return MiningReport(written, counts["negatives"], counts["items"] - written, resumed)
+
+
+def record_of(row: TrainingRow, negatives: Sequence[Negative], kind: str) -> dict[str, Any]:
+    """Return a mined row as the file has it: texts, and the ids, ranks and scores of the negatives."""
+    values: dict[str, Any] = {"query": row.query, "positive": row.positive}
+    values |= {f"negative_{number}": negative.text for number, negative in enumerate(negatives, 1)}
+    values["kind"] = kind
+    values |= {key: id for key, id in (("query_id", row.query_id), ("positive_id", row.positive_id)) if id}
+    values["negatives"] = [
+        {
+            "id": negative.id,
+            "rank": negative.rank,
+            "score": None if negative.score is None else round(negative.score, 6),
+        }
+        for negative in negatives
+    ]
+    return values

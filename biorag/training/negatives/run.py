@@ -13,10 +13,9 @@ from biorag.registries import NEGATIVES
 from biorag.training.contamination import ContaminationPolicy, Match
 from biorag.training.negatives.citation import CitedPapers, Reach
 from biorag.training.negatives.kinds import Collaborators
-from biorag.training.negatives.mining import MiningPlan, mine
+from biorag.training.negatives.mining import Miner, MiningPlan, MiningReport, mine, mined_file
 from biorag.training.negatives.retriever import require_positives
-from biorag.training.negatives.triplets import MiningReport, TripletFile, fingerprint
-from biorag.training.rows import Cleaning, read_rows
+from biorag.training.rows import Cleaning, read_rows, sha256_of
 from biorag.types import Progress, TrainingRow
 from biorag.utils.versions import installed_versions
 
@@ -84,16 +83,17 @@ def _mined(
     progress: Progress,
 ) -> MiningReport:
     """Mine what is not mined yet."""
-    file = TripletFile(out, identity(rows, plan, opened, papers))
-    if counts := file.finished():
-        return counts
-    if plan.margin is not None:
+    file = mined_file(out, identity(rows, plan, opened, papers))
+    if plan.margin is not None and file.finished() is None:
         require_positives(opened.index, rows)
-    miner = NEGATIVES[plan.kind].load()(
-        plan, Collaborators(opened.index, opened.retriever, rows, opened.load_encoder, papers)
-    )
+
+    def load_miner() -> Miner:
+        inputs = Collaborators(opened.index, opened.retriever, rows, opened.load_encoder, papers)
+        miner: Miner = NEGATIVES[plan.kind].load()(plan, inputs)
+        return miner
+
     with progress("Mining", len(rows)) as advance:
-        return mine(rows, miner, plan, file, advance)
+        return mine(rows, load_miner, plan, file, advance)
 
 
 def identity(
@@ -105,6 +105,6 @@ def identity(
         **opened.settings.retrieval.first_stage(),
         "index": opened.fingerprint(),
         "graph": papers and papers.graph.manifest.sha256,
-        "pairs": fingerprint(rows),
+        "pairs": sha256_of([row.query, row.positive, row.query_id, row.positive_id] for row in rows),
         "versions": installed_versions(),
     }

@@ -5,19 +5,19 @@ A subject is what is written for: a snippet, a training row, a scenario. A kille
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, BinaryIO, Generic, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
 
 from typing_extensions import TypedDict
 
-from biorag.errors import BadInputError
 from biorag.training.synthesis.writers import DraftSubject, Writer
 from biorag.types import Generation, OnProgress
-from biorag.utils.files import json_line, replacing
-from biorag.utils.parsing import parsed
-from biorag.utils.runs import NEXT_STEP, Count, ResumableFile
+from biorag.utils.batched import batched
+from biorag.utils.files import json_line
+from biorag.utils.runs import Rows
 from biorag.utils.text import whole
 
 
@@ -46,75 +46,30 @@ Tally = dict[str, int]
 
 
 class Drafted(TypedDict):
-    """A line of drafts: of each whether it was cut, and its tokens in the prompt and in the text."""
+    """A line of drafts: a subject's id, and what the model wrote for it."""
 
     id: str
-    drafts: list[tuple[str, bool, Count, Count]]
+    drafts: list[Generation]
 
 
-class Drafts(ResumableFile[None]):
-    """A JSONL file of what the model wrote, a line for each subject in their order."""
+@dataclass(frozen=True)
+class RowFile(ABC, Generic[S, C]):
+    """A JSONL file of training rows made of drafts, which lie beside it until they all are there."""
 
-    def counted(self, counts: dict[str, int]) -> None:
-        """Return nothing: drafts are never complete."""
+    path: Path
+    identity: Mapping[str, Any]
 
-    def read(self, subjects: Sequence[DraftSubject]) -> Iterator[tuple[list[Generation], int]]:
-        """Yield each subject's drafts and the bytes of their line, as far as the file goes.
-
-        Raises
-        ------
-        BadInputError
-            If a whole line is not of the subject that comes next.
-        """
-        for number, (line, subject) in enumerate(zip(self.whole_lines(), subjects, strict=False), 1):
-            try:
-                values = parsed(Drafted, line)
-                drafts = [
-                    Generation(text, capped, prompt_tokens=prompt, completion_tokens=completion)
-                    for text, capped, prompt, completion in values["drafts"]
-                ]
-                id = values["id"]
-            except ValueError:
-                drafts, id = [], None
-            if id != subject.id:
-                raise BadInputError(
-                    f"{self.path}, line {number}: not what was written for {subject.id!r}: delete the file and "
-                    f"run the command again, or {NEXT_STEP}"
-                )
-            yield drafts, len(line)
-
-    def fill(self, stream: BinaryIO, subjects: Sequence[S], writer: Writer[S], on_progress: OnProgress) -> int:
-        """Write for each subject that is not in the file yet, in whole batches; return how many were there.
-
-        Each batch is flushed before the next begins.
-        """
-        sizes = [size for _, size in self.read(subjects)]
-        done = len(sizes) if len(sizes) == len(subjects) else len(sizes) // writer.batch * writer.batch
-        on_progress(done)
-        stream.truncate(sum(sizes[:done]))
-        for start in range(done, len(subjects), writer.batch):
-            batch = subjects[start : start + writer.batch]
-            for subject, texts in zip(batch, writer(batch), strict=True):
-                drafts = [[whole(text.text), text.capped, text.prompt_tokens, text.completion_tokens] for text in texts]
-                stream.write(json_line({"id": subject.id, "drafts": drafts}))
-            stream.flush()
-            on_progress(len(batch))
-        return done
-
-
-class RowFile(ResumableFile[C], Generic[S, C]):
-    """A JSONL file of training rows made of drafts."""
-
-    counts: type[C]
+    counts: ClassVar[type[Any]]
 
     @property
-    def drafts(self) -> Drafts:
-        """The file of what the model wrote; it is there until the rows are."""
-        return Drafts(self.path.with_name(f"{self.path.name}.drafts"), self.identity)
+    def file(self) -> Rows:
+        """The file of training rows."""
+        return Rows(self.path, self.identity)
 
-    def counted(self, counts: dict[str, int]) -> C:
-        """Return the counts of a complete file."""
-        return self.counts(**counts)
+    @property
+    def drafts(self) -> Rows:
+        """The file of what the model wrote; it is there until the rows are."""
+        return Rows(self.path.with_name(f"{self.path.name}.drafts"), self.identity, Drafted)
 
     @abstractmethod
     def rows(self, subject: S, drafts: Sequence[Generation], tally: Tally, seen: set[str]) -> Iterator[dict[str, Any]]:
@@ -131,12 +86,13 @@ class RowFile(ResumableFile[C], Generic[S, C]):
         MismatchError
             If the file, or its drafts, are of other settings, were not generated, or were changed since.
         """
-        counts = super().finished()
+        counts = self.file.finished()
         if counts is None:
             self.drafts.finished()
-        else:
-            self.drafts.remove()  # a kill may have left them
-        return counts
+            return None
+        self.drafts.remove()  # a kill may have left them
+        complete: C = self.counts(**counts)
+        return complete
 
     def generate(self, subjects: Sequence[S], counts: C, writer: Writer[S], on_progress: OnProgress) -> C:
         """Write the rows of all subjects, resuming where a killed run stopped.
@@ -150,23 +106,27 @@ class RowFile(ResumableFile[C], Generic[S, C]):
         ServiceError
             If another process is writing the file.
         """
-        with self.drafts.appending() as stream:
-            resumed = self.drafts.fill(stream, subjects, writer, on_progress)
-            return replace(self._write(subjects, counts), resumed=resumed)
 
-    def _write(self, subjects: Sequence[S], counts: C) -> C:
-        """Make the rows of the drafts, at once, and delete the drafts."""
-        tally = asdict(counts)
-        seen: set[str] = set()
-        self.save(complete=False)
-        with replacing(self.path) as stream:
-            for subject, (drafts, _) in zip(subjects, self.drafts.read(subjects), strict=True):
-                tally["generated"] += len(drafts)
-                tally["prompt_tokens"] += sum(draft.prompt_tokens for draft in drafts)
-                tally["completion_tokens"] += sum(draft.completion_tokens for draft in drafts)
-                for row in self.rows(subject, drafts, tally, seen):
-                    tally["rows"] += 1
-                    stream.write(json_line(row))
-        self.complete({**tally, "resumed": len(subjects)})
+        def written(left: Sequence[S]) -> Iterator[dict[str, Any]]:
+            for batch in batched(left, writer.batch):
+                for subject, drafts in zip(batch, writer(batch), strict=True):
+                    yield {"id": subject.id, "drafts": [draft._replace(text=whole(draft.text)) for draft in drafts]}
+
+        resumed = self.drafts.fill(subjects, written, on_progress, writer.batch).resumed
+        tally = asdict(counts) | {"resumed": len(subjects)}
+        self.file.publish(map(json_line, self._rows(subjects, tally)), tally)
         self.drafts.remove()
-        return self.counts(**tally)
+        complete: C = self.counts(**{**tally, "resumed": resumed})
+        return complete
+
+    def _rows(self, subjects: Sequence[S], tally: Tally) -> Iterator[dict[str, Any]]:
+        """Yield the rows made of the drafts."""
+        seen: set[str] = set()
+        for subject, drafted in zip(subjects, self.drafts.read(), strict=True):
+            drafts = drafted["drafts"]
+            tally["generated"] += len(drafts)
+            tally["prompt_tokens"] += sum(draft.prompt_tokens for draft in drafts)
+            tally["completion_tokens"] += sum(draft.completion_tokens for draft in drafts)
+            for row in self.rows(subject, drafts, tally, seen):
+                tally["rows"] += 1
+                yield row

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from biorag.errors import BadInputError, MissingError
 from biorag.prompts.parse import parse_reply
@@ -15,8 +16,7 @@ from biorag.training.rows import normalised
 from biorag.training.synthesis.passages import on_one_line
 from biorag.training.synthesis.writers import DraftForm, Writer
 from biorag.types import Generation, OnProgress
-from biorag.utils.files import write_text
-from biorag.utils.runs import ResumableFile
+from biorag.utils.runs import Rows
 from biorag.utils.text import whole
 
 LISTED = 10  # scenarios asked for at once; BMRetriever asks for about 20
@@ -86,15 +86,13 @@ def draft_form(template: Template, count: int = LISTED) -> DraftForm[Round]:
 
 
 @dataclass(frozen=True)
-class ScenarioFile(ResumableFile[Listed]):
+class ScenarioFile:
     """A text file of the scenarios that a model listed, one a line, written at once, without the `examples`."""
 
+    path: Path
+    identity: Mapping[str, Any]
     examples: str = ""
     per_list: int = LISTED
-
-    def counted(self, counts: dict[str, int]) -> Listed:
-        """Return the scenarios of a complete file, and their tokens."""
-        return Listed(read_scenarios(self.path), **counts)
 
     def listed(self, limit: int, writer: Writer[Round], on_progress: OnProgress) -> Listed:
         """Return `limit` distinct scenarios, asking for them unless they are there; fewer if the model repeats itself.
@@ -106,8 +104,9 @@ class ScenarioFile(ResumableFile[Listed]):
         BadInputError
             If the model lists none.
         """
-        if listed := self.finished():
-            return listed
+        file = Rows(self.path, self.identity)
+        if (counts := file.finished()) is not None:
+            return Listed(read_scenarios(self.path), **counts)
         scenarios: list[Scenario] = []
         seen: set[str] = set()
         tokens = {"prompt_tokens": 0, "completion_tokens": 0}
@@ -126,9 +125,7 @@ class ScenarioFile(ResumableFile[Listed]):
                 on_progress(len(new))
         if not scenarios:
             raise BadInputError("the model listed no scenario: give --scenario-file, or another --llm")
-        self.save(complete=False)
-        write_text(self.path, "".join(f"{scenario.id}\n" for scenario in scenarios))
-        self.complete(tokens)
+        file.publish((f"{scenario.id}\n".encode() for scenario in scenarios), tokens)
         return Listed(scenarios, **tokens)
 
 

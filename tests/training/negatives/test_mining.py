@@ -1,7 +1,6 @@
 """What all kinds share: gold and repetitions are kept out, draws are uniform and a row's own, rows come in order."""
 
 import json
-import os
 import random
 from collections import Counter
 
@@ -9,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biorag.errors import ServiceError
 from biorag.training.negatives.mining import (
     Gold,
     MiningPlan,
+    MiningReport,
     as_negatives,
     by_question,
     drawn,
     eligible,
     golds,
     mine,
+    mined_file,
     ranking,
     row_random,
 )
-from biorag.training.negatives.triplets import MiningReport, TripletFile
 from biorag.types import Negative, TrainingRow
 from tests.training.negatives.small_corpus import NO_GOLD, ScriptedRetriever, negative, row
 
@@ -36,6 +35,9 @@ class Scripted:
         self.candidates = [negative(f"n{n}", text, n, 1 / n) for n, text in enumerate(texts, 1)]
         self.barren = barren
         self.asked = []
+
+    def __call__(self):
+        return self
 
     def window(self, row, gold):
         self.asked.append(row)
@@ -138,7 +140,7 @@ def test_rows_of_a_query_are_brought_together_where_its_first_stands():
 
 
 def test_rows_are_written_with_texts_ids_ranks_and_scores(tmp_path):
-    out = TripletFile(tmp_path / "out" / "mined.jsonl", {"kind": "scripted"})
+    out = mined_file(tmp_path / "out" / "mined.jsonl", {"kind": "scripted"})
     rows = [
         TrainingRow("Why β?", "Because of α.", ("an old negative",), query_id="q1", positive_id="s1"),
         row("Why not?", "So."),
@@ -174,23 +176,23 @@ def test_rows_are_written_with_texts_ids_ranks_and_scores(tmp_path):
         },
     ]
     assert "β".encode() in out.path.read_bytes()
-    assert out.finished() == MiningReport(rows=2, negatives=5, without=1, resumed=2)
+    assert out.finished() == {"items": 3, "rows": 2, "negatives": 5}
 
 
 @pytest.mark.parametrize("order", range(5))
 def test_a_rows_negatives_do_not_depend_on_the_order(tmp_path, order):
     rows = [row(f"question {number % 7}", f"positive {number}") for number in range(20)]
     kind = Scripted([f"text {n}" for n in range(30)])
-    mine(rows, kind, PLAN, straight := TripletFile(tmp_path / "straight.jsonl", {}), lambda _: None)
+    mine(rows, kind, PLAN, straight := mined_file(tmp_path / "straight.jsonl", {}), lambda _: None)
     random.Random(order).shuffle(rows)
-    mine(rows, kind, PLAN, shuffled := TripletFile(tmp_path / "shuffled.jsonl", {}), lambda _: None)
+    mine(rows, kind, PLAN, shuffled := mined_file(tmp_path / "shuffled.jsonl", {}), lambda _: None)
     assert sorted(straight.path.read_bytes().splitlines()) == sorted(shuffled.path.read_bytes().splitlines())
 
 
 def test_other_seeds_draw_others(tmp_path):
     rows, files = [row(f"question {number}") for number in range(20)], []
     for seed in (0, 1, 0):
-        out = TripletFile(tmp_path / f"{len(files)}.jsonl", {})
+        out = mined_file(tmp_path / f"{len(files)}.jsonl", {})
         mine(rows, Scripted([f"text {n}" for n in range(30)]), MiningPlan("scripted", 2, seed), out, lambda _: None)
         files.append(out.path.read_bytes())
     assert files[0] == files[2] != files[1]
@@ -198,7 +200,7 @@ def test_other_seeds_draw_others(tmp_path):
 
 def test_the_positives_of_other_rows_of_a_question_are_no_negatives(tmp_path):
     rows = [row("Why?", "One."), row("why? ", "Two."), row("How?", "Three.")]
-    out = TripletFile(tmp_path / "mined.jsonl", {})
+    out = mined_file(tmp_path / "mined.jsonl", {})
     mine(rows, Scripted(["One.", "Two.", "Three.", "Four."]), MiningPlan("scripted", 9, 0), out, lambda _: None)
     found = [[value for key, value in line.items() if key.startswith("negative_")] for line in lines(out.path)]
     assert found == [["Three.", "Four."], ["Three.", "Four."], ["One.", "Two.", "Four."]]
@@ -206,7 +208,7 @@ def test_the_positives_of_other_rows_of_a_question_are_no_negatives(tmp_path):
 
 def test_the_rows_of_a_query_are_mined_one_after_the_other(tmp_path):
     rows = [row("b?", "1"), row("a?", "2"), row("b?", "3")]
-    kind, out = Scripted(["text"]), TripletFile(tmp_path / "mined.jsonl", {})
+    kind, out = Scripted(["text"]), mined_file(tmp_path / "mined.jsonl", {})
     mine(rows, kind, PLAN, out, lambda _: None)
     assert kind.asked == [rows[0], rows[2], rows[1]]
     assert [line["positive"] for line in lines(out.path)] == ["1", "3", "2"]
@@ -220,61 +222,20 @@ BARREN = ["question 0?", "question 2?", "question 5?"]
 
 def mined(path, kind=None) -> tuple[MiningReport, Scripted]:
     kind = kind or Scripted([f"text {n} é" for n in range(6)], BARREN)
-    return mine(ROWS, kind, PLAN, TripletFile(path, {"seed": 0}), lambda _: None), kind
+    return mine(ROWS, kind, PLAN, mined_file(path, {"seed": 0}), lambda _: None), kind
 
 
-def test_a_file_cut_at_any_byte_of_its_last_two_lines_is_mined_to_the_same_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # what a killed process wrote is there without it
-    whole = tmp_path / "whole.jsonl"
-    counts, _ = mined(whole)
-    expected, manifest = whole.read_bytes(), (tmp_path / "whole.jsonl.manifest.json").read_bytes()
+def test_rows_that_are_there_are_not_mined_again(tmp_path):
+    counts, _ = mined(tmp_path / "whole.jsonl")
     assert counts == MiningReport(rows=3, negatives=6, without=3)
-    ends = [place + 1 for place, byte in enumerate(expected) if byte == 10]
-    cut = tmp_path / "cut.jsonl"
-    for size in (0, 1, *range(ends[0] - 1, len(expected) + 1)):
-        cut.write_bytes(expected[:size])
-        TripletFile(cut, {"seed": 0}).save(complete=False)
-        again, kind = mined(cut)
-        kept = sum(end <= size for end in ends)
-        assert again == MiningReport(rows=3, negatives=6, without=3, resumed=kept)
-        assert cut.read_bytes() == expected
-        assert (tmp_path / "cut.jsonl.manifest.json").read_bytes() == manifest
-        # Rows up to the last whole line are not mined again: 1, 3 and 4 are those that have lines.
-        assert kind.asked == ROWS[[0, 2, 4, 5][kept] :]
-
-
-class Killed(BaseException):
-    pass
-
-
-def test_each_line_is_written_before_the_next_row_begins(tmp_path):
-    class Stopping(Scripted):
-        def window(self, row, gold):
-            if row is ROWS[4]:
-                assert len(lines(path)) == 2
-                raise Killed
-            return super().window(row, gold)
-
-    path = tmp_path / "mined.jsonl"
-    with pytest.raises(Killed):
-        mined(path, Stopping(["text"], BARREN))
-    manifest = json.loads((tmp_path / "mined.jsonl.manifest.json").read_bytes())
-    assert manifest == {"complete": False, "identity": {"seed": 0}}
-    assert TripletFile(path, {"seed": 0}).finished() is None
-
-
-def test_one_process_writes_a_file_at_a_time(tmp_path):
-    out = tmp_path / "out.jsonl"
-
-    class Twice(Scripted):
-        def window(self, row, gold):
-            with pytest.raises(ServiceError, match=r"out\.jsonl is being written by another .*choose another --out"):
-                mined(out)
-            return super().window(row, gold)
-
-    counts, _ = mined(out, Twice(["text"], BARREN))
-    assert len(lines(out)) == counts.rows
-    assert mined(out)[0].resumed == counts.rows
+    whole = (tmp_path / "whole.jsonl").read_bytes()
+    mined_file(tmp_path / "cut.jsonl", {"seed": 0}).save(complete=False)
+    (tmp_path / "cut.jsonl").write_bytes(whole[: whole.rindex(b"\n", 0, -1) + 9])
+    again, kind = mined(tmp_path / "cut.jsonl")
+    assert again == MiningReport(rows=3, negatives=6, without=3, resumed=2)
+    assert (tmp_path / "cut.jsonl").read_bytes() == whole
+    assert kind.asked == ROWS[4:]
+    assert mined(tmp_path / "cut.jsonl")[0] == MiningReport(rows=3, negatives=6, without=3, resumed=3)
 
 
 def test_nothing_is_offered_where_gold_is_all_there_is():
