@@ -2,10 +2,11 @@
 
     python scripts/measure_structure.py [ROOT] [--json]
 
-prints one line for each figure: modules at the root of biorag/, lines of biorag/commands/ and of biorag/, functions of
+prints one line for each figure: modules of biorag/ and at its root, its lines and those of biorag/commands/, functions of
 more than 40 lines, with more than 8 parameters, and commands with more than 12, runs of six lines of code that stand at
 more than one place and the lines that these cover, local names that say nothing, names that several public classes
-share, and the files and lines of tests/. With `--json` it prints one JSON document, which also names what was counted.
+share, core dependencies and extras, and the lines of tests/, scripts/ and docs/. With `--json` it prints one JSON
+document, which also names each function, class and local that it counted.
 
 Lines are lines of Python files, as they are. A function goes from `def` to its end, docstring included; `self` and
 `cls` are not counted as parameters. In the runs, blank lines, comments, imports, docstrings and lines that only close
@@ -19,6 +20,7 @@ import ast
 import json
 import re
 import sys
+import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -52,6 +54,7 @@ class Structure:
     once in a function.
     """
 
+    modules: int
     root_modules: tuple[str, ...]
     lines_of_commands: int
     lines: int
@@ -62,8 +65,12 @@ class Structure:
     repeated_lines: int
     vague_locals: Mapping[str, int]
     shared_class_names: Mapping[str, Sequence[str]]
+    dependencies: int
+    extras: int
     test_files: int
     test_lines: int
+    script_lines: int
+    doc_lines: int
 
 
 def sources(root: Path, folder: str) -> list[Source]:
@@ -169,12 +176,20 @@ def above(package: Sequence[Source], size: Callable[[Function], int], most: int)
     )
 
 
+def text_lines(root: Path, folder: str, pattern: str = "*") -> int:
+    """Return the lines of all text files below a folder."""
+    paths = (path for path in (root / folder).rglob(pattern) if path.is_file() and "__pycache__" not in path.parts)
+    return sum(path.read_bytes().count(b"\n") for path in paths)
+
+
 def measure(root: Path) -> Structure:
     """Return the figures of a checkout."""
     package, tests = sources(root, "biorag"), sources(root, "tests")
     commands = [source for source in package if source.name.startswith("biorag/commands/")]
     runs, covered = repetitions(package)
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return Structure(
+        modules=len(package),
         root_modules=tuple(source.name for source in package if source.name.count("/") == 1),
         lines_of_commands=sum(source.lines for source in commands),
         lines=sum(source.lines for source in package),
@@ -185,8 +200,12 @@ def measure(root: Path) -> Structure:
         repeated_lines=covered,
         vague_locals=vague_locals(package),
         shared_class_names=shared_class_names(package),
+        dependencies=len(project["dependencies"]),
+        extras=len(project["optional-dependencies"]),
         test_files=len(tests),
         test_lines=sum(source.lines for source in tests),
+        script_lines=text_lines(root, "scripts"),
+        doc_lines=text_lines(root, "docs", "*.md"),
     )
 
 
@@ -194,6 +213,7 @@ def table(structure: Structure) -> str:
     """Return one line a figure."""
     vague, shared = structure.vague_locals, structure.shared_class_names
     rows = {
+        "modules of biorag/": structure.modules,
         "modules at the root of biorag/": len(structure.root_modules),
         "lines of biorag/commands/": structure.lines_of_commands,
         "lines of biorag/": structure.lines,
@@ -205,8 +225,12 @@ def table(structure: Structure) -> str:
         f"locals named {', '.join(vague)}": sum(vague.values()),
         "names shared by public classes": len(shared),
         "classes that share a name": sum(map(len, shared.values())),
+        "core dependencies": structure.dependencies,
+        "extras": structure.extras,
         "files of tests/": structure.test_files,
-        "lines of tests/": structure.test_lines,
+        "lines of tests/ (Python)": structure.test_lines,
+        "lines of scripts/ (all files)": structure.script_lines,
+        "lines of docs/ (Markdown)": structure.doc_lines,
     }
     return "".join(f"{name:<50}{figure:>8,}\n" for name, figure in rows.items())
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,37 +34,6 @@ def walk(command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...],
 
 COMMANDS = dict(walk(PROGRAM))
 LEAVES = {path: command for path, command in COMMANDS.items() if not is_group(command)}
-
-
-def test_the_commands_of_the_design_are_there():
-    assert set(LEAVES) >= {
-        ("index",),
-        ("search",),
-        ("ask",),
-        ("info",),
-        ("models",),
-        ("doctor",),
-        ("bench", "mirage"),
-        ("bench", "retrieval"),
-        ("bench", "bioasq"),
-        ("merge",),
-        ("mine",),
-        ("train", "retriever"),
-        ("train", "reranker"),
-        ("ablate",),
-        ("graph", "build"),
-        ("graph", "info"),
-        ("graph", "fill"),
-        ("tune",),
-        ("tune prompt",),
-        ("snapshot", "save"),
-        ("snapshot", "load"),
-        ("verify",),
-        ("bench", "verification"),
-    }
-    assert {"--config", "--debug", "--version", "--install-completion", "--show-completion"} <= {
-        name for parameter in PROGRAM.params for name in parameter.opts
-    }
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
@@ -334,33 +303,8 @@ def section(title: str) -> str:
     return ARCHITECTURE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
-def tree_paths() -> Iterator[str]:
-    """Yield the modules of the tree, whose folders are told by their indentation."""
-    folders: list[str] = []
-    for line in section("The tree").splitlines():
-        if found := re.match(r"( *)([\w.]+/|\w+\.py)(?= |$)", line):
-            depth, name = len(found[1]) // 2, found[2]
-            folders[depth:] = [name]
-            if name.endswith(".py"):
-                yield "".join(folders)
-
-
-def test_every_module_stands_in_the_tree_and_the_other_way_round():
-    listed = list(tree_paths())
-    assert sorted(listed) == sorted(name for name in SOURCES if not name.endswith("__init__.py"))
-
-
-def test_every_module_of_the_tree_has_one_line_about_it():
-    silent = [line for line in section("The tree").splitlines() if re.fullmatch(r" +\S+\.py", line.rstrip())]
-    assert silent == []
-
-
-def test_every_class_of_the_glossary_exists():
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES.values()]
-    classes = {node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
-    listed = re.findall(r"^\| `(\w+)` \|", section("Glossary").partition("### Public classes")[2], re.MULTILINE)
-    assert len(listed) > 200
-    assert set(listed) <= classes
+def test_the_architecture_is_short():
+    assert len(ARCHITECTURE.splitlines()) <= 250
 
 
 def test_the_functions_that_the_ways_name_exist():
@@ -376,3 +320,19 @@ def test_the_functions_that_the_ways_name_exist():
 
 def text_of(module: str) -> str:
     return SOURCES[f"biorag/{module}"].read_text(encoding="utf-8")
+
+
+# --- leftovers ------------------------------------------------------------------------------------------------
+
+
+def tracked_files() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a checkout")
+    return [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+
+
+def test_no_file_holds_a_conflict_marker():
+    marker = re.compile(rb"^(<{7}|>{7}|\|{7})( |$)|^={7}$", re.MULTILINE)
+    marked = [path for path in tracked_files() if path.is_file() and marker.search(path.read_bytes())]
+    assert marked == []
