@@ -23,7 +23,8 @@ from typing import Any
 
 VOLATILE = {"timings_ms", "seconds", "created", "elapsed", "date", "versions", "version", "used", "bytes", "size"}
 QUERIES = (
-    "GDF15 and appetite", "metformin lactic acidosis", "BRCA1 breast cancer risk", "IL-6 blockade in rheumatoid arthritis",
+    "GDF15 and appetite", "metformin lactic acidosis", "BRCA1 breast cancer risk",
+    "IL-6 blockade in rheumatoid arthritis",
     "vitamin D deficiency", "ACE inhibitor cough", "SGLT2 inhibitors heart failure", "isoniazid neuropathy pyridoxine",
 )  # fmt: skip
 QUESTIONS = (
@@ -44,49 +45,101 @@ SEARCH_OPTIONS = (
     "--fusion exact --no-rerank", "--filter year>=2015",
 )  # fmt: skip
 ASK_OPTIONS = ("", "--answer evidence", "-k 3 --no-rerank", "--mode bm25", "-o A=yes -o B=no")
-REST = (
-    # files, indexes, models
-    "info demo --json", "info pubmed --json", "info demo --fields --json", "indexes --json", "models --json",
-    "show demo_044 --name demo --json", "show demo_001 --name demo --json", "show nothing --name demo --json",
-    "search metformin --name demo --exclude-pmid 1 --json", "search metformin --json", "ask metformin --json",
-    "index demo --name demo --json", "indexes rename demo other --json", "search metformin --name other --json",
-    "indexes rename other demo --json", "delete --name demo --id demo_001 --yes --json",
-    "search metformin --name demo --json", "index demo --name demo --json", "data convert nothing in --out out --json",
-    "snapshot save demo snap.tar --json", "snapshot load snap.tar --name loaded --json",
-    "search metformin --name loaded --json", "indexes delete loaded --yes --json", "mine questions --name demo "
-    "--negatives random --out mined.jsonl --json", "mine questions --name demo --negatives bm25 --out bm25.jsonl --json",
-    "mine questions --name demo --negatives retriever --out retriever.jsonl --json",
-    "bench mirage --name demo --benchmark demo --llm none --limit 3 --out mirage --json",
-    "bench mirage --name demo --benchmark demo --answer extract --limit 3 --out mirage2 --json",
-    "tune questions --name demo --param lambda --json", "tune questions --name demo --param k_init --json",
-    "bench retrieval questions --name demo --json", "bench retrieval questions --name demo --mode bm25 --json",
-    "verify --claims claims.jsonl --name demo --out verdicts.jsonl --json",
-    "verify --claims claims.jsonl --name demo --out verdicts.jsonl --json",
-    "graph build cites.csv --out graph --json", "graph info graph --json", "reproduce --json", "plan --snippets 1000000 --json",
-    "reproduce bica --scale smoke --dry-run --out dry --json", "corpus export demo --out exported --json",
-    "index papers.jsonl --name mine --json", "index papers.jsonl --name mine --json", "search alpha --name mine --json",
-    "index bad.jsonl --name bad --json", "index more.jsonl --name mine --json", "info mine --json",
-    "ask Why is pyridoxine given with isoniazid? --name demo --llm starter --seed 1 --json",
-    "search metformin --name pubmed --mode dense -k 100 --k-init 100 --no-rerank --json",
-    # what is refused
-    "", "serach x", "search", "search metformin --mode hybird --json", "search metformin --k 0 --json",
-    "search metformin --name nothing --json", "search metformin --k-init 5 -k 10 --name demo --json",
-    "ask --name demo --json", "ask why --name demo --option A --json", "ask why --name demo -o A=x -o A=y --json",
-    "ask why --name demo --filter year>>2 --json", "ask why --name demo --filter colour=red --json",
-    "ask why --name demo --llm nothing.gguf --json", "ask why --name demo --llm http://127.0.0.1:9 --json",
-    "ask Which plumber repairs pipes? --name demo --fail-unsupported --json", "index nothing.jsonl --json",
-    "index --json", "index papers.jsonl --name ../x --json", "index papers.jsonl --name mine --encoder nothing/at-all --json",
-    "index papers.jsonl --name demo --similarity dot --json", "bench mirage --benchmark nothing.json --out m --json",
-    "bench retrieval nothing --name demo --json", "bench nothing", "mine nothing.jsonl --negatives random --out m --json",
-    "mine questions --name demo --negatives clever --out m.jsonl --json", "train retriever nothing.jsonl --base starter "
-    "--out t --json", "merge nothing --method linear --out merged --json", "tune questions --name demo --param nothing --json",
-    "ablate nothing.toml --out a --json", "verify --name demo --json", "verify claim --name demo --snippet nothing --json",
-    "reproduce nothing --scale smoke --out r --json", "graph info nothing --json", "delete --name demo --json",
-    "indexes delete nothing --yes --json", "snapshot load nothing.tar --json", "show --name demo --json",
-    "search metformin --name demo --qdrant ftp://x --json", "--config nothing.toml search metformin --name demo --json",
-    "search metformin --name demo --reranker nothing --json", "generate queries --json", "fetch --json",
-    "data sample nothing --json", "embed nothing --out e --json", "run nothing.toml --out r --json",
-)  # fmt: skip
+REST = """
+info demo --json
+info pubmed --json
+info demo --fields --json
+indexes --json
+models --json
+show demo_044 --name demo --json
+show demo_001 --name demo --json
+show nothing --name demo --json
+search metformin --name demo --exclude-pmid 1 --json
+search metformin --json
+ask metformin --json
+index demo --name demo --json
+indexes rename demo other --json
+search metformin --name other --json
+indexes rename other demo --json
+delete --name demo --id demo_001 --yes --json
+search metformin --name demo --json
+index demo --name demo --json
+data convert nothing in --out out --json
+snapshot save demo snap.tar --json
+snapshot load snap.tar --name loaded --json
+search metformin --name loaded --json
+indexes delete loaded --yes --json
+mine questions --name demo --negatives random --out mined.jsonl --json
+mine questions --name demo --negatives bm25 --out bm25.jsonl --json
+mine questions --name demo --negatives retriever --out retriever.jsonl --json
+bench mirage --name demo --benchmark demo --llm none --limit 3 --out mirage --json
+bench mirage --name demo --benchmark demo --answer extract --limit 3 --out mirage2 --json
+tune questions --name demo --param lambda --json
+tune questions --name demo --param k_init --json
+bench retrieval questions --name demo --json
+bench retrieval questions --name demo --mode bm25 --json
+verify --claims claims.jsonl --name demo --out verdicts.jsonl --json
+verify --claims claims.jsonl --name demo --out verdicts.jsonl --json
+graph build cites.csv --out graph --json
+graph info graph --json
+reproduce --json
+plan --snippets 1000000 --json
+reproduce bica --scale smoke --dry-run --out dry --json
+corpus export demo --out exported --json
+index papers.jsonl --name mine --json
+index papers.jsonl --name mine --json
+search alpha --name mine --json
+index bad.jsonl --name bad --json
+index more.jsonl --name mine --json
+info mine --json
+ask Why is pyridoxine given with isoniazid? --name demo --llm starter --seed 1 --json
+search metformin --name pubmed --mode dense -k 100 --k-init 100 --no-rerank --json
+
+serach x
+search
+search metformin --mode hybird --json
+search metformin --k 0 --json
+search metformin --name nothing --json
+search metformin --k-init 5 -k 10 --name demo --json
+ask --name demo --json
+ask why --name demo --option A --json
+ask why --name demo -o A=x -o A=y --json
+ask why --name demo --filter year>>2 --json
+ask why --name demo --filter colour=red --json
+ask why --name demo --llm nothing.gguf --json
+ask why --name demo --llm http://127.0.0.1:9 --json
+ask Which plumber repairs pipes? --name demo --fail-unsupported --json
+index nothing.jsonl --json
+index --json
+index papers.jsonl --name ../x --json
+index papers.jsonl --name mine --encoder nothing/at-all --json
+index papers.jsonl --name demo --similarity dot --json
+bench mirage --benchmark nothing.json --out m --json
+bench retrieval nothing --name demo --json
+bench nothing
+mine nothing.jsonl --negatives random --out m --json
+mine questions --name demo --negatives clever --out m.jsonl --json
+train retriever nothing.jsonl --base starter --out t --json
+merge nothing --method linear --out merged --json
+tune questions --name demo --param nothing --json
+ablate nothing.toml --out a --json
+verify --name demo --json
+verify claim --name demo --snippet nothing --json
+reproduce nothing --scale smoke --out r --json
+graph info nothing --json
+delete --name demo --json
+indexes delete nothing --yes --json
+snapshot load nothing.tar --json
+show --name demo --json
+search metformin --name demo --qdrant ftp://x --json
+--config nothing.toml search metformin --name demo --json
+search metformin --name demo --reranker nothing --json
+generate queries --json
+fetch --json
+data sample nothing --json
+embed nothing --out e --json
+run nothing.toml --out r --json
+"""
 FILES = {
     "claims.jsonl": [{"id": str(number), "claim": claim} for number, claim in enumerate(CLAIMS)],
     "papers.jsonl": [
@@ -110,7 +163,7 @@ def command_lines() -> Iterator[str]:
             yield from (f"ask {question} --name {name} {options} --json" for name in ("demo", "pubmed"))
     yield from (f"verify {claim} --name demo --json" for claim in CLAIMS)
     yield from (f"verify {claim} --name demo --snippet demo_044 --json" for claim in CLAIMS[:4])
-    yield from REST
+    yield from REST[1:-1].split("\n")
 
 
 def plain(value: Any, root: str) -> Any:
@@ -135,7 +188,12 @@ def record(checkout: Path, out: Path, home: Path) -> None:
         (root / "questions/qrels").mkdir()
         (root / "questions/qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n1\tdemo_044\t1\n", encoding="utf-8")
         (root / "cites.csv").write_text("citing,cited\n1,2\n2,3\n1,3\n", encoding="utf-8")
-        environment = {**os.environ, "PYTHONPATH": str(checkout), "BIORAG_HOME": str(root / "home"), "HF_HUB_OFFLINE": "1"}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(checkout),
+            "BIORAG_HOME": str(root / "home"),
+            "HF_HUB_OFFLINE": "1",
+        }
         for line in command_lines():
             run = subprocess.run(
                 [sys.executable, "-m", "biorag", *line.split()],
@@ -145,7 +203,12 @@ def record(checkout: Path, out: Path, home: Path) -> None:
                 printed = plain(json.loads(run.stdout), str(root))
             except ValueError:
                 printed = None
-            row = {"line": line, "exit": run.returncode, "json": printed, "stderr": run.stderr.replace(str(root), "ROOT")}
+            row = {
+                "line": line,
+                "exit": run.returncode,
+                "json": printed,
+                "stderr": run.stderr.replace(str(root), "ROOT"),
+            }
             stream.write(json.dumps(row) + "\n")
             stream.flush()
 

@@ -48,11 +48,17 @@ def tiny(root: Path) -> Path:
     other = ["def again(value):", "    if value:", *[f"    {line}" for line in SHARED[:3]], "", "        # why"]
     write(root, "biorag/deep/three.py", "\n".join([*other, *[f"    {line}" for line in SHARED[3:]], *long]))
     write(root, "tests/test_one.py", "def test():\n    pass\n")
+    write(root, "scripts/do.sh", "true\n")
+    write(root, "docs/results/page.md", "# One\n\nTwo.\n")
+    write(
+        root, "pyproject.toml", '[project]\ndependencies = ["a", "b"]\n[project.optional-dependencies]\nmore = ["c"]\n'
+    )
     return root
 
 
 def test_each_figure_of_a_tiny_package(tmp_path):
     structure = measure(tiny(tmp_path))
+    assert structure.modules == 4
     assert structure.root_modules == ("biorag/__init__.py", "biorag/one.py")
     assert structure.lines_of_commands == 6
     assert structure.lines == 6 + 26 + 53
@@ -66,13 +72,15 @@ def test_each_figure_of_a_tiny_package(tmp_path):
     assert (structure.repeated_runs, structure.repeated_lines) == (3, 2 * 7 + 40)
     assert structure.vague_locals == {"each": 1, "found": 1, "given": 0, "place": 1, "said": 0}
     assert structure.shared_class_names == {"Counts": ["biorag/commands/two.py", "biorag/one.py"]}
+    assert (structure.dependencies, structure.extras) == (2, 1)
     assert (structure.test_files, structure.test_lines) == (1, 2)
+    assert (structure.script_lines, structure.doc_lines) == (1, 3)
 
 
 def test_the_script_prints_a_table_or_json(tmp_path):
     script = Path(__file__).parents[2] / "scripts" / "measure_structure.py"
     run = [sys.executable, str(script), str(tiny(tmp_path))]
     table = subprocess.run(run, capture_output=True, text=True, check=True).stdout
-    assert table.splitlines()[0].split() == ["modules", "at", "the", "root", "of", "biorag/", "2"]
+    assert table.splitlines()[0].split() == ["modules", "of", "biorag/", "4"]
     document = json.loads(subprocess.run([*run, "--json"], capture_output=True, text=True, check=True).stdout)
     assert document["lines_of_commands"] == 6
