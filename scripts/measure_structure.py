@@ -2,11 +2,11 @@
 
     python scripts/measure_structure.py [ROOT] [--json]
 
-prints one line for each figure: modules of biorag/ and at its root, its lines and those of biorag/commands/, functions
-of more than 40 lines, with more than 8 parameters, and commands with more than 12, runs of six lines of code that stand at
-more than one place and the lines that these cover, local names that say nothing, names that several public classes
-share, core dependencies and extras, and the lines of tests/, scripts/ and docs/. With `--json` it prints one JSON
-document, which also names each function, class and local that it counted.
+prints one line for each figure: modules of biorag/ and at its root, its lines and those of biorag/commands/,
+functions of more than 40 lines, with more than 8 parameters, and commands with more than 12, runs of six lines of
+code that stand at more than one place and the lines that these cover, local names that say nothing, names that
+several public classes share, core dependencies and extras, and the lines of tests/, scripts/ and docs/. With `--json`
+it prints one JSON document, which also names each function, class and local that it counted.
 
 Lines are lines of Python files, as they are. A function goes from `def` to its end, docstring included; `self` and
 `cls` are not counted as parameters. In the runs, blank lines, comments, imports, docstrings and lines that only close
