@@ -1,10 +1,9 @@
-"""The layers of DESIGN.md, held by reading every import statement of the package."""
+"""The layers of the package, held by reading every import statement in it."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 import biorag
 
 ROOT = Path(biorag.__file__).parent
+FACADE = ("biorag", "biorag.api.library")  # the Python interface, imported when it is asked for
 
 # A name covers the module and everything in it. A module imports from its own layer or a lower one.
 LAYERS = [
@@ -32,211 +32,103 @@ LAYERS = [
     ["biorag.server"],
     ["biorag.commands", "biorag.cli", "biorag.__main__"],
 ]
-# One heavy library each, none imports another; the model classes share how models are loaded and run.
-APART = [
-    "biorag.models.bi_encoder",
-    "biorag.models.colbert",
-    "biorag.models.cross_encoder",
-    "biorag.generators",
-    "biorag.indexes",
-    "biorag.models.loading",
-    "biorag.models.inference",
-]
-MAY = {(model, common) for model in APART[:3] for common in ("biorag.models.loading", "biorag.models.inference")}
-MAY |= {("biorag.generators", "biorag.models.loading")}
-
-ENCODERS = ("biorag.models.bi_encoder", "biorag.models.colbert", "biorag.models.cross_encoder")
-TRAINERS = {"biorag.training.loop", "biorag.training.losses", "biorag.training.evaluators", "biorag.training.colbert"}
-STAGES = {
-    *(
-        "biorag.training.retriever",
-        "biorag.training.reranker",
-        "biorag.training.cross_encoder",
-        "biorag.training.parity",
-    ),
-    *("biorag.training.decoder", "biorag.training.lora", "biorag.training.sampling", "biorag.training.asymmetric"),
-}
-LATENCY = "biorag.benchmarks.latency"
-MTEB = "biorag.benchmarks.mteb"
+# Where a heavy or replaceable library may be imported.
 OWNERS = {
-    "torch": {
-        *(
-            "biorag.models.loading",
-            "biorag.models.inference",
-            "biorag.models.bi_encoder",
-            "biorag.models.colbert",
-            "biorag.models.cross_encoder",
-            "biorag.models.prepacked",
-            "biorag.models.pooling",
-            "biorag.models.unpadded",
-            "biorag.models.exporting",
-        ),
-        *("biorag.generators.seq2seq", f"{LATENCY}.machine", "biorag.training.cross_encoder"),
-        *(
-            "biorag.training.decoder",
-            "biorag.training.lora",
-            "biorag.training.memory",
-            "biorag.training.sampling",
-            *TRAINERS,
-        ),
-        *("biorag.models.resources", "biorag.recipes.estimating"),
-    },
-    "transformers": {
-        *("biorag.models.loading", "biorag.models.prepacked", "biorag.models.unpadded", "biorag.models.pairing"),
-        *("biorag.training.loop", "biorag.training.decoder", "biorag.training.question_generator"),
-    },
-    "sentence_transformers": {
-        "biorag.models.unpadded",
-        *("biorag.models.pairing", "biorag.models.pooling"),
-        *(
-            "biorag.models.bi_encoder",
-            "biorag.models.colbert",
-            "biorag.models.cross_encoder",
-            "biorag.models.exporting",
-            f"{LATENCY}.peers",
-        ),
-        *((TRAINERS | STAGES) - {"biorag.training.loop"}),
-    },
-    "safetensors": {"biorag.training.colbert"},
-    "tenacity": {"biorag.utils.retries"},
-    "threadpoolctl": {"biorag.models.late_interaction"},
-    "datasets": {"biorag.training.loop", "biorag.conversion.hub", f"{MTEB}.tasks", f"{MTEB}.run"},
-    "mteb": {MTEB, f"{MTEB}.models", f"{MTEB}.tasks", f"{MTEB}.run", "biorag.commands.bench_mteb"},
-    "colbert": {"biorag.training.parity"},
-    "datasketch": {"biorag.training.contamination"},
-    "matplotlib": {"biorag.utils.plots"},
-    "pyarrow": {
-        *("biorag.scale.parquet", "biorag.scale.sources", "biorag.scale.exporting", "biorag.scale.embedding"),
-        *("biorag.scale.vector_folder", "biorag.scale.snippet_folder"),
-    },
-    "ray": {"biorag.scale.ray_cluster"},
-    "qdrant_client": {
-        *("biorag.indexes.bulk_load", "biorag.indexes.collection", "biorag.indexes.conditions"),
-        *("biorag.indexes.connection", "biorag.indexes.replicas", "biorag.indexes.server"),
-        *("biorag.indexes.server_facts", f"{LATENCY}.peers"),
-    },
-    "qdrant_edge": {"biorag.indexes.edge", "biorag.indexes.edge_filters", "biorag.indexes.bm25"},
-    "llama_cpp": {"biorag.generators.llama", "biorag.generators.sequences"},
-    "huggingface_hub": {"biorag.models.finding"},
-    "lxml": {"biorag.corpus.hardened_xml"},
-    "pypdf": {"biorag.corpus.pdf_pages"},
-    "rispy": {"biorag.corpus.references"},
-    "sklearn": {"biorag.benchmarks.tuning.abstention"},
-    "onnxruntime": {"biorag.models.exported"},
-    "tokenizers": {
-        *("biorag.answering.verification.words", "biorag.models.exported", "biorag.models.tokens"),
-        "biorag.training.decoder",
-    },
-    "peft": {"biorag.training.lora"},
-    "fastapi": {"biorag.server.api", "biorag.server.app", "biorag.server.openai"},
-    "uvicorn": {"biorag.server.connections", "biorag.server.running"},
-    "jinja2": {"biorag.server.templating"},
-    "gepa": {"biorag.benchmarks.tuning.evolution"},
-    "gguf": {"biorag.training.decoder"},
-    "tomlkit": {"biorag.settings.file"},
-    "keyring": {"biorag.settings.keys"},
-    "scipy": {"biorag.benchmarks.significance"},
-    "rank_bm25": {f"{LATENCY}.peers"},
-    "bm25s": {f"{LATENCY}.peers"},
-    "mcp": {"biorag.model_context.server", "biorag.server.app"},
-    "Stemmer": {"biorag.answering.verification.words", f"{LATENCY}.peers"},
+    "torch": ("biorag.models", "biorag.training", "biorag.generators", "biorag.benchmarks.latency", "biorag.recipes"),
+    "transformers": ("biorag.models", "biorag.training"),
+    "sentence_transformers": ("biorag.models", "biorag.training", "biorag.benchmarks.latency"),
+    "safetensors": ("biorag.models", "biorag.training"),
+    "datasets": ("biorag.training", "biorag.conversion", "biorag.benchmarks.mteb"),
+    "mteb": ("biorag.benchmarks.mteb", "biorag.commands.bench_mteb"),
+    "colbert": ("biorag.training",),
+    "datasketch": ("biorag.training",),
+    "peft": ("biorag.training",),
+    "gguf": ("biorag.training", "biorag.models", "biorag.generators"),
+    "gepa": ("biorag.benchmarks.tuning",),
+    "sklearn": ("biorag.benchmarks",),
+    "scipy": ("biorag.benchmarks",),
+    "rank_bm25": ("biorag.benchmarks.latency",),
+    "bm25s": ("biorag.benchmarks.latency",),
+    "pyarrow": ("biorag.scale",),
+    "ray": ("biorag.scale",),
+    "qdrant_client": ("biorag.indexes", "biorag.benchmarks.latency"),
+    "qdrant_edge": ("biorag.indexes",),
+    "llama_cpp": ("biorag.generators",),
+    "huggingface_hub": ("biorag.models",),
+    "onnxruntime": ("biorag.models",),
+    "threadpoolctl": ("biorag.models",),
+    "lxml": ("biorag.corpus",),
+    "pypdf": ("biorag.corpus",),
+    "fastapi": ("biorag.server",),
+    "uvicorn": ("biorag.server",),
+    "jinja2": ("biorag.server",),
+    "mcp": ("biorag.model_context", "biorag.server"),
+    "matplotlib": ("biorag.utils.plots",),
+    "tenacity": ("biorag.utils",),
+    "tomlkit": ("biorag.settings",),
+    "keyring": ("biorag.settings",),
+    **dict.fromkeys(("rich", "click", "typer"), ("biorag.commands", "biorag.cli")),
 }
+PRINTERS = ("biorag.commands", "biorag.cli")
 
 
 def modules() -> dict[str, ast.Module]:
-    found = {}
+    trees = {}
     for path in sorted(ROOT.rglob("*.py")):
         parts = ("biorag", *path.relative_to(ROOT).with_suffix("").parts)
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        found[name] = ast.parse(path.read_text(encoding="utf-8"), str(path))
-    return found
+        trees[name] = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    return trees
 
 
 MODULES = modules()
-PACKAGES = {name for name in MODULES if any(other.startswith(f"{name}.") for other in MODULES)}
 
 
-def targets(name: str, tree: ast.Module) -> Iterator[str]:
+def targets(tree: ast.Module) -> Iterator[str]:
     """Yield the full names of everything a module imports, anywhere in it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                package = name.split(".") if name in PACKAGES else name.split(".")[:-1]
-                base = ".".join([*package[: len(package) - node.level + 1], *filter(None, [node.module])])
+            assert not node.level, "imports are absolute"
             for alias in node.names:
-                full = f"{base}.{alias.name}"
-                yield full if full in MODULES else base
-
-
-def inner_imports(name: str, tree: ast.Module) -> set[str]:
-    return {target for target in targets(name, tree) if target.split(".")[0] == "biorag"} - {name}
-
-
-GRAPH = {name: inner_imports(name, tree) for name, tree in MODULES.items()}
+                full = f"{node.module}.{alias.name}"
+                yield full if full in MODULES else str(node.module)
 
 
 def covers(name: str, module: str) -> bool:
     return module == name or (name != "biorag" and module.startswith(f"{name}."))
 
 
-def layers_of(module: str) -> list[int]:
-    return [level for level, names in enumerate(LAYERS) if any(covers(name, module) for name in names)]
+IMPORTS = {name: set(targets(tree)) - {name} for name, tree in MODULES.items()}
+GRAPH = {
+    name: {target for target in found if covers("biorag", target.partition(".")[0])} for name, found in IMPORTS.items()
+}
+
+
+def layer_of(module: str) -> int:
+    levels = [level for level, names in enumerate(LAYERS) if any(covers(name, module) for name in names)]
+    assert len(levels) == 1, f"{module} belongs to the layers {levels}: place it in LAYERS"
+    return levels[0]
 
 
 def test_the_reader_of_imports_sees_functions_and_type_checking_blocks():
     text = (
         "import os\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from biorag.types import Hit\n"
-        "def f():\n    from biorag import cli\n    from . import errors\n    from .indexes.edge import EdgeIndex\n"
+        "def f():\n    from biorag import cli\n"
     )
-    assert inner_imports("biorag.x", ast.parse(text)) == {
-        "biorag.types",
-        "biorag.cli",
-        "biorag.errors",
-        "biorag.indexes.edge",
-    }
+    assert {"os", "biorag.types", "biorag.cli"} <= set(targets(ast.parse(text)))
 
 
-def test_every_import_of_the_package_is_a_module_of_it():
-    unknown = {(name, target) for name, found in GRAPH.items() for target in found if target not in MODULES}
-    assert unknown == set()
-
-
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_module_belongs_to_one_layer(module):
-    assert len(layers_of(module)) == 1, f"{module} belongs to the layers {layers_of(module)}: place it in LAYERS"
-
-
-FACADE = ("biorag", "biorag.api.library")  # what Python asks the package for; imported when it is asked for
-
-
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_module_imports_nothing_from_a_higher_layer(module):
-    (level,) = layers_of(module)
-    higher = {target for target in GRAPH[module] if layers_of(target) > [level] and (module, target) != FACADE}
-    assert higher == set()
-
-
-SHARED = {
-    f"biorag.commands.{name}"
-    for name in (
-        *("options", "groups", "show", "show_answer", "show_document", "training", "examining"),
-        *("application", "completion", "help", "mistakes"),
-    )
-}
-
-
-def test_no_command_imports_another():
-    """What several commands need is in the package it belongs to, or in a helper that is no command itself."""
-    crossing = {
+def test_no_module_imports_from_a_higher_layer_or_one_that_is_not_there():
+    assert {(name, target) for name, found in GRAPH.items() for target in found if target not in MODULES} == set()
+    higher = {
         (module, target)
-        for module, targets in GRAPH.items()
-        for target in targets
-        if covers("biorag.commands", module) and target.startswith("biorag.commands.")
+        for module, found in GRAPH.items()
+        for target in found
+        if layer_of(target) > layer_of(module) and (module, target) != FACADE
     }
-    assert {(module, target) for module, target in crossing if target not in SHARED} == set()
+    assert higher == set()
 
 
 def test_there_are_no_import_cycles():
@@ -251,63 +143,33 @@ def test_there_are_no_import_cycles():
 
     for module in MODULES:
         visit(module, ())
-    assert done == set(MODULES)
 
 
-def test_parts_with_a_heavy_library_do_not_import_one_another():
-    def part(module: str) -> str | None:
-        return next((name for name in APART if covers(name, module)), None)
-
-    crossing = {
-        (module, target)
-        for module, found in GRAPH.items()
-        for target in found
-        if part(module) and part(target) and part(module) != part(target) and (part(module), part(target)) not in MAY
-    }
-    assert crossing == set()
-
-
-@cache
-def packages_imported() -> dict[str, set[str]]:
-    """Return the packages that each module imports."""
-    return {name: {target.split(".")[0] for target in targets(name, tree)} for name, tree in MODULES.items()}
-
-
-@pytest.mark.parametrize("package", sorted(OWNERS))
-def test_heavy_package_is_imported_by_its_owners_alone(package):
-    assert {name for name, packages in packages_imported().items() if package in packages} == OWNERS[package]
+@pytest.mark.parametrize("package", OWNERS)
+def test_a_heavy_package_is_imported_by_its_owners_alone(package):
+    importers = {name for name, found in IMPORTS.items() if any(target.split(".")[0] == package for target in found)}
+    assert {name for name in importers if not any(covers(owner, name) for owner in OWNERS[package])} == set()
 
 
 def printing(tree: ast.Module) -> list[str]:
-    """Return what in a module writes to the terminal: print, rich consoles, echo, the standard streams."""
-    found = []
+    """Return the calls in a module that write to the terminal: print, rich consoles, echo, the standard streams."""
+    calls = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("print", "Console"):
-            found.append(node.func.id)
+            calls.append(node.func.id)
         elif isinstance(node, ast.Attribute) and node.attr in ("echo", "secho", "stdout", "Console", "rprint"):
-            found.append(node.attr)
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("rich", "click", "typer"):
-            found.append(f"from {node.module}")
-        elif isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names if alias.name.split(".")[0] in ("rich", "click", "typer")]
-    return found
+            calls.append(node.attr)
+    return calls
 
 
-def test_the_search_for_printing_finds_it():
-    text = "import sys\nfrom rich.console import Console\ndef f():\n    print(1)\n    sys.stdout.write('x')\n"
-    assert sorted(printing(ast.parse(text))) == ["from rich.console", "print", "stdout"]
-    assert printing(MODULES["biorag.commands.show"]) != []
-
-
-@pytest.mark.parametrize(
-    "module", sorted(name for name in MODULES if name != "biorag.cli" and not covers("biorag.commands", name))
-)
-def test_only_the_command_line_prints(module):
-    assert printing(MODULES[module]) == []
+def test_only_the_command_line_prints():
+    assert sorted(printing(ast.parse("import sys\ndef f():\n    print(1)\n    sys.stdout.write('x')\n"))) == [
+        "print",
+        "stdout",
+    ]
+    writers = {name for name, tree in MODULES.items() if printing(tree)}
+    assert {name for name in writers if not any(covers(printer, name) for printer in PRINTERS)} == set()
 
 
 def test_the_package_root_imports_nothing_but_the_environment():
-    body = ast.parse(Path(biorag.__file__).read_text(encoding="utf-8")).body
-    imported = [name.name for node in body if isinstance(node, ast.Import) for name in node.names]
-    imported += [str(node.module) for node in body if isinstance(node, ast.ImportFrom)]
-    assert sorted(imported) == ["importlib", "os", "typing"], "what it exports is imported when it is asked for"
+    assert {target for target in IMPORTS["biorag"] if target != FACADE[1]} <= {"importlib", "os", "typing"}
