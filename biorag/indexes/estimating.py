@@ -7,6 +7,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from biorag.indexes.points import payload
 from biorag.indexes.store import open_embedded
 from biorag.indexes.surveying import Survey
 from biorag.indexes.updating import EncodeSnippets
+from biorag.types import Encoded, Snippet
 
 OPTIMIZE_SECONDS = 5e-4  # of one snippet
 TERM_BYTES, OVERHEAD_BYTES = 16, 120  # of a BM25 term, and of a point's ids and links
@@ -39,49 +41,72 @@ class IndexEstimate:
     memory_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class TimedSample:
+    """An encoded sample, the seconds and the CPU seconds of encoding it, and the seconds of writing it."""
+
+    encoded: Encoded
+    encoding: float
+    encoding_cpu: float
+    writing: float
+
+
 def index_bytes(dimension: int, quantized: bool, terms: float, text_bytes: float, token_bytes: float) -> float:
     """Return the bytes on disk of one snippet: vector, int8 copy, ids and links, BM25 terms, text and token vectors."""
     return dimension * (5 if quantized else 4) + OVERHEAD_BYTES + TERM_BYTES * terms + text_bytes + token_bytes
 
 
+def timed_sample(manifest: Manifest, snippets: Sequence[Snippet], encode: EncodeSnippets) -> TimedSample:
+    """Encode snippets and write them into an embedded scratch index."""
+    encode(snippets[:8])  # loading and compiling at the first call do not belong to the rate
+    started, cpu = time.perf_counter(), time.process_time()
+    encoded = encode(snippets)
+    encoding, encoding_cpu = time.perf_counter() - started, time.process_time() - cpu
+    with (
+        tempfile.TemporaryDirectory(prefix="biorag-estimate-") as folder,
+        closing(open_embedded(Path(folder), manifest, writable=True)) as scratch,
+    ):
+        started = time.perf_counter()
+        scratch.upsert(snippets, encoded.vectors, encoded.tokens)
+        writing = time.perf_counter() - started
+    return TimedSample(encoded, encoding, encoding_cpu, writing)
+
+
 def estimate(manifest: Manifest, survey: Survey, encode: EncodeSnippets, batch_size: int) -> IndexEstimate:
-    """Return what indexing the corpus would take, by encoding and writing the sample into an embedded scratch index.
+    """Return what indexing the corpus would take, by the survey's sample.
 
     The graph's time is that of 14,448 snippets on 2 cores; it matters little beside the encoding.
 
     Raises
     ------
     BadInputError
-        If the index has taken in every snippet before.
+        If the index holds every snippet of the corpus already.
     """
     if not survey.sample:
-        raise BadInputError(f"nothing is new in this corpus: index {manifest.name!r} has taken it in before")
-    snippets, count = survey.sample, survey.blocks
-    texts = [snippet.contents for snippet in snippets]
-    encode(snippets[:8])  # what is loaded and compiled at the first call does not belong to the rate
-    started = time.perf_counter()
-    vectors, tokens, _ = encode(snippets)
-    with (
-        tempfile.TemporaryDirectory(prefix="biorag-estimate-") as folder,
-        closing(open_embedded(Path(folder), manifest, writable=True)) as scratch,
-    ):
-        scratch.upsert(snippets, vectors, tokens)
-    seconds = (time.perf_counter() - started) / len(snippets) + OPTIMIZE_SECONDS
-    bm25 = Bm25Encoder.of(manifest)
-    terms = sum(len(bm25.document(text).indices) for text in texts)
-    text_bytes = sum(len(json.dumps(payload(snippet), ensure_ascii=False).encode()) for snippet in snippets)
-    numbers = sum(rows.size for rows in tokens)
-    token_bytes = numbers * manifest.tokens.bits // 8 if manifest.tokens else 0
-    each = [total / len(snippets) for total in (terms, text_bytes, token_bytes)]
-    snippet_bytes = round(index_bytes(vectors.shape[1], manifest.quantized, *each))
-    waiting = 4 * numbers * max(0, batch_size - len(snippets)) // len(snippets)  # a batch's, until they are written
+        raise BadInputError(f"nothing is new in this corpus: index {manifest.name!r} holds it already")
+    size, count = len(survey.sample), survey.blocks
+    timed = timed_sample(manifest, survey.sample, encode)
+    numbers = sum(rows.size for rows in timed.encoded.tokens)
+    dimension = timed.encoded.vectors.shape[1]
+    snippet_bytes = _snippet_bytes(manifest, survey.sample, dimension, numbers)
+    unwritten = 4 * numbers * max(0, batch_size - size) // size  # a batch's token vectors, until they are written
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return IndexEstimate(
         name=manifest.name,
         snippets=count,
-        sample=len(snippets),
-        seconds=round(seconds * count, 1),
+        sample=size,
+        seconds=round(((timed.encoding + timed.writing) / size + OPTIMIZE_SECONDS) * count, 1),
         bytes=snippet_bytes * count,
         bytes_per_snippet=snippet_bytes,
-        memory_bytes=peak + waiting + vectors.shape[1] * 4 * count,
+        memory_bytes=peak + unwritten + dimension * 4 * count,
     )
+
+
+def _snippet_bytes(manifest: Manifest, sample: Sequence[Snippet], dimension: int, numbers: int) -> int:
+    """Return the mean bytes on disk of a sample's snippets, which have so many numbers of token vectors."""
+    bm25 = Bm25Encoder.of(manifest)
+    terms = sum(len(bm25.document(snippet.contents).indices) for snippet in sample)
+    texts = sum(len(json.dumps(payload(snippet), ensure_ascii=False).encode()) for snippet in sample)
+    tokens = numbers * manifest.tokens.bits // 8 if manifest.tokens else 0
+    means = [total / len(sample) for total in (terms, texts, tokens)]
+    return round(index_bytes(dimension, manifest.quantized, *means))
