@@ -416,7 +416,7 @@ GENERATORS = Registry(
         ),
         GeneratorKind(
             name="none",
-            target="biorag.generators.source:NoGenerator",
+            target="biorag.generators.source:GeneratorSource",
             summary="evidence only",
             written="'none'",
             words=("none",),

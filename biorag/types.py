@@ -495,6 +495,3 @@ class Generator(Protocol):
 
     def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
         """Return each choice's log-probability as the first text of the reply; unseen ones are left out."""
-
-    def score_all(self, asked: Sequence[tuple[Prompt, Sequence[str]]]) -> list[Scores]:
-        """Return what `score` does for each prompt and its choices, in one batch where that is faster."""

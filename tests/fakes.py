@@ -96,9 +96,6 @@ class ScriptedGenerator:
         self.prompts.append(prompt)
         return Scores({choice: self.logprobs.get(choice, -1.0 - place) for place, choice in enumerate(choices)})
 
-    def score_all(self, asked: Sequence[tuple[Prompt, Sequence[str]]]) -> list[Scores]:
-        return [self.score(prompt, choices) for prompt, choices in asked]
-
 
 def _first_values(schema: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}

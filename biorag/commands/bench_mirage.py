@@ -50,7 +50,7 @@ def mirage(
         options.INDEX,
         Flags(RetrievalSettings, but=("precision", "mode")),
         options.GENERATOR,
-        Flags("max_tokens", "prompt", "sentences", "concurrency", "seed"),
+        Flags("max_tokens", "prompt", "concurrency", "seed"),
     ],
     filters: options.Filters,
     answer: Annotated[

@@ -37,7 +37,7 @@ INDEX = Flags("name", "encoder", "qdrant", finds_index=True)  # which index, and
 RANKING = Flags(RetrievalSettings, but=("precision", "include_retracted"))
 RANKING_OF_ALL = Flags(RetrievalSettings, but=("precision", "include_retracted", "k"))
 GENERATOR = Flags("llm", "llm_model", "cache")
-ANSWER = Flags("include_retracted", "max_tokens", "prompt", "sentences", AbstentionSettings)  # how one is made
+ANSWER = Flags("include_retracted", "max_tokens", "prompt", AbstentionSettings)  # how one is made
 NAMED_INDEX = Flags("name", shows_default=False)  # an index that takes part only where it is named
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]

@@ -1,4 +1,4 @@
-"""Replies kept by a hash of all that determines them, so that no model is asked twice for the same."""
+"""Replies kept under a hash of everything that determines them, so that no model is asked twice for the same."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any
 
-from pydantic import Field
+from pydantic import NonNegativeInt
 
 from biorag.errors import BioragError
 from biorag.prompts.parse import parse_reply
@@ -24,30 +24,29 @@ logger = logging.getLogger(__name__)
 
 CODE = ("generators", "prompts")  # the packages of biorag whose code determines replies
 LARGEST = 16 << 20  # bytes of an entry
-Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True, slots=True)
-class _Reply:
+class _CachedReply:
     text: str
     capped: bool
-    tokens: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
+    tokens: tuple[NonNegativeInt, NonNegativeInt]
 
 
 @dataclass(frozen=True, slots=True)
-class _Scored:
+class _CachedScores:
     logprobs: dict[str, float]
 
 
 class CachedGenerator:
-    """A generator whose replies are kept as files, one each; several processes and threads may share the folder.
+    """A generator whose replies are cached as files, one each; several processes and threads may share the folder.
 
-    An entry that cannot be read is made again, and one that cannot be written is only warned of. A reply without a
-    JSON object, or without a score, is not kept, so that it is asked for again.
+    An entry that cannot be read is replaced; one that cannot be written gives a warning. A reply without a JSON object
+    or a score is not cached, so the model is asked again.
 
     Parameters
     ----------
-    identity : all that determines the replies besides what is asked: JSON values
+    identity : everything that determines the replies besides the request: JSON values
     """
 
     def __init__(self, generator: Generator, folder: Path, identity: Mapping[str, Any]) -> None:
@@ -67,36 +66,30 @@ class CachedGenerator:
         return self._generator.count_tokens(prompt)
 
     def generate(self, request: GenerationRequest, on_text: Callable[[str], None] | None = None) -> Generation:
-        """Reply with a JSON object of the schema; `on_text` sees a kept reply at once."""
+        """Reply with a JSON object of the schema; `on_text` sees a cached reply at once."""
         entry = self._entry("generate", request.prompt, request.schema, request.max_tokens, request.sampling)
-        if kept := _read(entry, _Reply):
+        if cached := _read(entry, _CachedReply):
             if on_text:
-                on_text(kept.text)
-            return Generation(kept.text, kept.capped, True, *kept.tokens)
-        generation = self._generator.generate(request, on_text)
-        if parse_reply(generation.text).fields:
-            tokens = [generation.prompt_tokens, generation.completion_tokens]
-            _write(entry, {"text": generation.text, "capped": generation.capped, "tokens": tokens})
-        return generation
+                on_text(cached.text)
+            return Generation(cached.text, cached.capped, True, *cached.tokens)
+        reply = self._generator.generate(request, on_text)
+        if parse_reply(reply.text).fields:
+            _write(entry, _CachedReply(reply.text, reply.capped, (reply.prompt_tokens, reply.completion_tokens)))
+        return reply
 
     def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
         """Return each choice's log-probability as the first text of the reply."""
-        return self.score_all([(prompt, choices)])[0]
+        entry = self._entry("score", prompt, list(choices))
+        if cached := _read(entry, _CachedScores):
+            return Scores(cached.logprobs, True)
+        scores = self._generator.score(prompt, choices)
+        if scores.logprobs:
+            _write(entry, _CachedScores(dict(scores.logprobs)))
+        return scores
 
-    def score_all(self, asked: Sequence[tuple[Prompt, Sequence[str]]]) -> list[Scores]:
-        """Return what `score` does for each prompt and its choices; those without a kept reply go in one batch."""
-        entries = [self._entry("score", prompt, list(choices)) for prompt, choices in asked]
-        kept = [_read(entry, _Scored) for entry in entries]
-        missing = [place for place, scored in enumerate(kept) if scored is None]
-        made = dict(zip(missing, self._generator.score_all([asked[place] for place in missing]), strict=True))
-        for place, scores in made.items():
-            if scores.logprobs:
-                _write(entries[place], {"logprobs": dict(scores.logprobs)})
-        return [made[place] if scored is None else Scores(scored.logprobs, True) for place, scored in enumerate(kept)]
-
-    def _entry(self, method: str, prompt: Prompt, *asked: Any) -> Path:
+    def _entry(self, method: str, prompt: Prompt, *details: Any) -> Path:
         """Return the file of a reply; the order of a schema's fields counts, since replies follow it."""
-        determining = [self._identity, method, prompt.system, prompt.user, *asked]
+        determining = [self._identity, method, prompt.system, prompt.user, *details]
         key = hashlib.sha256(json.dumps(determining).encode()).hexdigest()
         return self._folder / key[:2] / f"{key}.json"
 
@@ -110,27 +103,23 @@ def code_hash() -> str:
     return hashlib.sha256("\n".join(listing).encode()).hexdigest()
 
 
-def _read(entry: Path, kind: type[Kept]) -> Kept | None:
-    """Return what an entry holds; None where there is none, or none that is whole."""
+def _read(entry: Path, kind: type[Any]) -> Any:
+    """Return the content of an entry; None if it is missing or damaged."""
     try:
-        kept: Kept = parsed(kind, read_regular(entry, LARGEST))
-        return kept
+        return parsed(kind, read_regular(entry, LARGEST))
     except FileNotFoundError:
         return None
     except (BioragError, OSError, ValueError) as error:
-        logger.warning("the kept reply %s cannot be read (%s): the model is asked again", entry, error)
+        logger.warning("the cached reply %s cannot be read (%s): the model is asked again", entry, error)
         return None
 
 
-def _write(entry: Path, values: Mapping[str, Any]) -> None:
-    """Keep a reply; as ASCII, since a reply may hold half a surrogate pair.
-
-    Replies tell what was asked, so others on the machine may not enter their folder.
-    """
+def _write(entry: Path, content: _CachedReply | _CachedScores) -> None:
+    """Write an entry, readable by the user alone, as ASCII, since a reply may hold half a surrogate pair."""
     try:
         entry.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if entry.exists() and not entry.is_file():
             entry.unlink()  # a pipe or a device would be written to, not replaced
-        write_text(entry, json.dumps(values))
+        write_text(entry, json.dumps(asdict(content)))
     except OSError as error:
-        logger.warning("the reply cannot be kept (%s): give --no-cache, or free some space", error)
+        logger.warning("the reply cannot be cached (%s): give --no-cache, or free some space", error)

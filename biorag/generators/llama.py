@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
+import re
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from biorag.errors import MissingError
-from biorag.generators.prefixes import PrefixStates
 from biorag.models import resources
 from biorag.models.formats import gguf
 from biorag.prompts.fence import control_strings
 from biorag.prompts.grammar import FREE_TEXT_GRAMMAR, close_text, free_text_openings, rest_grammar
-from biorag.types import GREEDY, Generation, GenerationRequest, Prompt, Sampling, Scores, Vectors
+from biorag.types import GREEDY, Generation, GenerationRequest, Prompt, Sampling, Scores
 from biorag.utils.cores import usable_cores
 
 # Where it aborts, llama.cpp would start a debugger to print its stack.
@@ -28,8 +28,6 @@ os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 try:
     import llama_cpp
     from llama_cpp.llama_chat_format import Jinja2ChatFormatter
-
-    from biorag.generators.sequences import CELLS, STEP, Sequences, restore, state_after
 except ImportError as error:
     raise MissingError(
         "llama-cpp-python is not installed: run pip install 'biorag[llama]', or name a server with --llm URL"
@@ -40,60 +38,54 @@ logger = logging.getLogger(__name__)
 SMALLEST_WINDOW = 64
 REST_TOKENS = 256
 REPEAT_PENALTY = 1.1
-BATCH_TOKENS = 4096  # of prompts that are scored side by side; their cache comes on top of the model's own
-MOST_SEQUENCES = 8  # side by side
-Result = TypeVar("Result")
 # Stands for a turn's text while the chat template is rendered; no template and no text contains it.
 SLOTS = {"system": "\x02system\x03", "user": "\x02user\x03"}
 CHAT_TEMPLATE = "tokenizer.chat_template"
 PLAIN_TEMPLATE = "{% for m in messages %}{{ m['content'] }}\n\n{% endfor %}"
 
 
-class Tokens(NamedTuple):
+class PromptTokens(NamedTuple):
     """A prompt's tokens: those before the user's text, which many prompts share, and all others."""
 
     prefix: list[int]
     rest: list[int]
 
 
-class Comparison(NamedTuple):
-    """What scoring evaluates, up to where choices differ, and the token by which each continues."""
-
-    prefix: list[int]
-    rest: list[int]
-    continuations: Mapping[str, int]
-
-
 class LlamaGenerator:
     """A GGUF model; equal prompts give equal replies, sampled ones with equal seeds.
 
-    What stands before the user's text is evaluated once for all prompts that share it. It is always a batch of
-    its own, so a prompt's logits are the same to the last bit whether it had to be evaluated or was there.
+    The tokens before the user's text are evaluated once for all prompts that share them. They are always a batch of
+    their own, so a prompt's logits are the same to the last bit whether its prefix was evaluated before or not.
 
     Parameters
     ----------
     path : the GGUF file
     context_window : tokens of context to use, cut to what the model was trained with
     threads : CPU threads, None for all cores
-    prefixes : where the evaluated beginnings of what is written are kept; None: in this process alone
 
     Raises
     ------
     MissingError
-        If the file is no GGUF that llama.cpp loads, or its chat template cannot be rendered.
+        If llama.cpp cannot load the file, or its chat template cannot be rendered.
     """
 
-    def __init__(
-        self, path: Path, context_window: int, threads: int | None = None, prefixes: PrefixStates | None = None
-    ) -> None:
+    def __init__(self, path: Path, context_window: int, threads: int | None = None) -> None:
         self.name = path.stem
         self.context_window = min(context_window, _trained_window(path))
         cores = threads or usable_cores()
-        self._llama = _open(path, n_ctx=self.context_window, n_threads=cores, n_threads_batch=cores, n_gpu_layers=-1)
-        weakref.finalize(self, self._llama.close)  # at the latest before the interpreter takes itself apart
-        self._prefixes = prefixes
+        try:
+            self._llama = _Model(
+                str(path),
+                n_ctx=self.context_window,
+                n_threads=cores,
+                n_threads_batch=cores,
+                n_gpu_layers=-1,
+                verbose=False,
+            )
+        except (ValueError, RuntimeError, OSError, AssertionError) as error:
+            raise MissingError(f"{path} is not a GGUF model that llama.cpp loads ({error})") from error
+        weakref.finalize(self, self._llama.close)  # at the latest before the interpreter shuts down
         self._evaluated: list[int] = []  # the prefix that the context holds
-        self._last: tuple[Prompt, Tokens] | None = None  # a prompt is counted, then answered
         self._vocab = llama_cpp.llama_model_get_vocab(self._llama.model)
         template = self._llama.metadata.get(CHAT_TEMPLATE, PLAIN_TEMPLATE)
         try:
@@ -123,7 +115,7 @@ class LlamaGenerator:
         prefix, rest = self._tokens(request.prompt)
         tokens = prefix + rest
         asked = len(tokens)
-        self._return_to(prefix, self._prefixes)
+        self._return_to(prefix)
         text, capped = "", False
         for opening in free_text_openings(schema):
             tokens += self._llama.tokenize(opening.encode(), add_bos=False)
@@ -152,64 +144,29 @@ class LlamaGenerator:
         return close_text(text), True
 
     def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
-        """Return each choice's log-probability as the first text of the reply; one evaluation."""
-        comparison = self._comparison(prompt, choices)
-        self._return_to(comparison.prefix)
-        self._llama.eval(comparison.rest)
-        pointer = llama_cpp.llama_get_logits_ith(self._llama.ctx, -1)
-        return _log_probabilities(np.ctypeslib.as_array(pointer, shape=(self._llama.n_vocab(),)), comparison)
-
-    def score_all(self, asked: Sequence[tuple[Prompt, Sequence[str]]]) -> list[Scores]:
-        """Return what `score` does for each prompt and its choices; prompts of one beginning go in batches."""
-        scores: list[Scores] = []
-        compared = [(self._comparison(*each), each) for each in asked]
-        for _, group in itertools.groupby(compared, key=lambda pair: pair[0].prefix):
-            scores += self._score_group(list(group))
-        return scores
-
-    def _score_group(self, group: Sequence[tuple[Comparison, tuple[Prompt, Sequence[str]]]]) -> list[Scores]:
-        longest = max(len(comparison.prefix) + len(comparison.rest) for comparison, _ in group)
-        room = min(BATCH_TOKENS, self.context_window)
-        most = self._llama.side_by_side(longest, room) if len(group) > 1 else 1
-        if most == 1:
-            return [self.score(*asked) for _, asked in group]
-        scores: list[Scores] = []
-        for start in range(0, len(group), most):
-            batch = [comparison for comparison, _ in group[start : start + most]]
-            logits = self._llama.logits(batch[0].prefix, [comparison.rest for comparison in batch])
-            scores += map(_log_probabilities, logits, batch)
-        return scores
-
-    def _comparison(self, prompt: Prompt, choices: Sequence[str]) -> Comparison:
+        """Return each choice's log-probability as the first text of the reply: that of the token where they differ."""
         prefix, rest = self._tokens(prompt)
         encoded = {choice: self._llama.tokenize(choice.encode(), add_bos=False) for choice in choices}
-        columns = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*encoded.values(), strict=False))
-        most = min(map(len, encoded.values())) - 1
-        shared = [column[0] for column in itertools.islice(columns, most)]
-        return Comparison(prefix, rest + shared, {choice: ids[len(shared)] for choice, ids in encoded.items()})
+        columns = zip(*(ids[:-1] for ids in encoded.values()), strict=False)
+        shared = [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
+        self._return_to(prefix)
+        self._llama.eval(rest + shared)
+        pointer = llama_cpp.llama_get_logits_ith(self._llama.ctx, -1)
+        logits = np.ctypeslib.as_array(pointer, shape=(self._llama.n_vocab(),)).astype(np.float64)
+        top = logits.max()
+        normaliser = top + np.log(np.exp(logits - top).sum())
+        return Scores({choice: float(logits[ids[len(shared)]] - normaliser) for choice, ids in encoded.items()})
 
-    def _return_to(self, prefix: list[int], kept: PrefixStates | None = None) -> None:
-        """Bring the context to the end of the prefix: the one held, else one kept on disk, else evaluated."""
-        memory = llama_cpp.llama_get_memory(self._llama.ctx)
+    def _return_to(self, prefix: list[int]) -> None:
+        """Bring the context to the end of the prefix, which is evaluated unless the context holds it."""
+        held = llama_cpp.llama_get_memory(self._llama.ctx)
         # Models with a recurrent state cannot forget the latest tokens alone.
-        if prefix != self._evaluated or not llama_cpp.llama_memory_seq_rm(memory, 0, len(prefix), -1):
+        if prefix != self._evaluated or not llama_cpp.llama_memory_seq_rm(held, 0, len(prefix), -1):
             self._evaluated = []
             self._llama.reset()
-            if not (kept and prefix and self._restored(prefix, kept)):
-                self._llama.eval(prefix)
-                if kept and prefix:
-                    kept.write(prefix, state_after(self._llama.ctx))
+            self._llama.eval(prefix)
             self._evaluated = prefix
         self._llama.n_tokens = len(prefix)
-
-    def _restored(self, prefix: list[int], states: PrefixStates) -> bool:
-        """Take the state after the prefix from disk; return whether it is there."""
-        state = states.read(prefix)
-        if state is None or not restore(self._llama.ctx, state):
-            llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self._llama.ctx), False)
-            return False
-        self._llama.input_ids[: len(prefix)] = prefix
-        return True
 
     def _decode(self, tokens: list[int], grammar: str, limit: int, sampling: Sampling = GREEDY) -> Iterator[int | None]:
         """Yield at most `limit` tokens that follow the grammar, and None where it was completed."""
@@ -227,12 +184,7 @@ class LlamaGenerator:
                 return
             yield token
 
-    def _tokens(self, prompt: Prompt) -> Tokens:
-        if self._last is None or self._last[0] != prompt:
-            self._last = prompt, self._encode(prompt)
-        return self._last[1]
-
-    def _encode(self, prompt: Prompt) -> Tokens:
+    def _tokens(self, prompt: Prompt) -> PromptTokens:
         """Return the prompt's tokens: control tokens come from the chat template, never from its texts."""
         texts = {SLOTS["system"]: prompt.system, SLOTS["user"]: prompt.user}
         tokens: list[int] = []
@@ -247,18 +199,10 @@ class LlamaGenerator:
             tokens.insert(0, bos)
             shared += 1
         shared = min(shared, len(tokens) - 1)  # something is left to evaluate for each reply
-        return Tokens(tokens[:shared], tokens[shared:])
+        return PromptTokens(tokens[:shared], tokens[shared:])
 
     def _special(self, token: int) -> str:
         return self._llama.detokenize([token], special=True).decode("utf-8", "ignore") if token >= 0 else ""
-
-
-def _log_probabilities(logits: Vectors, comparison: Comparison) -> Scores:
-    """Return the log-softmax of logits, (vocabulary,), at each choice's token."""
-    scores = logits.astype(np.float64)
-    top = scores.max()
-    normaliser = top + np.log(np.exp(scores - top).sum())
-    return Scores({choice: float(scores[token] - normaliser) for choice, token in comparison.continuations.items()})
 
 
 def chat_pieces(template: str, bos: str, eos: str) -> list[tuple[str, bool]]:
@@ -273,18 +217,8 @@ def chat_pieces(template: str, bos: str, eos: str) -> list[tuple[str, bool]]:
         logger.debug("the chat template takes no system turn; it goes into the user's")
         joined = {"role": "user", "content": "\n\n".join(SLOTS.values())}
         rendered = formatter(messages=[joined]).prompt
-    pieces: list[tuple[str, bool]] = [(rendered, False)]
-    for slot in SLOTS.values():
-        pieces = [cut for piece in pieces for cut in _cut(piece, slot)]
-    return pieces
-
-
-def _cut(piece: tuple[str, bool], slot: str) -> list[tuple[str, bool]]:
-    text, is_text = piece
-    if is_text or slot not in text:
-        return [piece]
-    before, _, after = text.partition(slot)
-    return [(part, part == slot) for part in (before, slot, after) if part]
+    parts = re.split(f"({'|'.join(SLOTS.values())})", rendered)
+    return [(part, part in SLOTS.values()) for part in parts if part]
 
 
 def check_memory(path: Path, context_window: int, threads: int | None = None) -> None:
@@ -305,16 +239,6 @@ def check_memory(path: Path, context_window: int, threads: int | None = None) ->
 
     lighter = "a smaller or more strongly quantised one, a smaller context_window, a server by --llm URL"
     resources.admit(resources.of_gguf(path, context_window), "cuda" if offloaded else "cpu", lighter, pace)
-
-
-def computation(context_window: int) -> Mapping[str, Any]:
-    """Return what determines the state after a prompt besides the model: library, processor, window, type of cells."""
-    return {
-        "llama-cpp-python": llama_cpp.__version__,
-        "system": llama_cpp.llama_print_system_info().decode("utf-8", "replace"),
-        "context_window": context_window,
-        "cells": "f16",
-    }
 
 
 def _trained_window(path: Path) -> int:
@@ -344,51 +268,11 @@ class _Model(llama_cpp.Llama):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._thread = ThreadPoolExecutor(1, "llama.cpp")
-        self._sequences: Sequences | None = None
         super().__init__(*arguments, **options)
 
     def eval(self, tokens: Sequence[int]) -> None:
-        self._run(super().eval, tokens)
-
-    def side_by_side(self, longest: int, room: int) -> int:
-        """Return how many prompts of at most `longest` tokens `logits` takes, given room for so many; 1: none."""
-        if self._sequences is None or self._sequences.length < longest + STEP:
-            length = -(-(longest + STEP) // CELLS) * CELLS
-            self._free_sequences()
-            if room < 2 * length:
-                return 1
-            count = min(room // length, MOST_SEQUENCES)
-            try:
-                self._sequences = Sequences(self.model, self.context_params, count, length)
-            except RuntimeError as error:
-                logger.info("prompts are scored one at a time: %s", error)
-                return 1
-        return self._sequences.count
-
-    def logits(self, prefix: Sequence[int], rests: Sequence[Sequence[int]]) -> Vectors:
-        """Return the logits after each prompt, (prompts, vocabulary); see `side_by_side`."""
-        assert self._sequences is not None
-        return self._run(self._sequences.logits, prefix, rests)
-
-    def close(self) -> None:
-        self._free_sequences()
-        super().close()
-
-    def _free_sequences(self) -> None:
-        if self._sequences:
-            self._sequences.close()
-            self._sequences = None
-
-    def _run(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        evaluation = self._thread.submit(work, *arguments)
+        evaluation = self._thread.submit(super().eval, tokens)
         try:
-            return evaluation.result()
+            evaluation.result()
         finally:
             wait([evaluation])  # an interrupt leaves no work behind that uses a model which is freed
-
-
-def _open(path: Path, **options: Any) -> Any:
-    try:
-        return _Model(str(path), verbose=False, **options)
-    except (ValueError, RuntimeError, OSError, AssertionError) as error:
-        raise MissingError(f"{path} is no GGUF model that llama.cpp loads ({error})") from error

@@ -1,7 +1,7 @@
-"""A GGUF file tried out in a process of its own: at some damaged or crafted files llama.cpp ends its process.
+"""A GGUF file tried out in a child process: llama.cpp ends its process at some damaged or crafted files.
 
-A header can be held against its file, but not every value against every other: llama.cpp aborts at some
-(a vocabulary with one token twice), reads beyond its memory at others, and cannot read weights that are NaN.
+The header's values are checked against the file, but not all against each other: llama.cpp aborts at some (a vocabulary
+with a duplicate token), reads beyond its memory at others, and cannot read weights that are NaN.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ QUESTION = Question("trial", PROMPT.user, {"A": "yes", "B": "no"})
 
 
 def try_out(path: Path, records: Path) -> None:
-    """Load a model, score and write a few tokens elsewhere; once, for as long as the file stays as it is.
+    """Load a model, score and write a few tokens in a child process; once, until the file changes.
 
     Parameters
     ----------
-    records : the folder that keeps which files went well
+    records : the folder that records which files passed
 
     Raises
     ------
     MissingError
-        If the model does not load, or its process ends otherwise than it should.
+        If the model does not load, or its process fails.
     """
     state = path.stat()
     record = records / f"{state.st_dev}-{state.st_ino}-{state.st_size}-{state.st_mtime_ns}"
@@ -56,43 +56,43 @@ def try_out(path: Path, records: Path) -> None:
 
 def _run(path: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_trial, args=(path, theirs), daemon=True)
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_trial, args=(path, sender), daemon=True)
     child.start()
-    theirs.close()
+    sender.close()
     child.join(TRIAL_SECONDS)
     if child.exitcode is None:
         child.kill()
         raise MissingError(f"{path} did not load within {TRIAL_SECONDS} seconds: name another GGUF file")
-    said = ours.recv() if child.exitcode == 0 and ours.poll() else None
-    if said is None:
+    fault = receiver.recv() if child.exitcode == 0 and receiver.poll() else None
+    if fault is None:
         reason = signal.Signals(-child.exitcode).name if child.exitcode < 0 else f"exit code {child.exitcode}"
         raise MissingError(f"llama.cpp fails at {path} ({reason}), so it is not loaded: fetch the file again")
-    if said:
-        raise MissingError(said)
+    if fault:
+        raise MissingError(fault)
 
 
 def _trial(path: Path, answer: Connection) -> None:
-    """Send an empty text if the model loads and writes, else why not; runs in the other process."""
+    """Send an empty text if the model loads and writes, else the reason; runs in the child process."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits says what there is to say
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process reports the interrupt
     from biorag.generators.llama import LlamaGenerator
 
+    fault = ""
     try:
         _render(path)
         generator = LlamaGenerator(path, WINDOW)
         generator.score(PROMPT, tuple(QUESTION.options))
         generator.generate(GenerationRequest(PROMPT, schema_for(QUESTION, 0), 4))
-        said = ""
     except BioragError as error:
-        said = str(error)
+        fault = str(error)
     except Exception as error:  # whatever a library raises at a damaged model
-        said = f"{path} is no GGUF model that can be used ({type(error).__name__}: {error}): fetch the file again"
-    answer.send(said[:2000])
+        fault = f"{path} is not a usable GGUF model ({type(error).__name__}: {error}): fetch the file again"
+    answer.send(fault[:2000])
 
 
 def _render(path: Path) -> None:
-    """Render the chat template, a program, within bounds of time and memory; its process ends beyond them."""
+    """Render the chat template, a program, within limits of time and memory that end its process."""
     from biorag.generators.llama import CHAT_TEMPLATE, PLAIN_TEMPLATE, chat_pieces
 
     template = gguf.read_header(path).metadata.get(CHAT_TEMPLATE, PLAIN_TEMPLATE)
@@ -110,6 +110,6 @@ def _render(path: Path) -> None:
 
 
 def _data_bytes() -> int:
-    """Return the bytes that this process has of its own; 2 GiB where the system does not say."""
+    """Return the size of this process's own data; 2 GiB where the system does not report it."""
     statm = Path("/proc/self/statm")
     return int(statm.read_text().split()[5]) * resource.getpagesize() if statm.is_file() else 2**31

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, field_validator
 
@@ -26,12 +26,6 @@ class GenerationSettings(Section):
     max_tokens: Annotated[int, Flag("--max-tokens", panel=GENERATION)] = Field(
         default=256, ge=1, le=32_768, description="Cap on the model's text, in tokens."
     )
-    sentences: Annotated[int, Flag("--sentences", panel=GENERATION)] = Field(
-        default=0,
-        ge=0,
-        le=1000,
-        description="Sentences of each snippet that the generator reads, those nearest the question; 0: all.",
-    )
     context_window: int = Field(
         default=8192, ge=256, le=16_777_216, description="Tokens of context, at most what the model supports."
     )
@@ -53,12 +47,6 @@ class GenerationSettings(Section):
     )
 
     _plain = field_validator("llm")(check_plain)
-
-    def _without(self, *effects: Effect) -> dict[str, Any]:
-        values = super()._without(*effects)
-        if not self.sentences:
-            del values["sentences"]  # of runs whose snippets are whole, as those before the setting were
-        return values
 
     @property
     def generator(self) -> str:

@@ -89,11 +89,6 @@ class Settings(Section):
         return self.home / "cache" / "replies"
 
     @property
-    def prefixes(self) -> Path:
-        """The folder of evaluated beginnings of prompts; deleting it clears them."""
-        return self.home / "cache" / "prefixes"
-
-    @property
     def citations(self) -> Path:
         """The file of what the E-utilities answered; deleting it makes 'biorag graph fill' ask again."""
         return self.home / "cache" / "citations.jsonl"

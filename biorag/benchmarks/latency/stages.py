@@ -252,10 +252,6 @@ class Watched:
         """Score the choices."""
         return self._generator.score(prompt, choices)
 
-    def score_all(self, asked: Sequence[tuple[Prompt, Sequence[str]]]) -> list[Scores]:
-        """Score the choices of each prompt."""
-        return self._generator.score_all(asked)
-
 
 def generation(
     retriever: Retriever,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from typing_extensions import TypedDict
 
-from biorag.answering.answerer import SCORE, Answerer, PromptTooLongError
+from biorag.answering.answerer import Answerer, PromptTooLongError
 from biorag.benchmarks.mirage.questions import Benchmark
 from biorag.benchmarks.mirage.records import QUESTIONS, evidence_of, question_row, verdicts_of
 from biorag.benchmarks.mirage.results import Layout, ResultDirectory, read_result, write_result
@@ -35,7 +35,6 @@ from biorag.retrieval.filters import exclude_pmids
 from biorag.retrieval.retriever import Ranking
 from biorag.settings.settings import Settings
 from biorag.types import Answer, FieldFilter, Generator, OnProgress, Question
-from biorag.utils.batched import batched
 from biorag.utils.files import json_line, write_json
 from biorag.utils.parsing import opened_regular, parsed, read_regular
 from biorag.utils.retries import heed
@@ -45,7 +44,6 @@ from biorag.utils.versions import installed_versions
 logger = logging.getLogger(__name__)
 
 TIMINGS = "timings.jsonl"
-SCORED_AT_ONCE = 8  # questions
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -173,8 +171,8 @@ def answer_all(benchmark: Benchmark, answerer: Answerer, plan: MirageRun, on_pro
 
     Evidence is retrieved for `BATCH` questions of a task at a time, the same ones however often a run was
     interrupted, and no answer depends on what is asked beside it, so that an interrupted run gives the same bytes as
-    another of the same selection on the same number of threads. A model in this process scores `SCORED_AT_ONCE`
-    questions in one batch. After an error nothing new is asked, and what was being answered is kept.
+    another of the same selection on the same number of threads. After an error nothing new is asked, and what was being
+    answered is kept.
 
     Returns
     -------
@@ -196,20 +194,18 @@ def _answer_all(benchmark: Benchmark, answerer: Answerer, plan: MirageRun, on_pr
     out = plan.layout.out
     with opened_regular(out / TIMINGS, "ab") as log, opened_regular(out / QUESTIONS, "ab") as rows:
 
-        def save(batch: Sequence[Asked], replies: Sequence[Replied]) -> None:
-            for asked, replied in zip(batch, replies, strict=True):
-                log.write(json_line({"task": asked.task, "id": asked.question.id, "ms": dict(replied.timings_ms)}))
-                log.flush()
-                evidence = evidence_of(asked.ranking.hits) if asked.ranking else None
-                verdicts = verdicts_of(replied.answer)
-                rows.write(json_line(question_row(asked.task, asked.question, replied.reply, evidence, verdicts)))
-                rows.flush()
-                write_result(plan.layout.file(asked.task, asked.question.id), replied.reply)
-                on_progress(1)
+        def save(asked: Asked, replied: Replied) -> None:
+            log.write(json_line({"task": asked.task, "id": asked.question.id, "ms": dict(replied.timings_ms)}))
+            log.flush()
+            evidence = evidence_of(asked.ranking.hits) if asked.ranking else None
+            verdicts = verdicts_of(replied.answer)
+            rows.write(json_line(question_row(asked.task, asked.question, replied.reply, evidence, verdicts)))
+            rows.flush()
+            write_result(plan.layout.file(asked.task, asked.question.id), replied.reply)
+            on_progress(1)
 
-        at_once = SCORED_AT_ONCE if plan.method == SCORE and plan.at_a_time == 1 else 1
-        batches = batched(_asked(benchmark, todo, answerer, plan), at_once)
-        each_answered(batches, lambda batch: _answer_batch(answerer, batch, plan), save, plan.at_a_time)
+        questions = _asked(benchmark, todo, answerer, plan)
+        each_answered(questions, lambda asked: _reply(_answer(answerer, asked, plan)), save, plan.at_a_time)
     timings = _timings(out / TIMINGS, benchmark)
     return {
         "answered": answered,
@@ -304,13 +300,6 @@ def _seconds(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
         for stage, milliseconds in timings.items():
             total[stage] = total.get(stage, 0.0) + milliseconds / 1000
     return {stage: round(seconds, 3) for stage, seconds in total.items()}
-
-
-def _answer_batch(answerer: Answerer, batch: Sequence[Asked], plan: MirageRun) -> list[Replied]:
-    """Answer questions that are asked at once."""
-    if plan.method != SCORE:
-        return [_reply(_answer(answerer, asked, plan)) for asked in batch]
-    return [_reply(answer) for answer in answerer.score_all([(asked.question, asked.ranking) for asked in batch])]
 
 
 def _answer(answerer: Answerer, asked: Asked, plan: MirageRun) -> Answer | PromptTooLongError:
