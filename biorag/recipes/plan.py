@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from biorag.corpus.sources import DEMO
 from biorag.errors import BadInputError, UsageError
-from biorag.recipes.files import content_hash
 from biorag.recipes.recipe import AxisValue, ExperimentRecipe, Point, Scale, StepTemplate, Value
 from biorag.recipes.steps import FILES, OUT, TITLE, Step
+from biorag.utils.files import sha256_of
 from biorag.utils.registry import or_list
 from biorag.utils.versions import installed_versions
 
@@ -36,7 +36,7 @@ class Instance:
     step: Step
 
 
-class Plan:
+class RecipePlan:
     """The steps of a recipe at a scale.
 
     Parameters
@@ -100,14 +100,14 @@ class Plan:
                 yield point
 
     def _instance(self, template: StepTemplate, point: Point) -> Instance:
-        place = (template.name, tuple(sorted(point.items())))
-        if place not in self._made:
+        key = (template.name, tuple(sorted(point.items())))
+        if key not in self._made:
             if template.name in self._making:
                 raise BadInputError(f"step {template.name!r} needs itself")
             self._making.append(template.name)
-            self._made[place] = Instance(template, tuple(point.items()), self._step(template, point))
+            self._made[key] = Instance(template, tuple(point.items()), self._step(template, point))
             self._making.pop()
-        return self._made[place]
+        return self._made[key]
 
     def _step(self, template: StepTemplate, point: Point) -> Step:
         needs: dict[str, Step] = {}
@@ -139,7 +139,7 @@ class Plan:
         if value is not None and not isinstance(value, tuple):
             return BLANK.sub(lambda blank: self._blank(template, blank[1], point, needs), str(value))
         if (match := NEEDED.fullmatch(name)) and any(match["step"] == one.name for one in self._templates()):
-            step = self._needed(template, match["step"], {**point, **_given(match["at"])})
+            step = self._needed(template, match["step"], {**point, **_values_of(match["at"])})
             needs[step.key] = step
             return step.title_place if match["title"] else step.place
         raise BadInputError(f"step {template.name!r} names {{{name}}}, which is neither a value, an input nor a step")
@@ -162,7 +162,7 @@ def _within(point: Point, when: Mapping[str, tuple[AxisValue, ...]]) -> bool:
     return all(point.get(axis) in allowed for axis, allowed in when.items())
 
 
-def _given(at: str | None) -> dict[str, str]:
+def _values_of(at: str | None) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in (at or "").split(",") if pair.strip()]
     return {axis.strip(): value.strip() for axis, _, value in pairs}
 
@@ -171,3 +171,11 @@ def _of(known: Mapping[str, T], name: str, kind: str) -> T:
     if name not in known:
         raise UsageError(f"there is no {kind} {name!r} in this recipe: use {or_list(known)}")
     return known[name]
+
+
+def content_hash(path: Path) -> str:
+    """Return the SHA-256 of a file, or the names and hashes of a folder's files."""
+    if path.is_file():
+        return sha256_of(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    return json.dumps([(str(file.relative_to(path)), sha256_of(file)) for file in files])

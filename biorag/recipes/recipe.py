@@ -5,18 +5,42 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
-from biorag.errors import MissingError
+from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.recipes import papers
-from biorag.recipes.files import SharedSettings, check_no_secrets, read_toml
+from biorag.settings.settings import SECRETS, URLS, checked
+from biorag.settings.sources import PREFIX
+from biorag.utils.network import is_server, login_apart
+from biorag.utils.parsing import parse_toml
 
+M = TypeVar("M", bound=BaseModel)
 AxisValue = str | int | float
 Value = AxisValue | tuple[str, ...]
 Point = Mapping[str, AxisValue]  # a value on each of some axes
 Known = float | Literal[""]  # a figure of the paper; empty where it has none
+SettingValue = str | int | float | bool
+
+
+def _are_settings(values: Mapping[str, SettingValue]) -> Mapping[str, SettingValue]:
+    try:
+        checked(values)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+    return values
+
+
+SharedSettings = Annotated[Mapping[str, SettingValue], AfterValidator(_are_settings)]
 
 
 class _Part(BaseModel):
@@ -33,13 +57,13 @@ class Input(_Part):
 
 
 class Backbone(_Part):
-    """A model that `{base}` stands for, with what an estimate needs of it, and values where a scale has none."""
+    """The model that `{base}` stands for, its size for estimates (0: unknown), and values where a scale has none."""
 
     model: str
-    parameters: float = Field(gt=0)
-    multiplied: float = Field(gt=0, description="Parameters that every token is multiplied with.")
-    layers: int = Field(ge=1)
-    hidden: int = Field(ge=1)
+    parameters: float = Field(0, ge=0)
+    multiplied: float = Field(0, ge=0, description="Parameters that every token is multiplied with.")
+    layers: int = Field(0, ge=0)
+    hidden: int = Field(0, ge=0)
     values: Mapping[str, Value] = {}
 
 
@@ -189,3 +213,40 @@ def load_recipe(path: Path) -> ExperimentRecipe:
     for scale in recipe.scales.values():
         check_no_secrets(path, scale.settings, {})
     return recipe
+
+
+def read_toml(path: Path, kind: type[M]) -> M:
+    """Read a file that is there.
+
+    Raises
+    ------
+    BadInputError
+        If it is not valid TOML, or a key is unknown or has a value that is not allowed.
+    """
+    try:
+        return kind.model_validate(parse_toml(path.read_bytes(), str(path)))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "the file"
+        value = "" if isinstance(first["input"], dict) else f" (it has {first['input']!r})"
+        message = first["msg"].removeprefix("Value error, ")
+        raise BadInputError(f"{path}: {key}: {message}{value}") from None
+
+
+def check_no_secrets(path: Path, settings: Mapping[str, SettingValue], urls: Mapping[str, str]) -> None:
+    """Refuse keys and logins in a file whose values reports repeat.
+
+    Parameters
+    ----------
+    urls : settings that may be URLs, beside those in `settings`
+
+    Raises
+    ------
+    BadInputError
+        Naming the variable in which the secret belongs.
+    """
+    named = [*((name, str(settings.get(name, ""))) for name in URLS), *urls.items()]
+    logins = [f"{name}_login" for name, url in named if is_server(url) and login_apart(url)[1] is not None]
+    if secrets := [name for name in settings if name in SECRETS] + logins:
+        variable = PREFIX + secrets[0].upper()
+        raise BadInputError(f"{path} has a key or a login, which reports would repeat: set {variable}")

@@ -1,4 +1,4 @@
-"""Steps that are commands of biorag: done once, known by a hash of all they depend on, run side by side."""
+"""Steps that are commands of biorag: each runs once, is known by a hash of all it depends on, and may run in parallel."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from biorag.settings.sources import PREFIX, for_children
 from biorag.types import OnProgress, Progress
 from biorag.utils.cores import usable_cores
 from biorag.utils.files import make_folder, write_json, write_text
-from biorag.utils.parsing import parse_json
-from biorag.utils.runs import ResumableRun, RunDirectory
+from biorag.utils.parsing import parse_json, parsed, read_regular
+from biorag.utils.runs import RunDirectory
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ PER_QUESTION = "per-question.jsonl"  # in a step's folder: its measures question
 # In a step's arguments: its own folder, the folder of files that are written for it, the name of the index it makes.
 OUT, FILES, TITLE = "{out}", "{files}", "{name}"
 WORD = re.compile(r"[a-z0-9]+")
-KINDS = {kind.exit_code: kind for kind in (UsageError, BadInputError, MissingError, MismatchError, ServiceError)}
+ERRORS = {kind.exit_code: kind for kind in (UsageError, BadInputError, MissingError, MismatchError, ServiceError)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +55,22 @@ class Step:
     key: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
-        depends = [
-            self.arguments,
-            [step.key for step in self.needs],
-            self.inputs,
-            *([self.files] if self.files else []),
-        ]
+        depends = [self.arguments, [step.key for step in self.needs], self.inputs, self.files]
         object.__setattr__(self, "key", hashlib.sha256(json.dumps(depends).encode()).hexdigest()[:16])
 
     @property
     def place(self) -> str:
-        """Return what stands for this step's folder in the arguments of steps that need it."""
+        """What stands for this step's folder in the arguments of steps that need it."""
         return f"{{{self.key}}}"
 
     @property
     def title(self) -> str:
-        """Return the name of the index that this step makes; a changed step makes another."""
+        """The name of the index that this step makes; a changed step makes another."""
         return f"{'-'.join(WORD.findall(self.name.lower()))}-{self.key[:8]}"
 
     @property
     def title_place(self) -> str:
-        """Return what stands for that name in the arguments of steps that need it."""
+        """What stands for that name in the arguments of steps that need it."""
         return f"{{{self.key}.name}}"
 
 
@@ -84,29 +79,6 @@ class StepsRun(RunDirectory):
 
     kind = "run of steps"
     manifest_name = "steps"
-
-    def claim(self) -> None:
-        """Make the directory the run's; see `check_nothing_else`."""
-        self.check_nothing_else()
-        make_folder(self.manifest)
-
-
-@contextmanager
-def held(out: Path) -> Iterator[None]:
-    """Keep a run's directory, making it if it is not there.
-
-    Raises
-    ------
-    MismatchError
-        If it holds something else.
-    ServiceError
-        If another process writes into it.
-    """
-    run = StepsRun(out, {})
-    run.check_nothing_else()
-    with run.locked():
-        run.claim()
-        yield
 
 
 class StepRecord(TypedDict):
@@ -118,35 +90,15 @@ class StepRecord(TypedDict):
     report: dict[str, Any]
 
 
-class StepRun(ResumableRun[dict[str, Any]]):
-    """A step of the run at `path`: its record is there once it is finished, under the hash of its identity."""
-
-    head = StepRecord
-
-    @property
-    def manifest(self) -> Path:
-        """Where the record is kept."""
-        return self.path / StepsRun.manifest_name / f"{self.identity['key']}.json"
-
-    def result(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the record."""
-        return dict(values)
-
-    def changed(self, values: Mapping[str, Any]) -> list[str]:
-        """Return nothing: another identity would have another name."""
-        return []
-
-
 class Workshop:
     """Runs steps in a folder; finished ones are found again by their key.
 
     A step's result is `steps/KEY.json`, what it makes lies in `work/KEY/`, what is written for it in `files/KEY/`, its
-    messages in `logs/KEY.txt`.
+    messages in `logs/KEY.txt`. All steps read the settings in `biorag.toml`.
     """
 
-    def __init__(self, folder: Path, config_file: Path, jobs: int) -> None:
+    def __init__(self, folder: Path, jobs: int = 1) -> None:
         self._folder = folder.resolve()
-        self._config_file = config_file.resolve()
         self._jobs = jobs
         self._live: set[subprocess.Popen[bytes]] = set()
         # Settings are the run's alone: a variable of the user's would change results behind a step's key.
@@ -155,29 +107,80 @@ class Workshop:
             threads = max(1, usable_cores() // jobs)
             self._environment |= {"OMP_NUM_THREADS": str(threads), "BIORAG_THREADS": str(threads)}
 
+    @contextmanager
+    def held(self, settings: Mapping[str, object]) -> Iterator[None]:
+        """Hold the folder, making it if it is not there, with the settings of all steps in it.
+
+        Raises
+        ------
+        MismatchError
+            If it holds something else.
+        ServiceError
+            If another process writes into it.
+        """
+        run = StepsRun(self._folder, {})
+        run.check_nothing_else()
+        with run.locked():
+            run.check_nothing_else()
+            make_folder(run.manifest)
+            lines = [f"{name} = {json.dumps(value)}\n" for name, value in settings.items()]
+            write_text(self._config_file, "".join(lines))
+            yield
+
+    @property
+    def _config_file(self) -> Path:
+        return self._folder / "biorag.toml"
+
     def out(self, step: Step) -> Path:
         """Return the folder of a step's files."""
         return self._folder / "work" / step.key
 
-    def finished(self, step: Step) -> bool:
-        """Return whether a step has been done."""
-        return self._run_of(step).finished() is not None
+    def finished(self, step: Step) -> StepRecord | None:
+        """Return the record of a finished step; None if it has not finished.
 
-    def record(self, step: Step) -> dict[str, Any]:
-        """Return a finished step's name, command, seconds and report."""
-        record = self._run_of(step).finished()
+        Raises
+        ------
+        MismatchError
+            If the record is damaged.
+        """
+        path = self._record_file(step)
+        try:
+            record: StepRecord = parsed(StepRecord, read_regular(path), extra="ignore")
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise MismatchError(f"{path} is damaged ({error}): delete it, then run the command again") from None
+        return record
+
+    def record(self, step: Step) -> StepRecord:
+        """Return the record of a step that is known to have finished."""
+        record = self.finished(step)
         assert record is not None, "a step is recorded when it ends"
         return record
 
-    def run(self, steps: Iterable[Step], on_progress: OnProgress) -> None:
+    def run(self, steps: Iterable[Step], progress: Progress) -> dict[str, Any]:
         """Run all steps and what they need, each once, `jobs` at a time.
+
+        Returns
+        -------
+        the seconds this took now, those of all steps, and the cores
 
         Raises
         ------
         BioragError
-            With the sentence and the exit code of the first step that failed; others that run are let finish.
+            With the sentence and the exit code of the first step that failed; the others under way finish first.
         """
-        waiting = {step.key: step for step in unique(steps)}
+        needed, started = unique(steps), time.perf_counter()
+        with progress("Steps", len(needed)) as advance:
+            self._run_all(needed, advance)
+        return {
+            "seconds_now": round(time.perf_counter() - started, 3),
+            "seconds_of_steps": round(sum(self.record(step)["seconds"] for step in needed), 3),
+            "cpus": os.cpu_count(),
+        }
+
+    def _run_all(self, steps: Iterable[Step], on_progress: OnProgress) -> None:
+        waiting = {step.key: step for step in steps}
         done = {key for key, step in waiting.items() if self.finished(step)}
         on_progress(len(done))
         waiting = {key: step for key, step in waiting.items() if key not in done}
@@ -187,22 +190,11 @@ class Workshop:
                 ready = [step for step in waiting.values() if all(need.key in done for need in step.needs)]
                 for step in ready[: self._jobs - len(running)]:
                     running[pool.submit(self._run, step)] = waiting.pop(step.key).key
-                finished, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in finished:
+                ended, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in ended:
                     done.add(running.pop(future))
                     future.result()
                     on_progress(1)
-
-    def run_timed(self, steps: Iterable[Step], progress: Progress) -> dict[str, Any]:
-        """Run all steps as `run` does; return the seconds this took now, those of the steps, and the cores."""
-        needed, started = unique(steps), time.perf_counter()
-        with progress("Steps", len(needed)) as advance:
-            self.run(needed, advance)
-        return {
-            "seconds_now": round(time.perf_counter() - started, 3),
-            "seconds_of_steps": round(sum(record["seconds"] for record in map(self.record, needed)), 3),
-            "cpus": os.cpu_count(),
-        }
 
     @contextmanager
     def _ending_together(self) -> Iterator[None]:
@@ -224,15 +216,18 @@ class Workshop:
 
     def _filled(self, step: Step, text: str) -> str:
         """Return a text with folders and names in place of what stands for them."""
-        places = {OUT: str(self.out(step)), FILES: str(self._files(step)), TITLE: step.title}
+        blanks = {OUT: str(self.out(step)), FILES: str(self._files(step)), TITLE: step.title}
         for need in step.needs:
-            places |= {need.place: str(self.out(need)), need.title_place: need.title}
-        for mark, value in places.items():
-            text = text.replace(mark, value)
+            blanks |= {need.place: str(self.out(need)), need.title_place: need.title}
+        for blank, value in blanks.items():
+            text = text.replace(blank, value)
         return text
 
     def _files(self, step: Step) -> Path:
         return self._folder / "files" / step.key
+
+    def _record_file(self, step: Step) -> Path:
+        return self._folder / StepsRun.manifest_name / f"{step.key}.json"
 
     def _run(self, step: Step) -> None:
         logger.info("%s", step.name)
@@ -252,18 +247,11 @@ class Workshop:
             self._live.discard(process)
         if process.returncode:
             last = (log.read_text(encoding="utf-8").strip().splitlines() or ["no message"])[-1]
-            kind = KINDS.get(process.returncode, ServiceError)
-            raise kind(f"{step.name!r} failed: {last.removeprefix('error: ')} (all of it: {log})")
-        record: Mapping[str, Any] = {
-            "name": step.name,
-            "command": command,
-            "seconds": round(time.perf_counter() - started, 3),
-            "report": parse_json(reply),
-        }
-        write_json(self._run_of(step).manifest, record)
-
-    def _run_of(self, step: Step) -> StepRun:
-        return StepRun(self._folder, {"key": step.key})
+            kind = ERRORS.get(process.returncode, ServiceError)
+            raise kind(f"{step.name!r} failed: {last.removeprefix('error: ')} (all messages: {log})")
+        seconds = round(time.perf_counter() - started, 3)
+        record = StepRecord(name=step.name, command=command, seconds=seconds, report=parse_json(reply))
+        write_json(self._record_file(step), record)
 
 
 def _interrupted(*_: object) -> NoReturn:
@@ -272,8 +260,8 @@ def _interrupted(*_: object) -> NoReturn:
 
 def unique(steps: Iterable[Step]) -> list[Step]:
     """Return the steps and all that they need, each once, needs before what needs them."""
-    found: dict[str, Step] = {}
+    ordered: dict[str, Step] = {}
     for step in steps:
-        found.update({need.key: need for need in unique(step.needs)})
-        found[step.key] = step
-    return list(found.values())
+        ordered.update({need.key: need for need in unique(step.needs)})
+        ordered[step.key] = step
+    return list(ordered.values())

@@ -14,9 +14,9 @@ from typing_extensions import TypedDict
 
 from biorag.benchmarks.significance import bootstrap_interval, paired
 from biorag.errors import BadInputError
-from biorag.recipes.plan import Instance, Plan
+from biorag.recipes.plan import RecipePlan
 from biorag.recipes.recipe import Column, Figure, Finding, Known, PaperTable, TableRow
-from biorag.recipes.steps import PER_QUESTION, Workshop
+from biorag.recipes.steps import PER_QUESTION, Step, Workshop
 from biorag.utils.runs import whole_rows
 
 METRICS = "metrics."
@@ -73,7 +73,7 @@ class CheckedFinding:
 class Figures:
     """Looks up figures in the reports of finished steps."""
 
-    def __init__(self, plan: Plan, workshop: Workshop, seed: int) -> None:
+    def __init__(self, plan: RecipePlan, workshop: Workshop, seed: int) -> None:
         self._plan, self._workshop, self._seed = plan, workshop, seed
 
     def table(self, table: PaperTable) -> FilledTable:
@@ -90,13 +90,13 @@ class Figures:
 
     def finding(self, finding: Finding) -> CheckedFinding:
         """Return whether a finding holds."""
-        higher, lower = self._instances(finding.higher), self._instances(finding.lower)
+        higher, lower = self._steps(finding.higher), self._steps(finding.lower)
         if not higher or not lower:
             return CheckedFinding(finding.text, None, None, None, ABSENT)
-        path = finding.higher.value, finding.lower.value
-        ours, theirs = self._by_question(higher, path[0]), self._by_question(lower, path[1])
+        paths = finding.higher.value, finding.lower.value
+        ours, theirs = by_question(self._workshop, higher, paths[0]), by_question(self._workshop, lower, paths[1])
         if ours is None or theirs is None or len(ours) != len(theirs):
-            difference = self._mean(higher, path[0]) - self._mean(lower, path[1])
+            difference = self._mean(higher, paths[0]) - self._mean(lower, paths[1])
             return CheckedFinding(finding.text, difference, None, None, HIGHER if difference > 0 else LOWER)
         compared = paired(ours.tolist(), theirs.tolist(), self._seed)
         verdict = HOLDS if compared.low > 0 else FAILS if compared.high < 0 else OPEN
@@ -107,41 +107,37 @@ class Figures:
         return [self._cell(row, column, paper) for column, paper in zip(table.columns, papers, strict=True)]
 
     def _cell(self, row: TableRow, column: Column, paper: Known) -> ReportedValue:
-        known, instances = None if paper == "" else paper, self._instances(row)
-        if not instances:
+        known, steps = None if paper == "" else paper, self._steps(row)
+        if not steps:
             return ReportedValue(None, None, None, 0, known)
-        values = self._by_question(instances, column.value)
+        values = by_question(self._workshop, steps, column.value)
         low, high = (None, None) if values is None else bootstrap_interval(values.tolist(), self._seed)
-        return ReportedValue(self._mean(instances, column.value), low, high, len(instances), known)
+        return ReportedValue(self._mean(steps, column.value), low, high, len(steps), known)
 
-    def _instances(self, figure: Figure) -> list[Instance]:
-        return self._plan.at(figure.step, figure.at)
+    def _steps(self, figure: Figure) -> list[Step]:
+        return [instance.step for instance in self._plan.at(figure.step, figure.at)]
 
-    def _mean(self, instances: Sequence[Instance], path: str) -> float:
-        return fmean(self._value(instance, path) for instance in instances)
+    def _mean(self, steps: Sequence[Step], path: str) -> float:
+        return fmean(reported(self._workshop, step, path) for step in steps)
 
-    def _value(self, instance: Instance, path: str) -> float:
-        value: Any = self._workshop.record(instance.step)["report"]
-        for key in path.split("."):
-            if isinstance(value, list):  # rows of `bench mteb`, by their task
-                value = next((row for row in value if isinstance(row, dict) and row.get("task") == key), None)
-            else:
-                value = value.get(key) if isinstance(value, dict) else None
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise BadInputError(f"the report of step {instance.step.name!r} has no number at {path!r}")
-        return float(value)
 
-    def _by_question(self, instances: Sequence[Instance], path: str) -> NDArray[np.float64] | None:
-        """Return a measure by question, (questions,), averaged over the instances; None where it is not kept."""
-        name = path.removeprefix(METRICS)
-        rows = [_rows(self._workshop.out(instance.step) / PER_QUESTION) for instance in instances]
-        if name == path or not all(rows) or len({tuple(each) for each in rows}) > 1:
-            return None
-        if not all(name in metrics for each in rows for metrics in each.values()):
-            return None
-        values = np.array([[metrics[name] for metrics in each.values()] for each in rows], np.float64)
-        means: NDArray[np.float64] = values.mean(axis=0)
-        return means
+def reported(workshop: Workshop, step: Step, path: str) -> float:
+    """Return a number of a finished step's report; its path is keys joined by dots.
+
+    Raises
+    ------
+    BadInputError
+        If the report does not have it.
+    """
+    value: Any = workshop.record(step)["report"]
+    for key in path.split("."):
+        if isinstance(value, list):  # rows of `bench mteb`, by their task
+            value = next((row for row in value if isinstance(row, dict) and row.get("task") == key), None)
+        else:
+            value = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise BadInputError(f"the report of step {step.name!r} has no number at {path!r}")
+    return float(value)
 
 
 class QuestionMeasures(TypedDict):
@@ -151,7 +147,23 @@ class QuestionMeasures(TypedDict):
     metrics: dict[str, float]
 
 
-def _rows(path: Path) -> dict[str, Mapping[str, float]]:
+def by_question(workshop: Workshop, steps: Sequence[Step], path: str) -> NDArray[np.float64] | None:
+    """Return a measure by question, (questions,), averaged over steps.
+
+    None where they do not keep it, or searched different questions.
+    """
+    name = path.removeprefix(METRICS)
+    rows = [_measures(workshop.out(step) / PER_QUESTION) for step in steps]
+    if name == path or not all(rows) or len({tuple(measures) for measures in rows}) > 1:
+        return None
+    if not all(name in metrics for measures in rows for metrics in measures.values()):
+        return None
+    values = np.array([[metrics[name] for metrics in measures.values()] for measures in rows], np.float64)
+    means: NDArray[np.float64] = values.mean(axis=0)
+    return means
+
+
+def _measures(path: Path) -> dict[str, Mapping[str, float]]:
     """Return the measures of each question by its id; empty if they are not kept."""
     if not path.is_file():
         return {}
