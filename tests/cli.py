@@ -9,13 +9,14 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import chdir
 from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from click.testing import Result
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from biorag.cli import app, main
@@ -41,6 +42,16 @@ def invoke(
     """Run `biorag ARGUMENTS` in this process."""
     words = [str(argument) for argument in arguments]
     return CliRunner().invoke(app, words, env=environment(home, variables), input=input)
+
+
+def options_of(words: Sequence[str]) -> set[str]:
+    """Return the options of the command that these words begin with."""
+    command, rest = get_command(app), list(words)
+    while hasattr(command, "commands"):
+        name = rest.pop(0)
+        name = f"{name} {rest.pop(0)}" if f"{name} {rest[0]}" in command.commands else name
+        command = command.commands[name]
+    return {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
 
 
 def succeeded(result: Result) -> Result:

@@ -29,7 +29,7 @@ def ablate(
 
       biorag ablate sweep.toml --out runs/ablation --jobs 4 --json
     """
-    from biorag.recipes.ablation.run import run_sweep
+    from biorag.recipes.sweep_report import run_sweep
 
     facts, tables = run_sweep(sweep, out, jobs, show.progress)
     if as_json:
@@ -41,7 +41,7 @@ def ablate(
 
 
 def _print(dataset: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    from biorag.recipes.ablation.report import p_text
+    from biorag.recipes.sweep_report import p_text
 
     columns = ["configuration", *SHOWN, "Δ base", "p (best)", "ms"]
     shown = [

@@ -9,25 +9,28 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from biorag.commands import options, show
+from biorag.errors import UsageError
 from biorag.recipes import papers
 from biorag.utils.registry import or_list
 
 if TYPE_CHECKING:
-    from biorag.recipes.estimating import StepEstimate
-    from biorag.recipes.plan import Plan
-    from biorag.recipes.run import RecipeReport
+    from biorag.recipes.plan import RecipePlan
+    from biorag.recipes.run import RecipeReport, StepEstimate
 
 Scale = Annotated[str, typer.Option(help="Size: smoke (minutes), cpu (hours) or full (the paper's own setting).")]
-Backbone = Annotated[str | None, typer.Option(help="Model to train, of those in the recipe.")]
+Backbone = Annotated[str | None, typer.Option(help="Model to train, one of the recipe's. Default: the scale's.")]
 Data = Annotated[Path, typer.Option(help="Folder of the inputs, {data} in recipes.")]
-Out = Annotated[Path, typer.Option(help="Folder of models, indexes and the report; finished steps are reused.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="Folder for models, indexes and the report; finished steps are reused. [required]"),
+]
 Jobs = Annotated[int, typer.Option(min=1, help="Steps that run in parallel, each in its own process.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="List the steps with estimated time and memory, and stop.")]
 
 
 def reproduce(
     paper: Annotated[str, typer.Argument(help=f"Recipe: {or_list(papers())}.")],
-    out: Out,
+    out: Out = None,
     scale: Scale = "smoke",
     backbone: Backbone = None,
     data: Data = Path("data"),
@@ -37,7 +40,7 @@ def reproduce(
 ) -> None:
     """Run a paper's recipe and set its tables beside the paper's own.
 
-    Every step is a command of biorag; report.json lists them. The same command resumes where it stopped.
+    Every step is a command of biorag; report.json lists them. The same command resumes an interrupted run.
 
     Examples:
 
@@ -45,7 +48,7 @@ def reproduce(
 
       biorag reproduce bioasq8-hybrid --scale cpu --data data --out runs/hybrid --jobs 2
 
-      biorag reproduce modernbert-colbert --scale full --out runs/mc --dry-run
+      biorag reproduce modernbert-colbert --scale full --dry-run
     """
     from biorag.recipes.run import plan_of, recipe_of
 
@@ -54,7 +57,7 @@ def reproduce(
 
 def run(
     recipe: Annotated[Path, typer.Argument(help="TOML file of the recipe; docs/recipes.md explains it.")],
-    out: Out,
+    out: Out = None,
     scale: Scale = "smoke",
     backbone: Backbone = None,
     data: Data = Path("data"),
@@ -68,17 +71,19 @@ def run(
 
       biorag run recipe.toml --scale cpu --out runs/mine
 
-      biorag run recipe.toml --scale full --out runs/mine --dry-run --json
+      biorag run recipe.toml --scale full --dry-run --json
     """
     from biorag.recipes.run import plan_of
 
     _run(plan_of(recipe, scale, backbone, data), out, jobs, dry_run, as_json)
 
 
-def _run(plan: Plan, out: Path, jobs: int, dry_run: bool, as_json: bool) -> None:
+def _run(plan: RecipePlan, out: Path | None, jobs: int, dry_run: bool, as_json: bool) -> None:
     if dry_run:
-        _preview(plan, out, as_json)
+        _preview(plan, out or Path("OUT"), as_json)
         return
+    if out is None:
+        raise UsageError("a run needs a folder for its models and report: give --out, or --dry-run to list the steps")
     from biorag.recipes.run import run_recipe
 
     report = run_recipe(plan, out, jobs, show.progress)
@@ -100,25 +105,24 @@ def _print(report: RecipeReport) -> None:
         show.table("Findings", columns, [finding_texts(finding) for finding in report.findings])
 
 
-def _preview(plan: Plan, out: Path, as_json: bool) -> None:
+def _preview(plan: RecipePlan, out: Path, as_json: bool) -> None:
     from dataclasses import asdict
 
     from biorag.models.resources import duration
     from biorag.recipes.run import preview
 
-    found = preview(plan, out)
+    planned = preview(plan, out)
+    steps = list(zip(planned.steps, planned.commands, strict=True))
     if as_json:
-        steps = [
-            {**asdict(step), "command": command} for step, command in zip(found.steps, found.commands, strict=True)
-        ]
-        show.print_json({"scale": plan.scale_name, "steps": steps, "missing": dict(found.missing)})
+        values = [{**asdict(step), "command": command} for step, command in steps]
+        show.print_json({"scale": plan.scale_name, "steps": values, "missing": dict(planned.missing)})
         return
-    for step, command in zip(found.steps, found.commands, strict=True):
+    for step, command in steps:
         show.out.print(f"{step.name}{_estimated(step)}", soft_wrap=True)
         show.out.print(f"  biorag {shlex.join(command[3:-1])}", soft_wrap=True)
-    total = sum(step.seconds or 0 for step in found.steps)
-    show.err.print(f"{len(found.steps)} steps, {duration(total)} or more")
-    for name, path in found.missing.items():
+    total = sum(step.seconds or 0 for step in planned.steps)
+    show.err.print(f"{len(steps)} steps, {duration(total)} or more")
+    for name, path in planned.missing.items():
         wanted = plan.recipe.inputs[name]
         show.err.print(f"not there: {path}: {wanted.what} {wanted.get}".rstrip(), soft_wrap=True)
 

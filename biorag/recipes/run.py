@@ -1,4 +1,4 @@
-"""A recipe from its file to its tables: the plan, the steps, the report."""
+"""A recipe from its file to its tables: what it takes, the steps, the report."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from biorag.errors import MissingError, UsageError
+from biorag.models.resources import FORWARD, TRAINING, activation_bytes, operations, training_bytes
 from biorag.recipes import PAPERS, SUFFIX, papers
-from biorag.recipes.estimating import StepEstimate, estimates
-from biorag.recipes.files import write_settings
-from biorag.recipes.plan import Plan
+from biorag.recipes.plan import Instance, RecipePlan
 from biorag.recipes.recipe import ExperimentRecipe, load_recipe
-from biorag.recipes.steps import Workshop, held
+from biorag.recipes.steps import Workshop
 from biorag.recipes.tables import CheckedFinding, Figures, FilledTable, findings_markdown, markdown
 from biorag.settings.services import announce
 from biorag.settings.settings import checked
+from biorag.settings.training import TrainingSettings
 from biorag.types import Progress
 from biorag.utils.files import write_json, write_text
 from biorag.utils.network import is_server
@@ -24,6 +24,22 @@ from biorag.utils.registry import or_list
 from biorag.utils.versions import lacking
 
 REPORT = "report"
+ACTIVATIONS = 18  # numbers that a layer's linear layers read and write, for each token and dimension
+PROGRAM_BYTES = 700_000_000  # Python with its libraries
+DEFAULT_TOKENS = 128  # of a text, where a recipe does not say
+OPERATIONS = {"encode": FORWARD, "train": TRAINING}
+
+
+@dataclass(frozen=True, slots=True)
+class StepEstimate:
+    """What a step takes: seconds at the speed of large matrix products, so a lower bound, and about how many bytes.
+
+    None if not known.
+    """
+
+    name: str
+    seconds: float | None
+    bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +53,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class RecipeReport:
-    """What a run found."""
+    """The results of a run."""
 
     facts: Mapping[str, Any]
     tables: Sequence[FilledTable]
@@ -65,19 +81,50 @@ def recipe_of(paper: str) -> Path:
     return PAPERS / f"{paper}{SUFFIX}"
 
 
-def plan_of(path: Path, scale: str, backbone: str | None, data: Path) -> Plan:
-    """Read a recipe and return its plan at a scale; raises as `load_recipe` and `Plan` do."""
-    return Plan(load_recipe(path), scale, backbone, data)
+def plan_of(path: Path, scale: str, backbone: str | None, data: Path) -> RecipePlan:
+    """Read a recipe and return its plan at a scale; raises as `load_recipe` and `RecipePlan` do."""
+    return RecipePlan(load_recipe(path), scale, backbone, data)
 
 
-def preview(plan: Plan, out: Path) -> Preview:
+def preview(plan: RecipePlan, out: Path) -> Preview:
     """Return what a run would do, without doing it."""
-    workshop = Workshop(out, out / "biorag.toml", 1)
+    workshop = Workshop(out)
     return Preview(estimates(plan), [workshop.command(step) for step in plan.steps], plan.missing())
 
 
-def run_recipe(plan: Plan, out: Path, jobs: int, progress: Progress) -> RecipeReport:
-    """Do the steps that are not done yet, and write `report.json` and `report.md` into `out`.
+def estimates(plan: RecipePlan) -> list[StepEstimate]:
+    """Return the estimate of each step of a plan."""
+    import torch
+
+    from biorag.models.loading import best_device, uses_bf16
+
+    settings = checked(plan.scale.settings)
+    kind = torch.bfloat16 if uses_bf16(settings.retrieval.precision) else torch.float32
+    speed = operations(best_device(), kind)
+    return [_estimate(plan, instance, settings.training, speed) for instance in plan.instances]
+
+
+def _estimate(plan: RecipePlan, instance: Instance, training: TrainingSettings, speed: float) -> StepEstimate:
+    work, model = instance.template.work, plan.backbone
+    if work is None or not model.parameters:
+        return StepEstimate(instance.step.name, None, None)
+    source = None if isinstance(work.of, int) else plan.recipe.inputs[work.of]
+    rows = source.size.get(plan.scale_name) if source else int(work.of)
+    tokens = work.tokens or (source.tokens if source else DEFAULT_TOKENS)
+    trained, stored = 0.0, 0
+    if work.kind == "train":
+        tokens = min(tokens, training.max_tokens)
+        batch = min(training.mini_batch_size or training.batch_size, training.batch_size) * work.texts * tokens
+        trained, stored = model.parameters, activation_bytes(ACTIVATIONS * model.layers * model.hidden, batch)
+    needed = PROGRAM_BYTES + training_bytes(model.parameters, trained) + stored
+    if rows is None:
+        return StepEstimate(instance.step.name, None, needed)
+    passes = OPERATIONS[work.kind] * (training.epochs if work.kind == "train" else 1)
+    return StepEstimate(instance.step.name, passes * model.multiplied * rows * work.texts * tokens / speed, needed)
+
+
+def run_recipe(plan: RecipePlan, out: Path, jobs: int, progress: Progress) -> RecipeReport:
+    """Run the steps that have not finished, and write `report.json` and `report.md` into `out`.
 
     Raises
     ------
@@ -92,12 +139,12 @@ def run_recipe(plan: Plan, out: Path, jobs: int, progress: Progress) -> RecipeRe
         raise MissingError(
             f"these steps need {', '.join(packages)}: run pip install 'biorag[{','.join(plan.scale.extras)}]'"
         )
-    with held(out):
+    workshop = Workshop(out, jobs)
+    with workshop.held(plan.scale.settings):
         for name, value in {**plan.backbone.values, **plan.scale.values, **plan.scale.settings}.items():
             if isinstance(value, str) and is_server(value):
                 announce(value, name)  # which the steps say in their logs alone
-        workshop = Workshop(out, write_settings(plan.scale.settings, out), jobs)
-        times = workshop.run_timed(plan.steps, progress)
+        times = workshop.run(plan.steps, progress)
         report = _report(plan, workshop, times)
         write_json(out / f"{REPORT}.json", report.values())
         write_text(out / f"{REPORT}.md", report_markdown(report))
@@ -112,7 +159,7 @@ def _sentence(recipe: ExperimentRecipe, missing: Mapping[str, str]) -> str:
     return f"inputs are not there: {', '.join(wanted)}: put them there, or name their folder by --data"
 
 
-def _report(plan: Plan, workshop: Workshop, times: Mapping[str, Any]) -> RecipeReport:
+def _report(plan: RecipePlan, workshop: Workshop, times: Mapping[str, Any]) -> RecipeReport:
     figures = Figures(plan, workshop, checked(plan.scale.settings).seed)
     records = [workshop.record(step) for step in plan.steps]
     facts = {
@@ -122,7 +169,7 @@ def _report(plan: Plan, workshop: Workshop, times: Mapping[str, Any]) -> RecipeR
         "about": plan.scale.about,
         "backbone": plan.backbone.model,
         **times,
-        "steps": [{name: record[name] for name in ("name", "command", "seconds")} for record in records],
+        "steps": [{key: record[key] for key in ("name", "command", "seconds")} for record in records],
     }
     tables = [table for table in map(figures.table, plan.recipe.tables) if table.rows]
     return RecipeReport(facts, tables, [figures.finding(finding) for finding in plan.recipe.findings])

@@ -234,14 +234,14 @@ def _made() -> list[StepTemplate]:
     mining = "{guard} --per-row {per_row} --out {out}/rows.jsonl"
     reranker = "{used} --base {reranker_base} --out {out} {capped}"
 
-    def step(name: str, axes: Sequence[str], run: str, when: Mapping[str, tuple[str, ...]] | None = None) -> StepTemplate:
+    def step(
+        name: str, axes: Sequence[str], run: str, when: Mapping[str, tuple[str, ...]] | None = None
+    ) -> StepTemplate:
         return StepTemplate(name=name, axes=tuple(axes), run=run, when=(when,) if when else ())
 
     return [
         step("base-index", (), "index {corpus} --encoder {base} --name {name}"),
-        step(
-            "retriever", PAIR, f"train retriever {{train}} --name {{base-index.name}} {{guard}} {trained}", in_batch
-        ),
+        step("retriever", PAIR, f"train retriever {{train}} --name {{base-index.name}} {{guard}} {trained}", in_batch),
         step("mined", PAIR[:1], f"mine {{train}} --negatives {{negatives}} --name {{base-index.name}} {mining}", mined),
         step("retriever", PAIR, f"train retriever {{mined}}/rows.jsonl {{used}} {trained}", mined),
         step("index", PAIR, "index {corpus} --encoder {retriever} --similarity {similarity} --name {name}"),

@@ -13,7 +13,7 @@ from biorag.benchmarks.significance import bootstrap_interval, paired
 from biorag.errors import BadInputError
 from biorag.recipes.plan import RecipePlan
 from biorag.recipes.steps import Step, Workshop
-from biorag.recipes.sweep import BASE, SCALE, Cell, Sweep, cells, load_sweep, pipeline_of, recipe_of
+from biorag.recipes.sweep import BASE, PIPELINES, SCALE, Cell, Sweep, cells, load_sweep, pipeline_of, recipe_of
 from biorag.recipes.tables import METRICS, by_question, reported
 from biorag.settings.services import announce
 from biorag.types import Progress
@@ -47,18 +47,16 @@ def measurements_of(sweep: Sweep) -> list[Measurement]:
     plan = RecipePlan(recipe_of(sweep), SCALE, None, Path("data"))
     measurements = []
     for cell in cells(sweep):
-        axes = ("negatives", "similarity", "k_init")
-        point = {axis: value for axis in axes if (value := getattr(cell, axis))}
-        measured = plan.at(f"retrieval-{pipeline_of(cell)}", point)
+        name = pipeline_of(cell)
+        point = {axis: getattr(cell, axis) for axis in PIPELINES[name][0]}
+        measured = plan.at(f"retrieval-{name}", point)
         retrieval = {Path(str(dict(instance.at)["dataset"])).name: instance.step for instance in measured}
-        mirage = [instance.step for instance in plan.at(f"mirage-{pipeline_of(cell)}", point)]
+        mirage = [instance.step for instance in plan.at(f"mirage-{name}", point)]
         measurements.append(Measurement(cell, retrieval, mirage[0] if mirage else None))
     return measurements
 
 
-def run_sweep(
-    path: Path, out: Path, jobs: int, progress: Progress
-) -> tuple[dict[str, Any], dict[str, list[SweepRow]]]:
+def run_sweep(path: Path, out: Path, jobs: int, progress: Progress) -> tuple[dict[str, Any], dict[str, list[SweepRow]]]:
     """Run the steps of a sweep that have not finished, and write its report into `out`.
 
     Returns
@@ -110,7 +108,9 @@ def _values(workshop: Workshop, step: Step) -> dict[str, list[float]]:
     """Return each measure's values by question."""
     values = {name: by_question(workshop, [step], METRICS + name) for name in SHOWN}
     if missing := [name for name, measured in values.items() if measured is None]:
-        raise BadInputError(f"{workshop.out(step)} has no {missing[0]} by question: delete it, then run the sweep again")
+        raise BadInputError(
+            f"{workshop.out(step)} has no {missing[0]} by question: delete it, then run the sweep again"
+        )
     return {name: measured.tolist() for name, measured in values.items() if measured is not None}
 
 
