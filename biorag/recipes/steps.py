@@ -1,4 +1,4 @@
-"""Steps that are commands of biorag: each runs once, is known by a hash of all it depends on, and may run in parallel."""
+"""Steps that are commands of biorag, each run once and known by a hash of all it depends on."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class SweptMirage(BaseModel):
 class Sweep(BaseModel):
     """A grid. Paths are relative to the folder the command runs in.
 
-    `settings` are biorag's own, as in biorag.toml; every command of the sweep reads them. `hard_negatives` is the number
+    `settings` are biorag's own, as in biorag.toml; all its commands read them. `hard_negatives` is the number
     used of each mined row; `per_row`, the number mined, defaults to it. `aligned` lists the negatives whose retrievers
     get an aligned reranker; None means all of them.
     """
