@@ -10,16 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from biorag.errors import MissingError
-from biorag.recipes.recipe import (
-    Backbone,
-    ExperimentRecipe,
-    Input,
-    Scale,
-    SharedSettings,
-    StepTemplate,
-    check_no_secrets,
-    read_toml,
-)
+from biorag.recipes.recipe import ExperimentRecipe, SharedSettings, StepTemplate, check_no_secrets, read_toml
 from biorag.recipes.steps import PER_QUESTION
 from biorag.registries import NEGATIVES, swept_negatives
 from biorag.settings.section import STARTER
@@ -192,14 +183,16 @@ def recipe_of(sweep: Sweep) -> ExperimentRecipe:
         "k_init": sweep.k_init,
         "dataset": tuple(map(str, sweep.evaluate)),
     }
-    scale = Scale(about="", backbone=SCALE, inputs=files, values=_values(sweep), settings=sweep.settings)
-    return ExperimentRecipe(
-        title="Ablation",
-        inputs={name: Input(what="a file of the sweep") for name in files},
-        backbones={SCALE: Backbone(model=sweep.base)},
-        axes=axes,
-        scales={SCALE: scale},
-        steps=(*_made(), *_measured(sweep)),
+    scale = {"about": "", "backbone": SCALE, "inputs": files, "values": _values(sweep), "settings": sweep.settings}
+    return ExperimentRecipe.model_validate(
+        {
+            "title": "Ablation",
+            "inputs": {name: {"what": "a file of the sweep"} for name in files},
+            "backbones": {SCALE: {"model": sweep.base}},
+            "axes": axes,
+            "scales": {SCALE: scale},
+            "steps": (*_made(), *_measured(sweep)),
+        }
     )
 
 
