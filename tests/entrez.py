@@ -75,19 +75,9 @@ class Entrez:
         return f"{HEAD}<PubmedArticleSet>{''.join(records)}</PubmedArticleSet>\n".encode()
 
     def search(self, most: int) -> bytes:
-        """Return an answer of esearch with history."""
-        history = {"querykey": "1", "webenv": f"MCID_{len(self.searched)}"}
-        ids = [str(pmid) for pmid in self.found[:most]]
-        result = {"count": str(len(self.found)), "retmax": str(len(ids)), "retstart": "0", "idlist": ids, **history}
+        """Return an answer of esearch."""
+        result = {"count": str(len(self.found)), "idlist": [str(pmid) for pmid in self.found[:most]]}
         return json.dumps({"header": {"type": "esearch", "version": "0.3"}, "esearchresult": result}).encode()
-
-    def wanted(self, form: dict[str, list[str]]) -> list[int]:
-        """Return the papers that efetch is asked for, by their ids or from the last search."""
-        if "id" in form:
-            return [int(id) for id in form["id"][0].split(",")]
-        assert (form["WebEnv"], form["query_key"]) == ([f"MCID_{len(self.searched)}"], ["1"])
-        start = int(form["retstart"][0])
-        return self.found[start : start + int(form["retmax"][0])]
 
     def _handler(entrez):  # noqa: N805
         class Handler(BaseHTTPRequestHandler):
@@ -103,7 +93,7 @@ class Entrez:
                     body = entrez.search(int(form["retmax"][0]))
                 elif tool == "efetch.fcgi":
                     entrez.fetched.append(form)
-                    body = entrez.records(entrez.wanted(form))
+                    body = entrez.records([int(id) for id in form["id"][0].split(",")])
                 else:
                     entrez.forms.append(form)
                     body = entrez.answer([int(id) for id in form["id"]])

@@ -1,38 +1,39 @@
-"""Building a graph: files into sorted runs, runs and the present graph into a new one that replaces it."""
+"""Building a graph: the citations of files, sorted some millions at a time, are merged into its SQLite file."""
 
 from __future__ import annotations
 
 import hashlib
-import shutil
+import itertools
+import json
+import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import closing, contextmanager
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import numpy as np
 
-from biorag.citation_graph.graph import (
-    MANIFEST,
-    CitationSource,
-    Graph,
-    GraphManifest,
-    generation_folder,
-    read_manifest,
-)
-from biorag.citation_graph.merge import FileRun, GraphRun, SortedRun, merge, write_run
-from biorag.citation_graph.rows import Keys, distinct, ends_of
-from biorag.citation_graph.sources import read_edges
+from biorag.citation_graph.graph import FILE, FORMAT, PACKED, CitationSource, connected, distinct, faults_named
+from biorag.citation_graph.sources import Edges, Pairs, read_edges
 from biorag.corpus.sources import Source
-from biorag.errors import MismatchError
 from biorag.types import OnProgress
-from biorag.utils.files import disk_bytes, make_folder, require_room, sync_folder, timestamp, write_json
+from biorag.utils.files import disk_bytes, make_folder, timestamp
 from biorag.utils.locks import DirectoryLock
-from biorag.utils.parsing import parsed_file
 from biorag.utils.versions import installed_versions
 
 RUN = 4 << 20  # edges sorted at once
-PENDING = "pending"
+CACHE = 64 << 10  # KiB of the file that SQLite holds in memory
+SCHEMA = f"""
+    CREATE TABLE papers (pmid INTEGER PRIMARY KEY, cited BLOB NOT NULL);
+    CREATE TABLE sources (
+        name TEXT, bytes INTEGER, sha256 TEXT UNIQUE, edges INTEGER, rejected INTEGER, seconds REAL,
+        updated TEXT, versions TEXT
+    );
+    PRAGMA user_version = {FORMAT};
+"""
+MERGE = "INSERT INTO papers VALUES (?, ?) ON CONFLICT (pmid) DO UPDATE SET cited = merged(cited, excluded.cited)"
+_SHIFT = np.uint64(32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,8 @@ class Built:
 def build(folder: Path, sources: Sequence[Source], skip: bool, on_progress: OnProgress) -> Built:
     """Add the citations of files to the graph in a folder, which is made if it is not there.
 
-    A record given again adds to what its paper cites; nothing is ever taken away. Files are known by their
-    SHA-256: one that is in the graph is not read again, nor one that an interrupted build had finished. The new
-    graph replaces the old one atomically.
+    A record given again adds to what its paper cites; nothing is ever taken away. A file takes effect as a whole, and
+    is known by its SHA-256: one that is in the graph, as of an interrupted build, is not read again.
 
     Raises
     ------
@@ -65,159 +65,114 @@ def build(folder: Path, sources: Sequence[Source], skip: bool, on_progress: OnPr
         If another build is under way, or the disk is full.
     """
     started = time.perf_counter()
-    with _writing(folder) as pending:
-        manifest = new = read_manifest(folder)
-        known = {source.sha256 for source in manifest.sources} if manifest else set()
-        records = []
-        read = 0
+    read = rejected = 0
+    with _writing(folder) as connection:
+        _, before = _size(connection)
         for source in sources:
             sha256 = source.sha256()
-            if sha256 not in known:
-                known.add(sha256)
-                record = pending.done(sha256)
-                read += record is None
-                records.append(record or pending.read(source, sha256, skip, on_progress))
-        if new is None or records:
-            new = _replaced(folder, manifest, pending, records, started)
-        _remove_rest(folder, new.generation)
+            if not _is_known(connection, sha256):
+                edges = read_edges(source, skip)
+                rejected += _add(connection, source.name, source.bytes, sha256, edges, on_progress)
+                read += 1
+        papers, after = _size(connection)
     return Built(
         graph=folder.name,
-        papers=new.papers,
-        edges=new.edges,
-        added=new.edges - (manifest.edges if manifest else 0),
+        papers=papers,
+        edges=after,
+        added=after - before,
         read=read,
         known=len(sources) - read,
-        rejected=sum(record.rejected for record in records),
-        bytes=disk_bytes(generation_folder(folder, new.generation)),
+        rejected=rejected,
+        bytes=disk_bytes(folder),
         seconds=round(time.perf_counter() - started, 3),
     )
 
 
-def add(folder: Path, name: str, keys: Keys) -> GraphManifest:
-    """Add some edges, of a source of this name, to the graph in a folder, which is made if it is not there.
+def add(folder: Path, name: str, pairs: Pairs) -> int:
+    """Add some edges, of a source of this name, to the graph in a folder; return how many edges it has.
 
     Raises
     ------
     ServiceError
         If a build is under way, or the disk is full.
     """
-    started = time.perf_counter()
-    sha256 = hashlib.sha256(keys.data).hexdigest()
-    with _writing(folder) as pending:
-        manifest = read_manifest(folder)
-        if manifest is None or sha256 not in {source.sha256 for source in manifest.sources}:
-            pending.write(sha256, iter([keys]))
-            record = CitationSource(name, keys.nbytes, sha256, keys.size, 0, round(time.perf_counter() - started, 3))
-            manifest = _replaced(folder, manifest, pending, [record], started)
-        _remove_rest(folder, manifest.generation)
-        return manifest
+    sha256 = hashlib.sha256(np.ascontiguousarray(pairs).data).hexdigest()
+    with _writing(folder) as connection:
+        if not _is_known(connection, sha256):
+            _add(connection, name, pairs.nbytes, sha256, iter([Edges(pairs)]), lambda _: None)
+        return _size(connection)[1]
 
 
 @contextmanager
-def _writing(folder: Path) -> Iterator[Pending]:
-    """Hold the folder's lock, and make the folder of what is not in the graph yet."""
+def _writing(folder: Path) -> Iterator[sqlite3.Connection]:
+    """Open the graph to write it, alone; readers go on reading meanwhile."""
     make_folder(folder)
-    with DirectoryLock(folder, exclusive=True, what="graph"):
-        make_folder(folder / PENDING)
-        yield Pending(folder / PENDING)
+    path = folder / FILE
+    with (
+        DirectoryLock(folder, exclusive=True, what="graph"),
+        faults_named(path),
+        closing(connected(path, "rwc")) as connection,
+    ):
+        connection.execute("PRAGMA journal_mode = wal")
+        connection.execute(f"PRAGMA cache_size = -{CACHE}")
+        connection.create_function("merged", 2, _merged, deterministic=True)
+        if not connection.execute("PRAGMA user_version").fetchone()[0]:
+            connection.executescript(f"BEGIN; {SCHEMA} COMMIT;")
+        yield connection
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """The runs of files that are not in the graph yet; beside them a record of each file that was read whole."""
+def _merged(one: bytes, other: bytes) -> bytes:
+    """Return two packed lists of papers as one."""
+    return distinct(np.frombuffer(one + other, PACKED)).tobytes()
 
-    folder: Path
 
-    def done(self, sha256: str) -> CitationSource | None:
-        """Return the record of a file that was read before; None if it was not."""
-        path = self._record(sha256)
-        return parsed_file(CitationSource, path, MismatchError, "delete it") if path.is_file() else None
+def _size(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return how many papers cite, and how many edges there are."""
+    papers, size = connection.execute("SELECT count(*), coalesce(sum(length(cited)), 0) FROM papers").fetchone()
+    return papers, size // PACKED.itemsize
 
-    def read(self, source: Source, sha256: str, skip: bool, on_progress: OnProgress) -> CitationSource:
-        """Sort the edges of a file into runs."""
-        started = time.perf_counter()
-        edges = rejected = 0
 
-        def counted() -> Iterator[Keys]:
-            nonlocal edges, rejected
-            for block in read_edges(source, skip):
-                edges += block.keys.size
-                rejected += block.rejected
-                on_progress(block.keys.size)
-                yield block.keys
+def _is_known(connection: sqlite3.Connection, sha256: str) -> bool:
+    return connection.execute("SELECT 1 FROM sources WHERE sha256 = ?", (sha256,)).fetchone() is not None
 
-        self.write(sha256, counted())
+
+def _add(
+    connection: sqlite3.Connection, name: str, size: int, sha256: str, edges: Iterator[Edges], on_progress: OnProgress
+) -> int:
+    """Add the edges of a file, all or none; return how many of its records could not be read."""
+    started = time.perf_counter()
+    rows = rejected = held = 0
+    blocks: list[Pairs] = []
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for block in edges:
+            rows += len(block.pairs)
+            rejected += block.rejected
+            held += len(block.pairs)
+            blocks.append(block.pairs)
+            on_progress(len(block.pairs))
+            if held >= RUN:
+                _merge(connection, np.concatenate(blocks))
+                blocks, held = [], 0
+        if blocks:
+            _merge(connection, np.concatenate(blocks))
         seconds = round(time.perf_counter() - started, 3)
-        record = CitationSource(source.name, source.bytes, sha256, edges, rejected, seconds)
-        write_json(self._record(sha256), asdict(record))
-        return record
-
-    def runs(self, records: Sequence[CitationSource]) -> list[Path]:
-        """Return the runs of some files."""
-        return [path for record in records for path in sorted(self.folder.glob(f"{record.sha256}.*.run"))]
-
-    def write(self, sha256: str, blocks: Iterator[Keys]) -> None:
-        """Write sorted runs of about `RUN` edges."""
-        for torn in list(self.folder.glob(f"{sha256}.*.run")):
-            torn.unlink()
-        for number, keys in enumerate(_gathered(blocks)):
-            citing, cited = ends_of(keys)
-            keys = distinct(keys[citing != cited])
-            require_room(self.folder, keys.nbytes)
-            if keys.size:
-                write_run(self.folder / f"{sha256}.{number:06}.run", keys)
-        sync_folder(self.folder)
-
-    def _record(self, sha256: str) -> Path:
-        return self.folder / f"{sha256}.json"
+        source = CitationSource(name, size, sha256, rows, rejected, seconds)
+        values = (*astuple(source), timestamp(), json.dumps(installed_versions()))
+        connection.execute("INSERT INTO sources VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    return rejected
 
 
-def _gathered(blocks: Iterator[Keys]) -> Iterator[Keys]:
-    """Yield the same edges in larger pieces."""
-    buffer: list[Keys] = []
-    size = 0
-    for keys in blocks:
-        buffer.append(keys)
-        size += keys.size
-        if size >= RUN:
-            yield np.concatenate(buffer)
-            buffer, size = [], 0
-    if buffer:
-        yield np.concatenate(buffer)
-
-
-def _replaced(
-    folder: Path, old: GraphManifest | None, pending: Pending, records: Sequence[CitationSource], started: float
-) -> GraphManifest:
-    """Merge what is pending with the present graph, and replace that."""
-    paths = pending.runs(records)
-    runs: list[SortedRun] = [FileRun(path) for path in paths]
-    if old and old.edges:
-        runs.append(GraphRun(Graph(folder)))
-    require_room(folder, sum(path.stat().st_size for path in paths) + (8 * old.edges if old else 0))
-    generation = old.generation + 1 if old else 1
-    target = generation_folder(folder, generation)
-    if target.exists():  # of a build that was stopped before it took effect
-        shutil.rmtree(target)
-    merged = merge(runs, target)
-    sync_folder(folder)
-    new = GraphManifest(
-        generation=generation,
-        papers=merged.papers,
-        edges=merged.edges,
-        sha256=merged.sha256,
-        sources=((*old.sources, *records) if old else tuple(records)),
-        seconds=round((old.seconds if old else 0.0) + time.perf_counter() - started, 3),
-        updated=timestamp(),
-        versions=installed_versions(),
-    )
-    write_json(folder / MANIFEST, new.to_json())
-    return new
-
-
-def _remove_rest(folder: Path, generation: int) -> None:
-    """Delete what is not of this generation, which has taken effect; a build that was killed may have left some."""
-    for other in folder.glob("generation-*"):
-        if other != generation_folder(folder, generation):
-            shutil.rmtree(other)
-    shutil.rmtree(folder / PENDING)
+def _merge(connection: sqlite3.Connection, pairs: Pairs) -> None:
+    """Add edges; self-citations are dropped."""
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    keys = distinct(pairs[:, 0] << _SHIFT | pairs[:, 1])
+    citing, packed = keys >> _SHIFT, keys.astype(PACKED).tobytes()
+    starts = np.flatnonzero(np.diff(citing, prepend=np.uint64(0)))  # no PMID is 0
+    bounds = itertools.pairwise((PACKED.itemsize * np.append(starts, keys.size)).tolist())
+    papers = zip(citing[starts].tolist(), bounds, strict=True)
+    connection.executemany(MERGE, ((pmid, packed[start:end]) for pmid, (start, end) in papers))

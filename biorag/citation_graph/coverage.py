@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biorag.citation_graph.graph import Graph, among
-from biorag.citation_graph.rows import LARGEST
+from biorag.citation_graph.graph import LARGEST, Graph, among
 from biorag.indexes.reading import stored_snippets
 from biorag.types import Index, OnProgress, Snippet
 
@@ -58,14 +57,14 @@ def distribution(values: NDArray[np.integer]) -> Distribution:
 
 def measure(graph: Graph) -> Size:
     """Return the size of a graph. Memory: some copies of the edges' ends."""
-    targets = np.sort(graph.targets)
+    pmids, targets = graph.pmids(), np.sort(graph.targets())
     firsts = np.flatnonzero(np.diff(targets, prepend=np.uint32(0)))  # no PMID is 0
     cited, cites = targets[firsts], np.diff(firsts, append=targets.size)
     return Size(
-        citing=graph.pmids.size,
-        papers=int(graph.pmids.size + cited.size - among(cited, graph.pmids).sum()),
-        edges=graph.targets.size,
-        out_degree=distribution(np.diff(graph.offsets).astype(np.int64)),
+        citing=pmids.size,
+        papers=int(pmids.size + cited.size - among(cited, pmids).sum()),
+        edges=targets.size,
+        out_degree=distribution(graph.out_degrees()),
         in_degree=distribution(cites),
     )
 

@@ -1,26 +1,26 @@
-"""The graph on disk: sorted PMIDs, and for each the PMIDs it cites, in memory-mapped arrays."""
+"""The citation graph: an SQLite file that has, for each paper that cites, the sorted PMIDs that it cites."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biorag.citation_graph.rows import distinct
-from biorag.errors import MismatchError, MissingError
+from biorag.errors import MismatchError, MissingError, ServiceError
 from biorag.settings.settings import Settings
-from biorag.types import Count, Label, Sha256
-from biorag.utils.parsing import parse_json, read_regular, validated
+from biorag.utils.files import sha256_of_json
 
-FORMAT = 1
-MANIFEST = "manifest.json"
-PMIDS, OFFSETS, TARGETS = "pmids.u32", "offsets.u64", "targets.u32"
-READ_AT_ONCE = 1 << 22  # citations
-KINDS = {PMIDS: "<u4", OFFSETS: "<u8", TARGETS: "<u4"}
+FILE = "graph.sqlite"
+FORMAT = 2
+LARGEST = 2**32 - 1  # the largest PMID that a graph can hold
+PACKED = np.dtype("<u4")
 
 Papers = NDArray[np.uint32]
 
@@ -29,30 +29,22 @@ Papers = NDArray[np.uint32]
 class CitationSource:
     """A file whose citations are in the graph; `edges` counts its rows, repetitions too."""
 
-    name: Label
-    bytes: Count
-    sha256: Sha256
-    edges: Count
-    rejected: Count
+    name: str
+    bytes: int
+    sha256: str
+    edges: int
+    rejected: int
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class GraphManifest:
-    """What a graph holds and what it was made of; `papers` are those that cite, `sha256` that of each array."""
+class GraphHistory:
+    """What a graph was made of: its sources, the seconds that they took, when and with which versions it last grew."""
 
-    generation: Count
-    papers: Count
-    edges: Count
-    sha256: Mapping[Label, Sha256]
-    sources: tuple[CitationSource, ...]
+    updated: str | None
     seconds: float
-    updated: Label
-    versions: Mapping[Label, Label]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON of the manifest's file."""
-        return {"format": FORMAT, **asdict(self)}
+    versions: Mapping[str, str]
+    sources: tuple[CitationSource, ...]
 
 
 class Neighbourhood(NamedTuple):
@@ -63,62 +55,120 @@ class Neighbourhood(NamedTuple):
 
 
 class Graph:
-    """A graph opened for reading; a build meanwhile does not touch what is open.
+    """A graph opened for reading; a build meanwhile does not change what an open graph says.
 
     Raises
     ------
     MissingError
         If there is no graph in the folder.
     MismatchError
-        If its manifest or an array is damaged.
+        If its file is damaged or of another format, here or at a look-up.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        manifest, arrays = _opened(folder)
-        self.manifest = manifest
-        self.pmids: Papers = arrays[PMIDS]
-        self.offsets: NDArray[np.uint64] = arrays[OFFSETS]
-        self.targets: Papers = arrays[TARGETS]
+        self._path = folder / FILE
+        if not self._path.is_file():
+            raise MissingError(f"there is no citation graph in {folder}: make it with 'biorag graph build SOURCE'")
+        with faults_named(self._path):
+            self._connection = connected(self._path, "ro")
+            self._connection.execute("BEGIN")  # everything read is of the state at the first reading
+            self._connection.execute("SELECT 1 FROM papers, sources LIMIT 1").fetchone()
 
     def cited(self, pmid: int) -> Papers:
         """Return the PMIDs that a paper cites, sorted; none for a paper that the graph does not have."""
-        row = int(np.searchsorted(self.pmids, np.uint32(pmid)))
-        if row == self.pmids.size or self.pmids[row] != pmid:
-            return self.targets[:0]
-        return self.targets[int(self.offsets[row]) : int(self.offsets[row + 1])]
+        with faults_named(self._path):
+            row = self._connection.execute("SELECT cited FROM papers WHERE pmid = ?", (pmid,)).fetchone()
+            packed = row[0] if row else b""
+            if len(packed) % PACKED.itemsize:
+                raise sqlite3.DatabaseError(f"the citations of {pmid}")
+            return np.frombuffer(packed, PACKED)
 
     def cites(self, pmid: int, other: int) -> bool:
         """Return whether a paper cites another."""
-        cited = self.cited(pmid)
-        index = int(np.searchsorted(cited, np.uint32(other)))
-        return index < cited.size and bool(cited[index] == other)
+        return bool((self.cited(pmid) == other).any())
 
     def neighbourhood(self, pmid: int) -> Neighbourhood:
         """Return the papers one and two citations away."""
         one_hop = self.cited(pmid)
-        beyond = distinct(self._cited_by_all(one_hop))
+        beyond = distinct(np.concatenate([one_hop[:0], *map(self.cited, one_hop.tolist())]))
         return Neighbourhood(one_hop, beyond[~among(beyond, one_hop) & (beyond != pmid)])
 
     def times_cited(self, pmid: int) -> int:
         """Return how many papers of the graph cite a paper; reads all citations once."""
-        parts = range(0, self.targets.size, READ_AT_ONCE)
-        return sum(int(np.count_nonzero(self.targets[start : start + READ_AT_ONCE] == pmid)) for start in parts)
+        if pmid > LARGEST:
+            return 0
+        packed = np.array([pmid], PACKED).tobytes()
+        rows = self._rows("SELECT cited FROM papers WHERE instr(cited, ?)", packed)
+        return sum(bool((np.frombuffer(cited, PACKED) == pmid).any()) for (cited,) in rows)
 
-    def citing(self, pmids: Papers) -> NDArray[np.bool_]:
-        """Return which of some papers cite any, (papers,)."""
-        return among(pmids, self.pmids)
+    def pmids(self) -> Papers:
+        """Return the papers that cite, sorted."""
+        return np.fromiter((pmid for (pmid,) in self._rows("SELECT pmid FROM papers ORDER BY pmid")), np.uint32)
 
-    def _cited_by_all(self, pmids: Papers) -> Papers:
-        """Return what some papers cite, one paper's after the other's."""
-        rows = np.searchsorted(self.pmids, pmids[self.citing(pmids)])
-        starts = self.offsets[rows].astype(np.int64)
-        counts = self.offsets[rows + 1].astype(np.int64) - starts
-        if (counts < 0).any() or (starts < 0).any() or (starts + counts > self.targets.size).any():
-            raise MismatchError(f"{self.folder} is damaged ({OFFSETS}): delete the folder and build the graph again")
-        before = np.cumsum(counts) - counts
-        cited: Papers = self.targets[np.repeat(starts - before, counts) + np.arange(counts.sum())]
-        return cited
+    def out_degrees(self) -> NDArray[np.int64]:
+        """Return how many papers each paper cites, in the order of `pmids`."""
+        lengths = self._rows("SELECT length(cited) FROM papers ORDER BY pmid")
+        return np.fromiter((length // PACKED.itemsize for (length,) in lengths), np.int64)
+
+    def targets(self) -> Papers:
+        """Return all cited papers, one paper's after another's."""
+        return np.frombuffer(b"".join(cited for (cited,) in self._rows("SELECT cited FROM papers")), PACKED)
+
+    @property
+    def history(self) -> GraphHistory:
+        """What the graph was made of."""
+        names = ", ".join(CitationSource.__slots__)
+        rows = list(self._rows(f"SELECT {names}, updated, versions FROM sources ORDER BY rowid"))
+        sources = tuple(CitationSource(*row[:-2]) for row in rows)
+        updated, versions = rows[-1][-2:] if rows else (None, "{}")
+        seconds = round(sum(source.seconds for source in sources), 3)
+        return GraphHistory(updated, seconds, json.loads(versions), sources)
+
+    @property
+    def sha256(self) -> str:
+        """A hash of the hashes of the files that the graph was made of."""
+        return sha256_of_json(sorted(source.sha256 for source in self.history.sources))
+
+    def _rows(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
+        with faults_named(self._path):
+            yield from self._connection.execute(query, values)
+
+
+def connected(path: Path, mode: str) -> sqlite3.Connection:
+    """Open a graph's file: "ro" to read it, "rwc" to write it, too, or make it.
+
+    Raises
+    ------
+    MismatchError
+        If it is of another format.
+    """
+    connection = sqlite3.connect(
+        f"{path.resolve().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
+    )
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    if version != FORMAT and (tables or mode == "ro"):
+        raise MismatchError(f"{path} is of another format: delete the folder and build the graph again")
+    return connection
+
+
+@contextmanager
+def faults_named(path: Path) -> Iterator[None]:
+    """Turn what SQLite raises into the error that names the file."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise ServiceError(f"{path}: {error}: check the disk's room and rights, then run the command again") from None
+    except sqlite3.DatabaseError as error:
+        raise MismatchError(f"{path} is damaged ({error}): delete the folder and build the graph again") from None
+
+
+def distinct(values: NDArray[Any]) -> NDArray[Any]:
+    """Return values sorted, each once; sorting them is ten times as fast as the hash table of `np.unique`."""
+    ordered = np.sort(values)
+    first = np.append(np.ones(min(1, ordered.size), np.bool_), ordered[1:] != ordered[:-1])
+    unique: NDArray[Any] = ordered[first]
+    return unique
 
 
 def among(values: Papers, ordered: Papers) -> NDArray[np.bool_]:
@@ -136,62 +186,14 @@ def open_graph(settings: Settings) -> Graph:
     Raises
     ------
     MissingError
-        Naming the graphs there are.
+        Naming the existing graphs.
     """
     folder = settings.graphs / settings.graph
-    if not (folder / MANIFEST).is_file():
-        names = sorted(path.parent.name for path in settings.graphs.glob(f"*/{MANIFEST}"))
+    if not (folder / FILE).is_file():
+        names = sorted(path.parent.name for path in settings.graphs.glob(f"*/{FILE}"))
         known = f"there are {', '.join(names)}" if names else "there is none yet"
         raise MissingError(
             f"citation graph {settings.graph!r} is not there ({known}): make it with 'biorag graph build SOURCE "
             f"--graph {settings.graph}'"
         )
     return Graph(folder)
-
-
-def read_manifest(folder: Path) -> GraphManifest | None:
-    """Return the manifest of the graph in a folder; None if there is no graph.
-
-    Raises
-    ------
-    MismatchError
-        If it is damaged or of another format.
-    """
-    path = folder / MANIFEST
-    try:
-        values = parse_json(read_regular(path))
-        if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
-            raise ValueError(f"not of format {FORMAT}")
-        manifest: GraphManifest = validated(GraphManifest, values)
-        return manifest
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise MismatchError(f"{path} is damaged ({error}): delete the folder and build the graph again") from None
-
-
-def generation_folder(folder: Path, generation: int) -> Path:
-    """Return where the arrays of a generation lie."""
-    return folder / f"generation-{generation}"
-
-
-def _opened(folder: Path) -> tuple[GraphManifest, dict[str, NDArray[Any]]]:
-    """Map the arrays of the generation that the manifest names; again if a build replaced it meanwhile."""
-    while True:
-        manifest = read_manifest(folder)
-        if manifest is None:
-            raise MissingError(f"there is no citation graph in {folder}: make it with 'biorag graph build SOURCE'")
-        lengths = {PMIDS: manifest.papers, OFFSETS: manifest.papers + 1, TARGETS: manifest.edges}
-        generation = generation_folder(folder, manifest.generation)
-        try:
-            return manifest, {name: _mapped(generation / name, length) for name, length in lengths.items()}
-        except FileNotFoundError as error:
-            if read_manifest(folder) == manifest:
-                raise MismatchError(f"{error.filename} is not there: delete the folder and build it again") from None
-
-
-def _mapped(path: Path, length: int) -> NDArray[Any]:
-    kind = np.dtype(KINDS[path.name])
-    if path.stat().st_size != length * kind.itemsize:
-        raise MismatchError(f"{path} is damaged (not {length:,} entries): delete the folder and build the graph again")
-    return np.asarray(np.memmap(path, kind, "r")) if length else np.empty(0, kind)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from biorag.citation_graph.rows import LARGEST, Keys, edge_keys, parse_row, parse_rows
+from biorag.citation_graph.graph import LARGEST
 from biorag.corpus.pubmed import ARTICLE, read_records, read_references
 from biorag.corpus.sources import DamagedSourceError, Source, files_of, read_chunks
 from biorag.errors import BadInputError, MissingError
@@ -17,12 +20,15 @@ from biorag.registries import CITATIONS, suffixes
 HEADER = b"citing,referenced"
 BLOCK = 4 << 20  # bytes of CSV parsed at once
 RECORDS = 10_000  # of XML
+_ROW = re.compile(rb'\s*"?([0-9]{1,10})"?\s*,\s*"?([0-9]{1,10})"?\s*')
+
+Pairs = NDArray[np.uint64]  # citing and cited PMID, (edges, 2)
 
 
 class Edges(NamedTuple):
     """Some edges of a file, and how many lines or records among them could not be read."""
 
-    keys: Keys
+    pairs: Pairs
     rejected: int = 0
 
 
@@ -79,8 +85,8 @@ def read_xml(source: Source, skip: bool) -> Iterator[Edges]:
     A paper cites what its reference list and its `CommentsCorrections` of type `Cites` name. One that is to be deleted
     is skipped.
     """
-    batch: list[Keys] = []
-    rejected = 0
+    rows: list[tuple[int, int]] = []
+    rejected = records = 0
     for line, record in read_records(source):
         if record.tag != ARTICLE:
             continue
@@ -90,15 +96,15 @@ def read_xml(source: Source, skip: bool) -> Iterator[Edges]:
                 raise ValueError(f"PMID {pmid} is larger than {LARGEST}")
         except ValueError as error:
             if not skip:
-                raise DamagedSourceError(source.name, line, f"{error}: --on-bad-line skip passes over it") from None
+                raise _unreadable(source, line, error) from None
             rejected += 1
             continue
-        targets = np.array([other for other in cited if other <= LARGEST], np.uint64)
-        batch.append(edge_keys(np.full(targets.size, pmid, np.uint64), targets))
-        if len(batch) == RECORDS:
-            yield Edges(np.concatenate(batch), rejected)
-            batch, rejected = [], 0
-    yield Edges(np.concatenate([np.empty(0, np.uint64), *batch]), rejected)
+        rows += [(pmid, other) for other in cited if other <= LARGEST]
+        records += 1
+        if records % RECORDS == 0:
+            yield Edges(pairs_of(rows), rejected)
+            rows, rejected = [], 0
+    yield Edges(pairs_of(rows), rejected)
 
 
 def read_csv(source: Source, skip: bool) -> Iterator[Edges]:
@@ -111,29 +117,50 @@ def read_csv(source: Source, skip: bool) -> Iterator[Edges]:
                 reason = f"expected the header {HEADER.decode()}, not {header[:60].decode(errors='replace')!r}"
                 raise DamagedSourceError(source.name, 1, reason)
             line = 2
-        keys = parse_rows(block)
-        yield Edges(keys) if keys is not None else _by_lines(source, block, line, skip)
+        pairs = _parsed(block)
+        yield _by_lines(source, block, line, skip) if pairs is None else Edges(pairs)
         line += block.count(b"\n")
 
 
+def pairs_of(rows: Sequence[tuple[int, int]]) -> Pairs:
+    """Return edges as an array, (edges, 2)."""
+    return np.array(rows, np.uint64).reshape(-1, 2)
+
+
+def _parsed(block: bytes) -> Pairs | None:
+    """Return the edges of whole lines, all at once; None if one of them is not two PMIDs."""
+    if not block.strip():
+        return pairs_of([])
+    try:
+        pairs = np.loadtxt(io.BytesIO(block), np.uint64, None, delimiter=",", quotechar='"', ndmin=2)
+    except ValueError:
+        return None
+    return pairs if pairs.shape[1] == 2 and pairs.min() > 0 and pairs.max() <= LARGEST else None
+
+
 def _by_lines(source: Source, block: bytes, first: int, skip: bool) -> Edges:
-    """Return the edges of lines of which some are not plain; blank ones are skipped."""
-    keys: list[int] = []
+    """Return the edges of lines of which some cannot be read; blank ones are skipped."""
+    rows: list[tuple[int, int]] = []
     rejected = 0
-    for number, row in enumerate(block.split(b"\n"), first):
-        if not row.strip():
-            continue
-        try:
-            keys.append(parse_row(row))
-        except ValueError as error:
+    for number, line in enumerate(block.split(b"\n"), first):
+        match = _ROW.fullmatch(line)
+        citing, cited = map(int, match.groups()) if match else (0, 0)
+        if 1 <= citing <= LARGEST and 1 <= cited <= LARGEST:
+            rows.append((citing, cited))
+        elif line.strip():
             if not skip:
-                raise DamagedSourceError(source.name, number, f"{error}: --on-bad-line skip passes over it") from None
+                shown = line[:60].decode(errors="replace")
+                raise _unreadable(source, number, f"expected two PMIDs, citing,referenced, not {shown!r}")
             rejected += 1
-    return Edges(np.array(keys, np.uint64), rejected)
+    return Edges(pairs_of(rows), rejected)
+
+
+def _unreadable(source: Source, line: int, reason: object) -> DamagedSourceError:
+    return DamagedSourceError(source.name, line, f"{reason}: --on-bad-line skip passes over it")
 
 
 def _blocks(source: Source) -> Iterator[bytes]:
-    """Yield whole lines, about `BLOCK` bytes of them, with plain line ends."""
+    """Yield whole lines, about `BLOCK` bytes of them."""
     buffer = bytearray()
     lines = 1
     for chunk in read_chunks(source):
@@ -145,6 +172,6 @@ def _blocks(source: Source) -> Iterator[bytes]:
             block = bytes(buffer[:cut])
             del buffer[:cut]
             lines += block.count(b"\n")
-            yield block.replace(b"\r\n", b"\n")
+            yield block
     if buffer or lines == 1:
-        yield bytes(buffer).rstrip(b"\r\n").replace(b"\r\n", b"\n") + b"\n"
+        yield bytes(buffer)

@@ -38,7 +38,7 @@ def fetch(
 
       biorag fetch "GDF15 AND inflammation" --out gdf15.xml --limit 500 --json
     """
-    from biorag.citation_graph.eutils import EUtils, KeptAnswers
+    from biorag.citation_graph.eutils import EUtils, kept_answers
     from biorag.citation_graph.fetching import fetch_query, is_fetched
     from biorag.utils.files import check_replaceable
 
@@ -48,7 +48,8 @@ def fetch(
         raise UsageError("the query is empty: write what PubMed's search box takes")
     check_replaceable(out, "file of PubMed records", is_fetched, (), force)
     link = EUtils(settings.services.server(settings.services.eutils, "eutils"))
-    report = asdict(fetch_query(query, out, limit, link, KeptAnswers(settings.citations), show.progress))
+    with kept_answers(settings.entrez_answers) as answers:
+        report = asdict(fetch_query(query, out, limit, link, answers, show.progress))
     if as_json:
         show.print_json(report)
     else:

@@ -46,9 +46,9 @@ def build(
 
     if on_bad_line not in options.BAD_LINE:
         raise unknown_name("--on-bad-line", on_bad_line, options.BAD_LINE)
-    found = find_citations([str(source) for source in sources])
+    files = find_citations([str(source) for source in sources])
     with show.progress("Reading citations", None) as advance:
-        built = building.build(settings.graphs / settings.graph, found, on_bad_line == "skip", advance)
+        built = building.build(settings.graphs / settings.graph, files, on_bad_line == "skip", advance)
     _print(f"Graph {built.graph}", asdict(built), as_json)
 
 
@@ -71,17 +71,15 @@ def info(
     from biorag.citation_graph.graph import open_graph
     from biorag.engine import open_index
 
-    held = open_graph(settings)
-    values: dict[str, Any] = {"graph": settings.graph, **asdict(measure(held))}
+    graph = open_graph(settings)
+    values: dict[str, Any] = {"graph": settings.graph, **asdict(measure(graph))}
     if given.value("name"):
         with (
             open_index(settings.replace(**UNENCODED)) as ready,
             show.progress("Reading the index", ready.index.count()) as advance,
         ):
-            values["index"] = {"name": settings.index.name, **asdict(cover(held, ready.index, advance))}
-    manifest = held.manifest.to_json()
-    values |= {key: manifest[key] for key in ("updated", "seconds", "versions", "sources")}
-    _print(f"Graph {settings.graph}", values, as_json)
+            values["index"] = {"name": settings.index.name, **asdict(cover(graph, ready.index, advance))}
+    _print(f"Graph {settings.graph}", values | asdict(graph.history), as_json)
 
 
 @app.command()
@@ -112,23 +110,28 @@ def fill(
 
       biorag graph fill --name seeds --graph seeds --abstracts neighbours.jsonl
     """
-    from biorag.citation_graph.abstracts import KeptAbstracts, fetch_neighbourhoods, is_abstracts
-    from biorag.citation_graph.eutils import EUtils, KeptAnswers, fill_gaps
+    from biorag.citation_graph import filling
+    from biorag.citation_graph.eutils import EUtils, kept_answers
     from biorag.engine import open_index
     from biorag.utils.files import check_replaceable
 
     if abstracts:
-        check_replaceable(abstracts, "file of abstracts", is_abstracts, (), force)
-    link, kept = EUtils(settings.services.server(settings.services.eutils, "eutils")), KeptAnswers(settings.citations)
-    folder, done = settings.graphs / settings.graph, {"graph": settings.graph, "index": settings.index.name}
-    with open_index(settings.replace(**UNENCODED)) as ready, show.progress("Asking the E-utilities", None) as advance:
+        check_replaceable(abstracts, "file of abstracts", filling.is_abstracts, (), force)
+    link = EUtils(settings.services.server(settings.services.eutils, "eutils"))
+    folder = settings.graphs / settings.graph
+    report: dict[str, Any] = {"graph": settings.graph, "index": settings.index.name}
+    with (
+        open_index(settings.replace(**UNENCODED)) as ready,
+        kept_answers(settings.entrez_answers) as answers,
+        show.progress("Asking the E-utilities", None) as advance,
+    ):
+        papers = filling.indexed_papers(ready.index)
         if abstracts is None:
-            done |= asdict(fill_gaps(folder, ready.index, link, kept, advance))
+            report |= asdict(filling.fill_gaps(folder, papers, link, answers, advance))
         else:
-            known = KeptAbstracts(settings.abstracts)
-            fetched = fetch_neighbourhoods(folder, ready.index, link, kept, known, abstracts, advance)
-            done |= {"out": str(abstracts), **asdict(fetched)}
-    _print(f"Graph {settings.graph}", done, as_json)
+            fetched = filling.fetch_neighbourhoods(folder, papers, link, answers, abstracts, advance)
+            report |= {"out": str(abstracts), **asdict(fetched)}
+    _print(f"Graph {settings.graph}", report, as_json)
 
 
 def _print(title: str, values: Mapping[str, Any], as_json: bool) -> None:

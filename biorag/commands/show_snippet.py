@@ -93,10 +93,10 @@ def _found(settings: Settings, id: str) -> list[Snippet]:
 
 def _times_cited(settings: Settings, snippets: Sequence[Snippet]) -> dict[int, int]:
     """Return how many papers of the local graph cite each PMID; nothing where there is no graph."""
-    from biorag.citation_graph.graph import MANIFEST, open_graph
+    from biorag.citation_graph.graph import FILE, open_graph
 
     pmids = {snippet.pmid for snippet in snippets if snippet.pmid}
-    if not pmids or not (settings.graphs / settings.graph / MANIFEST).is_file():
+    if not pmids or not (settings.graphs / settings.graph / FILE).is_file():
         return {}
     graph = open_graph(settings)
     return {pmid: graph.times_cited(pmid) for pmid in pmids}

@@ -7,7 +7,7 @@ that a file names is loaded: its DOCTYPE line is ignored, and a file that declar
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,36 +37,41 @@ class XmlFormat:
 
 
 def read_elements(source: Source, kind: XmlFormat) -> Iterator[Any]:
-    """Yield each element of the kind, in the file's order; it is freed when the next one is asked for.
+    """Yield each element of the kind, in the file's order; see `elements_of`, and `read_chunks` for what it raises."""
+    return elements_of(read_chunks(source), source.name, kind)
+
+
+def elements_of(chunks: Iterable[bytes], name: str, kind: XmlFormat) -> Iterator[Any]:
+    """Yield each element of the kind, in order; it is freed when the next one is asked for.
 
     Raises
     ------
     DamagedSourceError
-        If the file is of another kind, is not well formed or ends too early, declares entities, or has a record of
-        more than 16 MiB. What comes before the fault has been yielded.
+        Naming the source, if it is of another kind, is not well formed or ends too early, declares entities, or has a
+        record of more than 16 MiB. What comes before the fault has been yielded.
     """
     parser = _parser(kind.tags)
     line, size, checked = 1, 0, False
     try:
-        for chunk in read_chunks(source):
+        for chunk in chunks:
             # An error loses the piece it is in, so no record before it may be in the same one.
             for piece in filter(None, kind.record_end.split(chunk)):
                 size += len(piece)
                 parser.feed(piece)
                 for _, element in parser.read_events():
                     if not checked:
-                        _check_root(source, element, kind)
+                        _check_root(name, element, kind)
                         checked = True
                     line, size = element.sourceline, 0
                     yield element
                     _free(element)
                 if size > MAX_RECORD:
-                    raise DamagedSourceError(source.name, line, f"a record of more than {MAX_RECORD >> 20} MiB")
-        _check_root(source, parser.close(), kind)
+                    raise DamagedSourceError(name, line, f"a record of more than {MAX_RECORD >> 20} MiB")
+        _check_root(name, parser.close(), kind)
     except etree.XMLSyntaxError as error:
         reason = " ".join((error.msg or "").split()).rsplit(", line", 1)[0]
         raise DamagedSourceError(
-            source.name, error.lineno or line, f"not well-formed XML ({reason}): fetch the file again"
+            name, error.lineno or line, f"not well-formed XML ({reason}): fetch the file again"
         ) from None
 
 
@@ -86,15 +91,13 @@ def _parser(tags: tuple[str, ...]) -> Any:
     )
 
 
-def _check_root(source: Source, element: Any, kind: XmlFormat) -> None:
+def _check_root(name: str, element: Any, kind: XmlFormat) -> None:
     tree = element.getroottree()
     declared = tree.docinfo.internalDTD
     if declared is not None and next(iter(declared.iterentities()), None) is not None:
-        raise DamagedSourceError(source.name, 1, f"declares entities, which no {kind.owner} file does: it is not read")
+        raise DamagedSourceError(name, 1, f"declares entities, which no {kind.owner} file does: it is not read")
     if (root := tree.getroot()).tag not in kind.roots:
-        raise DamagedSourceError(
-            source.name, root.sourceline, f"XML, but not {kind.owner}'s: its root is {root.tag!r:.60}"
-        )
+        raise DamagedSourceError(name, root.sourceline, f"XML, but not {kind.owner}'s: its root is {root.tag!r:.60}")
 
 
 def _free(element: Any) -> None:

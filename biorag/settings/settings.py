@@ -89,14 +89,9 @@ class Settings(Section):
         return self.home / "cache" / "replies"
 
     @property
-    def citations(self) -> Path:
+    def entrez_answers(self) -> Path:
         """The file of what the E-utilities answered; deleting it makes 'biorag graph fill' ask again."""
-        return self.home / "cache" / "citations.jsonl"
-
-    @property
-    def abstracts(self) -> Path:
-        """The file of abstracts that the E-utilities gave; deleting it makes 'biorag graph fill' ask again."""
-        return self.home / "cache" / "abstracts.jsonl"
+        return self.home / "cache" / "eutils.sqlite"
 
     @property
     def last_hits(self) -> Path:

@@ -93,12 +93,10 @@ def shard(draw: random.Random, work: Path, folder: Path) -> Sequence[str]:
 
 
 def graph(draw: random.Random, work: Path, folder: Path) -> Sequence[str]:
-    """Change the manifest or an array of a citation graph."""
+    """Damage the file of a citation graph."""
     copy_home(work, folder)
-    files = sorted(path for path in (folder / "home" / "graphs").rglob("*") if path.is_file() and path.stat().st_size)
-    path = draw.choice([*files, *[file for file in files if file.name == "manifest.json"] * 5])
-    content = path.read_bytes()
-    path.write_bytes(mutated(draw, json.loads(content)) if path.suffix == ".json" else damaged(draw, content))
+    path = draw.choice(sorted((folder / "home" / "graphs").rglob("graph.sqlite")))
+    path.write_bytes(damaged(draw, path.read_bytes()))
     return draw.choice((("graph", "info", "--json"), ("graph", "build", "../clean/citations.csv", "--json")))
 
 

@@ -60,7 +60,7 @@ def built(source: Path, home: Path) -> tuple[dict[str, Any], float]:
 
 def neighbourhoods(graph: Graph, count: int, seed: int = 1) -> dict[str, float]:
     """Return the two-hop neighbourhoods of random papers in a second, one thread, and their mean sizes."""
-    pmids = np.random.default_rng(seed).choice(graph.pmids, count).tolist()
+    pmids = np.random.default_rng(seed).choice(graph.pmids(), count).tolist()
     one = two = 0
     started = time.perf_counter()
     for pmid in pmids:

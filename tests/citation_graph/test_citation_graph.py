@@ -1,30 +1,36 @@
-"""The graph on disk against a dictionary of sets: built, added to, interrupted, asked."""
+"""The graph against a dictionary of sets: built, added to, interrupted, asked; and the files it is built from."""
 
 from __future__ import annotations
 
+import gzip
+import re
 import shutil
+import sqlite3
 import statistics
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from biorag.citation_graph import building, merge
+from biorag.citation_graph import building, sources
 from biorag.citation_graph.building import add, build
 from biorag.citation_graph.coverage import cover, measure
-from biorag.citation_graph.graph import MANIFEST, TARGETS, Graph, open_graph
-from biorag.citation_graph.rows import LARGEST, edge_keys
-from biorag.citation_graph.sources import find_citations
-from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError
+from biorag.citation_graph.graph import FILE, LARGEST, Graph, distinct, open_graph
+from biorag.citation_graph.sources import find_citations, pairs_of, read_edges
+from biorag.corpus.sources import Source
+from biorag.errors import BadInputError, BioragError, MismatchError, MissingError, ServiceError
 from biorag.settings.settings import Settings
 from biorag.types import Snippet
 from biorag.utils.locks import DirectoryLock
+from tests.pubmed_records import article, deletions, file_of, record
 
 Edges = list[tuple[int, int]]
+HEADER = b"citing,referenced\n"
 
 
 def nothing(_: int) -> None:
@@ -33,10 +39,10 @@ def nothing(_: int) -> None:
 
 @pytest.fixture
 def small(monkeypatch):
-    """Pieces so small that every graph has many."""
+    """Pieces so small that every graph and every file has many."""
     monkeypatch.setattr(building, "RUN", 16)
-    monkeypatch.setattr(merge, "PIECE", 16)
-    monkeypatch.setattr(merge, "STRIDE", 4)
+    monkeypatch.setattr(sources, "BLOCK", 64)
+    monkeypatch.setattr("biorag.corpus.sources.CHUNK", 30)
 
 
 def csv(path: Path, edges: Edges) -> Path:
@@ -49,15 +55,15 @@ def made(folder: Path, *files: Path, skip: bool = False):
 
 
 def reference(edges: Edges) -> dict[int, set[int]]:
-    found: dict[int, set[int]] = {}
+    cited_by: dict[int, set[int]] = {}
     for citing, cited in edges:
         if citing != cited:
-            found.setdefault(citing, set()).add(cited)
-    return found
+            cited_by.setdefault(citing, set()).add(cited)
+    return cited_by
 
 
 def held(graph: Graph) -> dict[int, set[int]]:
-    return {pmid: set(graph.cited(pmid).tolist()) for pmid in graph.pmids.tolist()}
+    return {pmid: set(graph.cited(pmid).tolist()) for pmid in graph.pmids().tolist()}
 
 
 def some_edges(seed: int, papers: int = 60, count: int = 700) -> Edges:
@@ -66,53 +72,56 @@ def some_edges(seed: int, papers: int = 60, count: int = 700) -> Edges:
     return [(random.choice(pmids), random.choice(pmids)) for _ in range(count)]
 
 
-def test_a_graph_is_what_the_edges_say(tmp_path, small, monkeypatch):
-    monkeypatch.setattr("biorag.citation_graph.sources.BLOCK", 300)
-    monkeypatch.setattr("biorag.corpus.sources.CHUNK", 100)
+# --- the graph
+
+
+def test_a_graph_is_what_the_edges_say(tmp_path, small):
     edges = some_edges(0)
     report = made(tmp_path / "g", csv(tmp_path / "a.csv", edges))
     graph, slow = Graph(tmp_path / "g"), reference(edges)
     assert held(graph) == slow
-    assert (report.papers, report.edges, report.added) == (len(slow), graph.targets.size, graph.targets.size)
+    assert (report.papers, report.edges, report.added) == (len(slow), *[sum(map(len, slow.values()))] * 2)
     assert (report.graph, report.read, report.known, report.rejected) == ("g", 1, 0, 0)
-    assert graph.targets.size == sum(map(len, slow.values()))
-    assert sorted(path.name for path in (tmp_path / "g").iterdir()) == ["generation-1", "lock", MANIFEST]
     for pmid in [*slow, 2, 77]:
         cited = slow.get(pmid, set())
         two = set().union(*(slow.get(other, set()) for other in cited)) - cited - {pmid}
         hops = graph.neighbourhood(pmid)
         assert (hops.one_hop.tolist(), hops.two_hop.tolist()) == (sorted(cited), sorted(two))
         assert all(graph.cites(pmid, other) == (other in cited) for other in [*slow, 2])
-    assert graph.citing(np.array([1, 2, LARGEST], np.uint32)).tolist() == [n in slow for n in (1, 2, LARGEST)]
+        assert graph.times_cited(pmid) == sum(pmid in others for others in slow.values())
+    assert graph.times_cited(2**40) == 0
 
 
-@settings(max_examples=30, deadline=None)
+def test_a_citation_is_not_counted_across_the_ends_of_numbers(tmp_path):
+    made(tmp_path / "g", csv(tmp_path / "a.csv", [(9, 0x01000000), (9, 0x02000001)]))
+    assert [Graph(tmp_path / "g").times_cited(pmid) for pmid in (0x01000000, 1, 0x00010000)] == [1, 0, 0]
+
+
+@settings(max_examples=15, deadline=None)
 @given(parts=st.lists(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), max_size=30), max_size=4))
-def test_adding_is_the_same_as_building_at_once(tmp_path_factory, parts):
-    folder = tmp_path_factory.mktemp("graphs")
-    files = [csv(folder / f"{place}.csv", edges) for place, edges in enumerate(parts)]
+def test_files_in_steps_are_files_at_once(tmp_path_factory, parts):
+    folder = tmp_path_factory.mktemp("steps")
+    files = [csv(folder / f"{number}.csv", edges) for number, edges in enumerate(parts)]
     with pytest.MonkeyPatch.context() as patch:
-        for module, name, size in ((building, "RUN", 5), (merge, "PIECE", 4), (merge, "STRIDE", 2)):
-            patch.setattr(module, name, size)
-        patch.setattr("os.fsync", lambda _: None)
+        patch.setattr(building, "RUN", 5)
         made(folder / "once", *files)
         made(folder / "steps")
         for file in files:
             made(folder / "steps", file)
     once, steps = Graph(folder / "once"), Graph(folder / "steps")
     assert held(steps) == held(once) == reference([edge for edges in parts for edge in edges])
-    assert steps.manifest.sha256 == once.manifest.sha256
-    assert len(steps.manifest.sources) == len({file.read_text() for file in files})
+    assert steps.sha256 == once.sha256
+    assert len(steps.history.sources) == len({file.read_text() for file in files})
 
 
 def test_a_file_that_is_in_the_graph_is_not_read_again(tmp_path, monkeypatch):
     first = csv(tmp_path / "a.csv", [(1, 2), (3, 4)])
     made(tmp_path / "g", first)
-    before = (tmp_path / "g" / MANIFEST).read_bytes()
+    before = Graph(tmp_path / "g").history
     monkeypatch.setattr(building, "read_edges", lambda *_: pytest.fail("it was read"))
     report = made(tmp_path / "g", first, shutil.copy(first, tmp_path / "renamed.csv"))
     assert (report.read, report.known, report.added, report.edges) == (0, 2, 0, 2)
-    assert (tmp_path / "g" / MANIFEST).read_bytes() == before
+    assert Graph(tmp_path / "g").history == before
 
 
 def test_a_paper_given_again_adds(tmp_path):
@@ -120,51 +129,18 @@ def test_a_paper_given_again_adds(tmp_path):
     report = made(tmp_path / "g", csv(tmp_path / "b.csv", [(1, 3), (1, 4), (9, 1)]))
     assert held(Graph(tmp_path / "g")) == {1: {2, 3, 4}, 9: {1}}
     assert (report.added, report.edges) == (2, 4)
-    assert [source.edges for source in Graph(tmp_path / "g").manifest.sources] == [2, 3]
+    assert [source.edges for source in Graph(tmp_path / "g").history.sources] == [2, 3]
 
 
-def test_a_build_that_was_stopped_goes_on(tmp_path, monkeypatch):
-    files = [csv(tmp_path / f"{n}.csv", some_edges(n, 20, 50)) for n in range(3)]
-    made(tmp_path / "g", files[0])
-    old = held(Graph(tmp_path / "g"))
-    real = building.merge
-    monkeypatch.setattr(building, "merge", lambda runs, folder: (real(runs, folder), pytest.fail("killed"))[0])
-    with pytest.raises(pytest.fail.Exception):
-        made(tmp_path / "g", *files)
-    assert held(Graph(tmp_path / "g")) == old
-    monkeypatch.setattr(building, "merge", real)
-    monkeypatch.setattr(building, "read_edges", lambda *_: pytest.fail("it was read"))
-    report = made(tmp_path / "g", *files)
-    assert (report.read, report.known) == (0, 3)
-    assert held(Graph(tmp_path / "g")) == reference([edge for n in range(3) for edge in some_edges(n, 20, 50)])
-
-
-def test_what_a_killed_build_left_is_deleted_by_the_next(tmp_path, monkeypatch):
-    first, second = csv(tmp_path / "a.csv", some_edges(1)), csv(tmp_path / "b.csv", some_edges(2))
-    made(tmp_path / "g", first)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(building.shutil, "rmtree", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
-        made(tmp_path / "g", second)
-    left = {path.name for path in (tmp_path / "g").iterdir()}
-    assert left == {"generation-1", "generation-2", "pending", "lock", MANIFEST}
-    assert made(tmp_path / "g", second).read == 0
-    assert {path.name for path in (tmp_path / "g").iterdir()} == {"generation-2", "lock", MANIFEST}
-    assert held(Graph(tmp_path / "g")) == reference(some_edges(1) + some_edges(2))
-
-
-def test_a_file_that_was_read_in_part_is_read_anew(tmp_path, small, monkeypatch):
-    monkeypatch.setattr("biorag.citation_graph.sources.BLOCK", 64)
-    monkeypatch.setattr("biorag.corpus.sources.CHUNK", 64)
-    edges = [(n, n + 1) for n in range(1, 200)]
-    bad = csv(tmp_path / "a.csv", edges)
+def test_a_file_takes_effect_as_a_whole_and_a_stopped_build_resumes_after_it(tmp_path, small):
+    good, bad = csv(tmp_path / "a.csv", some_edges(1)), csv(tmp_path / "b.csv", some_edges(2))
     bad.write_text(bad.read_text() + "x,y\n")
-    with pytest.raises(BadInputError, match=r"line 201"):
-        made(tmp_path / "g", bad)
-    assert list((tmp_path / "g" / "pending").glob("*.run"))
-    with pytest.raises(MissingError):
-        Graph(tmp_path / "g")
-    assert made(tmp_path / "g", bad, skip=True).rejected == 1
-    assert held(Graph(tmp_path / "g")) == reference(edges)
+    with pytest.raises(BadInputError, match=r"line 702"):
+        made(tmp_path / "g", good, bad)
+    assert held(Graph(tmp_path / "g")) == reference(some_edges(1))
+    report = made(tmp_path / "g", good, bad, skip=True)
+    assert (report.rejected, report.read, report.known) == (1, 1, 1)
+    assert held(Graph(tmp_path / "g")) == reference(some_edges(1) + some_edges(2))
 
 
 def test_an_open_graph_outlives_a_build(tmp_path):
@@ -183,29 +159,28 @@ def test_one_build_at_a_time(tmp_path):
 
 
 def test_edges_added_at_once(tmp_path):
-    keys = edge_keys(np.array([5, 5, 6]), np.array([6, 7, 6]))
-    assert add(tmp_path / "g", "E-utilities", keys).edges == 2
-    assert add(tmp_path / "g", "E-utilities", keys).generation == 1
+    pairs = pairs_of([(5, 6), (5, 7), (6, 6)])
+    assert [add(tmp_path / "g", "E-utilities", pairs) for _ in range(2)] == [2, 2]
     assert held(Graph(tmp_path / "g")) == {5: {6, 7}}
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 2}', '{"format": 1, "sources": [{}]}'])
-def test_a_damaged_manifest(tmp_path, text):
+def test_damaged_files(tmp_path):
     made(tmp_path / "g", csv(tmp_path / "a.csv", [(1, 2)]))
-    (tmp_path / "g" / MANIFEST).write_text(text)
+    path = tmp_path / "g" / FILE
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE papers SET cited = x'010203'")
     with pytest.raises(MismatchError, match="is damaged"):
-        Graph(tmp_path / "g")
-
-
-def test_damaged_arrays(tmp_path):
-    made(tmp_path / "g", csv(tmp_path / "a.csv", [(1, 2), (1, 3)]))
-    targets = tmp_path / "g" / "generation-1" / TARGETS
-    targets.write_bytes(targets.read_bytes()[:-1])
-    with pytest.raises(MismatchError, match="not 2 entries"):
-        Graph(tmp_path / "g")
-    targets.unlink()
-    with pytest.raises(MismatchError, match="is not there"):
-        Graph(tmp_path / "g")
+        Graph(tmp_path / "g").cited(1)
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 1")
+    for act in (Graph, made):
+        with pytest.raises(MismatchError, match="of another format: delete the folder and build"):
+            act(tmp_path / "g")
+    (tmp_path / "h").mkdir()
+    (tmp_path / "h" / FILE).write_bytes(b"no database" * 500)
+    for act in (Graph, made):
+        with pytest.raises(MismatchError, match="is damaged"):
+            act(tmp_path / "h")
 
 
 def test_a_graph_that_is_not_there(tmp_path):
@@ -222,14 +197,14 @@ def test_sizes_and_degrees(tmp_path):
     made(tmp_path / "g", csv(tmp_path / "a.csv", edges))
     slow, size = reference(edges), measure(Graph(tmp_path / "g"))
     out = [len(cited) for cited in slow.values()]
-    inward = list(Counter(cited for found in slow.values() for cited in found).values())
+    inward = list(Counter(cited for others in slow.values() for cited in others).values())
     assert (size.citing, size.edges) == (len(slow), sum(out))
     assert size.papers == len(set(slow).union(*slow.values()))
-    for found, degrees in ((size.out_degree, out), (size.in_degree, inward)):
+    for spread, degrees in ((size.out_degree, out), (size.in_degree, inward)):
         ordered = sorted(degrees)
         at = [ordered[round((len(ordered) - 1) * share)] for share in (0, 0.1, 0.5, 0.9, 0.99, 1)]
-        assert [found.min, found.p10, found.median, found.p90, found.p99, found.max] == at
-        assert found.mean == round(statistics.fmean(degrees), 2)
+        assert [spread.min, spread.p10, spread.median, spread.p90, spread.p99, spread.max] == at
+        assert spread.mean == round(statistics.fmean(degrees), 2)
 
 
 def test_an_empty_graph(tmp_path):
@@ -256,7 +231,111 @@ def test_coverage_counts_snippets(tmp_path):
     pmids = [1, 1, 2, 3, 4, 5, None, 2**53 - 1, -1]
     index = ListedIndex([Snippet(f"s{n}", "", "x", pmid) for n, pmid in enumerate(pmids)])
     told: list[int] = []
-    found = cover(Graph(tmp_path / "g"), index, told.append)
-    assert (found.snippets, found.with_pmid, found.with_references) == (9, 6, 5)
+    coverage = cover(Graph(tmp_path / "g"), index, told.append)
+    assert (coverage.snippets, coverage.with_pmid, coverage.with_references) == (9, 6, 5)
     # 1 cites 2, which cites 3; 4 and 5 cite 99, which is not in the index, and that cites 1, which is.
-    assert (found.with_one_hop, found.with_two_hop, sum(told)) == (3, 4, 9)
+    assert (coverage.with_one_hop, coverage.with_two_hop, sum(told)) == (3, 4, 9)
+
+
+# --- files
+
+
+def written(folder: Path, content: bytes, name: str = "occ.csv") -> Source:
+    path = folder / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return Source(name, path)
+
+
+def read(source: Source, skip: bool = False) -> tuple[Edges, int]:
+    blocks = list(read_edges(source, skip))
+    pairs = [tuple(pair) for pair in np.concatenate([block.pairs for block in blocks]).tolist()]
+    return pairs, sum(block.rejected for block in blocks)
+
+
+@given(st.lists(st.integers(0, 9)))
+def test_distinct_values(values):
+    assert distinct(np.array(values, np.uint64)).tolist() == sorted(set(values))
+
+
+@pytest.mark.parametrize("name", ["occ.csv", "occ.csv.gz"])
+def test_a_csv_is_read_in_blocks(tmp_path, small, name):
+    rows = [(Random(0).randrange(1, 10**8) + n, n + 1) for n in range(500)]
+    content = HEADER + "".join(f"{one},{other}\n" for one, other in rows).encode()
+    assert read(written(tmp_path, content, name)) == (rows, 0)
+    assert read(written(tmp_path, content.rstrip(b"\n"), name)) == (rows, 0)
+    assert read(written(tmp_path, content.replace(b"\n", b"\r\n"), name)) == (rows, 0)
+
+
+def test_a_csv_with_quotes_spaces_and_blank_lines(tmp_path):
+    content = b'\xef\xbb\xbf"Citing", "Referenced"\n"12","3"\n\n 4 , 5 \n6,7'
+    assert read(written(tmp_path, content)) == ([(12, 3), (4, 5), (6, 7)], 0)
+    assert read(written(tmp_path, HEADER)) == ([], 0)
+
+
+@pytest.mark.parametrize("row", ["x,1", "1", "1,2,3", "-1,2", "0,5", "5,4294967296", "1.5,2", "99999999999,1"])
+def test_a_bad_row_is_named_or_skipped(tmp_path, small, row):
+    content = HEADER + b"1,2\n3,4\n5,6\n" + row.encode() + b"\n7,8\n"
+    source = written(tmp_path, content)
+    with pytest.raises(
+        BadInputError, match=re.escape(f"occ.csv, line 5: expected two PMIDs, citing,referenced, not '{row}'")
+    ):
+        read(source)
+    assert read(source, skip=True) == ([(1, 2), (3, 4), (5, 6), (7, 8)], 1)
+
+
+@pytest.mark.parametrize("header", ["", "1,2\n", "referenced,citing\n"])
+def test_a_csv_needs_its_header(tmp_path, header):
+    with pytest.raises(BadInputError, match="line 1: expected the header citing,referenced"):
+        read(written(tmp_path, header.encode() + b"3,4\n"), skip=True)
+
+
+def test_a_line_without_an_end(tmp_path, small):
+    with pytest.raises(BadInputError, match="line 2: longer than"):
+        read(written(tmp_path, HEADER + b"1" * 100_000))
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.binary(), skip=st.booleans(), name=st.sampled_from(["x.csv", "x.xml", "x.csv.gz"]))
+def test_no_file_raises_anything_but_our_errors(tmp_path, content, skip, name):
+    path = tmp_path / name
+    path.write_bytes(HEADER + content if name == "x.csv" else content)
+    with suppress(BioragError):
+        list(read_edges(Source(name, path), skip))
+
+
+def test_records_cite_what_the_reader_of_snippets_says(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "RECORDS", 7)
+    random = Random(3)
+    records = [record(random, 100 + n) for n in range(60)]
+    wanted = [
+        (one.snippet.pmid, cited)
+        for one in records
+        for cited in one.snippet.metadata.get("references", [])
+        if cited <= LARGEST
+    ]
+    content = file_of(*(one.xml for one in records), deletions(5, 6))
+    assert len(wanted) > 50
+    assert read(written(tmp_path, content, "pubmed.xml.gz")) == (wanted, 0)
+
+
+def test_a_record_without_a_pmid(tmp_path):
+    bad = article(2, "Two.").replace('<PMID Version="1">2</PMID>', '<PMID Version="1">two</PMID>')
+    source = written(tmp_path, file_of(article(1, "One."), bad), "pubmed.xml")
+    with pytest.raises(BadInputError, match=r"pubmed.xml, line \d+: PMID 'two' is not a positive whole number"):
+        read(source)
+    assert read(source, skip=True) == ([], 1)
+
+
+def test_files_are_found(tmp_path):
+    for name in ("b/two.csv.gz", "a/one.xml", "a/notes.txt", "three.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    files = find_citations([str(tmp_path / "three.csv"), str(tmp_path)])
+    assert [source.path.name for source in files] == ["three.csv", "one.xml", "two.csv.gz", "three.csv"]
+    with pytest.raises(BadInputError, match="neither PubMed XML nor CSV"):
+        find_citations([str(tmp_path / "a" / "notes.txt")])
+    with pytest.raises(MissingError, match="is not there: name PubMed XML"):
+        find_citations(["absent.csv"])
+    (tmp_path / "a" / "one.xml").unlink()
+    with pytest.raises(BadInputError, match="holds no citations"):
+        find_citations([str(tmp_path / "a")])

@@ -1,17 +1,27 @@
-"""The E-utilities client against a server on a loopback port, with faults."""
+"""The E-utilities client, and graphs and abstracts filled by it, against a server on a loopback port, with faults."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 
 from biorag.citation_graph import eutils
-from biorag.citation_graph.eutils import EUtils, KeptAnswers, fill_gaps
+from biorag.citation_graph.eutils import EUtils, kept_answers
+from biorag.citation_graph.filling import abstracts, fetch_neighbourhoods, fill_gaps, indexed_papers, is_abstracts
 from biorag.citation_graph.graph import Graph
-from biorag.errors import OfflineError, ServiceError
+from biorag.corpus.readers import read_snippets
+from biorag.corpus.sources import Source
+from biorag.errors import MismatchError, OfflineError, ServiceError
 from biorag.types import Snippet
 from biorag.utils.network import Server, restrict
 from tests.citation_graph.test_citation_graph import ListedIndex, csv, held, made, nothing
 from tests.entrez import CITED, LINK, Entrez
+
+SEEDS = range(1, 12)
+ONE_HOP = {other for seed in SEEDS for other in CITED[seed]}
+TWO_HOP = {other for paper in ONE_HOP for other in CITED[paper]} - ONE_HOP
+PAPERS = indexed_papers(ListedIndex([Snippet(f"s{n}", "", "text", pmid) for n, pmid in enumerate([None, 5, *SEEDS])]))
 
 
 @pytest.fixture
@@ -23,49 +33,53 @@ def entrez(monkeypatch):
 
 
 @pytest.fixture
-def index() -> ListedIndex:
-    pmids = [None, 5, *range(1, 12)]
-    return ListedIndex([Snippet(f"s{n}", "", "text", pmid) for n, pmid in enumerate(pmids)])
+def fill(entrez, tmp_path):
+    """Fill the graph, or fetch the neighbourhoods into a file, too."""
+
+    def fill(link=None, out=None, on_progress=nothing):
+        with kept_answers(tmp_path / "cache" / "answers.sqlite") as answers:
+            arguments = (tmp_path / "g", PAPERS, link or entrez.link(), answers)
+            return fetch_neighbourhoods(*arguments, out, on_progress) if out else fill_gaps(*arguments, on_progress)
+
+    return fill
 
 
 def test_what_papers_cite(entrez):
     assert entrez.link().cited([1, 2, 4, 7]) == {pmid: CITED[pmid] for pmid in (1, 2, 4, 7)}
-    (form,) = entrez.forms
-    assert form == {
-        "dbfrom": ["pubmed"],
-        "db": ["pubmed"],
-        "linkname": [LINK],
-        "retmode": ["json"],
-        "tool": ["biorag"],
-        "id": ["1", "2", "4", "7"],
-    }
+    form = {"dbfrom": ["pubmed"], "db": ["pubmed"], "linkname": [LINK], "retmode": ["json"], "tool": ["biorag"]}
+    assert entrez.forms == [{**form, "id": ["1", "2", "4", "7"]}]
 
 
 def test_faults_that_pass(entrez, monkeypatch):
     waits: list[float] = []
     monkeypatch.setattr("biorag.utils.retries.time.sleep", waits.append)
-    entrez.faults = [
-        (429, b'{"error":"API rate limit exceeded"}', {"Retry-After": "7"}),
-        (500, b"oops", {}),
-        (200, entrez.answer([1, 2])[:-9], {}),
-    ]
+    limit = (429, b'{"error":"API rate limit exceeded"}', {"Retry-After": "7"})
+    entrez.faults = [limit, (500, b"oops", {}), (200, entrez.answer([1, 2])[:-9], {})]
     assert entrez.link().cited([1, 2]) == {1: CITED[1], 2: CITED[2]}
-    assert len(entrez.forms) == 4
-    assert max(waits) == 7
+    assert (len(entrez.forms), max(waits)) == (4, 7)
 
 
 def test_faults_that_stay(entrez):
-    entrez.faults = [(500, b"oops", {})] * 3
-    with pytest.raises(ServiceError, match="answered 500: 'oops', 3 times: run the same command again later"):
-        entrez.link(retries=2).cited([1])
     entrez.faults = [(400, b"API key s3cret not valid", {})]
     with pytest.raises(ServiceError, match="answered 400: 'API key … not valid'"):
         entrez.link(key="s3cret").cited([1])
     assert entrez.forms[-1]["api_key"] == ["s3cret"]
-    entrez.faults = [(200, b"[]", {}), (200, b'{"linksets": [{"ids": []}]}', {}), (200, b'{"linksets": 1}', {})]
-    for _ in range(3):
+    entrez.faults = [(200, b"[]", {}), (200, b'{"linksets": [{"ids": []}]}', {})]
+    for _ in range(2):
         with pytest.raises(ServiceError, match="not a list of links"):
             entrez.link().cited([1])
+
+
+def test_other_answers_than_records(entrez):
+    for body in (b"no XML", entrez.records([1])[:-9]):
+        entrez.faults = [(200, body, {})]
+        with pytest.raises(ServiceError, match="no valid PubMed XML"):
+            abstracts(entrez.link(retries=0), [1])
+    entrez.faults = [(200, b"<a></PubmedArticleSet>", {})]
+    with pytest.raises(ServiceError, match="did not answer with PubMed's XML"):
+        abstracts(entrez.link(), [1])
+    entrez.faults = [(200, entrez.records([7]), {})]
+    assert abstracts(entrez.link(), [1]) == {1: None}, "a record that was not asked for"
 
 
 @pytest.mark.parametrize(("key", "pause"), [(None, 1 / 3), ("key", 0.1)])
@@ -83,13 +97,12 @@ def test_no_faster_than_allowed(monkeypatch, key, pause):
     assert waits == pytest.approx([0, pause - 0.02, pause - 0.02, pause - 0.02])
 
 
-def test_gaps_are_filled_once(entrez, index, tmp_path, monkeypatch):
+def test_gaps_are_filled_once(entrez, fill, tmp_path, monkeypatch):
     monkeypatch.setattr(eutils, "BATCH", 4)
     made(tmp_path / "g", csv(tmp_path / "a.csv", [(1, 2), (9, 8), (9, 7)]))
     entrez.left_out = {6}
-    kept = KeptAnswers(tmp_path / "cache" / "citations.jsonl")
     told: list[int] = []
-    filled = fill_gaps(tmp_path / "g", index, entrez.link(), kept, told.append)
+    filled = fill(on_progress=told.append)
     assert entrez.asked == [[2, 3, 4, 5], [6, 7, 8, 10], [11]]
     assert (filled.papers, filled.lacking, filled.kept, filled.asked, filled.unanswered) == (11, 9, 0, 9, 1)
     assert (filled.empty, filled.added, sum(told)) == (2, 14, 9)
@@ -97,40 +110,85 @@ def test_gaps_are_filled_once(entrez, index, tmp_path, monkeypatch):
     assert held(Graph(tmp_path / "g")) == wanted
     assert filled.edges == sum(map(len, wanted.values()))
     entrez.left_out = set()
-    again = fill_gaps(tmp_path / "g", index, entrez.link(), kept, nothing)
+    again = fill()
     assert entrez.asked[3:] == [[6]]  # 4 and 8 were answered: they cite nothing
     assert (again.lacking, again.kept, again.asked, again.added) == (3, 2, 1, 2)
 
 
-def test_an_interrupted_run_goes_on(entrez, index, tmp_path, monkeypatch):
+def test_an_interrupted_run_resumes(entrez, fill, tmp_path, monkeypatch):
     monkeypatch.setattr(eutils, "BATCH", 3)
-    kept = KeptAnswers(tmp_path / "kept.jsonl")
     link = entrez.link(retries=0)
-    fill = link.cited
+    answered = link.cited
 
     def cited(pmids):
         entrez.faults = [(500, b"", {})] if 7 in pmids else []
-        return fill(pmids)
+        return answered(pmids)
 
     monkeypatch.setattr(link, "cited", cited)
     with pytest.raises(ServiceError):
-        fill_gaps(tmp_path / "g", index, link, kept, nothing)
-    with (tmp_path / "kept.jsonl").open("ab") as stream:
-        stream.write(b'{"pmid": 9, "cit')  # torn by a kill
+        fill(link)
     entrez.forms.clear()
-    filled = fill_gaps(tmp_path / "g", index, entrez.link(), kept, nothing)
+    filled = fill()
     assert entrez.asked == [[7, 8, 9], [10, 11]]
     assert (filled.kept, filled.asked) == (6, 5)
-    assert held(Graph(tmp_path / "g")) == {n: set(CITED[n]) for n in range(1, 12) if CITED[n]}
-    assert fill_gaps(tmp_path / "g", index, entrez.link(), kept, nothing).asked == 0
+    assert held(Graph(tmp_path / "g")) == {n: set(CITED[n]) for n in SEEDS if CITED[n]}
+    assert fill().asked == 0
 
 
-def test_one_process_asks_at_a_time(entrez, index, tmp_path):
-    kept = KeptAnswers(tmp_path / "new" / "kept.jsonl")
-    with kept.alone(), pytest.raises(ServiceError, match="another biorag process is asking"):
-        fill_gaps(tmp_path / "g", index, entrez.link(), KeptAnswers(tmp_path / "new" / "kept.jsonl"), nothing)
-    assert entrez.forms == []
-    assert fill_gaps(tmp_path / "g", index, entrez.link(), kept, nothing).asked == 11
+def test_one_process_asks_at_a_time(tmp_path):
+    path = tmp_path / "new" / "answers.sqlite"
+    with (
+        kept_answers(path),
+        pytest.raises(ServiceError, match="another biorag process is asking"),
+        kept_answers(path),
+    ):
+        pass
+    path.write_bytes(b"no database" * 500)
+    with pytest.raises(MismatchError, match="is damaged"), kept_answers(path):
+        pass
+
+
+def test_both_hops_come_with_their_abstracts(entrez, fill, tmp_path, monkeypatch):
+    monkeypatch.setattr(eutils, "BATCH", 8)
+    untold, entrez.left_out = min(ONE_HOP), {max(TWO_HOP)}
+    entrez.untold = {untold}
+    out, told = tmp_path / "out.jsonl", []
+    fetched = fill(out=out, on_progress=told.append)
+    assert (fetched.one_hop, fetched.two_hop) == (len(ONE_HOP), len(TWO_HOP))
+    assert held(Graph(tmp_path / "g")) == {n: set(CITED[n]) for n in (*SEEDS, *ONE_HOP) if CITED[n]}
+    asked = [int(id) for form in entrez.fetched for id in form["id"][0].split(",")]
+    assert sorted(asked) == sorted(ONE_HOP | TWO_HOP)
+    assert (fetched.asked, fetched.kept, fetched.without) == (len(ONE_HOP | TWO_HOP), 0, 2)
+    assert sum(told) == len(SEEDS) + len(ONE_HOP) + fetched.asked
+    snippets = {s.pmid: s for s in read_snippets(Source("out", out))}
+    assert set(snippets) == (ONE_HOP | TWO_HOP) - {untold} - entrez.left_out
+    assert all((s.id, s.contents) == (str(pmid), f"Paper {pmid}. Text {pmid}.") for pmid, s in snippets.items())
+    assert is_abstracts(out.read_bytes())
+    assert not is_abstracts(b'{"id": "1"}\n')
+    before = out.read_bytes()
+    again = fill(out=out)
+    assert (again.asked, again.kept, again.written) == (0, fetched.asked, fetched.written)
+    assert out.read_bytes() == before
+
+
+def test_interrupted_abstracts_resume(entrez, fill, tmp_path, monkeypatch):
+    monkeypatch.setattr(eutils, "BATCH", 8)
+    out, link = tmp_path / "out.jsonl", entrez.link(retries=0)
+    answered, faults = link.records, [[], [(500, b"", {})]]
+    monkeypatch.setattr(link, "records", lambda pmids: (entrez.faults.extend(faults.pop(0)), answered(pmids))[1])
+    with pytest.raises(ServiceError):
+        fill(link, out)
+    assert not out.exists()
+    resumed = fill(out=out)
+    assert (resumed.kept, resumed.asked) == (8, len(ONE_HOP | TWO_HOP) - 8)
+    assert {json.loads(line)["PMID"] for line in out.read_text().splitlines()} == ONE_HOP | TWO_HOP
+
+
+def test_papers_that_cite_nothing_have_no_neighbours(entrez, fill, tmp_path):
+    entrez.left_out = set(SEEDS)
+    fetched = fill(out=tmp_path / "out.jsonl")
+    assert (fetched.one_hop, fetched.two_hop, fetched.asked, fetched.written) == (0, 0, 0, 0)
+    assert entrez.fetched == []
 
 
 def test_offline_mode_lets_only_named_hosts_through(entrez):

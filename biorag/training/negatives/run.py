@@ -104,7 +104,7 @@ def identity(
         **asdict(plan),
         **opened.settings.retrieval.first_stage(),
         "index": opened.fingerprint(),
-        "graph": papers and papers.graph.manifest.sha256,
+        "graph": papers and papers.graph.sha256,
         "pairs": sha256_of([row.query, row.positive, row.query_id, row.positive_id] for row in rows),
         "versions": installed_versions(),
     }

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from biorag.citation_graph.building import add
 from biorag.citation_graph.graph import Graph
-from biorag.citation_graph.rows import edge_keys
+from biorag.citation_graph.sources import pairs_of
 from biorag.training.negatives import citation
 from biorag.training.negatives.citation import BlockVectors, CitationNegatives, CitedPapers, Reach, walk
 from biorag.training.negatives.mining import Gold, Walk
@@ -92,8 +92,7 @@ def graphed(tmp_path):
     """Return a function that makes a graph of edges."""
 
     def graphed(edges: list[tuple[int, int]]) -> Graph:
-        ends = np.array(edges, np.uint64).reshape(-1, 2)
-        add(tmp_path / "g", "test", edge_keys(ends[:, 0], ends[:, 1]))
+        add(tmp_path / "g", "test", pairs_of(edges))
         return Graph(tmp_path / "g")
 
     return graphed

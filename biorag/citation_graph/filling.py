@@ -1,0 +1,173 @@
+"""What an index's papers cite, and the abstracts of what they cite, asked for from NCBI's E-utilities.
+
+The neighbourhoods of BiCA (Sinha et al. 2025, arXiv 2511.08029): the references of the seeds, the references of these,
+and the abstracts of both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from biorag.citation_graph.building import add
+from biorag.citation_graph.coverage import paper_of
+from biorag.citation_graph.eutils import Answers, EUtils
+from biorag.citation_graph.graph import FILE, Graph, Papers, among, distinct
+from biorag.citation_graph.sources import pairs_of
+from biorag.corpus.pubmed import parse_record
+from biorag.indexes.reading import stored_snippets
+from biorag.types import Index, OnProgress, Snippet
+from biorag.utils.files import json_line, replacing
+from biorag.utils.parsing import parse_json
+
+SOURCE = "E-utilities"
+CITES, ABSTRACT = "cites", "abstract"  # kinds of answers
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """The result of filling gaps.
+
+    Of the index's papers those that were `lacking` references: `kept` answers were there from before, `asked` were
+    asked for, `unanswered` left out of the answers. `empty` have no references there either.
+    """
+
+    papers: int
+    lacking: int
+    kept: int
+    asked: int
+    unanswered: int
+    empty: int
+    edges: int
+    added: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedNeighbourhoods:
+    """The result of fetching neighbourhoods.
+
+    `references` are the first requests, for what the index's papers cite, `further` those for what these cite. Of the
+    papers one or two citations away (`one_hop`, `two_hop`) and not in the index, `kept` answers were there from before
+    and `asked` were asked for; `without` have no abstract there; `written` are in the file.
+    """
+
+    references: Filled
+    further: Filled
+    one_hop: int
+    two_hop: int
+    kept: int
+    asked: int
+    without: int
+    written: int
+    seconds: float
+
+
+def is_abstracts(beginning: bytes) -> bool:
+    """Return whether a file that begins so holds abstracts that biorag fetched."""
+    try:
+        record = parse_json(beginning.partition(b"\n")[0])
+    except ValueError:
+        return False
+    return isinstance(record, dict) and record.get("source") == SOURCE
+
+
+def indexed_papers(index: Index) -> Papers:
+    """Return the papers of an index, sorted."""
+    pmids = {pmid for pmid in map(paper_of, stored_snippets(index)) if pmid is not None}
+    return np.array(sorted(pmids), np.uint32)
+
+
+def fill_gaps(folder: Path, papers: Papers, link: EUtils, answers: Answers, on_progress: OnProgress) -> Filled:
+    """Add to the graph in a folder the citations of those papers of which it has none.
+
+    Raises
+    ------
+    ServiceError
+        If another process writes the graph; or as `EUtils` does.
+    """
+    started = time.perf_counter()
+    graph = Graph(folder) if (folder / FILE).is_file() else None
+    before = int(graph.out_degrees().sum()) if graph else 0
+    lacking = (papers[~among(papers, graph.pmids())] if graph else papers).tolist()
+    asked = answers.ask(CITES, lacking, link.cited, on_progress)
+    cited = dict(answers.read(CITES, lacking))
+    pairs = pairs_of([(pmid, other) for pmid, others in cited.items() for other in others])
+    edges = add(folder, SOURCE, pairs) if pairs.size else before
+    return Filled(
+        papers=papers.size,
+        lacking=len(lacking),
+        kept=len(lacking) - asked,
+        asked=asked,
+        unanswered=len(lacking) - len(cited),
+        empty=sum(not others for others in cited.values()),
+        edges=edges,
+        added=edges - before,
+        seconds=round(time.perf_counter() - started, 3),
+    )
+
+
+def fetch_neighbourhoods(
+    folder: Path, seeds: Papers, link: EUtils, answers: Answers, out: Path, on_progress: OnProgress
+) -> FetchedNeighbourhoods:
+    """Write the abstracts of the papers one and two citations away from an index's papers, the seeds.
+
+    The graph in the folder gets the references of the seeds and of the papers they cite, where it lacks them. The file
+    is written whole at the end, from the answers kept; a killed run resumes where they end. Raises as `fill_gaps`.
+    """
+    started = time.perf_counter()
+    references = fill_gaps(folder, seeds, link, answers, on_progress)
+    one_hop = np.setdiff1d(_cited(folder, seeds), seeds)
+    further = fill_gaps(folder, one_hop, link, answers, on_progress)
+    two_hop = np.setdiff1d(_cited(folder, one_hop), np.union1d(seeds, one_hop))
+    wanted = sorted([*one_hop.tolist(), *two_hop.tolist()])
+    asked = answers.ask(ABSTRACT, wanted, lambda batch: abstracts(link, batch), on_progress)
+    written = 0
+    with replacing(out) as stream:
+        for _, snippet in answers.read(ABSTRACT, wanted):
+            if snippet is not None:
+                stream.write(json_line(snippet))
+                written += 1
+    return FetchedNeighbourhoods(
+        references=references,
+        further=further,
+        one_hop=one_hop.size,
+        two_hop=two_hop.size,
+        kept=len(wanted) - asked,
+        asked=asked,
+        without=len(wanted) - written,
+        written=written,
+        seconds=round(time.perf_counter() - started, 3),
+    )
+
+
+def abstracts(link: EUtils, pmids: Sequence[int]) -> dict[int, dict[str, Any] | None]:
+    """Return papers as lines that `biorag index` reads; None for a paper without an abstract, or without a record.
+
+    Raises
+    ------
+    ServiceError
+        If the answer is not PubMed's XML; or as `EUtils` does.
+    """
+    records: dict[int, dict[str, Any] | None] = dict.fromkeys(pmids)
+    for element in link.records(pmids):
+        try:
+            snippet = parse_record(element)
+        except ValueError:
+            continue  # neither title nor abstract
+        if isinstance(snippet, Snippet) and snippet.pmid in records and snippet.metadata.get("abstract"):
+            own = {"id": snippet.id, "title": snippet.title, "content": snippet.content, "PMID": snippet.pmid}
+            records[snippet.pmid] = {**own, "source": SOURCE, **snippet.metadata}
+    return records
+
+
+def _cited(folder: Path, papers: Papers) -> Papers:
+    """Return what papers cite, distinct and sorted."""
+    if not (folder / FILE).is_file():
+        return papers[:0]
+    return distinct(np.concatenate([papers[:0], *map(Graph(folder).cited, papers.tolist())]))
