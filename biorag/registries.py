@@ -565,21 +565,39 @@ class BenchmarkKind(Kind):
 BENCHMARKS = Registry(
     "benchmark",
     [
-        BenchmarkKind(name="retrieval", target="biorag.commands.bench_retrieval:retrieval", summary="judged questions"),
-        BenchmarkKind(name="answers", target="biorag.commands.bench_answers:answers", summary="experts' answers"),
         BenchmarkKind(
-            name="mirage", target="biorag.commands.bench_mirage:mirage", summary="multiple-choice questions, answered"
+            name="retrieval",
+            target="biorag.commands.bench_retrieval:retrieval",
+            summary="Measure retrieval on judged questions.",
         ),
-        BenchmarkKind(name="latency", target="biorag.commands.bench_latency:latency", summary="what each stage takes"),
-        BenchmarkKind(name="bioasq", target="biorag.commands.bench_bioasq:bioasq", summary="BioASQ's own measures"),
+        BenchmarkKind(
+            name="answers",
+            target="biorag.commands.bench_answers:answers",
+            summary="Compare answers with those of experts.",
+        ),
+        BenchmarkKind(
+            name="mirage",
+            target="biorag.commands.bench_mirage:mirage",
+            summary="Answer the multiple-choice questions of MIRAGE.",
+        ),
+        BenchmarkKind(
+            name="latency", target="biorag.commands.bench_latency:latency", summary="Time each stage of a question."
+        ),
+        BenchmarkKind(
+            name="bioasq",
+            target="biorag.commands.bench_bioasq:bioasq",
+            summary="Score BioASQ's test batches by its own measures.",
+        ),
         BenchmarkKind(
             name="verification",
             target="biorag.commands.bench_verification:verification",
-            summary="true and falsified claims",
+            summary="Judge true and falsified claims.",
         ),
-        BenchmarkKind(name="show", target="biorag.commands.bench_show:show_run", summary="the questions of a run"),
         BenchmarkKind(
-            name="mteb", target="biorag.commands.bench_mteb:mteb", summary="retrieval tasks of MTEB", extra="mteb"
+            name="show", target="biorag.commands.bench_show:show_run", summary="Show the questions of a MIRAGE run."
+        ),
+        BenchmarkKind(
+            name="mteb", target="biorag.commands.bench_mteb:mteb", summary="Run retrieval tasks of MTEB.", extra="mteb"
         ),
     ],
 )

@@ -1,18 +1,35 @@
-"""Typer with our help, our sentences for mistakes, and the options that stand anywhere on a line."""
+"""Typer with commands imported when they run, our help, our sentences for mistakes, and options that stand anywhere."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from copy import copy
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
 
 from biorag.commands import help, mistakes
+from biorag.utils.registry import Kind, Registry
 
 ANYWHERE = ("--offline", "--debug")  # options of the program, taken before and after its command
 ANYWHERE_WITH_VALUE = ("--config",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandKind(Kind):
+    """A command: its target is the function, a Typer application of several, or a registry of such kinds.
+
+    Attributes
+    ----------
+    panel : the heading of the help under which it is listed
+    seldom : whether a page of help only names it
+    """
+
+    panel: str = help.COMMANDS
+    seldom: bool = False
 
 
 class Helpful:
@@ -56,21 +73,61 @@ class Command(Helpful, TyperCommand):
 
 
 class Group(Helpful, TyperGroup):
-    """A group of commands with our help, which names the nearest command to a word that is none."""
+    """A group of commands with our help, which suggests the nearest command for an unknown one.
+
+    Parameters
+    ----------
+    kinds : its commands, imported when they are asked for; None if Typer knows them
+    """
+
+    def __init__(self, *, kinds: Registry[Any] | None = None, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.kinds = kinds
+        if kinds is not None:
+            self.commands = cast(MutableMapping[str, Any], LazyCommands(kinds))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that the first word names."""
-        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-") and not ctx.resilient_parsing:
+        """Find the command that the first words name; a name of two words, as of `tune prompt`, goes first."""
+        if (longer := " ".join(args[:2])) in self.commands:
+            args = [longer, *args[2:]]
+        if args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise mistakes.UnknownCommandError(ctx, args[0])
         return super().resolve_command(ctx, args)
+
+
+class LazyCommands(Mapping[str, Any]):
+    """The commands of a registry, each imported when it is asked for."""
+
+    def __init__(self, kinds: Registry[Any]) -> None:
+        self._kinds = kinds
+
+    def __getitem__(self, name: str) -> Any:
+        loaded = self._kinds[name].load()
+        if isinstance(loaded, Registry):
+            return Group(name=name, kinds=loaded, help=self._kinds[name].summary, **PLAIN)
+        if isinstance(loaded, typer.Typer):
+            group = get_group(loaded)
+            group.name = name
+            return group
+        single = Application()
+        single.command(name, cls=getattr(loaded, "command_class", Command))(loaded)
+        return get_command(single)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kinds)
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+
+PLAIN = {"context_settings": {"help_option_names": ["-h", "--help"]}, "no_args_is_help": True}
 
 
 class Application(typer.Typer):
     """A Typer application whose commands are of these classes."""
 
     def __init__(self, **attributes: Any) -> None:
-        settings = {"help_option_names": ["-h", "--help"]}
-        plain = {"cls": Group, "context_settings": settings, "no_args_is_help": True, "rich_markup_mode": "rich"}
+        plain = {"cls": Group, "add_completion": False, "pretty_exceptions_enable": False, **PLAIN}
         super().__init__(**{**plain, **attributes})
 
     def command(self, name: str | None = None, **attributes: Any) -> Callable[[Any], Any]:

@@ -61,7 +61,8 @@ def lines(command: Any, ctx: Any, width: int, whole: bool) -> Iterator[Text]:
     else:
         yield from _panel(OPTIONS, [option_row(option) for option in options if is_common(option)], width)
     hidden = 0 if whole else sum(1 for option in options if not is_common(option))
-    seldom = [] if whole else list(getattr(command, "seldom", ()))
+    kinds = {} if whole else getattr(command, "kinds", None) or {}
+    seldom = [name for name, kind in kinds.items() if getattr(kind, "seldom", False)]
     if hidden or seldom:
         more = [f"{hidden} more {'option' if hidden == 1 else 'options'}"] if hidden else []
         yield Text("")
@@ -148,16 +149,15 @@ def _words(example: str) -> Iterator[str]:
 
 def _commands(command: Any, ctx: Any, whole: bool) -> dict[str, list[Row]]:
     """Return the commands of a group by panel; on a page not the seldom ones, nor two words whose first is one too."""
-    hidden = () if whole else getattr(command, "seldom", ())
-    names = [name for name in command.list_commands(ctx) if not command.get_command(ctx, name).hidden]
-    names = [name for name in names if name not in hidden]
-    placed = {name: panel for panel, members in getattr(command, "panels", {}).items() for name in members}
-    usual = next(iter(placed.values()), COMMANDS)
-    order = list(placed)
-    panels: dict[str, list[Row]] = {panel: [] for panel in placed.values()}
-    for name in sorted(names, key=lambda name: order.index(name) if name in placed else len(order)):
-        if whole or name.partition(" ")[0] == name or name.partition(" ")[0] not in names:
-            panels.setdefault(placed.get(name, usual), []).append(Row(name, _short(command.get_command(ctx, name))))
+    panels: dict[str, list[Row]] = {}
+    if command.kinds is None:
+        children = [(name, command.get_command(ctx, name)) for name in command.list_commands(ctx)]
+        panels[COMMANDS] = [Row(name, _short(child)) for name, child in children if not child.hidden]
+        return panels
+    for name, kind in command.kinds.items():
+        is_second = " " in name and name.partition(" ")[0] in command.kinds
+        if whole or not (is_second or getattr(kind, "seldom", False)):
+            panels.setdefault(getattr(kind, "panel", COMMANDS), []).append(Row(name, kind.summary))
     return panels
 
 

@@ -256,3 +256,6 @@ def _print_estimate(found: IndexEstimate, as_json: bool) -> None:
         ("memory", f"{found.memory_bytes / 1e6:,.0f} MB"),
     ]
     show.table(f"Index {found.name}, by a sample of {found.sample}", ["", ""], rows)
+
+
+vars(index)["command_class"] = IndexCommand

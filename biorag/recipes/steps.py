@@ -230,7 +230,7 @@ class Workshop:
         return self._folder / StepsRun.manifest_name / f"{step.key}.json"
 
     def _run(self, step: Step) -> None:
-        logger.info("%s", step.name)
+        logger.debug("%s", step.name)
         for name, text in step.files:
             make_folder(self._files(step))
             write_text(self._files(step) / name, self._filled(step, text))
