@@ -1,4 +1,4 @@
-"""Which bytes go where: every command of biorag between a recording proxy and recording hosts.
+"""Which bytes go where: commands of biorag between a recording proxy and recording hosts.
 
     PYTHONPATH=. python -m scripts.attacks.recorded_hosts [--only PART]
 
@@ -43,15 +43,13 @@ SPELLINGS = tuple(
     text for secret in SECRETS for text in (secret, base64.b64encode(secret.encode()).decode().rstrip("="))
 )
 CREDENTIALS = (*KEYS.values(), LOGIN, base64.b64encode(LOGIN.encode()).decode())  # as requests have them
+
+
 UNTRUSTED = f"""
-k = 3
 llm = "http://{OTHER}/v1"
 llm_model = "evil"
 qdrant = "http://{OTHER}:6333"
-eutils = "http://{OTHER}/eutils"
 encoder = "evil/encoder"
-reranker = "colbert:evil/reranker"
-prompt = "/etc/hostname"
 home = "stolen"
 """
 
@@ -186,7 +184,7 @@ class Attack:
     name: str
     arguments: Sequence[str]
     variables: Mapping[str, str] = field(default_factory=dict)
-    file: str = ""  # the biorag.toml of the current folder
+    file: str = ""  # the biorag.toml of the current folder, which nothing may read
     may: frozenset[str] = frozenset()
     must: frozenset[str] = frozenset()  # hosts without which the attack shows nothing
     keys: Mapping[str, str] = field(default_factory=dict)  # the host that a key may stand at
@@ -201,7 +199,7 @@ class Range:
         self._root, self._run = root, run
         self.host, self._store = Recorder(), StandIn()
         self.proxy = Recorder({LLM: self.host.url, OTHER: self.host.url, QDRANT: self._store.url})
-        self.home, self.folder = root / "home", root / "untrusted"
+        self.home, self.folder = root / "home", root / "folder"
         self.folder.mkdir()
         self._make(encoder)
 
@@ -283,47 +281,8 @@ class Range:
         return len(self.host.sent) > sum(sent.host in (LLM, OTHER) for sent in self.proxy.sent)
 
 
-def commands(root: Path, out: Path) -> dict[str, list[str]]:
-    """Return a command line for every command that has settings; some fail at what they are given, after reading it."""
-    data = str(root / "dataset")
-    return {
-        "index": ["index", str(root / "corpus.jsonl"), "--name", "mine"],
-        "search": ["search", QUESTION, "--name", "mine", "--json"],
-        "ask": ["ask", QUESTION, "--name", "mine", "--json"],
-        "verify": ["verify", QUESTION, "--name", "mine", "--json"],
-        "mine": ["mine", data, "--negatives", "bm25", "--name", "mine", "--out", f"{out}/mined.jsonl"],
-        "tune": ["tune", data, "--param", "lambda", "--name", "mine", "--out", f"{out}/tune", "--no-write"],
-        "tune abstention": ["tune", "abstention", data, "--name", "mine", "--out", f"{out}/abstention"],
-        "tune prompt": ["tune", "prompt", data, "--name", "mine", "--out", f"{out}/prompt"],
-        "info": ["info", "mine", "--json"],
-        "doctor": ["doctor", "--json"],
-        "train retriever": ["train", "retriever", data, "--base", f"{out}/absent", "--out", f"{out}/retriever"],
-        "train reranker": ["train", "reranker", data, "--base", f"{out}/absent", "--out", f"{out}/reranker"],
-        "train cross-encoder": ["train", "cross-encoder", data, "--base", f"{out}/absent", "--out", f"{out}/cross"],
-        "train verifier": ["train", "verifier", data, "--base", f"{out}/absent", "--out", f"{out}/verifier"],
-        "bench retrieval": ["bench", "retrieval", data, "--name", "mine", "--json"],
-        "bench answers": ["bench", "answers", data, "--name", "mine", "--out", f"{out}/answers"],
-        "bench mirage": ["bench", "mirage", "--benchmark", "demo", "--limit", "1", "--out", f"{out}/m"],
-        "bench latency": ["bench", "latency", "--name", "mine", "--questions", data, *ONCE],
-        "bench bioasq": ["bench", "bioasq", f"{data}/queries.jsonl", "--name", "mine", "--out", f"{out}/bioasq"],
-        "bench verification": ["bench", "verification", data, "--out", f"{out}/verification"],
-        "generate negatives": ["generate", "negatives", f"{data}/queries.jsonl", "--out", f"{out}/negatives.jsonl"],
-        "generate pairs": ["generate", "pairs", "--scenarios", "1", "--out", f"{out}/pairs.jsonl"],
-        "generate queries": ["generate", "queries", "--name", "mine", "--limit", "1", "--out", f"{out}/queries.jsonl"],
-        "generate filter": ["generate", "filter", f"{data}/queries.jsonl", "--name", "mine", "--out", f"{out}/kept"],
-        "graph build": ["graph", "build", f"{data}/queries.jsonl"],
-        "graph info": ["graph", "info"],
-        "snapshot save": ["snapshot", "save", f"{out}/saved.tar.gz", "--name", "mine"],
-        "snapshot load": ["snapshot", "load", f"{out}/saved.tar.gz", "--name", "loaded"],
-    }  # fmt: skip
-
-
-ONCE = ("--repetitions", "1", "--warm-up", "0", "--seconds", "1", "--index-limit", "2", "--batch-sizes", "1")
-
-
 def attacks(root: Path, host: str) -> dict[str, list[Attack]]:
     """Return the attacks by part; `host` is the URL of a host on loopback."""
-    lines = commands(root, root / "out")
     config = root / "named.toml"
     config.write_text(f'llm = "http://{LLM}/v1"\nllm_model = "m"\nllm_api_key = "{KEYS["BIORAG_LLM_API_KEY"]}"\n')
     ask = ["ask", QUESTION, "--name", "mine", "--llm-model", "m", "--no-cache", "--answer-anyway", "--json"]
@@ -333,7 +292,9 @@ def attacks(root: Path, host: str) -> dict[str, list[Attack]]:
     only, other = {"may": llm, "must": llm}, {"may": frozenset({OTHER}), "must": frozenset({OTHER})}
     return {
         "untrusted folder": [
-            Attack(name, line, KEYS, UNTRUSTED) for name, line in lines.items()
+            Attack("search", ["search", QUESTION, "--name", "mine", "--json"], KEYS, UNTRUSTED),
+            Attack("ask", ["ask", QUESTION, "--name", "mine", "--json"], KEYS, UNTRUSTED),
+            Attack("info", ["info", "mine", "--json"], KEYS, UNTRUSTED),
         ],
         "copied manifest": [
             Attack("hub", ["search", QUESTION, "--name", "evil-encoder"], KEYS, says="not on this machine")
@@ -376,7 +337,7 @@ def attacks(root: Path, host: str) -> dict[str, list[Attack]]:
 def main() -> None:
     """Run all attacks, or those of one part, and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", help="untrusted folder, copied manifest, keys, loopback, offline or echoes")
+    parser.add_argument("--only", help="copied manifest, keys, loopback, offline or echoes")
     asked = parser.parse_args().only
     succeeded = 0
     with tempfile.TemporaryDirectory() as root, ExitStack() as stack:

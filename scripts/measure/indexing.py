@@ -1,11 +1,10 @@
-"""Indexing with and without compact token vectors, and as one would do it by hand, by turns.
+"""Indexing with and without compact token vectors, in two checkouts by turns.
 
     python -m scripts.measure.indexing --base ../before --data DATA [--snippets 2000]
 
 indexes the snippets in a process and a home of its own each time: in the new checkout by default and with `--plain`
-flags, and in the base as it is by default. The naive way, sentence-transformers in fp32 and `QdrantClient(path=…)`,
-indexes the first `--naive` snippets. Rates are of the seconds that indexing reports, after the model was
-loaded. Processor time and peak memory are of the whole process.
+flags, and in the base as it is by default. Rates are of the seconds that indexing reports, after the model was loaded.
+Processor time and peak memory are of the whole process.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from scripts.measure.processes import Cost, alternate
 from scripts.measure.summary import markdown, ratio, report
 from scripts.measure.warm import PLAIN
 
-COMPACT, WITHOUT, BEFORE, NAIVE = "compact tokens", "no tokens", "base", "sentence-transformers + QdrantClient(path)"
+COMPACT, WITHOUT, BEFORE = "compact tokens", "no tokens", "base"
 
 
 class Indexed(NamedTuple):
@@ -52,19 +51,10 @@ class Indexed(NamedTuple):
 
 def index(checkout: Checkout, corpus: Path, flags: Sequence[str]) -> Indexed:
     """Index a corpus in a new home."""
-    return _in_new_home(checkout, ["biorag", "index", str(corpus), "--name", "measured", "--json", *flags])
-
-
-def index_naively(checkout: Checkout, corpus: Path) -> Indexed:
-    """Index a corpus by sentence-transformers and Qdrant's local mode."""
-    return _in_new_home(checkout, ["python", "-m", "scripts.measure.naive_indexing", str(corpus)])
-
-
-def _in_new_home(checkout: Checkout, command: Sequence[str]) -> Indexed:
     home = checkout.work / "indexing"
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
-    finished = checkout.run(command, home)
+    finished = checkout.run(["biorag", "index", str(corpus), "--name", "measured", "--json", *flags], home)
     reported = json.loads(finished.stdout)
     index_bytes = sum(path.stat().st_blocks * 512 for path in home.rglob("*") if path.is_file())
     shutil.rmtree(home)
@@ -98,7 +88,6 @@ def main() -> None:
     add_data(parser)
     parser.add_argument("--plain", default=PLAIN, help=f"flags that leave out the tokens (default: {PLAIN})")
     parser.add_argument("--compact", default="", help="flags of the index with tokens (default: none)")
-    parser.add_argument("--naive", type=int, default=1500, help="snippets of the naive way (default: 1500)")
     options = parser.parse_args()
     base, new = checkouts_of(options)
     data = data_of(options)
@@ -108,7 +97,6 @@ def main() -> None:
         COMPACT: partial(index, new, corpus, shlex.split(options.compact)),
         WITHOUT: partial(index, new, corpus, shlex.split(options.plain)),
         BEFORE: partial(index, base, corpus, ()),
-        NAIVE: partial(index_naively, new, data.corpus(options.naive)),
     }
     for task in (partial(index, new, data.corpus(100), ()), partial(index, base, data.corpus(100), ())):
         task()

@@ -1,205 +1,185 @@
-"""Other packages beside biorag: BM25 by rank_bm25 and bm25s, reranking of 20 by PyLate and colbert-ai.
+"""Other packages beside biorag, in one process, interleaved: BM25, encoding, and vectors in Qdrant's local mode.
 
-    python -m venv peers && peers/bin/pip install -c constraints.txt pylate
-    python -m scripts.measure.peers --data DATA --pylate peers/bin/python
+    python -m scripts.measure.peers --name pubmed --questions DATA/bioasq [--limit 200] [--encoded 1500]
 
-searches the same snippets by BM25, in one process, by turns; then reranks the same 20 candidates of each question: by
-biorag, with the index's own tokens and on the fly, and by each package on the fly. A reranker's time includes encoding
-the question. The packages and `biorag --reranker FOLDER` load one checkpoint, which is made from the starter encoder
-with a projection that was not trained: its speed is that of any ColBERT of this size. What cannot run here is cited, in
-a table of its own.
+BM25 by rank_bm25 (M+C's baseline) and bm25s over the snippets of an index; encoding by sentence-transformers in fp32;
+dense search by `QdrantClient(":memory:")`, which compares a question with every vector. Needs `biorag[bench]`.
 """
 
 from __future__ import annotations
 
 import argparse
-import shlex
+import re
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from scripts.measure import machine
-from scripts.measure.checkouts import (
-    NEW,
-    ROOT,
-    Checkout,
-    Data,
-    add_data,
-    all_facts,
-    data_of,
-    index_name,
-)
-from scripts.measure.processes import Worker, log
-from scripts.measure.summary import markdown, report
-from scripts.measure.warm import PAUSE, PLAIN, WARM_UP, worker_command
+import numpy as np
 
-CANDIDATES = 20
-STAGES = ("encode", "rerank")  # of biorag's search, what the other packages' times cover
-COMPACT, FLY, COLBERT = "biorag, its default index", "biorag, on the fly", "biorag, on the fly, the same ColBERT"
-CITED = (
-    (
-        "Pyserini",
-        "MS MARCO passages, 8,841,823",
-        'about 13 queries/s (77 ms), 1,000 hits, one thread of a "reasonably modern CPU with an SSD"',
-        "castorini/pyserini@0019be8, docs/experiments-msmarco-passage.md",
-    ),
-    (
-        "Pyserini",
-        "SciDocs, 25,657",
-        "14.1 queries/s (71 ms), one core of a Xeon at 2.2 GHz; rank_bm25 there 9.01 queries/s (111 ms)",
-        "xhluca/bm25-benchmarks@03a22d4, README.md",
-    ),
-    (
-        "Pyserini",
-        "SciFact, 5,183",
-        "15.02 queries/s (67 ms), one core of a Xeon at 2.2 GHz; rank_bm25 there 47.6 queries/s (21 ms)",
-        "xhluca/bm25-benchmarks@03a22d4, README.md",
-    ),
-)
-Reranker = Callable[[str, Sequence[str]], Mapping[str, float]]
+from biorag.benchmarks.latency.stages import sampled, stored
+from biorag.benchmarks.latency.timing import Repetition, Sample, Timing, batch_of, collect, elapsed_ms
+from biorag.corpus.datasets import load_dataset
+from biorag.engine import OpenIndex, encoder_files, load_encoder, open_index
+from biorag.models.finding import ModelFiles
+from biorag.settings.sources import load_settings
+from biorag.types import Encoder, IndexQuery, Vectors
+from biorag.utils.batched import batched
+from scripts.measure.summary import markdown
+from scripts.measure.synthetic import exact_top, recall
+
+TOP = 10  # snippets that each search returns
+SIZES = (1, 10, 2000)  # questions encoded at once
+ROUND = 256  # snippets that one side encodes before the other's turn
+HEADER = ("package", "task", "snippets", "biorag", "package's", "ratio", "recall@10, both", "built in, s")
+Search = Callable[[str], list[str]]
 
 
-def bm25_rows(home: Path, name: str, questions: Sequence[str]) -> list[list[Any]]:
-    """Return one row a package: the medians of its BM25 searches and of biorag's."""
-    from biorag.benchmarks.latency.baselines import Collection, Terms, compare_bm25
-    from biorag.benchmarks.latency.peers import BM25_PEERS
-    from biorag.benchmarks.latency.stages import stored
-    from biorag.benchmarks.latency.timing import Effort
-    from biorag.engine import open_index
-    from biorag.settings.sources import load_settings
+def rank_bm25_search(ids: Sequence[str], texts: Sequence[str]) -> Search:
+    """Return BM25 search by rank_bm25, over lower-cased words, which scores every snippet."""
+    from rank_bm25 import BM25Okapi
 
-    settings = load_settings({"home": home, "name": name, "mode": "bm25", "rerank": False})
-    with open_index(settings) as ready:
-        ids = list(ready.index.ids())
-        collection = Collection(ids, lambda: stored(ready.index, ids), ready.index)
-        effort = Effort(repetitions=len(questions), warm_up=WARM_UP, seconds=60)
-        compared = list(compare_bm25(collection, questions, Terms(tuple(BM25_PEERS), effort, len(ids))))
-    return [
-        [row.baseline, row.snippets, row.timings["ours"].n, row.ours, row.theirs, row.ratio, row.built_s]
-        for row in compared
-    ]
+    words = re.compile(r"\w+").findall
+    bm25 = BM25Okapi([words(text.lower()) for text in texts])
+    return lambda question: bm25.get_top_n(words(question.lower()), ids, n=TOP)
 
 
-def biorag_reranker(worker: Worker, label: str, question: str, _: Sequence[str]) -> dict[str, float]:
-    """Return the milliseconds that biorag takes to encode a question and to rerank its own candidates."""
-    (answer,) = worker.ask(questions=[question])["answers"]
-    return {label: sum(answer["stages"].get(stage, 0.0) for stage in STAGES)}
+def bm25s_search(ids: Sequence[str], texts: Sequence[str]) -> Search:
+    """Return BM25 search by bm25s with its English stop words and PyStemmer's stemmer."""
+    import bm25s
+    import Stemmer
+
+    tokens = partial(bm25s.tokenize, stopwords="en", stemmer=Stemmer.Stemmer("english"), show_progress=False)
+    bm25 = bm25s.BM25()
+    bm25.index(tokens(list(texts)), show_progress=False)
+
+    def search(question: str) -> list[str]:
+        rows = bm25.retrieve(tokens([question]), k=min(TOP, len(ids)), show_progress=False).documents[0]
+        return [ids[row] for row in rows]
+
+    return search
 
 
-def package_reranker(worker: Worker, label: str, question: str, texts: Sequence[str]) -> dict[str, float]:
-    """Return the milliseconds that another package takes, by the way that it reranks."""
-    return {f"{label}, {way}": ms for way, ms in worker.ask(question=question, texts=texts).items()}
+class QdrantLocal:
+    """Vectors in the client's own local mode, which is brute force in NumPy."""
+
+    def __init__(self, ids: Sequence[str], vectors: Vectors, similarity: str) -> None:
+        from qdrant_client import QdrantClient, models
+
+        self._ids, self._client = ids, QdrantClient(":memory:")
+        distance = {"cosine": models.Distance.COSINE, "dot": models.Distance.DOT}[similarity]
+        self._client.create_collection("peer", models.VectorParams(size=vectors.shape[1], distance=distance))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is meant for less than 20,000 points
+            for rows in batched(range(len(ids)), ROUND):
+                points = [models.PointStruct(id=row, vector=vectors[row].tolist(), payload={}) for row in rows]
+                self._client.upsert("peer", points)
+
+    def search(self, vector: Vectors) -> list[str]:
+        """Return the best ids; vector of shape (dimension,)."""
+        points = self._client.query_points("peer", vector.tolist(), limit=TOP, with_payload=False).points
+        return [self._ids[int(point.id)] for point in points]
 
 
-def rerank_all(first_stage: Worker, rerankers: Sequence[Reranker], questions: Sequence[str]) -> dict[str, list[float]]:
-    """Return the milliseconds of each way of reranking, of every question, in turning order; the first warm up."""
-    times: dict[str, list[float]] = defaultdict(list)
-    warm_up = questions[-WARM_UP:]
-    for turn, question in enumerate([*warm_up, *questions]):
-        (found,) = first_stage.ask(questions=[question])["answers"]
-        start = turn % len(rerankers)
-        for reranker in (*rerankers[start:], *rerankers[:start]):
-            time.sleep(PAUSE)
-            for label, ms in reranker(question, found["texts"]).items():
-                if turn >= len(warm_up):
-                    times[label].append(ms)
-    return times
+def interleaved(functions: Mapping[str, Callable[[int], object]]) -> Sample:
+    """Return a sample that times each function once, in turn first and last, so that noise hits all alike."""
+
+    def sample(turn: int) -> dict[str, float]:
+        names = list(functions)[:: 1 if turn % 2 == 0 else -1]
+        return {name: elapsed_ms(partial(functions[name], turn)) for name in names}
+
+    return sample
 
 
-def rerank_rows(times: Mapping[str, Sequence[float]]) -> list[list[Any]]:
-    """Return one row a way of reranking, the fastest first: percentiles, and p50 as a multiple of biorag's default."""
-    import numpy as np
-
-    reference = median(times[COMPACT])
-    rows: list[list[Any]] = []
-    for label, milliseconds in sorted(times.items(), key=lambda item: median(item[1])):
-        p50, p99 = (float(value) for value in np.percentile(milliseconds, [50, 99]))
-        rows.append([label, len(milliseconds), p50, p99, p50 / reference])
-    return rows
+def _row(package: str, task: str, snippets: int, timings: Mapping[str, Timing], *more: object) -> list[object]:
+    ours, theirs = timings["ours"].p50, timings["theirs"].p50
+    return [package, task, snippets, f"{ours:.3g} ms", f"{theirs:.3g} ms", theirs / ours, *(more or ("", ""))]
 
 
-def open_rerankers(
-    stack: ExitStack, checkout: Checkout, indexes: tuple[str, str], checkpoint: Path, pylate: Path | None
-) -> list[Reranker]:
-    """Start a worker for every way of reranking; PyLate's needs the Python of its environment."""
+def bm25_rows(opened: OpenIndex, questions: Sequence[str], repetition: Repetition) -> Iterator[list[object]]:
+    """Yield one row a package."""
+    ids = list(opened.index.ids())
+    texts = [snippet.contents for snippet in stored(opened.index, ids)]
+    for package, build in (("rank_bm25", rank_bm25_search), ("bm25s", bm25s_search)):
+        started = time.perf_counter()
+        search = build(ids, texts)
+        built = time.perf_counter() - started
+        functions: dict[str, Callable[[int], object]] = {
+            "ours": lambda turn: opened.index.search([IndexQuery(questions[turn % len(questions)], TOP)]),
+            "theirs": lambda turn, search=search: search(questions[turn % len(questions)]),
+        }
+        yield _row(package, "BM25 search", len(ids), collect(interleaved(functions), repetition), "", built)
 
-    def started(command: Sequence[str], environment: Mapping[str, str]) -> Worker:
-        log(f"opening: {shlex.join(command[1:])}")
-        return stack.enter_context(Worker(command, environment))
 
-    compact, plain = indexes
-    environment = checkout.environment()
-    of_biorag = {
-        COMPACT: {"name": compact},
-        FLY: {"name": plain},
-        COLBERT: {"name": plain, "reranker": str(checkpoint)},
+def dense_row(opened: OpenIndex, queries: Vectors, repetition: Repetition) -> list[object]:
+    """Return the row of Qdrant's local mode, over the vectors that the index holds."""
+    ids = list(opened.index.ids())
+    by_id: dict[str, Any] = {}
+    for batch in batched(ids, 1000):
+        by_id |= opened.index.dense_vectors(batch)
+    vectors = np.stack([by_id[id] for id in ids])
+    started = time.perf_counter()
+    peer = QdrantLocal(ids, vectors, opened.manifest.similarity)
+    built = time.perf_counter() - started
+    functions: dict[str, Callable[[int], object]] = {
+        "ours": lambda turn: opened.index.search([IndexQuery(queries[turn % len(queries)], TOP)]),
+        "theirs": lambda turn: peer.search(queries[turn % len(queries)]),
     }
-    rerankers: list[Reranker] = [
-        partial(biorag_reranker, started(worker_command(**settings, k_init=CANDIDATES), environment), label)
-        for label, settings in of_biorag.items()
-    ]
-    colbert = [sys.executable, "-m", "scripts.measure.colbert_worker", str(checkpoint)]
-    rerankers.append(partial(package_reranker, started(colbert, environment), "colbert-ai"))
-    if pylate:
-        command = [str(pylate), "-m", "scripts.measure.pylate_worker", str(checkpoint)]
-        worker = started(command, {**environment, "PYTHONPATH": str(ROOT)})
-        rerankers.append(partial(package_reranker, worker, "PyLate"))
-    return rerankers
+    timings = collect(interleaved(functions), repetition)
+    exact = [[ids[row] for row in rows] for rows in exact_top(vectors, queries, TOP)]
+    ours = [[scored.id for scored in hits] for hits in opened.index.search([IndexQuery(q, TOP) for q in queries])]
+    recalls = f"{recall(ours, exact):.3f}, {recall([peer.search(query) for query in queries], exact):.3f}"
+    return _row("QdrantClient", "dense search", len(ids), timings, recalls, built)
 
 
-def require_checkpoint(checkout: Checkout, data: Data) -> Path:
-    """Return the folder of the ColBERT checkpoint, written if it is not there yet."""
-    folder = checkout.home / "colbert"
-    if not (folder / "artifact.metadata").is_file():
-        checkout.run(["python", "-m", "scripts.measure.checkpoint", str(data.corpus(300)), str(folder)])
-    return folder
+def encoding_rows(
+    encoder: Encoder, files: ModelFiles, questions: Sequence[str], texts: Sequence[str], repetition: Repetition
+) -> Iterator[list[object]]:
+    """Yield a row for each batch of questions, and one for snippets."""
+    from sentence_transformers import SentenceTransformer
 
-
-def parsed() -> argparse.Namespace:
-    """Return the options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_data(parser, questions=100)
-    parser.add_argument("--work", type=Path, default=ROOT / "bench-results" / "measure", help="homes and indexes")
-    parser.add_argument("--plain", default=PLAIN, help=f"flags of the index without tokens (default: {PLAIN})")
-    parser.add_argument("--compact", default="", help="flags of the index with tokens (default: none)")
-    parser.add_argument("--pylate", type=Path, help="Python of an environment that has PyLate")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured to FILE too")
-    return parser.parse_args()
+    model = SentenceTransformer(str(files.path), local_files_only=True, model_kwargs={"dtype": "float32"})
+    theirs = partial(model.encode_query, show_progress_bar=False)
+    for size in SIZES:
+        functions: dict[str, Callable[[int], object]] = {
+            "ours": lambda turn, size=size: encoder.encode_queries(batch_of(questions, size, turn)),
+            "theirs": lambda turn, size=size: theirs(batch_of(questions, size, turn)),
+        }
+        yield _row("sentence-transformers", f"encode {size} questions", 0, collect(interleaved(functions), repetition))
+    batches = [list(batch) for batch in batched(texts, ROUND)]
+    passages: dict[str, Callable[[int], object]] = {
+        "ours": lambda turn: encoder.encode_snippets(batches[turn % len(batches)]),
+        "theirs": lambda turn: model.encode_document(batches[turn % len(batches)], show_progress_bar=False),
+    }
+    once = Repetition(len(batches), 1, 3600)
+    yield _row("sentence-transformers", f"encode {ROUND} snippets", len(texts), collect(interleaved(passages), once))
 
 
 def main() -> None:
-    """Print the tables."""
-    options = parsed()
-    checkout, data = Checkout.of(NEW, ROOT, options.work.resolve()), data_of(options)
-    described = machine.described(checkout)
-    name = index_name(options.snippets)
-    indexes = (name, f"{name}-plain")
-    for index, flags in zip(indexes, (options.compact, options.plain), strict=True):
-        checkout.require_index(index, data.corpus(options.snippets), shlex.split(flags))
-    checkpoint, questions = require_checkpoint(checkout, data), data.questions(options.questions)
-    with ExitStack() as stack:
-        settings = {"name": indexes[1], "rerank": False, "k": CANDIDATES}
-        first_stage = stack.enter_context(Worker(worker_command(**settings), checkout.environment()))
-        rerankers = open_rerankers(stack, checkout, indexes, checkpoint, options.pylate)
-        times = rerank_all(first_stage, rerankers, questions)
-    bm25 = bm25_rows(checkout.home, indexes[1], questions)
-    tables = (
-        markdown(
-            ["BM25 search", "snippets", "questions", "biorag, p50 ms", "package, p50 ms", "ratio", "built in, s"], bm25
-        ),
-        markdown(
-            [f"reranking of {CANDIDATES}", "questions", "p50, ms", "p99, ms", "p50 / biorag's"], rerank_rows(times)
-        ),
-        markdown(["cited, not measured", "corpus", "BM25 search", "source"], CITED),
-    )
-    record = {"machine": described, "checkouts": all_facts([checkout]), "bm25": bm25, "rerank_ms": times}
-    report(machine.heading(described, [checkout]) + "\n".join(tables), record, options.json)
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--name", default="default")
+    parser.add_argument("--questions", type=Path, required=True)
+    parser.add_argument("--limit", type=int, default=200)
+    parser.add_argument("--encoded", type=int, default=1500, help="snippets to encode")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each figure")
+    options = parser.parse_args()
+    settings = load_settings({"name": options.name})
+    questions = [question.text for question in load_dataset(options.questions).questions][: options.limit]
+    repetition = Repetition(len(questions), 3, options.seconds)
+    with open_index(settings.replace(mode="bm25", rerank=False)) as opened:
+        files = encoder_files(settings, opened.manifest)
+        encoder = load_encoder(files, opened.manifest.similarity, settings.retrieval.precision, settings.exports)
+        texts = [snippet.contents for snippet in sampled(opened.index, options.encoded, settings.seed)]
+        rows = [
+            *bm25_rows(opened, questions, repetition),
+            dense_row(opened, encoder.encode_queries(questions), repetition),
+            *encoding_rows(encoder, files, questions, texts, repetition),
+        ]
+    sys.stdout.write(markdown(HEADER, rows))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""Every hostile file through the command that meets it: one sentence, its exit code, and no code run.
-
-`scripts/faults/hostile.py` measures memory and seconds of the same files in processes of their own.
-"""
+"""Every hostile file through the command that meets it: one sentence, its exit code, and no code run."""
 
 from __future__ import annotations
 

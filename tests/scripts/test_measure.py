@@ -1,4 +1,4 @@
-"""What the measurements share: costs of processes, workers, order, ratios, imports, control groups."""
+"""scripts/measure: costs of processes, workers, order, ratios, synthetic snippets, growth, other packages."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ import json
 import os
 import sys
 from argparse import Namespace
-from contextlib import contextmanager
-from pathlib import Path
 from statistics import median
 
 import numpy as np
 import pytest
 
-from scripts.measure.busy import IDLE, PINNED, QUOTA, Rates, rows_of
+from biorag.benchmarks.latency.stages import KnownVectors
+from biorag.benchmarks.latency.timing import Repetition, collect
+from biorag.corpus.sentences import sentences
+from biorag.indexes.manifest import Bm25Parameters, Manifest
+from scripts.measure import growth, peers, synthetic
 from scripts.measure.checkouts import ROOT, Checkout, data_of, python_command
-from scripts.measure.cold import BM25, heavy_imports, multiples_of
-from scripts.measure.contention import SPIN, ControlGroup, UnavailableError, neighbours
 from scripts.measure.indexing import COMPACT, WITHOUT, Indexed
 from scripts.measure.indexing import rows_of as indexing_rows
 from scripts.measure.paired import rows_of as paired_rows
-from scripts.measure.peers import rerank_all, rerank_rows
 from scripts.measure.processes import Cost, Worker, alternate, run
 from scripts.measure.summary import markdown, ratio
 from scripts.measure.warm import System, ask_all, stage_rows
 from scripts.measure.warm import rows_of as warm_rows
+from tests.fakes import HashEncoder
 
 PYTHON = [sys.executable, "-c"]
-ORDER = [("ours", "one"), ("theirs", "one"), ("theirs", "two"), ("ours", "two")]
 ENVIRONMENT = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
 ECHO = """
 from contextlib import nullcontext
@@ -136,31 +135,6 @@ def test_subset_of_the_snippets_and_questions_spread_over_all(tmp_path):
     assert len(data.questions(20)) == 10
 
 
-def test_heavy_libraries_are_read_from_import_times():
-    shown = (
-        "import time: self [us] | cumulative | imported package\n"
-        "import time:        12 |         12 |   torch._C\n"
-        "import time:         3 |          3 | torchvision\n"
-        "a line of the program | with scipy | scipy\n"
-        "import time:         5 |          5 |     sklearn\n"
-    )
-    assert heavy_imports(shown) == ["torch", "sklearn"]
-
-
-def test_multiples_are_of_the_bm25_search():
-    costs = {("new", BM25): [Cost(1, 0.5, 90)], ("new", "search"): [Cost(1, 1.0, 90)]}
-    assert [(name, command, cell.value) for name, command, cell in multiples_of(costs)] == [("new", "`search`", 2.0)]
-
-
-def test_rows_of_a_busy_machine_have_each_their_reference():
-    results = {(IDLE, "new"): [Rates(100, 10)], (PINNED, "new"): [Rates(50, 8)], (QUOTA, "new"): [Rates(25, 8)]}
-    assert rows_of(results, ["new"]) == [
-        [IDLE, IDLE, 100, 1, 10, 1],
-        [PINNED, IDLE, 50, 0.5, 8, 0.8],
-        [QUOTA, PINNED, 25, 0.5, 8, 1],
-    ]
-
-
 def test_rows_of_a_pair_are_medians_and_their_ratio():
     costs = {"base": [Cost(4, 2, 100), Cost(6, 4, 100)], "new": [Cost(1, 1, 50), Cost(3, 2, 50)]}
     rows = [(figure, base, new, cell.value) for figure, base, new, cell in paired_rows(costs)]
@@ -215,68 +189,104 @@ def test_rows_of_warm_questions():
     assert stage_rows(of_systems)[-1] == ["new", 100, 1.0, 14]
 
 
-def test_rerankers_get_the_same_candidates_in_turning_order():
-    seen: list[tuple[str, str, tuple[str, ...]]] = []
-
-    def reranker(name: str):
-        def rerank(question, texts):
-            seen.append((name, question, tuple(texts)))
-            return {name: float(len(seen))}
-
-        return rerank
-
-    times = rerank_all(Answering([], "first stage"), [reranker("ours"), reranker("theirs")], ["one", "two"])
-    assert seen[:4] == [(name, question, ("a", "b")) for name, question in ORDER]
-    assert times == {"ours": [5.0, 8.0], "theirs": [6.0, 7.0]}
+# --- synthetic snippets and growth ---
 
 
-def test_rows_of_rerankers_are_multiples_of_the_default():
-    times = {"biorag, its default index": [2.0, 4.0, 3.0], "PyLate": [30.0, 33.0, 36.0]}
-    assert [(row[0], row[1], row[2], row[4]) for row in rerank_rows(times)] == [
-        ("biorag, its default index", 3, 3.0, 1.0),
-        ("PyLate", 3, 33.0, 11.0),
+@pytest.fixture
+def corpus(snippets):
+    return synthetic.SyntheticCorpus(snippets, HashEncoder(), seed=1, encoded=10)
+
+
+def test_synthetic_snippets_are_made_of_sentences_of_the_corpus(corpus, snippets):
+    known = {sentence for snippet in snippets for sentence in sentences(snippet.content)}
+    made = list(corpus.snippets(300))
+    assert [snippet.id for snippet in made] == [str(number) for number in range(300)]
+    assert {snippet.title for snippet in made} <= {snippet.title for snippet in snippets}
+    assert {sentence for snippet in made for sentence in sentences(snippet.content)} <= known
+    years = [snippet.metadata["year"] for snippet in corpus.snippets(8 * synthetic.BATCH)]
+    assert np.mean([year >= 2015 for year in years]) == pytest.approx(0.36, abs=0.02)
+
+
+def test_a_smaller_corpus_is_the_start_of_a_larger_one(corpus, snippets):
+    again = synthetic.SyntheticCorpus(snippets, HashEncoder(), seed=1, encoded=10)
+    large, size = 2 * synthetic.BATCH + 7, synthetic.BATCH + 5
+    assert list(corpus.snippets(large))[:size] == list(again.snippets(size))
+    whole, part = np.concatenate(list(corpus.vectors(large))), np.concatenate(list(again.vectors(size)))
+    assert whole.shape == (large, 64)
+    np.testing.assert_array_equal(whole[:size], part)
+
+
+def test_the_first_vectors_are_the_snippets_own_then_copies_then_points_between(corpus):
+    vectors = np.concatenate(list(corpus.vectors(2 * synthetic.BATCH)))
+    own = HashEncoder().encode_snippets([snippet.contents for snippet in corpus.snippets(10)])
+    np.testing.assert_array_equal(vectors[:10], own)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    copies, mixed = (vectors[10 : synthetic.BATCH] @ own.T), vectors[synthetic.BATCH :] @ own.T
+    assert 0.8 < copies.max(axis=1).mean() < 0.95, "1 / sqrt(1 + 0.5²) is 0.89"
+    assert mixed.max(axis=1).mean() < copies.max(axis=1).mean() - 0.02
+
+
+@pytest.mark.parametrize("chunk", [7, 1000])
+def test_the_exact_search_is_a_full_sort(chunk):
+    rng = np.random.default_rng(5)
+    vectors, queries = (rng.standard_normal((count, 8)).astype(np.float32) for count in (100, 6))
+    expected = np.argsort(-(queries @ vectors.T), axis=1)[:, :10].tolist()
+    assert synthetic.exact_top(vectors, queries, 10, chunk) == expected
+    assert [sorted(rows) for rows in synthetic.exact_top(vectors[:4], queries, 10, chunk)] == [[0, 1, 2, 3]] * 6
+
+
+def test_recall_is_the_mean_share_retrieved():
+    assert synthetic.recall([["a", "b"], ["c", "x"]], [["b", "a"], ["c", "d"]]) == 0.75
+
+
+@pytest.mark.long
+def test_growth_is_measured_and_reported(corpus, snippets, settings, tmp_path):
+    encoder, questions = HashEncoder(), [snippet.title or "hypertension" for snippet in snippets]
+    known = KnownVectors(encoder, questions)
+    bm25 = Bm25Parameters(0.9, 0.4, 20.0)
+    manifest = Manifest("test", encoder.identity, "cosine", False, bm25, {"kind": "edge"}, "", "")
+    sizes = []
+    for size in (40, 80):
+        (tmp_path / str(size)).mkdir()
+        subject = growth.Subject(tmp_path / str(size) / "index", manifest, settings, known)
+        sizes.append(growth.measured(subject, corpus, size, Repetition(4, 1, 5)))
+    assert [size["recall"] for size in sizes] == [size["filtered_recall"] for size in sizes] == [1.0, 1.0]
+    assert sizes[0]["bytes_per_snippet"] > 64 * 4
+    assert sizes[0]["reader_before"] < 200_000_000, "torch is not loaded"
+    growth.write_report(tmp_path, sizes)
+    assert json.loads((tmp_path / "growth.json").read_text())["sizes"] == sizes
+    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_doubling_is_a_ratio_of_successive_sizes():
+    """Of 10 to 80 snippets, three doublings, time grows eightfold and memory not at all."""
+    sizes = [
+        {"snippets": 10, "write_s": 3.0, "reader": 5, "recall": 1.0},
+        {"snippets": 80, "write_s": 24.0, "reader": 5},
     ]
+    assert growth.doublings(sizes) == [["write_s", pytest.approx(2.0)], ["reader", 1.0]]
 
 
-def children() -> set[str]:
-    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+# --- other packages ---
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
-def test_neighbours_run_within_the_block_alone():
-    before = children()
-    with neighbours(SPIN, 2):
-        assert len(children() - before) == 2
-    assert children() == before
+def test_functions_take_turns_at_being_first():
+    calls = []
+    functions = {name: lambda turn, name=name: calls.append((turn, name)) for name in ("ours", "theirs")}
+    collect(peers.interleaved(functions), Repetition(4, 0, 10))
+    assert [name for _, name in calls] == ["ours", "theirs", "theirs", "ours"] * 2
 
 
-@contextmanager
-def hierarchy(folder: Path, kind: str, flags: str, controllers: str | None):
-    folder.mkdir()
-    if controllers is not None:
-        (folder / "cgroup.controllers").write_text(controllers)
-    mounts = folder.parent / "mounts"
-    mounts.write_text(f"tmpfs /tmp tmpfs rw 0 0\ncgroup {folder} {kind} {flags} 0 0\n")
-    yield mounts
+@pytest.mark.parametrize("build", [peers.rank_bm25_search, peers.bm25s_search])
+def test_bm25_peers_find_each_snippet_by_its_text(build, snippets):
+    search = build([snippet.id for snippet in snippets], [snippet.contents for snippet in snippets])
+    assert [search(snippet.contents)[0] for snippet in snippets] == [snippet.id for snippet in snippets]
 
 
-def test_control_group_of_version_2(tmp_path):
-    with hierarchy(tmp_path / "unified", "cgroup2", "rw", "cpuset cpu memory") as mounts:
-        group = ControlGroup(1.5, mounts)
-    assert (group.folder / "cpu.max").read_text() == "150000 100000"
-    assert (tmp_path / "unified" / "cgroup.subtree_control").read_text() == "+cpu"
-    assert group.within(["true"])[-2:] == [str(group.folder / "cgroup.procs"), "true"]
-
-
-def test_control_group_of_version_1(tmp_path):
-    with hierarchy(tmp_path / "cpu", "cgroup", "rw,relatime,cpu,cpuacct", None) as mounts:
-        group = ControlGroup(1, mounts)
-    assert (group.folder / "cpu.cfs_quota_us").read_text() == "100000"
-
-
-def test_no_control_group_without_the_controller(tmp_path):
-    with (
-        hierarchy(tmp_path / "unified", "cgroup2", "rw", "memory") as mounts,
-        pytest.raises(UnavailableError, match="no mounted control groups have the cpu controller"),
-    ):
-        ControlGroup(1, mounts)
+def test_qdrants_local_mode_is_brute_force():
+    rng = np.random.default_rng(0)
+    vectors, queries = (rng.standard_normal((count, 16)).astype(np.float32) for count in (300, 5))
+    ids = [f"s{row}" for row in range(300)]
+    peer = peers.QdrantLocal(ids, vectors, "dot")
+    expected = [[ids[row] for row in rows] for rows in synthetic.exact_top(vectors, queries, 10)]
+    assert [peer.search(query) for query in queries] == expected

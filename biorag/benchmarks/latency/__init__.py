@@ -1,1 +1,1 @@
-"""Latency: what each stage takes on this machine, beside other packages, and how it grows with the index."""
+"""Latency: the time of each stage on this machine."""

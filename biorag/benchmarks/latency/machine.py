@@ -1,31 +1,30 @@
-"""The machine: what a figure of speed means nothing without."""
+"""The machine that was measured, and the memory of this process; imports nothing heavy."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
+import resource
+import sys
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
-import torch
-
-from biorag.benchmarks.latency.memory import PROC, kilobytes
 from biorag.utils.cores import usable_cores
-from biorag.utils.versions import installed_versions
+from biorag.utils.versions import PACKAGES, installed_versions
 
-# Those that decide which matrix kernels run: fused products, 512-bit vectors, int8 and bfloat16 units.
+PROC = Path("/proc")
+# Processor flags that decide which matrix kernels run: fused products, 512-bit vectors, int8 and bfloat16 units.
 FLAGS = (
     *("avx2", "fma", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8"),
     *("asimd", "sve", "bf16", "i8mm"),
 )
-BUSY = 0.5  # load for each core from which on other programs are in the way
-ALSO = ("numpy", "scipy", "numba", "rank-bm25", "bm25s", "PyStemmer")
+BUSY = 0.5  # load per core above which other programs distort the timings
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """The processor, its flags of interest, memory, accelerators and software; None where it cannot be known.
+class MachineFacts:
+    """The processor, its flags of interest, memory, accelerators and software; None for what is unknown.
 
     `cores` are those this process may use, `load` the mean number of running processes in the minute before.
     """
@@ -42,14 +41,16 @@ class Machine:
 
     @property
     def busy(self) -> bool:
-        """Whether other programs took much of the processor just before."""
+        """Whether other programs used much of the processor just before."""
         return self.load is not None and self.load > BUSY * self.cores
 
 
-def describe() -> Machine:
+def describe() -> MachineFacts:
     """Return what this process runs on."""
+    import torch
+
     model, flags = _processor()
-    return Machine(
+    return MachineFacts(
         cpu=model,
         flags=flags,
         cores=usable_cores(),
@@ -58,14 +59,16 @@ def describe() -> Machine:
         system=platform.platform(terse=True),
         python=platform.python_version(),
         load=round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
-        versions={**installed_versions(), **_versions(ALSO)},
+        versions=installed_versions((*PACKAGES, "numpy", "scipy")),
     )
 
 
 def threads() -> dict[str, int | str | None]:
     """Return how many threads PyTorch computes with, and what the environment asked for."""
-    asked = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")}
-    return {"torch": torch.get_num_threads(), **asked}
+    import torch
+
+    variables = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")}
+    return {"torch": torch.get_num_threads(), **variables}
 
 
 def _processor() -> tuple[str, tuple[str, ...]]:
@@ -73,16 +76,26 @@ def _processor() -> tuple[str, tuple[str, ...]]:
     path = PROC / "cpuinfo"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     name = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    found = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
-    known = set(found[1].split()) if found else set()
-    return name[1] if name else platform.processor() or platform.machine(), tuple(sorted(known & set(FLAGS)))
+    line = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
+    flags = set(line[1].split()) if line else set()
+    return name[1] if name else platform.processor() or platform.machine(), tuple(sorted(flags & set(FLAGS)))
 
 
-def _versions(packages: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for package in packages:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+def resident_bytes() -> int | None:
+    """Return the resident memory of this process; None where the system does not report it."""
+    return kilobytes(PROC / "self" / "status", "VmRSS")
+
+
+def peak_bytes() -> int:
+    """Return the peak resident memory of this process."""
+    peak = kilobytes(PROC / "self" / "status", "VmHWM")
+    if peak is not None:
+        return peak
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def kilobytes(path: Path, field: str) -> int | None:
+    """Return a field of a file of /proc that is given in kB, in bytes."""
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    line = re.search(rf"^{field}:\s*(\d+) kB$", text, re.MULTILINE)
+    return int(line[1]) * 1024 if line else None

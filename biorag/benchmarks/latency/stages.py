@@ -1,18 +1,19 @@
-"""biorag's own stages: indexing, encoding questions, the first stage, reranking, generation, the whole."""
+"""Times of biorag's stages: indexing, encoding questions, the first stage, reranking, generation, all together."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from biorag.answering.answerer import Answerer
-from biorag.benchmarks.latency.timing import Effort, Timing, collect, elapsed_ms, places
+from biorag.benchmarks.latency.timing import Repetition, Timing, batch_of, collect, elapsed_ms
 from biorag.corpus.sentences import sentences
 from biorag.errors import BadInputError
 from biorag.indexes.bm25 import Bm25Encoder
@@ -23,7 +24,6 @@ from biorag.retrieval.retriever import Retriever, Stopwatch
 from biorag.settings.settings import Settings
 from biorag.types import (
     Encoder,
-    EncoderIdentity,
     FieldFilter,
     Generation,
     GenerationRequest,
@@ -48,7 +48,7 @@ CHOICES = ("yes", "no")  # scored to have a prompt evaluated
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is measured: an opened index, what encodes for it, and the questions that are asked of it."""
+    """An opened index, its encoder, and the questions asked of it."""
 
     settings: Settings
     manifest: Manifest
@@ -60,7 +60,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one snippet takes, and how many a second that makes."""
+    """Milliseconds per snippet, and snippets per second."""
 
     ms_per_snippet: float
     snippets_per_s: float
@@ -68,10 +68,10 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What the generator takes; None where a server does not let us see it.
+    """The generator's times; tokens (means) and speeds are None for a server, which does not tell them.
 
     `prompt_tokens_per_s` is of prompts that share nothing with an earlier one, `output_tokens_per_s` of the reply
-    after its first piece; `prompt_tokens` and `output_tokens` are means.
+    after its first piece.
     """
 
     questions: int
@@ -83,62 +83,60 @@ class Generated:
 
 
 def cost(seconds: float, snippets: int) -> Cost:
-    """Return the cost of a snippet where so many took so long."""
+    """Return the cost of each of `snippets` that took `seconds` together."""
     return Cost(round(seconds * 1000 / snippets, 4), round(snippets / max(seconds, 1e-9), 1))
 
 
 def sampled(index: Index, count: int, seed: int) -> list[Snippet]:
-    """Return that many of the index's snippets, all if it has no more, in its own order."""
+    """Return `count` of the index's snippets in its own order, all of them if it has no more."""
     ids = list(index.ids())
     if len(ids) > count:
-        chosen = np.random.default_rng(seed).choice(len(ids), count, replace=False)
-        ids = [ids[place] for place in np.sort(chosen)]
+        rows = np.random.default_rng(seed).choice(len(ids), count, replace=False)
+        ids = [ids[row] for row in np.sort(rows)]
     return list(stored(index, ids))
 
 
 def stored(index: Index, ids: Sequence[str]) -> Iterator[Snippet]:
-    """Yield the snippets of these ids."""
-    for start in range(0, len(ids), FETCH):
-        part = ids[start : start + FETCH]
-        found = index.fetch(part)
-        yield from (found[id] for id in part)
+    """Yield the snippets with these ids."""
+    for batch in batched(ids, FETCH):
+        snippets = index.fetch(batch)
+        yield from (snippets[id] for id in batch)
 
 
 def titles(index: Index, limit: int, seed: int) -> list[str]:
-    """Return snippets' titles (the first sentence where there is none) to ask in place of questions."""
+    """Return titles of snippets (of one without a title its first sentence) that stand in for questions."""
     snippets = sampled(index, limit, seed)
-    found = (snippet.title.strip() or next(iter(sentences(snippet.content)), "") for snippet in snippets)
-    return list(dict.fromkeys(text for text in found if text))
+    texts = (snippet.title.strip() or next(iter(sentences(snippet.content)), "") for snippet in snippets)
+    return list(dict.fromkeys(text for text in texts if text))
 
 
-def checked(questions: Sequence[str]) -> list[str]:
-    """Return the questions without repetitions.
+def distinct(questions: Sequence[str]) -> list[str]:
+    """Return the questions without duplicates.
 
     Raises
     ------
     BadInputError
-        If there are fewer than two: an encoder keeps what it encoded last.
+        If fewer than two are left: an encoder caches what it encoded last.
     """
-    found = list(dict.fromkeys(questions))
-    if len(found) < 2:
-        raise BadInputError("there are fewer than two different questions to measure with: give more with --questions")
-    return found
+    texts = list(dict.fromkeys(questions))
+    if len(texts) < 2:
+        raise BadInputError("there are fewer than two different questions to measure with: add more with --questions")
+    return texts
 
 
-class Known:
-    """An encoder of questions whose vectors are at hand, so that a search takes no time to encode."""
+class KnownVectors:
+    """An encoder of questions whose vectors are at hand, so that a search spends no time encoding."""
 
-    def __init__(self, identity: EncoderIdentity, questions: Sequence[str], vectors: Vectors) -> None:
-        self.identity = identity
-        self._vectors = dict(zip(questions, vectors, strict=True))
+    def __init__(self, encoder: Encoder, questions: Sequence[str]) -> None:
+        self.identity = encoder.identity
+        self.questions = questions
+        self._vectors = dict(zip(questions, encoder.encode_queries(questions), strict=True))
 
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
         """Return the questions' vectors, (texts, dimension)."""
         return np.stack([self._vectors[text] for text in texts])
 
-    def encode_snippets(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors of texts that are questions too."""
-        return self.encode_queries(texts)
+    encode_snippets = encode_queries
 
 
 def indexing(
@@ -146,7 +144,7 @@ def indexing(
 ) -> dict[str, Cost]:
     """Index snippets anew in an embedded index in `folder`, as `biorag index` does, and return each part's cost.
 
-    "bm25" is a part of "write", measured by itself; "total" is the sum of "encode", "write" and "optimize".
+    "bm25" is a part of "write", measured alone; "total" is the sum of "encode", "write" and "optimize".
     """
     bm25, watch = Bm25Encoder.of(subject.manifest), Stopwatch()
     subject.encode(snippets[:WARM_UP])
@@ -163,7 +161,7 @@ def indexing(
         with watch.stage("optimize"):
             index.optimize()
     total = sum(watch.ms[part] for part in ("encode", "write", "optimize"))
-    return {stage: cost(taken / 1000, len(snippets)) for stage, taken in {**watch.ms, "total": total}.items()}
+    return {stage: cost(ms / 1000, len(snippets)) for stage, ms in {**watch.ms, "total": total}.items()}
 
 
 def scratch_index(folder: Path, manifest: Manifest, **changes: Any) -> Index:
@@ -171,53 +169,48 @@ def scratch_index(folder: Path, manifest: Manifest, **changes: Any) -> Index:
     return open_embedded(folder, replace(manifest, **changes), writable=True)
 
 
-def encoding(encoder: Encoder, questions: Sequence[str], sizes: Sequence[int], effort: Effort) -> dict[int, Timing]:
-    """Return what encoding a batch of questions takes, for each size of batch."""
+def encoding(
+    encoder: Encoder, questions: Sequence[str], sizes: Sequence[int], repetition: Repetition
+) -> dict[int, Timing]:
+    """Return the time to encode a batch of questions, by the size of the batch."""
 
-    def sample(size: int) -> Callable[[int], Mapping[str, float]]:
-        def encode(turn: int) -> dict[str, float]:
-            batch = [questions[place] for place in places(len(questions), size, turn)]
-            return {"encode": elapsed_ms(lambda _: encoder.encode_queries(batch), turn)}
+    def encode(turn: int, size: int) -> dict[str, float]:
+        batch = batch_of(questions, size, turn)
+        return {"encode": elapsed_ms(lambda: encoder.encode_queries(batch))}
 
-        return encode
-
-    return {size: collect(sample(size), effort)["encode"] for size in sizes}
+    return {size: collect(partial(encode, size=size), repetition)["encode"] for size in sizes}
 
 
 def first_stage(
     index: Index,
-    known: Known,
+    known: KnownVectors,
     settings: Settings,
-    questions: Sequence[str],
     sizes: Sequence[int],
-    effort: Effort,
+    repetition: Repetition,
     where: tuple[FieldFilter, ...] = (),
 ) -> dict[int, Timing]:
-    """Return what the configured first stage takes for a batch of encoded questions, for each size of batch.
+    """Return the time of the configured first stage for a batch of encoded questions, by the size of the batch.
 
-    It is the retriever's own, down to `k_init` snippets; encoding and fetching are left out.
+    It is the retriever's own, down to `k_init` snippets, without encoding and fetching.
     """
     retriever = Retriever(index, known, None, settings.retrieval)
 
-    def sample(size: int) -> Callable[[int], Mapping[str, float]]:
-        def search(turn: int) -> dict[str, float]:
-            batch = [questions[place] for place in places(len(questions), size, turn)]
-            wheres = [where] * size if where else ()
-            share = retriever.search_all(batch, settings.retrieval.k_init, wheres)[0].timings_ms["first_stage"]
-            return {"first_stage": share * size}
+    def search(turn: int, size: int) -> dict[str, float]:
+        batch = batch_of(known.questions, size, turn)
+        filters = [where] * size if where else ()
+        share = retriever.search_all(batch, settings.retrieval.k_init, filters)[0].timings_ms["first_stage"]
+        return {"first_stage": share * size}
 
-        return search
-
-    return {size: collect(sample(size), effort)["first_stage"] for size in sizes}
+    return {size: collect(partial(search, size=size), repetition)["first_stage"] for size in sizes}
 
 
-def one_by_one(retriever: Retriever, questions: Sequence[str], effort: Effort) -> dict[str, Timing]:
-    """Return what each stage of retrieval takes where questions come one at a time, and all of it ("total")."""
-    return collect(lambda turn: retriever.search(questions[turn % len(questions)]).timings_ms, effort)
+def one_by_one(retriever: Retriever, questions: Sequence[str], repetition: Repetition) -> dict[str, Timing]:
+    """Return the time of each stage of retrieval for one question at a time, and of all together ("total")."""
+    return collect(lambda turn: retriever.search(questions[turn % len(questions)]).timings_ms, repetition)
 
 
 class Watched:
-    """A generator that remembers its prompts, and when the pieces of its replies came."""
+    """A generator that records its prompts, and when each piece of its replies arrives."""
 
     def __init__(self, generator: Generator) -> None:
         self._generator = generator
@@ -258,35 +251,35 @@ def generation(
     generator: Generator,
     settings: Settings,
     questions: Sequence[str],
-    effort: Effort,
+    repetition: Repetition,
     local: bool,
 ) -> tuple[Generated, Timing]:
-    """Answer at most `GENERATED` questions; return what the generator takes, and what the whole answer takes.
+    """Answer at most `GENERATED` questions; return the generator's time and the time of the whole answer.
 
-    A local generator's speed is taken apart. For the prompt: `score` evaluates one and no more, and a number
-    before its system turn makes it one whose beginning was not evaluated before. For the reply: the tokens that
-    followed the first piece shown, over the seconds since then.
+    The speed of a local generator is split. Prompt: `score` evaluates a prompt and no more, and a number before its
+    system turn keeps the generator from reusing the evaluation of an earlier prompt. Reply: the tokens after the first
+    piece, over the seconds since that piece.
     """
     watched = Watched(generator)
     answerer = Answerer(retriever, watched, settings)
-    asked = replace(effort, repetitions=min(effort.repetitions, GENERATED, len(questions) - 1), warm_up=1)
-    found = collect(lambda turn: answerer.answer(Question(str(turn), questions[turn])).timings_ms, asked)
-    if "generate" not in found:
-        raise BadInputError("no evidence was found for the questions, so nothing was generated: give other --questions")
+    few = replace(repetition, repetitions=min(repetition.repetitions, GENERATED, len(questions) - 1), warm_up=1)
+    timings = collect(lambda turn: answerer.answer(Question(str(turn), questions[turn])).timings_ms, few)
+    if "generate" not in timings:
+        raise BadInputError("no evidence was found for the questions, so nothing was generated: use other --questions")
     speeds = (*_prompt_speed(watched), *_output_speed(watched)) if local else ()
-    return Generated(found["generate"].n, found["generate"], *speeds), found["total"]
+    return Generated(timings["generate"].n, timings["generate"], *speeds), timings["total"]
 
 
 def _prompt_speed(watched: Watched) -> tuple[float, float]:
-    """Return the mean number of tokens of a prompt, and how many a second are evaluated."""
+    """Return the mean number of tokens of a prompt, and the tokens evaluated per second."""
     prompts = [Prompt(f"({n}) {prompt.system}", prompt.user) for n, prompt in enumerate(watched.prompts)]
     tokens = sum(watched.count_tokens(prompt) for prompt in prompts)
-    seconds = sum(elapsed_ms(lambda n: watched.score(prompts[n], CHOICES), n) for n in range(len(prompts))) / 1000
+    seconds = sum(elapsed_ms(partial(watched.score, prompt, CHOICES)) for prompt in prompts) / 1000
     return round(tokens / len(prompts), 1), round(tokens / max(seconds, 1e-9), 1)
 
 
 def _output_speed(watched: Watched) -> tuple[float | None, float | None]:
-    """Return the mean number of tokens of a reply, and how many a second are written; None where it came at once."""
+    """Return the mean number of tokens of a reply, and the tokens per second; None for replies in one piece."""
 
     def length(text: str) -> int:
         return watched.count_tokens(Prompt("", text))

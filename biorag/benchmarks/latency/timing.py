@@ -1,9 +1,9 @@
-"""Milliseconds of repeated calls: warmed up, capped in time, and of several functions in turn."""
+"""Milliseconds of repeated calls, warmed up and capped in time."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,8 +25,8 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
-    """How long to measure: `warm_up` calls that do not count, then `repetitions`, of each as many as fit `seconds`."""
+class Repetition:
+    """How often to call: `warm_up` untimed calls, then `repetitions` timed ones, both cut short after `seconds`."""
 
     repetitions: int
     warm_up: int
@@ -39,21 +39,21 @@ def summary(milliseconds: Sequence[float]) -> Timing:
     return Timing(len(milliseconds), round(float(np.mean(milliseconds)), 4), p50, p95, p99)
 
 
-def collect(sample: Sample, effort: Effort) -> dict[str, Timing]:
-    """Call `sample` again and again and sum up each of the named times that it returns.
+def collect(sample: Sample, repetition: Repetition) -> dict[str, Timing]:
+    """Call `sample` repeatedly and summarise each of the times that it returns.
 
     Parameters
     ----------
-    sample : given the number of the call, from 0, returns milliseconds by name
-    effort : at least one call warms up and `LEAST` are timed (if so many are asked for), however long they take
+    sample : takes the number of the call, from 0; returns milliseconds by name
+    repetition : one call warms up and `LEAST` are timed (if as many are asked for), however long they take
     """
-    for turn in _turns(effort.warm_up, 1, effort.seconds):
+    for turn in _turns(repetition.warm_up, 1, repetition.seconds):
         sample(turn)
-    kept: dict[str, list[float]] = {}
-    for turn in _turns(effort.repetitions, LEAST, effort.seconds):
-        for name, milliseconds in sample(effort.warm_up + turn).items():
-            kept.setdefault(name, []).append(milliseconds)
-    return {name: summary(found) for name, found in kept.items()}
+    samples: dict[str, list[float]] = {}
+    for turn in _turns(repetition.repetitions, LEAST, repetition.seconds):
+        for name, milliseconds in sample(repetition.warm_up + turn).items():
+            samples.setdefault(name, []).append(milliseconds)
+    return {name: summary(milliseconds) for name, milliseconds in samples.items()}
 
 
 def _turns(most: int, least: int, seconds: float) -> Iterator[int]:
@@ -65,31 +65,17 @@ def _turns(most: int, least: int, seconds: float) -> Iterator[int]:
         yield turn
 
 
-def alternating(functions: Mapping[str, Callable[[int], object]]) -> Sample:
-    """Return a sample that times each function once, in turn first and last, so that noise hits all alike."""
-
-    def sample(turn: int) -> dict[str, float]:
-        return {name: elapsed_ms(functions[name], turn) for name in in_turn(functions, turn)}
-
-    return sample
-
-
-def in_turn(names: Iterable[str], turn: int) -> list[str]:
-    """Return the names in their order, and every other turn in the opposite one."""
-    return list(names)[:: 1 if turn % 2 == 0 else -1]
-
-
-def elapsed_ms(function: Callable[[int], object], turn: int) -> float:
+def elapsed_ms(function: Callable[[], object]) -> float:
     """Return the milliseconds that one call takes."""
     started = time.perf_counter()
-    function(turn)
+    function()
     return (time.perf_counter() - started) * 1000
 
 
-def places(count: int, size: int, turn: int) -> list[int]:
-    """Return which `size` of `count` things make up a batch: another one each turn, repeating them if it must.
+def batch_of(items: Sequence[str], size: int, turn: int) -> list[str]:
+    """Return the batch of `size` items for this turn, repeating items if there are fewer.
 
-    An encoder may keep what it encoded last, so no batch of more than one thing is that of the turn before.
+    An encoder may cache what it encoded last, so each batch differs from the one before it.
     """
-    start = turn * (size % count or 1)
-    return [(start + place) % count for place in range(size)]
+    start = turn * (size % len(items) or 1)
+    return [items[(start + offset) % len(items)] for offset in range(size)]

@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 
 from biorag.corpus.sentences import sentences
-from biorag.types import Encoder, FieldFilter, OnProgress, Snippet, Vectors
+from biorag.types import Encoder, FieldFilter, Snippet, Vectors
 from biorag.utils.batched import batched
 
 BATCH = 1024  # drawn from one state of the generator, so that a smaller corpus is the start of a larger one
-# Synthetic snippets whose vectors are their own. Of a million each stands among 24 perturbed copies of itself: with
-# more than the 32 links of a point in the graph, copies lie where no link leads, as no corpus's do.
-ENCODED = 40_000
-COPIES = 25  # snippets of each encoded one; more have vectors between two encoded ones
+# Snippets per encoded one whose vectors are perturbed copies; further vectors lie between two encoded ones. With more
+# copies than the 32 links of a point in the graph, copies lie where no link leads, as no real corpus's do.
+COPIES = 25
 YEARS = (1966, 2024)
 YEARLY = 0.04  # by which a year has more snippets than the one before
-HEADINGS = 400  # MeSH headings; of the rank r in a share 0.6 / r of the snippets
+HEADINGS = 400  # MeSH headings; the one of rank r is on a share 0.6 / r of the snippets
 COMMONEST = 0.6
 # 36 % of the snippets are of 2015 or later, and 5 % have the heading of rank 12.
 COMMON = (FieldFilter("year", ">=", 2015),)
@@ -27,37 +26,24 @@ NOISE = 0.5  # length of the noise beside a vector's own: a cosine of about 0.89
 CHUNK = 65_536  # vectors that the exact search compares at once
 
 
-class Corpus:
+class SyntheticCorpus:
     """Any number of snippets made of the sentences of `sources`, with vectors; the same for the same seed.
 
     A snippet has a source's title and as many sentences as one of the sources, each drawn from all of them. Their
     statistics of words are the sources', but no snippet is about anything. The first `encoded` snippets have their
     own vectors; each of the others has that of one of these with Gaussian noise added, at the length it had. Beyond
     `COPIES` of each, it is a mean of two of them, in random parts, to which noise is added. Years and MeSH headings are
-    drawn, for filters. Without `texts`, snippets have their id and vector alone.
+    drawn, for filters.
     """
 
-    def __init__(
-        self,
-        sources: Sequence[Snippet],
-        encoder: Encoder,
-        seed: int,
-        encoded: int,
-        on_progress: OnProgress,
-        texts: bool = True,
-    ) -> None:
+    def __init__(self, sources: Sequence[Snippet], encoder: Encoder, seed: int, encoded: int) -> None:
         self._titles = [snippet.title for snippet in sources]
-        told = [found for found in (sentences(snippet.content or snippet.title) for snippet in sources) if found]
-        self._sentences = [sentence for found in told for sentence in found]
-        self._lengths = np.array([len(found) for found in told])
+        texts = [text for text in (sentences(snippet.content or snippet.title) for snippet in sources) if text]
+        self._sentences = [sentence for text in texts for sentence in text]
+        self._lengths = np.array([len(text) for text in texts])
         self._seed = seed
-        self.texts = texts
-        self.encoded = encoded
-        parts, contents = [], (snippet.contents for snippet in self.snippets(encoded))
-        for batch in batched(contents, BATCH):
-            parts.append(encoder.encode_snippets(batch))
-            on_progress(len(batch))
-        self._base = np.concatenate(parts)
+        contents = (snippet.contents for snippet in self.snippets(encoded))
+        self._base = np.concatenate([encoder.encode_snippets(batch) for batch in batched(contents, BATCH)])
 
     def snippets(self, size: int) -> Iterator[Snippet]:
         """Yield the first `size` snippets; their ids are their numbers from 0."""
@@ -67,15 +53,11 @@ class Corpus:
             lengths = rng.choice(self._lengths, BATCH)
             drawn = rng.integers(len(self._sentences), size=int(lengths.sum())).tolist()
             ends = np.cumsum(lengths).tolist()
-            facts = _metadata(np.random.default_rng([self._seed, start, 2]))
-            for place in range(min(BATCH, size - start)):
-                told = drawn[ends[place] - int(lengths[place]) : ends[place]]
-                content = " ".join(self._sentences[sentence] for sentence in told)
-                yield Snippet(str(start + place), self._titles[titles[place]], content, None, facts[place])
-
-    def written(self, size: int) -> Iterator[Snippet]:
-        """Yield the first `size` snippets as they are indexed."""
-        return self.snippets(size) if self.texts else (Snippet(str(row), "", "") for row in range(size))
+            metadata = _metadata(np.random.default_rng([self._seed, start, 2]))
+            for row in range(min(BATCH, size - start)):
+                rows = drawn[ends[row] - int(lengths[row]) : ends[row]]
+                content = " ".join(self._sentences[sentence] for sentence in rows)
+                yield Snippet(str(start + row), self._titles[titles[row]], content, None, metadata[row])
 
     def vectors(self, size: int) -> Iterator[Vectors]:
         """Yield the vectors of the first `size` snippets in batches, (up to `BATCH`, dimension)."""
@@ -111,23 +93,19 @@ def between(left: Vectors, right: Vectors, rng: np.random.Generator) -> Vectors:
     """
     part = rng.uniform(0.5, 1, (len(left), 1)).astype(np.float32)
     mixed = part * left + (1 - part) * right
-    lengths = np.linalg.norm(left, axis=1, keepdims=True) / np.linalg.norm(mixed, axis=1, keepdims=True)
-    scaled: Vectors = mixed * lengths
-    return scaled
+    return mixed * (np.linalg.norm(left, axis=1, keepdims=True) / np.linalg.norm(mixed, axis=1, keepdims=True))
 
 
-def perturbed(vectors: Vectors, rng: np.random.Generator, noise: float = NOISE) -> Vectors:
-    """Return `‖v‖ (v + ε) / ‖v + ε‖` of each vector, ε Gaussian with an expected square of `(noise ‖v‖)²`.
+def perturbed(vectors: Vectors, rng: np.random.Generator) -> Vectors:
+    """Return `‖v‖ (v + ε) / ‖v + ε‖` of each vector, ε Gaussian with an expected square of `(NOISE ‖v‖)²`.
 
     Parameters
     ----------
     vectors : (vectors, dimension)
     """
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    drawn = rng.standard_normal(vectors.shape, np.float32) * (noise * lengths / np.sqrt(vectors.shape[1]))
-    moved = vectors + drawn
-    found: Vectors = (moved * (lengths / np.linalg.norm(moved, axis=1, keepdims=True))).astype(np.float32)
-    return found
+    moved = vectors + rng.standard_normal(vectors.shape, np.float32) * (NOISE * lengths / np.sqrt(vectors.shape[1]))
+    return (moved * (lengths / np.linalg.norm(moved, axis=1, keepdims=True))).astype(np.float32)
 
 
 def exact_top(vectors: Vectors, queries: Vectors, limit: int, chunk: int = CHUNK) -> list[list[int]]:
@@ -147,11 +125,10 @@ def exact_top(vectors: Vectors, queries: Vectors, limit: int, chunk: int = CHUNK
         if best.shape[1] > limit:
             kept = np.argpartition(-best, limit - 1, axis=1)[:, :limit]
             best, rows = np.take_along_axis(best, kept, 1), np.take_along_axis(rows, kept, 1)
-    found: list[list[int]] = np.take_along_axis(rows, np.argsort(-best, axis=1), 1).tolist()
-    return found
+    return np.take_along_axis(rows, np.argsort(-best, axis=1), 1).tolist()
 
 
-def recall(found: Sequence[Sequence[str]], exact: Sequence[Sequence[str]]) -> float:
-    """Return the mean share of each query's exact ids that were found."""
-    shares = [len(set(ours) & set(truth)) / len(truth) for ours, truth in zip(found, exact, strict=True)]
+def recall(retrieved: Sequence[Sequence[str]], exact: Sequence[Sequence[str]]) -> float:
+    """Return the mean share of each query's exact ids that were retrieved."""
+    shares = [len(set(ids) & set(truth)) / len(truth) for ids, truth in zip(retrieved, exact, strict=True)]
     return float(np.mean(shares))
