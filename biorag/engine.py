@@ -13,37 +13,31 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biorag.corpus.blocks import WHOLE, Splitter
-from biorag.corpus.readers import read_snippets, refuse
-from biorag.corpus.sources import DEMO, Columns, Source, check_kinds, demo_file, find_files, find_sources
-from biorag.errors import MismatchError, MissingError, UsageError
-from biorag.generators.source import generator_source
+from biorag.errors import MissingError, UsageError
 from biorag.indexes.catalogue import note_use
-from biorag.indexes.manifest import COMPACT, FULL, WORDS, Manifest, TokenParameters
+from biorag.indexes.manifest import WORDS, Manifest
 from biorag.indexes.progress import shortfall
-from biorag.indexes.reading import stored_snippets
 from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings, similarity_of
-from biorag.models.finding import ModelFiles, find_encoder
-from biorag.registries import RERANKERS, generator_of, reranker_of
-from biorag.retrieval.rerankers import RerankerParts
+from biorag.registries import generator_of, reranker_of
 from biorag.retrieval.retriever import Ranking, Retriever
-from biorag.settings.index import COMPACT_DIMENSION
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
 from biorag.types import Encoded, Fetch, FieldFilter, Generator, Index, Progress, Reranker, Snippet, TokenEncoder
 from biorag.utils.progress import silent
-from biorag.utils.registry import or_list
-from biorag.utils.versions import installed_versions
 
 if TYPE_CHECKING:
     from biorag.answering.abstention.estimator import EvidenceEstimator
     from biorag.answering.answerer import Answerer
     from biorag.answering.verification.checker import Checker
+    from biorag.corpus.blocks import Splitter
     from biorag.corpus.rejects import RejectsFile
+    from biorag.corpus.sources import Columns
     from biorag.indexes.bm25 import LengthCounter
     from biorag.indexes.indexing import SurveyedCorpus
+    from biorag.indexes.manifest import TokenParameters
     from biorag.indexes.writing import IndexReport
     from biorag.models.exports import Role
+    from biorag.models.finding import ModelFiles
     from biorag.models.text_encoder import TextEncoder
 
 logger = logging.getLogger(__name__)
@@ -151,23 +145,24 @@ def open_index(settings: Settings) -> Iterator[OpenIndex]:
     MismatchError
         If the index was made with another encoder or similarity.
     """
-    store = Store(settings)
-    manifest = store.require_manifest()
+    check_index(settings)
+    with open_stored(settings) as (manifest, index):
+        yield load_models(settings, manifest, index)
+
+
+def load_models(settings: Settings, manifest: Manifest, index: Index) -> OpenIndex:
+    """Return an index that `open_stored` opened, with the models that searching needs; see `open_index`."""
     check_settings(manifest, settings)
-    needed = needs_encoder(settings)
-    files = encoder_files(settings, manifest) if settings.index.encoder or needed else None
-    with closing(store.open(manifest)) as index:
-        note_use(settings)
-        if not manifest.complete:
-            logger.warning("index %r is incomplete: %s", manifest.name, shortfall(store.folder))
-        if index.count() == 0:
-            raise MissingError(f"index {manifest.name!r} holds no snippet: run 'biorag index CORPUS' to the end")
-        encoder = (
-            load_encoder(files, manifest.similarity, settings.retrieval.precision, settings.exports)
-            if files and needed
-            else None
-        )
-        yield OpenIndex(settings, manifest, index, make_retriever(settings, index, manifest, encoder), encoder)
+    if not manifest.complete:
+        logger.warning("index %r is incomplete: %s", manifest.name, shortfall(Store(settings).folder))
+    if index.count() == 0:
+        raise MissingError(f"index {manifest.name!r} holds no snippet: run 'biorag index CORPUS' to the end")
+    encoder = None
+    if settings.index.encoder or needs_encoder(settings):
+        files = encoder_files(settings, manifest)
+        if needs_encoder(settings):
+            encoder = load_encoder(files, manifest.similarity, settings.retrieval.precision, settings.exports)
+    return OpenIndex(settings, manifest, index, make_retriever(settings, index, manifest, encoder), encoder)
 
 
 @contextmanager
@@ -209,6 +204,10 @@ def open_snippets(
     """
     if corpus and name is not None:
         raise UsageError("CORPUS and --name both say where the snippets are: give one of them")
+    from biorag.corpus.readers import read_snippets, refuse
+    from biorag.corpus.sources import find_sources
+    from biorag.indexes.reading import stored_snippets
+
     if not corpus:
         with open_stored(settings) as (manifest, index):
             yield {"index": manifest.fingerprint()}, stored_snippets(index)
@@ -234,6 +233,8 @@ def encoder_files(settings: Settings, manifest: Manifest | None) -> ModelFiles:
     MismatchError
         If the index was made with another encoder.
     """
+    from biorag.models.finding import find_encoder
+
     named = settings.index.encoder
     spec = named or (manifest.encoder.id if manifest else STARTER)
     revision = settings.index.revision or (manifest.encoder.revision if manifest and not named else None)
@@ -252,6 +253,7 @@ def paired_encoder(
     ------
     As `write_pair` does.
     """
+    from biorag.models.finding import find_encoder
     from biorag.models.pairing import EncoderPair, write_pair
 
     pair = EncoderPair(find_encoder(query), find_encoder(passage), pooling, prompts)
@@ -270,8 +272,10 @@ def load_checker(verifier: str | None, settings: Settings) -> Checker:
 
     if verifier is None:
         return Checker()
-    files = find_encoder(verifier.removeprefix(VERIFIER_PREFIX))
     from biorag.models.cross_encoder import CrossEncoderVerifier
+    from biorag.models.finding import find_encoder
+
+    files = find_encoder(verifier.removeprefix(VERIFIER_PREFIX))
 
     return Checker(CrossEncoderVerifier(files, settings.retrieval.precision))
 
@@ -306,91 +310,10 @@ class SnippetEncoders:
         return Encoded(vectors, pooled(projected(tokens, self.parameters.matrix), self.parameters.pooling))
 
 
-def stores_tokens(settings: Settings) -> bool:
-    """Return whether the configured index stores token vectors, or as a new one is to store them."""
-    manifest = Store(settings).manifest()
-    return manifest.tokens is not None if manifest else _token_stage(settings) is not None
-
-
-def token_files(settings: Settings, manifest: Manifest | None, encoder: ModelFiles) -> ModelFiles | None:
-    """Return the files of the model whose token vectors an index stores, or a new one is to store; None for none.
-
-    The bi-encoder's own go by the name "encoder".
-
-    Raises
-    ------
-    MissingError
-        If the model is missing.
-    MismatchError
-        If the index stores none, others than requested, or those of changed weights.
-    """
-    held = manifest.tokens if manifest else None
-    if manifest and settings.index.store_tokens:
-        _check_tokens(manifest, settings, encoder)
-    if manifest is None:
-        stage = _token_stage(settings)
-        return _token_model(stage, None, encoder) if stage else None
-    if held is None:
-        return None
-    named = held.reranker in {stage.kind.prefix + stage.name for stage in settings.retrieval.stages}
-    files = _token_model(held.reranker, held.revision or None, encoder, fetch=named)
-    if held.sha256 != files.sha256:
-        raise MismatchError(
-            f"the index stores token vectors of another {held.reranker!r} ({held.sha256[:12]}, not "
-            f"{files.sha256[:12]}): index under another --name"
-        )
-    return files
-
-
-def _check_tokens(manifest: Manifest, settings: Settings, encoder: ModelFiles) -> None:
-    """Check that an index stores the token vectors that are asked for.
-
-    Raises
-    ------
-    MismatchError
-        If it does not.
-    """
-    held, kept = manifest.tokens, settings.index.store_tokens
-    stage = _token_stage(settings)
-    asked = (_token_model(stage, None, encoder).sha256, settings.index.token_pooling, kept) if stage else None
-    if (asked or held) and (held is None or (held.sha256, held.pooling, held.kept) != asked):
-        made = f"{held.kept} token vectors of {held.reranker!r}, --token-pooling {held.pooling}" if held else "none"
-        raise MismatchError(
-            f"index {manifest.name!r} was made with {made}: leave --store-tokens out, or index under another --name"
-        )
-
-
-def _token_stage(settings: Settings) -> str | None:
-    """Return, as a chain names it, the reranker whose token vectors a new index stores; None for none.
-
-    Raises
-    ------
-    UsageError
-        If they are asked for, and no reranker of the chain has any.
-    """
-    asked = settings.index.store_tokens
-    if asked == "none" or (asked is None and settings.services.qdrant):
-        return None
-    stage = next((stage for stage in settings.retrieval.stages if stage.kind.stored), None)
-    if stage is None and asked:
-        stored = or_list(kind.syntax for kind in RERANKERS.values() if kind.stored)
-        raise UsageError(
-            f"--store-tokens keeps a reranker's token vectors, and {settings.retrieval.reranker!r} has none: name "
-            f"{stored} with --reranker"
-        )
-    return stage.kind.prefix + stage.name if stage else None
-
-
-def _token_model(name: str, revision: str | None, encoder: ModelFiles, fetch: bool = True) -> ModelFiles:
-    kind, model = reranker_of(name)
-    if kind.uses_encoder:
-        return replace(encoder, id=name)
-    files = find_encoder(model, revision, fetch)
-    return replace(files, id=kind.prefix + files.id)
-
-
 def splitter(settings: Settings, files: ModelFiles, manifest: Manifest | None) -> Splitter:
     """Return what splits long documents, counting by the encoder's tokenizer."""
+    from biorag.corpus.blocks import WHOLE, Splitter
+
     blocks = blocks_of(settings, manifest)
     if blocks is None:
         return WHOLE
@@ -420,6 +343,8 @@ def snippet_encoders(
 
     `sample` is of the corpus of a new index, whose token vectors are kept as they suit it.
     """
+    from biorag.indexes.token_vectors import token_parameters
+
     encoder = encoder or load_encoder(files, similarity, settings.retrieval.precision)
     if token_model is None:
         return SnippetEncoders(encoder, None, None)
@@ -427,29 +352,7 @@ def snippet_encoders(
     if tokens is encoder and not encoder.has_tokens and not settings.index.store_tokens:
         return SnippetEncoders(encoder, None, None)
     held = manifest.tokens if manifest else None
-    return SnippetEncoders(encoder, tokens, held or _token_parameters(settings, token_model, tokens, sample))
-
-
-def _token_parameters(
-    settings: Settings, model: ModelFiles, tokens: TokenEncoder, sample: Sequence[Snippet]
-) -> TokenParameters:
-    """Return how a new index keeps token vectors: compact ones as they suit a sample of its corpus.
-
-    A small sample is joined by the demonstration corpus: the index may grow, and the projection stays.
-    """
-    from biorag.indexes.surveying import SAMPLE
-    from biorag.models.token_projection import fitted, to_text
-
-    dimension = tokens.query_tokens(["dimension"])[0].shape[1]
-    full = TokenParameters(model.id, model.revision, model.sha256, dimension, settings.index.token_pooling)
-    if settings.index.store_tokens == FULL:
-        return full
-    if dimension <= COMPACT_DIMENSION:
-        return replace(full, kept=COMPACT)
-    demo = Source(DEMO, demo_file("snippets.jsonl"))
-    texts = [snippet.contents for snippet in (*sample, *read_snippets(demo, refuse))][: max(SAMPLE, len(sample))]
-    projection = fitted(tokens.snippet_tokens(texts), COMPACT_DIMENSION)
-    return replace(full, kept=COMPACT, dimension=COMPACT_DIMENSION, projection=to_text(projection))
+    return SnippetEncoders(encoder, tokens, held or token_parameters(settings, token_model, tokens, sample))
 
 
 def _token_encoder(files: ModelFiles, encoder: TextEncoder, precision: str) -> TokenEncoder:
@@ -459,7 +362,7 @@ def _token_encoder(files: ModelFiles, encoder: TextEncoder, precision: str) -> T
 
 
 def make_retriever(settings: Settings, index: Index, manifest: Manifest, encoder: TextEncoder | None) -> Retriever:
-    """Return what searches an open index, with the configured rerankers and the similarity that the index is of."""
+    """Return the retriever over an open index, with the configured rerankers and the index's similarity."""
     rerankers = load_rerankers(settings, encoder, index, manifest)
     return Retriever(index, encoder, rerankers, settings.retrieval, manifest.similarity)
 
@@ -477,6 +380,8 @@ def load_rerankers(
     """
     if not settings.retrieval.rerank:
         return []
+    from biorag.retrieval.rerankers import RerankerParts
+
     parts = RerankerParts(settings.retrieval.precision, encoder, index, manifest, loaded or {}, settings.exports)
     return [stage.kind.load()(stage.name, parts) for stage in settings.retrieval.stages]
 
@@ -488,6 +393,8 @@ def load_generator(settings: Settings, at_a_time: int = 1) -> Generator | None:
 
     `at_a_time` is the number of concurrent requests to a server.
     """
+    from biorag.generators.source import generator_source
+
     generator = generator_source(settings.generation.generator).open(settings, at_a_time)
     if generator is None or not settings.generation.cache:
         return generator
@@ -504,6 +411,8 @@ def named_generator(settings: Settings) -> Generator | None:
 def generator_identity(settings: Settings, generator: Generator) -> dict[str, Any]:
     """Return what determines a generator's replies besides the request."""
     from biorag.generators.cache import code_hash
+    from biorag.generators.source import generator_source
+    from biorag.utils.versions import installed_versions
 
     return {
         "name": generator.name,
@@ -577,8 +486,10 @@ def survey_corpus(
     MissingError
         If a file or a model is not there.
     """
+    from biorag.corpus.sources import check_kinds, find_files
     from biorag.indexes.indexing import SurveyedCorpus
     from biorag.indexes.surveying import survey
+    from biorag.indexes.token_vectors import token_files
 
     store = Store(settings)
     manifest = store.manifest()
@@ -641,6 +552,7 @@ def export_models(settings: Settings) -> None:
     Where one cannot be exported, torch encodes the questions. Nothing is downloaded for it.
     """
     from biorag.models.exports import RUNTIME
+    from biorag.models.finding import find_encoder
 
     if find_spec(RUNTIME) is None:
         return

@@ -16,9 +16,10 @@ from biorag.commands.application import Command
 from biorag.commands.groups import Flags, Given, expanded, is_named, overridden
 from biorag.corpus.sources import in_words
 from biorag.corpus.tables import parse_columns
-from biorag.engine import index_corpus, paired_encoder, stores_tokens, survey_corpus
+from biorag.engine import index_corpus, paired_encoder, survey_corpus
 from biorag.errors import UsageError
 from biorag.indexes.store import Store, name_for
+from biorag.indexes.token_vectors import stores_tokens
 from biorag.registries import READERS
 from biorag.settings.index import TOKEN_STORAGE, IndexSettings
 from biorag.settings.settings import Settings

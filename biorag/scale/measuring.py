@@ -13,11 +13,12 @@ import numpy as np
 
 from biorag.corpus.readers import read_snippets, refuse
 from biorag.corpus.sources import find_sources
-from biorag.engine import encoder_files, snippet_encoders, token_files
+from biorag.engine import encoder_files, snippet_encoders
 from biorag.errors import BadInputError
 from biorag.indexes.estimating import timed_sample
 from biorag.indexes.store import Store
 from biorag.indexes.surveying import SAMPLE
+from biorag.indexes.token_vectors import token_files
 from biorag.models.loading import best_device
 from biorag.models.resources import model_size
 from biorag.models.tokens import token_spans

@@ -21,6 +21,7 @@ from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.manifest import WORDS, Manifest
 from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings, similarity_of
+from biorag.indexes.token_vectors import token_files
 from biorag.indexes.writing import IndexReport
 from biorag.models.finding import ModelFiles, find_encoder
 from biorag.scale.embedding import NONE, Embedding, EmbedReport, Encode, encode_here, encode_on_gpus
@@ -164,7 +165,7 @@ def embed(
         manifest = _manifest_of(settings, exported, source, files)
     elif (manifest.blocks, manifest.bm25.terms) != (exported.blocks, exported.terms):
         raise MismatchError(f"{out} has vectors of other blocks or BM25 terms than {snippets}: choose another --out")
-    engine.token_files(settings, manifest, files)
+    token_files(settings, manifest, files)
     load = partial(load_encoding, tuple(_told(settings).items()))
     known = _held(settings, index, source, exported) if index else NONE
     return Embedding(source, folder, manifest, load, settings.index.batch_size).run(encode, progress, known)
@@ -175,7 +176,7 @@ def _manifest_of(settings: Settings, exported: Export, source: SnippetFolder, fi
     if settings.index.similarity is None:
         settings = settings.replace(similarity=files.similarity())
     similarity = similarity_of(settings, None)
-    token_model = engine.token_files(settings, None, files)
+    token_model = token_files(settings, None, files)
     if token_model is None:  # then the exported encoder, which loads in a second, tells all
         encoder = engine.load_encoder(files, similarity, settings.retrieval.precision, settings.exports)
         identity, parameters = encoder.identity, None
@@ -192,7 +193,7 @@ def load_encoding(told: tuple[tuple[str, Any], ...], manifest: Manifest) -> engi
     """Load the models of an index where they are to encode."""
     settings = Settings.of(**dict(told))
     files = engine.encoder_files(settings, manifest)
-    token_model = engine.token_files(settings, manifest, files)
+    token_model = token_files(settings, manifest, files)
     return engine.snippet_encoders(settings, files, token_model, manifest.similarity, manifest)
 
 
@@ -242,7 +243,7 @@ def _check_load(settings: Settings, current: Manifest | None, made: Manifest) ->
     """Hold vectors against the settings, and the index that they are to go into."""
     if settings.index.encoder or settings.index.store_tokens:
         files = engine.encoder_files(settings, made)
-        engine.token_files(settings, made, files)
+        token_files(settings, made, files)
     if current is None:
         kind = {"kind": settings.index.store or made.store["kind"]}
         check_settings(replace(made, store=kind, quantized=settings.index.quantize), settings)

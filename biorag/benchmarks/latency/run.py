@@ -22,9 +22,9 @@ from biorag.engine import (
     load_rerankers,
     open_index,
     snippet_encoders,
-    token_files,
 )
 from biorag.indexes.store import Store
+from biorag.indexes.token_vectors import token_files
 from biorag.registries import STORES, generator_of
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
