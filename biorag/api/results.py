@@ -1,25 +1,24 @@
-"""What Python gets: hits, answers and verdicts, as records, as tables, and as a notebook shows them."""
+"""The results of a session: hits, answers, snippets and verdicts, as records, JSON, tables and HTML for notebooks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from html import escape
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
-from biorag.api.documents import answer_json, cited_hits, is_supported, search_json, snippets_json, verdict_json
-from biorag.api.session import FoundSnippets
 from biorag.api.verdicts import MARKS, cited_numbers
-from biorag.corpus.sentences import terms
 from biorag.errors import MissingError, unknown_name
-from biorag.references.reference import reference_of, source_line
 from biorag.registries import OUTPUTS, TERMINAL
-from biorag.retrieval.retriever import Ranking
-from biorag.types import Answer, CheckedSentence, Citation, Hit, Snippet, Verdict
+from biorag.types import Answer, CheckedSentence, Hit, Snippet, Verdict
+from biorag.utils.text import showable, showable_json
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from biorag.references.facts import Facts
+
+T = TypeVar("T")
 STYLES = {
     Verdict.SUPPORTED: "",
     Verdict.UNSUPPORTED: "background:#fff3cd",
@@ -28,28 +27,25 @@ STYLES = {
 CELL = 300  # characters of a passage in a table of a notebook
 
 
-class _Hits(Sequence[Hit]):
-    """Hits in their order."""
+class _Items(Sequence[T]):
+    """A sequence of what a result holds."""
 
-    hits: tuple[Hit, ...]
+    _items: tuple[T, ...]
 
     def __len__(self) -> int:
-        return len(self.hits)
-
-    def __iter__(self) -> Iterator[Hit]:
-        return iter(self.hits)
+        return len(self._items)
 
     @overload
-    def __getitem__(self, index: int) -> Hit: ...
+    def __getitem__(self, index: int) -> T: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Hit]: ...
-    def __getitem__(self, index: int | slice) -> Hit | Sequence[Hit]:
-        return self.hits[index]
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        return self._items[index]
 
 
 @dataclass(frozen=True)
-class SearchResult(_Hits):
-    """What a search found, best first: a sequence of hits, each with `rank`, `score` and `snippet`.
+class SearchResult(_Items[Hit]):
+    """The hits of a search, best first: a sequence, each with `rank`, `score` and `snippet`.
 
     `timings_ms` are the milliseconds of each stage.
     """
@@ -59,9 +55,16 @@ class SearchResult(_Hits):
     hits: tuple[Hit, ...]
     timings_ms: dict[str, float] = field(repr=False)
 
+    @property
+    def _items(self) -> tuple[Hit, ...]:  # type: ignore[override]
+        return self.hits
+
     def to_json(self) -> dict[str, Any]:
-        """Return it as `biorag search --json` prints it."""
-        return search_json(Ranking(self.query, self.hits, self.timings_ms), self.mode)
+        """Return the JSON that `biorag search --json` prints."""
+        from biorag.api.json_views import hit_json
+
+        hits = [hit_json(hit) for hit in self.hits]
+        return {"query": self.query, "mode": self.mode, "hits": hits, "timings_ms": self.timings_ms}
 
     def to_pandas(self) -> DataFrame:
         """Return a row a hit: rank, score, id, pmid, title, content, and each field of metadata.
@@ -81,112 +84,94 @@ class SearchResult(_Hits):
         return f"<p>{_text(self.query)}</p>{_table(self.hits)}"
 
 
-@dataclass(frozen=True)
-class AnswerResult:
-    """An answer, each of whose sentences is checked against the evidence; `str()` gives its text with marks."""
+@dataclass(frozen=True, repr=False)
+class AnswerResult(Answer):
+    """An answer, each sentence checked against the evidence, with its models; `str()` gives its text with marks."""
 
-    answer: Answer = field(repr=False)
-    models: dict[str, Any] = field(repr=False)
+    models: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def text(self) -> str:
-        """The answer's text; of a multiple-choice question the option's."""
-        return self.answer.text
-
-    @property
-    def choice(self) -> str | None:
-        """The letter of the option that was chosen; None for none."""
-        return self.answer.choice
-
-    @property
-    def sentences(self) -> tuple[CheckedSentence, ...]:
-        """The sentences, each with its verdict, the numbers of the hits that it cites, and what decided."""
-        return self.answer.sentences
-
-    @property
-    def citations(self) -> tuple[Citation, ...]:
-        """The citations, each with the quote that stands verbatim in its snippet."""
-        return self.answer.citations
-
-    @property
-    def hits(self) -> tuple[Hit, ...]:
-        """The evidence, best first."""
-        return self.answer.hits
-
-    @property
-    def abstained(self) -> bool:
-        """Whether no answer was given, since the index is too unlikely to hold one."""
-        return self.answer.abstained
-
-    @property
-    def evidence_probability(self) -> float | None:
-        """The probability that the index holds an answer; None where it was not estimated."""
-        return self.answer.evidence_probability
+    @classmethod
+    def of(cls, answer: Answer, models: dict[str, Any]) -> Self:
+        """Return an answer with the names of the models that made it."""
+        return cls(**{part.name: getattr(answer, part.name) for part in fields(Answer)}, models=models)
 
     @property
     def supported(self) -> bool:
-        """Whether the evidence supports a sentence and contradicts none."""
-        return is_supported(self.answer)
+        """Whether there is an answer of which the evidence supports a sentence and contradicts none.
+
+        Of a multiple-choice answer the option counts, not the reasoning.
+        """
+        judged = self.sentences[:1] if self.choice else self.sentences
+        verdicts = {sentence.verdict for sentence in judged}
+        return not self.abstained and Verdict.SUPPORTED in verdicts and Verdict.CONTRADICTED not in verdicts
+
+    @property
+    def cited_hits(self) -> list[Hit]:
+        """The hits that the answer cites; all hits if it cites none."""
+        cited = {citation.n for citation in self.citations}
+        return [hit for hit in self.hits if hit.rank in cited or not cited]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as `biorag ask --json` prints it."""
-        return answer_json(self.answer, self.models)
+        """Return the JSON that `biorag ask --json` prints."""
+        from biorag.api.json_views import answer_json
+
+        return answer_json(self, self.models)
 
     def to_pandas(self) -> DataFrame:
         """Return the evidence as `SearchResult.to_pandas` does."""
         return _frame(self.hits)
 
     def to(self, format: str) -> str:
-        """Return the cited hits, all where none is cited, as `biorag ask --format` writes them."""
-        return written(format, cited_hits(self.answer))
+        """Return the cited hits, all if none is cited, as `biorag ask --format` writes them."""
+        return written(format, self.cited_hits)
 
     def __str__(self) -> str:
-        return marked_text(self.answer)
+        parts = [sentence.text + MARKS[sentence.verdict] + cited_numbers(sentence) for sentence in self.sentences]
+        text = " ".join(parts) or self.text
+        return f"{self.choice}. {text}" if self.choice else text
+
+    def __repr__(self) -> str:
+        return f"<answer {str(self)!r}>"
 
     def _repr_html_(self) -> str:
-        answer = self.answer
-        text = " ".join(map(_sentence, answer.sentences)) or _text(answer.text)
-        choice = f"<b>{_text(answer.choice)}.</b> " if answer.choice else ""
-        notes = "".join(f"<p><small>{_text(note)}</small></p>" for note in answer.notes)
-        return f"<p><b>{_text(answer.question.text)}</b></p><p>{choice}{text}</p>{_table(answer.hits)}{notes}"
+        text = " ".join(map(_sentence, self.sentences)) or _text(self.text)
+        choice = f"<b>{_text(self.choice)}.</b> " if self.choice else ""
+        notes = "".join(f"<p><small>{_text(note)}</small></p>" for note in self.notes)
+        return f"<p><b>{_text(self.question.text)}</b></p><p>{choice}{text}</p>{_table(self.hits)}{notes}"
 
 
 @dataclass(frozen=True)
-class SnippetResult(Sequence[Snippet]):
-    """The snippets that an id or a PMID names."""
+class SnippetResult(_Items[Snippet]):
+    """The snippets that an id or a PMID names, in the index `index`, with the facts of each."""
 
-    found: FoundSnippets = field(repr=False)
+    index: str
+    snippets: tuple[Snippet, ...]
+    facts: tuple[Facts, ...] = field(repr=False)
 
     @property
-    def snippets(self) -> tuple[Snippet, ...]:
-        """The snippets."""
-        return self.found.snippets
+    def _items(self) -> tuple[Snippet, ...]:  # type: ignore[override]
+        return self.snippets
 
     def to_json(self, mark: str = "") -> dict[str, Any]:
-        """Return them as `biorag show --json` prints them, `mark` being words whose places are given."""
-        return snippets_json(self.found.index, self.found.snippets, self.found.facts, terms(mark))
+        """Return the JSON that `biorag show --json` prints, with the places of the words of `mark`."""
+        from biorag.api.json_views import snippet_json
+        from biorag.corpus.sentences import terms
+
+        words = terms(mark)
+        shown = [snippet_json(snippet, facts, words) for snippet, facts in zip(self.snippets, self.facts, strict=True)]
+        return {"index": self.index, "snippets": shown}
 
     def to(self, format: str) -> str:
         """Return their references as `--format` writes them."""
         return written(format, [Hit(rank, snippet, 0.0) for rank, snippet in enumerate(self.snippets, 1)])
 
-    def __len__(self) -> int:
-        return len(self.snippets)
-
-    @overload
-    def __getitem__(self, index: int) -> Snippet: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Snippet]: ...
-    def __getitem__(self, index: int | slice) -> Snippet | Sequence[Snippet]:
-        return self.snippets[index]
-
     def _repr_html_(self) -> str:
-        return "".join(f"<h4>{_text(each.title)}</h4><p>{_text(each.content)}</p>" for each in self.snippets)
+        return "".join(f"<h4>{_text(snippet.title)}</h4><p>{_text(snippet.content)}</p>" for snippet in self.snippets)
 
 
 @dataclass(frozen=True)
 class VerdictResult:
-    """What the evidence says of a claim: `verdict` is supported, unsupported or contradicted."""
+    """The verdict of the evidence on a claim: supported, unsupported or contradicted, and the spans that decided."""
 
     checked: CheckedSentence
 
@@ -196,12 +181,16 @@ class VerdictResult:
         return self.checked.verdict.value
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as `biorag verify --json` prints it."""
-        return verdict_json(self.checked)
+        """Return the JSON that `biorag verify --json` prints."""
+        evidence = [
+            {"id": span.id, "pmid": span.pmid, "quote": span.quote, "verdict": span.verdict.value}
+            for span in self.checked.evidence
+        ]
+        return {"claim": self.checked.text, "verdict": self.verdict, "evidence": evidence}
 
 
 def written(format: str, hits: Sequence[Hit]) -> str:
-    """Return hits in an output format.
+    """Return hits in an output format, without what a terminal could act on.
 
     Raises
     ------
@@ -210,15 +199,9 @@ def written(format: str, hits: Sequence[Hit]) -> str:
     """
     if format == TERMINAL or format not in OUTPUTS:
         raise unknown_name("output format", format, [name for name in OUTPUTS if name != TERMINAL])
-    text: str = OUTPUTS[format].load()(hits)
-    return text
-
-
-def marked_text(answer: Answer) -> str:
-    """Return an answer's text: unsupported and contradicted sentences marked, citations after each."""
-    parts = [sentence.text + MARKS[sentence.verdict] + cited_numbers(sentence) for sentence in answer.sentences]
-    text = " ".join(parts) or answer.text
-    return f"{answer.choice}. {text}" if answer.choice else text
+    kind = OUTPUTS[format]
+    text: str = kind.load()(hits)
+    return showable_json(text) if kind.json else showable(text)
 
 
 def _frame(hits: Sequence[Hit]) -> DataFrame:
@@ -251,6 +234,8 @@ def _sentence(sentence: CheckedSentence) -> str:
 
 
 def _table(hits: Sequence[Hit]) -> str:
+    from biorag.references.reference import reference_of, source_line
+
     rows = []
     for hit in hits:
         reference = reference_of(hit.snippet)

@@ -1,82 +1,85 @@
-"""An index that stays open with its models, for many questions, from many threads."""
+"""An index that stays open with its models: the one object that every face calls, for many questions and threads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from threading import BoundedSemaphore, Lock
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from biorag.answering.answerer import OnText
-from biorag.engine import OpenIndex, check_index, load_checker, load_generator, open_index
+from biorag.api.results import AnswerResult, SearchResult, SnippetResult, VerdictResult
+from biorag.engine import OpenIndex, load_checker, load_generator, load_models, open_stored
 from biorag.errors import MissingError, UsageError, unknown_name
-from biorag.generators.source import generator_source
-from biorag.indexes.describing import index_facts
 from biorag.indexes.reading import named_snippets
-from biorag.indexes.store import Store
-from biorag.references.facts import Facts, facts_of
+from biorag.indexes.store import Store, check_settings
 from biorag.registries import generator_of
-from biorag.retrieval.retriever import Ranking
+from biorag.retrieval.filters import parse_filters
 from biorag.settings.settings import Settings
-from biorag.types import (
-    Answer,
-    CheckedSentence,
-    FieldFilter,
-    Generation,
-    GenerationRequest,
-    Question,
-    Snippet,
-)
+from biorag.types import FieldFilter, Generation, GenerationRequest, Generator, Question, Snippet
+from biorag.utils.text import is_whole
 
 if TYPE_CHECKING:
+    from biorag.answering.verification.checker import Checker
     from biorag.retrieval.heat_map import HeatMap
 
-# What one question may set otherwise; all else decides what is loaded.
-PER_QUESTION = ("k", "k_init", "mode", "rerank", "include_retracted", "answer_anyway")
-Where = tuple[FieldFilter, ...]
+Filter = str | Iterable[str]
+Options = Mapping[str, str] | Iterable[str]
+_OPTION = re.compile(r"([A-Z])\s*=\s*(.*\S)\s*", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class FoundSnippets:
-    """What an id or a PMID names: snippets, and the facts of each."""
+class QuestionSettings(TypedDict, total=False):
+    """The settings that one question may change; None stands for no change. All others decide what is loaded."""
 
-    index: str
-    snippets: tuple[Snippet, ...]
-    facts: tuple[Facts, ...]
+    k: int | None
+    k_init: int | None
+    mode: str | None
+    rerank: bool | None
+    include_retracted: bool | None
+    answer_anyway: bool | None
+
+
+PER_QUESTION = tuple(QuestionSettings.__annotations__)
 
 
 class Session:
-    """The configured index, open with its models until `close`; threads may share it.
+    """An open index with its models; `biorag.open` makes one. Close it, or use it in a `with` statement.
 
-    Searches run one at a time, since each uses all cores; a generator is asked as many questions at a time as it takes.
-    Meanwhile nothing can be written to the index.
+    Threads may share it. Searches run one at a time, since each uses all cores; a generator gets as many questions at a
+    time as it takes. Until the session is closed, nothing can be written to the index.
 
     Parameters
     ----------
-    verifier : a cross-encoder that claims are checked with too, `cross:ID` or a directory
+    verifier : a cross-encoder that judges claims beside the rules, `cross:ID` or a directory
+    eager : load all models now, as threads that share the session need; otherwise each is loaded when first used
 
     Raises
     ------
     MissingError
-        If the index or a model is not there.
+        If the index or a model is missing.
     MismatchError
         If the index was made with another encoder.
     """
 
-    def __init__(self, settings: Settings, verifier: str | None = None) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, verifier: str | None = None, *, eager: bool = False) -> None:
+        self.settings, self._verifier = settings, verifier
+        self._at_a_time = 1
         if settings.generation.llm:
-            generator_source(settings.generation.llm).check()  # before the index and the encoder are loaded
-        check_index(settings)
-        at_a_time = 1
-        if settings.generation.llm:
-            at_a_time = generator_of(settings.generation.generator).at_a_time(settings.generation.concurrency)
-        self._searching, self._answering = Lock(), BoundedSemaphore(at_a_time)
-        self._checker = load_checker(verifier, settings)
+            kind = generator_of(settings.generation.generator)
+            self._at_a_time = kind.at_a_time(settings.generation.concurrency)
+        self._searching, self._answering = Lock(), BoundedSemaphore(self._at_a_time)
+        self._opened: OpenIndex | None = None
+        self._generator: Future[Generator | None] | None = None
         with ExitStack() as opening:
-            self._ready: OpenIndex = opening.enter_context(open_index(settings))
-            self._generator = load_generator(settings, at_a_time) if settings.generation.llm else None
+            self._background = opening.enter_context(ThreadPoolExecutor(1, "generator"))
+            if eager and settings.generation.llm:
+                self._begin_generator()
+            self._manifest, self._index = opening.enter_context(open_stored(settings))
+            if eager:
+                self._load()
             self._closing = opening.pop_all()
 
     def __enter__(self) -> Self:
@@ -84,6 +87,9 @@ class Session:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        return f"<biorag index {self.name!r}>"
 
     def close(self) -> None:
         """Release the index and its models; a second call does nothing."""
@@ -93,94 +99,163 @@ class Session:
     @property
     def name(self) -> str:
         """The index's name."""
-        return self._ready.manifest.name
+        return self._manifest.name
 
     @property
     def models(self) -> dict[str, Any]:
         """The names of the models that questions are answered with."""
-        return self._ready.models_used(self._generator)
+        return self._models().models_used(self._loaded_generator())
 
     @property
     def controls(self) -> Sequence[str]:
-        """What the generator's chat format is made of, which quoted text must not write; see `Generator`."""
-        return self._generator.controls if self._generator else ()
+        """The strings of the generator's chat format, which quoted text must not contain; see `Generator`."""
+        generator = self._loaded_generator()
+        return generator.controls if generator else ()
 
     def generate(self, request: GenerationRequest) -> Generation | None:
-        """Ask the generator for JSON; None where no generator is named.
-
-        Raises
-        ------
-        ServiceError
-            If it fails.
-        """
-        if self._generator is None:
+        """Ask the generator for JSON; return None where no generator is named. Raises `ServiceError` if it fails."""
+        generator = self._loaded_generator()
+        if generator is None:
             return None
         with self._answering:
-            return self._generator.generate(request)
+            return generator.generate(request)
 
-    def check(self, where: Where) -> None:
-        """Check conditions before they are searched with.
-
-        Raises
-        ------
-        UsageError
-            If one names a field that no snippet has.
-        """
+    def check_filter(self, filter: Filter) -> None:
+        """Raise `UsageError` if a filter cannot be read, or names a field that no snippet has."""
+        models = self._models()
         with self._searching:
-            self._ready.checked(where)
+            models.checked(conditions(filter))
 
-    def search(self, query: str, where: Where = (), **changes: Any) -> Ranking:
-        """Return the best hits of a query.
+    def search(
+        self, query: str, *, filter: Filter = (), exclude_pmid: Sequence[int] = (), **changes: Unpack[QuestionSettings]
+    ) -> SearchResult:
+        """Find the snippets that are relevant to a query, as `biorag search` does.
 
         Parameters
         ----------
-        where : conditions that hits must all fulfil
-        changes : settings for this query alone, of `PER_QUESTION`
+        filter : conditions such as "year>=2015 and not retracted", all of which must hold
+        exclude_pmid : PubMed records to leave out
+        changes : settings for this query alone, such as `k=10` or `mode="bm25"`; see `QuestionSettings`
 
         Raises
         ------
         UsageError
-            If the query is blank, a condition names no field, or a setting cannot be changed.
+            If the query is blank, or a filter or a setting is wrong.
         """
-        return self._search(self._with(changes), query, where, retracted=True)
+        check_text(query)
+        where, models = conditions(filter, exclude_pmid), self._models(**changes)
+        with self._searching:
+            (ranking,) = models.retriever.search_all([query], wheres=[models.checked(where)])
+        return SearchResult(query, models.settings.retrieval.mode, ranking.hits, ranking.timings_ms)
 
-    def ask(self, question: Question, where: Where = (), on_text: OnText | None = None, **changes: Any) -> Answer:
-        """Answer a question from the evidence, or withhold the answer; see `search` for the parameters.
+    def ask(
+        self,
+        question: str,
+        *,
+        options: Options = (),
+        filter: Filter = (),
+        exclude_pmid: Sequence[int] = (),
+        on_text: Callable[[str], None] | None = None,
+        on_stage: Callable[[str], None] = lambda stage: None,
+        **changes: Unpack[QuestionSettings],
+    ) -> AnswerResult:
+        """Answer a question from the evidence, as `biorag ask` does; see `search` for the other parameters.
 
-        `on_text` sees a generator's reply as it grows, before it is checked.
-        """
-        ready = self._with(changes)
-        retracted = ready.settings.retrieval.include_retracted
-        ranking = self._search(ready, question.text, where, retracted)
-        answerer = ready.answerer(self._generator, self._checker)
-        with self._answering:
-            return answerer.answer_or_withhold(question, ranking, on_text=on_text)
-
-    def verify(self, claim: str, snippet: str | None = None, where: Where = ()) -> CheckedSentence:
-        """Judge a claim by a snippet, or by what a search for it finds.
+        Parameters
+        ----------
+        options : texts of a multiple-choice question by their letters, or strings such as "A=thiamine"
+        on_text : receives a generator's reply so far as it grows, before it is checked
+        on_stage : receives a description of each stage as it begins
 
         Raises
         ------
-        MissingError
-            If there is no such snippet.
+        UsageError
+            If the question is blank, or an option, a filter or a setting is wrong.
+        ServiceError
+            If the generator fails.
         """
-        if snippet is not None:
-            return self._checker.check_claim(claim, self.show(snippet).snippets)
-        return self._checker.check_claim(claim, [hit.snippet for hit in self.search(claim, where).hits])
+        check_text(question)
+        asked, where = Question("ask", question, options_of(options)), conditions(filter, exclude_pmid)
+        self._begin_generator()
+        models = self._models(**changes)
+        on_stage("Searching")
+        with self._searching:
+            ranking = models.search(question, where)
+        if self._generator:
+            on_stage("Loading the generator")
+        generator = self._loaded_generator()
+        answerer = models.answerer(generator, self._checker)
+        on_stage("Writing, not checked yet" if generator else "Answering")
+        with self._answering:
+            answer = answerer.answer_or_withhold(asked, ranking, on_text=on_text)
+        return AnswerResult.of(answer, models.models_used(generator))
 
-    def show(self, id: str) -> FoundSnippets:
-        """Return the snippets that an id or a PMID names.
+    def show(self, id: str | int) -> SnippetResult:
+        """Return the snippet of an id, or those of a PMID, with how many papers of the local graph cite each.
 
         Raises
         ------
         MissingError
             If there is none.
         """
-        with self._searching:
-            found = named_snippets(self._ready.index, id, self._ready.manifest.encoder.dimension)
-        if not found:
-            raise MissingError(f"index {self.name!r} has no snippet {id!r}: give an id or a PMID of it")
-        return FoundSnippets(self.name, tuple(found), tuple(facts_of(snippet) for snippet in found))
+        from biorag.references.facts import facts_of
+
+        snippets = self._named(str(id))
+        if not snippets:
+            raise MissingError(f"index {self.name!r} has no snippet {str(id)!r}: give the id or the PMID of one")
+        cited = self._times_cited(snippets)
+        return SnippetResult(self.name, snippets, tuple(facts_of(one, cited.get(one.pmid or 0)) for one in snippets))
+
+    def verify(
+        self, claim: str, *, snippet: str | None = None, filter: Filter = (), exclude_pmid: Sequence[int] = ()
+    ) -> VerdictResult:
+        """Judge a claim by what a search for it finds, or by the snippets of one id or PMID, as `biorag verify` does.
+
+        Raises
+        ------
+        UsageError
+            If the claim is blank.
+        MissingError
+            If there is no such snippet.
+        """
+        if not claim.strip():
+            raise UsageError("the claim is empty: give a sentence to judge")
+        if snippet is not None:
+            check_text(claim)
+            return VerdictResult(self._checker.check_claim(claim, self.show(snippet).snippets))
+        return self.verify_all([(claim, None)], filter=filter, exclude_pmid=exclude_pmid)[0]
+
+    def verify_all(
+        self, claims: Sequence[tuple[str, str | None]], *, filter: Filter = (), exclude_pmid: Sequence[int] = ()
+    ) -> list[VerdictResult]:
+        """Judge claims, searching for all at once but for those that name a snippet, by id or PMID.
+
+        A snippet that the index does not have supports nothing.
+        """
+        searched = [claim for claim, snippet in claims if not snippet]
+        check_text(*searched)
+        rankings = iter(())
+        if searched:
+            where, models = conditions(filter, exclude_pmid), self._models()
+            with self._searching:
+                wheres = [models.checked(where)] * len(searched)
+                rankings = iter(models.retriever.search_all(searched, wheres=wheres))
+        evidence = (
+            self._named(snippet) if snippet else [hit.snippet for hit in next(rankings).hits] for _, snippet in claims
+        )
+        checker = self._checker
+        return [
+            VerdictResult(checker.check_claim(claim, snippets))
+            for (claim, _), snippets in zip(claims, evidence, strict=True)
+        ]
+
+    def identity(self) -> dict[str, Any]:
+        """Return what determines verdicts besides claims and filters."""
+        return {
+            "index": self._models().fingerprint(),
+            "retrieval": self.settings.retrieval.identity(),
+            "verifier": self._checker.identity(),
+        }
 
     def heat_map(self, question: str, id: str) -> HeatMap:
         """Divide the reranker's score of a snippet among the words of a question; of a block the id is the block's.
@@ -192,44 +267,128 @@ class Session:
         MissingError
             If there is no such snippet.
         """
-        from biorag.retrieval.heat_map import heat_map  # NumPy costs --help too much
+        from biorag.retrieval.heat_map import heat_map
 
-        ready = self._ready
-        compared = ready.settings.retrieval.rerank and any(
-            stage.kind.uses_encoder for stage in ready.settings.retrieval.stages
-        )
-        if not compared or ready.encoder is None or not ready.encoder.has_tokens:
+        models = self._models()
+        retrieval, encoder, tokens = self.settings.retrieval, models.encoder, self._manifest.tokens
+        is_compared = retrieval.rerank and any(stage.kind.uses_encoder for stage in retrieval.stages)
+        if not is_compared or encoder is None or not encoder.has_tokens:
             raise UsageError("only the reranker 'encoder' compares words: open the index with reranking by it")
-        kept = ready.manifest.tokens
-        stored = kept if kept and kept.sha256 == ready.encoder.identity.sha256 else None
+        stored = tokens if tokens and tokens.sha256 == encoder.identity.sha256 else None
         with self._searching:
-            snippet = ready.index.fetch([id]).get(id)
+            snippet = self._index.fetch([id]).get(id)
             if snippet is None:
                 raise MissingError(f"index {self.name!r} has no snippet {id!r}: give the id of a hit")
-            return heat_map(question, snippet, ready.encoder, ready.index, stored)
+            return heat_map(question, snippet, encoder, self._index, stored)
 
     def info(self) -> dict[str, Any]:
-        """Return what the index holds and was made with."""
-        with self._searching:
-            return index_facts(Store(self.settings), self._ready.manifest, self._ready.index)
+        """Return what the index holds and was made with, as `biorag info NAME --json` prints it."""
+        from biorag.indexes.describing import index_facts
 
-    def _search(self, ready: OpenIndex, query: str, where: Where, retracted: bool) -> Ranking:
         with self._searching:
-            wheres = [ready.checked(where)]
-            return ready.retriever.search_all([query], wheres=wheres, retracted=retracted)[0]
+            return index_facts(Store(self.settings), self._manifest, self._index)
 
-    def _with(self, changes: dict[str, Any]) -> OpenIndex:
-        """Return the index with some settings of a question changed; None stands for no change."""
-        changes = {name: value for name, value in changes.items() if value is not None}
-        if not changes:
-            return self._ready
-        for name in changes:
+    @cached_property
+    def _checker(self) -> Checker:
+        return load_checker(self._verifier, self.settings)
+
+    def _load(self) -> None:
+        """Load all models."""
+        self._begin_generator()
+        self._models()
+        _ = self._checker
+        self._loaded_generator()
+
+    def _begin_generator(self) -> None:
+        """Begin to load the generator beside all else, if one is named and what can be checked at once is right."""
+        if self._generator or not self.settings.generation.llm:
+            return
+        from biorag.generators.source import generator_source
+
+        generator_source(self.settings.generation.llm).check()
+        check_settings(Store(self.settings).require_manifest(), self.settings)
+        self._generator = self._background.submit(load_generator, self.settings, self._at_a_time)
+
+    def _loaded_generator(self) -> Generator | None:
+        self._begin_generator()
+        return self._generator.result() if self._generator else None
+
+    def _models(self, **changes: Unpack[QuestionSettings]) -> OpenIndex:
+        """Return the index with the models of retrieval, some settings changed for one question."""
+        with self._searching:
+            if self._opened is None:
+                self._opened = load_models(self.settings, self._manifest, self._index)
+        opened = self._opened
+        changed: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+        if not changed:
+            return opened
+        for name in changed:
             if name not in PER_QUESTION:
                 raise unknown_name("setting of a question", name, PER_QUESTION)
-        settings = self.settings.replace(**changes)
+        settings = self.settings.replace(**changed)
         if settings.retrieval.rerank and not self.settings.retrieval.rerank:
             raise UsageError("the index was opened without reranking: open it with rerank=True")
-        if settings.retrieval.mode != "bm25" and self._ready.encoder is None:
+        if settings.retrieval.mode != "bm25" and opened.encoder is None:
             raise UsageError("the index was opened with mode='bm25', without its encoder: open it with mode='hybrid'")
-        of_retrieval = {name: value for name, value in changes.items() if name in settings.retrieval.flat()}
-        return replace(self._ready, settings=settings, retriever=self._ready.retriever.variant(**of_retrieval))
+        of_retrieval = {name: value for name, value in changed.items() if name in settings.retrieval.flat()}
+        return replace(opened, settings=settings, retriever=opened.retriever.variant(**of_retrieval))
+
+    def _named(self, name: str) -> tuple[Snippet, ...]:
+        check_text(name)
+        with self._searching:
+            return tuple(named_snippets(self._index, name, self._manifest.encoder.dimension))
+
+    def _times_cited(self, snippets: Sequence[Snippet]) -> dict[int, int]:
+        """Return how many papers of the local graph cite each PMID; nothing where there is no graph."""
+        from biorag.citation_graph.graph import MANIFEST, open_graph
+
+        pmids = {snippet.pmid for snippet in snippets if snippet.pmid}
+        if not pmids or not (self.settings.graphs / self.settings.graph / MANIFEST).is_file():
+            return {}
+        graph = open_graph(self.settings)
+        return {pmid: graph.times_cited(pmid) for pmid in pmids}
+
+
+def check_text(*texts: str) -> None:
+    """Raise `UsageError` for text that cannot be written as UTF-8."""
+    for text in texts:
+        if not is_whole(text):
+            raise UsageError(f"{text!a} is not UTF-8: type it again")
+
+
+def conditions(filter: Filter = (), exclude_pmid: Iterable[int] = ()) -> tuple[FieldFilter, ...]:
+    """Return the conditions of `--filter` and `--exclude-pmid`; an empty text is no condition.
+
+    Raises
+    ------
+    UsageError
+        If a filter cannot be read.
+    """
+    texts = [filter] * bool(filter.strip()) if isinstance(filter, str) else filter
+    return parse_filters(texts, exclude_pmid)
+
+
+def options_of(options: Options) -> dict[str, str]:
+    """Return the options of a multiple-choice question by their letters; none for an open question.
+
+    Raises
+    ------
+    UsageError
+        If an option lacks a capital letter or a text, a letter is repeated, or there is only one option.
+    """
+    texts = [f"{letter}={text}" for letter, text in options.items()] if isinstance(options, Mapping) else options
+    by_letter: dict[str, str] = {}
+    for text in texts:
+        check_text(text)
+        match = _OPTION.fullmatch(text.strip())
+        if match is None:
+            raise UsageError(
+                f"option {text!r} cannot be read: write a capital letter, '=' and the text, e.g. A=thiamine"
+            )
+        letter, option = match.groups()
+        if letter in by_letter:
+            raise UsageError(f"option {letter} is given twice")
+        by_letter[letter] = option
+    if len(by_letter) == 1:
+        raise UsageError("a multiple-choice question needs at least two options; leave them out for an open one")
+    return by_letter
