@@ -12,9 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from biorag.api.library import SearchableIndex, bench_retrieval, index, list_indexes, open
+    from biorag.api.library import Session, bench_retrieval, index, list_indexes, open
 
-__all__ = ["SearchableIndex", "bench_retrieval", "index", "list_indexes", "open"]
+__all__ = ["Session", "bench_retrieval", "index", "list_indexes", "open"]
 
 # Read when torch, llama.cpp and NumPy are loaded. Threads that spin while they wait take cores from other processes,
 # and from one another; NumPy's products are small, or run side by side.

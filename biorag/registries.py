@@ -612,21 +612,29 @@ class OutputKind(Kind):
     Attributes
     ----------
     json : whether it is JSON, in which what a terminal could act on is escaped
+    suffix : of the names of its files
     """
 
     json: bool = False
+    suffix: str = "txt"
 
 
 OUTPUTS = Registry(
     "output format",
     [
         OutputKind(name="table", target="", summary="for the terminal"),
-        OutputKind(name="md", target="biorag.references.tables:markdown", summary="Markdown"),
-        OutputKind(name="csv", target="biorag.references.tables:comma_separated", summary="a row a hit"),
-        OutputKind(name="tsv", target="biorag.references.tables:tab_separated", summary="a row a hit"),
-        OutputKind(name="ris", target="biorag.references.ris:ris", summary="reference managers"),
-        OutputKind(name="bibtex", target="biorag.references.bibtex:bibtex", summary="LaTeX"),
-        OutputKind(name="csl-json", target="biorag.references.csl:csl_json", summary="citation processors", json=True),
+        OutputKind(name="md", target="biorag.references.tables:markdown", suffix="md", summary="Markdown"),
+        OutputKind(name="csv", target="biorag.references.tables:comma_separated", suffix="csv", summary="a row a hit"),
+        OutputKind(name="tsv", target="biorag.references.tables:tab_separated", suffix="tsv", summary="a row a hit"),
+        OutputKind(name="ris", target="biorag.references.ris:ris", suffix="ris", summary="reference managers"),
+        OutputKind(name="bibtex", target="biorag.references.bibtex:bibtex", suffix="bib", summary="LaTeX"),
+        OutputKind(
+            name="csl-json",
+            target="biorag.references.csl:csl_json",
+            suffix="json",
+            summary="citation processors",
+            json=True,
+        ),
         OutputKind(name="vancouver", target="biorag.references.vancouver:vancouver", summary="as in NLM's journals"),
     ],
 )

@@ -28,7 +28,7 @@ LAYERS = [
     ["biorag.conversion"],
     ["biorag.scale"],
     ["biorag.api"],
-    ["biorag.chat", "biorag.model_context"],
+    ["biorag.chat", "biorag.mcp_server"],
     ["biorag.server"],
     ["biorag.commands", "biorag.cli", "biorag.__main__"],
 ]
@@ -60,7 +60,7 @@ OWNERS = {
     "fastapi": ("biorag.server",),
     "uvicorn": ("biorag.server",),
     "jinja2": ("biorag.server",),
-    "mcp": ("biorag.model_context", "biorag.server"),
+    "mcp": ("biorag.mcp_server", "biorag.server"),
     "matplotlib": ("biorag.utils.plots",),
     "tenacity": ("biorag.utils",),
     "tomlkit": ("biorag.settings",),

@@ -7,7 +7,8 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from biorag.api.session import Filter, Session, conditions
+from biorag.api.session import Filter, conditions
+from biorag.api.session import Session as Session
 from biorag.engine import index_corpus, open_index
 from biorag.errors import UsageError
 from biorag.indexes.catalogue import IndexSummary, summaries

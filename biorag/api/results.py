@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from html import escape
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -28,9 +29,12 @@ CELL = 300  # characters of a passage in a table of a notebook
 
 
 class _Items(Sequence[T]):
-    """A sequence of what a result holds."""
+    """A result that is a sequence."""
 
-    _items: tuple[T, ...]
+    @property
+    @abstractmethod
+    def _items(self) -> tuple[T, ...]:
+        """The items."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -56,7 +60,7 @@ class SearchResult(_Items[Hit]):
     timings_ms: dict[str, float] = field(repr=False)
 
     @property
-    def _items(self) -> tuple[Hit, ...]:  # type: ignore[override]
+    def _items(self) -> tuple[Hit, ...]:
         return self.hits
 
     def to_json(self) -> dict[str, Any]:
@@ -142,14 +146,14 @@ class AnswerResult(Answer):
 
 @dataclass(frozen=True)
 class SnippetResult(_Items[Snippet]):
-    """The snippets that an id or a PMID names, in the index `index`, with the facts of each."""
+    """The snippets that an id or a PMID names, with the facts of each."""
 
-    index: str
+    index_name: str
     snippets: tuple[Snippet, ...]
     facts: tuple[Facts, ...] = field(repr=False)
 
     @property
-    def _items(self) -> tuple[Snippet, ...]:  # type: ignore[override]
+    def _items(self) -> tuple[Snippet, ...]:
         return self.snippets
 
     def to_json(self, mark: str = "") -> dict[str, Any]:
@@ -159,7 +163,7 @@ class SnippetResult(_Items[Snippet]):
 
         words = terms(mark)
         shown = [snippet_json(snippet, facts, words) for snippet, facts in zip(self.snippets, self.facts, strict=True)]
-        return {"index": self.index, "snippets": shown}
+        return {"index": self.index_name, "snippets": shown}
 
     def to(self, format: str) -> str:
         """Return their references as `--format` writes them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -25,6 +25,7 @@ from biorag.utils.text import is_whole
 if TYPE_CHECKING:
     from biorag.answering.verification.checker import Checker
     from biorag.retrieval.heat_map import HeatMap
+    from biorag.retrieval.retriever import Ranking
 
 Filter = str | Iterable[str]
 Options = Mapping[str, str] | Iterable[str]
@@ -234,7 +235,7 @@ class Session:
         """
         searched = [claim for claim, snippet in claims if not snippet]
         check_text(*searched)
-        rankings = iter(())
+        rankings: Iterator[Ranking] = iter(())
         if searched:
             where, models = conditions(filter, exclude_pmid), self._models()
             with self._searching:
@@ -340,10 +341,10 @@ class Session:
 
     def _times_cited(self, snippets: Sequence[Snippet]) -> dict[int, int]:
         """Return how many papers of the local graph cite each PMID; nothing where there is no graph."""
-        from biorag.citation_graph.graph import MANIFEST, open_graph
+        from biorag.citation_graph.graph import FILE, open_graph
 
         pmids = {snippet.pmid for snippet in snippets if snippet.pmid}
-        if not pmids or not (self.settings.graphs / self.settings.graph / MANIFEST).is_file():
+        if not pmids or not (self.settings.graphs / self.settings.graph / FILE).is_file():
             return {}
         graph = open_graph(self.settings)
         return {pmid: graph.times_cited(pmid) for pmid in pmids}

@@ -1,70 +1,89 @@
-"""A conversation: questions in turn over one open index, each searched so that it stands alone."""
+"""A conversation: questions in turn over one session, each searched so that it stands alone, and slash commands."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from biorag.answering.answerer import OnText
-from biorag.api.documents import cited_hits
-from biorag.api.library import checked_options, conditions
-from biorag.api.results import written
-from biorag.api.session import FoundSnippets, Session
-from biorag.chat.rewriting import standalone
-from biorag.errors import UsageError
-from biorag.types import Answer, FieldFilter, Hit, Question
-from biorag.utils.text import is_whole
+from biorag.api.results import AnswerResult, SnippetResult, written
+from biorag.api.session import Session, check_text, options_of
+from biorag.chat.followups import standalone
+from biorag.errors import UsageError, unknown_name
+from biorag.types import Hit
 
-FORMAT = "vancouver"  # of a reference, where none is named
+FORMAT = "vancouver"  # of references, by default
+COMMANDS = {
+    "/help": "this list",
+    "/show N": "the whole snippet of hit N, or of an id or a PMID",
+    "/cite N [FORMAT]": "the reference of hit N, of the cited hits without N: vancouver, bibtex, ris, csl-json …",
+    "/filter CONDITION": "search only snippets that meet it: year>=2020; /filter shows it, /filter off clears it",
+    "/options A=… B=…": "options of the next question",
+    "/save FILE": "write the conversation as Markdown, with its citations",
+    "/new": "begin a new conversation: the questions are forgotten, the filter stays",
+    "/quit": "end, as Ctrl-D does",
+}
+NAMES = tuple(usage.partition(" ")[0] for usage in COMMANDS)
+_NEXT_OPTION = re.compile(r"\s(?=[^\s=]+=)")
+
+
+def parse_line(text: str) -> tuple[str, str]:
+    """Return the slash command of a line, "" for a question, and its argument or the question.
+
+    Raises
+    ------
+    UsageError
+        If the line begins with a slash and is not a command, naming the nearest one.
+    """
+    text = text.strip()
+    if not text.startswith("/"):
+        return "", text
+    name, _, argument = text.partition(" ")
+    if name.lower() not in NAMES:
+        raise unknown_name("command", name, NAMES)
+    return name.lower(), argument.strip()
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A question as it was asked and as it was searched, under which filter, and its answer."""
+    """A question as it was asked and as it was searched, its filter, and its answer."""
 
     question: str
     searched: str
     filter: str
-    answer: Answer
+    answer: AnswerResult
 
 
 class Conversation:
-    """Turns over a session, whose filter and whose options of the next question can be set.
+    """Turns over a session; the filter, and the options of the next question, can be set.
 
     Parameters
     ----------
-    where : conditions that hold besides the filter
+    filters, exclude_pmid : conditions that hold besides the filter
     """
 
-    def __init__(self, session: Session, where: tuple[FieldFilter, ...] = ()) -> None:
-        self._session = session
-        self._always, self._where = where, where
+    def __init__(self, session: Session, filters: Sequence[str] = (), exclude_pmid: Sequence[int] = ()) -> None:
+        self._session, self._filters, self._exclude_pmid = session, tuple(filters), exclude_pmid
         self.filter = ""
         self.options: dict[str, str] = {}
         self.turns: list[Turn] = []
 
-    @property
-    def index(self) -> str:
-        """The name of the index."""
-        return self._session.name
-
     def standalone(self, question: str) -> str:
-        """Return a question as it is to be searched: a follow-up made to stand alone.
+        """Return a question as it will be searched: a follow-up made to stand alone.
 
         Raises
         ------
         ServiceError
             If the generator fails.
         """
-        if not is_whole(question):
-            raise UsageError("the question is not UTF-8: type it again")
+        check_text(question)
         if not self.turns or self.options:
             return question
         last = self.turns[-1]
         return standalone(self._session, question, last.searched, last.answer.text)
 
-    def ask(self, question: str, searched: str, on_text: OnText | None = None) -> Turn:
-        """Answer a question by what is found for `searched`; an interrupted one leaves the conversation as it was.
+    def ask(self, question: str, searched: str, on_text: Callable[[str], None] | None = None) -> Turn:
+        """Answer a question by searching for `searched`; an interrupted one leaves the conversation as it was.
 
         Raises
         ------
@@ -73,49 +92,33 @@ class Conversation:
         ServiceError
             If the generator fails.
         """
-        answer = self._session.ask(Question("chat", searched, self.options), self._where, on_text)
+        filters = (*self._filters, *([self.filter] if self.filter else []))
+        answer = self._session.ask(
+            searched, options=self.options, filter=filters, exclude_pmid=self._exclude_pmid, on_text=on_text
+        )
         turn = Turn(question, searched, self.filter, answer)
         self.turns.append(turn)
         self.options = {}
         return turn
 
     def set_filter(self, text: str) -> None:
-        """Search only what fulfils a condition from now on; an empty one clears it.
+        """Search only snippets that meet a condition from now on; "" clears it. A wrong one raises `UsageError`."""
+        self._session.check_filter(text)
+        self.filter = text
 
-        Raises
-        ------
-        UsageError
-            If it cannot be read, or names a field that no snippet has; the filter stays as it was.
-        """
-        where = conditions((text,) if text else ())
-        self._session.check(where)
-        self.filter, self._where = text, self._always + where
+    def set_options(self, text: str) -> None:
+        """Set the options of the next question from `A=thiamine B=vitamin B6`; wrong ones raise `UsageError`."""
+        self.options = options_of(_NEXT_OPTION.split(text) if text else ())
 
-    def set_options(self, options: dict[str, str]) -> None:
-        """Set the options of the next question.
-
-        Raises
-        ------
-        UsageError
-            If they are not two texts or more by capital letters.
-        """
-        self.options = checked_options(options)
-
-    def show(self, name: str) -> FoundSnippets:
-        """Return the snippet of a hit's number, or of an id or a PMID.
-
-        Raises
-        ------
-        MissingError
-            If there is none.
-        """
+    def show(self, name: str) -> SnippetResult:
+        """Return the snippet of a hit's number, or of an id or a PMID; raise `MissingError` if there is none."""
         if not name:
             raise UsageError("name a hit: /show 2")
         hit = self._numbered(name)
         return self._session.show(hit.snippet.id if hit else name)
 
-    def cite(self, argument: str) -> tuple[str, str]:
-        """Return a format and the references in it of `N [FORMAT]`; without a number of what the answer cites.
+    def cite(self, argument: str) -> str:
+        """Return the references of `N [FORMAT]`; without a number those of the hits that the answer cites.
 
         Raises
         ------
@@ -127,25 +130,25 @@ class Conversation:
         format = words.pop(0) if words else FORMAT
         if words:
             raise UsageError(f"/cite {argument} cannot be read: write /cite 2, or /cite 2 bibtex")
-        return format, written(format, self._cited(number))
+        return written(format, self._cited(number))
 
     def new(self) -> None:
-        """Forget what was asked; the filter stays."""
+        """Forget the questions; the filter stays."""
         self.turns.clear()
         self.options = {}
 
     def _cited(self, number: str) -> Sequence[Hit]:
         if not self.turns:
             raise UsageError("nothing was asked yet: ask a question, then /cite")
+        answer = self.turns[-1].answer
         if not number:
-            return cited_hits(self.turns[-1].answer)
+            return answer.cited_hits
         hit = self._numbered(number)
         if hit is None:
-            raise UsageError(f"the last answer has no hit {number}: it has {len(self.turns[-1].answer.hits)}")
+            raise UsageError(f"the last answer has no hit {number}: it has {len(answer.hits)}")
         return [hit]
 
     def _numbered(self, name: str) -> Hit | None:
-        """Return the hit of the last answer that has this number; None where it has none."""
-        if not self.turns or not (name.isascii() and name.isdigit()):
-            return None
-        return next((hit for hit in self.turns[-1].answer.hits if str(hit.rank) == name), None)
+        """Return the hit of the last answer with this number, if there is one."""
+        hits = self.turns[-1].answer.hits if self.turns and name.isascii() and name.isdigit() else ()
+        return next((hit for hit in hits if str(hit.rank) == name), None)

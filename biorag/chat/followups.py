@@ -1,12 +1,30 @@
-"""Follow-up questions by rule: which question leaves out what it is about, and the words that it lacks; pure."""
+"""Follow-up questions made to stand alone: by the generator if one is named, else with words of the last question."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import Any
 
+from biorag.api.session import Session
 from biorag.corpus.sentences import matches, terms
+from biorag.prompts.fence import defused
+from biorag.prompts.parse import parse_reply
+from biorag.prompts.template import load_template
+from biorag.types import GenerationRequest, Prompt
+from biorag.utils.text import comparable
 
-LONGEST = 40  # words of a follow-up; what is longer says what it is about
+FIELDS = ("question", "previous", "answer")
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"question": {"type": "string"}},
+    "required": ["question"],
+    "additionalProperties": False,
+}
+MOST_TOKENS = 96
+MOST_QUOTED = 600  # characters of the earlier question, and of its answer
+LONGEST_REWRITE = 400  # characters
+LONGEST = 40  # words of a follow-up; a longer question names its subject
 SHORTEST = 3  # words of a question that is complete
 MOST_CARRIED = 12  # words that a question takes over
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
@@ -22,17 +40,55 @@ _THAT = re.compile(
     r"|on|by|from|about|after|before|during|without|than|like|and|or|why|how|when|where)\s+)that\b(?!\s+of\b)",
     re.IGNORECASE,
 )
-# "Is it true that metformin …" and "Is it safe to give aspirin …" say what they are about.
+# "Is it true that metformin …" and "Is it safe to give aspirin …" name their subject.
 _EMPTY_IT = re.compile(r"\b(?:is|was|would|can|could|will)\s+it\s+(?:be\s+)?\w+\s+(?:that|to|for)\b", re.IGNORECASE)
-ENOUGH_TERMS = 4  # content words by which such a question says it
+ENOUGH_TERMS = 4  # content words with which such a question names it
 _PREPOSITION = re.compile(
     r"(?:in|for|with|without|during|after|before|at|by|among|under|versus|vs|compared|than|if|when)\b", re.IGNORECASE
 )
 _DEFINITION = re.compile(r"(?:what|who)\s+(?:is|are|was|were|does|do|causes?)\b|define\b", re.IGNORECASE)
 
 
+def standalone(session: Session, question: str, previous: str, answer: str) -> str:
+    """Return a question that can be searched alone; one that is not a follow-up stays as it is.
+
+    Parameters
+    ----------
+    previous : the last question, as it was searched
+    answer : the answer to it
+
+    Raises
+    ------
+    ServiceError
+        If the generator fails.
+    """
+    if not is_follow_up(question):
+        return question
+    request = GenerationRequest(_prompt(question, previous, answer, session.controls), SCHEMA, MOST_TOKENS)
+    generation = session.generate(request)
+    if generation is None or generation.capped:
+        return with_words_of(previous, question)
+    return usable(generation.text, previous) or with_words_of(previous, question)
+
+
+def usable(reply: str, previous: str) -> str:
+    """Return the question of a reply; empty if it is blank, absurdly long, or the last question again."""
+    rewrite = " ".join(parse_reply(reply).text("question").split())
+    if len(rewrite) > LONGEST_REWRITE or comparable(rewrite) == comparable(previous):
+        return ""
+    return rewrite
+
+
+def _prompt(question: str, previous: str, answer: str, controls: Sequence[str]) -> Prompt:
+    """Return the prompt; the answer quotes documents, so the chat's own marks in it are defused."""
+    template = load_template("standalone", known=FIELDS)
+    quoted = (defused(" ".join(text[:MOST_QUOTED].split()), tuple(controls)) for text in (previous, answer))
+    earlier_question, earlier_answer = quoted
+    return template.fill(question=question, previous=earlier_question, answer=earlier_answer or "(none)")
+
+
 def is_follow_up(question: str) -> bool:
-    """Return whether a question looks as if it left out what it is about."""
+    """Return whether a question seems to leave out its subject."""
     text = question.strip()
     words = _WORD.findall(text)
     if not words or len(words) > LONGEST:
@@ -58,7 +114,7 @@ def with_words_of(last: str, question: str) -> str:
 
 
 def _is_fragment(text: str, count: int) -> bool:
-    """Return whether a few words are no complete question: one word of content, or a phrase such as "in children"."""
+    """Return whether a few words are not a complete question: one word of content, or a phrase: "in children"."""
     if count > SHORTEST + bool(_PREPOSITION.match(text)) or _DEFINITION.match(text):
         return False
     return len(terms(text)) <= 1 or bool(_PREPOSITION.match(text))

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from biorag.api.documents import cited_hits
-from biorag.api.results import marked_text
 from biorag.chat.conversation import Turn
-from biorag.errors import UsageError
 from biorag.references.reference import reference_of
 from biorag.references.tables import plain
 from biorag.references.vancouver import citation
@@ -24,21 +20,6 @@ def markdown(index: str, turns: Sequence[Turn]) -> str:
     return showable("\n".join(lines) + "\n")
 
 
-def save(path: Path, text: str) -> None:
-    """Write a text to a new file.
-
-    Raises
-    ------
-    UsageError
-        If there is a file of this name already.
-    """
-    try:
-        with path.open("x", encoding="utf-8") as stream:
-            stream.write(text)
-    except FileExistsError:
-        raise UsageError(f"{path} is there already: name another file") from None
-
-
 def _turn(turn: Turn) -> Iterator[str]:
     answer = turn.answer
     yield f"## {plain(turn.question)}"
@@ -49,12 +30,12 @@ def _turn(turn: Turn) -> Iterator[str]:
     if answer.question.options:
         yield ""
         yield from (f"- {letter}. {plain(text)}" for letter, text in answer.question.options.items())
-    yield from ("", plain(marked_text(answer)) or "*No answer.*")
+    yield from ("", plain(str(answer)) or "*No answer.*")
     for note in answer.notes:
         yield from ("", f"*Note: {plain(note)}*")
     if answer.hits:
         yield ""
-        yield from map(_reference, cited_hits(answer))
+        yield from map(_reference, answer.cited_hits)
 
 
 def _reference(hit: Hit) -> str:

@@ -11,17 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from biorag.chat.lines import COMMANDS, parse_line, parse_options
-from biorag.commands import options, show, show_answer, show_document
+from biorag.commands import options, show, show_answer
 from biorag.commands.groups import expanded
-from biorag.corpus.sentences import terms
 from biorag.errors import BioragError, MissingError, UsageError
-from biorag.registries import OUTPUTS
-from biorag.retrieval.last_hits import keep_last_hits
 from biorag.settings.settings import Settings
-from biorag.utils.text import showable, showable_json
+from biorag.utils.text import showable
 
 if TYPE_CHECKING:
+    from biorag.api.session import Session
     from biorag.chat.conversation import Conversation
 
 PROMPT = "biorag> "
@@ -30,21 +27,15 @@ CLEAR = "off"
 
 @expanded
 def chat(
-    settings: Annotated[
-        Settings,
-        options.INDEX,
-        options.RANKING,
-        options.GENERATOR,
-        options.ANSWER,
-    ],
+    settings: Annotated[Settings, options.INDEX, options.RANKING, options.GENERATOR, options.ANSWER],
     filters: options.RecordFilters,
     verifier: options.Verifier = None,
 ) -> None:
     """Ask one question after another, each answered as 'biorag ask' does; models stay loaded.
 
     A follow-up such as "and in children?" is made to stand alone, by the generator that --llm names, else by words of
-    the last question; what was searched is shown. /help lists the commands, Ctrl-C stops an answer, Ctrl-D ends. Lines
-    that are piped in are asked in turn. What you ask is in no file, unless you /save it.
+    the last question; the question as it is searched is shown. /help lists the commands, Ctrl-C stops an answer, Ctrl-D
+    ends. Lines that are piped in are asked in turn. No file keeps your questions, unless you /save them.
 
     Examples:
 
@@ -59,10 +50,11 @@ def chat(
 
     with show_answer.waiting() as stage:
         stage("Opening the index")
-        session = Session(settings, verifier)
+        session = Session(settings, verifier, eager=True)
     with session:
         is_typed = sys.stdin.isatty()
-        talk = _Talk(Conversation(session, filters.conditions), settings, is_typed)
+        where = filters.arguments
+        talk = _Talk(session, Conversation(session, where["filter"], where["exclude_pmid"]), is_typed)
         for line in _typed(session.name) if is_typed else _piped():
             if not talk.heard(line):
                 break
@@ -100,13 +92,13 @@ def _piped() -> Iterator[str]:
 
 
 class _Talk:
-    """What each line of a conversation does; `failure` is the first error.
+    """Does what the lines of a conversation say; `failure` is the first error.
 
-    Of typed lines Ctrl-C stops what the last one does; otherwise it ends the command.
+    At a terminal Ctrl-C stops what the last line does; otherwise it ends the command.
     """
 
-    def __init__(self, conversation: Conversation, settings: Settings, is_typed: bool) -> None:
-        self._conversation, self._settings, self._is_typed = conversation, settings, is_typed
+    def __init__(self, session: Session, conversation: Conversation, is_typed: bool) -> None:
+        self._session, self._conversation, self._is_typed = session, conversation, is_typed
         self.failure: BioragError | None = None
         self._commands: dict[str, Callable[[str], None]] = {
             "": self._ask,
@@ -120,13 +112,15 @@ class _Talk:
         }
 
     def heard(self, text: str) -> bool:
-        """Do what a line says; return whether the conversation lasts. An error is said."""
+        """Do what a line says, printing errors; return whether the conversation goes on."""
+        from biorag.chat.conversation import parse_line
+
         try:
-            line = parse_line(text)
-            if line.command == "/quit":
+            command, argument = parse_line(text)
+            if command == "/quit":
                 return False
-            if line.command or line.argument:
-                self._commands[line.command](line.argument)
+            if command or argument:
+                self._commands[command](argument)
         except KeyboardInterrupt as stop:
             if not (self._is_typed and _is_ctrl_c(stop)):
                 raise
@@ -144,30 +138,32 @@ class _Talk:
         _say(error)
 
     def _ask(self, question: str) -> None:
+        from biorag.retrieval.last_hits import keep_last_hits
+
+        settings = self._session.settings
         with show_answer.waiting() as stage:
             stage("Reading the question")
             searched = self._conversation.standalone(question)
             if searched != question:
                 show.err.print(Text(showable(f"searched: {searched}"), style="dim"), soft_wrap=True)
-            stage("Writing, not checked yet" if self._settings.generation.llm else "Answering")
+            stage("Writing, not checked yet" if settings.generation.llm else "Answering")
             turn = self._conversation.ask(question, searched, on_text=stage.provisional)
-        keep_last_hits(self._settings, turn.answer.hits)
+        keep_last_hits(settings, turn.answer.hits)
         show_answer.answer(turn.answer)
 
     def _help(self, _: str) -> None:
+        from biorag.chat.conversation import COMMANDS
+
         show.table("Commands", ["", ""], list(COMMANDS.items()))
 
     def _show(self, name: str) -> None:
-        named = self._conversation.show(name)
+        from biorag.corpus.sentences import terms
+
         turns = self._conversation.turns
-        words = terms(turns[-1].searched) if turns else set()
-        for snippet, facts in zip(named.snippets, named.facts, strict=True):
-            show_document.document(snippet, facts, words)
+        show_answer.snippets(self._conversation.show(name), terms(turns[-1].searched) if turns else set())
 
     def _cite(self, argument: str) -> None:
-        format, text = self._conversation.cite(argument)
-        shown = showable_json(text) if OUTPUTS[format].json else showable(text)
-        show.out.print(Text(shown.rstrip("\n")), soft_wrap=True)
+        show.out.print(Text(self._conversation.cite(argument).rstrip("\n")), soft_wrap=True)
 
     def _filter(self, condition: str) -> None:
         if condition:
@@ -175,18 +171,22 @@ class _Talk:
         show.err.print(f"filter: {self._conversation.filter or 'none'}", soft_wrap=True)
 
     def _options(self, text: str) -> None:
-        self._conversation.set_options(parse_options(text))
+        self._conversation.set_options(text)
         show.err.print("options: of the next question")
 
     def _save(self, name: str) -> None:
-        from biorag.chat.record import markdown, save
+        from biorag.chat.record import markdown
 
         if not name:
             raise UsageError("name a file to write: /save asthma.md")
         if not self._conversation.turns:
             raise UsageError("nothing was asked yet: ask a question, then /save")
         path = Path(name).expanduser()
-        save(path, markdown(self._conversation.index, self._conversation.turns))
+        try:
+            with path.open("x", encoding="utf-8") as stream:
+                stream.write(markdown(self._session.name, self._conversation.turns))
+        except FileExistsError:
+            raise UsageError(f"{path} exists: name another file") from None
         show.err.print(f"saved to {path}", soft_wrap=True)
 
     def _new(self, _: str) -> None:

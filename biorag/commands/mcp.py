@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,13 +18,7 @@ STDOUT, STDERR = 1, 2  # file descriptors
 
 @expanded
 def mcp(
-    settings: Annotated[
-        Settings,
-        options.INDEX,
-        options.RANKING,
-        options.GENERATOR,
-        options.ANSWER,
-    ],
+    settings: Annotated[Settings, options.INDEX, options.RANKING, options.GENERATOR, options.ANSWER],
     verifier: options.Verifier = None,
 ) -> None:
     """Serve an index to assistants by the Model Context Protocol, on standard input and output.
@@ -40,25 +35,32 @@ def mcp(
       biorag mcp --name pubmed --mode bm25 --no-rerank
     """
     from biorag.api.session import Session
-    from biorag.model_context.server import build_server
-    from biorag.model_context.standard_input import ended_by_signals
+    from biorag.mcp_server.server import build_server
 
     with stdout_to_stderr():
-        session = Session(settings, verifier)
+        session = Session(settings, verifier, eager=True)
         server = build_server(session)
-    with session, ended_by_signals():
+
+    def stop(number: int, frame: object) -> None:
+        """End at once: the SDK reads standard input in a thread, which waits until its other end is closed."""
+        session.close()
+        os._exit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    with session:
         server.run("stdio")  # which keeps all but the protocol from standard output, as above
 
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Send what is written to standard output to standard error, be it by a library in C or a process it starts."""
+    """Redirect standard output to standard error, for libraries in C and child processes too."""
     sys.stdout.flush()
-    kept = os.dup(STDOUT)
+    saved = os.dup(STDOUT)
     os.dup2(STDERR, STDOUT)
     try:
         yield
     finally:
         sys.stdout.flush()
-        os.dup2(kept, STDOUT)
-        os.close(kept)
+        os.dup2(saved, STDOUT)
+        os.close(saved)

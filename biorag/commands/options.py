@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from biorag.commands.completion import choices
 from biorag.commands.groups import Flags, Given
 from biorag.errors import UsageError, unknown_name
-from biorag.registries import OUTPUTS, TERMINAL, OutputKind
+from biorag.registries import OUTPUTS, TERMINAL
 from biorag.retrieval.filters import parse_filters
 from biorag.settings.abstention import AbstentionSettings
 from biorag.settings.retrieval import RetrievalSettings
@@ -113,9 +113,9 @@ class RecordFilters:
     ] = None
 
     @property
-    def conditions(self) -> tuple[FieldFilter, ...]:
-        """Return the conditions that snippets must all fulfil."""
-        return parse_filters(self.filters.where or (), self.exclude_pmid or ())
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of a session's methods."""
+        return {"filter": self.filters.where or (), "exclude_pmid": self.exclude_pmid or ()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +321,7 @@ def dense_mode(mode: str | None) -> str:
     return mode or DENSE_MODES[0]
 
 
-def output_kind(name: str, as_json: bool) -> OutputKind | None:
+def output_format(name: str, as_json: bool) -> str | None:
     """Return the format in which hits are written; None for the terminal, and for `--json`.
 
     Raises
@@ -334,4 +334,4 @@ def output_kind(name: str, as_json: bool) -> OutputKind | None:
         return None
     if as_json:
         raise UsageError("--json and --format are two forms of one output: give one of them")
-    return kind
+    return kind.name

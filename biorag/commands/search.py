@@ -6,18 +6,15 @@ from typing import Annotated
 
 import typer
 
-from biorag.api.documents import search_json
-from biorag.commands import options, show
+from biorag.commands import options, show, show_answer
 from biorag.commands.groups import expanded
-from biorag.engine import open_index
 from biorag.registries import TERMINAL
-from biorag.retrieval.last_hits import keep_last_hits
 from biorag.settings.settings import Settings
 
 
 @expanded
 def search(
-    query: Annotated[list[str], typer.Argument(help="What to look for, in quotes or not.")],
+    query: Annotated[list[str], typer.Argument(help="Query, in quotes or not.")],
     settings: Annotated[Settings, options.INDEX, options.RANKING],
     filters: options.RecordFilters,
     output: options.Output = TERMINAL,
@@ -35,15 +32,18 @@ def search(
 
       biorag search "GDF15 in inflammation" --name pubmed --mode bm25 --no-rerank -k 10 --json
     """
-    kind, text = options.output_kind(output, as_json), " ".join(query)
-    with open_index(settings) as ready:
-        ranking = ready.retriever.search(text, where=ready.checked(filters.conditions))
-    keep_last_hits(settings, ranking.hits)
+    from biorag.api.session import Session
+    from biorag.retrieval.last_hits import keep_last_hits
+
+    format, text = options.output_format(output, as_json), " ".join(query)
+    with Session(settings) as session:
+        result = session.search(text, **filters.arguments)
+    keep_last_hits(settings, result.hits)
     if as_json:
-        show.print_json(search_json(ranking, settings.retrieval.mode))
-    elif kind:
-        show.document(kind, ranking.hits)
-    elif ranking.hits:
-        show.evidence_table(text, ranking.hits)
+        show.print_json(result.to_json())
+    elif format:
+        show.out.file.write(result.to(format))
+    elif result.hits:
+        show_answer.evidence_table(text, result.hits)
     else:
         show.err.print("No snippet matches: try other words, --mode hybrid, or a wider --filter.")

@@ -23,20 +23,16 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from biorag.corpus.sentences import best_sentence, matches, terms
 from biorag.errors import BadInputError
-from biorag.references.reference import PUBMED, has_concern, reference_of, source_line
-from biorag.types import Hit, OnProgress, Snippet
+from biorag.types import OnProgress
 from biorag.utils.files import json_text
 from biorag.utils.text import showable, showable_json
 
 if TYPE_CHECKING:
     from biorag.corpus.rejects import RejectsFile
-    from biorag.registries import OutputKind
 
 QUIET_SECONDS = 30.0
 BORDER = 3  # characters of a table beside each cell
-RETRACTED, CONCERN = "RETRACTED", "EXPRESSION OF CONCERN"
 
 
 class ShowingConsole(Console):
@@ -54,12 +50,6 @@ err = ShowingConsole(stderr=True, highlight=False)
 def print_json(values: Any) -> None:
     """Print one JSON document on stdout; characters that a terminal could act on as escapes."""
     out.file.write(showable_json(json_text(values, indent=2)) + "\n")
-
-
-def document(kind: OutputKind, hits: Sequence[Hit]) -> None:
-    """Print hits in an output format on stdout, and nothing else there."""
-    text = kind.load()(hits)
-    out.file.write(showable_json(text) if kind.json else showable(text))
 
 
 class ShowingFormatter(logging.Formatter):
@@ -199,50 +189,6 @@ def _columns() -> tuple[ProgressColumn, ...]:
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-
-
-def evidence_table(query: str, hits: Sequence[Hit], cited: frozenset[int] = frozenset()) -> None:
-    """Print hits with rank, PMID or id (a link), title, score and the best-matching sentence, terms marked."""
-    target = terms(query)
-    shown = Table(title="Evidence", title_justify="left", header_style="bold", show_lines=True)
-    for column, justify in (("#", "right"), ("Source", "right"), ("Snippet", "left"), ("Score", "right")):
-        shown.add_column(column, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    for hit in hits:
-        rank = Text(f"{hit.rank}{'*' if hit.rank in cited else ''}", style="bold" if hit.rank in cited else "")
-        shown.add_row(rank, pmid(hit), _snippet(hit, target), Text(f"{hit.score:.3f}"))
-    out.print(shown)
-
-
-def pmid(hit: Hit) -> Text:
-    """Return a hit's PMID as a link; its id where it has none."""
-    number = hit.snippet.pmid
-    if number is None:
-        return Text(showable(hit.snippet.id), style="dim")
-    return Text(str(number), style=f"link {PUBMED}/{number}/")
-
-
-def warnings(snippet: Snippet) -> Text:
-    """Return what a reader of a snippet must be told: that it was retracted, or that there is a concern."""
-    marks = [(f"{RETRACTED} ", "bold red")] * snippet.retracted
-    return Text.assemble(*marks, *[(f"{CONCERN} ", "bold yellow")] * has_concern(snippet))
-
-
-def source(snippet: Snippet) -> Text:
-    """Return first author, year, journal and publication types in one line; empty where none is known."""
-    return Text(showable(source_line(reference_of(snippet))), style="dim")
-
-
-def _snippet(hit: Hit, target: set[str]) -> Text:
-    shown = warnings(hit.snippet)
-    if hit.snippet.title:
-        shown.append(showable(hit.snippet.title), style="bold")
-        shown.append(f", {showable(hit.snippet.location)}" if hit.snippet.location else "", style="dim").append("\n")
-    if origin := source(hit.snippet):
-        shown.append_text(origin).append("\n")
-    sentence = Text(showable(best_sentence(hit.snippet.content, target)))
-    for start, end in matches(sentence.plain, target):
-        sentence.stylize("yellow", start, end)
-    return shown.append_text(sentence)
 
 
 def outcome(

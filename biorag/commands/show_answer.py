@@ -1,4 +1,4 @@
-"""An answer as it is shown: its verdict, its text with marks, its sources, its evidence; and what shows meanwhile."""
+"""Answers, evidence and whole snippets as a terminal shows them, and the progress of an answer under way."""
 
 from __future__ import annotations
 
@@ -9,28 +9,31 @@ from contextlib import contextmanager
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
+from rich.table import Table
 from rich.text import Text
 
-from biorag.api.documents import cited_hits
+from biorag.api.results import SnippetResult
 from biorag.api.verdicts import MARKS, Tone, cited_numbers, verdict_line
 from biorag.commands import show
-from biorag.registries import OutputKind
-from biorag.types import EXTRACT, Answer, CheckedSentence, Verdict
+from biorag.corpus.sentences import best_sentence, matches, terms
+from biorag.references.facts import Facts
+from biorag.references.reference import PUBMED, has_concern, reference_of, source_line
+from biorag.types import EXTRACT, Answer, CheckedSentence, Hit, Snippet, Verdict
 from biorag.utils.text import showable
 
 STYLES = {Verdict.SUPPORTED: "", Verdict.UNSUPPORTED: "yellow", Verdict.CONTRADICTED: "red strike"}
 TONES = {Tone.PLAIN: "bold", Tone.GOOD: "bold green", Tone.DOUBTFUL: "bold yellow", Tone.BAD: "bold red"}
 PROMPT_ROWS = 2  # of a terminal, for the command and the next prompt
 LEAST_HITS = 3
+RETRACTED, CONCERN = "RETRACTED", "EXPRESSION OF CONCERN"
+UNKNOWN = "unknown"
 
 
-def document(kind: OutputKind, answer: Answer) -> None:
-    """Print an answer's sources in an output format on stdout, and what the answer says on stderr."""
+def summary(answer: Answer) -> None:
+    """Print on stderr the text of an answer and its notes, where its sources are on stdout."""
     for part in filter(None, (verdict(answer), *_texts(answer))):
         show.err.print(part, soft_wrap=True)
-    for note in answer.notes:
-        show.err.print(f"note: {note}")
-    show.document(kind, cited_hits(answer))
+    _notes(answer)
 
 
 class Waiting:
@@ -83,15 +86,19 @@ def answer(answer: Answer) -> None:
             used = sum(len(show.out.render_lines(part)) for part in parts) + len(answer.notes) + PROMPT_ROWS
             _short_evidence(answer, cited, max(LEAST_HITS, show.out.height - used - 2))
         else:
-            show.evidence_table(f"{answer.question.text} {answer.text}", answer.hits, cited)
-    for note in answer.notes:
-        show.err.print(f"note: {note}")
+            evidence_table(f"{answer.question.text} {answer.text}", answer.hits, cited)
+    _notes(answer)
 
 
 def verdict(answer: Answer) -> Text | None:
     """Return the line that says what the answer rests on."""
     line = verdict_line(answer)
     return Text(line.text, TONES[line.tone]) if line else None
+
+
+def _notes(answer: Answer) -> None:
+    for note in answer.notes:
+        show.err.print(f"note: {note}")
 
 
 def _texts(answer: Answer) -> Iterator[Text]:
@@ -137,7 +144,7 @@ def _sources(answer: Answer) -> Iterator[Text]:
     shown = set()
     for citation in answer.citations:
         source = ", ".join(filter(None, [f"PMID {citation.pmid}" if citation.pmid else citation.id, citation.location]))
-        mark = (f" {show.RETRACTED}" if citation.retracted else "", "bold red")
+        mark = (f" {RETRACTED}" if citation.retracted else "", "bold red")
         verbatim = answer.answerer == EXTRACT and not answer.choice
         quote = showable(citation.title) + " " if verbatim else f"“{showable(citation.quote)}” "
         if (citation.n, quote) not in shown:
@@ -151,10 +158,10 @@ def _short_evidence(answer: Answer, cited: frozenset[int], rows: int) -> None:
     for hit in answer.hits:
         star = "*" if hit.rank in cited else " "
         title = showable(hit.snippet.title or hit.snippet.content)
-        place = f", {showable(hit.snippet.location)}" if hit.snippet.location else ""
-        head = (f"{hit.rank:>3}{star} ", show.pmid(hit), " ", show.warnings(hit.snippet), title)
-        lines = [Text.assemble(*head, (place, "dim"), (f" {hit.score:.3f}", "dim"))]
-        if origin := show.source(hit.snippet):
+        location = f", {showable(hit.snippet.location)}" if hit.snippet.location else ""
+        head = (f"{hit.rank:>3}{star} ", _pmid(hit), " ", _warnings(hit.snippet), title)
+        lines = [Text.assemble(*head, (location, "dim"), (f" {hit.score:.3f}", "dim"))]
+        if origin := _source(hit.snippet):
             lines.append(Text("     ").append_text(origin))
         if shown and len(lines) > rows:
             break
@@ -164,3 +171,92 @@ def _short_evidence(answer: Answer, cited: frozenset[int], rows: int) -> None:
         shown, rows = shown + 1, rows - len(lines)
     if len(answer.hits) > shown:
         show.out.print(Text(f"    and {len(answer.hits) - shown} more (--json)", style="dim"))
+
+
+def evidence_table(query: str, hits: Sequence[Hit], cited: frozenset[int] = frozenset()) -> None:
+    """Print hits with rank, PMID or id (a link), title, score and the best-matching sentence, terms marked."""
+    target = terms(query)
+    shown = Table(title="Evidence", title_justify="left", header_style="bold", show_lines=True)
+    for column, justify in (("#", "right"), ("Source", "right"), ("Snippet", "left"), ("Score", "right")):
+        shown.add_column(column, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for hit in hits:
+        rank = Text(f"{hit.rank}{'*' if hit.rank in cited else ''}", style="bold" if hit.rank in cited else "")
+        shown.add_row(rank, _pmid(hit), _snippet(hit, target), Text(f"{hit.score:.3f}"))
+    show.out.print(shown)
+
+
+def _pmid(hit: Hit) -> Text:
+    """Return a hit's PMID as a link; its id where it has none."""
+    number = hit.snippet.pmid
+    if number is None:
+        return Text(showable(hit.snippet.id), style="dim")
+    return Text(str(number), style=f"link {PUBMED}/{number}/")
+
+
+def _warnings(snippet: Snippet) -> Text:
+    """Return what a reader of a snippet must be told: that it was retracted, or that there is a concern."""
+    marks = [(f"{RETRACTED} ", "bold red")] * snippet.retracted
+    return Text.assemble(*marks, *[(f"{CONCERN} ", "bold yellow")] * has_concern(snippet))
+
+
+def _source(snippet: Snippet) -> Text:
+    """Return first author, year, journal and publication types in one line; empty where none is known."""
+    return Text(showable(source_line(reference_of(snippet))), style="dim")
+
+
+def _snippet(hit: Hit, target: set[str]) -> Text:
+    shown = _warnings(hit.snippet)
+    if hit.snippet.title:
+        shown.append(showable(hit.snippet.title), style="bold")
+        shown.append(f", {showable(hit.snippet.location)}" if hit.snippet.location else "", style="dim").append("\n")
+    if origin := _source(hit.snippet):
+        shown.append_text(origin).append("\n")
+    return shown.append_text(_marked(best_sentence(hit.snippet.content, target), target, mark="yellow"))
+
+
+def snippets(result: SnippetResult, words: set[str]) -> None:
+    """Print whole snippets, these words marked, each with its reference and the facts of its study."""
+    for snippet, facts in zip(result.snippets, result.facts, strict=True):
+        _document(snippet, facts, words)
+
+
+def _document(snippet: Snippet, facts: Facts, words: set[str]) -> None:
+    from biorag.references.vancouver import citation
+
+    reference = reference_of(snippet)
+    if notes := _warnings(snippet):
+        show.out.print(notes)
+    show.out.print(_marked(snippet.title or snippet.id, words, "bold"), soft_wrap=not show.out.is_terminal)
+    show.out.print()
+    for paragraph in snippet.content.splitlines():
+        show.out.print(_marked(paragraph, words), soft_wrap=not show.out.is_terminal)
+    show.out.print()
+    show.out.print(Text(showable(citation(reference))), soft_wrap=not show.out.is_terminal)
+    show.table("Facts of the evidence", ["", ""], _rows(facts))
+
+
+def _marked(text: str, words: set[str], style: str = "", mark: str = "black on yellow") -> Text:
+    """Return a text whose words that are among `words` have the style `mark`."""
+    shown = Text(showable(text), style=style)
+    for start, end in matches(shown.plain, words):
+        shown.stylize(mark, start, end)
+    return shown
+
+
+def _rows(facts: Facts) -> list[tuple[str, str]]:
+    """Return each fact with its value, or that it is unknown."""
+    people = facts.participants
+    cited = facts.cited_by
+    return [
+        ("publication type", ", ".join(facts.publication_types or (UNKNOWN,))),
+        ("retracted", _yes(facts.retracted)),
+        ("expression of concern", _yes(facts.concern)),
+        *[("notices", ", ".join(facts.notices))][: len(facts.notices)],
+        *[("corrections", ", ".join(facts.corrections))][: len(facts.corrections)],
+        ("participants", f"{people.number:,} (“{people.quote}”)" if people else UNKNOWN),
+        ("cited by", UNKNOWN if cited is None else f"{cited:,} {'paper' if cited == 1 else 'papers'} of the graph"),
+    ]
+
+
+def _yes(fact: bool | None) -> str:
+    return UNKNOWN if fact is None else "yes" if fact else "no"

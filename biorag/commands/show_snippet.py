@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from biorag.api.documents import snippets_json
-from biorag.commands import options, show, show_document
+from biorag.commands import options, show, show_answer
 from biorag.commands.groups import Flags, Given, expanded
-from biorag.corpus.sentences import terms
-from biorag.engine import open_stored
-from biorag.errors import MissingError, OfflineError, UsageError
-from biorag.references.facts import facts_of
-from biorag.references.reference import reference_of
+from biorag.errors import OfflineError, UsageError
 from biorag.settings.settings import Settings
 from biorag.types import Snippet
+
+DIGITS = 5  # of a rank, at most; longer numbers are PMIDs
 
 
 @expanded
@@ -30,7 +26,7 @@ def show_snippet(
     open_page: Annotated[bool, typer.Option("--open", help="Open its page on PubMed in the browser.")] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Print a whole snippet with its reference, and what is known of the study behind it.
+    """Print a whole snippet with its reference and the known facts of its study.
 
     A number up to that of the hits of the last 'biorag search' or 'biorag ask' is a rank, and the index is theirs; with
     --name it is always an id or a PMID.
@@ -45,61 +41,31 @@ def show_snippet(
 
       biorag show 29768149 --name pubmed --json
     """
-    settings, id = _meant(which, settings, named=given.value("name") is not None)
-    snippets = _found(settings, id)
+    from biorag.api.session import Session
+    from biorag.corpus.sentences import terms
+
+    if given.value("name") is None:
+        settings, which = _of_last_hits(settings, which)
+    with Session(settings) as session:
+        snippets = session.show(which)
     page = _page(settings, snippets[0]) if open_page else ""
-    cited = _times_cited(settings, snippets)
-    facts = [facts_of(snippet, cited.get(snippet.pmid or 0)) for snippet in snippets]
-    words = terms(mark or "")
     if as_json:
-        show.print_json(snippets_json(settings.index.name, snippets, facts, words))
+        show.print_json(snippets.to_json(mark or ""))
     else:
-        for snippet, fact in zip(snippets, facts, strict=True):
-            show_document.document(snippet, fact, words)
+        show_answer.snippets(snippets, terms(mark or ""))
     if page:
         _open(page)
 
 
-def _meant(which: str, settings: Settings, named: bool) -> tuple[Settings, str]:
-    """Return the settings with the index that is meant, and the id of the snippet; of a rank the last hit's."""
+def _of_last_hits(settings: Settings, which: str) -> tuple[Settings, str]:
+    """Return the index and the id of the last hit of a rank; the settings and the name as they are for all others."""
     from biorag.retrieval.last_hits import last_hits
 
-    if named or not (which.isascii() and which.isdigit() and len(which) < 6) or int(which) == 0:
+    is_rank = which.isascii() and which.isdigit() and len(which) <= DIGITS and int(which) > 0
+    hits = last_hits(settings) if is_rank else None
+    if hits is None or int(which) > len(hits.ids):
         return settings, which
-    kept = last_hits(settings)
-    if kept is None or int(which) > len(kept.ids):
-        return settings, which
-    return settings.replace(name=kept.index), kept.ids[int(which) - 1]
-
-
-def _found(settings: Settings, id: str) -> list[Snippet]:
-    """Return the snippet of an id, or those of a PMID.
-
-    Raises
-    ------
-    MissingError
-        If there is none.
-    """
-    from biorag.indexes.reading import named_snippets
-
-    with open_stored(settings) as (manifest, index):
-        if found := named_snippets(index, id, manifest.encoder.dimension):
-            return found
-    raise MissingError(
-        f"index {settings.index.name!r} has no snippet {id!r}: give an id or a PMID of it, name another index with "
-        "--name, or search and give the number of a hit"
-    )
-
-
-def _times_cited(settings: Settings, snippets: Sequence[Snippet]) -> dict[int, int]:
-    """Return how many papers of the local graph cite each PMID; nothing where there is no graph."""
-    from biorag.citation_graph.graph import FILE, open_graph
-
-    pmids = {snippet.pmid for snippet in snippets if snippet.pmid}
-    if not pmids or not (settings.graphs / settings.graph / FILE).is_file():
-        return {}
-    graph = open_graph(settings)
-    return {pmid: graph.times_cited(pmid) for pmid in pmids}
+    return settings.replace(name=hits.index), hits.ids[int(which) - 1]
 
 
 def _page(settings: Settings, snippet: Snippet) -> str:
@@ -112,6 +78,8 @@ def _page(settings: Settings, snippet: Snippet) -> str:
     OfflineError
         In offline mode.
     """
+    from biorag.references.reference import reference_of
+
     url = reference_of(snippet).url
     if not url:
         raise UsageError(f"snippet {snippet.id!r} has neither PMID nor DOI: leave --open out")
@@ -121,7 +89,6 @@ def _page(settings: Settings, snippet: Snippet) -> str:
 
 
 def _open(url: str) -> None:
-    """Open a page in the browser, and say so."""
     import webbrowser
 
     show.err.print(f"opening {url} in the browser", soft_wrap=True)

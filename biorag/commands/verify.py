@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,35 +11,34 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from biorag.api.documents import verdict_json
 from biorag.commands import options, show
 from biorag.commands.groups import expanded
-from biorag.engine import OpenIndex, load_checker, open_index, open_stored
-from biorag.errors import MissingError, UnsupportedError, UsageError
+from biorag.errors import UnsupportedError, UsageError
 from biorag.settings.settings import Settings
-from biorag.types import CheckedSentence, Snippet, Verdict
+from biorag.types import CheckedSentence, Verdict
 from biorag.utils.files import check_is_no_folder
-from biorag.utils.text import is_whole, showable
+from biorag.utils.text import showable
 
 if TYPE_CHECKING:
     from biorag.answering.verification.batches import ClaimRow
-    from biorag.answering.verification.checker import Checker
+    from biorag.api.session import Session
 
 STYLES = {Verdict.SUPPORTED: "bold green", Verdict.UNSUPPORTED: "bold yellow", Verdict.CONTRADICTED: "bold red"}
+BATCH = 64  # claims that are searched for at once
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Which claims to judge: one, or those of a file."""
+    """The claims to judge: one, or those of a file."""
 
-    claim: Annotated[str | None, typer.Argument(help="The claim.")] = None
+    claim: Annotated[str | None, typer.Argument(help="Claim.")] = None
     claims: Annotated[
         Path | None, typer.Option(help="JSONL of id, claim and, optionally, snippet (.gz too): judge them all.")
     ] = None
     out: Annotated[
         Path | None, typer.Option(help="JSONL file to write the verdicts to; an interrupted run resumes.")
     ] = None
-    snippet: Annotated[str | None, typer.Option(help="Judge by this snippet of the index alone.")] = None
+    snippet: Annotated[str | None, typer.Option(help="Judge by the snippet of this id or PMID alone.")] = None
 
     def check(self) -> None:
         """Refuse options that exclude or need each other."""
@@ -49,8 +49,6 @@ class Claims:
             raise UsageError("--claims and --out go together: the claims to read, and the verdicts to write")
         if self.claims and self.snippet:
             raise UsageError("--snippet is for one claim: give the rows of --claims a field 'snippet'")
-        if self.claim is not None and not (self.claim.strip() and is_whole(self.claim)):
-            raise UsageError("the claim is empty or not UTF-8: type it again")
 
 
 @expanded
@@ -77,77 +75,53 @@ def verify(
 
       biorag verify --claims claims.jsonl --out verdicts.jsonl --name pubmed --fail-unsupported
     """
+    from biorag.api.session import Session
+
     asked.check()
-    checker = load_checker(verifier, settings)
+    with Session(settings, verifier) as session:
+        if asked.claim is None:
+            counts = _many(asked, session, filters)
+            supported = counts[Verdict.SUPPORTED] == sum(counts.values())
+        else:
+            verdict = session.verify(asked.claim, snippet=asked.snippet, **filters.arguments)
+            supported = verdict.checked.verdict is Verdict.SUPPORTED
     if asked.claim is None:
-        counts = _many(asked, checker, settings, filters)
-        supported = counts[Verdict.SUPPORTED] == sum(counts.values())
-        if as_json:
-            show.print_json({"out": str(asked.out), "claims": sum(counts.values()), **counts})
-        else:
-            show.table("Verdicts", ["verdict", "claims"], list(counts.items()))
+        report = {"out": str(asked.out), "claims": sum(counts.values()), **counts}
+        show.report("Verdicts", report, as_json)
+    elif as_json:
+        show.print_json(verdict.to_json())
     else:
-        checked = _judged(asked.claim, asked.snippet, checker, settings, filters)
-        supported = checked.verdict is Verdict.SUPPORTED
-        if as_json:
-            show.print_json(verdict_json(checked))
-        else:
-            _print(checked)
+        _print(verdict.checked)
     if fail_unsupported and not supported:
         raise UnsupportedError("not every claim is supported by the evidence: read it with 'biorag search'")
 
 
-def _judged(
-    claim: str, id: str | None, checker: Checker, settings: Settings, filters: options.RecordFilters
-) -> CheckedSentence:
-    if id is None:
-        with open_index(settings) as ready:
-            ranking = ready.retriever.search(claim, where=ready.checked(filters.conditions))
-        return checker.check_claim(claim, [hit.snippet for hit in ranking.hits])
-    with open_stored(settings) as (manifest, index):
-        snippets = index.fetch([id])
-    if id not in snippets:
-        raise MissingError(f"index {manifest.name!r} has no snippet {id!r}: 'biorag search' shows the ids")
-    return checker.check_claim(claim, [snippets[id]])
-
-
-def _many(asked: Claims, checker: Checker, settings: Settings, filters: options.RecordFilters) -> dict[str, int]:
+def _many(asked: Claims, session: Session, filters: options.RecordFilters) -> dict[str, int]:
     """Judge the claims of a file; return how many got each verdict."""
-    from biorag.answering.verification.batches import VerdictFile, read_claims
+    from biorag.answering.verification.batches import read_claims
+    from biorag.api.session import conditions
+    from biorag.utils.batched import batched
     from biorag.utils.files import sha256_of
+    from biorag.utils.runs import Rows
 
     assert asked.claims and asked.out, "checked before"
-    rows = list(read_claims(asked.claims))
-    with open_index(settings) as ready, show.progress("Claims", len(rows)) as advance:
+    claims = list(read_claims(asked.claims))
+    where = [str(condition) for condition in conditions(**filters.arguments)]
+    identity = {"claims": sha256_of(asked.claims), "filter": where, **session.identity()}
 
-        def judge(batch: Sequence[ClaimRow]) -> Iterable[dict[str, Any]]:
-            for row, snippets in zip(batch, _snippets(ready, batch, filters), strict=True):
-                yield {"id": row.id, **verdict_json(checker.check_claim(row.claim, snippets))}
+    def judge(rest: Sequence[ClaimRow]) -> Iterator[dict[str, Any]]:
+        for batch in batched(rest, BATCH):
+            verdicts = session.verify_all([(row.claim, row.snippet) for row in batch], **filters.arguments)
+            for row, verdict in zip(batch, verdicts, strict=True):
+                yield {"id": row.id, **verdict.to_json()}
 
-        identity = {
-            "claims": sha256_of(asked.claims),
-            "index": ready.fingerprint(),
-            "retrieval": settings.retrieval.identity(),
-            "filter": [str(condition) for condition in filters.conditions],
-            "verifier": checker.identity(),
-        }
-        return VerdictFile(asked.out, identity).fill(rows, judge, advance)
+    def tally(rows: Iterator[Any]) -> dict[str, int]:
+        counts = Counter(row["verdict"] for row in rows)
+        return {verdict.value: counts[verdict.value] for verdict in Verdict}
 
-
-def _snippets(ready: OpenIndex, rows: Sequence[ClaimRow], filters: options.RecordFilters) -> list[list[Snippet]]:
-    """Return what each claim is judged by: its own snippet, where it names one, or else what a search finds.
-
-    A snippet that the index does not have is none.
-    """
-    named = ready.index.fetch([row.snippet for row in rows if row.snippet])
-    searched = [row.claim for row in rows if not row.snippet]
-    rankings = iter(ready.retriever.search_all(searched, wheres=[ready.checked(filters.conditions)] * len(searched)))
-    return [
-        [named[row.snippet] for _ in range(row.snippet in named)]
-        if row.snippet
-        else [hit.snippet for hit in next(rankings).hits]
-        for row in rows
-    ]
+    with show.progress("Claims", len(claims)) as advance:
+        filled = Rows(asked.out, identity, tally=tally).fill(claims, judge, advance, BATCH)
+    return {verdict.value: filled.counts[verdict.value] for verdict in Verdict}
 
 
 def _print(checked: CheckedSentence) -> None:
@@ -157,4 +131,4 @@ def _print(checked: CheckedSentence) -> None:
         source = f"PMID {span.pmid}" if span.pmid else span.id
         show.out.print(Text.assemble((f"[{span.n}] ", "bold"), f"“{showable(span.quote)}” ", (showable(source), "dim")))
     if not checked.evidence:
-        show.err.print("No snippet that was found says so: read them with 'biorag search', or try other words.")
+        show.err.print("No snippet at hand says so: read them with 'biorag search', or try other words.")

@@ -1,1 +1,1 @@
-"""The index as assistants reach it, by the Model Context Protocol."""
+"""An index as assistants reach it, by the Model Context Protocol."""

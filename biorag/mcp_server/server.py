@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from biorag.api.session import Session
 from biorag.errors import BioragError, MissingError
-from biorag.model_context.tools import QUOTED, Tools
+from biorag.mcp_server.tools import QUOTED, Tools
 from biorag.utils.text import has_control, showable
 
 try:
@@ -18,7 +18,7 @@ try:
     from mcp.server.mcpserver import Context
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
-except ImportError as error:  # the package is not there, or of a version before 2
+except ImportError as error:  # the package is missing, or of a version before 2
     raise MissingError("the Model Context Protocol needs mcp 2 or later: run pip install 'biorag[mcp]'") from error
 
 INSTRUCTIONS = f"""Answers biomedical questions from the index {{name!r}}, with citations that were checked.
@@ -51,24 +51,9 @@ class ToolServer(MCPServer[Any]):
 
 
 def build_server(session: Session) -> MCPServer[Any]:
-    """Return the server of a session, for stdio or for HTTP.
+    """Return the server of a session: `run("stdio")`, or mount its `streamable_http_app()` and run `session_manager`.
 
-    `build_server(session).run("stdio")` serves standard input and output. For streamable HTTP, mount its application
-    and run its session manager as long as the application around it runs:
-
-        server = build_server(session)
-        mcp = server.streamable_http_app(transport_security=TransportSecuritySettings(allowed_hosts=["127.0.0.1:*"]))
-
-        @asynccontextmanager
-        async def lifespan(app):
-            async with server.session_manager.run():
-                yield
-
-        app = Starlette(routes=[..., Mount("/", mcp)], lifespan=lifespan)
-
-    The path is `/mcp`. Where `transport_security` is left out, Host and Origin must be of this machine. Each server has
-    one session manager, which runs once: build a server for each application. The session may be shared, also with what
-    is not MCP; closing it is the caller's.
+    A server has one session manager, which runs once: build a server for each application.
     """
     server = ToolServer(
         "biorag",
@@ -101,7 +86,7 @@ def build_server(session: Session) -> MCPServer[Any]:
 
 
 def faults(error: ValidationError) -> str:
-    """Return what is wrong with arguments: each by its name, without the value that was given."""
+    """Return the faults of arguments, each by its name, without its value."""
     texts = [f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}" for fault in error.errors()]
     return "; ".join(dict.fromkeys(texts))
 

@@ -2,18 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from biorag.api.verdicts import MARKS, VerdictLine, verdict_line
 from biorag.references.reference import Reference, reference_of, source_line
 from biorag.registries import OUTPUTS, TERMINAL
 from biorag.retrieval.heat_map import HeatMap
-from biorag.server.marking import TextPiece, pieces, quoted_spans
 from biorag.types import Answer, CheckedSentence, Hit, block_id
 
 SHADES = 9  # of the heat map, as the style sheet has them
 FORMATS = tuple(name for name in OUTPUTS if name != TERMINAL)
+Span = tuple[int, int]
+
+
+class TextPiece(NamedTuple):
+    """A piece of a text; `mark` is the number of the span that it is, None for what lies between spans."""
+
+    text: str
+    mark: int | None
+
+
+def pieces(text: str, spans: Sequence[Span]) -> list[TextPiece]:
+    """Return a text in pieces; the spans ascend and do not overlap."""
+    parts, position = [], 0
+    for number, (start, end) in enumerate(spans):
+        if position < start:
+            parts.append(TextPiece(text[position:start], None))
+        parts.append(TextPiece(text[start:end], number))
+        position = end
+    if position < len(text):
+        parts.append(TextPiece(text[position:], None))
+    return parts
+
+
+def quoted_spans(text: str, quotes: Iterable[str]) -> list[Span]:
+    """Return where quotes stand in a text, ascending; overlapping ones are joined, absent ones left out."""
+    spans = sorted((start, start + len(quote)) for quote in quotes if quote and (start := text.find(quote)) >= 0)
+    joined: list[Span] = []
+    for start, end in spans:
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +121,7 @@ class PassageWord:
     text: str
     number: int | None
     shade: int
-    given: float
+    share: float
     words: str
 
 
@@ -120,9 +153,9 @@ def heat_map_view(heat_map: HeatMap) -> HeatMapView:
     largest = max((share for _, share in heat_map.passage), default=0.0)
     passage = []
     for text, number in pieces(heat_map.text, spans):
-        given = 0.0 if number is None else heat_map.passage[number][1]
+        share = 0.0 if number is None else heat_map.passage[number][1]
         asked = ", ".join(word.text for word in words if number is not None and word.target == number)
-        passage.append(PassageWord(text, number, _shade(given, largest), given, asked))
+        passage.append(PassageWord(text, number, _shade(share, largest), share, asked))
     return HeatMapView(heat_map, words, passage)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.staticfiles import StaticFiles
@@ -19,12 +20,12 @@ from starlette.types import ASGIApp
 from biorag.api.session import Session
 from biorag.errors import BioragError
 from biorag.server.api import api_router
+from biorag.server.asking import WorkQueue
 from biorag.server.faults import MCP, RefusedError, error_response
 from biorag.server.guards import Doorkeeper, Guard
 from biorag.server.openai import openai_router
 from biorag.server.options import ServeOptions
 from biorag.server.pages import page_routes
-from biorag.server.work import WorkQueue
 from biorag.utils.versions import installed_versions
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ STATIC_FILES = Path(__file__).parent / "static"
 
 
 def create_app(session: Session, options: ServeOptions) -> ASGIApp:
-    """Return the application that answers from an open index; at `/mcp` too, if the extra `mcp` is installed."""
+    """Return the application over an open index; with `/mcp`, if the extra `mcp` is installed."""
     limits = options.limits
     # Questions may wait minutes for a generator; searches and pages do not wait behind them.
     answering, searching = (WorkQueue(limits.threads, limits.queue) for _ in range(2))
@@ -68,20 +69,21 @@ def create_app(session: Session, options: ServeOptions) -> ASGIApp:
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_fault)
     app.add_exception_handler(Exception, _bug)
-    return Guard(app, options, doorkeeper)
+    trusting = TrustedHostMiddleware(app, options.trusted_hosts, www_redirect=False)
+    return Guard(trusting, options, doorkeeper)
 
 
 def _tools(session: Session) -> MCPServer[Any] | None:
-    """Return the tools of assistants; None where the package for them is not installed."""
+    """Return the MCP server; None if its package is not installed."""
     if find_spec("mcp") is None:
         return None
-    from biorag.model_context.server import build_server
+    from biorag.mcp_server.server import build_server
 
     return build_server(session)
 
 
 def _mcp_routes(tools: MCPServer[Any]) -> list[BaseRoute]:
-    """Return the routes of the tools; the guard has checked host and origin."""
+    """Return the routes of the MCP server; hosts and origins were checked before."""
     from mcp.server.transport_security import TransportSecuritySettings
 
     unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
@@ -94,16 +96,16 @@ async def _fault(request: Request, error: Exception) -> Response:
 
 
 async def _bug(request: Request, error: Exception) -> Response:
-    """Answer where the server itself is wrong; the guard logs what it was."""
+    """Answer a bug, which the guard logs."""
     return error_response(request.url.path, BioragError("the server failed at this: its log says why"))
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
-    """Answer a body of another form: what is wrong with its first wrong part."""
+    """Answer a body that does not fit its model, naming its first fault."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    place = ".".join(map(str, first["loc"][1:]))  # after "body" or "query"
-    sentence = f"{place}: {first['msg']}" if place else str(first["msg"])
+    field = ".".join(map(str, first["loc"][1:]))  # after "body" or "query"
+    sentence = f"{field}: {first['msg']}" if field else str(first["msg"])
     return error_response(request.url.path, RefusedError(422, f"{sentence} (see /openapi.json)"))
 
 

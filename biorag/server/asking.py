@@ -1,27 +1,71 @@
-"""A question that is worked on in a thread, while its client is watched: whoever leaves is not answered."""
+"""Questions in threads: so many at a time, and so many may wait; a question whose client leaves is given up."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
+from typing import TypeVar
 
+import anyio
 from starlette.requests import Request
 
+from biorag.api.results import AnswerResult
 from biorag.api.session import Session
-from biorag.server.requests import AskBody, GrowingText
-from biorag.server.work import WorkQueue
-from biorag.types import Answer
+from biorag.errors import ServiceError
+from biorag.server.bodies import AskBody
+from biorag.server.faults import RefusedError
 
+T = TypeVar("T")
+RETRY_SECONDS = 5
 WATCH_SECONDS = 1.0  # between two looks at whether the client is still there
 
 
+class GoneError(ServiceError):
+    """The client left before its answer was written."""
+
+
+class WorkQueue:
+    """Threads for blocking calls, which the event loop must not make.
+
+    Parameters
+    ----------
+    threads : calls that run at a time
+    most : calls that run or wait; a further one is refused
+    """
+
+    def __init__(self, threads: int, most: int) -> None:
+        self._limiter = anyio.CapacityLimiter(threads)
+        self._most, self._pending = most, 0
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Run a call in a thread, once there is one.
+
+        Raises
+        ------
+        RefusedError
+            If too many wait already.
+        """
+        if self._pending >= self._most:
+            headers = {"Retry-After": str(RETRY_SECONDS)}
+            sentence = "the server has all the questions that it can take: ask again in a few seconds"
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, sentence, headers)
+        self._pending += 1
+        try:
+            return await anyio.to_thread.run_sync(call, limiter=self._limiter)
+        finally:
+            self._pending -= 1
+
+
 class Asking:
-    """A question under way; leaving its context gives it up, if it is not answered."""
+    """A question under way in a thread; leaving its context abandons it, unless it is answered."""
 
     def __init__(self, session: Session, answering: WorkQueue, body: AskBody) -> None:
-        self._growing = GrowingText()
-        self._task = asyncio.ensure_future(answering.run(lambda: body.run(session, self._growing)))
-        self._task.add_done_callback(_look_at)
+        self._session, self._body = session, body
+        self._reply, self._is_abandoned = "", False
+        self._task = asyncio.ensure_future(answering.run(self._ask))
+        # A fault that nobody waits for is not logged as forgotten once it was looked at.
+        self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     def __enter__(self) -> Asking:
         return self
@@ -31,31 +75,29 @@ class Asking:
 
     def abandon(self) -> None:
         """Let the thread stop where it next can."""
-        self._growing.abandoned = True
+        self._is_abandoned = True
 
     async def replies(self, seconds: float) -> AsyncIterator[str]:
-        """Yield what the generator has written so far, every so many seconds, until the answer is there."""
+        """Yield the generator's reply so far, every so many seconds, until there is an answer."""
         while not (await asyncio.wait({self._task}, timeout=seconds))[0]:
-            yield self._growing.reply
+            yield self._reply
 
-    def answer(self) -> Answer:
-        """Return the answer, once `replies` has ended.
-
-        Raises
-        ------
-        BioragError
-            As asking does.
-        """
+    def answer(self) -> AnswerResult:
+        """Return the answer, once `replies` has ended; raise what asking raised."""
         return self._task.result()
 
+    def grow(self, reply: str) -> None:
+        """Take a reply so far; raise `GoneError` if nobody waits for it."""
+        if self._is_abandoned:
+            raise GoneError("nobody waits for the answer any more")
+        self._reply = reply
 
-def _look_at(task: asyncio.Future[Answer]) -> None:
-    """Take note of a fault that nobody waits for, which asyncio would log as forgotten."""
-    if not task.cancelled():
-        task.exception()
+    def _ask(self) -> AnswerResult:
+        self.grow("")
+        return self._session.ask(**dict(self._body), on_text=self.grow)
 
 
-async def answered(request: Request, session: Session, answering: WorkQueue, body: AskBody) -> Answer:
+async def answered(request: Request, session: Session, answering: WorkQueue, body: AskBody) -> AnswerResult:
     """Return the answer to a question; it is given up if the client of the request leaves."""
     with Asking(session, answering, body) as asking:
         async for _ in asking.replies(WATCH_SECONDS):

@@ -1,4 +1,4 @@
-"""What stands before every request: its host, its origin, its token, its rate and its size; and what leaves with it."""
+"""The guard before every request: its origin, token, rate and size; and the headers of every response."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import hmac
 import logging
 import math
 import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
@@ -17,11 +20,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from biorag.errors import BioragError
 from biorag.server.faults import API, MCP, OPENAI, RefusedError, error_response
 from biorag.server.options import ServeOptions
-from biorag.server.rates import RateLimiter
 
 logger = logging.getLogger(__name__)
 
 COOKIE = "biorag"
+CLIENTS = 10_000  # whose rates are known
 LOGIN = "/login"
 STATIC = "/static/"
 READING = ("GET", "HEAD")
@@ -71,6 +74,27 @@ class Doorkeeper:
         return morsel is not None and hmac.compare_digest(morsel.value.encode(), self.cookie.encode())
 
 
+class RateLimiter:
+    """Lets each client make `rate` requests a minute, all at once or over time; 0 for no limit."""
+
+    def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._clock = rate, clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what is left, and since when
+
+    def wait(self, client: str) -> float:
+        """Count a request; return 0, or the seconds after which the client may ask again."""
+        if not self._rate:
+            return 0.0
+        now = self._clock()
+        left, since = self._buckets.pop(client, (float(self._rate), now))
+        left = min(float(self._rate), left + (now - since) * self._rate / 60)
+        granted = left >= 1
+        self._buckets[client] = (left - granted, now)
+        if len(self._buckets) > CLIENTS:
+            self._buckets.popitem(last=False)
+        return 0.0 if granted else (1 - left) * 60 / self._rate
+
+
 class Guard:
     """Answers what is refused itself, gives the rest its whole body, and adds the headers that keep browsers safe."""
 
@@ -113,7 +137,6 @@ class Guard:
             With the status.
         """
         path, method = scope["path"], scope["method"]
-        _check_host(headers, self._options)
         _check_origin(scope, headers)
         client = (scope.get("client") or ("",))[0]
         limiter = self._logins if path == LOGIN and method == "POST" else self._requests
@@ -153,31 +176,10 @@ def _is_page(path: str) -> bool:
     return not path.startswith((API, OPENAI, MCP)) and path != "/openapi.json"
 
 
-def _check_host(headers: Headers, options: ServeOptions) -> None:
-    """Refuse a request for another host, as a page sends it whose name was made to point here (DNS rebinding)."""
-    hosts = headers.getlist("host")
-    name = host_name(hosts[0]) if len(hosts) == 1 else ""
-    if not name or not options.allows_host(name):
-        raise RefusedError(
-            HTTPStatus.MISDIRECTED_REQUEST,
-            "this server does not answer for that host: use its address, or start it with --allowed-host NAME",
-        )
-
-
-def host_name(host: str) -> str:
-    """Return the name in a Host header, without its port; empty where it is none."""
-    try:
-        parts = urlsplit(f"//{host}")
-        name, _ = parts.hostname, parts.port
-    except ValueError:
-        return ""
-    return "" if name is None or parts.netloc != host or "@" in host else name
-
-
 def _check_origin(scope: Scope, headers: Headers) -> None:
     """Refuse what another site's page sends; a link to a page of ours may be followed from anywhere."""
     origins, site = headers.getlist("origin"), headers.get("sec-fetch-site", "none").lower()
-    foreign = any(urlsplit(origin).netloc != headers["host"] for origin in origins)
+    foreign = any(urlsplit(origin).netloc != headers.get("host") for origin in origins)
     followed = (
         scope["method"] in READING
         and _is_page(scope["path"])

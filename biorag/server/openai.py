@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 from uuid import uuid4
@@ -13,15 +14,14 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from biorag.api.documents import answer_json
+from biorag.api.results import AnswerResult
 from biorag.api.session import Session
+from biorag.api.verdicts import MARKS
 from biorag.errors import BioragError, UsageError
 from biorag.references.reference import reference_of
-from biorag.server.asking import Asking, answered
-from biorag.server.cited_text import CitedPiece, cited_pieces
+from biorag.server.asking import Asking, WorkQueue, answered
+from biorag.server.bodies import LONGEST_QUESTION, AskBody
 from biorag.server.faults import OPENAI, error_response
-from biorag.server.requests import LONGEST_QUESTION, AskBody
-from biorag.server.work import WorkQueue
 from biorag.types import Answer, Hit
 from biorag.utils.text import showable
 
@@ -30,7 +30,7 @@ ALIVE_SECONDS = 2.0  # between signs of life while an answer is written
 ALIVE = ": working\n\n"  # a comment, which clients of server-sent events pass over
 
 
-class Part(BaseModel):
+class ContentPart(BaseModel):
     """A part of a message's content."""
 
     model_config = ConfigDict(extra="ignore")
@@ -39,13 +39,13 @@ class Part(BaseModel):
     text: str = ""
 
 
-class Message(BaseModel):
+class ChatMessage(BaseModel):
     """A message of a chat."""
 
     model_config = ConfigDict(extra="ignore")
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[Part] | None = None
+    content: str | list[ContentPart] | None = None
 
     @property
     def text(self) -> str:
@@ -68,7 +68,7 @@ class ChatBody(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    messages: list[Message] = Field(min_length=1, max_length=1000)
+    messages: list[ChatMessage] = Field(min_length=1, max_length=1000)
     model: Annotated[str, Field(max_length=512)] = ""
     stream: bool = False
     stream_options: StreamOptions | None = None
@@ -115,6 +115,47 @@ def openai_router(session: Session, answering: WorkQueue) -> APIRouter:
     return router
 
 
+@dataclass(frozen=True, slots=True)
+class CitedSpan:
+    """The position of a citation, `[1]` or `[1, 3]`, in a text, and the hit `n` that it names."""
+
+    n: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class CitedPiece:
+    """A piece of a text, with the citations that end in it, by their positions in the whole text."""
+
+    text: str
+    citations: tuple[CitedSpan, ...] = ()
+
+
+def cited_pieces(answer: Answer) -> Iterator[CitedPiece]:
+    """Yield an answer's text sentence by sentence, marked as `str()` of an `AnswerResult` marks it.
+
+    Without a checked sentence the text stands as it is; without a text its notes do.
+    """
+    length = 0
+
+    def piece(text: str, numbers: tuple[int, ...] = ()) -> CitedPiece:
+        nonlocal length
+        mark = f"[{', '.join(map(str, numbers))}]" if numbers else ""
+        text = showable(text)  # before its length counts
+        whole = f"{text} {mark}" if mark else text
+        length += len(whole)
+        return CitedPiece(whole, tuple(CitedSpan(n, length - len(mark), length) for n in numbers))
+
+    if answer.choice:
+        yield piece(f"{answer.choice}. ")
+    if not answer.sentences:
+        yield piece(answer.text or "\n".join(answer.notes) or "The evidence gives no answer.")
+        return
+    for number, sentence in enumerate(answer.sentences):
+        yield piece((" " if number else "") + sentence.text + MARKS[sentence.verdict], sentence.citations)
+
+
 class Completion:
     """An answer in OpenAI's form; `base` is this server's address, whose pages stand in for sources without one."""
 
@@ -122,7 +163,7 @@ class Completion:
         self._session, self._base = session, base
         self._head = {"id": f"chatcmpl-{uuid4().hex}", "created": int(time.time()), "model": PREFIX + session.name}
 
-    def whole(self, answer: Answer) -> dict[str, Any]:
+    def whole(self, answer: AnswerResult) -> dict[str, Any]:
         """Return a completion; `biorag` in it is the document of `biorag ask --json`."""
         pieces = list(cited_pieces(answer))
         message = {
@@ -133,14 +174,14 @@ class Completion:
         }
         choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
         head = {**self._head, "object": "chat.completion", "choices": [choice], "usage": _usage()}
-        return {**head, "biorag": answer_json(answer, self._session.models)}
+        return {**head, "biorag": answer.to_json()}
 
     def chunk(self, delta: dict[str, Any], finish: str | None = None) -> str:
         """Return an event of a stream."""
         choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
         return _event({**self._head, "object": "chat.completion.chunk", "choices": [choice]})
 
-    def piece(self, piece: CitedPiece, answer: Answer) -> str:
+    def piece(self, piece: CitedPiece, answer: AnswerResult) -> str:
         """Return the event of a piece, with the annotations whose marks end in it."""
         notes = list(self._annotations(piece, answer))
         return self.chunk({"content": piece.text} | ({"annotations": notes} if notes else {}))
@@ -149,7 +190,7 @@ class Completion:
         """Return the event that says what was used."""
         return _event({**self._head, "object": "chat.completion.chunk", "choices": [], "usage": _usage()})
 
-    def _annotations(self, piece: CitedPiece, answer: Answer) -> list[dict[str, Any]]:
+    def _annotations(self, piece: CitedPiece, answer: AnswerResult) -> list[dict[str, Any]]:
         hits = {hit.rank: hit for hit in answer.hits}
         return [
             {
@@ -191,7 +232,7 @@ async def _events(
 
 
 def _usage() -> dict[str, int]:
-    """Return the tokens used, which are not counted."""
+    """Return the tokens used, which nothing counts."""
     return {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 

@@ -1,4 +1,4 @@
-"""How a server is reached, by whom, and how much it takes on."""
+"""Where a server listens, whom it answers, and its limits."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 from biorag.errors import UsageError
 
-LOOPBACK_NAMES = frozenset(["localhost", "127.0.0.1", "::1"])
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 LEAST_TOKEN = 16  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one client, and all of them together, may ask for.
+    """Limits for one client, and for all together.
 
     Attributes
     ----------
@@ -45,8 +45,8 @@ class ServeOptions:
 
     Attributes
     ----------
-    token : what clients must show; None for none, on this machine alone
-    allowed_hosts : names by which the server is reached, besides its address
+    token : clients must show it; None only where this machine alone is answered
+    allowed_hosts : names by which browsers reach the server, besides its address
     runs : a folder of benchmark runs to browse; None for none
 
     Raises
@@ -69,6 +69,8 @@ class ServeOptions:
             )
         if self.token and (len(self.token) < LEAST_TOKEN or not self.token.isascii() or not self.token.isprintable()):
             raise UsageError(f"the token is to be {LEAST_TOKEN} or more printable ASCII characters: give a longer one")
+        if any("*" in host.removeprefix("*.") for host in self.allowed_hosts):
+            raise UsageError("--allowed-host takes a name, or *. and a domain: lab.example.org, *.example.org")
         if self.runs is not None and not self.runs.is_dir():
             raise UsageError(f"--runs {self.runs} is not a folder: name the one that holds the runs")
 
@@ -77,15 +79,11 @@ class ServeOptions:
         """Whether it listens on every address of the machine."""
         return self.host in ("0.0.0.0", "::", "")
 
-    def allows_host(self, name: str) -> bool:
-        """Return whether a request may be for this host, without its port.
-
-        A name that another page's DNS server makes up is not; an address is no such name.
-        """
-        name = name.lower().rstrip(".")
-        if name in LOOPBACK_NAMES or name == self.host.lower() or name in {host.lower() for host in self.allowed_hosts}:
-            return True
-        return self.is_wildcard and is_address(name)
+    @property
+    def trusted_hosts(self) -> list[str]:
+        """Hosts that requests may name, against DNS rebinding; any on a wildcard address, which needs the token."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return ["*"] if self.is_wildcard else [*LOOPBACK_NAMES, host, *self.allowed_hosts]
 
 
 def is_loopback_name(host: str) -> bool:
@@ -94,12 +92,3 @@ def is_loopback_name(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def is_address(name: str) -> bool:
-    """Return whether a host is an IP address rather than a name."""
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

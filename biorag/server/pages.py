@@ -1,17 +1,23 @@
-"""The page: question and answer, heat map, exports, benchmark runs, log-in. It works with and without scripts."""
+"""The page: question and answer, heat map, exports, benchmark runs, log-in. It works with and without scripts.
+
+Every value of a template is escaped, and shown without control characters.
+"""
 
 from __future__ import annotations
 
+import secrets
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from biorag.api.documents import cited_hits
-from biorag.api.results import written
+from biorag.api.results import AnswerResult
 from biorag.api.session import Session
 from biorag.errors import BioragError, MissingError
 from biorag.prompts.grammar import growing_text
@@ -19,22 +25,76 @@ from biorag.references.reference import reference_of
 from biorag.references.vancouver import citation
 from biorag.registries import OUTPUTS
 from biorag.server.answer_view import FORMATS, answer_view, heat_map_view
-from biorag.server.asking import Asking, answered
+from biorag.server.asking import Asking, WorkQueue, answered
+from biorag.server.bodies import AskBody, HeatMapBody, ask_body, form_fields, validated
 from biorag.server.faults import status_of
-from biorag.server.forms import ask_body, checked, fields_of
 from biorag.server.guards import COOKIE, Doorkeeper
-from biorag.server.kept_answers import LastKept
 from biorag.server.options import ServeOptions
-from biorag.server.requests import AskBody, HeatMapBody
 from biorag.server.runs import run_names, run_page
-from biorag.server.templating import page, rendered
-from biorag.server.work import WorkQueue
-from biorag.types import Answer
-from biorag.utils.text import showable, showable_json
+from biorag.utils.text import showable
 
+T = TypeVar("T")
+KEPT = 64  # answers, for their exports
 PROVISIONAL_SECONDS = 0.25  # between two states of a text that is being written
-SHORT = {"ris": "ris", "bibtex": "bib", "csl-json": "json", "vancouver": "txt", "md": "md", "csv": "csv", "tsv": "tsv"}
 Handler = Callable[[Request], Awaitable[Response]]
+
+
+def _shown(value: Any) -> Any:
+    return showable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+TEMPLATES = Environment(
+    loader=PackageLoader("biorag.server"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    finalize=_shown,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def rendered(template: str, **values: Any) -> str:
+    """Return a template filled in."""
+    return TEMPLATES.get_template(template).render(**values)
+
+
+def page(template: str, /, status: int = 200, **values: Any) -> Response:
+    """Return a template filled in, as a response."""
+    return HTMLResponse(rendered(template, **values), status)
+
+
+class LastKept(Generic[T]):
+    """The last things kept, by unguessable names."""
+
+    def __init__(self, most: int = KEPT) -> None:
+        self._values: OrderedDict[str, T] = OrderedDict()
+        self._most = most
+
+    def keep(self, value: T) -> str:
+        """Keep a value, the oldest going where there are too many; return its name."""
+        name = secrets.token_urlsafe(16)
+        self._values[name] = value
+        while len(self._values) > self._most:
+            self._values.popitem(last=False)
+        return name
+
+    def get(self, name: str) -> T:
+        """Return the value of this name.
+
+        Raises
+        ------
+        MissingError
+            If it is no longer kept.
+        """
+        if name not in self._values:
+            raise MissingError("this answer is no longer kept: ask the question again")
+        return self._values[name]
+
+    def take(self, name: str) -> T:
+        """Return the value of this name, and keep it no longer; raise as `get` does."""
+        value = self.get(name)
+        del self._values[name]
+        return value
 
 
 def page_routes(
@@ -86,7 +146,7 @@ class Pages:
     def __init__(self, session: Session, options: ServeOptions, answering: WorkQueue, searching: WorkQueue) -> None:
         self._session, self._options = session, options
         self._answering, self._searching = answering, searching
-        self._answers: LastKept[Answer] = LastKept()
+        self._answers: LastKept[AnswerResult] = LastKept()
         self._waiting: LastKept[AskBody] = LastKept()
 
     async def start(self, request: Request) -> Response:
@@ -95,7 +155,7 @@ class Pages:
 
     async def ask(self, request: Request) -> Response:
         """Answer a question: as a part of the page or as a whole one; a generator's answer as it is written."""
-        body = ask_body(await fields_of(request))
+        body = ask_body(await form_fields(request))
         if _is_part(request) and self._session.settings.generation.llm:
             return page("writing.html", name=self._waiting.keep(body))
         answer = await answered(request, self._session, self._answering, body)
@@ -113,16 +173,14 @@ class Pages:
         name = request.query_params.get("format", "")
         if name not in FORMATS:
             raise MissingError(f"there is no such format: use one of {', '.join(FORMATS)}")
-        text = written(name, cited_hits(answer))
-        text = showable_json(text) if OUTPUTS[name].json else showable(text)
-        file = f"biorag.{SHORT.get(name, 'txt')}"
+        file = f"biorag.{OUTPUTS[name].suffix}"
         headers = {"Content-Disposition": f'attachment; filename="{file}"'}
-        return Response(text, media_type="text/plain; charset=utf-8", headers=headers)
+        return Response(answer.to(name), media_type="text/plain; charset=utf-8", headers=headers)
 
     async def heat_map(self, request: Request) -> Response:
         """Show which words of a snippet matched those of the question."""
-        body = checked(HeatMapBody, await fields_of(request))
-        view = heat_map_view(await self._searching.run(lambda: body.run(self._session)))
+        body = validated(HeatMapBody, await form_fields(request))
+        view = heat_map_view(await self._searching.run(lambda: self._session.heat_map(**dict(body))))
         if _is_part(request):
             return page("heat_map.html", view=view)
         return page("heat_map_page.html", view=view, index=self._session.name, **self._common())
@@ -197,7 +255,7 @@ class LoginPages:
 
     async def enter(self, request: Request) -> Response:
         """Take the token."""
-        token = (await fields_of(request)).get("token", "")
+        token = (await form_fields(request)).get("token", "")
         if not self._doorkeeper.knows(token):
             return page("login.html", HTTPStatus.UNAUTHORIZED, wrong=True, has_runs=False, asks=False)
         response = RedirectResponse("/", HTTPStatus.SEE_OTHER)

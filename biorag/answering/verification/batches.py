@@ -1,25 +1,17 @@
-"""Claims from a file, judged in batches into a file of verdicts that a killed run resumes."""
+"""Claims from a file."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NotRequired
+from typing import NotRequired
 
 from typing_extensions import TypedDict
 
 from biorag.corpus.sources import Source, read_lines
 from biorag.errors import BadInputError, MissingError
-from biorag.types import OnProgress, Verdict
-from biorag.utils.batched import batched
-from biorag.utils.files import json_line
 from biorag.utils.parsing import parsed
-from biorag.utils.runs import ResumableFile, whole_rows
-
-BATCH = 64
-Counts = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,48 +52,3 @@ def read_claims(path: Path) -> Iterator[ClaimRow]:
         if not row.claim.strip():
             raise BadInputError(f"{path}, line {number}: id, claim, snippet must be strings, claim not blank")
         yield row
-
-
-class Judged(TypedDict):
-    """What is read of a verdict that an earlier run wrote."""
-
-    verdict: Verdict
-
-
-class VerdictFile(ResumableFile[Counts]):
-    """A JSONL file of verdicts, a line for each claim in their order."""
-
-    def counted(self, counts: dict[str, int]) -> Counts:
-        """Return how many claims got each verdict."""
-        return {verdict.value: int(counts[verdict.value]) for verdict in Verdict}
-
-    def fill(
-        self,
-        rows: Sequence[ClaimRow],
-        judge: Callable[[Sequence[ClaimRow]], Iterable[dict[str, Any]]],
-        on_progress: OnProgress,
-    ) -> Counts:
-        """Judge the claims that have no line yet; return how many claims got each verdict.
-
-        Raises
-        ------
-        MismatchError
-            If the file is of other claims, or of another index.
-        """
-        if (counts := self.finished()) is not None:
-            on_progress(len(rows))
-            return counts
-        with self.appending() as stream:
-            judged = list(whole_rows(self.path, Judged))[: len(rows)]
-            stream.truncate(sum(size for size, _ in judged))
-            on_progress(len(judged))
-            tally = Counter(row["verdict"] for _, row in judged)
-            for batch in batched(rows[len(judged) :], BATCH):
-                for verdict in judge(batch):
-                    stream.write(json_line(verdict))
-                    tally[verdict["verdict"]] += 1
-                stream.flush()
-                on_progress(len(batch))
-        counts = {verdict.value: tally[verdict.value] for verdict in Verdict}
-        self.complete(counts)
-        return counts

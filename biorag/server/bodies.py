@@ -1,0 +1,110 @@
+"""The bodies of requests, typed and bounded: the same from the API and from the page's forms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+from urllib.parse import parse_qs
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from starlette.requests import Request
+
+from biorag.api.session import options_of
+from biorag.errors import UsageError
+
+LONGEST_QUESTION = 4000  # characters, of which encoders read some hundreds of words
+FIELDS = 64  # of a form
+Text = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_QUESTION)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+Condition = Annotated[str, StringConstraints(max_length=1000)]
+Conditions = Annotated[
+    list[Condition] | Condition, Field(max_length=1000, description="Conditions, as --filter takes them.")
+]
+B = TypeVar("B", bound=BaseModel)
+
+
+class _Body(BaseModel):
+    """A body whose fields are arguments of one of the session's methods; unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Ranked(_Body):
+    """How snippets are found; by default as the server was started."""
+
+    filter: Conditions = []
+    exclude_pmid: list[int] = Field(default=[], max_length=1000, description="PubMed records to leave out.")
+    k: int | None = Field(default=None, ge=1, le=200, description="Hits.")
+    k_init: int | None = Field(default=None, ge=1, le=2000, description="Candidates of the first stage.")
+    mode: str | None = Field(default=None, max_length=16, description="bm25, dense or hybrid.")
+    rerank: bool | None = Field(default=None, description="Whether candidates are reranked.")
+
+
+class SearchBody(Ranked):
+    """A search."""
+
+    query: Text
+
+
+class AskBody(Ranked):
+    """A question."""
+
+    question: Text
+    options: dict[Annotated[str, StringConstraints(max_length=1)], Text] = Field(
+        default={}, max_length=26, description="Texts of a multiple-choice question by their letters."
+    )
+    include_retracted: bool | None = Field(default=None, description="Whether retracted articles are evidence.")
+    answer_anyway: bool | None = Field(default=None, description="Whether to answer where the index is unlikely to.")
+
+
+class VerifyBody(_Body):
+    """A claim to judge, by one snippet or by what a search for it finds."""
+
+    claim: Text
+    snippet: Name | None = Field(default=None, description="Id or PMID of the snippet to judge by.")
+    filter: Conditions = []
+
+
+class HeatMapBody(_Body):
+    """A question and a snippet, whose words are compared."""
+
+    question: Text
+    id: Name
+
+
+async def form_fields(request: Request) -> dict[str, str]:
+    """Return the filled fields of a form; the last one of each name.
+
+    Raises
+    ------
+    UsageError
+        If it is not a form.
+    """
+    try:
+        fields = parse_qs((await request.body()).decode("utf-8"), max_num_fields=FIELDS)
+    except ValueError:
+        raise UsageError("the form cannot be read: send it again from the page") from None
+    return {name: values[-1].strip() for name, values in fields.items() if values[-1].strip()}
+
+
+def ask_body(fields: Mapping[str, str]) -> AskBody:
+    """Return the question of a form, whose options are lines `A=text`; raise `UsageError` as `validated` does."""
+    values: dict[str, Any] = {name: fields[name] for name in ("question", "filter", "k", "mode") if name in fields}
+    values["options"] = options_of(filter(None, map(str.strip, fields.get("options", "").splitlines())))
+    values |= {name: True for name in ("include_retracted", "answer_anyway") if name in fields}
+    return validated(AskBody, values)
+
+
+def validated(kind: type[B], values: Mapping[str, Any]) -> B:
+    """Return a body of these values.
+
+    Raises
+    ------
+    UsageError
+        Naming the first field that is wrong.
+    """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        raise UsageError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
