@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biorag.answering.extract import EvidenceSentence, Extractor, citation_of
+from biorag.answering.extract import EvidenceSentence, Extractor
 from biorag.answering.verification.analysis import analyse
-from biorag.answering.verification.checker import Checker
+from biorag.answering.verification.checker import Checker, citation_of
 from biorag.answering.verification.statements import asserted
 from biorag.corpus.sentences import sentences, terms
 from biorag.types import EXTRACT, Answer, CheckedSentence, EvidenceSpan, Hit, Vectors, Verdict

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from biorag.answering.echoes import fault_of
-from biorag.answering.extract import citation_of
 from biorag.answering.options import held
-from biorag.answering.verification.checker import CheckedAnswer, Checker
+from biorag.answering.verification.checker import CheckedAnswer, Checker, citation_of
 from biorag.corpus.sentences import first_sentences
 from biorag.prompts.marks import plain_marks, without_marks
 from biorag.prompts.parse import Reply, cited_numbers

@@ -132,14 +132,17 @@ def shares(similarities: Vectors, owners: NDArray[np.int64], words: int) -> tupl
 
 
 def owners_of(spans: Sequence[Span], words: Sequence[Span]) -> NDArray[np.int64]:
-    """Return the number of the word that each token begins in, (tokens,); `NO_WORD` for an empty span."""
-    starts = np.array([start for start, _ in words], np.int64)
-    owners = np.full(len(spans), NO_WORD, np.int64)
-    for place, (start, end) in enumerate(spans):
-        number = int(np.searchsorted(starts, start, side="right")) - 1
-        if start < end and number >= 0 and start < words[number][1]:
-            owners[place] = number
-    return owners
+    """Return the number of the word, or other part of the text, that each token begins in, (tokens,).
+
+    Parts are in the order of the text and do not overlap. A token of empty span, or outside of all, is of `NO_WORD`.
+    """
+    if not words:
+        return np.full(len(spans), NO_WORD, np.int64)
+    starts, ends = np.array(words, np.int64).T
+    begins, stops = np.array(spans, np.int64).reshape(-1, 2).T
+    owners = np.searchsorted(starts, begins, side="right") - 1
+    outside = (owners < 0) | (begins == stops) | (begins >= ends[owners])
+    return np.where(outside, NO_WORD, owners)
 
 
 def word_spans(text: str) -> list[Span]:

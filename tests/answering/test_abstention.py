@@ -16,7 +16,7 @@ from biorag.answering.abstention.estimator import (
     read_coefficients,
     starter_coefficients,
 )
-from biorag.answering.abstention.features import FEATURES, TokenMatches, of_hits, of_sides, of_tokens
+from biorag.answering.abstention.features import FEATURES, of_hits, of_sides, of_tokens
 from biorag.answering.answerer import NOTHING, Answerer
 from biorag.answering.verification.cues import rarity
 from biorag.errors import MismatchError
@@ -73,7 +73,7 @@ def test_tokens_are_weighted_by_the_rarity_of_their_words():
     # Two special tokens around "the" and "warfarin"; two hits; a sentence each.
     spans = [(0, 0), (0, 3), (4, 12), (0, 0)]
     by_hit = np.array([[0.9, 0.5], [1.0, 0.2], [0.4, 0.6], [0.7, 0.3]])
-    values = of_tokens("the warfarin", TokenMatches(by_hit, by_hit, ["Warfarin.", "No."], spans))
+    values = of_tokens("the warfarin", spans, by_hit, by_hit, ["Warfarin.", "No."])
     assert values["maxsim_first"] == values["maxsim_best"] == pytest.approx(0.75)
     assert values["maxsim_special"] == pytest.approx(0.8)
     assert values["maxsim_lowest"] == pytest.approx(0.7)  # both ordinary tokens of the first hit

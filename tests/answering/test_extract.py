@@ -13,15 +13,13 @@ import pytest
 from biorag.answering.extract import (
     EvidenceSentence,
     Extractor,
-    ExtractWeights,
     candidates,
     extracted,
     features,
     held_words,
     late_interaction,
-    owners_of,
     select,
-    sentence_maxsim,
+    sentence_matches,
 )
 from biorag.types import Answer, Hit, LocatedTokens, Question, Snippet
 
@@ -61,20 +59,15 @@ def test_a_snippet_without_content_gives_its_title():
     assert [each.text for each in candidates([Hit(1, Snippet("s", "Only a title", ""), 1.0)])] == ["Only a title"]
 
 
-def test_tokens_belong_to_the_sentence_they_begin_in():
-    spans = [(0, 0), (0, 4), (5, 9), (9, 10), (11, 15), (30, 33), (0, 0)]
-    assert owners_of(spans, [(5, 10), (11, 20)]).tolist() == [-1, -1, 0, 0, 1, -1, -1]
-
-
 def test_maxsim_of_sentences_against_a_slow_loop():
     draw = np.random.default_rng(0)
     query, tokens = draw.normal(size=(3, 4)).astype(np.float32), draw.normal(size=(6, 4)).astype(np.float32)
-    owners = np.array([-1, 0, 0, 2, 2, -1])
-    scores = sentence_maxsim(query, tokens, owners, 3)
-    for sentence in (0, 2):
-        best = [max(float(q @ tokens[j]) for j in range(6) if owners[j] == sentence) for q in query]
-        assert scores[sentence] == pytest.approx(sum(best) / 3, abs=1e-6)
-    assert math.isnan(scores[1]), "a sentence without a token"
+    spans = [(0, 0), (0, 4), (4, 5), (20, 22), (23, 25), (25, 26), (30, 31)]
+    matches = sentence_matches(query, tokens, spans, [(0, 5), (8, 12), (20, 25)])
+    for sentence, own in ((0, [1, 2]), (2, [3, 4])):
+        best = [max(float(q @ tokens[j]) for j in own) for q in query]
+        assert matches[sentence] == pytest.approx(best, abs=1e-6)
+    assert np.isnan(matches[1]).all(), "a sentence without a token"
 
 
 class WindowedEncoder:
@@ -131,13 +124,10 @@ def test_questions_aims_and_fragments_weigh_less_and_conclusions_more(better, wo
     assert scores[0] > scores[1]
 
 
-WEIGHTS = ExtractWeights(margin=0.1, complement=0.2, redundancy=0.5, most=3)
-
-
-def chosen(texts, scores, question="Zinc?", weights=WEIGHTS):
+def chosen(texts, scores, question="Zinc?"):
     rows = [row(text, n) for text, n in texts]
     held = held_words(question, [each.text for each in rows])
-    return [each.text for each in select(rows, np.array(scores, np.float32), held, weights)]
+    return [each.text for each in select(rows, np.array(scores, np.float32), held)]
 
 
 def test_a_further_sentence_is_taken_only_near_the_best_score():

@@ -1,14 +1,13 @@
-"""What retrieval found for a question, as numbers that tell whether it holds an answer."""
+"""Numbers that tell whether the evidence retrieved for a question holds an answer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biorag.answering.extract import candidates, owners_of
+from biorag.answering.extract import candidates, sentence_matches
 from biorag.answering.verification.cues import rarity
 from biorag.answering.verification.words import WordKind, stems, words
 from biorag.retrieval.retriever import Ranking, Sides
@@ -48,7 +47,7 @@ FEATURES = (
 
 
 def evidence_features(ranking: Ranking, encoder: SentenceEncoder) -> list[float]:
-    """Return the values of `FEATURES` for a ranking of hybrid retrieval; all 0 where nothing was found.
+    """Return the values of `FEATURES` for a ranking of hybrid retrieval; all 0 if nothing was found.
 
     Scores of an index of another size or another encoder are on other scales, so coefficients belong to an encoder.
 
@@ -61,10 +60,13 @@ def evidence_features(ranking: Ranking, encoder: SentenceEncoder) -> list[float]
     if not hits:
         return [0.0] * len(FEATURES)
     question, *passages = encoder.located_tokens([ranking.query, *(hit.snippet.contents for hit in hits)])
+    query = question.vectors
+    by_hit = best_matches(query, [passage.vectors for passage in passages])
+    by_sentence, texts = _by_sentence(query, hits, passages)
     values = {
         **of_sides(ranking.sides, ranking.query),
         **of_hits(ranking.query, hits),
-        **of_tokens(ranking.query, _matched(question, hits, passages)),
+        **of_tokens(ranking.query, question.spans[: len(query)], by_hit, by_sentence, texts),
     }
     return [float(values[name]) for name in FEATURES]
 
@@ -93,61 +95,55 @@ def _at(scores: Sequence[float], index: int) -> float:
 
 def of_hits(question: str, hits: Sequence[Hit]) -> dict[str, float]:
     """Return the features of the hits' scores and words."""
-    asked = list(dict.fromkeys(stems(question)))
-    weights = np.array([rarity(stem) for stem in asked])
-    total = weights.sum()
-    held = np.zeros((len(hits), len(asked)), bool)
-    for row, hit in zip(held, hits, strict=True):
-        there = set(stems(hit.snippet.contents))
-        row[:] = [stem in there for stem in asked]
+    held, weights = _held(question, [hit.snippet.contents for hit in hits])
     missing = (~held * weights**3).sum(axis=1)
     return {
         "hit_score": hits[0].score,
         "hit_margin_5": hits[0].score - hits[-1].score,
-        "words": len(asked),
-        "rarity_sum": total,
+        "words": len(weights),
+        "rarity_sum": weights.sum(),
         "rarity_max": weights.max(initial=0.0),
-        "coverage_first": _share(weights[held[0]].sum(), total),
-        "coverage_all": _share(weights[held.any(axis=0)].sum(), total),
+        "coverage_first": _coverage(held[0], weights),
+        "coverage_all": _coverage(held.any(axis=0, keepdims=True)[0], weights),
         "missing_first": missing[0],
         "missing_best": missing.min(),
     }
 
 
-def _share(part: float, total: float) -> float:
-    return part / total if total else 1.0
+def _held(question: str, texts: Sequence[str]) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Return which words of a question each text holds, (texts, words), and how rare they are, (words,)."""
+    asked = list(dict.fromkeys(stems(question)))
+    held = [[stem in there for stem in asked] for there in (set(stems(text)) for text in texts)]
+    return np.array(held, bool).reshape(len(texts), len(asked)), np.array([rarity(stem) for stem in asked])
 
 
-class TokenMatches(NamedTuple):
-    """How well each token of a question is matched.
+def _coverage(held: NDArray[np.bool_], weights: NDArray[np.float64]) -> float:
+    return float(weights[held].sum() / weights.sum()) if weights.sum() else 1.0
 
-    `by_hit` is (query tokens, hits), `by_sentence` (query tokens, sentences), `sentences` the texts of the latter;
-    `spans` are the tokens' places in the question.
+
+def of_tokens(
+    question: str,
+    spans: Sequence[tuple[int, int]],
+    by_hit: NDArray[np.float64],
+    by_sentence: NDArray[np.float64],
+    texts: Sequence[str],
+) -> Mapping[str, float]:
+    """Return the features that compare token vectors.
+
+    Parameters
+    ----------
+    spans : the (start, end) of the question's tokens
+    by_hit : the best match of each token in each hit, (query tokens, hits)
+    by_sentence : in each sentence, (query tokens, sentences)
+    texts : of the sentences
     """
-
-    by_hit: NDArray[np.float64]
-    by_sentence: NDArray[np.float64]
-    sentences: Sequence[str]
-    spans: Sequence[tuple[int, int]]
-
-
-def _matched(question: LocatedTokens, hits: Sequence[Hit], passages: Sequence[LocatedTokens]) -> TokenMatches:
-    query = question.vectors
-    by_sentence, sentences = _sentence_matches(query, hits, passages)
-    by_hit = best_matches(query, [passage.vectors for passage in passages])
-    return TokenMatches(by_hit, by_sentence, sentences, question.spans[: len(query)])
-
-
-def of_tokens(question: str, matches: TokenMatches) -> Mapping[str, float]:
-    """Return the features that compare token vectors."""
-    by_hit, spans = matches.by_hit, matches.spans
     rarities = token_rarities(question, spans)
     weights = rarities / rarities.sum() if rarities.any() else np.full(len(spans), 1 / len(spans))
     special = np.array([start == end for start, end in spans])
     ordinary = np.sort(by_hit[~special], axis=0)
-    weighted, means = weights @ by_hit, matches.by_sentence.mean(axis=0)
+    weighted, means = weights @ by_hit, by_sentence.mean(axis=0)
     best = int(means.argmax())
-    second = np.sort(means)[-2:][0]
+    held, words_rarity = _held(question, [texts[best]])
     return {
         "maxsim_first": by_hit[:, 0].mean(),
         "maxsim_best": by_hit.mean(axis=0).max(),
@@ -157,9 +153,9 @@ def of_tokens(question: str, matches: TokenMatches) -> Mapping[str, float]:
         "weighted_best": weighted.max(),
         "weighted_any": weights @ by_hit.max(axis=1),
         "weighted_gap": (rarities * (1 - by_hit[:, 0])).max(),
-        "weighted_sentence": (weights @ matches.by_sentence).max(),
-        "sentence_margin": means[best] - second,
-        "sentence_coverage": _coverage(question, matches.sentences[best]),
+        "weighted_sentence": (weights @ by_sentence).max(),
+        "sentence_margin": means[best] - np.sort(means)[-2:][0],
+        "sentence_coverage": _coverage(held[0], words_rarity),
     }
 
 
@@ -180,7 +176,7 @@ def token_rarities(question: str, spans: Sequence[tuple[int, int]]) -> NDArray[n
     return rarities
 
 
-def _sentence_matches(
+def _by_sentence(
     query: Vectors, hits: Sequence[Hit], passages: Sequence[LocatedTokens]
 ) -> tuple[NDArray[np.float64], list[str]]:
     """Return the best match of each query token in each sentence, (query tokens, sentences), and the sentences.
@@ -192,20 +188,11 @@ def _sentence_matches(
     rows = candidates(hits)
     for n, (tokens, spans) in enumerate(passages, 1):
         of_hit = [row for row in rows if row.n == n]
-        if not of_hit or not len(tokens):
-            continue
-        owners = owners_of(spans[: len(tokens)], [(row.start, row.end) for row in of_hit])
-        similarity = query @ tokens[: len(owners)].T
-        for place, row in enumerate(of_hit):
-            if (owners == place).any():
-                columns.append(similarity[:, owners == place].max(axis=1))
-                texts.append(row.text)
+        if of_hit and len(tokens):
+            matches = sentence_matches(query, tokens, spans, [(row.start, row.end) for row in of_hit])
+            seen = [index for index, row in enumerate(matches) if not np.isnan(row).any()]
+            columns += [matches[index] for index in seen]
+            texts += [of_hit[index].text for index in seen]
     if not texts:
         return np.zeros((len(query), 1)), [""]
     return np.stack(columns, axis=1).astype(float), texts
-
-
-def _coverage(question: str, text: str) -> float:
-    asked, held = dict.fromkeys(stems(question)), set(stems(text))
-    weights = {stem: rarity(stem) for stem in asked}
-    return _share(sum(weight for stem, weight in weights.items() if stem in held), sum(weights.values()))

@@ -1,0 +1,134 @@
+"""One claim held against one snippet: the sentences that come nearest are compared word by word, the best decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from biorag.answering.verification.analysis import Analysis, analyse
+from biorag.answering.verification.rules import LEAST_COVERAGE, Fault, Judgement, assess
+from biorag.corpus.sentences import sentence_starts, sentences
+from biorag.types import PairVerifier, Snippet, Verdict
+
+MOST_SENTENCES = 2000  # of a snippet; a book is better split into blocks
+LONGEST_CLAIM = 300  # content words; two sentences, which are all that is held against it, never have so many
+CANDIDATES = 4  # sentences of a snippet, and pairs of sentences, that are compared word by word
+GAIN = 0.15  # by how much more a second sentence must cover of a claim, to be looked at
+LIKELY, SURE = 0.5, 0.9  # probabilities from which a verifier confirms a support, and makes one
+
+
+class EvidenceWindow(NamedTuple):
+    """One sentence of a snippet, or a pair of neighbours; the title neighbours every sentence."""
+
+    start: int
+    end: int
+    analysis: Analysis
+    keys: frozenset[str]
+    pair: bool
+
+
+class SnippetVerdict(NamedTuple):
+    """What the best window of a snippet says of a claim."""
+
+    verdict: Verdict
+    coverage: float
+    quote: str
+
+
+def snippet_verdict(
+    claim: str, snippet: Snippet, question: str, verifier: PairVerifier | None = None
+) -> SnippetVerdict | None:
+    """Judge a claim by the window of a snippet that says most of it; None if none says much of it.
+
+    Parameters
+    ----------
+    question : its words are no evidence
+    verifier : decides where no rule forbids it; see `combined`
+    """
+    analysis, text = _analysis(claim), snippet.contents
+    if not 0 < len(analysis.content) <= LONGEST_CLAIM or not text.strip():
+        return None
+    nearest = _nearest(claim.strip(), analysis, snippet)
+    asked = frozenset(word.key for sentence in sentences(question) for word in analyse(sentence).content)
+    context = _context(text, _is_titled(snippet))
+    judged = [(assess(analysis, window.analysis, asked, context), window) for window in nearest]
+    if not judged:
+        return None
+    # A second sentence counts where it says much more of the claim, not where it lends it a name or a number.
+    needed = max((judgement.coverage for judgement, window in judged if not window.pair), default=0.0) + GAIN
+    judgement, window = max(
+        ((judgement, window) for judgement, window in judged if not window.pair or judgement.coverage >= needed),
+        key=lambda result: _rank(result[0]),
+    )
+    quote = text[window.start : window.end]
+    verdict = judgement.verdict if verifier is None else combined(claim, quote, judgement, verifier)
+    return SnippetVerdict(verdict, judgement.coverage, quote)
+
+
+def combined(claim: str, quote: str, judgement: Judgement, verifier: PairVerifier) -> Verdict:
+    """Return the verdict that the rules and a verifier come to.
+
+    The verifier may refuse what the rules support, and support what they refuse for no other reason than that it
+    says too little of the claim in its words. Numbers, names, negation, direction and roles are the rules' alone.
+    """
+    if not judgement.faults <= {Fault.UNCOVERED} or judgement.coverage < LEAST_COVERAGE / 2:
+        return judgement.verdict
+    (probability,) = verifier.supports([(quote, claim)])
+    needed = SURE if judgement.faults else LIKELY
+    return Verdict.SUPPORTED if probability >= needed else Verdict.UNSUPPORTED
+
+
+@lru_cache(maxsize=1 << 12)
+def windows(text: str, titled: bool) -> tuple[EvidenceWindow, ...]:
+    """Return the windows of a snippet's text, those of one sentence first; none beyond `MOST_SENTENCES`."""
+    starts = [0, *sentence_starts(text)]
+    ends = [*starts[1:], len(text)]
+    starts = starts[:MOST_SENTENCES]
+    spans = [(start, start + len(text[start:end].rstrip())) for start, end in zip(starts, ends, strict=False)]
+    analyses = [analyse(text[start:end]) for start, end in spans]
+    single = [_window(*span, analysis) for span, analysis in zip(spans, analyses, strict=True)]
+    neighbours = [_window(spans[n - 1][0], spans[n][1], *analyses[n - 1 : n + 1]) for n in range(1, len(spans))]
+    under_title = [_window(*spans[n], analyses[0], analyses[n]) for n in range(2, len(spans))] if titled else []
+    return (*single, *neighbours, *under_title)
+
+
+def _window(start: int, end: int, first: Analysis, second: Analysis | None = None) -> EvidenceWindow:
+    analysis = first.followed_by(second) if second else first
+    return EvidenceWindow(start, end, analysis, frozenset(word.key for word in analysis.content), second is not None)
+
+
+@lru_cache(maxsize=1 << 12)
+def _context(text: str, titled: bool) -> frozenset[str]:
+    """Return the keys of all words of a snippet's text."""
+    return frozenset(key for window in windows(text, titled) for key in window.keys)
+
+
+def _is_titled(snippet: Snippet) -> bool:
+    return bool(snippet.title and snippet.content)
+
+
+def _analysis(claim: str) -> Analysis:
+    analysis = Analysis()
+    for sentence in sentences(claim):
+        analysis = analysis.followed_by(analyse(sentence)) if analysis.content else analyse(sentence)
+    return analysis
+
+
+def _nearest(stated: str, claim: Analysis, snippet: Snippet) -> Sequence[EvidenceWindow]:
+    """Return the windows that share most with a claim, those that state it verbatim first; none if all share little."""
+    weights = {word.key: weight for word, weight in zip(claim.content, claim.weights, strict=True)}
+    shares = [
+        (sum(weight for key, weight in weights.items() if key in window.keys), window)
+        for window in windows(snippet.contents, _is_titled(snippet))
+    ]
+    if max(share for share, _ in shares) < LEAST_COVERAGE / 2 * sum(weights.values()):
+        return []
+    shares.sort(key=lambda pair: (stated not in snippet.contents[pair[1].start : pair[1].end], -pair[0]))
+    ranked = [window for _, window in shares]
+    return [window for pair in (False, True) for window in [w for w in ranked if w.pair is pair][:CANDIDATES]]
+
+
+def _rank(judgement: Judgement) -> tuple[int, float]:
+    order = (Verdict.UNSUPPORTED, Verdict.CONTRADICTED, Verdict.SUPPORTED)
+    return order.index(judgement.verdict), judgement.coverage

@@ -1,0 +1,275 @@
+"""The rules: how much of a claim one or two neighbouring sentences cover, and what forbids to call it supported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from biorag.answering.verification.alignment import NOTHING, Comparison, compare, is_filler, is_specific, misplaced
+from biorag.answering.verification.analysis import (
+    BOTH,
+    REPORTING_WEIGHT,
+    Analysis,
+    CueKind,
+    Scope,
+    carries_direction,
+)
+from biorag.answering.verification.cues import lexicon
+from biorag.answering.verification.words import WordKind, stem
+from biorag.types import Verdict
+
+LEAST_COVERAGE = 0.7
+RARE = 0.55  # the weight from which a word must stand in the evidence, and in its place
+LEAST_IN_PLACE = 0.5  # coverage without the question's words that stand elsewhere in the snippet
+ADDED = 3  # content words in a row that the evidence lacks, and that say something of their own
+CLOSE = 4  # content words within which an agent stands before its verb
+VOTES = 3  # words of a scope that decide about its polarity
+PARTICIPLES = ("ed", "en", "wn", "ght", "lt", "pt", "nt", "und")
+
+
+class Fault(StrEnum):
+    """What keeps evidence from supporting a claim; see `RULES`."""
+
+    UNCOVERED = "words"
+    MISSING = "a number, name, direction or rare word"
+    ORDER = "words in other places"
+    ROLE = "roles"
+    POLARITY = "negation"
+    DIRECTION = "direction"
+    HEDGE = "hedge"
+    AIM = "aim"
+
+
+REVERSALS = frozenset({Fault.POLARITY, Fault.DIRECTION})
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """How much of a claim's words, weighted by rarity, some evidence covers, and its faults."""
+
+    coverage: float
+    faults: frozenset[Fault]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Contradicted is what is covered well, but with the polarity or the direction reversed."""
+        if not self.faults:
+            return Verdict.SUPPORTED
+        return Verdict.CONTRADICTED if self.faults <= REVERSALS else Verdict.UNSUPPORTED
+
+
+def assess(
+    claim: Analysis, evidence: Analysis, asked: frozenset[str] = NOTHING, context: frozenset[str] = NOTHING
+) -> Judgement:
+    """Hold a claim against evidence.
+
+    Parameters
+    ----------
+    asked : keys of the question's words: repeating them is no evidence, unless the claim has no others
+    context : keys of the whole snippet, where a word of the question may stand apart from the evidence
+    """
+    pair = compare(claim, evidence, asked, context)
+    return Judgement(pair.coverage(pair.reversals | pair.apart), veto(pair))
+
+
+def veto(pair: Comparison) -> frozenset[Fault]:
+    """Return the faults of a claim beside its evidence, of which one suffices: those whose rule applies."""
+    return frozenset(fault for fault, applies in RULES if applies(pair))
+
+
+def _says_too_little(pair: Comparison) -> bool:
+    """Whether too few of the claim's words stand in the evidence, with or without those of the question."""
+    coverage = pair.coverage(pair.reversals | pair.apart)
+    own = pair.coverage(pair.reversals | pair.repeated) if pair.repeated else coverage
+    return min(coverage, own) < LEAST_COVERAGE or pair.coverage(pair.reversals) < LEAST_IN_PLACE
+
+
+def _adds_words(pair: Comparison) -> bool:
+    """Whether some content words in a row are missing: a short false addition to a long sentence."""
+    passed, run = pair.reversals | pair.apart, 0
+    for index, word in enumerate(pair.claim.content):
+        run = run + (not is_filler(word)) if pair.positions[index] is None and index not in passed else 0
+        if run >= ADDED:
+            return True
+    return False
+
+
+def _lacks_needed_word(pair: Comparison) -> bool:
+    """Whether a word had to stand in the evidence, or stands in the place of another there."""
+    return any(
+        _replaces(pair, index) or _takes_place(pair, index) or _must_stand(pair.claim, index)
+        for index in pair.missing
+        if index not in pair.reversals | pair.apart
+    )
+
+
+def _must_stand(claim: Analysis, index: int) -> bool:
+    word = claim.content[index]
+    is_period = word.text.lower() in lexicon().periods
+    return word.kind is not WordKind.CONTENT or claim.weights[index] >= RARE or carries_direction(word) or is_period
+
+
+def _replaces(pair: Comparison, index: int) -> bool:
+    """Whether a specific word stands where the evidence has another."""
+    others = (pair.evidence.content[place] for place in pair.vacant(index))
+    return is_specific(pair.claim.content[index]) and any(map(is_specific, others))
+
+
+def _takes_place(pair: Comparison, index: int) -> bool:
+    """Whether a word stands in the place of a rare one, right before the same word: "loop" or "thiazide diuretics"."""
+    claim, place = pair.claim, pair.slot(index)
+    if place is None or claim.segments[index] != claim.segments[index + 1]:
+        return False
+    is_word = claim.content[index].kind is WordKind.CONTENT and claim.weights[index] > REPORTING_WEIGHT
+    return is_word and pair.evidence.weights[place] >= RARE
+
+
+def _exchanges_roles(pair: Comparison) -> bool:
+    """Whether sides or roles have changed: what is inhibited by aspirin does not inhibit it."""
+    return _exchanges_sides(pair) or any(lead < 0 for _, lead in _voices(pair))
+
+
+def _exchanges_sides(pair: Comparison) -> bool:
+    """Whether what is compared, or follows something, has changed sides: "A is better than B", "B after A"."""
+    claim, positions = pair.claim, pair.positions
+    orders = lexicon().ordering
+    ordering = [(n + 1, p + 1) for p, n in pair.owners.items() if claim.content[n].text.lower() in orders]
+    for ours, theirs in ordering + [(n, p) for n in claim.compared for p in pair.evidence.compared]:
+        part = [n for n in range(ours, len(positions)) if claim.segments[n] == claim.segments[ours]]
+        right = [p < theirs for n in part if (p := positions[n]) is not None]
+        if sum(right) * 2 > len(right) and any(p is not None and p >= theirs for p in positions[:ours]):
+            return True
+    return False
+
+
+def _voices(pair: Comparison) -> Iterator[tuple[int, int]]:
+    """Yield each agent that one side alone has in the passive, and by how many words it leads its verb on the other.
+
+    The number is negative where the agent follows the verb: the roles are exchanged.
+    """
+    for position, index in pair.owners.items():
+        ours, theirs = _is_agent(pair.claim, index), _is_agent(pair.evidence, position)
+        verb = pair.positions[index - 1] if ours else None
+        if verb is not None and not theirs:
+            yield index, verb - position
+        elif theirs and not ours and position - 1 in pair.owners:
+            yield index, pair.owners[position - 1] - index
+
+
+def _is_agent(text: Analysis, index: int) -> bool:
+    """Whether "by" and a participle stand before a word: `is inhibited by aspirin`."""
+    if not index or not text.after_by[index] or text.content[index].kind is WordKind.NUMBER:
+        return False
+    return text.content[index - 1].text.endswith(PARTICIPLES)
+
+
+def _moves_words(pair: Comparison) -> bool:
+    """Whether words have changed places; a change of voice, or of the sides of "and", does not count."""
+    claim = pair.claim
+    other_voice = {claim.segments[agent] for agent, lead in _voices(pair) if 0 <= lead <= CLOSE}
+    moved = [claim.segments[index] for index in misplaced(pair) if _must_stand(claim, index)]
+    symmetric = {
+        segment for word, segment in zip(claim.content, claim.segments, strict=True) if word.key in _symmetric()
+    }
+    compared = {segment for word, segment in zip(claim.content, claim.segments, strict=True) if carries_direction(word)}
+    exchanged = {segment for segment in symmetric - compared if moved.count(segment) > 1}
+    return bool(set(moved) - other_voice - exchanged) or _exchanges_sentences(pair)
+
+
+def _exchanges_sentences(pair: Comparison) -> bool:
+    """Whether a claim runs from the second sentence into the first: its predicate may belong to another subject."""
+    order = [pair.evidence.sentences[position] for position in pair.owners]
+    return len(set(order)) > 1 and order == sorted(order, reverse=True)
+
+
+def _symmetric() -> frozenset[str]:
+    return frozenset(stem(word) for word in lexicon().symmetric)
+
+
+def _changes_polarity(pair: Comparison) -> bool:
+    """Whether a negation governs other words, or none, on the other side."""
+    claim, evidence, owners = pair.claim, pair.evidence, pair.owners
+    same = {n: claim.negated[n] == evidence.negated[position] for position, n in owners.items()}
+    for scope in _negations(claim):
+        if not _agree([same[n] for n in scope.targets if n in same]):
+            return True
+    for scope in _negations(evidence):
+        targets = [owners[position] for position in scope.targets[: VOTES + 1] if position in owners]
+        restricts = scope.restricting and scope.targets and not targets and min(scope.targets) - 1 in owners
+        if restricts or not _agree([same[n] for n in targets]):
+            return True
+    by_prefix = (n for p, n in owners.items() if claim.content[n].negated or evidence.content[p].negated)
+    return not all(same[n] for n in by_prefix) or _ungoverned(claim, set(same)) > _ungoverned(evidence, set(owners))
+
+
+def _negations(text: Analysis) -> Iterator[Scope]:
+    return (scope for scope in text.scopes if scope.kind is CueKind.NEGATION)
+
+
+def _agree(same: Sequence[bool]) -> bool:
+    """Whether the nearest word has the same polarity, or most of the nearest."""
+    nearest = same[:VOTES]
+    return not nearest or nearest[0] or sum(nearest) * 2 > len(nearest)
+
+
+def _ungoverned(text: Analysis, matched: set[int]) -> int:
+    """Return how many negations govern no word that the other side has."""
+    return sum(matched.isdisjoint(scope.targets) for scope in _negations(text))
+
+
+def _points_elsewhere(pair: Comparison) -> bool:
+    return bool(pair.reversals)
+
+
+def _is_more_certain(pair: Comparison) -> bool:
+    """Whether the claim is more certain than the evidence, or speaks of more."""
+    claim, evidence = pair.claim, pair.evidence
+    hedged = {target for scope in claim.scopes if scope.kind is CueKind.HEDGE for target in scope.targets}
+    known = evidence.certain | ({BOTH} if evidence.coupled else set())
+    return (
+        not claim.certain <= known
+        or any(_is_widened(pair, n) or _is_recounted(pair, n, p) for p, n in pair.owners.items())
+        or any(governed.isdisjoint(hedged) for governed in _governed(pair, CueKind.HEDGE))
+    )
+
+
+def _is_widened(pair: Comparison, index: int) -> bool:
+    """Whether the claim joins by "and" two words of which the evidence has one "or" the other."""
+    before, here = pair.positions[index - 1] if index else None, pair.positions[index]
+    if here is None or before is None or abs(here - before) != 1:
+        return False
+    joined = pair.claim.joined[index] and not pair.claim.alternative[index]
+    return joined and pair.evidence.alternative[max(here, before)]
+
+
+def _is_recounted(pair: Comparison, index: int, position: int) -> bool:
+    """Whether a claim speaks of another number of things than its evidence; of some, where that speaks of more."""
+    ours, theirs = pair.claim.quantifiers[index], pair.evidence.quantifiers[position]
+    return bool(ours and theirs) and ours != theirs and not (ours == "some" and theirs in ("all", "most"))
+
+
+def _reports_an_aim(pair: Comparison) -> bool:
+    """Whether the evidence only plans or asks what the claim asserts."""
+    return not pair.claim.aims and any(_governed(pair, CueKind.AIM))
+
+
+def _governed(pair: Comparison, kind: CueKind) -> Iterator[set[int]]:
+    """Yield the words of the claim that each cue of the evidence governs, if there are any."""
+    for scope in pair.evidence.scopes:
+        governed = {pair.owners[target] for target in scope.targets if target in pair.owners}
+        if scope.kind is kind and governed:
+            yield governed
+
+
+RULES: Sequence[tuple[Fault, Callable[[Comparison], bool]]] = (
+    (Fault.UNCOVERED, _says_too_little),
+    (Fault.UNCOVERED, _adds_words),
+    (Fault.MISSING, _lacks_needed_word),
+    (Fault.ROLE, _exchanges_roles),
+    (Fault.ORDER, _moves_words),
+    (Fault.POLARITY, _changes_polarity),
+    (Fault.DIRECTION, _points_elsewhere),
+    (Fault.HEDGE, _is_more_certain),
+    (Fault.AIM, _reports_an_aim),
+)
