@@ -104,7 +104,7 @@ def of_hits(question: str, hits: Sequence[Hit]) -> dict[str, float]:
         "rarity_sum": weights.sum(),
         "rarity_max": weights.max(initial=0.0),
         "coverage_first": _coverage(held[0], weights),
-        "coverage_all": _coverage(held.any(axis=0, keepdims=True)[0], weights),
+        "coverage_all": _coverage(held.sum(axis=0) > 0, weights),
         "missing_first": missing[0],
         "missing_best": missing.min(),
     }
