@@ -1,8 +1,32 @@
-"""Errors shown to users: one sentence each, with the exit code of the command line."""
+"""Errors shown to users: one sentence each, with its exit code, and the nearest right name for a wrong one."""
+
+from __future__ import annotations
 
 from collections.abc import Iterable
 
-from biorag.utils.nearest import suggestion
+CUTOFF = 0.6  # of difflib's ratio: below, words are not alike
+SHORTEST = 3  # letters of a word that another may begin with
+
+# Other words for a name; each counts only where the name is known.
+SYNONYMS = {
+    "index": "add build ingest",
+    "ask": "answer question",
+    "bench": "benchmark eval evaluate",
+    "k_init": "candidates",
+    "name": "collection index index_name",
+    "search": "find query retrieve",
+    "train": "finetune",
+    "llm": "generator model",
+    "encoder": "model",
+    "base": "model",
+    "info": "list ls",
+    "learning_rate": "lr",
+    "bm25": "lexical sparse",
+    "dense": "semantic vector",
+    "k": "max_results n top top_k topk",
+    "out": "output output_dir",
+    "filter": "where",
+}
 
 
 class BioragError(Exception):
@@ -59,3 +83,30 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """Return the error for a name that is not among the keys of a registry; the nearest of them stands last."""
     names = sorted(known)
     return UsageError(f"unknown {kind} {name!r}: use one of {', '.join(names)}{suggestion(name, names)}")
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known name that a user most likely meant; None if none is alike.
+
+    Case, leading dashes, and the difference between `-` and `_` do not count.
+    """
+    from difflib import get_close_matches
+
+    names = {_plain(name): name for name in known}
+    plain = _plain(word)
+    if not plain:
+        return None
+    alike = [plain, *(name for name, words in SYNONYMS.items() if plain in words.split())]
+    alike += [name for name in sorted(names, key=len) if len(plain) >= SHORTEST and name.startswith(plain)]
+    alike += get_close_matches(plain, names, 1, CUTOFF)
+    return next((names[name] for name in alike if name in names), None)
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean X?)` for the end of a message; empty if no known name is alike."""
+    name = nearest(word, known)
+    return f" (did you mean {name}?)" if name else ""
+
+
+def _plain(name: str) -> str:
+    return name.lstrip("-").casefold().replace("-", "_")

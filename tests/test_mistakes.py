@@ -131,7 +131,7 @@ def test_the_page_shows_every_mistake_and_its_message(home):
 
 
 def test_words_that_are_alike_are_found_and_others_are_not():
-    from biorag.utils.nearest import nearest
+    from biorag.errors import nearest
 
     assert nearest("--Top-K", ["--k", "--mode"]) == "--k"
     assert nearest("evals", ["--eval-steps", "--evaluations"]) is not None

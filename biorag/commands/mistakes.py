@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from biorag.commands.help import name_of, spellings
-from biorag.utils.nearest import nearest
+from biorag.errors import nearest
 
 # What Typer raises for a command line that it cannot read; not all versions of it name the class.
 WrongUsage: type[Exception] = typer.BadParameter.__bases__[0]

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from biorag.errors import UsageError
+from biorag.errors import UsageError, nearest
 from biorag.indexes.points import OWN_FIELDS
 from biorag.indexes.reading import stored_snippets
 from biorag.types import EXISTS, FieldFilter, Index, IndexQuery, Snippet
-from biorag.utils.nearest import nearest
 
 ALWAYS = (*OWN_FIELDS, "retracted")  # which a filter may name whether a snippet has them or not
 UNCOUNTED = ("id", "title", "content")  # fields whose values are nearly all different

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from biorag.corpus.sources import DEMO
-from biorag.errors import BioragError, MismatchError, MissingError, UsageError
+from biorag.errors import BioragError, MismatchError, MissingError, UsageError, suggestion
 from biorag.indexes.manifest import (
     COMPARABLE,
     MANIFEST,
@@ -25,7 +25,6 @@ from biorag.settings.settings import Settings
 from biorag.types import EncoderIdentity, Index
 from biorag.utils.files import make_folder, require_room, timestamp, write_json
 from biorag.utils.locks import DirectoryLock
-from biorag.utils.nearest import suggestion
 from biorag.utils.versions import installed_versions
 
 

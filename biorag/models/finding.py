@@ -9,13 +9,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from biorag.errors import BadInputError, MismatchError, MissingError
+from biorag.errors import BadInputError, MismatchError, MissingError, suggestion
 from biorag.models.formats import gguf
 from biorag.models.formats.configuration import configuration_of
 from biorag.models.formats.directory import ROUTER, check_folder
 from biorag.settings.section import STARTER
 from biorag.utils.files import sha256_of
-from biorag.utils.nearest import suggestion
 from biorag.utils.parsing import parse_json, read_regular
 from biorag.utils.secrets import remember
 

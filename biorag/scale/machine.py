@@ -8,9 +8,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from biorag.errors import BadInputError, MissingError
+from biorag.errors import BadInputError, MissingError, suggestion
 from biorag.utils.files import write_text
-from biorag.utils.nearest import suggestion
 from biorag.utils.parsing import parse_toml, read_regular
 
 REFERENCE = "reference.toml"  # the packaged measurement, for rates that a machine's file does not give

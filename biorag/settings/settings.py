@@ -13,7 +13,7 @@ from platformdirs import user_data_path
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
-from biorag.errors import UsageError
+from biorag.errors import UsageError, suggestion
 from biorag.settings.abstention import AbstentionSettings
 from biorag.settings.generation import GenerationSettings
 from biorag.settings.index import NAME, IndexSettings
@@ -21,7 +21,6 @@ from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.section import BoundSecret, Effect, Flag, Section, choices_of, expanded, marked
 from biorag.settings.services import ServiceSettings
 from biorag.settings.training import TrainingSettings
-from biorag.utils.nearest import suggestion
 from biorag.utils.network import is_server, login_apart, origin_of, without_credentials
 from biorag.utils.registry import or_list
 
