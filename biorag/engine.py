@@ -400,7 +400,7 @@ def load_generator(settings: Settings, at_a_time: int = 1) -> Generator | None:
         return generator
     from biorag.generators.cache import CachedGenerator
 
-    return CachedGenerator(generator, settings.replies, generator_identity(settings, generator))
+    return CachedGenerator(generator, settings.cache / "replies", generator_identity(settings, generator))
 
 
 def named_generator(settings: Settings) -> Generator | None:

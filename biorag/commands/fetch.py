@@ -48,7 +48,7 @@ def fetch(
         raise UsageError("the query is empty: write what PubMed's search box takes")
     check_replaceable(out, "file of PubMed records", is_fetched, (), force)
     link = EUtils(settings.services.server(settings.services.eutils, "eutils"))
-    with kept_answers(settings.entrez_answers) as answers:
+    with kept_answers(settings.cache / "eutils.sqlite") as answers:
         report = asdict(fetch_query(query, out, limit, link, answers, show.progress))
     if as_json:
         show.print_json(report)

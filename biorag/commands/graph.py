@@ -122,7 +122,7 @@ def fill(
     report: dict[str, Any] = {"graph": settings.graph, "index": settings.index.name}
     with (
         open_index(settings.replace(**UNENCODED)) as ready,
-        kept_answers(settings.entrez_answers) as answers,
+        kept_answers(settings.cache / "eutils.sqlite") as answers,
         show.progress("Asking the E-utilities", None) as advance,
     ):
         papers = filling.indexed_papers(ready.index)

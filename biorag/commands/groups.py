@@ -25,7 +25,7 @@ import typer
 from biorag.commands import show
 from biorag.commands.completion import OF_SETTINGS, choices
 from biorag.errors import UsageError
-from biorag.settings.section import Flag, Section, choices_of, marked
+from biorag.settings.section import Section, choices_of
 from biorag.settings.settings import AN_OPTION, PLACES, SECTIONS, URLS, Place, Settings, checked
 from biorag.settings.sources import configuration_file, load_settings
 from biorag.utils.network import is_server, restrict
@@ -64,14 +64,11 @@ class Flags:
     def parameters(self) -> Iterator[tuple[str, inspect.Parameter]]:
         """Yield the parameter of each option, after the name of its setting."""
         for name, place in self._places():
-            flag = marked(place.field, Flag)
-            assert flag, f"{name} has no flag"
-            if self._model in (flag.models or (self._model,)):
+            assert place.flag, f"{name} has no option"
+            if self._model in (place.option.models or (self._model,)):
                 default = self._defaults.get(name)
                 kind = _type_of_option(place.field.annotation)
-                annotation: Any = Annotated[
-                    kind if default is not None else kind | None, self._option(name, flag, place)
-                ]
+                annotation: Any = Annotated[kind if default is not None else kind | None, self._option(name, place)]
                 yield name, _parameter(_identifier(name), annotation, default)
 
     def _places(self) -> Iterator[tuple[str, Place]]:
@@ -80,24 +77,28 @@ class Flags:
                 yield part, PLACES[part]
                 continue
             for name, place in PLACES.items():
-                taken = place.section and SECTIONS[place.section] is part and marked(place.field, Flag)
-                if taken and name not in self._but:
+                if place.section and SECTIONS[place.section] is part and place.flag and name not in self._but:
                     yield name, place
 
-    def _option(self, name: str, flag: Flag, place: Place) -> Any:
-        default = place.field.default
+    def _option(self, name: str, place: Place) -> Any:
+        default, option = place.field.default, place.option
         shown: str | bool = str(default).lower() if isinstance(default, bool) else str(default)
-        shows = flag.shows_default if self._shows_default is None else self._shows_default
+        shows = option.shows_default if self._shows_default is None else self._shows_default
         if name in self._defaults:
             shown = True
         elif default is None or not shows:
             shown = False
-        panel = flag.panel if self._panel == "" else self._panel
+        panel = option.panel if self._panel == "" else self._panel
         kind = choices(values) if (values := choices_of(place.field)) else {}
         if name in OF_SETTINGS:
             kind = {"autocompletion": OF_SETTINGS[name]}
+        spellings = [f"{place.flag}/--no-{place.flag[2:]}" if default is True else place.flag, option.short]
         return typer.Option(
-            *flag.names, help=place.field.description, show_default=shown, rich_help_panel=panel, **kind
+            *filter(None, spellings),
+            help=place.field.description,
+            show_default=shown,
+            rich_help_panel=panel,
+            **kind,
         )
 
 
@@ -283,9 +284,7 @@ def with_index(settings: Settings) -> Settings:
 
 def flag_of(setting: str) -> str:
     """Return the option of a setting."""
-    flag = marked(PLACES[setting].field, Flag)
-    assert flag, f"{setting} has no flag"
-    return flag.longest
+    return PLACES[setting].flag
 
 
 def _options_of(parts: Iterable[_Part]) -> dict[str, inspect.Parameter]:

@@ -16,7 +16,7 @@ from biorag.commands.groups import Flags, Given
 from biorag.errors import UsageError, unknown_name
 from biorag.registries import OUTPUTS, TERMINAL
 from biorag.retrieval.filters import parse_filters
-from biorag.settings.abstention import AbstentionSettings
+from biorag.settings.generation import AbstentionSettings
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.section import GENERATION, RETRIEVAL
 from biorag.settings.settings import Settings

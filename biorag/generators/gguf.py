@@ -46,5 +46,5 @@ class GgufSource(GeneratorSource):
         else:
             from biorag.generators.preflight import try_out
 
-            try_out(path, settings.trials)
+            try_out(path, settings.cache / "trials")
         return LlamaGenerator(path, generation.context_window, generation.threads)

@@ -79,14 +79,14 @@ def _state(folder: Path, manifest: Manifest) -> str:
 def note_use(settings: Settings) -> None:
     """Note that the configured index is used now, where the home can be written to; the index stays untouched."""
     with suppress(OSError):
-        settings.uses.mkdir(parents=True, exist_ok=True)
-        (settings.uses / settings.index.name).touch()
+        (settings.cache / "uses").mkdir(parents=True, exist_ok=True)
+        (settings.cache / "uses" / settings.index.name).touch()
 
 
 def last_used(settings: Settings, name: str) -> str | None:
     """Return when an index was last used, in UTC to the second; None if that is not known."""
     try:
-        seconds = (settings.uses / name).stat().st_mtime
+        seconds = (settings.cache / "uses" / name).stat().st_mtime
     except OSError:
         return None
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
@@ -148,7 +148,7 @@ def remove_index(settings: Settings) -> None:
         folder.rename(grave / "index")
         sync_folder(settings.indexes)
         shutil.rmtree(grave)
-    (settings.uses / settings.index.name).unlink(missing_ok=True)
+    (settings.cache / "uses" / settings.index.name).unlink(missing_ok=True)
 
 
 def rename_index(settings: Settings, new: str) -> None:
@@ -175,4 +175,4 @@ def rename_index(settings: Settings, new: str) -> None:
         write_json(target / MANIFEST, replace(manifest, name=new).to_json())
         sync_folder(target.parent)
     with suppress(OSError):
-        (settings.uses / old).rename(settings.uses / new)
+        (settings.cache / "uses" / old).rename(settings.cache / "uses" / new)

@@ -28,7 +28,7 @@ class LastHits:
 
 def keep_last_hits(settings: Settings, hits: Sequence[Hit]) -> None:
     """Keep the ids of hits in a file that only its owner may read; a home that cannot be written to keeps none."""
-    path = settings.last_hits
+    path = settings.cache / "last-hits.json"
     try:
         make_folder(path.parent)
         path.touch(mode=0o600)  # what takes its place may be read by the same
@@ -45,7 +45,9 @@ def last_hits(settings: Settings) -> LastHits | None:
     MismatchError
         If the file is damaged.
     """
-    if not settings.last_hits.is_file():
+    if not (settings.cache / "last-hits.json").is_file():
         return None
-    kept: LastHits = parsed_file(LastHits, settings.last_hits, MismatchError, "delete it, and search again")
+    kept: LastHits = parsed_file(
+        LastHits, settings.cache / "last-hits.json", MismatchError, "delete it, and search again"
+    )
     return kept

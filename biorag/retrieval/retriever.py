@@ -13,8 +13,7 @@ from biorag.errors import UsageError
 from biorag.registries import FUSIONS
 from biorag.retrieval.fusion import min_max, ranked
 from biorag.retrieval.hybrid import best_of_all, best_of_lists
-from biorag.settings.reranker_chain import Stage
-from biorag.settings.retrieval import RetrievalSettings
+from biorag.settings.retrieval import RetrievalSettings, Stage
 from biorag.settings.settings import Settings
 from biorag.types import (
     Encoder,

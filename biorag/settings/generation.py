@@ -1,59 +1,71 @@
-"""The generator that writes answers, and its limits."""
+"""The generator that writes answers, its limits, and when an answer is withheld."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from biorag.registries import GENERATORS
-from biorag.settings.section import GENERATION, STARTER, Effect, Flag, Section, expanded
-from biorag.settings.servers import check_plain
+from biorag.settings.section import (
+    GENERATION,
+    RETRIEVAL,
+    STARTER,
+    Effect,
+    Section,
+    check_plain,
+    expanded,
+    option,
+    setting,
+)
+
+_generation = partial(option, panel=GENERATION)
 
 
 class GenerationSettings(Section):
     """The generator, its prompt and its limits."""
 
-    llm: Annotated[str | None, Flag("--llm", panel=GENERATION), Effect.NAMES] = Field(
-        default=None,
-        description=f"{GENERATORS.listed()}. Where none is named, 'ask' extracts sentences, and other commands take "
-        "'starter'.",
+    llm: str | None = _generation(
+        None,
+        f"{GENERATORS.listed()}. Default: 'ask' extracts sentences, and other commands take 'starter'.",
+        effect=Effect.NAMES,
     )
-    llm_model: Annotated[str | None, Flag("--llm-model", panel=GENERATION), Effect.NAMES] = Field(
-        default=None, description="Model name on a server; none: its first."
+    llm_model: str | None = _generation(
+        None, "Model name on a server. Default: the server's first.", effect=Effect.NAMES
     )
-    max_tokens: Annotated[int, Flag("--max-tokens", panel=GENERATION)] = Field(
-        default=256, ge=1, le=32_768, description="Cap on the model's text, in tokens."
+    max_tokens: int = _generation(256, "Maximum tokens of the model's text.", bounds=(1, 32_768))
+    context_window: int = setting(8192, "Tokens of context, at most what the model supports.", bounds=(256, 16_777_216))
+    prompt: Path | None = _generation(None, "Prompt template that replaces the built-in one.", effect=Effect.NAMES)
+    threads: int | None = setting(
+        None, "CPU threads of the generator. Default: all cores.", bounds=(1, 1024), effect=Effect.NONE
     )
-    context_window: int = Field(
-        default=8192, ge=256, le=16_777_216, description="Tokens of context, at most what the model supports."
-    )
-    prompt: Annotated[Path | None, Flag("--prompt", panel=GENERATION), Effect.NAMES] = Field(
-        default=None, description="Prompt template that replaces the built-in one."
-    )
-    threads: Annotated[int | None, Effect.NONE] = Field(
-        default=None, ge=1, le=1024, description="CPU threads of the generator; none: all cores."
-    )
-    concurrency: Annotated[int, Flag("--concurrency", panel=GENERATION), Effect.NONE] = Field(
-        default=4,
-        ge=1,
-        le=64,
-        description="Questions sent to a server at a time; a model in this process answers one.",
-    )
-    cache: Annotated[bool, Flag("--cache/--no-cache", panel=GENERATION), Effect.NONE] = Field(
-        default=True,
-        description="Keep the model's replies in cache/replies under BIORAG_HOME, and reuse them.",
+    concurrency: int = _generation(4, "Questions sent to a server at a time.", bounds=(1, 64), effect=Effect.NONE)
+    cache: bool = _generation(
+        True, "Keep the model's replies in cache/replies under BIORAG_HOME, and reuse them.", effect=Effect.NONE
     )
 
     _plain = field_validator("llm")(check_plain)
 
     @property
     def generator(self) -> str:
-        """The generator of a command that needs one: the starter where none is named."""
+        """The generator of a command that needs one, by default the starter."""
         return self.llm or STARTER
 
     @field_validator("prompt")
     @classmethod
     def _expanded(cls, value: Path | None) -> Path | None:
         return expanded(value) if value else value
+
+
+class AbstentionSettings(Section):
+    """When `ask` says that the index holds nothing that answers a question."""
+
+    evidence_threshold: float | None = option(
+        None,
+        "Withhold the answer if the probability that the index holds one is lower. Default: the threshold that "
+        "'biorag tune abstention' chose.",
+        panel=RETRIEVAL,
+        bounds=(0, 1),
+    )
+    answer_anyway: bool = option(False, "Answer even if the index seems to hold no answer.", panel=RETRIEVAL)

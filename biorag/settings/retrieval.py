@@ -1,36 +1,78 @@
-"""How an index is searched."""
+"""How an index is searched, and the chain of rerankers: `STAGE[,STAGE...]`, each `NAME[@DEPTH]`."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import re
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import ValidationInfo, field_validator
 
-from biorag.registries import FUSIONS, RERANKERS
-from biorag.settings.reranker_chain import Stage, parse_stages
-from biorag.settings.section import LARGEST, RETRIEVAL, Flag, Section
+from biorag.registries import FUSIONS, RERANKERS, RerankerKind, reranker_of
+from biorag.settings.section import LARGEST, RETRIEVAL, Section, option, setting
 
 DEEPEST = 10_000  # candidates that can be reranked
+LATER = 10  # candidates that a stage after the first reranks, unless its @DEPTH says otherwise
+_DEPTH = re.compile(r"(?P<name>.*)@(?P<depth>[0-9]+)", re.DOTALL)
+_retrieval = partial(option, panel=RETRIEVAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One reranker of a chain, and how many of the best candidates it orders.
+
+    `name` is "encoder", or a directory or Hugging Face id without the prefix of its kind.
+    """
+
+    name: str
+    kind: RerankerKind
+    depth: int
+
+
+def parse_stages(text: str, k_init: int) -> tuple[Stage, ...]:
+    """Return the stages of a chain: the first orders `k_init` candidates, each later one 10, or N if it ends in @N.
+
+    Raises
+    ------
+    ValueError
+        If a stage has no name, reranks nothing, or looks deeper than the one before it or than `k_init`.
+    """
+    stages: list[Stage] = []
+    for part in map(str.strip, text.split(",")):
+        with_depth = _DEPTH.fullmatch(part)
+        kind, name = reranker_of(with_depth["name"] if with_depth else part)
+        most = stages[-1].depth if stages else k_init
+        depth = int(with_depth["depth"]) if with_depth else min(LATER, most) if stages else most
+        if depth < 1:
+            raise ValueError(f"stage {part!r} reranks nothing: give it 1 or more")
+        if depth > most:
+            limit = f"stage {len(stages)} leaves it {most}" if stages else f"k_init is {most}"
+            raise ValueError(
+                f"stage {part!r} cannot rerank {depth} candidates where {limit}: give it {most} at most, or "
+                f"{'the stages before it' if stages else 'k_init'} {depth} or more"
+            )
+        if not name:
+            raise ValueError(
+                f"write STAGE[,STAGE...], a stage being {RERANKERS.names()}, e.g. encoder,cross:models/cross-encoder@10"
+            )
+        stages.append(Stage(name, kind, depth))
+    return tuple(stages)
 
 
 class FirstStageSettings(Section):
     """What determines the candidates, before any of them is reranked."""
 
-    precision: Annotated[Literal["auto", "fp32", "bf16"], Flag("--precision")] = Field(
-        default="auto",
-        description="Precision of encoders and rerankers: auto (bf16 where the hardware supports it), fp32 or bf16.",
+    precision: Literal["auto", "fp32", "bf16"] = option(
+        "auto", "Precision of encoders and rerankers: auto (bf16 if the hardware supports it), fp32 or bf16."
     )
-    mode: Annotated[Literal["bm25", "dense", "hybrid"], Flag("--mode", panel=RETRIEVAL)] = Field(
-        default="hybrid", description="First stage of retrieval."
+    mode: Literal["bm25", "dense", "hybrid"] = _retrieval("hybrid", "First stage of retrieval.")
+    fusion: str = _retrieval("linear", f"Hybrid: {FUSIONS.listed()}.", choices=FUSIONS)
+    lambda_: float = _retrieval(
+        0.03, "λ, the weight of BM25 in the linear fusion.", bounds=(0, LARGEST), alias="lambda"
     )
-    fusion: Annotated[str, Flag("--fusion", panel=RETRIEVAL, choices=FUSIONS)] = Field(
-        default="linear", description=f"Hybrid: {FUSIONS.listed()}."
-    )
-    lambda_: Annotated[float, Flag("--lambda", panel=RETRIEVAL)] = Field(
-        default=0.03, ge=0, le=LARGEST, alias="lambda", description="λ, the weight of BM25 in the linear fusion."
-    )
-    rrf_k: int = Field(default=60, ge=1, le=LARGEST, description="k of reciprocal rank fusion.")
-    depth: int = Field(default=100, ge=1, le=10_000, description="Candidates of each side before fusion.")
+    rrf_k: int = setting(60, "k of reciprocal rank fusion.", bounds=(1, LARGEST))
+    depth: int = setting(100, "Candidates of each side before fusion.", bounds=(1, 10_000))
 
     @field_validator("fusion")
     @classmethod
@@ -43,31 +85,19 @@ class FirstStageSettings(Section):
 class RetrievalSettings(FirstStageSettings):
     """What determines a ranking over an index."""
 
-    rerank: Annotated[bool, Flag("--rerank/--no-rerank", panel=RETRIEVAL)] = Field(
-        default=True, description="Rerank the candidates."
+    rerank: bool = _retrieval(True, "Rerank the candidates.")
+    reranker: str = _retrieval(
+        "encoder", f"STAGE[,STAGE...], in this order: {RERANKERS.listed()}, each with @N to rerank only the best N."
     )
-    reranker: Annotated[str, Flag("--reranker", panel=RETRIEVAL)] = Field(
-        default="encoder",
-        description=f"STAGE[,STAGE...], in this order: {RERANKERS.listed()}, each with @N to rerank only the best N.",
+    interpolation: float = _retrieval(
+        0.5, "Weight of the first stage's score, added to the mean MaxSim.", bounds=(0, LARGEST)
     )
-    interpolation: Annotated[float, Flag("--interpolation", panel=RETRIEVAL)] = Field(
-        default=0.5, ge=0, le=LARGEST, description="Weight of the first stage's score, added to the mean MaxSim."
+    cross_interpolation: float = _retrieval(
+        10.0, "Weight of the score before it, added to a cross-encoder's log-odds.", bounds=(0, LARGEST)
     )
-    cross_interpolation: Annotated[float, Flag("--cross-interpolation", panel=RETRIEVAL)] = Field(
-        default=10.0,
-        ge=0,
-        le=LARGEST,
-        description="Weight of the score before it, added to a cross-encoder's log-odds.",
-    )
-    k_init: Annotated[int, Flag("--k-init", panel=RETRIEVAL)] = Field(
-        default=20, ge=1, le=DEEPEST, description="Candidates to rerank.", validate_default=True
-    )
-    k: Annotated[int, Flag("--k", "-k", panel=RETRIEVAL)] = Field(
-        default=5, ge=1, le=10_000, description="Snippets to return."
-    )
-    include_retracted: Annotated[bool, Flag("--include-retracted", panel=RETRIEVAL)] = Field(
-        default=False, description="Also answer from retracted articles."
-    )
+    k_init: int = _retrieval(20, "Candidates to rerank.", bounds=(1, DEEPEST), validate_default=True)
+    k: int = _retrieval(5, "Snippets to return.", short="-k", bounds=(1, 10_000))
+    include_retracted: bool = _retrieval(False, "Also answer from retracted articles.")
 
     @field_validator("reranker")
     @classmethod
@@ -88,7 +118,7 @@ class RetrievalSettings(FirstStageSettings):
         return parse_stages(self.reranker, self.k_init)
 
     def identity(self) -> dict[str, Any]:
-        """Return what determines a ranking; the weight of a cross-encoder only where there is one."""
+        """Return what determines a ranking; the weight of a cross-encoder only if there is one."""
         values = super().identity()
         weights = {stage.kind.weight for stage in self.stages} if self.rerank else set()
         if "cross_interpolation" not in weights:

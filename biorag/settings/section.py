@@ -1,65 +1,113 @@
-"""What the sections share: the marks of a field for its flag, its variable and its effect on results."""
+"""What sections share: settings with their options and effects on results, and checks of paths and URLs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum, auto
+from functools import partial
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from pydantic.fields import FieldInfo
+
+from biorag.utils.network import host_of, is_server
 
 LARGEST = 1_000_000  # of weights: beyond, products of scores lose their order, and in the end overflow
 STARTER = "starter"  # an encoder and a generator that packages bring
 RETRIEVAL, GENERATION, DATA, RUN = "Retrieval", "Generation", "Data", "Run"  # panels of the commands' help
-
-M = TypeVar("M")
-
-
-class Flag:
-    """The option of a setting, whose help is the field's description.
-
-    Parameters
-    ----------
-    names : as Typer takes them: `--k`, `-k`, `--rerank/--no-rerank`
-    panel : the panel of the help that shows it
-    shows_default : whether help shows the default
-    models : what a setting of training applies to, if not to all of `TRAINED`
-    choices : the values that it takes, where its type does not name them, such as a registry
-    """
-
-    def __init__(
-        self,
-        *names: str,
-        panel: str | None = None,
-        shows_default: bool = True,
-        models: tuple[str, ...] = (),
-        choices: Iterable[str] = (),
-    ) -> None:
-        self.names, self.panel, self.shows_default, self.models = names, panel, shows_default, models
-        self.choices = choices
-
-    @property
-    def longest(self) -> str:
-        """The option as messages name it."""
-        return max((name.partition("/")[0] for name in self.names), key=len)
-
-
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """The environment variable by which a service's own tools take a setting; ours takes precedence."""
-
-    name: str
+ONCE = {"once": True}  # `extra` of a log message that a command shows once
 
 
 class Effect(Enum):
-    """How a setting affects results, where its value does not determine them."""
+    """How a setting affects results."""
 
+    VALUE = auto()  # its value determines them
     NAMES = auto()  # it names what determines them (a model, an index, a file), whose hash stands in identities
     NONE = auto()  # it concerns this machine or speed, or is a secret
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How a setting is set besides its name in files, and what it affects.
+
+    Attributes
+    ----------
+    flag : whether it has an option, `--k-init`, of one that is on also `--no-…`; then its short form, `-k`
+    panel : the panel of the help that shows it
+    shows_default : whether help shows the default
+    models : the kinds of model that a setting of training applies to, if not to all of `TRAINED`
+    choices : the values that it takes, if its type does not name them, such as a registry
+    variable : the variable by which a service's own tools take it; ours takes precedence
+    """
+
+    flag: bool = False
+    short: str = ""
+    panel: str | None = None
+    shows_default: bool = True
+    models: tuple[str, ...] = ()
+    choices: Iterable[str] = ()
+    variable: str = ""
+    effect: Effect = Effect.VALUE
+
+
+def setting(default: Any, help: str, *, bounds: tuple[float, float] | None = None, **marks: Any) -> Any:
+    """Return the field of a setting; `marks` are attributes of `Option` and keywords of pydantic's `Field`."""
+    own = {field.name: marks.pop(field.name) for field in fields(Option) if field.name in marks}
+    if bounds:
+        marks |= {"ge": bounds[0], "le": bounds[1]}
+    return Field(default=default, description=help, json_schema_extra={"option": Option(**own)}, **marks)  # type: ignore[dict-item]
+
+
+option = partial(setting, flag=True)
+
+
+def option_of(field: FieldInfo) -> Option:
+    """Return the option of a setting."""
+    extra: Any = field.json_schema_extra
+    mark: Option = extra["option"]
+    return mark
+
+
+def choices_of(field: FieldInfo) -> tuple[str, ...]:
+    """Return the values that a setting takes, if they are few and have names; else none."""
+    annotation: Any = field.annotation
+    if get_origin(annotation) in (Union, UnionType):
+        annotation = next(part for part in get_args(annotation) if part is not type(None))
+    if get_origin(annotation) is Literal:
+        return tuple(str(value) for value in get_args(annotation))
+    return tuple(option_of(field).choices)
+
+
+def expanded(path: Path) -> Path:
+    """Return a path with `~` replaced by the home directory; raise ValueError if nobody knows it."""
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{error}: write the path in full") from None
+
+
+def check_url(value: str | None) -> str | None:
+    """Refuse a text that is not a URL, or that `check_plain` refuses."""
+    if value is not None and not is_server(value):
+        raise ValueError("give a URL such as http://localhost:6333")
+    return check_plain(value)
+
+
+def check_plain(value: str | None) -> str | None:
+    """Refuse a URL with more than a scheme, a host, a port and a path: manifests, reports and messages show it."""
+    if value is not None and is_server(value):
+        if "@" in value:
+            raise ValueError("write / in a password as %2F, ? as %3F and # as %23, and @ in a path as %40")
+        if not host_of(value):
+            raise ValueError("its host or port cannot be read: write e.g. http://localhost:8080")
+        if "?" in value or "#" in value:
+            raise ValueError(
+                "leave out everything after the path; keys belong in QDRANT_API_KEY, BIORAG_LLM_API_KEY or NCBI_API_KEY"
+            )
+    return value
 
 
 class BoundSecret(SecretStr):
@@ -68,34 +116,6 @@ class BoundSecret(SecretStr):
     def __init__(self, secret: str, server: str) -> None:
         super().__init__(secret)
         self.server = server
-
-
-Secret = SecretStr | None
-ONCE = {"once": True}  # `extra` of a log message that a command shows once
-
-
-def marked(field: FieldInfo, kind: type[M]) -> M | None:
-    """Return the mark of a kind that a field carries."""
-    return next((mark for mark in field.metadata if isinstance(mark, kind)), None)
-
-
-def choices_of(field: FieldInfo) -> tuple[str, ...]:
-    """Return the values that a setting takes, where they are few and have names; else none."""
-    annotation: Any = field.annotation
-    if get_origin(annotation) in (Union, UnionType):
-        annotation = next(part for part in get_args(annotation) if part is not type(None))
-    if get_origin(annotation) is Literal:
-        return tuple(str(value) for value in get_args(annotation))
-    flag = marked(field, Flag)
-    return tuple(flag.choices) if flag else ()
-
-
-def expanded(path: Path) -> Path:
-    """Return a path with the home directory in the place of `~`; raise ValueError where nobody knows it."""
-    try:
-        return path.expanduser()
-    except RuntimeError as error:
-        raise ValueError(f"{error}: write the path in full") from None
 
 
 class Section(BaseModel):
@@ -121,9 +141,13 @@ class Section(BaseModel):
         return self._without(Effect.NONE)
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings whose values determine results, as JSON values for the identity of a run."""
-        return self._without(Effect.NONE, Effect.NAMES)
+        """Return the settings whose values determine results, as JSON values for the identity of a run.
+
+        A setting without a value is left out, so that a new one of this kind changes no identity.
+        """
+        return {name: value for name, value in self._without(Effect.NONE, Effect.NAMES).items() if value is not None}
 
     def _without(self, *effects: Effect) -> dict[str, Any]:
-        left_out = {name for name, info in type(self).model_fields.items() if marked(info, Effect) in effects}
+        options = {name: info for name, info in type(self).model_fields.items() if info.json_schema_extra}
+        left_out = {name for name, info in options.items() if option_of(info).effect in effects}
         return self.model_dump(mode="json", by_alias=True, exclude=left_out)

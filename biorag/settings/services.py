@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import Annotated, Any
+from functools import partial
+from typing import Any
 
-from pydantic import Field, SecretStr, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
+from pydantic import SecretStr, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
 
 from biorag.settings.keys import key_of
-from biorag.settings.section import ONCE, BoundSecret, Effect, Flag, Secret, Section, Variable
-from biorag.settings.servers import check_url
+from biorag.settings.section import ONCE, BoundSecret, Effect, Section, check_url, option, setting
 from biorag.utils.network import Server, host_of, is_loopback, origin_of, proxy_of
 from biorag.utils.secrets import remember
 
@@ -22,47 +22,42 @@ SENT = {  # what goes to a server of each kind, and what names it
     "eutils": "PubMed ids and queries go to %s (--eutils)",
 }
 LOGIN = "user:password of a proxy before it, as in its URL."
+_service = partial(setting, effect=Effect.NONE)
 
 
 class ServiceSettings(Section):
     """Servers of indexes, generators and citations: URLs, keys, time-outs."""
 
-    qdrant: Annotated[str | None, Flag("--qdrant"), Effect.NAMES] = Field(
-        default=None,
-        description="URL of a Qdrant server that holds the index (key: QDRANT_API_KEY); none: embedded.",
+    qdrant: str | None = option(
+        None,
+        "URL of a Qdrant server that holds the index (key: QDRANT_API_KEY). Default: embedded.",
+        effect=Effect.NAMES,
     )
-    qdrant_api_key: Annotated[Secret, Variable("QDRANT_API_KEY"), Effect.NONE] = Field(
-        default=None, description="Also QDRANT_API_KEY."
+    qdrant_api_key: SecretStr | None = _service(
+        None, "Key of the Qdrant server; also QDRANT_API_KEY.", variable="QDRANT_API_KEY"
     )
-    qdrant_login: Annotated[Secret, Effect.NONE] = Field(default=None, description=LOGIN)
-    eutils: Annotated[str, Flag("--eutils"), Effect.NONE] = Field(
-        default=EUTILS,
-        description="URL of NCBI's E-utilities, used only by 'biorag graph fill' (key: NCBI_API_KEY).",
+    qdrant_login: SecretStr | None = _service(None, LOGIN)
+    eutils: str = option(EUTILS, "URL of NCBI's E-utilities (key: NCBI_API_KEY).", effect=Effect.NONE)
+    eutils_api_key: SecretStr | None = _service(
+        None, "Key for ten requests a second instead of three; also NCBI_API_KEY.", variable="NCBI_API_KEY"
     )
-    eutils_api_key: Annotated[Secret, Variable("NCBI_API_KEY"), Effect.NONE] = Field(
-        default=None, description="NCBI_API_KEY works too: ten requests a second instead of three."
-    )
-    eutils_login: Annotated[Secret, Effect.NONE] = Field(default=None, description=LOGIN)
-    llm_api_key: Annotated[Secret, Effect.NONE] = Field(default=None, description="Key of the generator's server.")
-    llm_login: Annotated[Secret, Effect.NONE] = Field(default=None, description=LOGIN)
-    read_consistency: Annotated[str, Effect.NONE] = Field(
-        default="1",
+    eutils_login: SecretStr | None = _service(None, LOGIN)
+    llm_api_key: SecretStr | None = _service(None, "Key of the generator's server.")
+    llm_login: SecretStr | None = _service(None, LOGIN)
+    read_consistency: str = _service(
+        "1",
+        "Replicas of a shard that a read from a Qdrant cluster asks: a number, majority, quorum or all.",
         pattern="^([1-9][0-9]?|majority|quorum|all)$",
-        description="Replicas of a shard that a read from a Qdrant cluster asks: a number, majority, quorum or all.",
     )
-    optimizing_timeout: Annotated[float, Effect.NONE] = Field(
-        default=3600.0,
+    optimizing_timeout: float = _service(
+        3600.0,
+        "Seconds that a Qdrant server may build its graph without progress, after a bulk load.",
         gt=0,
         le=604_800,
-        description="Seconds that a Qdrant server may build its graph without progress, after a bulk load.",
     )
-    timeout: Annotated[float, Effect.NONE] = Field(
-        default=120.0, gt=0, le=604_800, description="Time-out of one reply, in seconds."
-    )
-    retries: Annotated[int, Effect.NONE] = Field(default=5, ge=0, le=100, description="Retries of a failed request.")
-    offline: Annotated[bool, Effect.NONE] = Field(
-        default=False, description="Connect only to hosts named on the command line."
-    )
+    timeout: float = _service(120.0, "Time-out of one reply, in seconds.", gt=0, le=604_800)
+    retries: int = _service(5, "Retries of a failed request.", bounds=(0, 100))
+    offline: bool = _service(False, "Connect only to hosts named on the command line.")
 
     _urls = field_validator("qdrant", "eutils")(check_url)
 
@@ -82,7 +77,7 @@ class ServiceSettings(Section):
         return value if isinstance(value, BoundSecret) else secret
 
     def server(self, url: str, kind: str, at_a_time: int = 1) -> Server:
-        """Return how the server at `url`, is reached, and say where what is sent goes.
+        """Return how the server at `url` is reached, and say which data are sent there.
 
         It gets a key that was stored for its host, or the key and the login of its kind if they are not another's.
         """
@@ -92,11 +87,11 @@ class ServiceSettings(Section):
         return Server(url, self.timeout, self.retries, key, self._secret(f"{kind}_login", host), at_a_time)
 
     def _secret(self, name: str, host: str) -> str | None:
-        """Return a key or login if a server may have it; say so if not."""
+        """Return a key or login if a server may have it; warn if not."""
         secret: SecretStr | None = getattr(self, name)
         if isinstance(secret, BoundSecret) and secret.server != host:
             logger.warning(
-                "%s was set for %s and is not sent to %s: 'biorag config key %s' keeps a key for that host",
+                "%s was set for %s and is not sent to %s: 'biorag config key %s' stores a key for that host",
                 *(name, secret.server, host, host),
                 extra=ONCE,
             )
@@ -105,7 +100,7 @@ class ServiceSettings(Section):
 
 
 def announce(url: str, kind: str) -> None:
-    """Say that what a kind of server is sent leaves this machine, and where it goes; once in a command."""
+    """Say that data leave this machine, and where they go; once in a command."""
     if not is_loopback(url):
         proxy = proxy_of(url)
         logger.info(SENT[kind], host_of(url) + (f" through the proxy {proxy}" if proxy else ""), extra=ONCE)

@@ -7,18 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from platformdirs import user_data_path
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from biorag.errors import UsageError, suggestion
-from biorag.settings.abstention import AbstentionSettings
-from biorag.settings.generation import GenerationSettings
+from biorag.settings.generation import AbstentionSettings, GenerationSettings
 from biorag.settings.index import NAME, IndexSettings
 from biorag.settings.retrieval import RetrievalSettings
-from biorag.settings.section import BoundSecret, Effect, Flag, Section, choices_of, expanded, marked
+from biorag.settings.section import (
+    BoundSecret,
+    Effect,
+    Option,
+    Section,
+    choices_of,
+    expanded,
+    option,
+    option_of,
+    setting,
+)
 from biorag.settings.services import ServiceSettings
 from biorag.settings.training import TrainingSettings
 from biorag.utils.network import is_server, login_apart, origin_of, without_credentials
@@ -32,18 +42,19 @@ URLS = ("qdrant", "llm", "eutils")
 class Settings(Section):
     """All settings of one run; immutable. A variation is `settings.replace(k_init=100)`."""
 
-    home: Annotated[Path, Effect.NONE] = Field(
-        default_factory=lambda: user_data_path("biorag"), description="Folder of indexes, graphs and kept replies."
+    home: Path = setting(
+        PydanticUndefined,
+        "Folder of indexes, graphs and cached replies.",
+        default_factory=lambda: user_data_path("biorag"),
+        effect=Effect.NONE,
     )
-    graph: Annotated[str, Flag("--graph"), Effect.NONE] = Field(
-        default="default", pattern=NAME, description="Name of the citation graph."
-    )
+    graph: str = option("default", "Citation graph to use.", pattern=NAME, effect=Effect.NONE)
     services: ServiceSettings = ServiceSettings()
     index: IndexSettings = IndexSettings()
     retrieval: RetrievalSettings = RetrievalSettings()
     generation: GenerationSettings = GenerationSettings()
     abstention: AbstentionSettings = AbstentionSettings()
-    seed: Annotated[int, Flag("--seed")] = Field(default=0, ge=0, le=2**32 - 1, description="Seed of all random draws.")
+    seed: int = option(0, "Seed of all random draws.", bounds=(0, 2**32 - 1))
     training: TrainingSettings = TrainingSettings()
 
     @classmethod
@@ -83,29 +94,9 @@ class Settings(Section):
         return self.home / "graphs"
 
     @property
-    def replies(self) -> Path:
-        """The folder of replies kept by `cache`; deleting it clears them."""
-        return self.home / "cache" / "replies"
-
-    @property
-    def entrez_answers(self) -> Path:
-        """The file of what the E-utilities answered; deleting it makes 'biorag graph fill' ask again."""
-        return self.home / "cache" / "eutils.sqlite"
-
-    @property
-    def last_hits(self) -> Path:
-        """The file of the ids of the last hits; deleting it makes 'biorag show N' ask for another search."""
-        return self.home / "cache" / "last-hits.json"
-
-    @property
-    def uses(self) -> Path:
-        """The folder of one empty file an index, whose time says when it was last read; deleting it forgets that."""
-        return self.home / "cache" / "uses"
-
-    @property
-    def trials(self) -> Path:
-        """The folder that records which GGUF files passed the preflight."""
-        return self.home / "cache" / "trials"
+    def cache(self) -> Path:
+        """The folder of files that may be deleted at any time."""
+        return self.home / "cache"
 
     def replace(self, **changes: Any) -> Settings:
         """Return a checked copy with some settings changed, by their flat names as in `of`."""
@@ -136,19 +127,30 @@ class Settings(Section):
 
 
 class Place(NamedTuple):
-    """Where a setting stands: in a section, or in `Settings` itself (None)."""
+    """Where a setting stands: in a section, or in `Settings` itself (None), under a name that has no prefix."""
 
     section: str | None
+    name: str
     field: FieldInfo
+
+    @property
+    def option(self) -> Option:
+        """How it is set besides its name in files."""
+        return option_of(self.field)
+
+    @property
+    def flag(self) -> str:
+        """The option as messages name it; empty for none."""
+        return f"--{self.name.replace('_', '-')}" if self.option.flag else ""
 
 
 def _places() -> Iterator[tuple[str, Place]]:
     for name, info in Settings.model_fields.items():
         if name not in SECTIONS:
-            yield name, Place(None, info)
+            yield name, Place(None, name, info)
             continue
         for inner, field in SECTIONS[name].model_fields.items():
-            yield field.alias or inner, Place(name, field)
+            yield field.alias or inner, Place(name, inner.removesuffix("_"), field)
 
 
 SECTIONS: Mapping[str, type[Section]] = {
@@ -190,12 +192,11 @@ def _not_allowed(error: ValidationError, sources: Mapping[str, str]) -> UsageErr
     hidden = name in SECRETS or (name in URLS and "@" in str(value))
     shown = "…" if hidden else _cut(repr(without_credentials(str(value)) if name in URLS else value))
     place = PLACES.get(name)
-    flag = marked(place.field, Flag) if place else None
     choices = choices_of(place.field) if place else ()
     near = suggestion(str(value), choices)
     reason = f"use {or_list(choices)}" if choices else first["msg"].removeprefix("Value error, ")
-    if flag and sources.get(name) == AN_OPTION:
-        return UsageError(f"{flag.longest} {shown}: {reason}{near}")
+    if place and place.flag and sources.get(name) == AN_OPTION:
+        return UsageError(f"{place.flag} {shown}: {reason}{near}")
     return UsageError(f"{name}={shown}{_set_in(sources.get(name))}: {reason}{near}")
 
 
@@ -209,12 +210,12 @@ def _set_in(source: str | None) -> str:
 
 def _logins_apart(values: Mapping[str, Any]) -> dict[str, Any]:
     """Take logins out of URLs, which manifests, reports and messages show."""
-    found = dict(values)
-    for setting in URLS:
-        if isinstance(url := found.get(setting), str) and is_server(url):
-            found[setting], login = login_apart(url)
-            found |= {f"{setting}_login": BoundSecret(login, origin_of(found[setting]))} if login is not None else {}
-    return found
+    apart = dict(values)
+    for name in URLS:
+        if isinstance(url := apart.get(name), str) and is_server(url):
+            apart[name], login = login_apart(url)
+            apart |= {f"{name}_login": BoundSecret(login, origin_of(apart[name]))} if login is not None else {}
+    return apart
 
 
 def _spelled(values: Mapping[str, Any]) -> dict[str, Any]:

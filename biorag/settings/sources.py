@@ -15,12 +15,15 @@ from platformdirs import user_data_path
 from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.settings.keys import PREFIX as KEY_PREFIX
 from biorag.settings.keys import variable_of
-from biorag.settings.section import BoundSecret, Variable, expanded, marked
+from biorag.settings.section import BoundSecret, expanded
 from biorag.settings.settings import AN_OPTION, PLACES, SECRETS, URLS, Settings, checked
+from biorag.utils.files import write_text
 from biorag.utils.network import is_server, login_apart, origin_of
 from biorag.utils.parsing import parse_toml, read_regular
+from biorag.utils.text import showable
 
 FILE = "biorag.toml"
+TUNED = "biorag tune "  # the beginning of a comment of ours, so that the next one replaces it
 PREFIX = "BIORAG_"
 LARGEST = 1 << 20  # bytes of a configuration file
 KEPT = frozenset(f"{PREFIX}{name.upper()}" for name in (*SECRETS, "offline"))
@@ -93,8 +96,7 @@ def for_children(environ: Mapping[str, str]) -> dict[str, str]:
         secret = _from_environment(environ).get(name)
         if not secret or not is_server(url):
             continue
-        service = marked(PLACES[name].field, Variable)
-        for variable in (PREFIX + name.upper(), service.name if service else ""):
+        for variable in (PREFIX + name.upper(), PLACES[name].option.variable):
             kept.pop(variable, None)
         own = variable_of(origin_of(login_apart(url)[0]))
         if own and name.endswith("_api_key"):
@@ -105,8 +107,37 @@ def for_children(environ: Mapping[str, str]) -> dict[str, str]:
 def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     values = {}
     for name, place in PLACES.items():
-        variable = marked(place.field, Variable)
-        value = environ.get(PREFIX + name.upper()) or (variable and environ.get(variable.name))
-        if value:
+        if value := environ.get(PREFIX + name.upper()) or environ.get(place.option.variable):
             values[name] = value
     return values
+
+
+def write_setting(path: Path, name: str, value: float | int, found: str) -> None:
+    """Set `name` in a TOML file, created if needed, with a comment that says how the value was chosen.
+
+    A comment that stood there is kept after ours.
+
+    Raises
+    ------
+    UsageError
+        If the file is not valid TOML, or nobody may write it: replacing it would pass that over.
+    """
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    target = path.resolve()  # a link stays one
+    if target.exists() and not target.stat().st_mode & 0o222:
+        raise UsageError(f"configuration file {path} is read-only: allow writing, or leave it as it is (--no-write)")
+    try:
+        document = tomlkit.parse(read_regular(target, LARGEST).decode("utf-8") if target.exists() else "")
+    except (TOMLKitError, UnicodeDecodeError) as error:
+        raise UsageError(f"configuration file {path} is not valid TOML: {error}") from None
+    before = document[name].trivia.comment.lstrip("# ") if name in document else ""
+    theirs = before.partition(" # ")[2] if before.startswith(TUNED) else before
+    item = tomlkit.item(value)
+    item.comment(TUNED + " ".join(showable(found).split()) + (f" # {theirs}" if theirs else ""))
+    if name in document:
+        document[name] = item
+    else:
+        document.append(name, item)
+    write_text(target, tomlkit.dumps(document))

@@ -264,7 +264,7 @@ def test_replies_of_another_server_model_or_window_are_not_used(tmp_path):
     finally:
         first.close()
         second.close()
-    assert len(entries(settings.replies)) == 4
+    assert len(entries(settings.cache / "replies")) == 4
 
 
 def test_a_gguf_file_is_known_by_its_place_size_and_time_and_is_not_read(tmp_path, monkeypatch):

@@ -1,34 +1,30 @@
-"""Settings: which source wins, and what is said about a setting that cannot be used."""
+"""Settings: which source wins, what is refused and how, and what identifies a run."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from biorag.errors import BioragError, MissingError, UsageError
-from biorag.settings.settings import PLACES, Settings
-from biorag.settings.sources import configuration_file, load_settings
+from biorag.settings.section import Effect
+from biorag.settings.settings import PLACES, SECRETS, SECTIONS, Settings
+from biorag.settings.sources import configuration_file, load_settings, write_setting
 
 # setting (field name), spelling in files and variables, TOML text and value, variable text and value, flag
 SOURCES = [
     ("k_init", "k_init", "30", 30, "40", 40, 50),
-    ("name", "name", '"from-file"', "from-file", "from-environment", "from-environment", "from-flag"),
     ("rerank", "rerank", "false", False, "true", True, False),
-    ("interpolation", "interpolation", "0.25", 0.25, "0.75", 0.75, 1.5),
-    ("mode", "mode", '"bm25"', "bm25", "dense", "dense", "hybrid"),
     ("prompt", "prompt", '"file.txt"', Path("file.txt"), "env.txt", Path("env.txt"), Path("flag.txt")),
-    ("threads", "threads", "2", 2, "3", 3, 4),
     ("lambda_", "lambda", "0.1", 0.1, "0.2", 0.2, 0.3),
 ]
+MINE = """# my settings
+name = "pubmed"   # the big one
+lambda = 0.01 # by hand
 
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    """Run in an empty folder."""
-    folder = tmp_path / "work"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
+# reranking
+k_init = 50
+"""
 
 
 def written(folder: Path, text: str, name: str = "settings.toml") -> Path:
@@ -37,11 +33,14 @@ def written(folder: Path, text: str, name: str = "settings.toml") -> Path:
     return path
 
 
+# --- sources --------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(("field", "key", "toml", "in_file", "variable", "in_environment", "flag"), SOURCES)
 def test_a_flag_wins_over_a_variable_over_the_file_over_the_default(
-    elsewhere, field, key, toml, in_file, variable, in_environment, flag
+    tmp_path, field, key, toml, in_file, variable, in_environment, flag
 ):
-    file = written(elsewhere, f"{key} = {toml}\n")
+    file = written(tmp_path, f"{key} = {toml}\n")
     environ = {f"BIORAG_{key.upper()}": variable}
 
     def value(flags, file, environ):
@@ -51,33 +50,34 @@ def test_a_flag_wins_over_a_variable_over_the_file_over_the_default(
     assert value({}, file, {}) == in_file
     assert value({}, file, environ) == in_environment
     assert value({field: flag}, file, environ) == flag
-    assert value({field: flag}, file, {}) == flag
     assert value({field: None}, file, environ) == in_environment, "None means that the option was not given"
+    assert value({}, None, {f"BIORAG_{key.upper()}": ""}) == Settings().flat()[key], "an empty variable is not set"
 
 
-def test_the_named_file_goes_before_biorag_config_before_the_one_in_the_home(elsewhere, tmp_path):
+def test_the_named_file_goes_before_biorag_config_before_the_one_in_the_home(tmp_path):
     home = {"BIORAG_HOME": str(tmp_path)}
     assert load_settings({}, None, home).retrieval.k == 5, "the one in the home may be missing"
     written(tmp_path, "k = 6\nk_init = 60\n", "biorag.toml")
-    variable = home | {"BIORAG_CONFIG": str(written(elsewhere, "k = 7\n", "variable.toml"))}
+    variable = home | {"BIORAG_CONFIG": str(written(tmp_path, "k = 7\n", "variable.toml"))}
     assert load_settings({}, None, home).retrieval.k == 6
     assert load_settings({}, None, variable).retrieval.k == 7
-    named = load_settings({}, written(elsewhere, "k = 8\n"), variable).retrieval
+    named = load_settings({}, written(tmp_path, "k = 8\n"), variable).retrieval
     assert (named.k, named.k_init) == (8, 20), "one file is read"
     assert configuration_file(None, {}).name == "biorag.toml"
     with pytest.raises(MissingError, match=r"absent\.toml does not exist: check --config and BIORAG_CONFIG"):
         load_settings({}, None, {"BIORAG_CONFIG": "absent.toml"})
 
 
-def test_a_biorag_toml_of_the_current_folder_is_not_read(elsewhere):
-    written(elsewhere, 'llm = "http://evil.example"\nhome = "elsewhere"\n', "biorag.toml")
+def test_a_biorag_toml_of_the_current_folder_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, 'llm = "http://evil.example"\nhome = "elsewhere"\n', "biorag.toml")
     assert load_settings({}, None, {}) == Settings()
 
 
-def test_files_that_are_no_files(elsewhere, tmp_path):
+def test_files_that_are_no_files(tmp_path):
     (tmp_path / "biorag.toml").mkdir()
     assert load_settings({}, None, {"BIORAG_HOME": str(tmp_path)}).retrieval.k == 5
-    for path in (tmp_path / "biorag.toml", Path("/dev/null"), written(elsewhere, "# " + "x" * (1 << 20))):
+    for path in (tmp_path / "biorag.toml", Path("/dev/null"), written(tmp_path, "# " + "x" * (1 << 20))):
         with pytest.raises((BioragError, OSError)):
             load_settings({}, path, {})
 
@@ -87,19 +87,10 @@ def test_the_process_environment_is_the_default_one(monkeypatch, tmp_path):
     assert load_settings({}).indexes == tmp_path / "elsewhere" / "indexes"
 
 
-def test_an_empty_variable_counts_as_not_set():
-    assert load_settings({}, None, {"BIORAG_K": ""}).retrieval.k == 5
-
-
-def test_a_false_flag_is_a_given_flag(elsewhere):
-    assert load_settings({"rerank": False}, written(elsewhere, "rerank = true\n"), {}).retrieval.rerank is False
-
-
 @pytest.mark.parametrize(
     ("environ", "key"),
     [
         ({"QDRANT_API_KEY": "general"}, "general"),
-        ({"BIORAG_QDRANT_API_KEY": "own"}, "own"),
         ({"QDRANT_API_KEY": "general", "BIORAG_QDRANT_API_KEY": "own"}, "own"),
     ],
 )
@@ -107,179 +98,65 @@ def test_the_qdrant_key_comes_from_either_variable_and_ours_wins(environ, key):
     assert load_settings({}, None, environ).services.qdrant_api_key.get_secret_value() == key
 
 
-def test_the_qdrant_key_variable_wins_over_the_file(elsewhere):
-    file = written(elsewhere, 'qdrant_api_key = "filed"\n')
-    assert load_settings({}, file, {}).services.qdrant_api_key.get_secret_value() == "filed"
-    assert (
-        load_settings({}, file, {"QDRANT_API_KEY": "variable"}).services.qdrant_api_key.get_secret_value() == "variable"
-    )
-
-
-def test_an_unknown_setting_is_named_with_its_file(elsewhere):
-    file = written(elsewhere, "k_innit = 30\n")
-    with pytest.raises(UsageError) as caught:
-        load_settings({}, file, {})
-    assert caught.value.exit_code == 2
-    assert "'k_innit'" in str(caught.value)
-    assert str(file) in str(caught.value)
-
-
-OUT_OF_RANGE = [
-    ("k_init", 0, "k_init=0"),
-    ("k", 10_001, "k=10001"),
-    ("lambda", -0.5, "lambda=-0.5"),
-    ("mode", "sparse", "mode='sparse'"),
-    ("name", "../up", "name='../up'"),
-    ("bm25_b", 1.5, "bm25_b=1.5"),
-    ("timeout", 0, "timeout=0"),
-    ("qdrant", "localhost:6333", "qdrant='localhost:6333'"),
-    ("context_window", 10, "context_window=10"),
-    ("rerank", "perhaps", "rerank='perhaps'"),
-    ("k", "five", "k='five'"),
-]
-
-
-@pytest.mark.parametrize(("key", "value", "said"), OUT_OF_RANGE)
-def test_a_bad_value_in_a_file_names_setting_source_and_value(elsewhere, key, value, said):
-    file = written(elsewhere, f"{key} = {json.dumps(value)}\n")
-    with pytest.raises(UsageError) as caught:
-        load_settings({}, file, {})
-    message = str(caught.value)
-    assert caught.value.exit_code == 2
-    assert message.startswith(said)
-    assert str(file) in message
-    assert "\n" not in message
-
-
-@pytest.mark.parametrize(("key", "value", "said"), OUT_OF_RANGE)
-def test_a_bad_value_in_a_variable_names_setting_source_and_value(key, value, said):
-    with pytest.raises(UsageError) as caught:
-        load_settings({}, None, {f"BIORAG_{key.upper()}": str(value)})
-    message = str(caught.value)
-    assert message.startswith(f"{key}={str(value)!r}")
-    assert "the environment" in message
-
-
-@pytest.mark.parametrize(("flags", "said"), [({"k": 0}, "--k 0"), ({"lambda_": -1.0}, "--lambda -1.0")])
-def test_a_bad_flag_names_the_option_as_the_source(elsewhere, flags, said):
-    file = written(elsewhere, "k = 3\n")
-    with pytest.raises(UsageError) as caught:
-        load_settings(flags, file, {})
-    message = str(caught.value)
-    assert message.startswith(said)
-    assert str(file) not in message
-
-
-def test_the_bad_source_is_named_and_not_the_one_it_overrides(elsewhere):
-    file = written(elsewhere, "k = 3\n")
-    with pytest.raises(UsageError, match="the environment"):
-        load_settings({}, file, {"BIORAG_K": "0"})
-
-
-def test_a_good_flag_hides_a_bad_value_below_it(elsewhere):
-    assert load_settings({"k": 4}, written(elsewhere, "k = 0\n"), {}).retrieval.k == 4
-
-
-def test_a_named_file_that_is_not_there(elsewhere):
-    with pytest.raises(MissingError) as caught:
-        load_settings({}, elsewhere / "absent.toml", {})
-    assert caught.value.exit_code == 4
-    assert str(elsewhere / "absent.toml") in str(caught.value)
-
-
-@pytest.mark.parametrize("content", [b"k = \n", b"k = 1\nk = 2\n", b"k_init: 5\n", b"name = \xff\n"])
-def test_a_file_that_is_no_toml(elsewhere, content):
-    path = elsewhere / "broken.toml"
-    path.write_bytes(content)
-    with pytest.raises(UsageError) as caught:
-        load_settings({}, path, {})
-    assert caught.value.exit_code == 2
-    assert str(path) in str(caught.value)
-    assert "TOML" in str(caught.value)
-
-
-def test_lambda_is_spelled_lambda_in_files_variables_reports_and_replace(elsewhere):
-    assert "lambda" in PLACES
-    assert "lambda_" not in PLACES
-    settings = load_settings({}, written(elsewhere, "lambda = 0.5\n"), {})
-    assert settings.retrieval.lambda_ == 0.5
-    assert settings.public()["lambda"] == 0.5
-    assert settings.replace(**{"lambda": 0.75}).retrieval.lambda_ == 0.75
-    assert settings.replace(lambda_=0.25).retrieval.lambda_ == 0.25
-    assert settings.replace(k=9).retrieval.lambda_ == 0.5, "an unrelated change keeps it"
-
-
-def test_replace_changes_one_setting_and_checks_it():
-    settings = Settings.of(name="a", k=3)
-    assert settings.replace(k_init=100) == Settings.of(name="a", k=3, k_init=100)
-    assert settings.retrieval.k_init == 20
-    with pytest.raises(UsageError, match=r"k_init=0"):
-        settings.replace(k_init=0)
-    with pytest.raises(UsageError, match=r"unknown setting 'depht'"):
-        settings.replace(depht=5)
-
-
-def test_replace_keeps_secrets_and_machine_settings(tmp_path):
-    settings = Settings.of(home=tmp_path, llm_api_key="hidden", threads=2).replace(k=1)
-    assert settings.services.llm_api_key.get_secret_value() == "hidden"
-    assert (settings.home, settings.generation.threads) == (tmp_path, 2)
-
-
-def test_secrets_are_in_no_report_and_no_repr(tmp_path):
-    settings = Settings.of(home=tmp_path, qdrant_api_key="s3cret-qdrant", llm_api_key="s3cret-llm")
-    for shown in (json.dumps(settings.public()), repr(settings), str(settings), repr(settings.flat())):
-        assert "s3cret" not in shown
-    assert not {"qdrant_api_key", "llm_api_key", "home"} & settings.public().keys()
-
-
-@pytest.mark.parametrize("key", ["qdrant_api_key", "llm_api_key"])
-def test_a_secret_of_a_wrong_type_is_not_repeated(elsewhere, key):
-    with pytest.raises(UsageError, match=key) as caught:
-        load_settings({}, written(elsewhere, f"{key} = 5550123\n"), {})
-    assert "5550123" not in str(caught.value)
-
-
-def test_public_holds_what_determines_results_as_json_values():
-    public = Settings.of(name="a", k_init=100, mode="dense", prompt=Path("p.txt")).public()
-    assert json.loads(json.dumps(public)) == public
-    expected = {"name": "a", "k_init": 100, "k": 5, "mode": "dense", "prompt": "p.txt", "lambda": 0.03, "seed": 0}
-    assert expected.items() <= public.items()
-
-
-def test_a_configuration_cannot_be_changed_in_place():
-    with pytest.raises(ValueError, match="frozen"):
-        Settings.of().k = 9
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_no_number_of_a_setting_is_infinite_or_nan(value):
-    for name, place in PLACES.items():
-        if "float" in str(place.field.annotation):
-            with pytest.raises(UsageError, match=name):
-                Settings.of(**{name: value})
+# --- refusals -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, place in PLACES.items() if place.field.annotation in (int, int | None)]
-)
-def test_every_whole_number_of_a_setting_is_bounded(name):
-    for value in (10**18, -(10**18), 2**64):
-        with pytest.raises(UsageError, match=name):
-            Settings.of(**{name: value})
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("key", "value", "start"),
     [
-        ("threads", 1025, "1024"),
-        ("home", "a\0b", "NUL character"),
-        ("llm", "x\0", "NUL character"),
-        ("home", "~nobody-of-this-name/x", "in full"),
-        ("prompt", "~nobody-of-this-name/x", "in full"),
+        ("k_init", 0, "k_init=0"),
+        ("mode", "sparse", "mode='sparse'"),
+        ("name", "../up", "name='../up'"),
+        ("qdrant", "localhost:6333", "qdrant='localhost:6333'"),
+        ("k", "five", "k='five'"),
     ],
 )
-def test_values_that_no_system_call_takes_are_refused(name, value, said):
-    with pytest.raises(UsageError, match=said):
+def test_a_bad_value_names_setting_source_and_value(tmp_path, key, value, start):
+    file = written(tmp_path, f"{key} = {json.dumps(value)}\n")
+    with pytest.raises(UsageError) as caught:
+        load_settings({}, file, {})
+    assert caught.value.exit_code == 2
+    assert str(caught.value).startswith(start) and str(file) in str(caught.value) and "\n" not in str(caught.value)
+    with pytest.raises(UsageError, match="the environment"):
+        load_settings({}, written(tmp_path, ""), {f"BIORAG_{key.upper()}": str(value)})
+
+
+def test_the_source_at_fault_is_named(tmp_path):
+    file = written(tmp_path, "k = 3\n")
+    with pytest.raises(UsageError, match="the environment"):
+        load_settings({}, file, {"BIORAG_K": "0"})
+    with pytest.raises(UsageError, match=r"^--lambda -1\.0"):
+        load_settings({"lambda_": -1.0}, file, {})
+    assert load_settings({"k": 4}, written(tmp_path, "k = 0\n"), {}).retrieval.k == 4, "a good flag hides a bad value"
+    with pytest.raises(UsageError, match=r"'k_innit' \(set in .*settings\.toml\).*did you mean k_init"):
+        load_settings({}, written(tmp_path, "k_innit = 30\n"), {})
+
+
+@pytest.mark.parametrize("content", [b"k = \n", b"k = 1\nk = 2\n", b"name = \xff\n"])
+def test_a_file_that_is_not_toml(tmp_path, content):
+    path = tmp_path / "broken.toml"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"broken\.toml is not valid TOML"):
+        load_settings({}, path, {})
+
+
+def test_no_number_is_infinite_nan_or_without_bounds():
+    for name, place in PLACES.items():
+        if "float" in str(place.field.annotation):
+            for value in (float("nan"), float("inf")):
+                with pytest.raises(UsageError, match=name):
+                    Settings.of(**{name: value})
+        elif place.field.annotation in (int, int | None):
+            for value in (-(10**18), 2**64):
+                with pytest.raises(UsageError, match=name):
+                    Settings.of(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"), [("home", "a\0b", "NUL character"), ("prompt", "~nobody-of-this-name/x", "in full")]
+)
+def test_values_that_no_system_call_takes_are_refused(name, value, message):
+    with pytest.raises(UsageError, match=message):
         Settings.of(**{name: value})
 
 
@@ -287,3 +164,118 @@ def test_a_message_repeats_the_beginning_of_a_long_value_only():
     with pytest.raises(UsageError) as error:
         Settings.of(mode="x" * 100_000)
     assert len(str(error.value)) < 500
+
+
+# --- names, reports, identities ---------------------------------------------------------------------------------
+
+
+def test_every_setting_stands_in_one_section_under_one_name_with_one_flag():
+    names = [info.alias or name for section in SECTIONS.values() for name, info in section.model_fields.items()]
+    assert len(names) == len(set(names))
+    everywhere = {*names, "home", "graph", "seed"}
+    assert everywhere == set(PLACES) == set(Settings().flat()) == set(Settings().flat_json())
+    assert all(place.field.description for place in PLACES.values())
+    assert (PLACES["lambda"].flag, PLACES["train_max_tokens"].flag, PLACES["rrf_k"].flag) == (
+        "--lambda",
+        "--max-tokens",
+        "",
+    )
+
+
+def test_flat_values_make_the_same_settings_again():
+    settings = Settings.of(lambda_=0.5, train_epochs=2, llm_login="user:word", qdrant="http://user:p@host:1", k=7)
+    assert Settings.of(**settings.flat()) == settings
+    assert (settings.retrieval.lambda_, settings.training.epochs, settings.retrieval.k) == (0.5, 2, 7)
+
+
+def test_replace_changes_one_setting_and_checks_it(tmp_path):
+    settings = Settings.of(name="a", k=3, home=tmp_path, llm_api_key="hidden", lambda_=0.5)
+    changed = settings.replace(k_init=100)
+    assert (changed.retrieval.k_init, changed.retrieval.lambda_, settings.retrieval.k_init) == (100, 0.5, 20)
+    assert (changed.services.llm_api_key.get_secret_value(), changed.home) == ("hidden", tmp_path)
+    with pytest.raises(UsageError, match=r"k_init=0"):
+        settings.replace(k_init=0)
+    with pytest.raises(UsageError, match=r"unknown setting 'depht'"):
+        settings.replace(depht=5)
+    with pytest.raises(ValueError, match="frozen"):
+        settings.k = 9
+
+
+def test_secrets_are_in_no_report_no_repr_and_no_message(tmp_path):
+    settings = Settings.of(home=tmp_path, qdrant_api_key="s3cret-qdrant", llm_api_key="s3cret-llm")
+    for shown in (json.dumps(settings.public()), repr(settings), str(settings), repr(settings.flat())):
+        assert "s3cret" not in shown
+    with pytest.raises(UsageError, match="llm_api_key") as caught:
+        load_settings({}, written(tmp_path, "llm_api_key = 5550123\n"), {})
+    assert "5550123" not in str(caught.value)
+
+
+def test_reports_show_neither_secrets_nor_this_machine_nor_training():
+    settings = Settings.of(home="/h", timeout=9, llm_api_key="key", qdrant="http://host:1", prompt=Path("p.txt"))
+    shown = settings.public()
+    hidden = {name for name, place in PLACES.items() if place.option.effect is Effect.NONE}
+    assert hidden >= SECRETS | {"home", "graph", "timeout", "retries", "threads", "offline", "batch_size", "cache"}
+    training_and_abstention = {name for name, place in PLACES.items() if place.section in ("training", "abstention")}
+    assert set(shown) == set(PLACES) - hidden - training_and_abstention
+    assert json.loads(json.dumps(shown)) == shown
+    assert (shown["qdrant"], shown["k_init"], shown["seed"], shown["lambda"]) == ("http://host:1", 20, 0, 0.03)
+
+
+@pytest.mark.parametrize(
+    ("changes", "also"),
+    [
+        ({}, {}),
+        ({"reranker": "encoder,cross:models/ce"}, {"reranker": "encoder,cross:models/ce", "cross_interpolation": 10.0}),
+        ({"reranker": "cross:models/ce", "rerank": False}, {"reranker": "cross:models/ce", "rerank": False}),
+        ({"name": "other", "timeout": 1, "threads": 3, "llm": "none", "train_epochs": 9, "seed": 4}, {}),
+    ],
+)
+def test_a_ranking_is_identified_by_retrieval_and_a_cross_encoder_s_weight_by_its_use(changes, also):
+    expected = {"precision": "auto", "mode": "hybrid", "fusion": "linear", "lambda": 0.03, "rrf_k": 60, "depth": 100}
+    retrieval = Settings.of(**changes).retrieval
+    assert retrieval.first_stage() == expected
+    expected |= {"rerank": True, "reranker": "encoder", "interpolation": 0.5, "include_retracted": False}
+    expected |= {"k_init": retrieval.k_init, "k": 5}
+    assert retrieval.identity() == {**expected, **also}
+
+
+def test_models_and_prompts_are_identified_elsewhere_by_their_hashes():
+    settings = Settings.of(llm="none", prompt="p.txt", threads=3, cache=False, max_tokens=9)
+    assert settings.generation.identity() == {"max_tokens": 9, "context_window": 8192}
+
+
+def test_training_is_identified_by_its_section_precision_and_seed_and_unset_options_do_not_count():
+    identity = Settings.of(train_epochs=3, seed=5, precision="bf16", k=9, train_max_steps=9).training_identity()
+    assert {"train_epochs": 3.0, "seed": 5, "precision": "bf16", "train_max_steps": 9}.items() <= identity.items()
+    assert not {"train_mini_batch_size", "train_patience", "k"} & identity.keys()
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+
+def test_a_setting_is_written_and_the_rest_stays(tmp_path):
+    real = written(tmp_path, MINE)
+    path = tmp_path / "link.toml"
+    path.symlink_to(real)
+    write_setting(path, "lambda", 0.03, "today: nDCG@10 0.9")
+    expected = MINE.replace("lambda = 0.01 # by hand", "lambda = 0.03 # biorag tune today: nDCG@10 0.9 # by hand")
+    assert path.read_text() == expected
+    write_setting(path, "lambda", 0.05, "tomorrow,\nat\x07 noon")
+    expected = expected.replace(
+        "0.03 # biorag tune today: nDCG@10 0.9 ", "0.05 # biorag tune tomorrow, at\N{REPLACEMENT CHARACTER} noon "
+    )
+    write_setting(path, "interpolation", 1.5, "today")
+    assert path.read_text() == expected + "interpolation = 1.5 # biorag tune today\n"
+    assert path.is_symlink()
+    write_setting(tmp_path / "new" / "biorag.toml", "k_init", 20, "today")
+    assert tomllib.loads((tmp_path / "new" / "biorag.toml").read_text()) == {"k_init": 20}
+
+
+def test_a_damaged_or_read_only_file_is_left_alone(tmp_path):
+    path = written(tmp_path, "k_init = = 3")
+    with pytest.raises(UsageError, match="is not valid TOML"):
+        write_setting(path, "k_init", 20, "today")
+    path.chmod(0o444)
+    with pytest.raises(UsageError, match=r"read-only: .*--no-write"):
+        write_setting(path, "k_init", 20, "today")
+    assert path.read_text() == "k_init = = 3"

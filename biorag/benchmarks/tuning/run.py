@@ -15,8 +15,8 @@ from biorag.benchmarks.tuning.study import Study, dataset_hash, write_curve
 from biorag.corpus.datasets import Dataset
 from biorag.engine import OpenIndex
 from biorag.errors import UsageError, unknown_name
-from biorag.settings.file import write_setting
 from biorag.settings.settings import Settings
+from biorag.settings.sources import write_setting
 from biorag.training.held_out import ALL
 from biorag.types import FieldFilter, Progress
 from biorag.utils.versions import installed_versions
