@@ -102,7 +102,7 @@ def shared_exports(request, monkeypatch, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     """No waiting between tries, nor for a server; and no test is left offline by another, nor with its secrets."""
-    monkeypatch.setattr("biorag.utils.retries.BACKOFF", 0.0005)
+    monkeypatch.setattr("biorag.utils.http.BACKOFF", 0.0005)
     if load := sys.modules.get("biorag.indexes.bulk_load"):  # which imports a heavy library
         monkeypatch.setattr(load, "SETTLED", 0.0)
     yield

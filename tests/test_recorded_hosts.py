@@ -22,7 +22,7 @@ def shooting(tmp_path_factory, tiny_encoder):
     root = tmp_path_factory.mktemp("range")
     (root / "out").mkdir()
     with closing(Range(root, in_this_process, str(tiny_encoder))) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("biorag.utils.retries.BACKOFF", 0.0005)
+        patch.setattr("biorag.utils.http.BACKOFF", 0.0005)
         yield made
 
 

@@ -25,10 +25,9 @@ from biorag.errors import BadInputError, MismatchError, ServiceError
 from biorag.types import OnProgress
 from biorag.utils.batched import batched
 from biorag.utils.files import make_folder
+from biorag.utils.http import BoundedTransport, Retries
 from biorag.utils.network import Server, without_credentials
 from biorag.utils.parsing import parsed
-from biorag.utils.retries import Retries
-from biorag.utils.transport import BoundedTransport
 
 LINK = "pubmed_pubmed_refs"
 BATCH = 200  # papers of one request

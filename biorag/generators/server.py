@@ -15,10 +15,9 @@ from biorag.generators.source import GeneratorSource
 from biorag.prompts.grammar import free_text_openings, growing_text
 from biorag.settings.settings import Settings
 from biorag.types import GREEDY, Generation, GenerationRequest, Prompt, Sampling, Scores
+from biorag.utils.http import BoundedTransport, Retries, excerpt, may_pass
 from biorag.utils.network import Server, without_credentials
 from biorag.utils.parsing import parse_json, parsed
-from biorag.utils.retries import Retries, excerpt, may_pass
-from biorag.utils.transport import BoundedTransport
 
 REFUSED = frozenset({400, 404, 415, 422, 501})
 BYTES_PER_TOKEN = 3.0

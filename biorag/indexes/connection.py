@@ -13,9 +13,8 @@ from qdrant_client.http.exceptions import ApiException, ResponseHandlingExceptio
 from biorag.errors import ServiceError
 from biorag.indexes.points import StoredError
 from biorag.models.finding import first_line
+from biorag.utils.http import BoundedTransport, Retries, Send
 from biorag.utils.network import Server, is_loopback
-from biorag.utils.retries import Retries, Send
-from biorag.utils.transport import BoundedTransport
 
 LARGEST_REPLY = 16 << 20  # bytes
 LARGER_REPLIES = {"/points": 256 << 20}  # bytes: many long snippets

@@ -52,9 +52,9 @@ from biorag.indexes.replicas import await_new_shards, reached_alone, require_eve
 from biorag.indexes.server_facts import collection_facts
 from biorag.settings.settings import Settings
 from biorag.types import IndexQuery, ScoredDoc, Snippet, SparseText, Vectors
+from biorag.utils.http import heed
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.network import Server
-from biorag.utils.retries import heed
 
 STREAMS = 4  # of uploads to a single shard
 MOST_STREAMS = 32

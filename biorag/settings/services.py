@@ -10,7 +10,7 @@ from pydantic import SecretStr, ValidationInfo, ValidatorFunctionWrapHandler, fi
 
 from biorag.settings.keys import key_of
 from biorag.settings.section import ONCE, BoundSecret, Effect, Section, check_url, option, setting
-from biorag.utils.network import Server, host_of, is_loopback, origin_of, proxy_of
+from biorag.utils.network import Server, host_of, is_loopback, origin_of, proxy_of, without_credentials
 from biorag.utils.secrets import remember
 
 logger = logging.getLogger(__name__)
@@ -102,5 +102,5 @@ class ServiceSettings(Section):
 def announce(url: str, kind: str) -> None:
     """Say that data leave this machine, and where they go; once in a command."""
     if not is_loopback(url):
-        proxy = proxy_of(url)
+        proxy = without_credentials(proxy_of(url))
         logger.info(SENT[kind], host_of(url) + (f" through the proxy {proxy}" if proxy else ""), extra=ONCE)

@@ -88,12 +88,14 @@ def origin_of(url: str) -> str:
 
 
 def proxy_of(url: str) -> str:
-    """Return the proxy that the environment names for a URL, without credentials; empty for none."""
+    """Return the URL of the proxy that the environment names for a server, with its login; empty for none."""
     from urllib.request import getproxies, proxy_bypass  # it imports much
 
     proxies, host = getproxies(), host_of(url)
-    proxy = proxies.get(urlsplit(url).scheme) or proxies.get("all", "")
-    return "" if not proxy or is_loopback(url) or proxy_bypass(host) else without_credentials(proxy)
+    proxy = proxies.get(urlsplit(url).scheme.lower()) or proxies.get("all", "")
+    if not proxy or not host or is_loopback(url) or proxy_bypass(host):
+        return ""
+    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def remember_credentials() -> None:

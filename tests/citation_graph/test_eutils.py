@@ -52,7 +52,7 @@ def test_what_papers_cite(entrez):
 
 def test_faults_that_pass(entrez, monkeypatch):
     waits: list[float] = []
-    monkeypatch.setattr("biorag.utils.retries.time.sleep", waits.append)
+    monkeypatch.setattr("biorag.utils.http.time.sleep", waits.append)
     limit = (429, b'{"error":"API rate limit exceeded"}', {"Retry-After": "7"})
     entrez.faults = [limit, (500, b"oops", {}), (200, entrez.answer([1, 2])[:-9], {})]
     assert entrez.link().cited([1, 2]) == {1: CITED[1], 2: CITED[2]}

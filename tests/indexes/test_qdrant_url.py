@@ -142,7 +142,7 @@ def test_a_server_that_is_down_for_a_while_loses_nothing(server, run, corpus_fil
 
 
 def test_an_interruption_while_waiting_for_the_server_ends_the_run_at_once(server, monkeypatch, tmp_path, snippets):
-    monkeypatch.setattr("biorag.utils.retries.BACKOFF", 60.0)
+    monkeypatch.setattr("biorag.utils.http.BACKOFF", 60.0)
     settings = Settings.of(home=tmp_path, name="wire", qdrant=server.url, qdrant_api_key="secret-key")
     store = Store(settings)
     index = store.open(store.new_manifest(EncoderIdentity("drawn", "", "f" * 64, 2), 10.0), writable=True)

@@ -36,8 +36,8 @@ from biorag.retrieval.retriever import Ranking
 from biorag.settings.settings import Settings
 from biorag.types import Answer, FieldFilter, Generator, OnProgress, Question
 from biorag.utils.files import json_line, write_json
+from biorag.utils.http import heed
 from biorag.utils.parsing import opened_regular, parsed, read_regular
-from biorag.utils.retries import heed
 from biorag.utils.runs import whole_lines
 from biorag.utils.versions import installed_versions
 

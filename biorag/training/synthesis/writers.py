@@ -14,7 +14,7 @@ from biorag.errors import UsageError
 from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template
 from biorag.types import Generation, GenerationRequest, Generator, Prompt, Question, Sampling, Snippet
-from biorag.utils.retries import heed
+from biorag.utils.http import heed
 
 if TYPE_CHECKING:
     from biorag.generators.seq2seq import Seq2SeqGenerator

@@ -1,4 +1,4 @@
-"""Requests to a server: transient failures are retried with exponential backoff."""
+"""Requests to a server: one deadline and a bounded size for each reply, transient failures sent again."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from types import MappingProxyType
+from typing import Any
 
+import httpcore
 import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
 from biorag.errors import ServiceError
+from biorag.utils.network import proxy_of
 from biorag.utils.parsing import parse_json
 from biorag.utils.secrets import DATA, MESSAGES, redacted
-from biorag.utils.transport import ReplyRefusedError
 
 logger = logging.getLogger(__name__)
 
+LARGEST = 16 << 20  # bytes of a reply, unless its reader says otherwise
+PIECE = 1 << 16  # bytes sent at once
 BACKOFF = 0.5  # seconds at most before the first retry, doubled before each further one
 LONGEST = 60.0  # seconds at most between two tries
 SHOWN = 200  # characters of a server's answer
@@ -32,6 +37,133 @@ NEVER = frozenset({501, 505})  # the server errors that are permanent
 Send = Callable[[httpx.Request], httpx.Response]
 
 _thread = threading.local()
+
+
+class ReplyRefusedError(httpx.TransportError):
+    """A reply that is not read to its end: it is too large, or compressed, which nobody asked for."""
+
+
+class BoundedTransport(httpx.HTTPTransport):
+    """Sends requests to one server, uncompressed; a reply that is not complete in time is a time-out.
+
+    Parameters
+    ----------
+    url : of the server, for which the environment may name a proxy
+    seconds : from the begin of a request to the last byte of its reply
+    largest : bytes of a reply
+    larger : bytes of the reply to a request whose path ends so, if it may have more
+    options : see `httpx.HTTPTransport`
+
+    Raises
+    ------
+    ReplyRefusedError
+        When a reply has more bytes.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        seconds: float,
+        largest: int = LARGEST,
+        larger: Mapping[str, int] = MappingProxyType({}),
+        **options: Any,
+    ) -> None:
+        super().__init__(proxy=proxy_of(url) or None, **options)
+        self._seconds, self._largest, self._larger = seconds, largest, larger
+        self._deadline = _Deadline()
+        # A network backend is public in httpcore; httpx has no way to pass one on.
+        self._pool._network_backend = _Backend(self._deadline)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request; the reply's bytes are read, by the same thread, as they are asked for."""
+        self._deadline.start(self._seconds)
+        request.headers["Accept-Encoding"] = "identity"
+        response = super().handle_request(request)
+        coding = response.headers.get("Content-Encoding", "identity").strip().lower()
+        if coding not in ("identity", ""):
+            response.close()
+            raise ReplyRefusedError(f"its reply is compressed by {coding[:40]!r}, and none was asked for")
+        assert isinstance(response.stream, httpx.SyncByteStream)
+        ends = (size for end, size in self._larger.items() if request.url.path.endswith(end))
+        response.stream = _BoundedStream(response.stream, max(self._largest, *ends, 0))
+        return response
+
+
+class _BoundedStream(httpx.SyncByteStream):
+    """A reply's bytes up to a limit."""
+
+    def __init__(self, stream: httpx.SyncByteStream, largest: int) -> None:
+        self._stream = stream
+        self._largest = largest
+
+    def __iter__(self) -> Iterator[bytes]:
+        total = 0
+        for piece in self._stream:
+            total += len(piece)
+            if total > self._largest:
+                raise ReplyRefusedError(f"its reply has more than {self._largest:,} bytes")
+            yield piece
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class _Deadline(threading.local):
+    """When the reply that this thread waits for must be complete."""
+
+    _end = float("inf")
+
+    def start(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def left(self, seconds: float | None) -> float:
+        """Return the seconds that one operation may take, at most the given ones; not 0, which would not wait."""
+        left = self._end - time.monotonic()
+        return max(min(left, float("inf") if seconds is None else seconds), 1e-3)
+
+    def check(self, error: type[httpcore.TimeoutException]) -> None:
+        if time.monotonic() > self._end:
+            raise error("the deadline is over")
+
+
+class _Backend(httpcore.SyncBackend):
+    """Connections under the deadline of the request that they are used for."""
+
+    def __init__(self, deadline: _Deadline) -> None:
+        self._deadline = deadline
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        stream = super().connect_tcp(host, port, self._deadline.left(timeout), local_address, socket_options)
+        return _TimedStream(stream, self._deadline)
+
+
+class _TimedStream(httpcore.NetworkStream):
+    def __init__(self, stream: httpcore.NetworkStream, deadline: _Deadline) -> None:
+        self._stream = stream
+        self._deadline = deadline
+        self.close, self.get_extra_info = stream.close, stream.get_extra_info  # type: ignore[method-assign]
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        self._deadline.check(httpcore.ReadTimeout)
+        return self._stream.read(max_bytes, self._deadline.left(timeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        for start in range(0, len(buffer), PIECE):
+            self._deadline.check(httpcore.WriteTimeout)
+            self._stream.write(buffer[start : start + PIECE], self._deadline.left(timeout))
+
+    def start_tls(
+        self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        stream = self._stream.start_tls(ssl_context, server_hostname, self._deadline.left(timeout))
+        return _TimedStream(stream, self._deadline)
 
 
 def heed(stop: threading.Event) -> None:

@@ -1,0 +1,349 @@
+"""Replies that trickle, swell or never end; and requests sent again: which, how often, how long after one another."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import httpx
+import pytest
+
+from biorag.citation_graph.eutils import EUtils
+from biorag.errors import ServiceError
+from biorag.generators.server import ServerGenerator
+from biorag.indexes.connection import connect, server_errors
+from biorag.utils import http
+from biorag.utils.http import LONGEST, BoundedTransport, ReplyRefusedError, Retries, heed
+from biorag.utils.network import Server
+from biorag.utils.secrets import remember
+from tests.loopback import Script
+
+SECONDS = 0.4
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+Pieces = Callable[[], Iterator[bytes]]
+
+
+class RawServer:
+    """Answers each connection with pieces of bytes, until they end or nobody listens."""
+
+    def __init__(self, pieces: Pieces, pause: float) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._pieces, self._pause, self._closed = pieces, pause, threading.Event()
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection:
+            try:
+                connection.recv(1 << 16)
+                for piece in self._pieces():
+                    connection.sendall(piece)
+                    if self._closed.wait(self._pause):
+                        return
+            except OSError:
+                pass
+
+    def close(self) -> None:
+        self._closed.set()
+        self._listener.close()
+
+
+@pytest.fixture
+def serve():
+    servers: list[RawServer] = []
+
+    def start(pieces: Pieces, pause: float = 0.0) -> str:
+        servers.append(RawServer(pieces, pause))
+        return servers[-1].url
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+def client(url: str, largest: int = 1 << 20) -> httpx.Client:
+    return httpx.Client(timeout=SECONDS, transport=BoundedTransport(url, SECONDS, largest))
+
+
+def whole(body: bytes, *headers: bytes) -> Pieces:
+    return lambda: iter([HEAD + b"".join(line + b"\r\n" for line in headers) + b"Connection: close\r\n\r\n" + body])
+
+
+def chunk(body: bytes) -> bytes:
+    return f"{len(body):x}\r\n".encode() + body + b"\r\n"
+
+
+def trickling(start: bytes, drip: bytes) -> Pieces:
+    return lambda: itertools.chain([start], itertools.repeat(drip))
+
+
+TRICKLES = {
+    "header": trickling(HEAD + b"X: ", b"x"),
+    "body": trickling(HEAD + b"Content-Length: 100000\r\n\r\n", b" "),
+    "body without a length": trickling(HEAD + b"\r\n", b" "),
+    "chunks": trickling(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", chunk(b" ")),
+    "continuations": trickling(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "nothing": trickling(b"", b""),
+}
+
+
+@pytest.mark.parametrize("case", TRICKLES)
+def test_a_reply_has_one_deadline_whatever_trickles(serve, case):
+    """Each byte comes well within the time-out; the reply would take minutes or have no end."""
+    url = serve(TRICKLES[case], SECONDS / 10)
+    started = time.monotonic()
+    with pytest.raises(httpx.TimeoutException):
+        client(url).get(url)
+    assert time.monotonic() - started < 20 * SECONDS
+
+
+def test_the_deadline_is_that_of_each_request_not_of_the_connection(serve):
+    server = Script()
+    try:
+        server.rule = lambda body: (time.sleep(1.5), (200, {}))[1]
+        with httpx.Client(transport=BoundedTransport(server.url, 4.0), timeout=4.0) as asking:
+            assert [asking.get(server.url).json() for _ in range(3)] == [{}] * 3
+    finally:
+        server.close()
+
+
+def test_a_reply_within_the_bound_comes_as_it_is(serve):
+    body = os.urandom(1000)
+    url = serve(whole(body))
+    assert client(url, 1000).get(url).content == body
+
+
+LARGE = {
+    "with a length": whole(bytes(1001)),
+    "without an end": trickling(HEAD + b"\r\n", bytes(1 << 16)),
+    "in chunks": trickling(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", chunk(b" " * 100)),
+    "compressed": whole(b"x", b"Content-Encoding: gzip"),
+}
+
+
+@pytest.mark.parametrize("case", LARGE)
+def test_a_larger_reply_is_refused(serve, case):
+    url = serve(LARGE[case])
+    with pytest.raises(ReplyRefusedError):
+        client(url, 1000).get(url)
+
+
+def test_a_reply_to_one_path_may_be_larger_than_others(serve):
+    url = serve(LARGE["with a length"])
+    asking = httpx.Client(timeout=SECONDS, transport=BoundedTransport(url, SECONDS, 1000, {"/points": 1001}))
+    assert len(asking.get(f"{url}/collections/a/points").content) == 1001
+    with pytest.raises(ReplyRefusedError):
+        asking.get(f"{url}/collections/a/points/query")
+
+
+@pytest.mark.parametrize(
+    ("url", "environment", "proxy"),
+    [
+        ("https://models.example/v1", {"https_proxy": "http://proxy:3128"}, "http://proxy:3128"),
+        ("https://models.example/v1", {"https_proxy": "proxy:3128"}, "http://proxy:3128"),
+        ("http://models.example/v1", {"https_proxy": "http://proxy:3128"}, None),
+        ("https://models.example/v1", {"https_proxy": "http://proxy:1", "no_proxy": "models.example"}, None),
+        ("http://localhost:8080", {"http_proxy": "http://proxy:3128"}, None),
+    ],
+)
+def test_a_proxy_of_the_environment_stands_before_other_machines(monkeypatch, url, environment, proxy):
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        for spelled in (name, name.upper()):
+            monkeypatch.delenv(spelled, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    pool = BoundedTransport(url, 1.0)._pool
+    named = getattr(pool, "_proxy_url", None)
+    assert (f"{named.scheme.decode()}://{named.host.decode()}:{named.port}" if named else None) == proxy
+
+
+REACHED = {
+    "a generator": lambda url: ServerGenerator(Server(url, SECONDS, 0), None, 4096),
+    "the E-utilities": lambda url: EUtils(Server(url, SECONDS, 0)).cited([1]),
+    "Qdrant": lambda url: connect(Server(url, SECONDS, 0)).collection_exists("x"),
+}
+
+
+@pytest.mark.parametrize("kind", REACHED)
+def test_every_server_is_read_so(serve, kind):
+    url = serve(TRICKLES["body"], SECONDS / 10)
+    with pytest.raises(ServiceError, match="did not answer in time"), server_errors():
+        REACHED[kind](url)
+
+
+@pytest.mark.parametrize("kind", REACHED)
+def test_a_reply_without_an_end_is_one_sentence(serve, kind):
+    url = serve(LARGE["without an end"])
+    with pytest.raises(ServiceError, match=r"its reply has more than [0-9,]+ bytes|did not answer in time"):
+        REACHED[kind](url)
+
+
+REQUEST = httpx.Request("POST", "http://server/x", json={"a": 1})
+
+
+class Answers:
+    """Answers with the given things in turn, the last of them for good; keeps the bodies it was sent."""
+
+    def __init__(self, *answers) -> None:
+        self.answers = list(answers)
+        self.bodies: list[bytes] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.bodies.append(request.read())
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def answered(status: int = 200, content: bytes = b"{}", **headers: str) -> httpx.Response:
+    return httpx.Response(status, content=content, headers={name.replace("_", "-"): v for name, v in headers.items()})
+
+
+@pytest.fixture
+def waits(monkeypatch) -> list[float]:
+    """The seconds waited, without waiting them."""
+    found: list[float] = []
+    monkeypatch.setattr(http, "BACKOFF", 0.5)
+    monkeypatch.setattr(http.time, "sleep", found.append)
+    return found
+
+
+def sending(limit: int = 5) -> Retries:
+    return Retries("the server at http://server", "check --x", limit)
+
+
+PASSING = [
+    httpx.ConnectError("refused"),
+    httpx.ReadTimeout("timed out"),
+    httpx.ReadError("reset"),
+    httpx.RemoteProtocolError("peer closed connection"),
+    *(answered(status) for status in (408, 429, 503)),
+    answered(200, b'{"half": '),
+]
+
+
+@pytest.mark.parametrize("fault", PASSING, ids=repr)
+def test_the_same_request_is_sent_again_after_what_may_pass(waits, fault):
+    server = Answers(fault, fault, answered(content=b'{"b": 2}'))
+    assert sending()(REQUEST, server).json() == {"b": 2}
+    assert server.bodies == [b'{"a":1}'] * 3
+    assert len(waits) == 2
+
+
+@pytest.mark.parametrize("status", [200, 301, 404, 501])
+def test_an_answer_that_stays_is_returned_at_once(waits, status):
+    server = Answers(answered(status))
+    assert sending()(REQUEST, server).status_code == status
+    assert (len(server.bodies), waits) == (1, [])
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        httpx.LocalProtocolError("illegal header"),
+        httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"),
+        ReplyRefusedError("its reply has more than 3 bytes"),
+    ],
+    ids=repr,
+)
+def test_a_fault_that_stays_is_told_at_once(waits, fault):
+    server = Answers(fault)
+    with pytest.raises(ServiceError) as caught:
+        sending()(REQUEST, server)
+    assert str(caught.value) == f"the server at http://server cannot be asked ({fault}): check --x"
+    assert (len(server.bodies), waits) == (1, [])
+
+
+def test_the_waits_double_with_some_chance_and_end_at_the_limit(waits):
+    with pytest.raises(ServiceError) as caught:
+        sending(12)(REQUEST, Answers(answered(503, b"over\nloaded")))
+    most = [0.5, 1, 2, 4, 8, 16, 32, *[LONGEST] * 5]
+    assert all(top / 2 <= seconds <= top for seconds, top in zip(waits, most, strict=True))
+    assert len(set(waits)) == 12, "two clients do not knock in step"
+    assert str(caught.value) == "the server at http://server answered 503: 'over loaded', 13 times: check --x"
+    assert caught.value.exit_code == 6
+
+
+def test_without_retries_a_request_is_sent_once(waits):
+    server = Answers(httpx.ReadTimeout(""))
+    with pytest.raises(ServiceError, match=r"in time \(BIORAG_TIMEOUT sets the seconds\), once: check --x"):
+        sending(0)(REQUEST, server)
+    assert (len(server.bodies), waits) == (1, [])
+
+
+def test_each_wait_is_told_with_its_place(waits, caplog):
+    with caplog.at_level(logging.WARNING):
+        sending(3)(REQUEST, Answers(answered(429, b"slow", Retry_After="2"), answered(503), answered()))
+    assert caplog.messages[0] == "the server at http://server answered 429; retrying in 2 s (1 of 3)"
+    assert caplog.messages[1].endswith("s (2 of 3)")
+    assert len(caplog.messages) == 2
+
+
+def test_the_server_says_how_long_or_until_when_to_wait(waits):
+    then = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    sending()(REQUEST, Answers(answered(503, Retry_After="7"), answered(429, Retry_After=then), answered()))
+    assert waits[0] == 7 and 27 <= waits[1] <= 30
+
+
+@pytest.mark.parametrize("asked", ["0", "soon", "Wed, 21 Oct 2015 07:28:00 GMT"])
+def test_a_time_that_is_none_or_past_leaves_our_own_wait(waits, asked):
+    sending()(REQUEST, Answers(answered(429, Retry_After=asked), answered()))
+    assert 0.25 <= waits[0] <= 0.5
+
+
+def test_a_server_that_wants_to_be_left_alone_for_long_is(waits):
+    server = Answers(answered(429, b"quota", Retry_After="3600"))
+    with pytest.raises(ServiceError, match=r"answered 429: 'quota', and asks to wait 3600 s: try again then"):
+        sending()(REQUEST, server)
+    assert (len(server.bodies), waits) == (1, [])
+
+
+def test_a_server_that_repeats_the_key_does_not_make_us_repeat_it(waits, caplog):
+    remember("s3cret")
+    with pytest.raises(ServiceError) as caught:
+        sending(1)(REQUEST, Answers(answered(500, b"bad key s3cret\x1b[31m")))
+    assert "s3cret" not in str(caught.value) + caplog.text
+    assert "bad key …" in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_an_interruption_ends_the_wait_of_a_pools_thread_at_once(monkeypatch):
+    monkeypatch.setattr(http, "BACKOFF", 60.0)
+    stop, ended, errors = threading.Event(), threading.Event(), []
+
+    def work() -> None:
+        heed(stop)
+        try:
+            sending()(REQUEST, Answers(answered(503)))
+        except ServiceError as error:
+            errors.append(error)
+        ended.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    time.sleep(0.1)
+    assert not ended.is_set()
+    stop.set()
+    assert ended.wait(2)
+    assert "stopped" in str(errors[0])
+
+
+@pytest.mark.parametrize("charset", ["hex", "no-such-codec"])
+def test_an_answer_is_shown_whatever_it_says_it_is_written_in(waits, charset):
+    answer = answered(403, b"no access for y\xf6u", Content_Type=f"text/html; charset={charset}")
+    assert sending().said(answer) == "answered 403: 'no access for y\N{REPLACEMENT CHARACTER}u'"
