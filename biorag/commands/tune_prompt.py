@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from biorag.benchmarks.tuning.budget import QUESTIONS, TEMPERATURE, TOKENS, Spending
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, Given, expanded
 from biorag.engine import encoder_files, open_generator, open_index
@@ -17,11 +16,14 @@ from biorag.errors import UsageError
 from biorag.settings.section import GENERATION
 from biorag.settings.settings import Settings
 
+if TYPE_CHECKING:
+    from biorag.benchmarks.tuning.evolution import Spending
+
 COPY = "encoder"
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class SearchEffort:
     """Where the search starts, and how long it takes."""
 
     budget: Annotated[str, typer.Option(help="light, medium or heavy.")] = "light"
@@ -29,11 +31,12 @@ class Effort:
         int | None, typer.Option(min=1, help="Metric calls (one searched question each) instead of --budget.")
     ] = None
     seed_prompt: Annotated[
-        str | None, typer.Option(help="Instruction to start with; by default the encoder's own.", show_default=False)
+        str | None, typer.Option(help="Instruction to start with. Default: the encoder's own.", show_default=False)
     ] = None
-    questions: Annotated[int, typer.Option(min=2, help="Questions to draw: half to reflect on, half to choose by.")] = (
-        QUESTIONS
-    )
+    questions: Annotated[
+        int | None,
+        typer.Option(min=2, help="Questions to draw: half to reflect on, half to choose by. Default: 200."),
+    ] = None
     recipe: Annotated[
         str | None,
         typer.Option(
@@ -43,27 +46,33 @@ class Effort:
 
 
 @dataclass(frozen=True, slots=True)
-class Reflection:
+class ReflectionOptions:
     """How a language model writes instructions."""
 
     template: options.TemplateFile = None
-    temperature: options.Temperature = TEMPERATURE
+    temperature: Annotated[
+        float | None,
+        typer.Option(min=0.0, max=2.0, help="Temperature of the model. Default: 1.", rich_help_panel=GENERATION),
+    ] = None
     instruction_tokens: Annotated[
-        int, typer.Option("--max-tokens", min=8, max=256, help="Cap on an instruction.", rich_help_panel=GENERATION)
-    ] = TOKENS
+        int | None,
+        typer.Option(
+            "--max-tokens", min=8, max=256, help="Cap on an instruction. Default: 96.", rich_help_panel=GENERATION
+        ),
+    ] = None
 
 
 @expanded
 def prompt(
     dataset: Annotated[Path, typer.Argument(help="Folder in BEIR layout.")],
-    out: Annotated[Path, typer.Option(help="Folder of the report; an interrupted run resumes.")],
+    out: Annotated[Path, typer.Option(help="Folder for the report; an interrupted run resumes.")],
     settings: Annotated[
         Settings, options.INDEX, options.GENERATOR, Flags("seed"), Flags("train_validation", panel=None)
     ],
     given: Given,
-    effort: Effort,
+    effort: SearchEffort,
     divided: options.Divided,
-    reflection: Reflection,
+    reflection: ReflectionOptions,
     write: Annotated[
         bool,
         typer.Option(
@@ -76,9 +85,9 @@ def prompt(
 ) -> None:
     """Optimise the instruction before a query by GEPA, and write the winner into the encoder's configuration.
 
-    A language model is shown what an instruction found for three questions, and writes a better one; instructions are
-    chosen by nDCG@10 of dense retrieval. The questions are those that training with this --validation and --seed saw;
-    before and after are measured on those that it held out. Passages are not encoded again.
+    A language model sees which passages an instruction found for three questions and writes a better one; instructions
+    are chosen by nDCG@10 of dense retrieval. The search uses the questions that training with this --validation and
+    --seed saw; before and after are measured on those that it held out. Passages are not encoded again.
 
     Examples:
 
@@ -90,8 +99,7 @@ def prompt(
 
       biorag tune prompt data/bioasq --seed-prompt "Retrieve abstracts that answer" --no-write --out runs/prompt
     """
-    from biorag.benchmarks.tuning.budget import metric_calls, spending
-    from biorag.benchmarks.tuning.evolution import require_gepa
+    from biorag.benchmarks.tuning.evolution import metric_calls, require_gepa, spending
     from biorag.benchmarks.tuning.instruction import PromptTarget
     from biorag.benchmarks.tuning.prompt import PromptQuestions, PromptTuning, ReflectionModel
     from biorag.corpus.datasets import load_dataset
@@ -100,23 +108,23 @@ def prompt(
     from biorag.training.synthesis.writers import Draws
     from biorag.utils.plots import require_matplotlib
 
-    work = _overridden(spending(effort.recipe, effort.budget), effort, reflection, given.parameters)
+    work = _overridden(spending(effort.recipe, effort.budget), effort, reflection)
     if effort.seed_prompt is not None and not effort.seed_prompt.strip():
         raise UsageError("--seed-prompt is empty: write an instruction, or leave it out")
     require_gepa()
     require_matplotlib()
     settings = settings.replace(mode="dense", rerank=False)
     split = divided.split(DROPPED if dropped else TRAINING, settings, given, "")
-    drawn = PromptQuestions.draw(load_dataset(dataset), split, work.questions)
+    questions = PromptQuestions.draw(load_dataset(dataset), split, work.questions)
     with open_index(settings) as opened:
         target = PromptTarget.of(encoder_files(settings, opened.manifest), out / COPY) if write else None
         template = load_template("reflection", reflection.template, "examples", ("instruction", "examples"))
         draws = Draws(1, work.max_tokens, work.temperature, settings.seed)
         model = ReflectionModel.of(open_generator(settings), template, draws, settings.retrieval.precision)
-        spent = effort.calls or metric_calls(effort.budget, len(drawn.validation))
-        tuning = PromptTuning(out, opened, drawn, model, effort.seed_prompt, spent, work.minibatch)
+        calls = effort.calls or metric_calls(effort.budget, len(questions.validation))
+        tuning = PromptTuning(out, opened, questions, model, effort.seed_prompt, calls, work.minibatch)
         show.err.print(
-            f"about {spent:,} metric calls, one searched question each, and at most {tuning.most_replies:,} replies of "
+            f"about {calls:,} metric calls, one searched question each, and at most {tuning.most_replies:,} replies of "
             f"{model.name}"
         )
         report = tuning.run(None if effort.calls else effort.budget, target, show.progress)
@@ -126,31 +134,27 @@ def prompt(
         _print(report)
 
 
-def _overridden(work: Spending, effort: Effort, reflection: Reflection, parameters: Collection[str]) -> Spending:
+def _overridden(work: Spending, effort: SearchEffort, reflection: ReflectionOptions) -> Spending:
     """Return what a search works with, where options of the command line replace a recipe's settings."""
-    return Spending(
-        effort.questions if "questions" in parameters else work.questions,
-        work.minibatch,
-        reflection.temperature if "temperature" in parameters else work.temperature,
-        reflection.instruction_tokens if "instruction_tokens" in parameters else work.max_tokens,
-    )
+    asked = {
+        "questions": effort.questions,
+        "temperature": reflection.temperature,
+        "max_tokens": reflection.instruction_tokens,
+    }
+    return replace(work, **{name: value for name, value in asked.items() if value is not None})
 
 
 def _print(report: Mapping[str, Any]) -> None:
-    development, held_out = report["development"], report["held_out"]
+    held_out, questions = report["held_out"], report["questions"]
     rows = [
-        (
-            f"{use.replace('_', ' ')} ({count} questions)",
-            f"{found['before']:.4f}",
-            f"{found['after']:.4f}",
-        )
-        for use, count, found in (
-            ("development", report["questions"]["validation"], development),
-            ("held out", report["questions"]["held_out"], held_out),
+        (f"{use} ({count} questions)", f"{means['before']:.4f}", f"{means['after']:.4f}")
+        for use, count, means in (
+            ("development", questions["validation"], report["development"]),
+            ("held out", questions["held_out"], held_out),
         )
     ]
     show.table("nDCG@10, dense retrieval", ["", "before", "after"], rows)
-    tried = [(each["instruction"], f"{each['score']:.4f}") for each in report["candidates"]]
+    tried = [(candidate["instruction"], f"{candidate['score']:.4f}") for candidate in report["candidates"]]
     show.table("Candidates", ["instruction", "nDCG@10"], tried)
     show.err.print(
         f"held out: {held_out['difference']:+.4f} (95 % interval {held_out['low']:+.4f} to {held_out['high']:+.4f}); "

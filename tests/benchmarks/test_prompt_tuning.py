@@ -9,12 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biorag.benchmarks.tuning.budget import MINIBATCH, STM, Spending, metric_calls, most_replies, spending
-from biorag.benchmarks.tuning.evolution import draft_form, evolve, feedback_of, instruction_of, write_curve
-from biorag.benchmarks.tuning.instruction import Form, parted, write_query_prompt
-from biorag.benchmarks.tuning.trials import Missed, Reflection, Searcher, Trial, TrialFile, Trials
+from biorag.benchmarks.tuning.evolution import (
+    MINIBATCH,
+    STM,
+    InstructionAdapter,
+    Missed,
+    Reflection,
+    Searcher,
+    Spending,
+    Trial,
+    draft_form,
+    evolve,
+    feedback_of,
+    instruction_of,
+    metric_calls,
+    most_replies,
+    spending,
+    write_curve,
+)
+from biorag.benchmarks.tuning.instruction import PromptForm, parted, write_query_prompt
 from biorag.corpus.datasets import Dataset
-from biorag.errors import BadInputError, ServiceError, UsageError
+from biorag.errors import ServiceError, UsageError
 from biorag.prompts.template import load_template
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
@@ -75,8 +90,8 @@ class Bench:
         self.dataset = Dataset("asked", self.questions, qrels)
         settings = Settings.of(home=folder, mode="dense", rerank=False)
         retriever = Retriever(self.index, self.encoder, None, settings.retrieval)
-        self.search = Searcher(retriever, self.index, self.encoder, Form(), self.dataset)
-        self.file = TrialFile(folder / "trials.jsonl", {"of": "a test"})
+        self.search = Searcher(retriever, self.index, self.encoder, PromptForm(), self.dataset)
+        self.folder = folder / "gepa"
         self.generator = ScriptedGenerator()
 
     def evolve(self, replies, calls=CALLS, minibatch=MINIBATCH):
@@ -86,9 +101,9 @@ class Bench:
     def evolve_with(self, generator, calls=CALLS, minibatch=MINIBATCH):
         template = load_template("reflection", None, "examples", ("instruction", "examples"))
         writer = PromptedWriter(generator, draft_form(template), Draws(1, 64, 1.0, 0))
-        with self.file.appending() as stream:
-            self.trials = Trials(stream, self.file.read(), self.search, lambda r: writer([r])[0][0], lambda _: None)
-            return evolve("Find passages.", self.questions[:6], self.questions[6:], self.trials, calls, 0, minibatch)
+        self.adapter = InstructionAdapter(self.search, lambda r: writer([r])[0][0], lambda _: None)
+        shown = self.questions[:6], self.questions[6:]
+        return evolve("Find passages.", shown, self.adapter, calls, 0, self.folder, minibatch)
 
     def slow_ndcg(self, instruction, question) -> float:
         """nDCG@10 with the grade as gain, by loops."""
@@ -118,7 +133,6 @@ def test_the_winner_is_the_better_one_with_the_scores_of_a_slow_reference(bench,
     assert (first.instruction, first.parent, first.calls) == ("Find passages.", None, 0)
     assert "precise" in best.instruction
     assert best.score == max(each.score for each in evolution.candidates) > first.score
-    assert len(bench.encoder.queries) == len(set(bench.encoder.queries)), "a question is encoded twice"
     write_curve(tmp_path, evolution)
     rows = [json.loads(line) for line in (tmp_path / "candidates.jsonl").read_text().splitlines()]
     assert [row["instruction"] for row in rows] == [each.instruction for each in evolution.candidates]
@@ -144,20 +158,18 @@ def test_the_budget_is_kept_to_a_round(bench, calls):
     assert len(bench.generator.prompts) <= most_replies(calls, validation)
 
 
-def test_a_finished_run_is_replayed_from_its_file_and_a_larger_budget_goes_on(bench):
+def test_a_finished_run_asks_for_nothing_and_a_larger_budget_continues_it(bench):
     first = bench.evolve(REPLIES)
-    asked, encoded = len(bench.generator.prompts), len(bench.encoder.queries)
-    before = bench.file.path.read_bytes()
+    asked = len(bench.generator.prompts)
     assert bench.evolve([]) == first
     assert bench.generator.prompts == []
-    assert (bench.trials.spent()["lm_calls"], bench.trials.spent()["new_lm_calls"]) == (asked, 0)
-    assert (len(bench.encoder.queries), bench.file.path.read_bytes()) == (encoded, before)
+    assert (bench.adapter.spent()["lm_calls"], bench.adapter.spent()["new_lm_calls"]) == (asked, 0)
     more = bench.evolve(["Be precise precise precise precise."] * 20, 2 * CALLS)
     assert list(more.candidates[: len(first.candidates)]) == list(first.candidates)
-    assert len(bench.generator.prompts) > 0
+    assert bench.adapter.spent()["lm_calls"] == asked + len(bench.generator.prompts) > asked
 
 
-def test_a_stopped_run_ends_as_one_that_was_not(bench, snippets, tmp_path):
+def test_a_stopped_run_resumes_with_what_it_had(bench):
     class Failing(ScriptedGenerator):
         def generate(self, *args, **options):
             if len(self.prompts) == 2:
@@ -165,21 +177,12 @@ def test_a_stopped_run_ends_as_one_that_was_not(bench, snippets, tmp_path):
             return super().generate(*args, **options)
 
     replies = [json.dumps({"instruction": text}) for text in REPLIES]
-    (tmp_path / "other").mkdir()
-    whole = Bench(snippets, tmp_path / "other").evolve(REPLIES)
     with pytest.raises(ServiceError, match="is gone"):
         bench.evolve_with(Failing(list(replies)))
-    with bench.file.path.open("ab") as stream:
-        stream.write(b'{"instruction": "torn')
-    assert bench.evolve_with(ScriptedGenerator(replies[2:])) == whole
-    assert bench.file.path.read_bytes() == (tmp_path / "other" / "trials.jsonl").read_bytes()
-
-
-def test_a_file_of_something_else_is_refused(bench):
-    for line in ("[]", '{"scores": [1]}', '{"instruction": "a", "scores": {"q": "x"}}', '{"reply": ["a"]}', "x"):
-        bench.file.path.write_text(line + "\n")
-        with pytest.raises(BadInputError, match=r"trials\.jsonl, line 1: neither scores nor a reply"):
-            bench.file.read()
+    resumed = bench.evolve_with(ScriptedGenerator(replies[2:]))
+    assert "Be precise." in [candidate.instruction for candidate in resumed.candidates], "the second reply"
+    assert bench.adapter.spent()["lm_calls"] == 2 + bench.adapter.spent()["new_lm_calls"]
+    assert resumed.calls >= CALLS
 
 
 def test_the_prompt_grows_shorter_until_it_fits():
@@ -220,11 +223,11 @@ def test_budgets_are_those_of_dspy():
 @pytest.mark.parametrize(
     ("prompt", "instruction", "form"),
     [
-        ("", "", Form("", "\nQuery: ")),
-        ("Find it\nQuery: ", "Find it", Form("", "\nQuery: ")),
-        ("Instruct: Find it\nQuery:", "Find it", Form("Instruct: ", "\nQuery:")),
-        ("query: ", "query:", Form("", " ")),
-        ("Instruct: ", "Instruct: ", Form("", "")),
+        ("", "", PromptForm("", "\nQuery: ")),
+        ("Find it\nQuery: ", "Find it", PromptForm("", "\nQuery: ")),
+        ("Instruct: Find it\nQuery:", "Find it", PromptForm("Instruct: ", "\nQuery:")),
+        ("query: ", "query:", PromptForm("", " ")),
+        ("Instruct: ", "Instruct: ", PromptForm("", "")),
     ],
 )
 def test_the_instruction_in_a_prompt(prompt, instruction, form):
@@ -260,9 +263,3 @@ def test_budgets_of_a_recipe_are_those_of_its_paper():
     assert spending(None, "heavy") == Spending()
     with pytest.raises(UsageError, match="stm"):
         spending("gepa", "light")
-
-
-def test_the_model_is_shown_a_recipes_minibatch(bench):
-    bench.evolve(REPLIES, minibatch=5)
-    shown = bench.generator.prompts[0].user
-    assert shown.count("Feedback: nDCG@10 is 0.") + shown.count("Feedback: nDCG@10 is 1.") == 5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from functools import partial
@@ -109,27 +108,9 @@ def test_the_winner_answers_the_index_from_then_on(invoke, made, words, server, 
     timeless = {"seconds": 0, "new_lm_calls": 0}
     assert {**again, **timeless} == {**report, **timeless}
     assert (again["new_lm_calls"], again["lm_calls"]) == (0, len(server.bodies))
-    failed(invoke(*words, "--seed-prompt", "Seek.", "--json"), 5, "trials.jsonl", "seed_prompt", "--out")
-
-
-def test_curves_of_another_prompt_are_not_gone_on_with(invoke, made, words):
-    values = (
-        "tune",
-        made / "prompt",
-        "--param",
-        "lambda",
-        "--no-rerank",
-        "--values",
-        "0.1",
-        "--no-write",
-        "--out",
-        "l",
-    )
-    assert done(invoke(*values, "--json"))["index"]["query_prompt"] == LONG
-    report = done(invoke(*words, "--json"))
-    failed(invoke(*values, "--json"), 5, "points.json", "index", "--out")
-    found = done(invoke(*values[:-1], "m", "--json"))
-    assert found["index"]["query_prompt"] == report["prompt"]["after"]
+    failed(invoke(*words, "--seed-prompt", "Seek.", "--json"), 5, "out was made with other seed_prompt", "--out")
+    (state,) = [path.name for path in (tmp_path / "out" / "gepa").glob("*.bin")]
+    assert state == "gepa_state.bin", "the run resumes from GEPA's own state"
 
 
 def test_nothing_is_written_where_no_candidate_is_better(invoke, made, words, server):
@@ -170,19 +151,6 @@ def test_an_encoder_that_is_not_the_users_is_copied(invoke, made, words, monkeyp
     assert query_prompt(made / "encoder") == LONG
     assert query_prompt(tmp_path / "out" / "encoder") == report["prompt"]["after"]
     assert hits(invoke, "--encoder", tmp_path / "out" / "encoder") != hits(invoke)
-
-
-def test_what_the_run_wrote_before_is_not_the_prompt_before(invoke, made, words):
-    """Another budget, written or not, finds another winner: the run still goes on from the first prompt."""
-    first = done(invoke(*words, "--json"))
-    short = (*words, "--calls", "1", "--json")  # the seed alone
-    for more in ((*short, "--no-write"), short):
-        second = done(invoke(*more))
-        assert second["prompt"]["before"] == LONG
-    assert query_prompt(made / "encoder") == second["prompt"]["after"] != first["prompt"]["after"]
-    third = done(invoke(*words, "--json"))
-    assert third["prompt"] == first["prompt"]
-    assert query_prompt(made / "encoder") == first["prompt"]["after"]
 
 
 def test_an_encoder_of_the_users_in_the_place_of_the_copy_stays(invoke, words, monkeypatch, tmp_path):
@@ -237,21 +205,3 @@ def test_a_model_that_fails_ends_the_run_and_it_goes_on(invoke, words, server):
     assert report["new_lm_calls"] == len(server.bodies) - asked > 0
     assert report["lm_calls"] == 2 + report["new_lm_calls"]
     assert len({body["seed"] for body in server.bodies[:2]}) == 2, "the same question twice has two replies"
-
-
-def test_both_commands_have_their_words(invoke, made):
-    assert "--param" in invoke("tune", "--help").stdout
-    assert "biorag tune prompt" in invoke("tune", "--help").stdout
-    assert "--budget" in invoke("tune", "prompt", "--help").stdout
-    folder = os.path.relpath(made / "prompt")
-    words = ("tune", folder, "--param", "lambda", "--no-rerank", "--values", "0.1", "--no-write", "--out", "l")
-    assert done(invoke(*words, "--json"))["param"] == "lambda", "a folder named prompt"
-
-
-def test_as_a_program(made, words, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    ran = cli.run(*words, "--no-write", "--json", home=made / "home")
-    report = json.loads(ran.stdout)
-    assert report["calls"] >= 30
-    assert "metric calls" in ran.stderr
-    assert "Iteration" not in ran.stdout + ran.stderr, "GEPA's own lines"

@@ -15,8 +15,7 @@ from mteb.models import ModelMeta
 from mteb.types import PromptType
 
 from biorag.benchmarks.retrieval import DEPTH, run_scores
-from biorag.benchmarks.tuning.instruction import parted
-from biorag.benchmarks.tuning.trials import PromptedEncoder
+from biorag.benchmarks.tuning.instruction import PromptedEncoder, parted
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Ranking, Retriever
 from biorag.training.instructions import dataset_key

@@ -7,20 +7,25 @@ measured on the validation questions, and the next parent is drawn among those t
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biorag.benchmarks.tuning.budget import MINIBATCH
-from biorag.benchmarks.tuning.trials import MEASURE, Missed, Reflection, Trial, Trials
-from biorag.errors import MissingError
+from biorag.benchmarks.retrieval import DEPTH, evaluate, judged_id
+from biorag.benchmarks.tuning.instruction import PromptedEncoder, PromptForm
+from biorag.corpus.datasets import Dataset
+from biorag.errors import MissingError, unknown_name
 from biorag.prompts.template import Template, render_documents
+from biorag.retrieval.batches import search_questions
+from biorag.retrieval.retriever import Retriever
 from biorag.training.synthesis.writers import DraftForm
-from biorag.types import Generation, Prompt, Question, Snippet
+from biorag.types import Generation, Index, OnProgress, Prompt, Question, Snippet
 from biorag.utils.files import json_text, write_text
-from biorag.utils.outputs import is_plot
 from biorag.utils.plots import PlotPanel, write_plot
 
 if TYPE_CHECKING:
@@ -29,7 +34,157 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 INSTRUCTION = "instruction"
+MEASURE, CUTOFF = "nDCG@10", 10
+SHOWN = 3  # passages found, and passages missed, of a question
 LENGTHS = (600, 300, 150, 75, 0)  # characters of a passage that the model is shown, until the prompt fits
+MINIBATCH = 3  # questions that the model is shown at a time, GEPA's default
+CANDIDATES = {"light": 6, "medium": 12, "heavy": 18}  # by budget
+QUESTIONS = 200  # drawn, half of them to reflect on, half to choose by
+TEMPERATURE, TOKENS = 1.0, 96  # of a reply
+SAMPLE, PERIOD, TRIALS_EACH = 35, 5, 5  # dspy's minibatch, trials between full evaluations, trials a candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What a search works with.
+
+    Attributes
+    ----------
+    questions : drawn, half of them to reflect on, half to choose by
+    minibatch : questions that the model is shown at a time
+    temperature, max_tokens : of the model's replies
+    """
+
+    questions: int = QUESTIONS
+    minibatch: int = MINIBATCH
+    temperature: float = TEMPERATURE
+    max_tokens: int = TOKENS
+
+
+# Synthesize-Train-Merge (arXiv 2602.04731), Table 8: 100, 200 or 300 training examples, and as many for validation.
+STM = {
+    "light": Spending(200, 3, 0.7, 1000),
+    "medium": Spending(400, 5, 0.7, 1000),
+    "heavy": Spending(600, 8, 0.7, 1000),
+}
+RECIPES = {"stm": STM}
+
+
+def spending(recipe: str | None, budget: str) -> Spending:
+    """Return what a recipe works with at a budget; without a recipe biorag's own settings.
+
+    Raises
+    ------
+    UsageError
+        If there is no such recipe or budget.
+    """
+    if budget not in CANDIDATES:
+        raise unknown_name("--budget", budget, CANDIDATES)
+    if recipe is None:
+        return Spending()
+    if recipe not in RECIPES:
+        raise unknown_name("--recipe", recipe, RECIPES)
+    return RECIPES[recipe][budget]
+
+
+def metric_calls(budget: str, validation: int) -> int:
+    """Return the metric calls of a budget, one question searched with one instruction each.
+
+    This is `GEPA.auto_budget` of dspy 3 for one prompt: V + 5n + 35N + FV, for n candidates and V validation questions,
+    with N = max(4 log2 n, 1.5 n) trials and F = ⌊(N + 1) / 5⌋ + 1 evaluations of all questions.
+    """
+    candidates = CANDIDATES[budget]
+    trials = int(max(4 * math.log2(candidates), 1.5 * candidates))
+    evaluations = (trials + 1) // PERIOD + 1
+    return validation + candidates * TRIALS_EACH + trials * SAMPLE + evaluations * validation
+
+
+def most_replies(calls: int, validation: int, minibatch: int = MINIBATCH) -> int:
+    """Return the most replies that the model is asked for: one for two minibatches, after the seed's validation."""
+    return max(0, math.ceil((calls - validation) / (2 * minibatch)))
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """A relevant passage below the first ten, at this rank; None is below the first hundred."""
+
+    snippet: Snippet
+    rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A question searched with an instruction: its nDCG@10, the first passages found, and relevant ones missed.
+
+    `right` are the ranks of the relevant ones among those found.
+    """
+
+    question: Question
+    score: float
+    found: Sequence[Snippet]
+    right: Sequence[int]
+    missed: Sequence[Missed]
+
+
+@dataclass(frozen=True, slots=True)
+class Reflection:
+    """What a model writes a better instruction from: an instruction and its trials; `number` tells repeats apart."""
+
+    instruction: str
+    trials: Sequence[Trial]
+    number: int = 0
+
+    @property
+    def id(self) -> str:
+        """Hash of the instruction, the questions and the number."""
+        named = json.dumps([self.instruction, self.number, *(trial.question.id for trial in self.trials)])
+        return hashlib.sha256(named.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class Searcher:
+    """Dense retrieval through an index, its encoder's queries under an instruction."""
+
+    retriever: Retriever
+    index: Index
+    encoder: PromptedEncoder
+    form: PromptForm
+    dataset: Dataset
+
+    def __call__(self, instruction: str, questions: Sequence[Question]) -> list[Trial]:
+        """Search questions of the dataset and score what is found."""
+        self.encoder.query_prompt = self.form.prompt(instruction)
+        run: dict[str, list[str]] = {}
+        snippets: dict[str, dict[str, Snippet]] = {}
+        for question, ranking in search_questions(self.retriever, questions, DEPTH):
+            judged = self.dataset.qrels[question.id]
+            hits = [(judged_id(hit.snippet.id, hit.snippet.pmid, judged), hit.snippet) for hit in ranking.hits]
+            run[question.id] = list(dict.fromkeys(id for id, _ in hits))
+            snippets[question.id] = dict(reversed(hits))  # of one id the first
+        _, values = evaluate({question.id: self.dataset.qrels[question.id] for question in questions}, run)
+        return [
+            self._trial(question, values[question.id][MEASURE], run[question.id], snippets[question.id])
+            for question in questions
+        ]
+
+    def scores(self, instruction: str, questions: Sequence[Question]) -> list[float]:
+        """Return the nDCG@10 of questions searched with an instruction."""
+        return [trial.score for trial in self(instruction, questions)]
+
+    def _trial(self, question: Question, score: float, ids: Sequence[str], snippets: Mapping[str, Snippet]) -> Trial:
+        relevant = [id for id, grade in self.dataset.qrels[question.id].items() if grade > 0]
+        shown = ids[:SHOWN]
+        ranks = {id: rank for rank, id in enumerate(ids, 1)}
+        below = [id for id in relevant if ranks.get(id, DEPTH + 1) > CUTOFF]
+        missed = sorted(below, key=lambda id: ranks.get(id, DEPTH))[:SHOWN]
+        known = {**self.index.fetch([id for id in missed if id not in ranks]), **snippets}
+        return Trial(
+            question,
+            score,
+            [snippets[id] for id in shown],
+            [rank for rank, id in enumerate(shown, 1) if id in relevant],
+            [Missed(known[id], ranks.get(id)) for id in missed if id in known],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +202,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """The candidates in the order in which they came, the seed first, and the metric calls in all."""
+    """The candidates in the order in which they came, the seed first, and the total of metric calls."""
 
     candidates: Sequence[Candidate]
     calls: int
@@ -55,7 +210,7 @@ class Evolution:
     @property
     def best(self) -> Candidate:
         """Return the candidate with the highest score, of equals the first."""
-        return max(self.candidates, key=lambda each: each.score)
+        return max(self.candidates, key=lambda candidate: candidate.score)
 
 
 def require_gepa() -> None:
@@ -74,33 +229,35 @@ def require_gepa() -> None:
 
 def evolve(
     seed_instruction: str,
-    feedback: Sequence[Question],
-    validation: Sequence[Question],
-    trials: Trials,
+    questions: tuple[Sequence[Question], Sequence[Question]],
+    adapter: InstructionAdapter,
     calls: int,
     seed: int,
+    folder: Path,
     minibatch: int = MINIBATCH,
 ) -> Evolution:
     """Evolve an instruction for about so many metric calls: the last round may go past them.
 
     Parameters
     ----------
-    feedback : questions that the model is shown
-    validation : questions that candidates are chosen on
+    questions : those that the model is shown, and those that candidates are chosen on
     minibatch : how many questions the model is shown at a time
+    folder : of GEPA's state, which an interrupted search resumes from, and a larger one continues
     """
     import gepa
 
+    feedback, validation = questions
     try:
         result = gepa.optimize(
             seed_candidate={INSTRUCTION: seed_instruction},
             trainset=list(feedback),
             valset=list(validation),
-            adapter=InstructionAdapter(trials),
+            adapter=adapter,
             max_metric_calls=calls,
             reflection_minibatch_size=minibatch,
             track_best_outputs=False,
             logger=_Log(),
+            run_dir=str(folder),
             seed=seed,
         )
     except _Failed as failed:
@@ -108,53 +265,40 @@ def evolve(
     rows = zip(
         result.candidates, result.val_aggregate_scores, result.parents, result.discovery_eval_counts, strict=True
     )
-    candidates = [Candidate(each[INSTRUCTION], score, parents[0], spent) for each, score, parents, spent in rows]
+    candidates = [Candidate(texts[INSTRUCTION], score, parents[0], spent) for texts, score, parents, spent in rows]
     return Evolution(candidates, result.total_metric_calls or 0)
 
 
-def _is_candidates(beginning: bytes) -> bool:
-    return beginning.startswith(b'{"instruction": ')
-
-
-CURVES = {"candidates.jsonl": _is_candidates, "curve.png": is_plot}  # files that `write_curve` writes
-
-
-def write_curve(folder: Path, evolution: Evolution) -> None:
-    """Write `candidates.jsonl`, and `curve.png`: the candidates' scores, and the best so far, over the metric calls."""
-    found = evolution.candidates
-    lines = [json_text(asdict(each)) + "\n" for each in found]
-    write_text(folder / "candidates.jsonl", "".join(lines))
-    scores = [(each.calls, each.score) for each in found]
-    best = [(calls, max(score for _, score in scores[:place])) for place, (calls, _) in enumerate(scores, 1)]
-    best.append((evolution.calls, evolution.best.score))
-    write_plot(
-        folder / "curve.png", [PlotPanel("instructions", "metric calls", MEASURE, {"each": scores, "best": best})]
-    )
-
-
 class InstructionAdapter:
-    """What GEPA asks of us: scores of an instruction's questions, and a better instruction."""
+    """What GEPA asks of us: scores of an instruction's questions, and a better instruction.
 
-    def __init__(self, trials: Trials) -> None:
-        self._trials = trials
+    Parameters
+    ----------
+    search : gives the trials of an instruction
+    write : gives a model's reply
+    """
+
+    def __init__(self, search: Searcher, write: Callable[[Reflection], Generation], on_progress: OnProgress) -> None:
+        self._search, self._write, self._on_progress = search, write, on_progress
+        self._spent = dict.fromkeys(("calls", "replies", "prompt", "completion"), 0)
+        self._new = 0
 
     def evaluate(
         self, batch: list[Question], candidate: dict[str, str], capture_traces: bool = False
-    ) -> EvaluationBatch[Question, str]:
+    ) -> EvaluationBatch[Trial, str]:
         """Return the nDCG@10 of questions searched with a candidate."""
         from gepa.core.adapter import EvaluationBatch
 
-        scores = self._trials.scores(candidate[INSTRUCTION], batch)
-        return EvaluationBatch([question.id for question in batch], scores, list(batch))
+        trials = self._search(candidate[INSTRUCTION], batch)
+        self._spent["calls"] += len(batch)
+        self._on_progress(len(batch))
+        return EvaluationBatch([question.id for question in batch], [trial.score for trial in trials], trials)
 
     def make_reflective_dataset(
-        self,
-        candidate: dict[str, str],
-        eval_batch: EvaluationBatch[Question, str],
-        components_to_update: list[str],
+        self, candidate: dict[str, str], eval_batch: EvaluationBatch[Trial, str], components_to_update: list[str]
     ) -> dict[str, list[dict[str, Any]]]:
-        """Return the questions to reflect on; what they found is looked up where the model is really asked."""
-        return {INSTRUCTION: [{"question": question} for question in eval_batch.trajectories or ()]}
+        """Return the trials to reflect on."""
+        return {INSTRUCTION: [{"trial": trial} for trial in eval_batch.trajectories or ()]}
 
     def propose_new_texts(
         self,
@@ -163,12 +307,30 @@ class InstructionAdapter:
         components_to_update: list[str],
     ) -> dict[str, str]:
         """Return a new instruction; the same one where the model writes none, which then fares no better."""
-        questions = [record["question"] for record in reflective_dataset[INSTRUCTION]]
+        trials = [record["trial"] for record in reflective_dataset[INSTRUCTION]]
         try:
-            reply = self._trials.reply(candidate[INSTRUCTION], questions)
+            reply = self._write(Reflection(candidate[INSTRUCTION], trials, self._spent["replies"]))
         except Exception as error:  # GEPA would ask again, then go on without
             raise _Failed(error) from error
+        self._new += 1
+        for name, count in (("replies", 1), ("prompt", reply.prompt_tokens), ("completion", reply.completion_tokens)):
+            self._spent[name] += count
         return {INSTRUCTION: instruction_of(reply) or candidate[INSTRUCTION]}
+
+    def get_adapter_state(self) -> dict[str, Any]:
+        """Return what GEPA keeps with its own state."""
+        return dict(self._spent)
+
+    def set_adapter_state(self, state: dict[str, Any]) -> None:
+        """Take over what an interrupted search had spent."""
+        if state:
+            self._on_progress(state["calls"] - self._spent["calls"])
+            self._spent = dict(state)
+
+    def spent(self) -> dict[str, Any]:
+        """Return how many replies the search took, how many of them are new, and the tokens of all."""
+        tokens = {name: self._spent[name] for name in ("prompt", "completion")}
+        return {"lm_calls": self._spent["replies"], "new_lm_calls": self._new, "tokens": tokens}
 
 
 class _Failed(BaseException):
@@ -185,6 +347,18 @@ class _Log:
     def log(self, message: str) -> None:
         """Log a message; it is of interest to --debug alone."""
         logger.debug("%s", message)
+
+
+def write_curve(folder: Path, evolution: Evolution) -> None:
+    """Write `candidates.jsonl`, and `curve.png`: the candidates' scores, and the best so far, over the metric calls."""
+    candidates = evolution.candidates
+    write_text(folder / "candidates.jsonl", "".join(json_text(asdict(each)) + "\n" for each in candidates))
+    scores = [(candidate.calls, candidate.score) for candidate in candidates]
+    best = [(calls, max(score for _, score in scores[:count])) for count, (calls, _) in enumerate(scores, 1)]
+    best.append((evolution.calls, evolution.best.score))
+    write_plot(
+        folder / "curve.png", [PlotPanel("instructions", "metric calls", MEASURE, {"each": scores, "best": best})]
+    )
 
 
 def instruction_of(reply: Generation) -> str:
@@ -213,7 +387,8 @@ def _example(number: int, trial: Trial, length: int) -> str:
 
 
 def _documents(snippets: Sequence[Snippet], length: int) -> str:
-    return render_documents([Snippet(each.id, each.title[:length], each.content[:length]) for each in snippets])
+    shortened = [Snippet(snippet.id, snippet.title[:length], snippet.content[:length]) for snippet in snippets]
+    return render_documents(shortened)
 
 
 def feedback_of(trial: Trial) -> str:
@@ -223,10 +398,9 @@ def feedback_of(trial: Trial) -> str:
     elif not trial.right:
         right = "none of the documents found first answers the question"
     else:
-        places = " and ".join(map(str, trial.right))
-        right = (
-            f"of the documents found first, {places} {'answers' if len(trial.right) == 1 else 'answer'} the question"
-        )
+        ranks = " and ".join(map(str, trial.right))
+        verb = "answers" if len(trial.right) == 1 else "answer"
+        right = f"of the documents found first, {ranks} {verb} the question"
     missed = f"; {', '.join(map(_missed, trial.missed))}" if trial.missed else ""
     return f"{MEASURE} is {trial.score:.2f} of 1: {right}{missed}."
 

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from biorag.errors import MismatchError, MissingError
 from biorag.models.finding import ModelFiles, weights_hash
@@ -20,8 +20,14 @@ SETTINGS = "config_sentence_transformers.json"
 _FORM = re.compile(r"(?P<start>Instruct: )?(?P<task>.*?)(?P<end>\nQuery: ?|\s*)", re.DOTALL)
 
 
+class PromptedEncoder(Protocol):
+    """An encoder whose query prompt may be changed."""
+
+    query_prompt: str
+
+
 @dataclass(frozen=True, slots=True)
-class Form:
+class PromptForm:
     """What stands before and after the instruction in a query prompt."""
 
     start: str = ""
@@ -32,7 +38,7 @@ class Form:
         return f"{self.start}{instruction}{self.end}" if instruction else ""
 
 
-def parted(prompt: str) -> tuple[str, Form]:
+def parted(prompt: str) -> tuple[str, PromptForm]:
     """Return the instruction in a query prompt, and the form that makes the prompt of it.
 
     An empty prompt has BMRetriever's form.
@@ -41,26 +47,11 @@ def parted(prompt: str) -> tuple[str, Form]:
     ----------
     Xu et al. (2024), BMRetriever, arXiv:2404.18443.
     """
-    found = _FORM.fullmatch(prompt)
-    assert found is not None, "every text has the form"
-    if not found["task"]:
-        return (prompt, Form(end="")) if prompt else ("", Form())
-    return found["task"], Form(found["start"] or "", found["end"])
-
-
-def check_keeps_prompts(folder: Path) -> None:
-    """Refuse a model directory in which sentence-transformers looks for no prompts.
-
-    Raises
-    ------
-    MissingError
-        If it has no modules.json.
-    """
-    if not (folder / MODULE_LIST).is_file():
-        raise MissingError(
-            f"{folder} has no {MODULE_LIST}, and a bare transformers model keeps no prompt: save it with "
-            "sentence-transformers first, or give --no-write"
-        )
+    match = _FORM.fullmatch(prompt)
+    assert match is not None, "every text has the form"
+    if not match["task"]:
+        return (prompt, PromptForm(end="")) if prompt else ("", PromptForm())
+    return match["task"], PromptForm(match["start"] or "", match["end"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +73,11 @@ class PromptTarget:
             If something else is where the copy is to be.
         """
         target = cls(files, files.path if is_the_users(files) else copy)
-        check_keeps_prompts(files.path)
+        if not (files.path / MODULE_LIST).is_file():
+            raise MissingError(
+                f"{files.path} has no {MODULE_LIST}, and a bare transformers model keeps no prompt: save it with "
+                "sentence-transformers first, or give --no-write"
+            )
         if target.path.exists() and not target._is_the_encoder():
             raise MismatchError(f"{target.path} is there and is no copy of encoder {files.id!r}: choose another --out")
         return target

@@ -10,14 +10,20 @@ from random import Random
 from statistics import fmean
 from typing import Any
 
-from typing_extensions import TypedDict
-
 from biorag.benchmarks.significance import paired
-from biorag.benchmarks.tuning.budget import MINIBATCH, most_replies
-from biorag.benchmarks.tuning.evolution import CURVES, Evolution, draft_form, evolve, write_curve
+from biorag.benchmarks.tuning.evolution import (
+    MINIBATCH,
+    Evolution,
+    InstructionAdapter,
+    Reflection,
+    Searcher,
+    draft_form,
+    evolve,
+    most_replies,
+    write_curve,
+)
 from biorag.benchmarks.tuning.instruction import PromptTarget, parted
 from biorag.benchmarks.tuning.study import dataset_hash
-from biorag.benchmarks.tuning.trials import Reflection, Searcher, TrialFile, Trials
 from biorag.corpus.datasets import Dataset
 from biorag.engine import OpenGenerator, OpenIndex
 from biorag.errors import BadInputError
@@ -27,11 +33,10 @@ from biorag.training.instructions import TASK
 from biorag.training.synthesis.writers import Draws, PromptedWriter
 from biorag.types import Generation, Progress, Question
 from biorag.utils.files import write_json
-from biorag.utils.outputs import begins_with_key, results_folder
-from biorag.utils.parsing import parsed, read_regular
+from biorag.utils.runs import RunDirectory
 from biorag.utils.versions import installed_versions
 
-REPORT, TRIALS = "report.json", "trials.jsonl"
+STATE = "gepa"  # folder of GEPA's own state
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +69,15 @@ class PromptQuestions:
         return cls(data, drawn[:half], drawn[half:], held_out)
 
     @property
-    def identity(self) -> dict[str, Any]:
-        """What determines the measures on them."""
-        used = {"feedback": self.feedback, "validation": self.validation, "held_out": self.held_out}
-        ids = {use: [question.id for question in questions] for use, questions in used.items()}
-        return {"dataset": dataset_hash(self.data), "questions": ids}
+    def uses(self) -> dict[str, Sequence[Question]]:
+        """The questions by what they are for."""
+        return {"feedback": self.feedback, "validation": self.validation, "held_out": self.held_out}
 
     @property
-    def counts(self) -> dict[str, int]:
-        """How many questions there are for each use."""
-        return {
-            "feedback": len(self.feedback),
-            "validation": len(self.validation),
-            "held_out": len(self.held_out),
-        }
+    def identity(self) -> dict[str, Any]:
+        """What determines the measures on them."""
+        ids = {use: [question.id for question in questions] for use, questions in self.uses.items()}
+        return {"dataset": dataset_hash(self.data), "questions": ids}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,18 @@ class ReflectionModel:
     def write(self, reflection: Reflection) -> Generation:
         """Return the model's reply."""
         return self.writer([reflection])[0][0]
+
+
+class PromptRun(RunDirectory):
+    """The directory of a search for an instruction; it is never complete: a larger budget continues it."""
+
+    kind = "prompt tuning"
+    manifest_name = "run.json"
+
+    def first_prompt(self, current: str) -> str:
+        """Return the query prompt that the encoder had when the search began, which may have been replaced since."""
+        values = self._read_manifest()
+        return str(values.get("prompt", current)) if values else current
 
 
 class PromptTuning:
@@ -137,72 +149,54 @@ class PromptTuning:
         self._questions, self._model, self._calls = questions, model, calls
         self._minibatch = minibatch
         self._current = self._encoder.query_prompt
-        self._before = _prompt_before(out, self._current)
+        self._before = PromptRun(out, {}).first_prompt(self._current)
         self._own, self._form = parted(self._before)
         self._first = seed_prompt or self._own or TASK
-        self._file = TrialFile(out / TRIALS, self._identity())
-        self._file.finished()
+        self._index = {**opened.manifest.fingerprint()}
+        identity = {"seed_prompt": self._first, "index": self._index, **questions.identity, **model.identity}
+        self._run = PromptRun(out, {**identity, "minibatch": minibatch})
+        self._run.finished()
 
     @property
     def most_replies(self) -> int:
         """How many replies the model is asked for at most."""
         return most_replies(self._calls, len(self._questions.validation), self._minibatch)
 
-    def _identity(self) -> dict[str, Any]:
-        return {
-            "prompt": self._before,
-            "seed_prompt": self._first,
-            "index": self._opened.manifest.fingerprint(),
-            **self._questions.identity,
-            **self._model.identity,
-        }
-
     def run(self, budget: str | None, target: PromptTarget | None, progress: Progress) -> dict[str, Any]:
         """Search, measure the winner, and write it into the target if there is one; return the report.
 
-        What an earlier run wrote goes, too, where the prompt before it is now the best. `budget` is the name of the
-        calls, for the report.
+        What an earlier run wrote is replaced, too, where the prompt before it is now the best. `budget` is the name of
+        the calls, for the report.
         """
-        files = {REPORT: begins_with_key("dataset"), **CURVES}
-        with results_folder(self._out, files):
-            return self._written(budget, target, progress)
-
-    def _written(self, budget: str | None, target: PromptTarget | None, progress: Progress) -> dict[str, Any]:
-        """Search and write in the folder, which is held; see `run`."""
-        report = self._tuned(budget, progress)
-        written = target is not None and target.changes({self._current, *report["prompt"].values()})
-        report |= {
-            "encoder": self._encoder.identity.id,
-            "written": str(target.path) if target and written else None,
-            "seconds": round(time.perf_counter() - self._started, 3),
-        }
-        write_json(self._out / REPORT, report)
-        if target and written:
-            target.write(report["prompt"]["after"])
+        with self._run.locked():
+            self._run.begin({"prompt": self._before})
+            report = self._tuned(budget, progress)
+            written = target is not None and target.changes({self._current, *report["prompt"].values()})
+            report |= {
+                "encoder": self._encoder.identity.id,
+                "written": str(target.path) if target and written else None,
+                "seconds": round(time.perf_counter() - self._started, 3),
+            }
+            write_json(self._out / "report.json", report)
+            if target and written:
+                target.write(report["prompt"]["after"])
         return report
 
     def _tuned(self, budget: str | None, progress: Progress) -> dict[str, Any]:
         """Evolve the instruction and measure it."""
         questions, seed = self._questions, self._opened.settings.seed
         search = Searcher(self._opened.retriever, self._opened.index, self._encoder, self._form, questions.data)
-        with self._file.appending() as stream, progress("Metric calls", self._calls) as advance:
-            trials = Trials(stream, self._file.read(), search, self._model.write, advance)
-            evolution = evolve(
-                self._first,
-                questions.feedback,
-                questions.validation,
-                trials,
-                self._calls,
-                seed,
-                self._minibatch,
-            )
-            measured = _measured(evolution, self._own, questions, trials, seed)
+        with progress("Metric calls", self._calls) as advance:
+            adapter = InstructionAdapter(search, self._model.write, advance)
+            shown = questions.feedback, questions.validation
+            evolution = evolve(self._first, shown, adapter, self._calls, seed, self._out / STATE, self._minibatch)
+        measured = _measured(evolution, self._own, questions, search, seed)
         write_curve(self._out, evolution)
         kept = measured["winner"] if measured["held_out"]["difference"] >= 0 else self._own
         return {
             "dataset": questions.data.name,
-            "questions": questions.counts,
-            "index": self._opened.manifest.fingerprint(),
+            "questions": {use: len(drawn) for use, drawn in questions.uses.items()},
+            "index": self._index,
             "seed_prompt": self._first,
             **measured,
             "prompt": {"before": self._before, "after": self._form.prompt(kept)},
@@ -210,37 +204,18 @@ class PromptTuning:
             "budget": budget,
             "minibatch": self._minibatch,
             "calls": evolution.calls,
-            **trials.spent(),
+            **adapter.spent(),
             "candidates": [asdict(candidate) for candidate in evolution.candidates],
         }
 
 
-class _Identity(TypedDict):
-    prompt: str
-
-
-class _Manifest(TypedDict):
-    """What is read of the manifest of earlier trials."""
-
-    identity: _Identity
-
-
-def _prompt_before(out: Path, current: str) -> str:
-    """Return the encoder's query prompt; where an earlier run into the folder wrote one that it tried, that before."""
-    file = TrialFile(out / TRIALS, {})
-    try:
-        before = parsed(_Manifest, read_regular(file.manifest), extra="ignore")["identity"]["prompt"]
-    except (OSError, ValueError):
-        return current
-    form = parted(before)[1]
-    return before if current in {form.prompt(instruction) for instruction, _ in file.read().scores} else current
-
-
-def _measured(evolution: Evolution, own: str, questions: PromptQuestions, trials: Trials, seed: int) -> dict[str, Any]:
+def _measured(
+    evolution: Evolution, own: str, questions: PromptQuestions, search: Searcher, seed: int
+) -> dict[str, Any]:
     """Return the winner, which is the encoder's own instruction unless a candidate is better, and both ones' means."""
-    best, before = evolution.best, fmean(trials.scores(own, questions.validation))
+    best, before = evolution.best, fmean(search.scores(own, questions.validation))
     winner = best.instruction if best.score > before else own
-    ours, theirs = (trials.scores(instruction, questions.held_out) for instruction in (winner, own))
+    ours, theirs = (search.scores(instruction, questions.held_out) for instruction in (winner, own))
     comparison = paired(ours, theirs, seed)
     return {
         "winner": winner,
