@@ -136,12 +136,12 @@ def prompt(
 
 def _overridden(work: Spending, effort: SearchEffort, reflection: ReflectionOptions) -> Spending:
     """Return what a search works with, where options of the command line replace a recipe's settings."""
-    asked = {
-        "questions": effort.questions,
-        "temperature": reflection.temperature,
-        "max_tokens": reflection.instruction_tokens,
-    }
-    return replace(work, **{name: value for name, value in asked.items() if value is not None})
+    return replace(
+        work,
+        questions=effort.questions or work.questions,
+        temperature=work.temperature if reflection.temperature is None else reflection.temperature,
+        max_tokens=reflection.instruction_tokens or work.max_tokens,
+    )
 
 
 def _print(report: Mapping[str, Any]) -> None:
