@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,10 @@ from biorag.engine import open_snippets
 from biorag.errors import UsageError
 from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from biorag.benchmarks.tuning.merging import WeightSearch
+    from biorag.training.held_out import HeldOutSplit
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,42 +34,40 @@ class Method:
         ),
     ]
     base: Annotated[
-        str | None, typer.Option(help="The model that the experts were trained from: 'starter', a directory, or an id.")
+        str | None, typer.Option(help="Model that the experts were trained from: 'starter', a directory, or an id.")
     ] = None
     weights: Annotated[
-        str | None, typer.Option(help="One weight for each expert, separated by commas; equal by default.")
+        str | None, typer.Option(help="One weight for each expert, separated by commas. Default: equal weights.")
     ] = None
     density: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="ties: share of each task vector's values that is kept.")
+        float, typer.Option(min=0.0, max=1.0, help="ties: share of each task vector's values to keep.")
     ] = 0.5
     scale: Annotated[float, typer.Option(help="ties: λ, the weight of the merged task vector.")] = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
-    """What to choose weights on."""
+class SearchOptions:
+    """Data to choose weights on."""
 
     search: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="Choose weights, and ties' density, on a folder in BEIR layout. Repeatable: the mean counts."
-        ),
+        typer.Option(help="Choose weights, and ties' density, on a BEIR folder. Repeatable: the mean counts."),
     ] = None
     corpus: Annotated[
         list[str] | None,
-        typer.Option(help="File or folder of the snippets to search; by default the index --name. Repeatable."),
+        typer.Option(help="File or folder of snippets to search. Repeatable. Default: the index --name."),
     ] = None
     own_corpus: Annotated[bool, typer.Option("--own-corpus", help="Search each data set in its own corpus.jsonl.")] = (
         False
     )
     judgements: Annotated[
-        str, typer.Option("--split", help="Take the judgements of qrels/NAME.tsv, as dev of BEIR's.", metavar="NAME")
+        str, typer.Option("--split", help="Use the judgements in qrels/NAME.tsv, such as dev.", metavar="NAME")
     ] = "test"
     sample_questions: Annotated[
-        int | None, typer.Option(min=1, help="Number of questions of each data set, drawn with --seed.")
+        int | None, typer.Option(min=1, help="Questions to draw from each data set, with --seed.")
     ] = None
     sample_passages: Annotated[
-        int | None, typer.Option(min=0, help="Number of passages beside the judged ones, drawn with --seed.")
+        int | None, typer.Option(min=0, help="Passages to draw beside the judged ones, with --seed.")
     ] = None
     by: options.Measure = "nDCG@10"
     full: Annotated[
@@ -91,11 +93,11 @@ def merge(
         list[str],
         typer.Argument(help="Encoders of one base: directories or ids; with --base LoRA adapters too."),
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the merged encoder; an interrupted run resumes.")],
+    out: Annotated[Path, typer.Option(help="Folder for the merged encoder; an interrupted run resumes.")],
     settings: Annotated[Settings, Flags("name", "seed"), Flags("train_validation", panel=None)],
     given: Given,
     how: Method,
-    search: Annotated[Search, Panel("Search of the weights")],
+    search: Annotated[SearchOptions, Panel("Search of the weights")],
     development: options.Development,
     as_json: options.Json = False,
 ) -> None:
@@ -112,14 +114,8 @@ def merge(
 
       biorag merge runs/a runs/b --method linear --search data/bioasq --name pubmed --held-out --out runs/merged
     """
-    from biorag.benchmarks.retrieval import check_measure
-    from biorag.benchmarks.tuning.merging import Corpus, Sample, WeightSearch
-    from biorag.benchmarks.tuning.study import load_development
-    from biorag.corpus.datasets import corpus_file
     from biorag.training.merging.arithmetic import TIES, recipe_of
-    from biorag.training.merging.encoder import open_experts
-    from biorag.training.merging.run import merge_experts
-    from biorag.utils.plots import require_matplotlib
+    from biorag.training.merging.experts import load_experts, merge_experts
 
     recipe = recipe_of(how.method, len(expert), how.weights, how.density, how.scale)
     if how.method == TIES and how.base is None:
@@ -128,36 +124,17 @@ def merge(
         )
     if search.search and (how.weights or len(expert) < 2):
         raise UsageError("--search chooses the weights of two experts or more: leave --weights out")
-    experts = open_experts([find_encoder(spec) for spec in expert], find_encoder(how.base) if how.base else None)
-    part = development.part
     if not search.search:
+        part = development.part
         asked = {**search.idle, "--name": given.value("name"), f"--{part}": part != "all"}
         if idle := next((flag for flag, value in asked.items() if value), None):
             raise UsageError(f"{idle} needs --search DATASET: add it")
-        development.split(settings, given, "--search DATASET")
-    choice = None
-    if search.search:
-        split = development.split(settings, given)
-        check_measure(search.by)
-        require_matplotlib()
-        sample = Sample(search.sample_questions, search.sample_passages, settings.seed)
-        datasets = [sample.dataset(data) for data in load_development(search.search, split, search.judgements)]
-        if search.own_corpus and (search.corpus or given.value("name")):
-            raise UsageError("--own-corpus, --corpus and --name say where the snippets are: give one of them")
-        corpora = (
-            [[str(corpus_file(folder))] for folder in search.search] if search.own_corpus else [search.corpus or ()]
-        )
-        groups = [[data] for data in datasets] if search.own_corpus else [datasets]
-        searched = []
-        for corpus, group in zip(corpora, groups, strict=True):
-            with open_snippets(settings, corpus, given.value("name")) as (source, snippets):
-                passages = Corpus.of(sample.snippets(snippets, group), {**source, **sample.identity})
-            passages.check(group)
-            searched.append((passages, group))
-        choice = WeightSearch(searched, split.part, search.by, settings.retrieval.precision, search.full)
-        if search.full:
-            number = len(choice.full_grid(len(expert), how.base is not None, recipe).candidates())
-            show.err.print(f"{number:,} candidates, each of which encodes the passages once")
+    split = development.split(settings, given, *(() if search.search else ("--search DATASET",)))
+    choice = _choice(search, split, settings, given) if search.search else None
+    if choice and search.full:
+        candidates = choice.search(len(expert), how.base is not None, recipe).most
+        show.err.print(f"{candidates:,} candidates, each of which encodes the passages once")
+    experts = load_experts([find_encoder(spec) for spec in expert], find_encoder(how.base) if how.base else None)
     report = merge_experts(out, experts, recipe, choice, show.progress)
     if as_json:
         show.print_json({"out": str(out), **report})
@@ -165,13 +142,40 @@ def merge(
         _print(out, report)
 
 
+def _choice(search: SearchOptions, split: HeldOutSplit, settings: Settings, given: Given) -> WeightSearch:
+    """Return the search of the weights, its passages in memory."""
+    from biorag.benchmarks.retrieval import check_measure
+    from biorag.benchmarks.tuning.merging import DevelopmentCorpus, DevelopmentSample, WeightSearch
+    from biorag.benchmarks.tuning.study import load_development
+    from biorag.corpus.datasets import corpus_file
+    from biorag.utils.plots import require_matplotlib
+
+    check_measure(search.by)
+    require_matplotlib()
+    name, folders = given.value("name"), search.search or []
+    sample = DevelopmentSample(search.sample_questions, search.sample_passages, settings.seed)
+    datasets = [sample.dataset(data) for data in load_development(folders, split, search.judgements)]
+    if search.own_corpus and (search.corpus or name):
+        raise UsageError("--own-corpus, --corpus and --name say where the snippets are: give one of them")
+    groups = [(search.corpus or [], datasets)]
+    if search.own_corpus:
+        groups = [([str(corpus_file(folder))], [data]) for folder, data in zip(folders, datasets, strict=True)]
+    searched = []
+    for corpus, group in groups:
+        with open_snippets(settings, corpus, name) as (source, snippets):
+            passages = DevelopmentCorpus.of(sample.snippets(snippets, group), {**source, **sample.identity})
+        passages.check(group)
+        searched.append((passages, group))
+    return WeightSearch(searched, split.part, search.by, settings.retrieval.precision, search.full)
+
+
 def _print(out: Path, report: Mapping[str, Any]) -> None:
     rows: list[tuple[str, object]] = [(expert["id"], f"weight {expert['weight']:g}") for expert in report["experts"]]
     if report["base"]:
         rows.append((report["base"]["id"], "base"))
     if search := report["search"]:
-        chosen = report["weights"], report["density"]
-        best = next(each["mean"] for each in search["points"] if (each["weights"], each["density"]) == chosen)
-        rows.append((search["measure"], f"{best:.4f}, the best of {len(search['points'])}"))
+        chosen, points = (report["weights"], report["density"]), search["points"]
+        best = next(point["mean"] for point in points if (point["weights"], point["density"]) == chosen)
+        rows.append((search["measure"], f"{best:.4f}, the best of {len(points)}"))
     show.table(f"{report['method']} merge {out}", ["", ""], rows)
     show.err.print(f"everything else: {out / 'merge.json'}; index with it: biorag index CORPUS --encoder {out}")

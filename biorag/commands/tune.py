@@ -87,7 +87,7 @@ def tune(
         load_settings({setting: value}, given.file)  # the file may name another chain of rerankers
     require_matplotlib()
     split = development.split(settings, given)
-    chosen_on = run.Development(load_development(dataset, split), split.part, filters.conditions)
+    chosen_on = run.DevelopmentData(load_development(dataset, split), split.part, filters.conditions)
     with open_index(settings) as opened:
         opened.checked(filters.conditions)
         report = run.tune(plan, chosen_on, opened, out, show.progress)

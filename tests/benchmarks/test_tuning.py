@@ -11,12 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biorag.benchmarks.tuning.parameters import PARAMETERS
-from biorag.benchmarks.tuning.search import TuningPlan, best_of, golden_section
-from biorag.benchmarks.tuning.study import Study, dataset_hash, write_curve
-from biorag.corpus.datasets import Dataset
+from biorag.benchmarks.tuning.run import TuningPlan, best_of, golden_section
+from biorag.benchmarks.tuning.study import Study, write_curve
 from biorag.errors import BioragError, MismatchError, UsageError
 from biorag.settings.settings import Settings
-from biorag.types import Question
 
 
 def test_grids_are_spaced_by_ratio_or_by_difference():
@@ -156,11 +154,6 @@ def test_a_study_goes_on_where_it_was_stopped(tmp_path):
     assert max(study.points) > 50
 
 
-def test_an_identity_is_the_same_after_it_was_written(tmp_path):
-    Study(tmp_path, {"filter": (1, 2)}, metrics_of).at(5)
-    assert list(Study(tmp_path, {"filter": (1, 2)}, metrics_of).points) == [5]
-
-
 def test_points_of_another_study_are_not_taken(tmp_path):
     Study(tmp_path, {"index": 1, "settings": 2}, metrics_of).at(5)
     with pytest.raises(MismatchError, match="other settings: choose another --out"):
@@ -171,18 +164,11 @@ def test_points_of_another_study_are_not_taken(tmp_path):
             Study(tmp_path, {}, metrics_of)
 
 
-def test_a_data_set_is_known_by_its_questions_and_judgements():
-    data = Dataset("a", [Question("q", "Why?")], {"q": {"d": 1}})
-    same = Dataset("b", [Question("q", "Why?")], {"q": {"d": 1}})
-    assert dataset_hash(data) == dataset_hash(same)
-    assert dataset_hash(data) != dataset_hash(Dataset("a", [Question("q", "How?")], {"q": {"d": 1}}))
-    assert dataset_hash(data) != dataset_hash(Dataset("a", [Question("q", "Why?")], {"q": {"d": 2}}))
-
-
 def test_the_curve_has_every_point_in_order(tmp_path):
     study = Study(tmp_path, {}, metrics_of)
-    points = [study.at(value) for value in (50, 5)]
-    write_curve(tmp_path, PARAMETERS["k_init"], points, "nDCG@10")
+    for value in (50, 5):
+        study.at(value)
+    write_curve(tmp_path, PARAMETERS["k_init"], study.ordered(), "nDCG@10")
     rows = list(csv.reader((tmp_path / "curve.csv").open()))
     assert rows[0] == ["k_init", "nDCG@10 one", "nDCG@10 two", "nDCG@10 mean"]
     assert [list(map(float, row)) for row in rows[1:]] == [[5, 0.85, 0.5, 0.675], [50, 0.7, 0.5, pytest.approx(0.6)]]

@@ -136,23 +136,12 @@ def test_dropped_questions_are_those_of_the_guard_that_are_not_held_out(invoke, 
     ("words", "parts"),
     [
         (("--param", "mu"), ("unknown parameter 'mu'", "lambda")),
-        (("--param", "lambda", "--method", "newton"), ("unknown method", "golden, grid")),
-        (("--param", "lambda", "--measure", "F1"), ("unknown measure 'F1'", "nDCG@10")),
         (("--param", "lambda", "--fusion", "rrf"), ("--param lambda", "--fusion linear")),
-        (("--param", "k_init", "--no-rerank"), ("--param k_init", "leave --no-rerank out")),
         (("--param", "k_init", "--values", "0"), ("k_init=0",)),
-        (("--param", "k_init", "--values", "5", "--from", "1"), ("--values",)),
-        (("--param", "lambda", "--from", "0"), ("above 0",)),
         (("--param", "k_init", "--training", "--held-out"), ("--held-out, --training and --dropped",)),
-        (("--param", "k_init", "--guard", "x.json"), ("--guard", "--training, --held-out or --dropped")),
         (("--param", "k_init", "--dropped"), ("--dropped", "--guard FILE")),
         (("--param", "k_init", "--validation", "0.5"), ("--validation", "--training, --held-out or --dropped")),
         (("--param", "k_init", "--values", "5", "--points", "3"), ("--values", "leave --from, --to, --points")),
-        (("--param", "k_init", "--reranker", "encoder@7,cross:x"), ("change nothing", "@7: leave that out")),
-        (
-            ("--param", "k_init", "--reranker", "encoder,cross:x@15"),
-            ("k_init=5", "'cross:x@15' cannot rerank 15", "the stages before it 15 or more"),
-        ),
     ],
 )
 def test_what_does_not_go_together_is_said(invoke, place, words, parts):
@@ -167,17 +156,6 @@ def test_a_variable_over_the_file_is_said(invoke, place, monkeypatch):
     assert "BIORAG_LAMBDA is set, and takes precedence over biorag.toml" in " ".join(result.stderr.split())
 
 
-def test_as_a_program(place, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    words = ["tune", place / "asked", "--param", "lambda", "--no-rerank", "--points", "2", "--out", "out", "--json"]
-    (tmp_path / "mine.toml").write_text("# mine\n")
-    found = json.loads(cli.run("--config", "mine.toml", *words, home=place / "home").stdout)
-    assert found["written"] == "mine.toml"
-    assert (
-        (tmp_path / "mine.toml").read_text().startswith(f"# mine\nlambda = {found['best']['value']:g} # biorag tune ")
-    )
-
-
 def test_points_belong_to_the_weight_of_every_stage(invoke, place, tiny_cross_encoder):
     chain = ("--reranker", f"encoder,cross:{tiny_cross_encoder}@5", "--no-write", "--out", "out", "--json")
     words = ("tune", place / "asked", "--param", "k_init", "--values", "5", *chain)
@@ -190,10 +168,3 @@ def test_no_value_is_tried_that_the_file_cannot_hold(invoke, place, tmp_path):
     words = ("tune", place / "asked", "--param", "k_init", "--reranker", "encoder", "--values", "5", "--out", "out")
     failed(invoke(*words), 2, "'encoder@9' cannot rerank 9 candidates where k_init is 5", "k_init 9 or more")
     assert done(invoke(*words, "--no-write", "--json"))["written"] is None
-
-
-def test_values_that_change_nothing_are_said(invoke, place):
-    words = ("--param", "lambda", "--no-rerank", "--measure", "R@100", "--values", "0.1", "--out", "out", "--no-write")
-    result = invoke("tune", place / "asked", *words)
-    assert result.exit_code == 0, result.output
-    assert "note: all values measure the same" in result.stderr

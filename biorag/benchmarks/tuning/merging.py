@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import heapq
-import io
 import itertools
 import json
 import math
@@ -19,32 +17,31 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from biorag.benchmarks.retrieval import DEPTH, evaluate, judged_id
-from biorag.benchmarks.tuning.study import Point, Study, dataset_hash
+from biorag.benchmarks.tuning.study import Metrics, Point, Study, dataset_hash, write_csv
 from biorag.corpus.datasets import Dataset
 from biorag.engine import load_encoder
 from biorag.errors import BadInputError
 from biorag.models.finding import find_encoder
-from biorag.training.merging.arithmetic import LINEAR, TIES, Recipe
-from biorag.training.merging.encoder import Experts
+from biorag.training.merging.arithmetic import LINEAR, TIES, MergeRecipe
+from biorag.training.merging.experts import Experts
 from biorag.types import Encoder, OnProgress, Progress, Question, Snippet, Vectors
-from biorag.utils.files import write_text
 from biorag.utils.plots import PlotPanel, write_plot
 from biorag.utils.versions import installed_versions
 
-GRID = tuple(place / 10 for place in range(11))
+GRID = tuple(tenth / 10 for tenth in range(11))
 # The full grid of Synthesize-Train-Merge (arXiv 2602.04731, section 4.3).
-FULL_WEIGHTS = tuple(place / 10 for place in range(10))
-FULL_DENSITIES = tuple(place / 10 for place in range(1, 10))
+FULL_WEIGHTS = tuple(tenth / 10 for tenth in range(10))
+FULL_DENSITIES = tuple(tenth / 10 for tenth in range(1, 10))
 DENSITIES = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 ENCODED_AT_ONCE = 1024  # passages, between two reports of progress
 CANDIDATE = "candidate"  # the folder of the encoder that is being measured
 SEARCHED_AT_ONCE = 64  # questions: bounds the matrix of scores
 
-Candidate: TypeAlias = tuple[float, ...]  # the experts' weights in their order, then TIES' density
+Weighting: TypeAlias = tuple[float, ...]  # the experts' weights in their order, then TIES' density
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class StepwiseSearch:
     """How candidates are looked for, beginning with equal weights and the density `density`.
 
     Two experts' weights are w and 1 − w, for w on `GRID`. Of more experts, or where the weights need not sum to 1
@@ -58,14 +55,19 @@ class Search:
     densities: tuple[float, ...]
     free: bool
 
-    def best(self, study: Study[Candidate]) -> Candidate:
+    @property
+    def most(self) -> int:
+        """The most candidates that are measured."""
+        return 1 + len(GRID) * self.experts + len(self.densities)
+
+    def best(self, study: Study[Weighting]) -> Weighting:
         """Measure the candidates; return the best, of equals the first."""
         best = self._best(study, [(*[1 / self.experts] * self.experts, self.density)])
         for expert in range(1 if self.experts == 2 and not self.free else self.experts):
             best = self._best(study, [best, *(self._with(best, expert, value) for value in GRID)])
         return self._best(study, [best, *((*best[:-1], density) for density in self.densities)])
 
-    def _with(self, candidate: Candidate, expert: int, value: float) -> Candidate:
+    def _with(self, candidate: Weighting, expert: int, value: float) -> Weighting:
         """Return a candidate with another weight of one expert."""
         *weights, density = candidate
         others = sum(weights) - weights[expert]
@@ -75,8 +77,8 @@ class Search:
         weights[expert] = value
         return (*(round(weight, 6) for weight in weights), density)
 
-    def _best(self, study: Study[Candidate], candidates: Sequence[Candidate]) -> Candidate:
-        return max((each for each in candidates if sum(each[:-1])), key=lambda each: study.at(each).mean(self.measure))
+    def _best(self, study: Study[Weighting], candidates: Sequence[Weighting]) -> Weighting:
+        return study.best([candidate for candidate in candidates if sum(candidate[:-1])], self.measure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,22 +94,28 @@ class FullGrid:
     densities: tuple[float, ...]
     free: bool
 
-    def candidates(self) -> list[Candidate]:
+    @property
+    def most(self) -> int:
+        """The number of candidates."""
+        return len(self.candidates())
+
+    def candidates(self) -> list[Weighting]:
         """Return the candidates, by rising weights."""
-        found: dict[Candidate, Candidate] = {}
+        smallest: dict[Weighting, Weighting] = {}
         for tenths in itertools.product(range(len(FULL_WEIGHTS)), repeat=self.experts):
             if any(tenths):
                 divisor = 1 if self.free else math.gcd(*tenths)
-                found.setdefault(tuple(each / divisor for each in tenths), tuple(FULL_WEIGHTS[each] for each in tenths))
-        return [(*weights, density) for weights in found.values() for density in self.densities]
+                proportions = tuple(tenth / divisor for tenth in tenths)
+                smallest.setdefault(proportions, tuple(FULL_WEIGHTS[tenth] for tenth in tenths))
+        return [(*weights, density) for weights in smallest.values() for density in self.densities]
 
-    def best(self, study: Study[Candidate]) -> Candidate:
+    def best(self, study: Study[Weighting]) -> Weighting:
         """Measure the candidates; return the best, of equals the first."""
-        return max(self.candidates(), key=lambda each: study.at(each).mean(self.measure))
+        return study.best(self.candidates(), self.measure)
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class DevelopmentSample:
     """How many questions of a data set are drawn, and how many passages beside those judged; None: all.
 
     The draw is a hash of the seed and the id, so that a larger number adds to a smaller one's.
@@ -129,7 +137,7 @@ class Sample:
         """Return the snippets that data sets judge, and the drawn ones of the others."""
         if self.passages is None:
             return snippets
-        judged = {id for data in datasets for found in data.qrels.values() for id in found}
+        judged = {id for data in datasets for grades in data.qrels.values() for id in grades}
         kept: list[Snippet] = []
 
         def others() -> Iterator[Snippet]:
@@ -152,7 +160,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Corpus:
+class DevelopmentCorpus:
     """The passages that a development set's questions are searched in, of each its document's id and its PMID.
 
     `source` is what determines them.
@@ -163,10 +171,11 @@ class Corpus:
     source: Mapping[str, Any]
 
     @classmethod
-    def of(cls, snippets: Iterable[Snippet], source: Mapping[str, Any]) -> Corpus:
+    def of(cls, snippets: Iterable[Snippet], source: Mapping[str, Any]) -> DevelopmentCorpus:
         """Return the corpus of snippets; of those with one id the last counts, as in an index."""
-        held = {each.id: each for each in snippets}.values()
-        return cls([each.contents for each in held], [(each.document, each.pmid) for each in held], source)
+        last = {snippet.id: snippet for snippet in snippets}.values()
+        ids = [(snippet.document, snippet.pmid) for snippet in last]
+        return cls([snippet.contents for snippet in last], ids, source)
 
     def check(self, datasets: Iterable[Dataset]) -> None:
         """Refuse a corpus in which nothing could be found.
@@ -177,30 +186,30 @@ class Corpus:
             If it holds no snippet that a data set judges.
         """
         held = {id for document, pmid in self.ids for id in (document, str(pmid))}
-        for each in datasets:
-            if not any(held.intersection(found) for found in each.qrels.values()):
-                raise BadInputError(f"the corpus holds no snippet that {each.name} judges: give the one it belongs to")
+        for data in datasets:
+            if not any(held.intersection(grades) for grades in data.qrels.values()):
+                raise BadInputError(f"the corpus holds no snippet that {data.name} judges: give the one it belongs to")
 
-    def measures(
-        self, datasets: Sequence[Dataset], encoder: Encoder, on_progress: OnProgress
-    ) -> dict[str, Mapping[str, float]]:
+    def measures(self, datasets: Sequence[Dataset], encoder: Encoder, on_progress: OnProgress) -> Metrics:
         """Return each data set's measures of dense retrieval by an encoder; memory: the corpus's vectors."""
         parts = []
         for start in range(0, len(self.texts), ENCODED_AT_ONCE):
             parts.append(encoder.encode_snippets(self.texts[start : start + ENCODED_AT_ONCE]))
             on_progress(len(parts[-1]))
         vectors = np.concatenate(parts)
-        return {each.name: self._measures(each, vectors, encoder) for each in datasets}
+        return {data.name: self._measures(data, vectors, encoder) for data in datasets}
 
-    def _measures(self, dataset: Dataset, vectors: Vectors, encoder: Encoder) -> Mapping[str, float]:
-        judged = {id for found in dataset.qrels.values() for id in found}
+    def _measures(self, data: Dataset, vectors: Vectors, encoder: Encoder) -> Mapping[str, float]:
+        judged = {id for grades in data.qrels.values() for id in grades}
         run = {}
-        for start in range(0, len(dataset.questions), SEARCHED_AT_ONCE):
-            questions = dataset.questions[start : start + SEARCHED_AT_ONCE]
-            found = nearest(encoder.encode_queries([each.text for each in questions]), vectors, DEPTH)
-            for question, places in zip(questions, found, strict=True):
-                run[question.id] = list(dict.fromkeys(judged_id(*self.ids[place], judged) for place in places))
-        return evaluate(dataset.qrels, run)[0]
+        for start in range(0, len(data.questions), SEARCHED_AT_ONCE):
+            questions = data.questions[start : start + SEARCHED_AT_ONCE]
+            queries = encoder.encode_queries([question.text for question in questions])
+            # Of equal scores the earlier passage comes first.
+            order: list[list[int]] = np.argsort(-(queries @ vectors.T), axis=1, kind="stable")[:, :DEPTH].tolist()
+            for question, rows in zip(questions, order, strict=True):
+                run[question.id] = list(dict.fromkeys(judged_id(*self.ids[row], judged) for row in rows))
+        return evaluate(data.qrels, run)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,136 +225,94 @@ class WeightSearch:
     full : whether the full grid is measured, in place of one weight after the other
     """
 
-    searched: Sequence[tuple[Corpus, Sequence[Dataset]]]
+    searched: Sequence[tuple[DevelopmentCorpus, Sequence[Dataset]]]
     part: str
     measure: str
     precision: str
     full: bool = False
 
-    @property
-    def datasets(self) -> list[Dataset]:
-        """All data sets."""
-        return [dataset for _, datasets in self.searched for dataset in datasets]
-
     def identity(self, method: str) -> dict[str, Any]:
         """Return what determines the measures of a candidate besides the experts."""
+        datasets = [data for _, searched in self.searched for data in searched]
         sources = [corpus.source for corpus, _ in self.searched]
         return {
             "method": method,
             "measure": self.measure,
             "side": self.part,
-            "datasets": {dataset.name: dataset_hash(dataset) for dataset in self.datasets},
-            "questions": {dataset.name: len(dataset.questions) for dataset in self.datasets},
+            "datasets": {data.name: dataset_hash(data) for data in datasets},
+            "questions": {data.name: len(data.questions) for data in datasets},
             "corpus": sources[0] if len(sources) == 1 else sources,
             "snippets": sum(len(corpus.texts) for corpus, _ in self.searched),
             "precision": self.precision,
             "versions": installed_versions(),
         }
 
-    def choose(self, out: Path, experts: Experts, recipe: Recipe, progress: Progress) -> tuple[Recipe, dict[str, Any]]:
+    def choose(
+        self, out: Path, experts: Experts, recipe: MergeRecipe, progress: Progress
+    ) -> tuple[MergeRecipe, dict[str, Any]]:
         """Return the recipe with the best weights and density, and the report of the search."""
 
-        def measured(candidate: Candidate) -> Mapping[str, Mapping[str, float]]:
+        def measured(candidate: Weighting) -> Metrics:
             return self._measures(out / CANDIDATE, experts, _with(recipe, candidate), progress)
 
         identity = self.identity(recipe.method)
-        study: Study[Candidate] = Study(out, {**experts.hashes, **identity, "scale": recipe.scale}, measured)
-        best = self._search(len(experts.experts), experts.base is not None, recipe).best(study)
+        study: Study[Weighting] = Study(out, {**experts.hashes, **identity, "scale": recipe.scale}, measured)
+        best = self.search(len(experts.experts), experts.base is not None, recipe).best(study)
         shutil.rmtree(out / CANDIDATE, ignore_errors=True)
-        write_curve(out, list(study.points.values()), self.measure)
-        return _with(recipe, best), {**identity, "points": self._points(study)}
+        points = study.ordered()
+        write_curve(out, points, self.measure)
+        rows = [
+            {"weights": list(point.value[:-1]), "density": point.value[-1], **point.summary(self.measure)}
+            for point in points
+        ]
+        return _with(recipe, best), {**identity, "points": rows}
 
-    def full_grid(self, experts: int, has_base: bool, recipe: Recipe) -> FullGrid:
-        """Return the full grid of a recipe."""
-        densities = FULL_DENSITIES if recipe.method == TIES else (recipe.density,)
-        return FullGrid(experts, self.measure, densities, recipe.method == LINEAR and has_base)
-
-    def _search(self, experts: int, has_base: bool, recipe: Recipe) -> Search | FullGrid:
+    def search(self, experts: int, has_base: bool, recipe: MergeRecipe) -> StepwiseSearch | FullGrid:
         """Return which candidates are measured."""
+        free, ties = recipe.method == LINEAR and has_base, recipe.method == TIES
         if self.full:
-            return self.full_grid(experts, has_base, recipe)
-        densities = DENSITIES if recipe.method == TIES else ()
-        return Search(experts, self.measure, recipe.density, densities, recipe.method == LINEAR and has_base)
+            return FullGrid(experts, self.measure, FULL_DENSITIES if ties else (recipe.density,), free)
+        return StepwiseSearch(experts, self.measure, recipe.density, DENSITIES if ties else (), free)
 
-    def _measures(
-        self, folder: Path, experts: Experts, recipe: Recipe, progress: Progress
-    ) -> Mapping[str, Mapping[str, float]]:
+    def _measures(self, folder: Path, experts: Experts, recipe: MergeRecipe, progress: Progress) -> Metrics:
         """Return the measures of the encoder that a recipe gives, written into a folder for them."""
         experts.write(folder, recipe, lambda _: None)
         files = find_encoder(str(folder))
         encoder = load_encoder(files, files.similarity() or "cosine", self.precision)
         weights = ", ".join(f"{weight:g}" for weight in recipe.weights)
-        found: dict[str, Mapping[str, float]] = {}
-        with progress(f"Passages, weights {weights}", sum(len(each.texts) for each, _ in self.searched)) as advance:
+        measures: dict[str, Mapping[str, float]] = {}
+        with progress(f"Passages, weights {weights}", sum(len(corpus.texts) for corpus, _ in self.searched)) as advance:
             for corpus, datasets in self.searched:
-                found |= corpus.measures(datasets, encoder, advance)
-        return found
-
-    def _points(self, study: Study[Candidate]) -> list[dict[str, Any]]:
-        return [
-            {
-                "weights": list(point.value[:-1]),
-                "density": point.value[-1],
-                "mean": point.mean(self.measure),
-                "datasets": {name: measures[self.measure] for name, measures in point.metrics.items()},
-            }
-            for point in (study.points[value] for value in sorted(study.points))
-        ]
+                measures |= corpus.measures(datasets, encoder, advance)
+        return measures
 
 
-def _with(recipe: Recipe, candidate: Candidate) -> Recipe:
+def _with(recipe: MergeRecipe, candidate: Weighting) -> MergeRecipe:
     return replace(recipe, weights=candidate[:-1], density=candidate[-1])
 
 
-def nearest(queries: Vectors, passages: Vectors, depth: int) -> list[list[int]]:
-    """Return the places of the `depth` passages of highest dot product with each query, best first.
-
-    Of equal scores the earlier place comes first.
-
-    Parameters
-    ----------
-    queries : (queries, dimension)
-    passages : (passages, dimension)
-    """
-    scores = queries @ passages.T
-    depth = min(depth, scores.shape[1])
-    lowest = -np.partition(-scores, depth - 1, axis=1)[:, depth - 1]
-    found = []
-    for row, least in zip(scores, lowest, strict=True):
-        places = np.flatnonzero(row >= least)
-        found.append(places[np.argsort(-row[places], kind="stable")][:depth].tolist())
-    return found
-
-
-def write_curve(folder: Path, points: Sequence[Point[Candidate]], name: str) -> None:
+def write_curve(folder: Path, points: Sequence[Point[Weighting]], name: str) -> None:
     """Write `curve.csv`, and `curve.png`: the best mean of a measure over each weight, and over the density.
 
     Of two weights that sum to 1 the first is shown.
     """
-    ordered = sorted(points, key=lambda point: point.value)
-    datasets = list(ordered[0].metrics)
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    experts = len(ordered[0].value) - 1
-    rows.writerow([*(f"weight {place}" for place in range(1, experts + 1)), "density", *datasets, "mean"])
-    rows.writerows(
-        [*point.value, *(point.metrics[each][name] for each in datasets), point.mean(name)] for point in ordered
-    )
-    write_text(folder / "curve.csv", text.getvalue())
+    datasets, experts = list(points[0].metrics), len(points[0].value) - 1
+    rows = [[*point.value, *(point.metrics[data][name] for data in datasets), point.mean(name)] for point in points]
+    weights = [f"weight {number}" for number in range(1, experts + 1)]
+    write_csv(folder / "curve.csv", [*weights, "density", *datasets, "mean"], rows)
     shared = experts == 2 and all(math.isclose(sum(point.value[:-1]), 1) for point in points)
-    panels = [
-        _panel(f"weight of expert {place + 1}", place, ordered, name) for place in range(1 if shared else experts)
-    ]
+    shown = list(range(1 if shared else experts))
     if len({point.value[-1] for point in points}) > 1:
-        panels.append(_panel("density", experts, ordered, name))
-    write_plot(folder / "curve.png", panels)
+        shown.append(experts)
+    titles = [*(f"weight of expert {number}" for number in range(1, experts + 1)), "density"]
+    write_plot(folder / "curve.png", [_panel(titles[column], column, points, name) for column in shown])
 
 
-def _panel(title: str, place: int, points: Sequence[Point[Candidate]], name: str) -> PlotPanel:
+def _panel(title: str, column: int, points: Sequence[Point[Weighting]], name: str) -> PlotPanel:
     """Return the best mean at each value of one coordinate."""
-    rising = sorted(points, key=lambda point: point.value[place])
+    rising = sorted(points, key=lambda point: point.value[column])
     best = [
-        (value, max(point.mean(name) for point in found))
-        for value, found in groupby(rising, key=lambda point: point.value[place])
+        (value, max(point.mean(name) for point in equal))
+        for value, equal in groupby(rising, key=lambda point: point.value[column])
     ]
     return PlotPanel(title, title, name, {"best": best})

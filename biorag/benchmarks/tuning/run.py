@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,8 +11,7 @@ from typing import Any
 
 from biorag.benchmarks.retrieval import check_measure, measure
 from biorag.benchmarks.tuning.parameters import PARAMETERS, POINTS, Parameter
-from biorag.benchmarks.tuning.search import GRID, METHODS, TuningPlan
-from biorag.benchmarks.tuning.study import Study, dataset_hash, write_curve
+from biorag.benchmarks.tuning.study import Point, Study, dataset_hash, write_curve
 from biorag.corpus.datasets import Dataset
 from biorag.engine import OpenIndex
 from biorag.errors import UsageError, unknown_name
@@ -20,6 +20,8 @@ from biorag.settings.sources import write_setting
 from biorag.training.held_out import ALL
 from biorag.types import FieldFilter, Progress
 from biorag.utils.versions import installed_versions
+
+GRID, GOLDEN = METHODS = ("grid", "golden")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,68 @@ class TuningRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Development:
+class TuningPlan:
+    """How the value of a parameter is looked for that has the highest `measure`.
+
+    `current` is the value in use. `values` are a grid's; a golden-section search takes `evaluations` in their range.
+    """
+
+    parameter: Parameter
+    measure: str
+    current: float
+    values: Sequence[float]
+    evaluations: int | None
+
+    @property
+    def method(self) -> str:
+        """Which of `METHODS` it is."""
+        return GOLDEN if self.evaluations else GRID
+
+    def best(self, study: Study[float]) -> float:
+        """Measure the values and the current one; return the best of all in the study, see `best_of`."""
+        study.at(self.current)
+        if self.evaluations:
+            golden_section(self.parameter, lambda value: study.at(value).mean(self.measure), self.evaluations)
+        else:
+            for value in self.values:
+                study.at(value)
+        return best_of({value: point.mean(self.measure) for value, point in study.points.items()}, self.current)
+
+
+def best_of(means: Mapping[float, float], current: float) -> float:
+    """Return the value with the highest mean; of equal ones the current, else the lowest."""
+    return min(means, key=lambda value: (-means[value], value != current, value))
+
+
+def golden_section(parameter: Parameter, score: Callable[[float], float], evaluations: int) -> None:
+    """Ask for the scores of values that close in on the highest one, if there is but one (a unimodal curve).
+
+    Each round keeps 0.618 of the interval and asks for one value more, `evaluations` (at least 2) in all; with
+    several peaks it may end at a lower one. Of equal scores the lower side is kept.
+
+    References
+    ----------
+    Kiefer (1953), Sequential minimax search for a maximum.
+    """
+    ratio = (math.sqrt(5) - 1) / 2
+    low, high = 0.0, 1.0
+    shares = [high - ratio * (high - low), low + ratio * (high - low)]
+    scores = [score(parameter.at(share)) for share in shares]
+    for _ in range(evaluations - 2):
+        if scores[0] >= scores[1]:
+            high = shares[1]
+            shares, scores = [high - ratio * (high - low), shares[0]], [math.nan, scores[0]]
+        else:
+            low = shares[0]
+            shares, scores = [shares[1], low + ratio * (high - low)], [scores[1], math.nan]
+        scores = [
+            score(parameter.at(share)) if math.isnan(known) else known
+            for share, known in zip(shares, scores, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class DevelopmentData:
     """What values are chosen on: data sets with a part of their questions, and conditions on the snippets."""
 
     datasets: Sequence[Dataset]
@@ -72,7 +135,7 @@ class Development:
 
 
 def tune(
-    plan: TuningPlan, development: Development, opened: OpenIndex, out: Path, progress: Progress
+    plan: TuningPlan, development: DevelopmentData, opened: OpenIndex, out: Path, progress: Progress
 ) -> dict[str, Any]:
     """Measure the values of a plan, resuming an earlier run in `out`; write the curve and return the report."""
     retriever, index, parameter = opened.retriever.with_cache(), opened.fingerprint(), plan.parameter
@@ -90,7 +153,7 @@ def tune(
     study.run.check_nothing_else()
     with study.run.locked():
         best = plan.best(study)
-    write_curve(out, parameter, list(study.points.values()), plan.measure)
+    write_curve(out, parameter, study.ordered(), plan.measure)
     return {
         **_report(plan, best, study),
         "datasets": counts,
@@ -100,7 +163,7 @@ def tune(
     }
 
 
-def _identity(parameter: Parameter, settings: Settings, development: Development) -> dict[str, Any]:
+def _identity(parameter: Parameter, settings: Settings, development: DevelopmentData) -> dict[str, Any]:
     """Return what determines the measures besides the parameter's value and the index."""
     determining = settings.retrieval.identity().items()
     return {
@@ -114,21 +177,16 @@ def _identity(parameter: Parameter, settings: Settings, development: Development
 
 
 def _report(plan: TuningPlan, best: float, study: Study[float]) -> dict[str, Any]:
-    means = {value: study.points[value].mean(plan.measure) for value in sorted(study.points)}
+    def shown(point: Point[float]) -> dict[str, float]:
+        return {"value": point.value, "mean": point.mean(plan.measure)}
+
     return {
         "param": plan.parameter.name,
         "measure": plan.measure,
         "method": plan.method,
-        "best": {"value": best, "mean": means[best]},
-        "current": {"value": plan.current, "mean": means[plan.current]},
-        "points": [
-            {
-                "value": value,
-                "mean": mean,
-                "datasets": {name: scores[plan.measure] for name, scores in study.points[value].metrics.items()},
-            }
-            for value, mean in means.items()
-        ],
+        "best": shown(study.points[best]),
+        "current": shown(study.points[plan.current]),
+        "points": [{"value": point.value, **point.summary(plan.measure)} for point in study.ordered()],
     }
 
 

@@ -1,10 +1,10 @@
-"""Values of settings measured on development sets, kept as they are found."""
+"""Values of settings measured on development sets, each saved as soon as it is measured."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -35,19 +35,23 @@ class Point(Generic[Value]):
         """Return the unweighted mean of a measure over the data sets."""
         return float(np.mean([metrics[name] for metrics in self.metrics.values()]))
 
+    def summary(self, name: str) -> dict[str, Any]:
+        """Return a measure's mean and its value by data set, as reports have them."""
+        return {"mean": self.mean(name), "datasets": {data: metrics[name] for data, metrics in self.metrics.items()}}
 
-class Measured(TypedDict):
+
+class RecordedPoint(TypedDict):
     """A point as the manifest has it: a value, or several settings'."""
 
     value: float | list[float]
     metrics: dict[str, dict[str, float]]
 
 
-class Points(TypedDict):
+class RecordedStudy(TypedDict):
     """What a study's manifest has."""
 
     identity: dict[str, Any]
-    points: list[Measured]
+    points: list[RecordedPoint]
 
 
 class TuningRun(ResumableRun[list[Point[Value]]], Generic[Value]):
@@ -55,7 +59,7 @@ class TuningRun(ResumableRun[list[Point[Value]]], Generic[Value]):
 
     kind = "tuning run"
     manifest_name = "points.json"
-    head = Points
+    head = RecordedStudy
 
     @property
     def named(self) -> Path:
@@ -90,9 +94,17 @@ class Study(Generic[Value]):
         """Return the measures at a value; what is measured anew is saved before it is returned."""
         if value not in self.points:
             self.points[value] = Point(value, self._measure(value))
-            points = [asdict(self.points[value]) for value in sorted(self.points)]
+            points = [asdict(point) for point in self.ordered()]
             write_json(self.run.manifest, {"identity": self.run.identity, "points": points})
         return self.points[value]
+
+    def ordered(self) -> list[Point[Value]]:
+        """Return the points by rising value."""
+        return [self.points[value] for value in sorted(self.points)]
+
+    def best(self, values: Iterable[Value], measure: str) -> Value:
+        """Measure values; return the one of highest mean, of equals the first."""
+        return max(values, key=lambda value: self.at(value).mean(measure))
 
 
 def _hashable(value: Any) -> Any:
@@ -120,23 +132,27 @@ def load_development(folders: Sequence[Path], split: HeldOutSplit, judgements: s
 
 def dataset_hash(data: Dataset) -> str:
     """Return the SHA-256 of a data set's questions and judgements."""
-    asked = [(question.id, question.text) for question in data.questions]
-    return sha256_of_json([asked, data.qrels])
+    questions = [(question.id, question.text) for question in data.questions]
+    return sha256_of_json([questions, data.qrels])
 
 
 def write_curve(folder: Path, parameter: Parameter, points: Sequence[Point[float]], name: str) -> None:
     """Write `curve.csv` and `curve.png`: a measure of each data set, and its mean, at the values measured."""
-    ordered = sorted(points, key=lambda point: point.value)
-    datasets = list(ordered[0].metrics)
-    lines = {each: [(point.value, point.metrics[each][name]) for point in ordered] for each in datasets}
+    datasets = list(points[0].metrics)
+    lines = {data: [(point.value, point.metrics[data][name]) for point in points] for data in datasets}
     if len(datasets) > 1:
-        lines["mean"] = [(point.value, point.mean(name)) for point in ordered]
+        lines["mean"] = [(point.value, point.mean(name)) for point in points]
+    rows = [[point.value, *(line[row][1] for line in lines.values())] for row, point in enumerate(points)]
+    write_csv(folder / "curve.csv", [parameter.name, *(f"{name} {line}" for line in lines)], rows)
+    logarithmic = parameter.logarithmic and points[0].value > 0
+    panel = PlotPanel(parameter.name, parameter.name, name, lines, logarithmic_x=logarithmic)
+    write_plot(folder / "curve.png", [panel])
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[float]]) -> None:
+    """Write a table of numbers, unrounded."""
     text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow([parameter.name, *(f"{name} {line}" for line in lines)])
-    rows.writerows([point.value, *(line[place][1] for line in lines.values())] for place, point in enumerate(ordered))
-    write_text(folder / "curve.csv", text.getvalue())
-    logarithmic = parameter.logarithmic and ordered[0].value > 0
-    write_plot(
-        folder / "curve.png", [PlotPanel(parameter.name, parameter.name, name, lines, logarithmic_x=logarithmic)]
-    )
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    write_text(path, text.getvalue())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,12 +13,11 @@ from biorag.errors import UsageError, unknown_name
 from biorag.types import Vectors
 
 LINEAR, TIES = "linear", "ties"
-SAMPLE = 2**20  # values, whose merging is timed
 NEGLIGIBLE = 1e-9  # a share of the base that is only the rounding of weights that sum to 1
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class MergeRecipe:
     """A method of `METHODS`, with one weight per expert, none negative, their sum above 0.
 
     `density` is the share of a task vector that TIES keeps; `scale` is its λ.
@@ -35,7 +33,7 @@ class Recipe:
         return METHODS[self.method](self, experts, base)
 
 
-def recipe_of(method: str, experts: int, weights: str | None, density: float, scale: float) -> Recipe:
+def recipe_of(method: str, experts: int, weights: str | None, density: float, scale: float) -> MergeRecipe:
     """Return the recipe for so many experts, with equal weights if none are given.
 
     Parameters
@@ -51,7 +49,7 @@ def recipe_of(method: str, experts: int, weights: str | None, density: float, sc
         raise unknown_name("method", method, METHODS)
     if not 0 < density <= 1 or not math.isfinite(scale):
         raise UsageError("--density is a share above 0, up to 1, and --scale a finite number")
-    return Recipe(method, _parsed(weights, experts) if weights else (1 / experts,) * experts, density, scale)
+    return MergeRecipe(method, _parsed(weights, experts) if weights else (1 / experts,) * experts, density, scale)
 
 
 def _parsed(text: str, experts: int) -> tuple[float, ...]:
@@ -70,11 +68,11 @@ def _parsed(text: str, experts: int) -> tuple[float, ...]:
 class MergeMethod(Protocol):
     """A way to merge tensors."""
 
-    def __call__(self, recipe: Recipe, experts: Sequence[Vectors], base: Vectors | None) -> Vectors:
+    def __call__(self, recipe: MergeRecipe, experts: Sequence[Vectors], base: Vectors | None) -> Vectors:
         """Return the merged tensor."""
 
 
-def linear(recipe: Recipe, experts: Sequence[Vectors], base: Vectors | None) -> Vectors:
+def linear(recipe: MergeRecipe, experts: Sequence[Vectors], base: Vectors | None) -> Vectors:
     """Return Σ wᵢ θᵢ / Σ wᵢ; with a base θ₀ + Σ wᵢ (θᵢ − θ₀), the weighted task vectors added to it.
 
     References
@@ -88,7 +86,7 @@ def linear(recipe: Recipe, experts: Sequence[Vectors], base: Vectors | None) -> 
     return _weighted([*experts, base], [*recipe.weights, rest if abs(rest) > NEGLIGIBLE else 0.0])
 
 
-def ties(recipe: Recipe, experts: Sequence[Vectors], base: Vectors | None) -> Vectors:
+def ties(recipe: MergeRecipe, experts: Sequence[Vectors], base: Vectors | None) -> Vectors:
     """Return θ₀ + λ τ: of each task vector the largest values, and only those of the elected sign.
 
     Task vectors τᵢ = θᵢ − θ₀ are trimmed to `density`; the elected sign of a parameter is that of Σ wᵢ τᵢ; and τ
@@ -113,15 +111,6 @@ def ties(recipe: Recipe, experts: Sequence[Vectors], base: Vectors | None) -> Ve
 
 
 METHODS: Mapping[str, MergeMethod] = {LINEAR: linear, TIES: ties}
-
-
-def seconds_per_value(recipe: Recipe, sources: int) -> float:
-    """Return the time to merge one value on this machine; `sources` counts the experts and the base."""
-    tensors = list(np.random.default_rng(0).standard_normal((sources, SAMPLE), np.float32))
-    experts = len(recipe.weights)
-    started = time.perf_counter()
-    recipe.merged(tensors[:experts], tensors[experts] if sources > experts else None)
-    return (time.perf_counter() - started) / SAMPLE
 
 
 def trim(vector: Vectors, density: float) -> Vectors:

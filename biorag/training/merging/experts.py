@@ -1,164 +1,287 @@
-"""Experts: encoders of one architecture, each with its own weights or a LoRA adapter on the base's."""
+"""Experts of one base as state dicts in memory, whole or as LoRA adapters, and the encoder merged from them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, Protocol
 
-from biorag.errors import BadInputError, UsageError
-from biorag.models.finding import ADAPTER, ModelFiles
-from biorag.models.formats.safetensors import Tensor
-from biorag.models.formats.tensors import FLOATS, TensorFile
-from biorag.training.merging import adapters
-from biorag.types import Vectors
+import torch
+from sentence_transformers import SentenceTransformer
 
+from biorag.errors import BadInputError, MissingError, UsageError
+from biorag.models.finding import ADAPTER, ModelFiles, first_line
+from biorag.models.formats.directory import MODULE_LIST
+from biorag.models.loading import has_towers, input_modules, load_model
+from biorag.training.lora import backbones
+from biorag.training.merging.arithmetic import MergeRecipe
+from biorag.types import OnProgress, Progress, Vectors
+from biorag.utils.files import require_room
+from biorag.utils.network import command_line
+from biorag.utils.runs import RunDirectory
+from biorag.utils.versions import installed_versions
 
-class TensorKey(NamedTuple):
-    """A tensor by its module's folder within the encoder's ("." for the first one's) and its name."""
-
-    folder: str
-    name: str
-
-    def __str__(self) -> str:
-        return self.name if self.folder == "." else f"{self.folder}/{self.name}"
-
-
-class Weights(Protocol):
-    """An encoder's tensors."""
-
-    @property
-    def tensors(self) -> Mapping[TensorKey, Tensor]:
-        """Every tensor's shape and type."""
-
-    def floats(self, key: TensorKey) -> Vectors:
-        """Return one as float32."""
-
-
-class StoredWeights:
-    """The tensors that an encoder's safetensors files hold.
-
-    Raises
-    ------
-    MissingError
-        If one is damaged.
-    BadInputError
-        If two files of a folder hold the same tensor.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.files = {str(path.relative_to(folder)): TensorFile(path) for path in weight_files(folder)}
-        self._files: dict[TensorKey, TensorFile] = {}
-        for name, file in self.files.items():
-            for tensor in file.tensors:
-                if self._files.setdefault(TensorKey(str(Path(name).parent), tensor), file) is not file:
-                    raise BadInputError(f"{file.path} holds {tensor}, as another file beside it does")
-
-    @property
-    def tensors(self) -> Mapping[TensorKey, Tensor]:
-        """Every tensor's shape and type."""
-        return {key: file.tensors[key.name] for key, file in self._files.items()}
-
-    def floats(self, key: TensorKey) -> Vectors:
-        """Return one as float32."""
-        return self._files[key].floats(key.name)
-
-
-class AdaptedWeights:
-    """A base's tensors with the changes of the adapters that a folder holds.
-
-    Raises
-    ------
-    BadInputError
-        If an adapter cannot be merged, or does not fit the base.
-    """
-
-    def __init__(self, base: StoredWeights, folder: Path) -> None:
-        self._base = base
-        self.tensors = base.tensors
-        self._adapters = {}
-        for path in adapter_files(folder):
-            module = str(path.parent.relative_to(folder))
-            names = [key.name for key in base.tensors if key.folder == module]
-            self._adapters[module] = adapters.read_adapter(path.parent, names)
-
-    def floats(self, key: TensorKey) -> Vectors:
-        """Return one as float32."""
-        weight = self._base.floats(key)
-        adapter = self._adapters.get(key.folder)
-        change = adapter.change(key.name) if adapter else None
-        if change is None:
-            return weight
-        if change.shape != weight.shape:
-            raise BadInputError(f"an adapter changes {key} by {change.shape}, and the base has {weight.shape}")
-        return weight + change
+ADAPTER_WEIGHTS = "adapter_model.safetensors"  # as peft names them
+# Where weights come from and how they are stored or trained, not what they compute.
+PROVENANCE = {
+    *("_name_or_path", "architectures", "torch_dtype", "dtype", "transformers_version"),
+    *("use_cache", "gradient_checkpointing"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Expert:
-    """An encoder that is merged; `adapted` if its folder holds an adapter and no weights of its own."""
+    """An encoder that is merged: its weights by name, in float32, and what else makes its vectors.
+
+    Attributes
+    ----------
+    adapted : whether its folder holds an adapter and no weights of its own
+    facts : what must be the same in all experts, by what it is called
+    vocabulary : the numbers of the tokens
+    """
 
     files: ModelFiles
-    weights: Weights
     adapted: bool
+    state: Mapping[str, Vectors]
+    facts: Mapping[str, Any]
+    vocabulary: Mapping[str, int]
 
 
-def open_expert(files: ModelFiles, base: StoredWeights | None) -> Expert:
-    """Open an expert's weights.
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """Experts that can be merged, and the base that they were trained from, if given.
 
-    Raises
-    ------
-    UsageError
-        If it is an adapter, and there is no base.
+    `shell` is the model that merged weights are written with: the first expert's, or its base's.
     """
-    if not adapter_files(files.path):
-        return Expert(files, StoredWeights(files.path), adapted=False)
-    if weight_files(files.path):
-        raise BadInputError(f"{files.path} holds an adapter and whole weights: keep only one of them in the folder")
-    if base is None:
-        raise UsageError(f"{files.path} is a LoRA adapter: give the encoder that it adapts with --base")
-    return Expert(files, AdaptedWeights(base, files.path), adapted=True)
+
+    experts: tuple[Expert, ...]
+    base: Expert | None
+    shell: SentenceTransformer
+    dtype: torch.dtype
+
+    @property
+    def hashes(self) -> dict[str, Any]:
+        """The SHA-256 of all weights that are merged."""
+        experts = [expert.files.sha256 for expert in self.experts]
+        return {"experts": experts, "base": self.base.files.sha256 if self.base else None}
+
+    @property
+    def tensors(self) -> int:
+        """The number of tensors of the merged encoder."""
+        return len(self.experts[0].state)
+
+    def write(self, folder: Path, recipe: MergeRecipe, on_progress: OnProgress) -> None:
+        """Write the merged encoder, in the type of the first expert's weights.
+
+        Raises
+        ------
+        ServiceError
+            If the disk has no room for it.
+        """
+        merged = {}
+        for name, first in self.experts[0].state.items():
+            tensors = [expert.state[name] for expert in self.experts]
+            floats = first.dtype.kind == "f"
+            merged[name] = recipe.merged(tensors, self.base.state[name] if self.base else None) if floats else first
+            on_progress(1)
+        folder.mkdir(parents=True, exist_ok=True)
+        require_room(folder, sum(tensor.size * self.dtype.itemsize for tensor in merged.values()))
+        self.shell.load_state_dict({name: torch.from_numpy(tensor) for name, tensor in merged.items()})
+        self.shell.to(self.dtype).save_pretrained(str(folder), create_model_card=False)
+        self.shell.float()
 
 
-def check_tensors(experts: Sequence[Expert], base: Expert | None) -> None:
-    """Refuse experts whose floating-point tensors are not the same by name and shape as the first one's.
+def load_experts(experts: Sequence[ModelFiles], base: ModelFiles | None) -> Experts:
+    """Load encoders that are to be merged, and refuse those that differ in more than their weights.
 
-    Whole numbers, such as the positions that old checkpoints store, are taken from the first.
+    A base shares architecture, vocabulary and tensors with them; it may lack pooling and prompts.
 
     Raises
     ------
     BadInputError
-        Naming the tensor.
+        If they cannot be merged, naming what differs.
+    UsageError
+        If one is an adapter, and there is no base.
+    MissingError
+        If the base is an adapter itself, or an encoder cannot be loaded.
+    ServiceError
+        If they do not fit into memory.
     """
-    first, *others = [*experts, *([base] if base else [])]
-    shapes = _shapes(first)
-    for other in others:
-        other_shapes = _shapes(other)
-        for key in sorted({*shapes, *other_shapes}):
-            if shapes.get(key) != other_shapes.get(key):
-                raise BadInputError(
-                    f"{first.files.id} and {other.files.id} are not of one base: the tensor {key} has the shape "
-                    f"{_shown(shapes.get(key))} in one and {_shown(other_shapes.get(key))} in the other"
-                )
+    if base and _is_adapter(base):
+        raise MissingError(f"--base {base.path} is an adapter: give the encoder that it adapts")
+    source = base if base and _is_adapter(experts[0]) else experts[0]
+    dtype = getattr(torch, str(source.settings("config.json").get("dtype", "float32")), torch.float32)
+    loaded = [_load(files, base) for files in experts]
+    first = loaded[0][0]
+    for other, _ in loaded[1:]:
+        _refuse(first, other, _differences(first.facts, other.facts))
+    merged_base = _load(base, None)[0] if base else None
+    if merged_base:
+        _refuse(first, merged_base, _base_differences(first, merged_base))
+    return Experts(tuple(expert for expert, _ in loaded), merged_base, loaded[0][1], dtype)
 
 
-def _shapes(expert: Expert) -> dict[TensorKey, tuple[int, ...]]:
-    return {key: tensor.shape for key, tensor in expert.weights.tensors.items() if tensor.dtype in FLOATS}
+def _is_adapter(files: ModelFiles) -> bool:
+    """Return whether a folder holds adapters and no weights; training with --lora keeps them beside its weights."""
+    adapters = list(files.path.rglob(ADAPTER_WEIGHTS))
+    whole = any(path.name != ADAPTER_WEIGHTS for path in files.path.rglob("*.safetensors"))
+    if whole and any(path.relative_to(files.path).parts[0] != ADAPTER for path in adapters):
+        raise BadInputError(f"{files.path} holds an adapter and whole weights: keep only one of them in the folder")
+    return bool(adapters) and not whole
 
 
-def _shown(shape: tuple[int, ...] | None) -> str:
-    return "none, as it is not there," if shape is None else str(shape)
+def _load(files: ModelFiles, base: ModelFiles | None) -> tuple[Expert, SentenceTransformer]:
+    adapted = _is_adapter(files)
+    if adapted and base is None:
+        raise UsageError(f"{files.path} is a LoRA adapter: give the encoder that it adapts with --base")
+    if (files.path / "artifact.metadata").is_file():
+        raise BadInputError(f"{files.path} is a reranker: only encoders can be merged")
+    model = _adapted(files, base) if adapted and base else load_model(SentenceTransformer, files, "fp32")
+    state = {name: tensor.detach().cpu().numpy().copy() for name, tensor in model.state_dict().items()}
+    return Expert(files, adapted, state, _facts(model, state), input_modules(model)[0].tokenizer.get_vocab()), model
 
 
-def weight_files(folder: Path) -> list[Path]:
-    """Return the files of whole weights in an encoder's folder."""
-    return sorted(path for path in folder.rglob("*.safetensors") if path.name != adapters.WEIGHTS)
+def _adapted(files: ModelFiles, base: ModelFiles) -> SentenceTransformer:
+    """Return the base with the adapters of a folder merged into it by peft."""
+    try:
+        from peft import PeftModel, get_peft_model_state_dict
+        from peft.utils import load_peft_weights
+    except ImportError:
+        raise MissingError("merging adapters needs peft: run pip install 'biorag[decoders]'") from None
+    if (files.path / MODULE_LIST).is_file():
+        raise BadInputError(f"{files.path} has modules beside its adapter: merge it into its base with peft first")
+    model = load_model(SentenceTransformer, base, "fp32")
+    for tower, backbone in backbones(model).items():
+        folder = str(files.path / tower)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # peft uses a name that transformers deprecates
+                adapted = PeftModel.from_pretrained(backbone, folder)
+                loaded = get_peft_model_state_dict(adapted, save_embedding_layers=False)
+                strays = load_peft_weights(folder, device="cpu").keys() ^ loaded.keys()
+                adapted.merge_and_unload()
+        except Exception as error:  # peft raises many kinds; to a user they all say that the two do not fit
+            raise BadInputError(f"{files.path} is not an adapter of {base.id}: {first_line(error)}") from error
+        if strays:  # which peft leaves out
+            raise BadInputError(f"{files.path} is not an adapter of {base.id}: only one of them has {min(strays)}")
+    return model
 
 
-def adapter_files(folder: Path) -> list[Path]:
-    """Return the files of adapters in an encoder's folder, without those that its whole weights have in them."""
-    found = sorted(folder.rglob(adapters.WEIGHTS))
-    if not weight_files(folder):
-        return found
-    return [path for path in found if path.relative_to(folder).parts[0] != ADAPTER]  # as training with --lora keeps it
+def _facts(model: SentenceTransformer, state: Mapping[str, Vectors]) -> dict[str, Any]:
+    modules = list(model)
+    facts: dict[str, Any] = {"modules": [type(module).__name__ for module in modules]}
+    if has_towers(model):
+        routes = model[0].sub_modules.items()
+        facts["towers"] = {route: [type(module).__name__ for module in tower] for route, tower in routes}
+        modules = [module for _, tower in routes for module in tower] + modules[1:]
+    for number, backbone in enumerate(backbones(model).values()):
+        config = backbone.config.to_dict().items()
+        facts[f"architecture{number or ''}"] = {key: value for key, value in config if key not in PROVENANCE}
+    for number, reader in enumerate(input_modules(model)):
+        facts[f"tokenizer{number or ''}"] = _tokenizing(reader.tokenizer)
+    others = [module for module in modules if module not in input_modules(model)]
+    facts |= {f"{type(module).__name__.lower()} {n}": module.get_config_dict() for n, module in enumerate(others, 1)}
+    prompts = {name: prompt for name, prompt in model.prompts.items() if prompt}
+    facts["prompts"] = {**prompts, "default": model.default_prompt_name}
+    facts["similarity"] = model.similarity_fn_name
+    facts["tensors"] = {name: tensor.shape for name, tensor in state.items() if tensor.dtype.kind == "f"}
+    return facts
+
+
+def _tokenizing(tokenizer: Any) -> Any:
+    """Return what makes tokens of a text; truncation and padding are left to each run."""
+    if (fast := getattr(tokenizer, "backend_tokenizer", None)) is None:
+        return tokenizer.get_vocab()
+    settings = json.loads(fast.to_str())
+    return {key: value for key, value in settings.items() if key not in ("truncation", "padding")}
+
+
+def _refuse(first: Expert, other: Expert, differences: Iterator[str]) -> None:
+    if difference := next(differences, None):
+        raise BadInputError(f"{first.files.id} and {other.files.id} cannot be merged: they differ in {difference}")
+
+
+def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of facts that differ, and of the first value in them."""
+    for name in dict.fromkeys([*ours, *theirs]):
+        one, other = ours.get(name), theirs.get(name)
+        if one == other:
+            continue
+        if isinstance(one, dict) and isinstance(other, dict):
+            key = min(str(key) for key in {*one, *other} if one.get(key) != other.get(key))
+            yield f"{name} ({key}: {_shown(one.get(key))} and {_shown(other.get(key))})"
+        else:
+            yield name
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if len(repr(value)) <= 60 else "other values"
+
+
+def _base_differences(expert: Expert, base: Expert) -> Iterator[str]:
+    ours, theirs = expert.facts["architecture"], base.facts["architecture"]
+    shared = ours.keys() & theirs.keys()  # training may set more, such as bidirectional attention
+    one, other = ({key: config[key] for key in shared} for config in (ours, theirs))
+    yield from _differences({"architecture": one}, {"architecture": other})
+    if expert.vocabulary != base.vocabulary:
+        yield "vocabulary"
+    yield from _differences({"tensors": expert.facts["tensors"]}, {"tensors": base.facts["tensors"]})
+
+
+class WeightChoice(Protocol):
+    """Chooses the weights of experts by the quality of the merged encoder."""
+
+    def identity(self, method: str) -> Mapping[str, Any]:
+        """Return what determines the choice besides the experts and the starting recipe."""
+
+    def choose(
+        self, out: Path, experts: Experts, recipe: MergeRecipe, progress: Progress
+    ) -> tuple[MergeRecipe, Mapping[str, Any]]:
+        """Return the recipe with the best weights, and the report of the search."""
+
+
+class MergeRun(RunDirectory):
+    """The directory of a merged encoder."""
+
+    kind = "merge"
+    manifest_name = "merge.json"
+
+
+def merge_experts(
+    out: Path, experts: Experts, recipe: MergeRecipe, choice: WeightChoice | None, progress: Progress
+) -> dict[str, Any]:
+    """Write the merged encoder into the folder `out`, resuming an interrupted merge; return its manifest.
+
+    Raises
+    ------
+    MismatchError
+        If the folder holds something else, or another merge.
+    ServiceError
+        If another process merges into the folder, or memory or disk have no room.
+    """
+    started = time.perf_counter()
+    run = MergeRun(out, {**asdict(recipe), **experts.hashes, **(choice.identity(recipe.method) if choice else {})})
+    if (report := run.finished()) is not None:
+        return report
+    with run.locked():
+        run.begin({})
+        best, search = choice.choose(out, experts, recipe, progress) if choice else (recipe, None)
+        with progress("Merging", experts.tensors) as advance:
+            experts.write(out, best, advance)
+        merged = zip(experts.experts, best.weights, strict=True)
+        facts = {
+            **asdict(best),
+            "experts": [
+                {"id": expert.files.id, "sha256": expert.files.sha256, "adapter": expert.adapted, "weight": weight}
+                for expert, weight in merged
+            ],
+            "base": {"id": experts.base.files.id, "sha256": experts.base.files.sha256} if experts.base else None,
+            "search": search,
+            "command": command_line(),
+            "versions": installed_versions(),
+        }
+        return run.finish({**facts, "seconds": round(time.perf_counter() - started, 3)})

@@ -44,6 +44,7 @@ def adapter(base: Path, target: Path, seed: int, stabilised: bool = False) -> tu
         changes[f"{module}.weight"] = scaling * sum(np.outer(b[:, rank], a[rank]) for rank in range(RANK))
     save_file(factors, target / "adapter_model.safetensors")
     settings = {"peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA, "use_rslora": stabilised, "fan_in_fan_out": False}
+    settings |= {"target_modules": list(ADAPTED), "base_model_name_or_path": "elsewhere"}
     (target / "adapter_config.json").write_text(json.dumps(settings))
     return target, changes
 

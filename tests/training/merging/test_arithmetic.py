@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -11,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from biorag.training.merging import arithmetic
-from biorag.training.merging.arithmetic import METHODS, Recipe, linear, seconds_per_value, ties, trim
-from biorag.training.merging.encoder import COPIES, TEMPORARIES
+from biorag.training.merging.arithmetic import MergeRecipe, linear, ties, trim
 
 numbers = st.floats(-8, 8, width=16)
 
@@ -52,10 +49,10 @@ def of(tensor) -> list[float]:
 
 
 @given(cases())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_linear_is_the_weighted_mean(case):
     _, experts, weights, _ = case
-    merged = linear(Recipe("linear", weights, 0.5, 1.0), experts, None)
+    merged = linear(MergeRecipe("linear", weights, 0.5, 1.0), experts, None)
     assert (merged.dtype, merged.shape) == (np.float32, experts[0].shape)
     slow = [
         math.fsum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
@@ -65,10 +62,10 @@ def test_linear_is_the_weighted_mean(case):
 
 
 @given(cases())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_linear_with_a_base_adds_weighted_task_vectors(case):
     base, experts, weights, _ = case
-    merged = linear(Recipe("linear", weights, 0.5, 1.0), experts, base)
+    merged = linear(MergeRecipe("linear", weights, 0.5, 1.0), experts, base)
     slow = [
         old + sum(weight * (value - old) for weight, value in zip(weights, values, strict=True))
         for old, *values in zip(of(base), *map(of, experts), strict=True)
@@ -77,13 +74,13 @@ def test_linear_with_a_base_adds_weighted_task_vectors(case):
 
 
 @given(cases(), st.sampled_from([0.5, 1.0, 1.5]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_ties_is_the_slow_algorithm(case, scale):
     base, experts, weights, density = case
     # In steps of 1/8, so that sums are exact and no sign hangs on their rounding.
     base, *experts = (np.round(np.asarray(tensor) * 8) / np.float32(8) for tensor in (base, *experts))
     weights = tuple(round(weight * 8) / 8 for weight in weights)
-    merged = ties(Recipe("ties", weights, density, scale), experts, base)
+    merged = ties(MergeRecipe("ties", weights, density, scale), experts, base)
     assert (merged.dtype, merged.shape) == (np.float32, base.shape)
     np.testing.assert_allclose(
         of(merged), slow_ties(of(base), list(map(of, experts)), weights, density, scale), atol=1e-5
@@ -94,27 +91,27 @@ def test_ties_of_the_papers_kind():
     """Signs differ, agree, cancel out, and one change is trimmed."""
     base = np.zeros(4, np.float32)
     experts = [np.array(values, np.float32) for values in ([4, 2, 3, 0.1], [-1, 4, -3, 5])]
-    merged = ties(Recipe("ties", (0.5, 0.5), 0.75, 1.0), experts, base)
+    merged = ties(MergeRecipe("ties", (0.5, 0.5), 0.75, 1.0), experts, base)
     # The second's −1 is trimmed, as is the first's 0.1; 3 and −3 weigh the same.
     assert merged.tolist() == [4, 3, 0, 5]
-    assert ties(Recipe("ties", (0.5, 0.5), 0.75, 0.5), experts, base).tolist() == [2, 1.5, 0, 2.5]
-    assert ties(Recipe("ties", (0.8, 0.2), 0.75, 1.0), experts, base).tolist() == pytest.approx([4, 2.4, 3, 5])
+    assert ties(MergeRecipe("ties", (0.5, 0.5), 0.75, 0.5), experts, base).tolist() == [2, 1.5, 0, 2.5]
+    assert ties(MergeRecipe("ties", (0.8, 0.2), 0.75, 1.0), experts, base).tolist() == pytest.approx([4, 2.4, 3, 5])
 
 
 @given(arrays(np.float32, (4, 3), elements=numbers), st.floats(0.01, 1))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_trim_keeps_the_largest(vector, density):
     found = trim(vector, density)
     assert of(found) == slow_trim(of(vector), density)
 
 
 @given(arrays(np.float32, (3, 3), elements=st.floats(width=32, allow_nan=False, allow_infinity=False)))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_one_expert_of_weight_1_keeps_its_bits(expert):
     other = np.full_like(expert, 3)
     for experts, weights in (([expert], (1.0,)), ([expert, other], (1.0, 0.0)), ([expert, other], (2.0, 0.0))):
-        assert linear(Recipe("linear", weights, 0.5, 1.0), experts, None).tobytes() == expert.tobytes()
-    assert linear(Recipe("linear", (0.0, 1.0), 0.5, 1.0), [other, expert], other).tobytes() == expert.tobytes()
+        assert linear(MergeRecipe("linear", weights, 0.5, 1.0), experts, None).tobytes() == expert.tobytes()
+    assert linear(MergeRecipe("linear", (0.0, 1.0), 0.5, 1.0), [other, expert], other).tobytes() == expert.tobytes()
 
 
 @pytest.mark.parametrize("method", ["linear", "ties", "task_arithmetic"])
@@ -130,24 +127,5 @@ def test_mergekit_merges_the_same(method):
     found = merge_methods.merge_state_dicts(
         states, merge_methods.get(method), base=3 if with_base else None, parameters=parameters
     )["w"].numpy()
-    recipe = Recipe("ties" if method == "ties" else "linear", weights, 0.4, 1.0)
+    recipe = MergeRecipe("ties" if method == "ties" else "linear", weights, 0.4, 1.0)
     np.testing.assert_allclose(recipe.merged(experts, base if with_base else None), found, atol=1e-6)
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("experts", [2, 4])
-def test_merging_takes_no_more_memory_than_is_told(method, experts):
-    values = np.random.default_rng(0).standard_normal((experts + 1, 2**18), np.float32)
-    tracemalloc.start()
-    held = [np.array(each) for each in values]
-    Recipe(method, (1.0,) * experts, 0.2, 1.0).merged(held[1:], held[0]).tobytes()
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    told = COPIES * (experts + 1) + TEMPORARIES
-    assert told / 2 < peak / values[0].nbytes <= told
-
-
-def test_the_time_of_a_value_is_that_of_merging_many(monkeypatch):
-    times = iter([100.0, 108.0])
-    monkeypatch.setattr(arithmetic.time, "perf_counter", lambda: next(times))
-    assert seconds_per_value(Recipe("ties", (0.5, 0.5), 0.2, 1.0), 3) == 8 / arithmetic.SAMPLE
