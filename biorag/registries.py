@@ -286,7 +286,7 @@ FORMATS = Registry(
         ),
         FormatKind(
             name="medrag",
-            target="biorag.conversion.medrag:convert",
+            target="biorag.conversion.corpora:convert",
             summary="chunks, or any corpus that is indexed",
             files="files or folders of chunks",
             hub="MedRAG/pubmed",
@@ -325,7 +325,7 @@ FORMATS = Registry(
         ),
         FormatKind(
             name="title-abstract",
-            target="biorag.conversion.title_abstract:convert",
+            target="biorag.conversion.corpora:convert_pairs",
             summary="pairs from any corpus",
             files="files or folders of a corpus",
             hub="MedRAG/pubmed",

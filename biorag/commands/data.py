@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,14 +108,7 @@ def convert(
 
     started = time.perf_counter()
     kind = FORMATS.named(format)
-    chosen = {
-        "split": parts.split,
-        "test_ids": parts.test_ids,
-        "last": parts.last,
-        "each_context": parts.each_context,
-        "id_prefix": parts.id_prefix,
-    }
-    request = request_of(kind, files or [], hub.dataset(settings), settings.home, **chosen)
+    request = request_of(kind, files or [], hub.dataset(settings), settings.home, **asdict(parts))
     rejects = bad_lines.file(out)
     with show.progress("Converting", None) as advance:
         manifest = convert(Conversion(kind.name, request, out, rejects), advance)
@@ -159,13 +152,15 @@ def sample(
 
       biorag data sample pubmed/chunk/ --sizes 5000 --keep data/bioasq --out data/small
     """
-    from biorag.conversion.sampling import sample, sampling_of
+    from biorag.conversion.sampling import SampleRequest
+    from biorag.conversion.sampling import sample as draw
 
     started = time.perf_counter()
     rejects = bad_lines.file(out)
-    asked = sampling_of(files, sizes_of(sizes), settings, out, tuple(exclude or ()), tuple(keep or ()), split, rejects)
+    inputs, left, kept = tuple(files), tuple(exclude or ()), tuple(keep or ())
+    request = SampleRequest(inputs, sizes_of(sizes), settings.seed, settings.home, left, kept, split, rejects)
     with show.progress("Sampling", None) as advance:
-        manifest = sample(asked, advance)
+        manifest = draw(request, out, advance)
     _print("Sampled", out, manifest, started, as_json)
     show.rejected(rejects, "skipped", "sampled")
 

@@ -7,14 +7,13 @@ own, named NAME-qrels (BeIR/…).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from biorag.conversion.entries import Entry, read_each
 from biorag.conversion.hub import HubDataset
-from biorag.conversion.items import JudgedQuestion, Request, object_of
+from biorag.conversion.items import JudgedQuestion, Request
 from biorag.corpus.datasets import HIGHEST_GRADE, Qrels, parse_query, read_qrels, read_queries
 from biorag.corpus.readers import OnReject, as_id, read_snippets, snippet_of
 from biorag.corpus.sources import BEIR_CORPUS, BEIR_QUERIES, Source
@@ -84,7 +83,7 @@ def _of_hub(hub: HubDataset, split: str | None, on_reject: OnReject | None) -> I
     questions = list(read_each(queries.shown, queries.rows(), lambda entry: parse_query(entry.text), None, FIX))
     parts = _hub_qrels(hub)
     yield from _judged(questions, {part: parts[part] for part in _wanted(parts, split)})
-    yield from read_each(corpus.shown, corpus.rows(), lambda entry: snippet_of(object_of(entry.value())), on_reject)
+    yield from read_each(corpus.shown, corpus.rows(), lambda entry: snippet_of(entry.json_object()), on_reject)
 
 
 def _hub_qrels(hub: HubDataset) -> dict[str, dict[str, dict[str, int]]]:
@@ -105,7 +104,7 @@ def _grouped(hub: HubDataset) -> dict[str, dict[str, dict[str, int]]]:
 
 
 def _judgement(entry: Entry) -> tuple[str, str, str, int]:
-    record = object_of(json.loads(entry.text))
+    record = entry.json_object()
     score = record.get("score")
     if not isinstance(score, int | float) or score != int(score) or not 0 <= score <= HIGHEST_GRADE:
         raise ValueError(f"'score' {score!r:.20} is not a whole number from 0 to {HIGHEST_GRADE:,}")

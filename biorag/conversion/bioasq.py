@@ -11,10 +11,10 @@ from typing import Any
 
 from biorag.benchmarks.answers.questions import expert_answer
 from biorag.benchmarks.bioasq.golden import parse_question, read_questions
-from biorag.conversion.entries import NEXT_STEP
+from biorag.conversion.entries import Entry, read_each
 from biorag.conversion.items import WHOLE, JudgedQuestion, Request
-from biorag.corpus.readers import SHOWN, OnReject, Reject, as_id
-from biorag.errors import BadInputError, UsageError
+from biorag.corpus.readers import OnReject, as_id
+from biorag.errors import UsageError
 from biorag.utils.files import json_text
 
 TRAIN, DEVELOPMENT = "train", "dev"
@@ -39,18 +39,20 @@ def convert(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQues
         )
     files = [(source.name, read_questions(source.path)) for source in request.sources]
     training = _training(files, request.last)
-    number = 0
+    before = 0
     for name, records in files:
-        for place, record in enumerate(records, 1):
-            part = WHOLE if training is None else TRAIN if number < training else DEVELOPMENT
-            number += 1
-            try:
-                yield _question(record, part, request.id_prefix)
-            except ValueError as error:
-                reason = f"{record.get('id')!r:.60}: {error}" if isinstance(record, dict) else str(error)
-                if on_reject is None:
-                    raise BadInputError(f"{name}, question {place}: {reason}; {NEXT_STEP}") from None
-                on_reject(Reject(name, place, reason, json_text(record)[:SHOWN]))
+        entries = (
+            Entry(number, repr(record.get("id")) if isinstance(record, dict) else "", json_text(record))
+            for number, record in enumerate(records, 1)
+        )
+
+        def parse(entry: Entry, before: int = before) -> JudgedQuestion:
+            number = before + entry.line
+            part = WHOLE if training is None else TRAIN if number <= training else DEVELOPMENT
+            return _question(entry.value(), part, request.id_prefix)
+
+        yield from read_each(name, entries, parse, on_reject, unit="question")
+        before += len(records)
 
 
 def _training(files: Sequence[tuple[str, Sequence[Any]]], last: int | None) -> int | None:

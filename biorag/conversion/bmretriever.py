@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from biorag.conversion.entries import Entry, read_array_or_lines, read_each
-from biorag.conversion.items import Dropped, Request, Row, object_of
+from biorag.conversion.entries import Entry, read_array_or_lines
+from biorag.conversion.items import ConvertedRow, Dropped, Request
 from biorag.corpus.readers import OnReject
 from biorag.training.rows import normalised
 
@@ -26,34 +26,28 @@ _QUERY_TEMPLATE = re.compile(r"\s*(?:Instruct:\s*)?(?P<instruction>[^\n]*?)\s*\n
 _PASSAGE_TEMPLATE = re.compile(r"\s*Represent this passage\.?\s*\n\s*passage:\s*", re.IGNORECASE)
 
 
-def convert(request: Request, on_reject: OnReject | None) -> Iterator[Row | Dropped]:
+def convert(request: Request, on_reject: OnReject | None) -> Iterator[ConvertedRow | Dropped]:
     """Yield a row for each query and positive, with all negatives of the query.
 
     A negative without words, or with the words of the positive, is left out; a record with an empty side is dropped
     and counted.
     """
-    sources = (
-        [(request.hub.shown, request.hub.rows())]
-        if request.hub
-        else [(source.name, read_array_or_lines(source)) for source in request.sources]
-    )
-    each = (read_each(name, entries, _rows, on_reject) for name, entries in sources)
-    return chain.from_iterable(chain.from_iterable(each))
+    return chain.from_iterable(request.read(read_array_or_lines, _rows, on_reject))
 
 
-def _rows(entry: Entry) -> list[Row | Dropped]:
-    record = object_of(entry.value())
+def _rows(entry: Entry) -> list[ConvertedRow | Dropped]:
+    record = entry.json_object()
     (query,) = _texts(record, QUERY)[:1] or [""]
     instruction = next((record[key] for key in INSTRUCTION if isinstance(record.get(key), str)), "")
     if match := _QUERY_TEMPLATE.fullmatch(query):
         instruction, query = match["instruction"], match["query"]
     positives = [_PASSAGE_TEMPLATE.sub("", text, count=1) for text in _texts(record, POSITIVE)]
     negatives = [_PASSAGE_TEMPLATE.sub("", text, count=1) for text in _texts(record, NEGATIVE, needed=False)]
-    rows: list[Row | Dropped] = []
+    rows: list[ConvertedRow | Dropped] = []
     for positive in positives or [""]:
         if normalised(query) and (words := normalised(positive)):
             distinct = [text for text in dict.fromkeys(negatives) if normalised(text) not in ("", words)]
-            rows.append(Row({"query": query, "positive": positive, **_optional(distinct, instruction)}))
+            rows.append(ConvertedRow({"query": query, "positive": positive, **_optional(distinct, instruction)}))
         else:
             rows.append(Dropped(str(entry.line)))
     return rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -14,8 +15,9 @@ from biorag.errors import BadInputError
 from biorag.utils.parsing import parse_json
 
 NEXT_STEP = "fix or remove it, or skip it with --on-bad-line skip"
+BREAKS_OFF = "breaks off: fetch the file again"
 PIECE = 2**20  # characters read at once
-WHITE = " \t\n\r"
+_BLANK = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
 T = TypeVar("T")
 
@@ -36,14 +38,16 @@ class Entry:
         except UnicodeDecodeError as error:
             raise ValueError(f"not UTF-8 (byte {error.start})") from None
 
-    @property
-    def shown(self) -> str:
-        """The beginning, for the rejects file."""
-        return self.raw[:SHOWN] if isinstance(self.raw, str) else self.raw[:SHOWN].decode("utf-8", "replace")
-
     def value(self) -> Any:
         """Return the value of JSON; see `parse_json`, and what it raises."""
         return parse_json(self.text)
+
+    def json_object(self) -> dict[str, Any]:
+        """Return a JSON object; raise ValueError at anything else."""
+        value = self.value()
+        if not isinstance(value, dict):
+            raise ValueError(f"not a JSON object but {type(value).__name__}")
+        return value
 
 
 def read_each(
@@ -52,11 +56,12 @@ def read_each(
     parse: Callable[[Entry], T],
     on_reject: OnReject | None,
     advice: str = NEXT_STEP,
+    unit: str = "line",
 ) -> Iterator[T]:
-    """Yield what `parse` makes of each entry of the file `name`.
+    """Yield what `parse` makes of each entry of a source; `unit` is what an entry's `line` counts.
 
-    An entry at which `parse` raises ValueError raises, or goes to `on_reject` if one is given; so does damage to the
-    file, where its reading ends.
+    An entry at which it raises ValueError stops the reading, or goes to `on_reject` if one is given; so does damage to
+    the file, where its reading ends.
 
     Raises
     ------
@@ -66,14 +71,16 @@ def read_each(
     try:
         for entry in entries:
             try:
-                parsed = parse(entry)
+                result = parse(entry)
             except ValueError as error:
                 reason = f"{entry.key:.60}: {error}" if entry.key else str(error)
                 if on_reject is None:
-                    raise BadInputError(f"{name}, line {entry.line}: {reason}; {advice}") from None
-                on_reject(Reject(name, entry.line, reason, entry.shown))
+                    raise BadInputError(f"{name}, {unit} {entry.line}: {reason}; {advice}") from None
+                raw = entry.raw[:SHOWN]
+                shown = raw if isinstance(raw, str) else raw.decode("utf-8", "replace")
+                on_reject(Reject(name, entry.line, reason, shown, unit=unit))
                 continue
-            yield parsed
+            yield result
     except DamagedSourceError as error:
         if on_reject is None:
             raise
@@ -88,124 +95,94 @@ def read_object(source: Source) -> Iterator[Entry]:
     DamagedSourceError
         If it is not an object, not JSON, not UTF-8, breaks off, or has an entry of more than 16 MiB.
     """
-    text = _Text(source)
-    text.expect("{", "not a JSON object")
-    if text.peek() != "}":
-        while True:
-            key = json.loads(text.expect_string())
-            text.expect(":", "no ':' after a key")
-            yield text.entry(key)
-            if text.peek() != ",":
-                break
-            text.expect(",", "")
-    text.expect("}", "no ',' or '}' after an entry")
-    text.expect_end()
+    return _entries(_Text(source), "{", "}")
 
 
 def read_array_or_lines(source: Source) -> Iterator[Entry]:
     """Yield the entries of a file that is one JSON array, or has a JSON value a line; see `read_object`."""
     text = _Text(source)
-    if text.peek() != "[":
+    if text.peek() == "[":
+        yield from _entries(text, "[", "]")
+    else:
         yield from (Entry(number, "", line) for number, line in read_lines(source))
-        return
-    text.expect("[", "")
-    if text.peek() != "]":
-        while True:
-            yield text.entry("")
-            if text.peek() != ",":
-                break
-            text.expect(",", "")
-    text.expect("]", "no ',' or ']' after an entry")
-    text.expect_end()
+
+
+def _entries(text: _Text, opening: str, closing: str) -> Iterator[Entry]:
+    text.take(opening, "not a JSON object")
+    more = text.peek() != closing
+    while more:
+        key = ""
+        if closing == "}":
+            if text.peek() not in ('"', ""):
+                raise text.damaged("a key that is not a string")
+            key = json.loads(text.value())
+            text.take(":", "no ':' after a key")
+        text.peek()
+        yield Entry(text.line, key, text.value())
+        if more := text.peek() == ",":
+            text.take(",", "")
+    text.take(closing, f"no ',' or '{closing}' after an entry")
+    if text.peek():
+        raise text.damaged("more text after the end of the JSON value")
 
 
 class _Text:
     """The text of a file, read piece by piece; what was passed over is dropped."""
 
     def __init__(self, source: Source) -> None:
+        self.line = 1
         self._source = source
-        self._chunks = read_chunks(source)
-        self._decode = codecs.getincrementaldecoder("utf-8")().decode
-        self._rest = ""
-        self._start = 0
-        self._line = 1
-        self._ended = False
+        self._pieces = codecs.iterdecode(read_chunks(source), "utf-8")
+        self._rest, self._start = "", 0
 
     def peek(self) -> str:
-        """Return the next character that is not white space, and stand before it; empty at the end."""
+        """Pass over white space, and return the next character; empty at the end."""
         while True:
-            while self._start < len(self._rest) and self._rest[self._start] in WHITE:
-                self._pass(self._start + 1)
-            if self._start < len(self._rest):
-                return self._rest[self._start]
-            if not self._more():
-                return ""
+            self._pass(_BLANK.match(self._rest, self._start).end())  # type: ignore[union-attr]
+            if self._start < len(self._rest) or not self._more():
+                return self._rest[self._start : self._start + 1]
 
-    def expect(self, mark: str, fault: str) -> None:
+    def take(self, mark: str, fault: str) -> None:
         """Pass over a character."""
-        if self.peek() != mark:
-            raise self._damaged(fault if self.peek() else "breaks off: fetch the file again")
+        if (character := self.peek()) != mark:
+            raise self.damaged(fault if character else BREAKS_OFF)
         self._pass(self._start + 1)
 
-    def expect_string(self) -> str:
-        """Pass over a string, and return it as JSON."""
-        if self.peek() != '"':
-            raise self._damaged("a key that is not a string" if self.peek() else "breaks off: fetch the file again")
-        return self._value()
-
-    def expect_end(self) -> None:
-        """Hold that nothing follows."""
-        if self.peek():
-            raise self._damaged("more text after the end of the JSON value")
-
-    def entry(self, key: str) -> Entry:
-        """Pass over a value, and return it."""
-        if not self.peek():
-            raise self._damaged("breaks off: fetch the file again")
-        line = self._line
-        return Entry(line, key, self._value())
-
-    def _value(self) -> str:
+    def value(self) -> str:
+        """Pass over a JSON value, and return it."""
         while True:
             try:
                 _, end = _DECODER.raw_decode(self._rest, self._start)
-                if end < len(self._rest) or not self._more():
+                if end < len(self._rest) or not self._more():  # a number may continue in the next piece
                     break
             except json.JSONDecodeError as error:
                 if not self._more():
-                    raise self._damaged(f"not JSON, or it breaks off ({error.msg}): fetch the file again") from None
+                    raise self.damaged(f"not JSON, or it {BREAKS_OFF} ({error.msg})") from None
             except (RecursionError, ValueError):  # the latter: a number of thousands of digits
-                raise self._damaged("nested too deeply, or a number of too many digits") from None
+                raise self.damaged("nested too deeply, or a number of too many digits") from None
             if len(self._rest) - self._start > MAX_LINE:
-                raise self._damaged(f"an entry of more than {MAX_LINE >> 20} MiB, or not JSON")
+                raise self.damaged(f"an entry of more than {MAX_LINE >> 20} MiB, or not JSON")
         value = self._rest[self._start : end]
         self._pass(end)
         return value
 
+    def damaged(self, reason: str) -> DamagedSourceError:
+        """Return the error that names the line reached."""
+        return DamagedSourceError(self._source.name, self.line, reason)
+
     def _pass(self, end: int) -> None:
-        self._line += self._rest.count("\n", self._start, end)
+        self.line += self._rest.count("\n", self._start, end)
         self._start = end
 
     def _more(self) -> bool:
         """Read on: as much as is held, so that a long entry is parsed a few times only; False at the end."""
-        if self._ended:
-            return False
         pieces = [self._rest[self._start :]]
-        wanted = max(PIECE, len(pieces[0]))
-        size = 0
+        wanted, size = max(PIECE, len(pieces[0])), 0
         try:
-            for chunk in self._chunks:
-                pieces.append(self._decode(chunk))
-                size += len(chunk)
-                if size >= wanted:
-                    break
-            else:
-                pieces.append(self._decode(b"", True))
-                self._ended = True
+            while size < wanted and (piece := next(self._pieces, "")):
+                pieces.append(piece)
+                size += len(piece)
         except UnicodeDecodeError:
-            raise self._damaged("not UTF-8 from here or soon after") from None
+            raise self.damaged("not UTF-8 from here or soon after") from None
         self._rest, self._start = "".join(pieces), 0
-        return True
-
-    def _damaged(self, reason: str) -> DamagedSourceError:
-        return DamagedSourceError(self._source.name, self._line, reason)
+        return size > 0

@@ -1,9 +1,10 @@
-"""Data sets of the Hugging Face hub, by the package `datasets`: row by row, without code of theirs."""
+"""Data sets of the Hugging Face hub, by the package `datasets`: row by row, without running code of theirs."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ class HubDataset:
 
     Attributes
     ----------
-    config : its configuration; None where it has one alone
+    config : its configuration; None if it has only one
     split : one of its splits; None for all, one after another
     revision : branch, tag or commit
     """
@@ -31,11 +32,6 @@ class HubDataset:
     offline: bool = False
 
     @property
-    def is_local(self) -> bool:
-        """Whether it is a folder."""
-        return Path(self.name).is_dir()
-
-    @property
     def shown(self) -> str:
         """How messages name it."""
         return " ".join(filter(None, (self.name, self.config)))
@@ -43,9 +39,9 @@ class HubDataset:
     def identity(self) -> dict[str, Any]:
         """Return what determines its rows: its name and options, of a folder the hashes of its files."""
         named = {key: value for key, value in asdict(self).items() if key != "offline"}
-        if not self.is_local:
+        files = sorted(path for path in Path(self.name).rglob("*") if path.is_file()) if self._is_local() else None
+        if files is None:
             return named
-        files = sorted(path for path in Path(self.name).rglob("*") if path.is_file())
         return {**named, "files": {str(path.relative_to(self.name)): sha256_of(path) for path in files}}
 
     def rows(self) -> Iterator[Entry]:
@@ -60,17 +56,14 @@ class HubDataset:
         OfflineError
             In offline mode, but for a folder.
         """
-        for split, rows in self._splits().items():
-            try:
+        with self._faults_named():
+            for split, rows in self._splits().items():
                 for number, row in enumerate(rows, 1):
                     yield Entry(number, split, json.dumps(row, default=str))
-            except BioragError:
-                raise
-            except Exception as error:  # as below
-                raise self._missing(error) from error
 
     def _splits(self) -> Mapping[str, Any]:
-        if self.offline and not self.is_local:
+        local = self._is_local()
+        if self.offline and not local:
             raise OfflineError(
                 f"the data set {self.shown} would be downloaded, and offline mode is on: "
                 "download it elsewhere and name its folder with --hub"
@@ -79,23 +72,23 @@ class HubDataset:
             from datasets import load_dataset
         except ModuleNotFoundError as error:
             raise MissingError("--hub needs the package 'datasets': run pip install 'biorag[hub]'") from error
-        try:
-            loaded = load_dataset(
-                self.name,
-                self.config,
-                split=self.split,
-                revision=None if self.is_local else self.revision,
-                streaming=True,
-            )
-        except BioragError:
-            raise
-        except Exception as error:  # whatever the package raises at a name, a file, or the network
-            raise self._missing(error) from error
+        revision = None if local else self.revision
+        loaded = load_dataset(self.name, self.config, split=self.split, revision=revision, streaming=True)
         return {self.split: loaded} if self.split else dict(loaded)
 
-    def _missing(self, error: Exception) -> MissingError:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return MissingError(
-            f"the data set {self.shown} cannot be loaded ({reason}): check --hub, --hub-config, --hub-split and "
-            "--hub-revision, or download its files"
-        )
+    def _is_local(self) -> bool:
+        return Path(self.name).is_dir()
+
+    @contextmanager
+    def _faults_named(self) -> Iterator[None]:
+        """Turn whatever the package raises at a name, a file or the network into the error that names the data set."""
+        try:
+            yield
+        except BioragError:
+            raise
+        except Exception as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise MissingError(
+                f"the data set {self.shown} cannot be loaded ({reason}): check --hub, --hub-config, --hub-split and "
+                "--hub-revision, or download its files"
+            ) from error

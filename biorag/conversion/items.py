@@ -1,12 +1,13 @@
-"""What a published format is read as: snippets, judged questions, training rows, a benchmark."""
+"""The items that a published format is read as: snippets, judged questions, training rows, a benchmark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from biorag.conversion.entries import Entry, read_each
 from biorag.corpus.readers import OnReject
 from biorag.corpus.sources import Source
 from biorag.types import Snippet
@@ -14,12 +15,13 @@ from biorag.types import Snippet
 if TYPE_CHECKING:
     from biorag.conversion.hub import HubDataset
 
-WHOLE = "test"  # the part of a set that has no parts: what the commands that measure read
+WHOLE = "test"  # the part of a set that has no parts: the one that the commands that measure read
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedQuestion:
-    """A question with what is relevant to it.
+    """A question with its relevant snippets.
 
     Attributes
     ----------
@@ -39,14 +41,14 @@ class JudgedQuestion:
     snippets: tuple[Snippet, ...] = ()
 
 
-class Row(NamedTuple):
+class ConvertedRow(NamedTuple):
     """A training row as a line of JSON Lines has it."""
 
     fields: Mapping[str, Any]
 
 
 class Dropped(NamedTuple):
-    """A record that is whole, but of which nothing can be made."""
+    """A record that can be read, but that makes no item."""
 
     id: str
 
@@ -59,23 +61,23 @@ class Choices(NamedTuple):
     fields: Mapping[str, Any]
 
 
-Item: TypeAlias = Snippet | JudgedQuestion | Row | Dropped | Choices
+Item: TypeAlias = Snippet | JudgedQuestion | ConvertedRow | Dropped | Choices
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to convert.
+    """The set to convert.
 
     Attributes
     ----------
-    paths : what the user named, files or folders
+    paths : the files or folders that the user named
     sources : the files behind them; none where they are a format's folder, or with `hub`
     hub : the data set of the hub, in place of files
-    split : the part that is asked for; None for all
+    split : the only part to write; None for all
     test_ids : file of the questions of the official test set
     last : how many questions at the end are for development
     each_context : whether each section of an abstract is a passage
-    id_prefix : what stands before a PMID in the id of a snippet
+    id_prefix : prefix of a PMID in the id of a snippet
     """
 
     paths: tuple[Path, ...] = ()
@@ -87,9 +89,18 @@ class Request:
     each_context: bool = False
     id_prefix: str = ""
 
+    def read(
+        self, entries: Callable[[Source], Iterator[Entry]], parse: Callable[[Entry], T], on_reject: OnReject | None
+    ) -> Iterator[T]:
+        """Yield what `parse` makes of each entry of the files, or of each row of the hub; see `read_each`."""
+        if self.hub:
+            yield from read_each(self.hub.shown, self.hub.rows(), parse, on_reject)
+        for source in self.sources:
+            yield from read_each(source.name, entries(source), parse, on_reject)
+
 
 class Format(Protocol):
-    """A published format: yields what its files hold, in their order."""
+    """A published format: yields the items of its files, in their order."""
 
     def __call__(self, request: Request, on_reject: OnReject | None) -> Iterator[Item]:
         """Yield the items; a bad record raises `BadInputError`, or goes to `on_reject` if one is given."""
@@ -110,11 +121,4 @@ def text_of(record: Mapping[str, Any], key: str) -> str:
         raise ValueError(f"{key!r} is {type(value).__name__}, not a string")
     if not value.strip():
         raise ValueError(f"{key!r} is blank")
-    return value
-
-
-def object_of(value: Any) -> Mapping[str, Any]:
-    """Return a JSON object; raise ValueError at anything else."""
-    if not isinstance(value, dict):
-        raise ValueError(f"not a JSON object but {type(value).__name__}")
     return value

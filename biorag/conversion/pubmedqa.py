@@ -8,12 +8,10 @@ conclusion, which is the long answer. The official test set is the 500 PMIDs of 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import chain
-from pathlib import Path
 from typing import Any
 
-from biorag.conversion.entries import Entry, read_each, read_object
-from biorag.conversion.items import WHOLE, JudgedQuestion, Request, object_of, text_of
+from biorag.conversion.entries import Entry, read_object
+from biorag.conversion.items import WHOLE, JudgedQuestion, Request, text_of
 from biorag.corpus.readers import OnReject, as_id, snippet_of
 from biorag.corpus.sources import Source
 from biorag.errors import BadInputError, MissingError, UsageError
@@ -40,27 +38,14 @@ def convert(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQues
     test = _test_ids(request)
 
     def parse(entry: Entry) -> JudgedQuestion:
-        record = object_of(entry.value())
+        record = entry.json_object()
         return _question(_pmid(record, "" if request.hub else entry.key), record, request, test)
 
-    if request.hub:
-        return read_each(request.hub.shown, request.hub.rows(), parse, on_reject)
-    return chain.from_iterable(
-        read_each(source.name, read_object(source), parse, on_reject) for source in request.sources
-    )
+    return request.read(read_object, parse, on_reject)
 
 
 def _test_ids(request: Request) -> frozenset[str] | None:
-    """Return the PMIDs of the official test set; None if there is no file of them."""
-    if request.test_ids is None:
-        if request.split:
-            raise UsageError("--split needs the official test set: add --test-ids test_ground_truth.json")
-        return None
-    return read_test_ids(request.test_ids)
-
-
-def read_test_ids(path: Path) -> frozenset[str]:
-    """Return the PMIDs of `test_ground_truth.json`, or of any object with PMIDs as keys.
+    """Return the PMIDs of the official test set, the keys of `test_ground_truth.json`; None without that file.
 
     Raises
     ------
@@ -69,6 +54,11 @@ def read_test_ids(path: Path) -> frozenset[str]:
     BadInputError
         Naming file, line and reason.
     """
+    path = request.test_ids
+    if path is None:
+        if request.split:
+            raise UsageError("--split needs the official test set: add --test-ids test_ground_truth.json")
+        return None
     if not path.is_file():
         raise MissingError(f"{path} is not there: --test-ids names PubMedQA's test_ground_truth.json")
     ids = frozenset(entry.key for entry in read_object(Source(str(path), path)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from biorag.conversion.hub import HubDataset
 from biorag.conversion.items import Request
 from biorag.conversion.writing import WRITTEN, DataFolder
 from biorag.corpus.rejects import RejectsFile
-from biorag.corpus.sources import STDIN, Source, find_sources
+from biorag.corpus.sources import STDIN, find_sources
 from biorag.errors import BadInputError, UsageError
 from biorag.registries import FORMATS, FormatKind
 from biorag.types import OnProgress
@@ -22,6 +23,7 @@ from biorag.utils.runs import RunDirectory
 from biorag.utils.versions import installed_versions
 
 OPTIONS = ("test_ids", "last", "each_context", "id_prefix")  # fields of a request that only some formats take
+Written = tuple[Mapping[str, Any], Iterable[str]]  # counts, and the paths of the files within the folder
 
 
 class DataRun(RunDirectory):
@@ -48,37 +50,28 @@ class DataRun(RunDirectory):
             if path.is_file() and (is_temporary or not path.name.startswith(".")):
                 path.unlink()
 
-    def end(self, counts: Mapping[str, Any], files: Iterable[str]) -> dict[str, Any]:
-        """Write the manifest of a set that is complete, and return it."""
-        hashes = {name: sha256_of(self.path / name) for name in files}
-        versions = installed_versions(("biorag", "datasets"))
-        return self.finish({"counts": dict(counts), "files": hashes, "versions": versions, "made": timestamp()})
+    def made(self, write: Callable[[], Written], rejects: RejectsFile | None, inputs: Sequence[Path]) -> dict[str, Any]:
+        """Return the manifest of the complete set; `write` makes it unless it is there.
 
+        Raises
+        ------
+        BadInputError
+            As `write` does; the rejects are kept.
+        MismatchError
+            If the folder holds something else.
+        ServiceError
+            If another process writes into it.
+        """
 
-@dataclass(frozen=True, slots=True)
-class Conversion:
-    """What `biorag data convert` was asked for."""
+        def facts() -> dict[str, Any]:
+            with rejects.written(inputs) if rejects else nullcontext():
+                counts, files = write()
+                hashes = {name: sha256_of(self.path / name) for name in files}
+            counted = {**counts, "rejected": rejects.count if rejects else 0}
+            versions = installed_versions(("biorag", "datasets"))
+            return {"counts": counted, "files": hashes, "versions": versions, "made": timestamp()}
 
-    format: str
-    request: Request
-    out: Path
-    rejects: RejectsFile | None = None
-
-    def identity(self) -> dict[str, Any]:
-        """Return everything that determines the result."""
-        request = self.request
-        files = [*(request.sources or _files(request.paths))]
-        options = {name: getattr(request, name) for name in OPTIONS if getattr(request, name)}
-        if request.test_ids:
-            options["test_ids"] = sha256_of(request.test_ids)
-        return {
-            DATA_SET: self.format,
-            "inputs": hashes_of(map(_path, files)),
-            "hub": request.hub.identity() if request.hub else None,
-            "split": request.split,
-            "options": options,
-            "on_bad_line": "skip" if self.rejects else "stop",
-        }
+        return self.perform(facts)
 
 
 def hashes_of(paths: Iterable[Path]) -> list[dict[str, str]]:
@@ -87,7 +80,7 @@ def hashes_of(paths: Iterable[Path]) -> list[dict[str, str]]:
 
 
 def request_of(kind: FormatKind, names: Sequence[str], hub: HubDataset | None, home: Path, **options: Any) -> Request:
-    """Return what is to be converted, checked against what a format takes.
+    """Return the request to convert a set, checked against what its format takes.
 
     Raises
     ------
@@ -114,6 +107,38 @@ def request_of(kind: FormatKind, names: Sequence[str], hub: HubDataset | None, h
     return Request(tuple(map(Path, names)), sources, hub, **options)
 
 
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """A set to convert by `biorag data convert`."""
+
+    format: str
+    request: Request
+    out: Path
+    rejects: RejectsFile | None = None
+
+    def identity(self) -> dict[str, Any]:
+        """Return everything that determines the result."""
+        request = self.request
+        options = {name: getattr(request, name) for name in OPTIONS if getattr(request, name)}
+        if request.test_ids:
+            options["test_ids"] = sha256_of(request.test_ids)
+        return {
+            DATA_SET: self.format,
+            "inputs": hashes_of(self.inputs()),
+            "hub": request.hub.identity() if request.hub else None,
+            "split": request.split,
+            "options": options,
+            "on_bad_line": "skip" if self.rejects else "stop",
+        }
+
+    def inputs(self) -> list[Path]:
+        """Return the files that are read, those of a folder that a format reads as it is among them."""
+        folders = [path for path in self.request.paths if path.is_dir()]
+        return [source.path for source in self.request.sources] or sorted(
+            file for folder in folders for file in folder.rglob("*") if file.is_file()
+        )
+
+
 def convert(conversion: Conversion, on_progress: OnProgress) -> dict[str, Any]:
     """Convert a set and return its manifest; a complete one of the same inputs and options is left as it is.
 
@@ -121,47 +146,24 @@ def convert(conversion: Conversion, on_progress: OnProgress) -> dict[str, Any]:
     ------
     BadInputError
         At a bad record if there are no rejects, or if nothing is left.
-    MismatchError
-        If the folder holds something else.
-    ServiceError
-        If another process writes into it.
+    MismatchError, ServiceError
+        As `DataRun.made` does.
     """
     run = DataRun(conversion.out, conversion.identity())
-    if (manifest := run.finished()) is not None:
-        return manifest
-    with run.locked():
-        run.begin({})
-        read = [_path(file) for file in conversion.request.sources or _files(conversion.request.paths)]
-        if conversion.rejects is None:
-            return _written(conversion, run, on_progress)
-        with conversion.rejects.written(read):
-            return _written(conversion, run, on_progress)
+    return run.made(lambda: _written(conversion, on_progress), conversion.rejects, conversion.inputs())
 
 
-def _written(conversion: Conversion, run: DataRun, on_progress: OnProgress) -> dict[str, Any]:
-    items = FORMATS[conversion.format].load()(conversion.request, conversion.rejects)
-    split = conversion.request.split
-    with DataFolder(conversion.out, split) as folder:
+def _written(conversion: Conversion, on_progress: OnProgress) -> Written:
+    request = conversion.request
+    items = FORMATS[conversion.format].load()(request, conversion.rejects)
+    with DataFolder(conversion.out, request.split) as folder:
         for item in reported(items, on_progress):
             folder.add(item)
-        if not folder.counts["questions"] and split and folder.parts:
-            raise BadInputError(f"no question is in --split {split}: there is {', '.join(sorted(folder.parts))}")
-        if not any(folder.counts[name] for name in ("snippets", "questions", "rows")):
+        if not folder.counts["questions"] and request.split and folder.parts:
             raise BadInputError(
-                f"nothing to convert in {_shown(conversion.request)}: check that it is format {conversion.format}"
+                f"no question is in --split {request.split}: there is {', '.join(sorted(folder.parts))}"
             )
-    rejected = conversion.rejects.count if conversion.rejects else 0
-    return run.end({**folder.counts, "rejected": rejected}, sorted(folder.streams))
-
-
-def _shown(request: Request) -> str:
-    return request.hub.shown if request.hub else ", ".join(map(str, request.paths))
-
-
-def _path(file: Source | Path) -> Path:
-    return file if isinstance(file, Path) else file.path
-
-
-def _files(paths: tuple[Path, ...]) -> list[Path]:
-    """Return the files of folders that a format reads as they are."""
-    return sorted(file for path in paths if path.is_dir() for file in path.rglob("*") if file.is_file())
+        if not any(folder.counts[name] for name in ("snippets", "questions", "rows")):
+            named = request.hub.shown if request.hub else ", ".join(map(str, request.paths))
+            raise BadInputError(f"nothing to convert in {named}: check that it is format {conversion.format}")
+    return folder.counts, sorted(folder.streams)

@@ -10,26 +10,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from array import array
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+import os
+import sqlite3
+from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import Any, BinaryIO
-
-import numpy as np
+from typing import Any
 
 from biorag.benchmarks.answers.questions import FILES as ANSWER_FILES
 from biorag.conversion.items import WHOLE
-from biorag.conversion.run import DataRun, hashes_of
+from biorag.conversion.run import DataRun, Written, hashes_of
 from biorag.conversion.writing import ANSWERS, CORPUS, QUERIES, ROWS, DataFiles
 from biorag.corpus.datasets import QRELS_HEADER, load_dataset, read_qrels
 from biorag.corpus.readers import PMID_KEYS, beir_record, read_snippets
 from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import BEIR_CORPUS, STDIN, Source, find_sources, read_lines
 from biorag.errors import BadInputError, MissingError, UsageError
-from biorag.settings.settings import Settings
 from biorag.training.rows import NEXT_STEP, parsed_rows, read_records
 from biorag.types import OnProgress
 from biorag.utils.files import json_line, replacing
@@ -41,8 +40,8 @@ Key = int | str  # a PMID, or an id
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """What can be drawn: its id, the keys by which it is excluded, what its line holds, and whether it is kept."""
+class Candidate:
+    """A record that can be drawn: its id, the keys that exclude it, the fields of its line, and whether it is kept."""
 
     id: str
     keys: tuple[Key, ...]
@@ -51,83 +50,109 @@ class Record:
 
 
 class Draw:
-    """The records with the `total` smallest numbers, their lines in a temporary file; of one id the last counts.
+    """The `total` records that come first, kept ones, then those with the smallest numbers; of one id the last counts.
 
-    Memory is about 200 bytes for each of `total` records. The file holds about `total` · (1 + ln(records / total))
-    lines.
-
-    Parameters
-    ----------
-    keeps : whether records that are kept come before all others
-    spare : records that are held beyond twice the total, before the largest numbers are dropped
+    They are in a temporary SQLite file in `folder`, which holds at most twice the total and `spare`.
     """
 
-    def __init__(self, total: int, seed: int, spool: BinaryIO, keeps: bool = False, spare: int = 1024) -> None:
-        self._total, self._seed, self._spool, self._keeps, self._spare = total, seed, spool, keeps, spare
-        self._limit = 2**64
-        self._numbers, self._starts, self._sizes = array("Q"), array("Q"), array("L")
-        self._end = 0
+    def __init__(self, total: int, seed: int, folder: Path, spare: int = 1024) -> None:
+        self._total, self._seed, self._spare = total, seed, spare
+        self._last, self._held = b"\2", 0
+        path = folder / f".draw.{os.getpid()}"
+        self._database = sqlite3.connect(path, isolation_level=None)
+        self._database.execute("PRAGMA journal_mode = off")
+        self._database.execute("PRAGMA synchronous = off")
+        self._database.execute("CREATE TABLE drawn (number BLOB PRIMARY KEY, line BLOB)")
+        path.unlink()  # it is gone when it is closed, however the process ends
 
-    def add(self, record: Record) -> None:
-        """Draw a record, for as long as no smaller ones take its place."""
-        number = number_of(self._seed, record.id)
-        if self._keeps:  # half of the numbers for what is kept, the larger half for all else
-            number = number >> 1 if record.kept else 2**63 + (number >> 1)
-        if number >= self._limit:
-            return
-        line = json_line(record.fields)
-        self._numbers.append(number)
-        self._starts.append(self._end)
-        self._sizes.append(len(line))
-        self._end += self._spool.write(line)
-        if len(self._numbers) >= 2 * self._total + self._spare:
-            self._cut()
+    def add(self, record: Candidate) -> None:
+        """Draw a record, for as long as not enough others come before it."""
+        number = (b"\0" if record.kept else b"\1") + number_of(self._seed, record.id)
+        if number <= self._last:
+            self._database.execute("REPLACE INTO drawn VALUES (?, ?)", (number, json_line(record.fields)))
+            self._held += 1
+            if self._held >= 2 * self._total + self._spare:
+                self._cut()
 
     def lines(self) -> Iterator[bytes]:
         """Yield the lines of the records, by their numbers."""
-        self._cut()
-        for start, size in zip(self._starts, self._sizes, strict=True):
-            self._spool.seek(start)
-            yield self._spool.read(size)
+        for (line,) in self._database.execute("SELECT line FROM drawn ORDER BY number LIMIT ?", (self._total,)):
+            yield line
 
     def __len__(self) -> int:
         self._cut()
-        return len(self._numbers)
+        return self._held
+
+    def close(self) -> None:
+        """Drop the records."""
+        self._database.close()
 
     def _cut(self) -> None:
-        """Keep the smallest `total` of distinct numbers, in their order; of equal ones the last."""
-        numbers, starts, sizes = (np.array(values) for values in (self._numbers, self._starts, self._sizes))
-        distinct, last = np.unique(numbers[::-1], return_index=True)
-        kept = (len(numbers) - 1 - last)[: self._total]
-        if len(distinct) >= self._total:
-            # A later record of an id that is drawn has the same number, and takes the place of the earlier.
-            self._limit = int(distinct[self._total - 1]) + 1
-        self._numbers = array("Q", distinct[: self._total].tobytes())
-        self._starts, self._sizes = array("Q", starts[kept].tobytes()), array("L", sizes[kept].tobytes())
+        last = "SELECT number FROM drawn ORDER BY number LIMIT 1 OFFSET ?"
+        if row := self._database.execute(last, (self._total - 1,)).fetchone():
+            self._last = row[0]
+            self._database.execute("DELETE FROM drawn WHERE number > ?", row)
+        (self._held,) = self._database.execute("SELECT count(*) FROM drawn").fetchone()
 
 
-def number_of(seed: int, id: str) -> int:
+def number_of(seed: int, id: str) -> bytes:
     """Return the 64 bits by which a record is drawn."""
-    return int.from_bytes(hashlib.blake2b(f"{seed}\0{id}".encode(), digest_size=8).digest(), "big")
+    return hashlib.blake2b(f"{seed}\0{id}".encode(), digest_size=8).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """What `biorag data sample` was asked for: samples of these sizes, `seed`, and what is not to be drawn.
+@dataclass(frozen=True)
+class SampleRequest:
+    """Samples to draw by `biorag data sample`, of these sizes.
 
-    Snippets that the part `split` of the BEIR folders `keep` judges are in the first sample. `folder` is a BEIR folder
-    whose questions are sampled, of the part `split`; else `sources` are a corpus or rows.
+    `names` are a corpus, files of rows, or one BEIR folder, of whose part `split` questions are drawn. Snippets that
+    the part `split` of the BEIR folders `keep` judges are in the first sample; no record of `exclude` is drawn.
+
+    Raises
+    ------
+    MissingError
+        If a file is not there.
+    UsageError
+        If standard input is named, or snippets are to be kept of questions.
     """
 
-    sources: tuple[Source, ...]
+    names: tuple[str, ...]
     sizes: tuple[int, ...]
     seed: int
-    out: Path
+    home: Path
     exclude: tuple[Path, ...] = ()
     keep: tuple[Path, ...] = ()
-    folder: Path | None = None
     split: str = "test"
     rejects: RejectsFile | None = None
+
+    def __post_init__(self) -> None:
+        if STDIN in self.names:
+            raise UsageError("standard input is not sampled: name files")
+        for path in self.exclude:
+            if not path.exists():
+                raise MissingError(f"--exclude {path} is not there: name a file, or the folder of a data set")
+        for folder in self.keep:
+            if not self.qrels(folder).is_file():
+                raise MissingError(f"--keep {folder} has no qrels/{self.split}.tsv: name a folder in BEIR's layout")
+        if self.folder and self.keep:
+            raise UsageError(
+                "--keep is for samples of snippets: those relevant to the questions drawn are written anyway"
+            )
+        assert self.folder or self.sources
+
+    @cached_property
+    def folder(self) -> Path | None:
+        """The BEIR folder whose questions are drawn, if it is one."""
+        folder = Path(self.names[0])
+        return folder if len(self.names) == 1 and (folder / QUERIES).is_file() else None
+
+    @cached_property
+    def sources(self) -> list[Source]:
+        """The files of a corpus or of rows."""
+        return [] if self.folder else find_sources(self.names, Path(), self.home)
+
+    def qrels(self, folder: Path) -> Path:
+        """Return the file of a BEIR folder's judgements."""
+        return folder / "qrels" / f"{self.split}.tsv"
 
     def identity(self) -> dict[str, Any]:
         """Return everything that determines the result."""
@@ -135,7 +160,7 @@ class Sampling:
             DATA_SET: "sample",
             "inputs": hashes_of(self.inputs()),
             "exclude": hashes_of(map(_listed, self.exclude)),
-            **({"keep": hashes_of(self.kept_qrels)} if self.keep else {}),
+            **({"keep": hashes_of(map(self.qrels, self.keep))} if self.keep else {}),
             "split": self.split if self.folder or self.keep else None,
             "sizes": list(self.sizes),
             "seed": self.seed,
@@ -146,60 +171,11 @@ class Sampling:
         """Return the files that are read."""
         if self.folder is None:
             return [source.path for source in self.sources]
-        return [path for path in (self.folder / QUERIES, self.qrels, _corpus(self.folder)) if path]
-
-    @property
-    def qrels(self) -> Path:
-        """The judgements of the questions that are sampled."""
-        assert self.folder, "asked for with a BEIR folder only"
-        return qrels_of(self.folder, self.split)
-
-    @property
-    def kept_qrels(self) -> list[Path]:
-        """The judgements whose snippets are kept."""
-        return [qrels_of(folder, self.split) for folder in self.keep]
+        corpus = _file(self.folder, BEIR_CORPUS)
+        return [self.folder / QUERIES, self.qrels(self.folder), *([corpus] if corpus else [])]
 
 
-def qrels_of(folder: Path, split: str) -> Path:
-    """Return where a BEIR folder has a part's judgements."""
-    return folder / "qrels" / f"{split}.tsv"
-
-
-def sampling_of(
-    names: Sequence[str],
-    sizes: tuple[int, ...],
-    settings: Settings,
-    out: Path,
-    exclude: tuple[Path, ...],
-    keep: tuple[Path, ...],
-    split: str,
-    rejects: RejectsFile | None,
-) -> Sampling:
-    """Return what is to be sampled: a BEIR folder where one folder with `queries.jsonl` is named, else the files.
-
-    Raises
-    ------
-    MissingError
-        If a file is not there.
-    UsageError
-        If standard input is named, or snippets are to be kept of questions.
-    """
-    if STDIN in names:
-        raise UsageError("standard input is not sampled: name files")
-    for path in exclude:
-        if not path.exists():
-            raise MissingError(f"--exclude {path} is not there: name a file, or the folder of a data set")
-    for path in keep:
-        if not qrels_of(path, split).is_file():
-            raise MissingError(f"--keep {path} has no qrels/{split}.tsv: name a folder in BEIR's layout")
-    folder = Path(names[0]) if len(names) == 1 and (Path(names[0]) / QUERIES).is_file() else None
-    if folder and keep:
-        raise UsageError("--keep is for samples of snippets: those relevant to the questions drawn are written anyway")
-    sources = () if folder else tuple(find_sources(names, Path(), settings.home))
-    return Sampling(sources, sizes, settings.seed, out, exclude, keep, folder, split, rejects)
-
-
-def sample(sampling: Sampling, on_progress: OnProgress) -> dict[str, Any]:
+def sample(request: SampleRequest, out: Path, on_progress: OnProgress) -> dict[str, Any]:
     """Write the samples, each a folder `sample-N`, and return the manifest; see `biorag.conversion.run.convert`.
 
     A corpus's sample is a `corpus.jsonl`, that of rows a `rows.jsonl`, both in the order of their numbers. That of a
@@ -213,24 +189,16 @@ def sample(sampling: Sampling, on_progress: OnProgress) -> dict[str, Any]:
     MismatchError, ServiceError
         As `convert` does.
     """
-    run = DataRun(sampling.out, sampling.identity())
-    if (manifest := run.finished()) is not None:
-        return manifest
-    with run.locked():
-        run.begin({})
-        if sampling.rejects is None:
-            return _sampled(sampling, run, on_progress)
-        with sampling.rejects.written(sampling.inputs()):
-            return _sampled(sampling, run, on_progress)
+    run = DataRun(out, request.identity())
+    return run.made(lambda: _sampled(request, out, on_progress), request.rejects, request.inputs())
 
 
-def _sampled(sampling: Sampling, run: DataRun, on_progress: OnProgress) -> dict[str, Any]:
-    excluded = read_keys(sampling.exclude)
-    total, read, left_out = sum(sampling.sizes), 0, 0
+def _sampled(request: SampleRequest, out: Path, on_progress: OnProgress) -> Written:
+    excluded = read_keys(request.exclude)
+    total, read, left_out = sum(request.sizes), 0, 0
     kept: set[str] = set()
-    name, records = _records(sampling)
-    with TemporaryFile(dir=sampling.out) as spool:
-        draw = Draw(total, sampling.seed, spool, bool(sampling.keep))
+    name, records = _records(request)
+    with closing(Draw(total, request.seed, out)) as draw:
         for record in reported(records, on_progress):
             read += 1
             if any(key in excluded for key in record.keys):
@@ -239,7 +207,7 @@ def _sampled(sampling: Sampling, run: DataRun, on_progress: OnProgress) -> dict[
                 draw.add(record)
                 if record.kept:
                     kept.add(record.id)
-        if sampling.keep and len(kept) > sampling.sizes[0]:
+        if len(kept) > request.sizes[0]:
             raise BadInputError(f"--keep asks for {len(kept):,} snippets: raise the first of --sizes to that or more")
         if len(draw) < total:
             raise BadInputError(
@@ -247,44 +215,43 @@ def _sampled(sampling: Sampling, run: DataRun, on_progress: OnProgress) -> dict[
                 + (f" besides {left_out:,} excluded ones" if left_out else "")
                 + ": lower --sizes, or name more files"
             )
-        files = list(_write(sampling, name, draw.lines()))
-    rejected = sampling.rejects.count if sampling.rejects else 0
-    counts = {"read": read, "excluded": left_out, "samples": list(sampling.sizes), "rejected": rejected}
-    if sampling.keep:
-        counts["kept"] = len(kept)
-    return run.end(counts, files)
+        files = list(_write(request, out, name, draw.lines()))
+    counts: dict[str, Any] = {"read": read, "excluded": left_out, "samples": list(request.sizes)}
+    return counts | ({"kept": len(kept)} if request.keep else {}), files
 
 
-def _records(sampling: Sampling) -> tuple[str, Iterator[Record]]:
-    """Return what the samples' files are called, and the records to draw from."""
-    if sampling.folder:
-        return QUERIES, _questions(sampling.folder, sampling.split)
-    if all(_holds_rows(source) for source in sampling.sources):
-        return ROWS, _rows(sampling.sources)
-    judged = frozenset(id for path in sampling.kept_qrels for ids in read_qrels(path, 0).values() for id in ids)
-    return CORPUS, _snippets(sampling.sources, sampling.rejects, judged)
+def _records(request: SampleRequest) -> tuple[str, Iterator[Candidate]]:
+    """Return the name of the samples' files, and the records to draw from."""
+    if request.folder:
+        questions = load_dataset(request.folder, request.split).questions
+        return QUERIES, (Candidate(one.id, (one.id,), {"_id": one.id, "text": one.text}) for one in questions)
+    if all(map(_holds_rows, request.sources)):
+        return ROWS, _rows(request.sources)
+    judgements = [read_qrels(request.qrels(folder), 0) for folder in request.keep]
+    judged = frozenset(id for qrels in judgements for ids in qrels.values() for id in ids)
+    return CORPUS, _snippets(request.sources, request.rejects, judged)
 
 
-def _write(sampling: Sampling, name: str, lines: Iterator[bytes]) -> Iterator[str]:
+def _write(request: SampleRequest, out: Path, name: str, lines: Iterator[bytes]) -> Iterator[str]:
     """Write the samples; yield the paths of their files within the folder."""
     drawn: dict[str, str] = {}
-    for number, size in enumerate(sampling.sizes, 1):
+    for number, size in enumerate(request.sizes, 1):
         folder = f"sample-{number}"
-        with replacing(sampling.out / folder / name) as stream:
+        with replacing(out / folder / name) as stream:
             for line in islice(lines, size):
                 stream.write(line)
-                if sampling.folder:
+                if request.folder:
                     drawn[json.loads(line)["_id"]] = folder
         yield f"{folder}/{name}"
-    if sampling.folder:
-        yield from _write_judged(sampling, sampling.folder, drawn)
+    if request.folder:
+        yield from _write_judged(request, request.folder, out, drawn)
 
 
-def _write_judged(sampling: Sampling, folder: Path, drawn: Mapping[str, str]) -> Iterator[str]:
+def _write_judged(request: SampleRequest, folder: Path, out: Path, drawn: Mapping[str, str]) -> Iterator[str]:
     """Write what belongs to the questions drawn, by sample: judgements, answers and snippets."""
     relevant: dict[str, set[str]] = {}
-    with DataFiles(sampling.out) as files:
-        for question, judged in read_qrels(sampling.qrels, 0).items():
+    with DataFiles(out) as files:
+        for question, judged in read_qrels(request.qrels(folder), 0).items():
             if question in drawn:
                 qrels = files.stream(f"{drawn[question]}/qrels/{WHOLE}.tsv", QRELS_HEADER.encode())
                 for id, relevance in judged.items():
@@ -294,30 +261,25 @@ def _write_judged(sampling: Sampling, folder: Path, drawn: Mapping[str, str]) ->
             for _, record in read_records(path):
                 if (sample := drawn.get(str(record.get("_id")))) is not None:
                     files.stream(f"{sample}/{ANSWERS}").write(json_line(record))
-        if corpus := _corpus(folder):
-            for snippet in read_snippets(Source(str(corpus), corpus), sampling.rejects):
+        if corpus := _file(folder, BEIR_CORPUS):
+            for snippet in read_snippets(Source(str(corpus), corpus), request.rejects):
                 for sample in sorted(relevant.get(snippet.id, ())):
                     files.stream(f"{sample}/{CORPUS}").write(json_line(beir_record(snippet)))
     yield from sorted(files.streams)
 
 
-def _snippets(sources: Sequence[Source], rejects: RejectsFile | None, kept: Container[str]) -> Iterator[Record]:
+def _snippets(sources: Iterable[Source], rejects: RejectsFile | None, kept: Container[str]) -> Iterator[Candidate]:
     for source in sources:
         for snippet in read_snippets(source, rejects):
             keys: tuple[Key, ...] = (snippet.id,) if snippet.pmid is None else (snippet.id, snippet.pmid)
-            yield Record(snippet.id, keys, beir_record(snippet), snippet.id in kept)
+            yield Candidate(snippet.id, keys, beir_record(snippet), snippet.id in kept)
 
 
-def _rows(sources: Sequence[Source]) -> Iterator[Record]:
+def _rows(sources: Iterable[Source]) -> Iterator[Candidate]:
     for source in sources:
         for row, fields in parsed_rows(source.path):
             keys = tuple(id for id in (row.query_id, row.positive_id) if id)
-            yield Record(json.dumps([row.query, row.positive]), keys, fields)
-
-
-def _questions(folder: Path, split: str) -> Iterator[Record]:
-    for question in load_dataset(folder, split).questions:
-        yield Record(question.id, (question.id,), {"_id": question.id, "text": question.text})
+            yield Candidate(json.dumps([row.query, row.positive]), keys, fields)
 
 
 def _holds_rows(source: Source) -> bool:
@@ -332,7 +294,7 @@ def _holds_rows(source: Source) -> bool:
 
 
 def read_keys(paths: Iterable[Path]) -> frozenset[Key]:
-    """Return what is not to be drawn: ids and PMIDs of the records of JSON Lines files or data folders.
+    """Return the ids and PMIDs not to be drawn: those of the records of JSON Lines files or data folders.
 
     A record's id is its `_id` or `id`; of a row they are `query_id` and `positive_id`.
 
@@ -361,15 +323,15 @@ def _keys(record: Mapping[str, Any]) -> Iterator[Key]:
 
 
 def _listed(path: Path) -> Path:
-    """Return the file of what a path excludes: of a folder its corpus, its rows or its questions."""
+    """Return the file whose records a path excludes: of a folder its corpus, its rows or its questions."""
     if not path.is_dir():
         return path
     names = (*BEIR_CORPUS, ROWS, QUERIES)
-    file = next((path / name for name in names if (path / name).is_file()), None)
-    if file is None:
+    if (file := _file(path, names)) is None:
         raise UsageError(f"--exclude {path} has none of {', '.join(names)}: name a file, or the folder of a data set")
     return file
 
 
-def _corpus(folder: Path) -> Path | None:
-    return next((folder / name for name in BEIR_CORPUS if (folder / name).is_file()), None)
+def _file(folder: Path, names: Iterable[str]) -> Path | None:
+    """Return the first of these files that the folder has."""
+    return next((folder / name for name in names if (folder / name).is_file()), None)

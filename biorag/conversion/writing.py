@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from biorag.conversion.items import WHOLE, Choices, Dropped, Item, JudgedQuestion, Row
+from biorag.conversion.items import WHOLE, Choices, ConvertedRow, Dropped, Item, JudgedQuestion
 from biorag.corpus.datasets import QRELS_HEADER
 from biorag.corpus.readers import beir_record
 from biorag.types import Snippet
@@ -75,7 +75,7 @@ class DataFolder(DataFiles):
             self._line(CORPUS, beir_record(item), "snippets")
         elif isinstance(item, JudgedQuestion):
             self._question(item)
-        elif isinstance(item, Row):
+        elif isinstance(item, ConvertedRow):
             self._line(ROWS, item.fields, "rows")
         elif isinstance(item, Choices):
             self._tasks.setdefault(item.task, {})[item.id] = item.fields

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from io import BytesIO
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from biorag.benchmarks.answers.questions import load_answers
-from biorag.conversion.sampling import Draw, Record, number_of, read_keys, sample, sampling_of
+from biorag.conversion.sampling import Candidate, Draw, SampleRequest, number_of, read_keys, sample
 from biorag.corpus.datasets import load_dataset
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import Source
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError
-from biorag.settings.settings import Settings
 from biorag.training.rows import read_rows
 from tests.conversion.published import MEDRAG, write_beir, write_lines
 
@@ -30,18 +29,10 @@ def sampled(
 ) -> dict:
     skip = options.pop("skip", False)
     rejects = RejectsFile(out / "rejects.jsonl") if skip else None
-    given = Settings.of(home=out.parent / "home", seed=seed)
-    asked = sampling_of(
-        [str(name) for name in names],
-        sizes,
-        given,
-        out,
-        exclude,
-        options.get("keep", ()),
-        options.get("split", "test"),
-        rejects,
+    request = SampleRequest(
+        tuple(map(str, names)), sizes, seed, out.parent / "home", exclude, rejects=rejects, **options
     )
-    return sample(asked, lambda count: None)
+    return sample(request, out, lambda count: None)
 
 
 def ids(path: Path) -> list[str]:
@@ -61,10 +52,11 @@ def expected(names: list[str], sizes: tuple[int, ...], seed: int) -> list[list[s
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 12), st.integers(0, 3), st.randoms())
 def test_a_draw_is_the_smallest_of_all_whatever_the_order(numbers, total, seed, shuffled):
-    draw = Draw(total, seed, BytesIO(), spare=2)
+    with tempfile.TemporaryDirectory() as folder:
+        draw = Draw(total, seed, Path(folder), spare=2)
     shuffled.shuffle(numbers)
     for place, number in enumerate(numbers):
-        draw.add(Record(str(number), (), {"id": str(number), "place": place}))
+        draw.add(Candidate(str(number), (), {"id": str(number), "place": place}))
     lines = [tuple(json.loads(line).values()) for line in draw.lines()]
     (smallest,) = expected(list(map(str, numbers)), (total,), seed)
     assert [id for id, _ in lines] == smallest
@@ -89,12 +81,12 @@ def test_samples_are_disjoint_and_do_not_depend_on_the_order_of_files(tmp_path):
     assert ids(tmp_path / "other" / "sample-1") != drawn[0]
 
 
-def test_every_record_is_drawn_equally_often():
+def test_every_record_is_drawn_equally_often(tmp_path):
     drawn = [0] * 20
     for seed in range(400):
-        draw = Draw(5, seed, BytesIO())
+        draw = Draw(5, seed, tmp_path)
         for number in range(20):
-            draw.add(Record(str(number), (), {"n": number}))
+            draw.add(Candidate(str(number), (), {"n": number}))
         for line in draw.lines():
             drawn[json.loads(line)["n"]] += 1
     assert sum(drawn) == 2000

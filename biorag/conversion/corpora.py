@@ -1,0 +1,36 @@
+"""Corpora: MedRAG's chunks (Xiong et al., 2024, arXiv:2402.13178) and any other corpus, as snippets or as pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+from biorag.conversion.entries import read_each
+from biorag.conversion.items import ConvertedRow, Dropped, JudgedQuestion, Request
+from biorag.corpus.readers import OnReject, read_snippets, snippet_of
+from biorag.training.rows import normalised, title_abstract_row
+from biorag.types import Snippet
+
+
+def convert(request: Request, on_reject: OnReject | None) -> Iterator[Snippet]:
+    """Yield the snippets of the files, or of the rows of a data set of the hub, in their order."""
+    if request.hub:
+        rows = request.hub.rows()
+        return read_each(request.hub.shown, rows, lambda entry: snippet_of(entry.json_object()), on_reject)
+    return chain.from_iterable(read_snippets(source, on_reject) for source in request.sources)
+
+
+def convert_pairs(request: Request, on_reject: OnReject | None) -> Iterator[ConvertedRow | JudgedQuestion | Dropped]:
+    """Yield a row for each snippet, its title the query, its abstract the positive: M+C, 3.2.1; BMRetriever, 3.2.
+
+    A title is a question too, to which its own snippet is relevant (known-item search). A snippet without a title is
+    cut in two halves, as `title_abstract_row` says; one that makes no pair is dropped and counted.
+    """
+    for snippet in convert(request, on_reject):
+        row = title_abstract_row(snippet)
+        if normalised(row.query) and normalised(row.positive):
+            yield ConvertedRow({"query": row.query, "positive": row.positive, "positive_id": row.positive_id})
+            if snippet.title:
+                yield JudgedQuestion(snippet.id, snippet.title, relevant={snippet.id: 1})
+        else:
+            yield Dropped(snippet.id)
