@@ -6,38 +6,23 @@ import json
 from pathlib import Path
 from typing import Any
 
-# As pubmedqa/pubmedqa has PQA-L; PQA-A has neither YEAR nor the predictions, PQA-U no final_decision either.
+# As pubmedqa/pubmedqa has PQA-L, but for fields that are not read; PQA-U has no final_decision.
 PQAL = {
     "21645374": {
         "QUESTION": "Do mitochondria play a role in remodelling leaves?",
         "CONTEXTS": ["Cell death perforates the leaves.", "Mitochondria were stained in vivo."],
-        "LABELS": ["BACKGROUND", "RESULTS"],
-        "MESHES": ["Alismataceae"],
-        "YEAR": "2011",
-        "reasoning_required_pred": "yes",
-        "reasoning_free_pred": "yes",
         "final_decision": "yes",
         "LONG_ANSWER": "Mitochondria depict a morphological change.",
     },
     "16418930": {
         "QUESTION": "Landolt C and Snellen E acuity: differences in strabismus amblyopia?",
         "CONTEXTS": ["Assessment of visual acuity depends on the optotypes."],
-        "LABELS": ["BACKGROUND"],
-        "MESHES": [],
-        "YEAR": "2006",
-        "reasoning_required_pred": "no",
-        "reasoning_free_pred": "no",
         "final_decision": "no",
         "LONG_ANSWER": "Overestimation of acuity was slight.",
     },
     "9488747": {
         "QUESTION": "Syncope during bathing in infants, a pediatric form of urticaria?",
         "CONTEXTS": ["Apparent life-threatening events in infants are frequent.", " "],
-        "LABELS": ["BACKGROUND", "CASE"],
-        "MESHES": [],
-        "YEAR": "1997",
-        "reasoning_required_pred": "yes",
-        "reasoning_free_pred": "yes",
         "final_decision": "maybe",
         "LONG_ANSWER": "It could be a form of aquagenic urticaria.",
     },

@@ -51,20 +51,6 @@ def test_an_object_is_read_as_a_whole_parse_reads_it(file, record, indent, escap
 
 
 @settings(max_examples=25)
-@given(st.lists(values, max_size=5), st.sampled_from([None, 2]))
-def test_an_array_is_read_as_a_whole_parse_reads_it(file, record, indent):
-    read = list(read_array_or_lines(source(file, json.dumps(record, indent=indent).encode())))
-    assert [entry.value() for entry in read] == record
-
-
-@settings(max_examples=25)
-@given(st.lists(st.dictionaries(texts, values, max_size=3), max_size=5))
-def test_lines_are_read_where_there_is_no_array(file, records):
-    content = "".join(json.dumps(record) + "\n" for record in records).encode()
-    assert [entry.value() for entry in read_array_or_lines(source(file, content))] == records
-
-
-@settings(max_examples=25)
 @given(st.binary(max_size=60) | st.text('{}[]":,0 1e\\ué\n', max_size=40).map(str.encode))
 def test_whatever_the_bytes_are_there_is_no_error_but_ours(file, content):
     for read in (read_object, read_array_or_lines):

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest
 
 from biorag.benchmarks.answers.questions import load_answers
 from biorag.conversion.sampling import Candidate, Draw, SampleRequest, number_of, read_keys, sample
@@ -79,18 +78,6 @@ def test_samples_are_disjoint_and_do_not_depend_on_the_order_of_files(tmp_path):
     ).read_bytes()
     sampled(tmp_path / "other", first, second, sizes=(10,), seed=8)
     assert ids(tmp_path / "other" / "sample-1") != drawn[0]
-
-
-def test_every_record_is_drawn_equally_often(tmp_path):
-    drawn = [0] * 20
-    for seed in range(400):
-        draw = Draw(5, seed, tmp_path)
-        for number in range(20):
-            draw.add(Candidate(str(number), (), {"n": number}))
-        for line in draw.lines():
-            drawn[json.loads(line)["n"]] += 1
-    assert sum(drawn) == 2000
-    assert all(binomtest(count, 400, 0.25).pvalue > 1e-5 for count in drawn)
 
 
 def test_excluded_records_are_not_drawn_by_id_nor_by_pmid(tmp_path):
@@ -195,14 +182,6 @@ def test_a_sample_is_made_once_and_not_over_another(tmp_path):
     (tmp_path / "mine" / "notes.txt").write_text("x")
     with pytest.raises(MismatchError, match="holds something other than a data set"):
         sampled(tmp_path / "mine", file, sizes=(3,))
-
-
-def test_bad_lines_stop_or_are_skipped(tmp_path):
-    file = corpus(tmp_path / "corpus.jsonl", 9)
-    file.write_text("{}\n" + file.read_text())
-    with pytest.raises(BadInputError, match="line 1: no 'id'"):
-        sampled(tmp_path / "out", file, sizes=(9,))
-    assert sampled(tmp_path / "out", file, sizes=(9,), skip=True)["counts"]["rejected"] == 1
 
 
 def test_what_a_killed_run_left_is_removed(tmp_path):
