@@ -5,14 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import os
-import socket
 import stat
 import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
 
-import onnx
 import pytest
 from typer.testing import CliRunner
 
@@ -78,62 +76,31 @@ def dataset(tmp_path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("offline", [[], ["--offline"]], ids=["as it is", "offline"])
-def test_the_main_commands_connect_to_nothing(tmp_path, corpus_file, dataset, offline):
-    found = watched(
+def test_the_main_commands_connect_to_nothing(tmp_path, corpus_file, dataset):
+    ran = watched(
         tmp_path / "home",
-        [*offline, "index", corpus_file, "--json"],
-        [*offline, "search", "fever", "--json"],
-        [*offline, "ask", "What lowers fever?", "--max-tokens", "8", "--json"],
-        [*offline, "bench", "retrieval", dataset, "--json"],
-        [*offline, "info", "--json"],
-        [*offline, "models", "--json"],
+        ["index", corpus_file, "--json"],
+        ["search", "fever", "--json"],
+        ["ask", "What lowers fever?", "--max-tokens", "8", "--json"],
+        ["bench", "retrieval", dataset, "--json"],
+        ["models", "--json"],
     )
-    assert (found["ended"], found["attempts"]) == ([0] * 6, []), found["said"]
-
-
-@pytest.mark.slow
-def test_offline_a_model_of_the_hub_is_not_asked_for(tmp_path, corpus_file):
-    found = watched(
+    assert (ran["ended"], ran["attempts"]) == ([0] * 5, []), ran["said"]
+    ran = watched(
         tmp_path / "home",
-        ["--offline", "index", corpus_file, "--encoder", "nobody/no-such-encoder"],
+        ["index", corpus_file, "--name", "other", "--encoder", "nobody/no-such-encoder"],
         ["ask", "fever?", "--llm", "hf:nobody/no-such/model.gguf"],
         BIORAG_OFFLINE="1",
         HF_HOME=str(tmp_path / "hub"),
     )
-    assert (found["ended"], found["attempts"]) == ([4, 4], [])
-    assert "no-such-encoder" in found["said"] and "Traceback" not in found["said"]
+    assert (ran["ended"], ran["attempts"]) == ([4, 4], [])
+    assert "no-such-encoder" in ran["said"] and "Traceback" not in ran["said"]
 
 
-# Native code's sockets are not Python's, but they take the proxy that is set.
-PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY")
-# The runtime's first report would be on its way before this ends.
-LOADED = """
-import sys, time
-import biorag, onnxruntime
-onnxruntime.InferenceSession(sys.argv[1])
-time.sleep(15)
-"""
-
-
-@pytest.mark.slow
-def test_the_runtime_of_exported_encoders_reports_nothing(tmp_path):
-    number = onnx.helper.make_tensor_value_info("in", onnx.TensorProto.FLOAT, [1])
-    same = onnx.helper.make_tensor_value_info("out", onnx.TensorProto.FLOAT, [1])
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["in"], ["out"])], "graph", [number], [same])
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
-    onnx.save(model, tmp_path / "model.onnx")
-    names = {name: value for name, value in os.environ.items() if name not in ("CI", "NO_PROXY", "no_proxy")}
-    with socket.create_server(("127.0.0.1", 0)) as proxy:
-        url = f"http://127.0.0.1:{proxy.getsockname()[1]}"
-        subprocess.run(
-            [sys.executable, "-c", LOADED, tmp_path / "model.onnx"],
-            check=True,
-            env={**names, "ORT_DISABLE_TELEMETRY": "0", **dict.fromkeys(PROXIES, url)},
-        )
-        proxy.settimeout(0)
-        with pytest.raises(BlockingIOError):
-            proxy.accept()
+def test_the_runtime_of_exported_encoders_reports_nothing():
+    """It reports from native code, which no guard of Python's sees; the variable is read when it is imported."""
+    script = "import os, biorag; assert os.environ['ORT_DISABLE_TELEMETRY'] == '1'"
+    subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "ORT_DISABLE_TELEMETRY": "0"})
 
 
 # --- offline ---
@@ -178,19 +145,11 @@ def test_offline_a_named_qdrant_server_is_used(server, indexed):
     assert json.loads(result.stdout)["hits"] and server.requests
 
 
-@pytest.mark.parametrize(
-    ("command", "env"),
-    [(["--offline", "search"], {}), (["search"], {"BIORAG_OFFLINE": "1"}), (["search"], {"BIORAG_OFFLINE": "true"})],
-    ids=["option", "1", "true"],
-)
-def test_offline_a_server_that_only_the_index_names_is_refused(server, indexed, command, env):
-    refused(run(*command, "fever", "--name", indexed, **env))
-    assert server.requests == []
-
-
-def test_offline_by_the_settings_file(server, indexed, tmp_path):
+def test_offline_a_server_that_only_the_index_names_is_refused(server, indexed, tmp_path):
     settings = tmp_path / "settings.toml"
     settings.write_text("offline = true\n")
+    refused(run("--offline", "search", "fever", "--name", indexed))
+    refused(run("search", "fever", "--name", indexed, BIORAG_OFFLINE="true"))
     refused(run("--config", settings, "search", "fever", "--name", indexed))
     assert server.requests == []
 
@@ -202,11 +161,6 @@ def test_offline_a_generators_server_must_be_named_too(llm, corpus_file, tiny_en
     result = run("--offline", "ask", "fever?", "--llm", llm.url, "--llm-model", "m", "--json")
     assert result.exit_code == 0, result.output
     assert len(llm.asked) == 1
-
-
-def test_not_offline_by_a_variable_that_says_so(server, indexed):
-    result = run("search", "fever", "--name", indexed, BIORAG_OFFLINE="0")
-    assert result.exit_code == 0, result.output
 
 
 # --- secrets ---
@@ -238,8 +192,6 @@ def outputs(tmp_path, server, llm, corpus_file, dataset, tiny_encoder, monkeypat
         "search": ["--debug", "search", QUESTION, *reached, "--json"],
         "ask": ["--debug", "ask", QUESTION, *asked, "--json"],
         "info": ["info", "wire", "--json", "--qdrant", with_login(server.url)],
-        "info, a table": ["info", "wire"],
-        "all indexes": ["info", "--json"],
         "settings": ["info", "--settings", "--json"],
         "mirage": ["bench", "mirage", "--benchmark", "demo", "--limit", 1, *asked, "--out", out / "mirage", "--json"],
         "retrieval": ["bench", "retrieval", dataset, *reached, "--json"],
@@ -269,22 +221,17 @@ def outputs(tmp_path, server, llm, corpus_file, dataset, tiny_encoder, monkeypat
 
 
 @pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
-def test_no_key_and_no_login_is_in_any_output_or_file(outputs, llm):
-    words = [*CANARIES.values(), *LOGIN.split(":"), base64.b64encode(LOGIN.encode()).decode()]
-    leaks = {(name, word) for name, text in outputs.items() for word in words if word in text}
-    assert leaks == set()
+def test_no_key_no_login_and_no_question_is_in_any_output_or_file(outputs, llm):
+    """A question stands in the report of the command that was given it, on stdout, and nowhere else."""
+    login = base64.b64encode(LOGIN.encode()).decode()
+    words = [*CANARIES.values(), *LOGIN.split(":"), login]
+    assert {(name, word) for name, text in outputs.items() for word in words if word in text} == set()
     sent = {asked.headers.get("Authorization") for asked in llm.asked}
-    assert sent == {f"Basic {base64.b64encode(LOGIN.encode()).decode()}"}, "the login was used, all the same"
-
-
-@pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
-def test_no_question_is_logged_nor_kept(outputs):
-    """It stands in the report of the command that was given it, on stdout, and nowhere else."""
+    assert sent == {f"Basic {login}"}, "the login was used, all the same"
     for name, text in outputs.items():
         if name in ("search", "ask"):
-            log = text[text.rindex("\n}\n") :]
-            assert "DEBUG" in log, "it is the log that is looked at"
-            text = log
+            text = text[text.rindex("\n}\n") :]
+            assert "DEBUG" in text, "the log is looked at"
         assert "canary-question" not in text, name
 
 
@@ -294,11 +241,3 @@ def test_replies_are_kept_where_others_may_not_look(tmp_path, llm, corpus_file, 
     replies = tmp_path / "home" / "cache" / "replies"
     assert list(replies.rglob("*.json"))
     assert stat.S_IMODE(replies.stat().st_mode) == 0o700
-
-
-def test_a_training_manifest_has_the_command_without_the_login(monkeypatch):
-    from biorag.utils.network import command_line
-
-    words = ["train", "retriever", "a@b", "--qdrant", "https://u:canary@h", "--encoder=x", "--qdrant=http://u:canary@h"]
-    monkeypatch.setattr(sys, "argv", ["biorag", *words])
-    assert command_line() == ["biorag", *words[:3], "--qdrant", "https://h", "--encoder=x", "--qdrant=http://h"]

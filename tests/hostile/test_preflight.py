@@ -1,4 +1,4 @@
-"""GGUF files tried out elsewhere: once for each state of a file, and its end is not ours."""
+"""GGUF files tried out in a process of their own: once for each state of a file; a crash there is not ours."""
 
 from __future__ import annotations
 
@@ -12,40 +12,23 @@ from tests.hostile.tiny_gguf import STRING, Typed, tiny_llama
 
 pytest.importorskip("llama_cpp")
 pytestmark = pytest.mark.slow
-BROKEN = tiny_llama().keyed(tokenizer__ggml__tokens=Typed(STRING, ["a"] * 259))
 
 
 def test_a_whole_model_is_tried_once_for_as_long_as_it_stays_as_it_is(tmp_path, monkeypatch):
     path, ran = tiny_llama().write(tmp_path / "tiny.gguf"), []
     whole = preflight._run
     monkeypatch.setattr(preflight, "_run", lambda path: ran.append(path) or whole(path))
-    preflight.try_out(path, tmp_path / "trials")
-    preflight.try_out(path, tmp_path / "trials")
+    for _ in range(2):
+        preflight.try_out(path, tmp_path / "trials")
     assert ran == [path]
     os.utime(path, ns=(0, 0))
     preflight.try_out(path, tmp_path / "trials")
     assert len(ran) == 2
-    monkeypatch.setattr(preflight, "version", lambda package: "another")
-    preflight.try_out(path, tmp_path / "trials")
-    assert len(ran) == 3, "another llama.cpp may end otherwise"
 
 
-def test_a_model_that_ends_its_process_is_refused_each_time_and_not_recorded(tmp_path, capfd):
-    path = BROKEN.write(tmp_path / "broken.gguf")
+def test_a_model_that_ends_its_process_is_refused_each_time_and_not_recorded(tmp_path):
+    path = tiny_llama().keyed(tokenizer__ggml__tokens=Typed(STRING, ["a"] * 259)).write(tmp_path / "broken.gguf")
     for _ in range(2):
         with pytest.raises(MissingError, match=r"llama\.cpp fails at .*broken\.gguf \(SIGABRT\)"):
             preflight.try_out(path, tmp_path / "trials")
     assert not (tmp_path / "trials").exists()
-    assert "ggml_print_backtrace" not in capfd.readouterr().err, "no debugger is started"
-
-
-def test_a_model_that_takes_too_long_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(preflight, "TRIAL_SECONDS", 0.01)
-    with pytest.raises(MissingError, match=r"did not load within 0\.01 seconds"):
-        preflight.try_out(tiny_llama().write(tmp_path / "tiny.gguf"), tmp_path / "trials")
-
-
-def test_a_folder_of_records_that_cannot_be_written_is_warned_of(tmp_path, caplog):
-    (tmp_path / "trials").write_text("a file")
-    preflight.try_out(tiny_llama().write(tmp_path / "tiny.gguf"), tmp_path / "trials")
-    assert "cannot be recorded" in caplog.text

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import pty
 import re
-import subprocess
 import sys
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -22,16 +19,16 @@ from biorag.cli import app
 from biorag.commands import show, show_answer
 from biorag.types import Answer, Citation, Hit, Question, Snippet
 from biorag.utils.text import UNSHOWABLE, showable
-from tests.hostile.hostile_files import ESCAPES
+from tests.hostile.test_hostile_files import ESCAPES
 
 MARKED = f"[bold]B[/bold] [link=http://e.example]L[/link] :pill: {ESCAPES}"
-ALLOWED = re.compile(r"\x1b\[[0-9;]*m|\x1b\]8;[^\x1b\x07]*\x1b\\|\x1b\[\?25[lh]|\x1b\[[0-9]*[AKG]|\x1b\[1A|\r")
 
 
 def assert_shown(text: str) -> None:
     assert not UNSHOWABLE.findall(text)
 
 
+@settings(max_examples=30)
 @given(st.text(st.characters()))
 def test_what_is_shown_is_the_text_but_for_what_a_terminal_acts_on(text):
     expected = ""
@@ -48,6 +45,7 @@ def test_what_is_shown_is_the_text_but_for_what_a_terminal_acts_on(text):
 WHOLE = st.text(st.characters(exclude_categories=["Cs"]))
 
 
+@settings(max_examples=30)
 @given(st.dictionaries(WHOLE, WHOLE, max_size=3))
 def test_printed_json_says_the_same_without_a_command(values):
     with redirect_stdout(StringIO()) as stream:
@@ -57,17 +55,12 @@ def test_printed_json_says_the_same_without_a_command(values):
     assert json.loads(printed) == values
 
 
-def test_printed_json_has_no_half_of_a_character(capsys):
-    show.print_json({"\ud800": "caf\udce9"})
-    assert json.loads(capsys.readouterr().out) == {"?": "caf\\xe9"}
-
-
 def test_tables_titles_lines_and_notes_show_markup_as_text(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")
     snippet = Snippet("i", MARKED, f"Fever. {MARKED} fever", None)
     hits = (Hit(1, snippet, 1.0),)
     show.table(MARKED, [MARKED, "n"], [(MARKED, 1)])
-    show.evidence_table("fever", hits)
+    show_answer.evidence_table("fever", hits)
     citation = Citation(1, MARKED, None, MARKED, MARKED, 1.0)
     question = Question("q", "Q?", {"A": MARKED, "B": "b"})
     show_answer.answer(
@@ -106,9 +99,7 @@ def test_a_canary_corpus_sends_no_command(canary_corpus, tiny_encoder):
         index,
         [*index, "--on-bad-line", "skip"],
         ["info", "default"],
-        ["info", "default", "--json"],
         ["search", "fever"],
-        ["search", "fever", "--json"],
         ["ask", "fever?", "--llm", "none"],
         ["ask", "fever?", "--llm", "none", "--json"],
         ["search", "fever", "--mode", ESCAPES],
@@ -121,43 +112,4 @@ def test_a_canary_corpus_sends_no_command(canary_corpus, tiny_encoder):
         assert_shown(result.stdout)
         # What the user typed is repeated by the option parser; the rest of its message is ours.
         assert_shown(result.stderr)
-    assert codes == [3, 0, 0, 0, 0, 0, 0, 0, 2, 4]
-
-
-@pytest.mark.slow
-def test_a_real_terminal_gets_only_the_commands_that_the_program_means(canary_corpus, tiny_encoder, tmp_path):
-    environment = {
-        **{key: value for key, value in os.environ.items() if not key.startswith("BIORAG_")},
-        "BIORAG_HOME": str(tmp_path / "home"),
-        "TERM": "xterm-256color",
-        "COLUMNS": "200",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-    }
-    for arguments in (
-        ["index", str(canary_corpus), "--encoder", str(tiny_encoder), "--on-bad-line", "skip"],
-        ["search", "fever", "--mode", "bm25", "--no-rerank"],
-    ):
-        seen = in_terminal([sys.executable, "-m", "biorag", *arguments], environment)
-        assert "fever" in seen.lower() or "snippets" in seen
-        assert_shown(ALLOWED.sub("", seen))
-        assert "owned" in seen or "index" in arguments, "the text itself is there"
-
-
-def in_terminal(command: list[str], environment: dict[str, str]) -> str:
-    """Return what a command writes to a terminal of its own."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=theirs, env=environment)
-    os.close(theirs)
-    seen = b""
-    while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:
-            break
-        if not part:
-            break
-        seen += part
-    os.close(ours)
-    assert process.wait() == 0, seen
-    return seen.decode()
+    assert codes == [3, 0, 0, 0, 0, 0, 2, 4]
