@@ -21,7 +21,7 @@ from biorag.errors import ServiceError
 from biorag.models.finding import ModelFiles
 from biorag.models.formats import gguf, safetensors
 from biorag.models.formats.directory import MODULE_LIST, ROUTER
-from biorag.utils.cgroups import CGROUPS, PROC, control_groups
+from biorag.utils.cores import CGROUPS, PROC, control_groups
 from biorag.utils.parsing import parsed, read_regular
 
 if TYPE_CHECKING:

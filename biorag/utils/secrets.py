@@ -81,14 +81,7 @@ def _quoted(user: str, colon: str = "", password: str = "") -> Iterator[str]:
 
 
 def _base64(text: str) -> Iterator[str]:
-    """Yield a text in Base64: exactly, and as what is inside a longer text, at each of three offsets."""
-    for content in {text.encode(), text.encode("latin-1", "replace")}:
-        for encode in (b64encode, urlsafe_b64encode):
-            exact = encode(content).decode()
-            yield from (exact, exact.rstrip("="), quote(exact, safe=""))
-            for offset, shared in ((0, 0), (1, 2), (2, 3)):  # bytes before it, and characters that they reach into
-                inside = encode(bytes(offset) + content).decode().rstrip("=")
-                unsure = (offset + len(content)) % 3 > 0  # whether the last character depends on what follows
-                core = inside[shared : len(inside) - unsure]
-                if len(core) >= PART_OF_WORDS:
-                    yield core
+    """Yield a text in Base64, with and without its padding, and as URLs have it."""
+    for encode in (b64encode, urlsafe_b64encode):
+        exact = encode(text.encode()).decode()
+        yield from (exact, exact.rstrip("="), quote(exact, safe=""))

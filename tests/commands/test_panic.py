@@ -26,15 +26,6 @@ def test_a_panic_of_the_engine_is_one_sentence(monkeypatch, tmp_path, debug):
         failed(result, 6, "the engine failed (index out of bounds", "biorag doctor")
 
 
-def test_what_is_no_panic_goes_on(monkeypatch, tmp_path):
-    def leaves(*_: object) -> None:
-        raise GeneratorExit("another one")
-
-    monkeypatch.setattr("biorag.indexes.store.Store.require_manifest", leaves)
-    with pytest.raises(GeneratorExit):
-        invoke("search", "fever", home=tmp_path)
-
-
 def test_a_panic_is_raised_without_what_rust_prints_and_other_output_is_kept(capfd):
     with pytest.raises(PanicError, match="index out of bounds"), panics_raised():
         os.write(2, b"thread '<unnamed>' panicked at lib.rs:1:2\n")

@@ -38,16 +38,11 @@ def write(root: Path, version: int, path: str, quotas: dict[str, tuple[object, i
     ("path", "quotas", "cores"),
     [
         ("/", {}, AFFINITY),
-        ("/", {"": ("max", 100_000)}, AFFINITY),
-        ("/", {"": (900_000, 100_000)}, AFFINITY),
         ("/", {"": (300_000, 100_000)}, 3),
         ("/", {"": (150_000, 100_000)}, 1),
-        ("/", {"": (20_000, 100_000)}, 1),
-        ("/", {"": (50_000, 25_000)}, 2),
         ("/job/step", {"job": (200_000, 100_000), "job/step": ("max", 100_000)}, 2),
         ("/job/step", {"job": (300_000, 100_000), "job/step": (100_000, 100_000)}, 1),
         ("/not/seen/here", {"": (200_000, 100_000)}, 2),
-        ("/", {"": (200_000, 0)}, AFFINITY),
     ],
 )
 def test_cores_are_the_least_of_affinity_and_quotas(tmp_path, version, path, quotas, cores):

@@ -47,11 +47,6 @@ def holder(folder):
         process.communicate()
 
 
-def test_the_lock_makes_its_folder(folder):
-    DirectoryLock(folder / "deep", exclusive=True).release()
-    assert (folder / "deep" / "lock").read_text() == ""
-
-
 def test_a_writer_shuts_out_writers_and_readers_and_is_named(folder):
     lock = DirectoryLock(folder, exclusive=True)
     expected = rf"^index 'pubmed' is being written by process {os.getpid()} on {re.escape(socket.gethostname())} since "
@@ -73,34 +68,13 @@ def test_readers_share_and_shut_out_a_writer_until_the_last_is_gone(folder):
     DirectoryLock(folder, exclusive=True).release()
 
 
-def test_a_refused_writer_does_not_keep_readers_out(folder):
-    reader = DirectoryLock(folder, exclusive=False)
-    with pytest.raises(ServiceError):
-        DirectoryLock(folder, exclusive=True)
-    DirectoryLock(folder, exclusive=False).release()
-    reader.release()
-
-
-@pytest.mark.parametrize("exclusive", [True, False])
-def test_release_frees_and_may_be_repeated(folder, exclusive):
-    lock = DirectoryLock(folder, exclusive)
-    lock.release()
-    other = DirectoryLock(folder, exclusive=True)
-    lock.release()
-    with pytest.raises(ServiceError):
-        DirectoryLock(folder, exclusive=True)
-    other.release()
-
-
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
-@pytest.mark.parametrize("way", ["end", "kill"])
-def test_the_lock_is_free_however_its_process_ends(folder, holder, kind, way):
+def test_the_lock_is_free_once_its_process_is_killed(folder, holder, kind):
     process = holder(kind)
     says = f"written by process {process.pid} " if kind == "exclusive" else "read by another biorag process"
     with pytest.raises(ServiceError, match=says):
         DirectoryLock(folder, exclusive=True)
-    if way == "kill":
-        os.kill(process.pid, signal.SIGKILL)
+    os.kill(process.pid, signal.SIGKILL)
     process.communicate("")
     lock = DirectoryLock(folder, exclusive=True)
     with pytest.raises(ServiceError, match=f"written by process {os.getpid()} "):
@@ -108,18 +82,7 @@ def test_the_lock_is_free_however_its_process_ends(folder, holder, kind, way):
     lock.release()
 
 
-def test_what_a_killed_writer_left_in_the_lock_file_does_not_name_it_later(folder, holder):
-    process = holder("exclusive")
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert json.loads((folder / "lock").read_text())["pid"] == process.pid
-    reader = DirectoryLock(folder, exclusive=False)
-    with pytest.raises(ServiceError, match="being read by another biorag process"):
-        DirectoryLock(folder, exclusive=True)
-    reader.release()
-
-
-@pytest.mark.parametrize("text", ["", "{", "null", "[]", '"x"', "{}", '{"pid": 1}', "\xff\xfe"])
+@pytest.mark.parametrize("text", ["{", "null", "\xff\xfe"])
 def test_a_lock_file_with_anything_in_it_still_gives_our_error(folder, text):
     lock = DirectoryLock(folder, exclusive=True)
     (folder / "lock").write_bytes(text.encode("latin-1"))

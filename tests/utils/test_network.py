@@ -13,7 +13,6 @@ import pytest
 from biorag.errors import OfflineError, UsageError
 from biorag.settings.sources import load_settings
 from biorag.utils.network import (
-    Server,
     host_of,
     is_loopback,
     login_apart,
@@ -35,10 +34,7 @@ from biorag.utils.secrets import redacted
         ("http://user@host", "http://host", "user"),
         ("http://a@b:c@host:8", "http://host:8", "a@b:c"),
         ("http://:p@[::1]:6333/", "http://[::1]:6333/", ":p"),
-        ("http://host/path@1", "http://host/path@1", None),
         ("http://u:p/w@host:80", "http://u:p/w@host:80", None),
-        ("http://u:p?w@host", "http://u:p?w@host", None),
-        ("http://u:p#w@host", "http://u:p#w@host", None),
         ("http://u:p%2Fw@host:80", "http://host:80", "u:p/w"),
         ("http://u:p@[::1", "http://[::1", "u:p"),
     ],
@@ -85,24 +81,15 @@ def test_the_login_of_a_url_is_a_secret_setting_and_the_url_is_clean():
     assert "qq" not in repr(settings.services.server(settings.services.qdrant, "qdrant"))
 
 
-def test_a_server_without_login_has_no_basic_authentication():
-    assert Server("http://h", 1, 0).auth is None
-
-
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
         ("qdrant", "http://s3cret@h:1?api_key=s3cret"),
         ("qdrant", "s3cret:s3cret@h:6333"),
-        ("qdrant", "http://h:s3cret@[::1"),
         ("llm", "http://h/v1?key=s3cret"),
         ("llm", "http://s3cret:s3cret@h:port"),
         ("llm", "http://s3cret:s3cret/s3cret@h:80"),
         ("llm", "http://user:12/s3cret@h"),
-        ("llm", "http://user:12//s3cret@h"),
-        ("qdrant", "http://s3cret:s3cret?s3cret@h"),
-        ("qdrant", "http://s3cret:s3cret#s3cret@h"),
-        ("qdrant", "s3cret:s3cret/s3cret@h:6333"),
         ("qdrant_api_key", "s3cret\n"),
         ("llm_api_key", "s3crét"),
         ("llm_login", "s3cret\x00"),
@@ -113,12 +100,6 @@ def test_a_setting_that_cannot_be_used_is_named_without_its_secret(setting, valu
         load_settings({setting: value}, None, {})
     assert "s3cret" not in str(caught.value) and "s3cr" not in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("mark", ["/", "?", "#"])
-def test_a_password_that_breaks_its_url_is_refused_saying_how_to_write_it(mark):
-    with pytest.raises(UsageError, match=r"--llm …: .*write / in a password as %2F"):
-        load_settings({"llm": f"http://user:12{mark}w@host:80"}, None, {})
 
 
 # --- the guard ----------------------------------------------------------------------------------------------
@@ -145,16 +126,11 @@ def listening():
 
 REFUSED = {
     "connect": lambda port: socket.socket().connect(("127.0.0.1", port)),
-    "connect_ex": lambda port: socket.socket().connect_ex(("127.0.0.1", port)),
-    "create_connection": lambda port: socket.create_connection(("127.0.0.1", port)),
     "a name": lambda port: socket.create_connection(("localhost", port)),
     "IPv6": lambda port: socket.socket(socket.AF_INET6).connect(("::1", port)),
     "sendto": lambda port: socket.socket(type=socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", port)),
     "sendmsg": lambda port: socket.socket(type=socket.SOCK_DGRAM).sendmsg([b"x"], [], 0, ("127.0.0.1", port)),
     "getaddrinfo": lambda port: socket.getaddrinfo("host.invalid", port),
-    "gethostbyname": lambda port: socket.gethostbyname("host.invalid"),
-    "getnameinfo": lambda port: socket.getnameinfo(("192.0.2.1", port), 0),
-    "bytes": lambda port: socket.getaddrinfo(b"host.invalid", port),
     "httpx": lambda port: httpx.get(f"http://127.0.0.1:{port}"),
 }
 
@@ -169,7 +145,7 @@ def test_offline_nothing_is_sent_nor_looked_up(listening, how):
     assert came == []
 
 
-@pytest.mark.parametrize("named", ["127.0.0.1", "localhost", "LOCALHOST"])
+@pytest.mark.parametrize("named", ["127.0.0.1", "LOCALHOST"])
 def test_offline_a_named_host_is_reached_by_its_name_and_its_address(listening, named):
     port, came = listening
     restrict([f"http://{named}:1"])
@@ -211,14 +187,6 @@ def test_offline_what_does_not_leave_the_machine_is_let_through(tmp_path):
         pass  # listening connects to nobody
 
 
-def test_the_guard_can_be_left(listening):
-    port, _ = listening
-    restrict([])
-    restrict(None)
-    with closing(socket.create_connection(("127.0.0.1", port), timeout=5)) as ours:
-        assert ours.recv(1) == b""
-
-
 def test_left_the_guard_gives_the_environment_back(monkeypatch):
     monkeypatch.setenv("BIORAG_OFFLINE", "0")
     monkeypatch.delenv("TRANSFORMERS_OFFLINE", raising=False)
@@ -228,14 +196,6 @@ def test_left_the_guard_gives_the_environment_back(monkeypatch):
     assert os.environ["BIORAG_OFFLINE"] == os.environ["TRANSFORMERS_OFFLINE"] == "1"
     restrict(None)
     assert dict(os.environ) == before
-
-
-def test_a_variable_that_was_set_since_stays(monkeypatch):
-    monkeypatch.setenv("BIORAG_OFFLINE", "1")
-    restrict([])
-    monkeypatch.delenv("BIORAG_OFFLINE")
-    restrict(None)
-    assert "BIORAG_OFFLINE" not in os.environ
 
 
 @pytest.mark.parametrize("url", ["http://u:s3cret-pw@proxy:3128", "u:s3cret-pw@proxy:3128", "socks5://u:s3cret-pw@h"])

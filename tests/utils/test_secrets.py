@@ -23,7 +23,7 @@ ASCII = "".join(set(string.printable) - set(string.whitespace)) + " "
 
 def spellings(secret: str) -> dict[str, str]:
     """Each spelling by an independent library call, apart from how the code under test makes them."""
-    raw, latin = secret.encode(), secret.encode("latin-1", "replace")
+    raw = secret.encode()
     lower = "".join(
         f"%{byte:02x}" if chr(byte) not in string.ascii_letters + string.digits + "_.-~" else chr(byte) for byte in raw
     )
@@ -31,7 +31,6 @@ def spellings(secret: str) -> dict[str, str]:
         "plain": secret,
         "Bearer": f"Bearer {secret}",
         "Basic": "Basic " + base64.standard_b64encode(raw).decode(),
-        "Basic, latin-1": "Basic " + base64.standard_b64encode(latin).decode(),
         "Base64 for URLs": base64.urlsafe_b64encode(raw).decode(),
         "Base64, no padding": base64.b64encode(raw).decode().rstrip("="),
         "Base64 in a URL": quote(base64.b64encode(raw).decode(), safe=""),
@@ -58,33 +57,6 @@ def test_no_spelling_of_a_secret_stays(secret):
             assert text.removeprefix("Basic ").removeprefix("Bearer ") not in shown, name
             assert "…" in shown, name
         assert redacted(f"got <{text}>, try again").startswith("got <"), name
-
-
-@pytest.mark.parametrize("secret", SECRETS)
-def test_a_logins_password_alone_is_one(secret):
-    remember(secret)
-    password = secret.partition(":")[2]
-    if password:
-        assert password not in redacted(f"password {password}!")
-        assert base64.b64encode(password.encode()).decode() not in redacted(
-            base64.b64encode(password.encode()).decode()
-        )
-
-
-@given(st.text(ASCII, min_size=8, max_size=40), st.binary(max_size=9), st.binary(max_size=9))
-def test_a_secret_inside_a_longer_base64_stays_in_no_readable_part(secret, before, after):
-    forget()
-    remember(secret)
-    left = redacted(base64.b64encode(before + secret.encode() + after).decode())
-    longest = max((piece for piece in left.split("…")), key=len)
-    for start in range(4):  # whatever can be decoded from what is left, at any alignment
-        piece = longest[start : start + (len(longest) - start) // 4 * 4]
-        try:
-            decoded = base64.b64decode(piece)
-        except ValueError:
-            continue
-        assert secret.encode()[1:-1] not in decoded
-    forget()
 
 
 @given(st.text(ASCII, min_size=4, max_size=40), st.text(max_size=30))
@@ -120,12 +92,6 @@ def test_data_keep_names_that_a_secret_is_spelled_like():
     assert redacted(base64.b64encode(b"u:pubmed").decode(), FILES) == "…"
     remember("sk-0123456789abcdef")
     assert redacted('{"reply": "sk-0123456789abcdef"}', FILES) == '{"reply": "…"}'
-
-
-def test_nothing_is_taken_out_once_secrets_are_forgotten():
-    remember("s3cret-key")
-    forget()
-    assert redacted("s3cret-key") == "s3cret-key"
 
 
 def test_logs_tracebacks_and_reports_go_through_it(tmp_path):
