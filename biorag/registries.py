@@ -181,14 +181,14 @@ READERS = Registry(
     [
         ReaderKind(
             name="MedRAG or BEIR JSONL",
-            target="biorag.corpus.readers:JsonLines",
+            target="biorag.corpus.readers:JSON_LINES",
             summary="a snippet a line",
             suffixes=(".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz"),
             beginnings=(b"{",),
         ),
         ReaderKind(
             name="PubMed XML",
-            target="biorag.corpus.pubmed:PubmedXml",
+            target="biorag.corpus.pubmed:READER",
             summary="baseline and update files",
             suffixes=(".xml", ".xml.gz"),
             beginnings=(b"<",),
@@ -197,7 +197,7 @@ READERS = Registry(
         ),
         ReaderKind(
             name="PMC XML",
-            target="biorag.corpus.jats:JatsXml",
+            target="biorag.corpus.jats:READER",
             summary="full text in JATS, a snippet a paragraph",
             suffixes=(".xml", ".xml.gz", ".nxml", ".nxml.gz"),
             beginnings=(b"<",),
@@ -205,21 +205,21 @@ READERS = Registry(
         ),
         ReaderKind(
             name="CSV or TSV",
-            target="biorag.corpus.tables:Tables",
+            target="biorag.corpus.tables:READER",
             summary="a snippet a row",
             suffixes=(".csv", ".csv.gz", ".tsv", ".tsv.gz"),
             common=True,
         ),
         ReaderKind(
             name="text or Markdown",
-            target="biorag.corpus.texts:Texts",
+            target="biorag.corpus.texts:READER",
             summary="a snippet for some 300 words",
             suffixes=(".txt", ".txt.gz", ".md", ".md.gz", ".markdown", ".markdown.gz"),
             common=True,
         ),
         ReaderKind(
             name="PDF",
-            target="biorag.corpus.pdf:Pdf",
+            target="biorag.corpus.pdf:READER",
             summary="a snippet a page",
             suffixes=(".pdf",),
             beginnings=(b"%PDF-",),
@@ -228,14 +228,14 @@ READERS = Registry(
         ),
         ReaderKind(
             name="RIS",
-            target="biorag.corpus.references:Ris",
+            target="biorag.corpus.references:RIS",
             summary="references as Zotero and EndNote export them",
             suffixes=(".ris", ".ris.gz"),
             beginnings=(b"TY  -",),
         ),
         ReaderKind(
             name="MEDLINE",
-            target="biorag.corpus.references:Nbib",
+            target="biorag.corpus.references:MEDLINE",
             summary="references as PubMed exports them",
             suffixes=(".nbib", ".nbib.gz"),
             beginnings=(b"PMID- ",),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from typing_extensions import TypedDict
 
-from biorag.corpus.sources import BEIR_CORPUS, MAX_LINE, Source, read_lines
+from biorag.corpus.sources import BEIR_CORPUS, Source, read_lines
 from biorag.errors import BadInputError, MissingError
 from biorag.types import Question
 from biorag.utils.parsing import parsed
@@ -130,7 +129,7 @@ def read_qrels(path: Path, lowest: int = 1) -> dict[str, dict[str, int]]:
         Naming file, line and reason.
     """
     lines = ((number, _text(path, number, raw)) for number, raw in _lines(path))
-    rows = ((number, line.rstrip("\r\n").split("\t")) for number, line in lines if line.strip())
+    rows = ((number, line.split("\t")) for number, line in lines if line.strip())
     return _judged(path, (row for row in rows if row[0] > 1 or row[1][-1] != "score"), BEIR_FIELDS, lowest)
 
 
@@ -183,11 +182,7 @@ def _is_tab_separated(path: Path) -> bool:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    with path.open("rb") as stream:
-        for number, raw in enumerate(iter(lambda: stream.readline(MAX_LINE), b""), 1):
-            if len(raw) == MAX_LINE:
-                raise BadInputError(f"{path}, line {number}: longer than {MAX_LINE >> 20} MiB")
-            yield number, raw.removeprefix(BOM_UTF8) if number == 1 else raw
+    return read_lines(Source(str(path), path))
 
 
 def _text(path: Path, number: int, raw: bytes) -> str:

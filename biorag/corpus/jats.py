@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 
 from biorag.corpus.hardened_xml import XmlFormat, check_entities, read_elements, source_text
 from biorag.corpus.pubmed import date_of
-from biorag.corpus.readers import as_id, with_values
+from biorag.corpus.readers import Reader, as_id, with_values
 from biorag.corpus.sources import DamagedSourceError, Source
 from biorag.types import Snippet
 
 ARTICLE = "article"
 JATS = XmlFormat("PMC", (ARTICLE, "pmc-articleset"), (ARTICLE,), record_end=re.compile(rb"(?<=</article>)"))
-SHOWN = 2000
 # Of a body: what holds blocks, what is one, and whose caption is one.
 SECTIONS = ("sec", "boxed-text")
 BLOCKS = ("p", "list", "def-list", "disp-quote", "statement", "verse-group")
@@ -36,7 +35,7 @@ _EMPTY_MARK = re.compile(r"\s*[(\[][\s,;\u2010-\u2015-]*[)\]]")
 _PUNCTUATION = re.compile(r"[\s,;\u2010-\u2015-]*")
 
 
-class Part(NamedTuple):
+class Block(NamedTuple):
     """A block of an article.
 
     Attributes
@@ -74,7 +73,7 @@ class Article:
         self.repeated = len(self.title) + len(json.dumps(self.metadata))
 
 
-def read_parts(source: Source) -> Iterator[tuple[int, Part]]:
+def read_blocks(source: Source) -> Iterator[tuple[int, Block]]:
     """Yield line and block of each article, the abstract first.
 
     Raises
@@ -85,7 +84,7 @@ def read_parts(source: Source) -> Iterator[tuple[int, Part]]:
     for element in read_elements(source, JATS):
         article, repeated = Article(element, source.label), 0
         parts = _parts(article, element)
-        first = next(parts, Part(article, "", (), "", None))
+        first = next(parts, Block(article, "", (), "", None))
         for part in chain([first], parts):
             line = (element if part.element is None else part.element).sourceline
             repeated += article.repeated + sum(map(len, part.headings))
@@ -95,10 +94,10 @@ def read_parts(source: Source) -> Iterator[tuple[int, Part]]:
             yield line, part
 
 
-def _parts(article: Article, element: Any) -> Iterator[Part]:
+def _parts(article: Article, element: Any) -> Iterator[Block]:
     abstract = element.find("front/article-meta/abstract")
     if abstract is not None:
-        yield Part(article, "abstract", ("Abstract",), abstract.get("id", ""), abstract)
+        yield Block(article, "abstract", ("Abstract",), abstract.get("id", ""), abstract)
     body = element.find("body")
     section = number = 0
     for child in body if body is not None else ():
@@ -107,7 +106,7 @@ def _parts(article: Article, element: Any) -> Iterator[Part]:
             section, number = section + 1, 0
         for headings, anchor, block in _blocks(child, (), "") if is_section else _block(child, (), ""):
             number += 1
-            yield Part(article, f"s{section if is_section else 0}p{number}", headings, anchor, block)
+            yield Block(article, f"s{section if is_section else 0}p{number}", headings, anchor, block)
 
 
 def _blocks(section: Any, headings: tuple[str, ...], anchor: str) -> Iterator[tuple[tuple[str, ...], str, Any]]:
@@ -133,7 +132,7 @@ def _block(element: Any, headings: tuple[str, ...], anchor: str) -> Iterator[tup
             yield (*headings, label) if label else headings, item.get("id", anchor), item
 
 
-def parse_part(part: Part) -> Snippet:
+def parse_block(part: Block) -> Snippet:
     """Return the snippet of a block.
 
     Raises
@@ -239,13 +238,9 @@ def _is_mark(element: Any) -> bool:
     return all(map(_is_mark, element)) and _PUNCTUATION.fullmatch("".join(rest)) is not None
 
 
-class JatsXml:
-    """Full text in JATS as a format of corpus files; see `biorag.corpus.readers.Reader`."""
+def shown(part: Block) -> str:
+    """Return a block's XML."""
+    return "" if part.element is None else source_text(part.element)
 
-    records = staticmethod(read_parts)
-    parse = staticmethod(parse_part)
 
-    @staticmethod
-    def shown(record: Part) -> str:
-        """Return the beginning of a block's XML."""
-        return "" if record.element is None else source_text(record.element)[:SHOWN]
+READER = Reader(read_blocks, parse_block, shown)

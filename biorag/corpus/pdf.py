@@ -13,12 +13,11 @@ from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 
 from biorag.corpus.pdf_pages import LARGEST_FILE, MEMORY, PAGE_SECONDS
-from biorag.corpus.readers import LONGEST_TEXT, as_id, with_values
+from biorag.corpus.readers import LONGEST_TEXT, Reader, as_id, with_values
 from biorag.corpus.sources import DamagedSourceError, Source, faults_named, opened
 from biorag.types import Snippet
 from biorag.utils.text import whole
 
-SHOWN = 2000
 LONGEST_TITLE = 1000  # characters; every page repeats it
 LONGEST_LINE = 16 * LONGEST_TEXT  # bytes of a page as JSON
 NO_TEXT = "no text on any page, as in a scan: make it searchable by OCR first"
@@ -117,13 +116,4 @@ def parse_page(page: Page) -> Snippet:
     return Snippet(as_id(f"{page.file}#page={page.number}", "id"), page.title, page.text, None, metadata)
 
 
-class Pdf:
-    """PDF as a format of corpus files; see `biorag.corpus.readers.Reader`."""
-
-    records = staticmethod(read_pages)
-    parse = staticmethod(parse_page)
-
-    @staticmethod
-    def shown(record: Page) -> str:
-        """Return the beginning of a page's text."""
-        return record.text[:SHOWN]
+READER = Reader(read_pages, parse_page, lambda page: page.text)

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from biorag.corpus.hardened_xml import XmlFormat, check_entities, read_elements, source_text
+from biorag.corpus.readers import Reader
 from biorag.corpus.sources import Source
 from biorag.types import Deletion, Snippet
 
 SETS, ARTICLE, BOOK, DELETIONS = "PubmedArticleSet", "PubmedArticle", "PubmedBookArticle", "DeleteCitation"
-SHOWN = 2000  # characters of a bad record in the rejects file
 NOT_AVAILABLE = "[Not Available]."  # NLM's title where there is none in English
 NO_LABELS = ("", "UNLABELLED", "UNASSIGNED")
 RETRACTED = "Retracted Publication"
@@ -297,13 +297,4 @@ def _month(text: str) -> int:
     return MONTHS.index(text[:3].lower()) + 1 if text[:3].lower() in MONTHS else 0
 
 
-class PubmedXml:
-    """PubMed's XML as a format of corpus files; see `biorag.corpus.readers.Reader`."""
-
-    records = staticmethod(read_records)
-    parse = staticmethod(parse_record)
-
-    @staticmethod
-    def shown(record: Any) -> str:
-        """Return the beginning of a record's XML."""
-        return source_text(record)[:SHOWN]
+READER = Reader(read_records, parse_record, source_text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, NoReturn, Protocol, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 from biorag.corpus.sources import DamagedSourceError, Source, read_lines, reader_of
 from biorag.errors import BadInputError
@@ -38,17 +38,19 @@ class Reject(NamedTuple):
 OnReject = Callable[[Reject], None]
 
 
-class Reader(Protocol):
-    """One format of corpus files; a record is whatever its own `parse` takes."""
+class Reader(NamedTuple):
+    """One format of corpus files.
 
-    def records(self, source: Source) -> Iterator[tuple[int, Any]]:
-        """Yield each record with its line, counted from 1; raise `DamagedSourceError` where the file is damaged."""
+    Attributes
+    ----------
+    records : yields each record of a file with its line, counted from 1; raises `DamagedSourceError`
+    parse : returns the change that a record makes; raises `ValueError`, saying why, at a bad one
+    shown : returns the source of a record, of which the rejects file has the beginning
+    """
 
-    def parse(self, record: Any) -> Change:
-        """Return the change that a record makes; raise `ValueError`, saying why, at a bad one."""
-
-    def shown(self, record: Any) -> str:
-        """Return the beginning of a record's source, at most 2,000 bytes or characters, for the rejects file."""
+    records: Callable[[Source], Iterator[tuple[int, Any]]]
+    parse: Callable[[Any], Change]
+    shown: Callable[[Any], str]
 
 
 def read_snippets(source: Source, on_reject: OnReject | None = None) -> Iterator[Snippet]:
@@ -83,7 +85,7 @@ def read_changes(
                     raise BadInputError(
                         f"{source.name}, {unit} {number}: {error}; fix it, or skip it with --on-bad-line skip"
                     ) from None
-                on_reject(Reject(source.name, number, str(error), reader.shown(record), unit=unit))
+                on_reject(Reject(source.name, number, str(error), reader.shown(record)[:SHOWN], unit=unit))
     except DamagedSourceError as error:
         if on_reject is None:
             raise
@@ -276,13 +278,9 @@ def _pmid(others: Mapping[str, Any]) -> int | None:
     return value
 
 
-class JsonLines:
-    """Snippets as JSON objects, one a line, in MedRAG's form or BEIR's; see `Reader`."""
+def shown_bytes(content: bytes) -> str:
+    """Return the beginning of bytes as text."""
+    return content[:SHOWN].decode("utf-8", "replace")
 
-    records = staticmethod(read_lines)
-    parse = staticmethod(parse_snippet)
 
-    @staticmethod
-    def shown(record: bytes) -> str:
-        """Return the beginning of a line."""
-        return record[:SHOWN].decode("utf-8", "replace")
+JSON_LINES = Reader(read_lines, parse_snippet, shown_bytes)

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from biorag.corpus.pubmed import RETRACTED, date_of, medline_date
-from biorag.corpus.readers import entry_of, text_of, with_values
+from biorag.corpus.readers import Reader, entry_of, shown_bytes, text_of, with_values
 from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_lines
 from biorag.types import Snippet
 
-SHOWN = 2000
 _DATE = re.compile(r"([12][0-9]{3})(?:[/-]([0-9]{1,2}))?(?:[/-]([0-9]{1,2}))?")
 _PUBMED_URL = re.compile(r"pubmed(?:\.ncbi\.nlm\.nih\.gov|/|\.gov/)\D{0,20}?([0-9]{1,9})\b")
 _PMID_NOTE = re.compile(r"\bPMID:?\s*([0-9]{1,9})\b")
@@ -20,7 +19,7 @@ _DOI = re.compile(r"\b10\.[0-9]{4,9}/\S+")
 _ISSN = re.compile(r"\b[0-9]{4}-[0-9]{3}[0-9Xx]\b")
 
 
-class Reference(NamedTuple):
+class ReferenceRecord(NamedTuple):
     """The lines of a record, and its number in the file, from 1; `ended` says whether its last line is there."""
 
     file: str
@@ -31,7 +30,7 @@ class Reference(NamedTuple):
 
 def _split(
     source: Source, begins: Callable[[bytes], bool], ends: Callable[[bytes], bool], what: str
-) -> Iterator[tuple[int, Reference]]:
+) -> Iterator[tuple[int, ReferenceRecord]]:
     """Yield the records of a file with their first lines; what stands between them is passed over.
 
     Raises
@@ -45,13 +44,13 @@ def _split(
         if begins(line):
             if lines:
                 number += 1
-                yield start, Reference(source.label, number, b"\n".join(lines), ended=False)
+                yield start, ReferenceRecord(source.label, number, b"\n".join(lines), ended=False)
             start, lines, size = line_number, [], 0
         elif not lines:
             continue
         elif ends(line):
             number += 1
-            yield start, Reference(source.label, number, b"\n".join([*lines, line]))
+            yield start, ReferenceRecord(source.label, number, b"\n".join([*lines, line]))
             lines = []
             continue
         lines.append(line)
@@ -60,12 +59,12 @@ def _split(
             raise DamagedSourceError(source.name, start, f"a record of more than {MAX_LINE >> 20} MiB")
     if lines:
         number += 1
-        yield start, Reference(source.label, number, b"\n".join(lines), ended=False)
+        yield start, ReferenceRecord(source.label, number, b"\n".join(lines), ended=False)
     if not number:
         raise DamagedSourceError(source.name, 1, f"no {what} record in it")
 
 
-def _snippet(reference: Reference, pmid: str, fields: Mapping[str, Any], title: str, content: str) -> Snippet:
+def _snippet(reference: ReferenceRecord, pmid: str, fields: Mapping[str, Any], title: str, content: str) -> Snippet:
     """Return the snippet of a reference, by its PMID, else its DOI, else its number in the file."""
     if not title and not content:
         raise ValueError("a record with neither title nor abstract")
@@ -76,12 +75,12 @@ def _snippet(reference: Reference, pmid: str, fields: Mapping[str, Any], title: 
 # --- RIS
 
 
-def read_ris(source: Source) -> Iterator[tuple[int, Reference]]:
+def read_ris(source: Source) -> Iterator[tuple[int, ReferenceRecord]]:
     """Yield the records of a RIS file; see `_split`."""
     return _split(source, lambda line: line.startswith(b"TY  -"), lambda line: line.startswith(b"ER  -"), "RIS")
 
 
-def parse_ris(reference: Reference) -> Snippet:
+def parse_ris(reference: ReferenceRecord) -> Snippet:
     """Return the snippet of a RIS record, read by rispy.
 
     Raises
@@ -154,7 +153,7 @@ def _list(entry: Mapping[str, Any], *names: str) -> list[str]:
 # --- MEDLINE
 
 
-def read_nbib(source: Source) -> Iterator[tuple[int, Reference]]:
+def read_nbib(source: Source) -> Iterator[tuple[int, ReferenceRecord]]:
     """Yield the records of a MEDLINE file, which blank lines separate; see `_split`."""
     return _split(source, lambda line: line.startswith(b"PMID- "), lambda line: not line.strip(), "MEDLINE")
 
@@ -175,7 +174,7 @@ def nbib_fields(text: str) -> dict[str, list[str]]:
     return fields
 
 
-def parse_nbib(reference: Reference) -> Snippet:
+def parse_nbib(reference: ReferenceRecord) -> Snippet:
     """Return the snippet of a MEDLINE record, with the fields that the same record has in PubMed's XML.
 
     Raises
@@ -243,21 +242,5 @@ def _match(pattern: re.Pattern[str], text: str) -> str:
     return found[0] if found else ""
 
 
-def _shown(reference: Reference) -> str:
-    return reference.content[:SHOWN].decode("utf-8", "replace")
-
-
-class Ris:
-    """RIS as a format of corpus files; see `biorag.corpus.readers.Reader`."""
-
-    records = staticmethod(read_ris)
-    parse = staticmethod(parse_ris)
-    shown = staticmethod(_shown)
-
-
-class Nbib:
-    """MEDLINE's records as a format of corpus files; see `biorag.corpus.readers.Reader`."""
-
-    records = staticmethod(read_nbib)
-    parse = staticmethod(parse_nbib)
-    shown = staticmethod(_shown)
+RIS = Reader(read_ris, parse_ris, lambda record: shown_bytes(record.content))
+MEDLINE = Reader(read_nbib, parse_nbib, lambda record: shown_bytes(record.content))

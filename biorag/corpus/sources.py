@@ -13,7 +13,7 @@ import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -79,28 +79,7 @@ class ChangedSourceError(BadInputError):
         super().__init__(f"{source} was changed during this run: run the same command again when nothing writes to it")
 
 
-class UnknownKindError(BadInputError):
-    """A corpus file in none of the formats that there are readers of."""
-
-    def __init__(self, source: str, reason: str = "") -> None:
-        kinds = (
-            f"{kind.name} ({', '.join(suffix for suffix in kind.suffixes if not suffix.endswith('.gz'))})"
-            for kind in READERS.values()
-        )
-        because = f" ({reason})" if reason else ""
-        super().__init__(f"{source} is of no kind that biorag reads{because}: name files of {'; '.join(kinds)}")
-
-
 Columns = tuple[tuple[str, str], ...]
-
-
-class FileState(NamedTuple):
-    """What changes when a file is written to or replaced."""
-
-    device: int
-    inode: int
-    size: int
-    modified_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +98,7 @@ class Source:
     path: Path
     label: str = field(default="", compare=False)
     columns: Columns = field(default=(), compare=False)
-    _original: FileState | None = field(init=False, compare=False, repr=False)
+    _original: tuple[int, ...] | None = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", escaped(self.name))  # manifests and messages are UTF-8; the path is as it is
@@ -141,13 +120,13 @@ class Source:
             raise ChangedSourceError(self.name)
 
 
-def _state(path: Path) -> FileState | None:
-    """Return a file's state; None where there is none."""
+def _state(path: Path) -> tuple[int, ...] | None:
+    """Return what changes when a file is written to or replaced; None if it is not there."""
     try:
         status = path.stat()
     except OSError:
         return None
-    return FileState(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class FoundFiles(NamedTuple):
@@ -215,19 +194,19 @@ def demo_file(name: str) -> Path:
 
 
 def _folder(folder: Path, home: Path | None, columns: Columns) -> tuple[list[Source], Counter[str]]:
-    """Return a folder's corpus files, sub-folders' too, and counts of what is left; says both."""
+    """Return a folder's corpus files, sub-folders' too, and counts of the other files; logs both."""
     endings = suffixes(READERS)
-    files = files_of(folder, endings, home)
-    beir = {path.parent for path in files if path.name in BEIR_CORPUS}
-    reasons = {path: _left(path, folder, beir) for path in files}
-    chosen = [path for path in files if not reasons[path]]
-    if not chosen:
+    corpus = set(files_of(folder, endings, home))
+    beir = {path.parent for path in corpus if path.name in BEIR_CORPUS}
+    reasons = {path: _left(path, folder, beir, corpus, endings) for path in sorted(folder.rglob("*"))}
+    sources = [
+        Source(str(path), path, path.relative_to(folder).as_posix(), columns)
+        for path, reason in reasons.items()
+        if path in corpus and not reason
+    ]
+    if not sources:
         raise BadInputError(f"folder {folder} holds no corpus file: expected names ending in {', '.join(endings)}")
-    left = Counter(reason for reason in reasons.values() if reason)
-    known = set(files)
-    left.update(_unread(path, folder, endings) for path in folder.rglob("*") if path.is_file() and path not in known)
-    left.update(reason for path in folder.rglob("*") if (reason := _unseen(path)))
-    sources = [Source(str(path), path, path.relative_to(folder).as_posix(), columns) for path in chosen]
+    left = Counter(filter(None, reasons.values()))
     took = f"{folder}: took {in_words(by_kind(sources))}"
     logger.info("%s", f"{took}; left {in_words(left)}" if left else took)
     return sources, left
@@ -238,45 +217,28 @@ def in_words(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
 
 
-def _left(path: Path, folder: Path, beir: set[Path]) -> str:
-    """Return why a file of a corpus format is left in its folder; "" if it is not.
+def _left(path: Path, folder: Path, beir: set[Path], corpus: set[Path], endings: tuple[str, ...]) -> str:
+    """Return why a folder's file, or a folder in it, is not read; "" if it is, or if it is neither.
 
     Beside a BEIR `corpus.jsonl` no other file counts.
     """
+    if path.is_dir():
+        return LINKED if path.is_symlink() else "" if os.access(path, os.R_OK | os.X_OK) else CLOSED
+    if not path.is_file():
+        return ""
+    hidden = HIDDEN if any(part.startswith(".") for part in path.relative_to(folder).parts) else ""
+    if path not in corpus:
+        is_own = path.name.lower().endswith(endings)
+        return OWN if is_own else hidden or escaped(path.suffix.lower()) or "without a suffix"
     if path.name in BEIR_CORPUS:
         return ""
     if path.parent in beir or path.name in BEIR_QUERIES:
         return BESIDE_BEIR
-    kind = _named(path)[0]
-    if not kind.common:
+    if not _named(path)[0].common:
         return ""
     if not beir.isdisjoint(path.parents):
         return BESIDE_BEIR
-    if _is_hidden(path, folder):
-        return HIDDEN
-    return ABOUT_FILES if ABOUT.fullmatch(path.name) else ""
-
-
-def _unread(path: Path, folder: Path, endings: tuple[str, ...]) -> str:
-    """Return what counts a file of a folder that is not read: the end of its name, else why."""
-    if path.name.lower().endswith(endings):
-        return OWN
-    if _is_hidden(path, folder):
-        return HIDDEN
-    return escaped(path.suffix.lower()) or "without a suffix"
-
-
-def _unseen(path: Path) -> str:
-    """Return why what lies in a folder of a folder is not seen; "" if it is, or if the path is not a folder's."""
-    if not path.is_dir():
-        return ""
-    if path.is_symlink():
-        return LINKED
-    return "" if os.access(path, os.R_OK | os.X_OK) else CLOSED
-
-
-def _is_hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+    return hidden or (ABOUT_FILES if ABOUT.fullmatch(path.name) else "")
 
 
 def files_of(folder: Path, endings: tuple[str, ...], home: Path | None = None) -> list[Path]:
@@ -326,10 +288,8 @@ def reader_of(source: Source) -> ReaderKind:
 
     Raises
     ------
-    UnknownKindError
-        If it has none.
-    DamagedSourceError
-        If it cannot be read.
+    BadInputError
+        If it has none, naming the formats; `DamagedSourceError` if it cannot be read.
     """
     named = _named(source.path)
     by_content = source.path.name.lower().endswith(TEXTS)
@@ -345,23 +305,20 @@ def reader_of(source: Source) -> ReaderKind:
         return kind
     if not beginning:
         return next(iter(READERS.values()))
-    raise UnknownKindError(source.name, next((why for mark, why in FOREIGN.items() if content.startswith(mark)), ""))
+    because = next((f" ({why})" for mark, why in FOREIGN.items() if content.startswith(mark)), "")
+    known = (
+        f"{kind.name} ({', '.join(suffix for suffix in kind.suffixes if not suffix.endswith('.gz'))})"
+        for kind in READERS.values()
+    )
+    raise BadInputError(f"{source.name} is of no kind that biorag reads{because}: name files of {'; '.join(known)}")
 
 
 def check_kinds(sources: Iterable[Source]) -> None:
-    """Refuse a file of an unknown kind before any is read.
-
-    Raises
-    ------
-    UnknownKindError
-        Naming the first, and the kinds.
-    """
+    """Refuse a file of an unknown format before any is read; raises as `reader_of` does."""
     for source in sources:
         if not _named(source.path):
-            try:
+            with suppress(DamagedSourceError):  # its reading names the fault
                 reader_of(source)
-            except DamagedSourceError:
-                continue  # its reading names the fault
 
 
 def _named(path: Path) -> list[ReaderKind]:

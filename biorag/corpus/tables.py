@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from biorag.corpus.readers import LONGEST_TEXT, PMID_KEYS, RECORD_KEYS, entry_of, text_of, with_values
+from biorag.corpus.readers import LONGEST_TEXT, PMID_KEYS, RECORD_KEYS, SHOWN, Reader, entry_of, text_of, with_values
 from biorag.corpus.sources import Columns, DamagedSourceError, Source, read_lines
 from biorag.errors import UsageError
 from biorag.settings.section import ONCE
@@ -18,7 +18,6 @@ from biorag.types import Snippet
 
 logger = logging.getLogger(__name__)
 
-SHOWN = 2000
 SEPARATORS = ",;\t"
 ID, TITLE, CONTENT, PMID = "id", "title", "content", "PMID"
 LISTS = ("authors", "mesh", "type")  # fields whose values are separated by semicolons
@@ -42,7 +41,7 @@ _YEAR = re.compile(r"([12][0-9]{3})(?:\.0)?")  # as pandas writes a column of ye
 _FACTS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row, or what is wrong with it; `names` are the fields of each column, `number` counts rows from 1."""
 
     file: str
@@ -70,7 +69,7 @@ def parse_columns(text: str) -> Columns:
     return columns
 
 
-def read_rows(source: Source) -> Iterator[tuple[int, Row]]:
+def read_rows(source: Source) -> Iterator[tuple[int, TableRow]]:
     """Yield the rows of a table with a header, each with its first line.
 
     The separator is a tab in TSV, else whichever of `, ;` and tab the header has most of.
@@ -102,7 +101,7 @@ def read_rows(source: Source) -> Iterator[tuple[int, Row]]:
             fault = f"a row that cannot be read ({error})"
         if values or fault:
             number += 1
-            yield line, Row(source.label, number, names, values, fault)
+            yield line, TableRow(source.label, number, names, values, fault)
 
 
 def _fields(source: Source, columns: Sequence[str]) -> list[list[str]]:
@@ -150,7 +149,7 @@ def _chosen(source: Source, columns: Sequence[str]) -> dict[str, int]:
     return chosen
 
 
-def parse_row(row: Row) -> Snippet:
+def parse_row(row: TableRow) -> Snippet:
     """Return the snippet of a row; empty values are left out.
 
     Raises
@@ -188,15 +187,11 @@ def _checked(text: str) -> str:
     return text_of(text.encode("utf-8", "surrogateescape"))
 
 
-class Tables:
-    """CSV and TSV as a format of corpus files; see `biorag.corpus.readers.Reader`."""
+def shown(row: TableRow) -> str:
+    """Return the beginning of a row."""
+    text = io.StringIO()
+    csv.writer(text).writerow(value[:SHOWN] for value in row.values)
+    return text.getvalue().encode("utf-8", "replace").decode()
 
-    records = staticmethod(read_rows)
-    parse = staticmethod(parse_row)
 
-    @staticmethod
-    def shown(record: Row) -> str:
-        """Return the beginning of a row."""
-        text = io.StringIO()
-        csv.writer(text).writerow(value[:SHOWN] for value in record.values)
-        return text.getvalue()[:SHOWN].encode("utf-8", "replace").decode()
+READER = Reader(read_rows, parse_row, shown)

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from biorag.corpus.blocks import cut
-from biorag.corpus.readers import as_id, text_of
+from biorag.corpus.readers import Reader, as_id, text_of
 from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_lines
 from biorag.types import Snippet
 
 WORDS = 300  # of a passage at most
-SHOWN = 2000
 MARKDOWN = (".md", ".md.gz", ".markdown", ".markdown.gz")
 LONGEST_HEADING = 1000  # characters; every passage repeats the headings above it
 _HEADING = re.compile(rf" {{0,3}}(#{{1,6}})[ \t]++(.{{0,{LONGEST_HEADING}}})")
@@ -21,7 +20,7 @@ _WORD = re.compile(r"\S+")
 SUFFIXES = re.compile(r"(\.(txt|md|markdown))?(\.gz)?\Z", re.IGNORECASE)
 
 
-class Passage(NamedTuple):
+class TextPassage(NamedTuple):
     """A part of a file, and where in it: the number of its section, from 1 (0 in plain text), and its own in that."""
 
     file: str
@@ -40,7 +39,7 @@ class _Section(NamedTuple):
     lines: list[str]
 
 
-def read_passages(source: Source) -> Iterator[tuple[int, Passage]]:
+def read_passages(source: Source) -> Iterator[tuple[int, TextPassage]]:
     """Yield the passages of a file, each with the line where its section begins.
 
     The title is the first heading of a Markdown file, else the file's name.
@@ -60,7 +59,7 @@ def read_passages(source: Source) -> Iterator[tuple[int, Passage]]:
         number += bool(passages)
         headings = tuple(heading for heading in section.headings if heading != title)
         for part, text in enumerate(passages, start=1):
-            yield section.line, Passage(source.label, title, headings, number if markdown else 0, part, text)
+            yield section.line, TextPassage(source.label, title, headings, number if markdown else 0, part, text)
 
 
 def _sections(source: Source, markdown: bool) -> Iterator[_Section]:
@@ -96,7 +95,7 @@ def _cut(text: str) -> list[str]:
     return [text[start:end].strip() for start, end in cut(text, starts, WORDS, 0)]
 
 
-def parse_passage(passage: Passage) -> Snippet:
+def parse_passage(passage: TextPassage) -> Snippet:
     """Return the snippet of a passage.
 
     Raises
@@ -111,13 +110,4 @@ def parse_passage(passage: Passage) -> Snippet:
     return Snippet(as_id(f"{passage.file}#{place}", "id"), passage.title, passage.text, None, metadata)
 
 
-class Texts:
-    """Text and Markdown as a format of corpus files; see `biorag.corpus.readers.Reader`."""
-
-    records = staticmethod(read_passages)
-    parse = staticmethod(parse_passage)
-
-    @staticmethod
-    def shown(record: Passage) -> str:
-        """Return the beginning of a passage."""
-        return record.text[:SHOWN]
+READER = Reader(read_passages, parse_passage, lambda passage: passage.text)
