@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from sentence_transformers import CrossEncoder
@@ -12,79 +14,100 @@ from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncode
 from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 
-from biorag.errors import UsageError
-from biorag.models.finding import ModelFiles
 from biorag.models.inference import prompt_of
 from biorag.models.loading import load_model
-from biorag.settings.settings import Settings
-from biorag.training import distributed
-from biorag.training.asymmetric import require_single_tower
-from biorag.training.data import Split, check_mined, described, labelled_pairs, usable
+from biorag.training.bi_encoder import require_single_tower
+from biorag.training.data import check_mined, labelled_pairs, usable
+from biorag.training.estimating import TrainingWork, pairs_work
 from biorag.training.evaluators import METRIC, reranking_validation
-from biorag.training.loop import Job, NoModelCard, folder_of, run
-from biorag.types import OnProgress
+from biorag.training.loop import Job, NoModelCard, Training
+from biorag.training.run_directory import TrainingRun
+from biorag.types import TrainingRow
 
 
 class _Trainer(NoModelCard, CrossEncoderTrainer):  # type: ignore[misc]
     pass
 
 
-def train_cross_encoder(
-    files: ModelFiles,
-    split: Split,
-    settings: Settings,
-    out: Path,
-    facts: Mapping[str, Any],
-    on_progress: OnProgress,
-    negatives: str,
-) -> dict[str, Any]:
-    """Train a cross-encoder into `out`, a sentence-transformers directory, and return its manifest.
+@dataclass(frozen=True)
+class CrossEncoderTraining(Training):
+    """A cross-encoder, saved as a sentence-transformers directory; a batch is of pairs.
 
     Source: the BioASQ 8 hybrid system (logistic loss, BM25 negatives, one epoch).
 
     Parameters
     ----------
-    files : the base: a transformer or bi-encoder, which gets a new head, or a cross-encoder
-    split : training rows, and rows of held-out questions with mined negatives to choose the best checkpoint by
-    settings : precision, seed and the `train_` settings; a batch is of pairs
-    facts : kept in the manifest
+    files : a transformer or bi-encoder, which gets a new head, or a cross-encoder
+    split : held-out questions need mined negatives
     negatives : the kind of the mined negatives
-
-    Raises
-    ------
-    As `train_retriever` does; also UsageError in one of several processes.
     """
-    if distributed.count() > 1:  # the gradients of several differ from those of one
-        raise UsageError("train cross-encoder trains in one process: start it without torchrun or accelerate launch")
-    check_mined(negatives, settings.training)
-    require_single_tower(files)
-    rows = usable(split.training, negatives, settings.training.hard_negatives)
-    pairs = labelled_pairs(rows, settings.training.hard_negatives)
-    facts = {**facts, "base": files.id, **described(split.training, rows), "pairs": len(pairs["label"])}
-    folder = folder_of(out, "cross-encoder", files, split, settings, negatives=negatives)
-    if done := folder.finished():
-        return done
-    with folder.locked():
+
+    negatives: str = "bm25"
+
+    kind: ClassVar[str] = "cross-encoder"
+    one_process: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_mined(self.negatives, self.settings.training)
+        require_single_tower(self.files)
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """The kind of negatives."""
+        return {"negatives": self.negatives}
+
+    @cached_property
+    def rows(self) -> Sequence[TrainingRow]:
+        """The rows with mined negatives."""
+        return usable(self.split.training, self.negatives, self.settings.training.hard_negatives)
+
+    @cached_property
+    def pairs(self) -> dict[str, list[Any]]:
+        """The columns of labelled pairs."""
+        return labelled_pairs(self.rows, self.settings.training.hard_negatives)
+
+    @property
+    def passes(self) -> Sequence[int]:
+        """The pairs of an epoch."""
+        return [len(self.pairs["label"])]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Counts of rows and pairs."""
+        return {**super().facts, "pairs": len(self.pairs["label"])}
+
+    @property
+    def work(self) -> TrainingWork:
+        """Each query with its passages."""
+        return pairs_work(self.rows, self.settings.training)
+
+    def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> Job:
+        """Load the base with one output, and return its job."""
+        settings = self.settings
         torch.manual_seed(settings.seed)  # of the new head
-        model = load_model(CrossEncoder, files, "fp32", num_labels=1)
+        model = load_model(CrossEncoder, self.files, "fp32", num_labels=1)
         longest = model.max_seq_length
         model.max_seq_length = min(settings.training.max_tokens, longest or settings.training.max_tokens)
-        job = Job(
+
+        def save(out: Path) -> dict[str, Any]:
+            model.max_seq_length = longest  # training cuts pairs for speed; reranking need not
+            model.save(str(out), create_model_card=False)
+            return {}
+
+        return Job(
             trainer=_Trainer,
             arguments=CrossEncoderTrainingArguments,
             model=model,
-            loss=logistic_loss(model, pairs["label"]),
-            columns=pairs,
+            loss=logistic_loss(model, self.pairs["label"]),
+            columns=self.pairs,
             evaluator=reranking_validation(
-                split.validation, settings.retrieval.precision, settings.seed, CrossEncoderRerankingEvaluator
+                self.split.validation, settings.retrieval.precision, settings.seed, CrossEncoderRerankingEvaluator
             ),
             metric=METRIC,
-            arguments_of_stage={"batch_sampler": "batch_sampler", "prompts": prompt_of(model, None)},
+            save=save,
+            extra_arguments={"batch_sampler": "batch_sampler", "prompts": prompt_of(model, None)},
         )
-        figures = run(job, folder, settings, facts, on_progress)
-        model.max_seq_length = longest  # training cuts pairs for speed; reranking need not
-        model.save(str(out), create_model_card=False)
-        return folder.finish(figures)
 
 
 def logistic_loss(model: CrossEncoder, labels: Sequence[float]) -> BinaryCrossEntropyLoss:

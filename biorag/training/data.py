@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle, islice
 from random import Random
@@ -245,13 +245,3 @@ def labelled_pairs(rows: Sequence[TrainingRow], count: int) -> dict[str, list[An
     ]
     queries, passages, labels = zip(*pairs, strict=True)
     return {"query": list(queries), "passage": list(passages), "label": list(labels)}
-
-
-def pairs_in(rows: Sequence[TrainingRow], count: int) -> int:
-    """Return the number of labelled pairs that rows give; those without negatives give none."""
-    return sum(1 + len(row.negatives[:count]) for row in rows if row.negatives)
-
-
-def described(rows: Sequence[TrainingRow], used: Sequence[TrainingRow]) -> Mapping[str, int]:
-    """Return the counts of a run's rows for its manifest."""
-    return {"rows": len(used), "without_negatives": len(rows) - len(used)}

@@ -1,17 +1,21 @@
-"""One run of a trainer of sentence-transformers or transformers: settings, checkpoints, exact resume, manifest."""
+"""One training run: what is trained on what, the trainer's arguments, checkpoints, exact resume, curves, manifest."""
 
 from __future__ import annotations
 
+import csv
+import io
 import logging
 import math
 import os
 import platform
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from transformers import TrainerCallback, TrainerState
@@ -23,15 +27,14 @@ from biorag.models.inference import prompt_of
 from biorag.models.loading import best_device, uses_bf16
 from biorag.settings.settings import Settings
 from biorag.settings.training import TrainingSettings
-from biorag.training import distributed
-from biorag.training.curves import curve, points, write_curves
 from biorag.training.data import LABEL, Split
+from biorag.training.estimating import TrainingEstimate, TrainingWork, estimate
 from biorag.training.instructions import Instructions
-from biorag.training.run_directory import CHECKPOINTS, STATE, TrainingRun
-from biorag.types import OnProgress
+from biorag.training.run_directory import CHECKPOINTS, STATE, TrainingRun, is_first_process, process_count
+from biorag.types import OnProgress, TrainingRow
 from biorag.utils.files import write_text
 from biorag.utils.network import command_line
-from biorag.utils.plots import require_matplotlib
+from biorag.utils.plots import PlotPanel, require_matplotlib, write_plot
 from biorag.utils.versions import installed_versions
 
 logger = logging.getLogger(__name__)
@@ -41,17 +44,19 @@ LOGGED = 100  # points on a loss curve
 MAX_GRAD_NORM = 1.0
 WEIGHT_DECAY = 0.01
 SECONDS = "seconds"  # kept in each checkpoint
-DRAWN_EVERY = 60.0  # seconds; drawing takes longer than a step of a small model
+UNPLOTTED = ("runtime", "per_second", "total_flos", "train_loss", "num_tokens")  # parts of names in a trainer's log
+FIRST_COLUMNS = ("step", "epoch", "loss", "learning_rate", "grad_norm")
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is trained on what: the library's classes, the model, the loss, columns of texts, an evaluator.
+    """What a trainer of the library takes: classes, model, loss, columns of texts, evaluator.
 
-    `metric` is the evaluator's figure that the best checkpoint is chosen by; larger is better. Of a mixture `loss`
-    and `columns` hold those of each set, and `passes` the rows of each pass of an epoch; where its sets share batches,
-    `drawn` is the rows of an epoch. `collator` replaces the trainer's collator. A `plain` job is for a trainer of
-    transformers: it takes neither loss nor prompts, and its evaluator is the columns of the held-out rows.
+    `save` writes the trained model into a folder and returns more facts of the manifest.
+
+    `metric` is the evaluator's figure that the best checkpoint is chosen by; larger is better. For a mixture, `loss`
+    and `columns` are those of each set (`of_sets`). `collator` replaces the trainer's collator. A `plain` job is for a
+    trainer of transformers: it takes neither loss nor prompts, and its evaluator is the columns of the held-out rows.
     """
 
     trainer: type
@@ -61,16 +66,113 @@ class Job:
     columns: Mapping[str, Any]
     evaluator: Any | None
     metric: str
-    arguments_of_stage: Mapping[str, Any] = field(default_factory=dict)
-    passes: Sequence[int] = ()
-    drawn: int = 0
+    save: Callable[[Path], dict[str, Any]]
+    extra_arguments: Mapping[str, Any] = field(default_factory=dict)
+    of_sets: bool = False
     collator: Callable[[Any], Any] | None = None
     plain: bool = False
 
+
+@dataclass(frozen=True)
+class Training(ABC):
+    """A base model, the rows it is trained on, and the settings; a subclass is a kind of model.
+
+    Parameters
+    ----------
+    files : the base
+    split : training rows, and rows of held-out questions to choose the best checkpoint by
+    settings : precision, seed and the `train_` settings
+    """
+
+    files: ModelFiles
+    split: Split
+    settings: Settings
+
+    kind: ClassVar[str]
+    one_process: ClassVar[bool] = False  # the gradients of several processes would differ from those of one
+
+    def __post_init__(self) -> None:
+        if self.one_process and process_count() > 1:
+            raise UsageError(f"train {self.kind} trains in one process: start it without torchrun or accelerate launch")
+
     @property
-    def rows(self) -> int | Sequence[int]:
-        """The rows of an epoch, or of each of its passes."""
-        return self.passes or self.drawn or len(next(iter(self.columns.values())))
+    def choices(self) -> dict[str, Any]:
+        """What determines the model besides base, rows and settings."""
+        return {}
+
+    @cached_property
+    @abstractmethod
+    def rows(self) -> Sequence[TrainingRow]:
+        """The rows that are trained on; raises BadInputError if none can be."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Counts of the rows for the manifest."""
+        return {"rows": len(self.rows), "without_negatives": len(self.split.training) - len(self.rows)}
+
+    @property
+    def passes(self) -> Sequence[int]:
+        """The rows of each pass of an epoch."""
+        return [len(self.rows)]
+
+    @property
+    def steps(self) -> int:
+        """The optimizer steps of the run."""
+        return steps_of(self.passes, self.settings.training)
+
+    @property
+    @abstractmethod
+    def work(self) -> TrainingWork:
+        """What an estimate is computed from."""
+
+    def estimate(self) -> TrainingEstimate:
+        """Return about how much memory the run takes, and how long at least; raises ServiceError if it does not fit."""
+        settings = self.settings.training
+        epochs = settings.epochs
+        if settings.max_steps:
+            epochs = settings.max_steps * batch_size(settings) * accumulated(settings) / max(1, sum(self.passes))
+        return estimate(self.files, self.work, self.settings, epochs)
+
+    @abstractmethod
+    def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> Job:
+        """Load the base and return what the trainer takes."""
+
+    def run(self, out: Path, facts: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
+        """Train into the folder `out` and return its manifest, in which `facts` are kept; a killed run resumes.
+
+        Raises
+        ------
+        MissingError
+            If the base does not load, or a package is not installed.
+        UsageError
+            If the options do not fit the base, or each other.
+        BadInputError
+            If no row can be used.
+        MismatchError
+            If `out` holds something else.
+        ServiceError
+            If memory runs out, or the loss is not finite.
+        """
+        facts = {**facts, "base": self.files.id, **self.facts}
+        folder = TrainingRun(out, self._identity())
+        if manifest := folder.finished():
+            return manifest
+        with folder.locked():
+            job = self.job(folder, facts)
+            figures = _run(job, self, folder, facts, on_progress)
+            figures |= job.save(out) if is_first_process() else {}
+            return folder.finish(figures)
+
+    def _identity(self) -> dict[str, Any]:
+        """Return what determines the result."""
+        return {
+            "kind": self.kind,
+            "base_sha256": self.files.sha256,
+            **self.choices,
+            **({"processes": process_count()} if process_count() > 1 else {}),
+            "settings": self.settings.training_identity(),
+            "data": self.split.fingerprint(),
+        }
 
 
 class NoModelCard:
@@ -84,23 +186,22 @@ class NoModelCard:
         trainer.model.save(output_dir or trainer.args.output_dir, create_model_card=False)
 
 
-def steps_of(rows: int | Sequence[int], settings: TrainingSettings) -> int:
-    """Return the number of optimizer steps of a run of so many rows, or rows of each pass."""
+def steps_of(passes: Sequence[int], settings: TrainingSettings) -> int:
+    """Return the number of optimizer steps of a run, by the rows of each pass of an epoch."""
     return settings.max_steps or math.ceil(
-        settings.epochs * math.ceil(_batches(rows, settings) / accumulated(settings))
+        settings.epochs * math.ceil(_batches(passes, settings) / accumulated(settings))
     )
 
 
-def _batches(rows: int | Sequence[int], settings: TrainingSettings) -> int:
+def _batches(passes: Sequence[int], settings: TrainingSettings) -> int:
     """Return the number of batches of an epoch; several processes drop a last one that is not full."""
-    passes = [rows] if isinstance(rows, int) else rows
-    rounded = math.ceil if distributed.count() == 1 else math.floor
+    rounded = math.ceil if process_count() == 1 else math.floor
     return sum(rounded(count / batch_size(settings)) for count in passes)
 
 
 def batch_size(settings: TrainingSettings) -> int:
     """Return the rows of one batch, those of all processes."""
-    return settings.batch_size * distributed.count()
+    return settings.batch_size * process_count()
 
 
 def accumulated(settings: TrainingSettings) -> int:
@@ -108,40 +209,32 @@ def accumulated(settings: TrainingSettings) -> int:
     return settings.gradient_accumulation or 1
 
 
-def require_batch(rows: int | Sequence[int], settings: TrainingSettings) -> None:
-    """Refuse rows, or those of each pass, that do not fill one batch of all processes: none would be trained on.
+def require_batch(passes: Sequence[int], settings: TrainingSettings) -> None:
+    """Refuse rows that do not fill one batch of all processes: none would be trained on.
 
     Raises
     ------
     BadInputError
         Naming the options that fix it.
     """
-    if not _batches(rows, settings):
-        most = rows if isinstance(rows, int) else max(rows)
+    if not _batches(passes, settings):
         raise BadInputError(
-            f"{distributed.count()} processes take {batch_size(settings)} rows at a step, and there are {most}: lower "
-            "--batch-size, or start fewer processes"
+            f"{process_count()} processes take {batch_size(settings)} rows at a step, and there are {max(passes)}: "
+            "lower --batch-size, or start fewer processes"
         )
 
 
-def run(job: Job, folder: TrainingRun, settings: Settings, facts: Mapping[str, Any], on_progress: OnProgress) -> Any:
+def _run(job: Job, training: Training, folder: TrainingRun, facts: Mapping[str, Any], on_progress: OnProgress) -> Any:
     """Train to the end, from the last whole checkpoint if there is one, and return the manifest's figures.
 
     The same data, settings and seed on the same machine give the same weights, interrupted or not.
-
-    Raises
-    ------
-    ServiceError
-        If memory runs out, or the loss is not finite.
-    UsageError
-        If the learning rate would never reach its peak, or nothing is held out to stop by.
-    As `require_batch` does.
     """
-    require_batch(job.rows, settings.training)
-    _check_schedule(job, settings.training)
+    settings = training.settings
+    require_batch(training.passes, settings.training)
+    _check_schedule(training.steps, job, settings.training)
     folder.begin({**facts, "command": command_line()})
     resume = folder.last_checkpoint()
-    trainer = _trainer(job, folder.path, settings, resumes=resume is not None)
+    trainer = _trainer(job, training, folder.path, resumes=resume is not None)
     trainer.remove_callback(PrinterCallback)
     metric = f"eval_{job.metric}" if job.evaluator else None
     watcher = _Watcher(folder.path, metric, on_progress, settings.training.patience)
@@ -158,7 +251,7 @@ def run(job: Job, folder: TrainingRun, settings: Settings, facts: Mapping[str, A
     return {
         **facts,
         "command": command_line(),
-        "processes": distributed.count(),
+        "processes": process_count(),
         "batch_size": batch_size(settings.training) * accumulated(settings.training),
         "steps": state.global_step,
         "stopped_by": _stopped_by(state, settings.training),
@@ -171,8 +264,7 @@ def run(job: Job, folder: TrainingRun, settings: Settings, facts: Mapping[str, A
     }
 
 
-def _check_schedule(job: Job, settings: TrainingSettings) -> None:
-    steps = steps_of(job.rows, settings)
+def _check_schedule(steps: int, job: Job, settings: TrainingSettings) -> None:
     if settings.warmup_steps is not None and settings.warmup_steps >= steps:
         raise UsageError(
             f"--warmup-steps {settings.warmup_steps} is not less than the {steps} steps of the run: the learning rate "
@@ -180,7 +272,7 @@ def _check_schedule(job: Job, settings: TrainingSettings) -> None:
         )
     if settings.patience and job.evaluator is None:
         raise UsageError(
-            "--patience stops by the metric on held-out questions, and none with what it takes is held out: raise "
+            "--patience stops by the metric on held-out questions, and no question that has one is held out: raise "
             "--validation, or leave --patience out"
         )
 
@@ -192,49 +284,16 @@ def _stopped_by(state: TrainerState, settings: TrainingSettings) -> str:
     return "max_steps" if settings.max_steps else "epochs"
 
 
-def _trainer(job: Job, out: Path, settings: Settings, resumes: bool) -> Any:
+def _trainer(job: Job, training: Training, out: Path, resumes: bool) -> Any:
+    """Return the library's trainer of a job."""
     dataset_class = _datasets()
-    logging_steps, saving_steps = _intervals(job.rows, settings.training)
-    evaluated = job.evaluator is not None
-    args = job.arguments(
-        output_dir=str(out / CHECKPOINTS),
-        num_train_epochs=settings.training.epochs,
-        max_steps=settings.training.max_steps or -1,
-        gradient_accumulation_steps=accumulated(settings.training),
-        per_device_train_batch_size=batch_size(settings.training),  # the loader's: processes share its batches
-        learning_rate=settings.training.learning_rate,
-        **_sharing(settings.training),
-        warmup_steps=_warmup(settings.training),
-        weight_decay=WEIGHT_DECAY,
-        max_grad_norm=MAX_GRAD_NORM,
-        bf16=uses_bf16(settings.retrieval.precision),
-        use_cpu=best_device() == "cpu",
-        seed=settings.seed,
-        data_seed=settings.seed,
-        logging_steps=logging_steps,
-        logging_nan_inf_filter=False,  # else a loss that is not finite is shown as the mean of those before
-        save_strategy="steps",
-        save_steps=saving_steps,
-        save_total_limit=2,
-        eval_strategy="steps" if evaluated else "no",
-        eval_steps=saving_steps if evaluated else None,
-        eval_on_start=evaluated and not resumes,
-        load_best_model_at_end=evaluated,
-        metric_for_best_model=f"eval_{job.metric}" if evaluated else None,
-        greater_is_better=True if evaluated else None,
-        report_to=[],
-        disable_tqdm=True,
-        # no_duplicates: a question's other positives must not be its negatives
-        **{
-            **({} if job.plain else {"prompts": prompts_of(job.model, job.columns), "batch_sampler": "no_duplicates"}),
-            **job.arguments_of_stage,
-        },
-        **({"gradient_checkpointing": True} if settings.training.gradient_checkpointing else {}),
-    )
+    args = job.arguments(**_arguments(job, training, out, resumes))
     args._n_gpu = min(args.n_gpu, 1)  # with several GPUs the library would silently multiply the batch
     from_dict = dataset_class.from_dict
-    sets = {name: from_dict(dict(columns)) for name, columns in job.columns.items()} if job.passes else None
-    dataset = sets or from_dict(dict(job.columns))
+    if job.of_sets:
+        dataset = {name: from_dict(dict(columns)) for name, columns in job.columns.items()}
+    else:
+        dataset = from_dict(dict(job.columns))
     judged = {"loss": job.loss, "evaluator": job.evaluator}
     if job.plain:
         judged = {"eval_dataset": from_dict(job.evaluator) if job.evaluator else None}
@@ -244,9 +303,45 @@ def _trainer(job: Job, out: Path, settings: Settings, resumes: bool) -> Any:
     return trainer
 
 
-def _warmup(settings: TrainingSettings) -> float:
-    """Return the steps of the warmup as the trainer takes them: below 1 a share of all steps."""
-    return settings.warmup if settings.warmup_steps is None else settings.warmup_steps
+def _arguments(job: Job, training: Training, out: Path, resumes: bool) -> dict[str, Any]:
+    """Return the arguments of the library's trainer."""
+    settings, precision = training.settings.training, training.settings.retrieval.precision
+    logging_steps, saving_steps = _intervals(training.steps, settings)
+    evaluated = job.evaluator is not None
+    arguments = {
+        "output_dir": str(out / CHECKPOINTS),
+        "num_train_epochs": settings.epochs,
+        "max_steps": settings.max_steps or -1,
+        "gradient_accumulation_steps": accumulated(settings),
+        "per_device_train_batch_size": batch_size(settings),  # the loader's: processes share its batches
+        "learning_rate": settings.learning_rate,
+        **_sharing(settings),
+        # Below 1 the trainer takes a share of all steps.
+        "warmup_steps": settings.warmup if settings.warmup_steps is None else settings.warmup_steps,
+        "weight_decay": WEIGHT_DECAY,
+        "max_grad_norm": MAX_GRAD_NORM,
+        "bf16": uses_bf16(precision),
+        "use_cpu": best_device() == "cpu",
+        "seed": training.settings.seed,
+        "data_seed": training.settings.seed,
+        "logging_steps": logging_steps,
+        "logging_nan_inf_filter": False,  # else a loss that is not finite is shown as the mean of those before
+        "save_strategy": "steps",
+        "save_steps": saving_steps,
+        "save_total_limit": 2,
+        "eval_strategy": "steps" if evaluated else "no",
+        "eval_steps": saving_steps if evaluated else None,
+        "eval_on_start": evaluated and not resumes,
+        "load_best_model_at_end": evaluated,
+        "metric_for_best_model": f"eval_{job.metric}" if evaluated else None,
+        "greater_is_better": True if evaluated else None,
+        "report_to": [],
+        "disable_tqdm": True,
+        "gradient_checkpointing": settings.gradient_checkpointing,
+    }
+    if not job.plain:  # no_duplicates: a question's other positives must not be its negatives
+        arguments |= {"prompts": prompts_of(job.model, job.columns), "batch_sampler": "no_duplicates"}
+    return {**arguments, **job.extra_arguments}
 
 
 def _sharing(settings: TrainingSettings) -> dict[str, Any]:
@@ -255,7 +350,7 @@ def _sharing(settings: TrainingSettings) -> dict[str, Any]:
     A weight's gradient is averaged when it is ready; the first step records which weights get one, by how many passes.
     With cached gradients the passes differ, and weights that a pass does not use count as ready.
     """
-    if distributed.count() == 1:
+    if process_count() == 1:
         return {}
     static = not settings.mini_batch_size
     return {
@@ -279,9 +374,8 @@ def prompts_of(model: Any, columns: Iterable[str], instructions: Instructions | 
     return {name: prompt for name, prompt in of_columns.items() if prompt}
 
 
-def _intervals(rows: int | Sequence[int], settings: TrainingSettings) -> tuple[int, int]:
+def _intervals(steps: int, settings: TrainingSettings) -> tuple[int, int]:
     """Return the steps between log entries, and between checkpoints: a multiple, so that resuming loses no entry."""
-    steps = steps_of(rows, settings)
     logging_steps = max(1, steps // LOGGED)
     if every := settings.eval_steps:
         return max(step for step in range(1, min(logging_steps, every) + 1) if every % step == 0), every
@@ -302,8 +396,8 @@ def _datasets() -> Any:
 class _Watcher(TrainerCallback):  # type: ignore[misc]
     """Shows progress, writes the curves at each checkpoint, evaluates and saves after the last step.
 
-    With `patience` it stops the run after that many evaluations in a row without a better metric. Only what the
-    trainer's log holds decides, which each checkpoint keeps.
+    With `patience` it stops the run after that many evaluations in a row without a better metric. Only the trainer's
+    log decides, which each checkpoint keeps.
     """
 
     def __init__(self, out: Path, metric: str | None, on_progress: OnProgress, patience: int | None = None) -> None:
@@ -312,7 +406,7 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
         self._on_progress = on_progress
         self._patience = patience
         self.first_step = 0
-        self._started = self._drawn = time.perf_counter()
+        self._started = time.perf_counter()
 
     def seconds(self) -> float:
         """Return the time of the run, including that before interruptions."""
@@ -329,7 +423,7 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
         sampler = train_dataloader.batch_sampler
         while inner := getattr(sampler, "batch_sampler", None):
             sampler = inner
-        if hasattr(sampler, "set_epoch"):  # which that of a plain job has not; its library tells it the epoch
+        if hasattr(sampler, "set_epoch"):  # that of a plain job is told by its library
             sampler.set_epoch(int(state.epoch or 0))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -353,14 +447,41 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
             raise ServiceError(f"the loss is {loss} at step {state.global_step}: lower --learning-rate")
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if not distributed.is_first():
-            return
-        ends = state.global_step >= state.max_steps or control.should_training_stop
-        drawn = ends or time.perf_counter() - self._drawn >= DRAWN_EVERY
-        write_curves(self._out, state.log_history, self._metric, drawn)
-        if drawn:
-            self._drawn = time.perf_counter()
-        write_text(self._out / CHECKPOINTS / f"checkpoint-{state.global_step}" / SECONDS, str(self.seconds()))
+        if is_first_process():
+            ends = state.global_step >= state.max_steps or control.should_training_stop
+            write_curves(self._out, state.log_history, self._metric, drawn=ends)
+            write_text(self._out / CHECKPOINTS / f"checkpoint-{state.global_step}" / SECONDS, str(self.seconds()))
+
+
+def curve(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return one row per step from a trainer's log, with its losses and metrics."""
+    rows: dict[int, dict[str, Any]] = {}
+    for entry in history:
+        logged = {name: value for name, value in entry.items() if not any(part in name for part in UNPLOTTED)}
+        rows.setdefault(int(entry["step"]), {}).update(logged)
+    return [rows[step] for step in sorted(rows)]
+
+
+def write_curves(folder: Path, history: Sequence[Mapping[str, Any]], metric: str | None, drawn: bool) -> None:
+    """Write `curves.csv` with everything logged, and, `drawn`, `curves.png` with the loss and the chosen metric."""
+    rows = curve(history)
+    names = [*FIRST_COLUMNS, *sorted({name for row in rows for name in row} - set(FIRST_COLUMNS))]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(folder / "curves.csv", text.getvalue())
+    if not drawn:
+        return
+    panels = [PlotPanel("Training", "step", "loss", {"loss": points(rows, "loss")})]
+    if metric:
+        panels.append(PlotPanel("Validation", "step", metric.removeprefix("eval_"), {metric: points(rows, metric)}))
+    write_plot(folder / "curves.png", panels)
+
+
+def points(rows: Sequence[Mapping[str, Any]], name: str) -> list[tuple[float, float]]:
+    """Return the (step, value) points of one logged quantity."""
+    return [(row["step"], float(row[name])) for row in rows if name in row]
 
 
 @contextmanager
@@ -390,16 +511,3 @@ def hardware(settings: Settings) -> dict[str, Any]:
         "machine": platform.machine(),
         "python": platform.python_version(),
     }
-
-
-def folder_of(out: Path, kind: str, files: ModelFiles, split: Split, settings: Settings, **choices: Any) -> TrainingRun:
-    """Return the run in a folder; `choices`, besides the settings, determine its result."""
-    identity = {
-        "kind": kind,
-        "base_sha256": files.sha256,
-        **choices,
-        **({"processes": distributed.count()} if distributed.count() > 1 else {}),
-        "settings": settings.training_identity(),
-        "data": split.fingerprint(),
-    }
-    return TrainingRun(out, identity)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
-from biorag.errors import BadInputError, UsageError
+from biorag.errors import BadInputError
 from biorag.generators.seq2seq import LONGEST_INPUT
-from biorag.models.finding import ModelFiles
 from biorag.models.loading import load_seq2seq
-from biorag.settings.settings import Settings
-from biorag.training import distributed
-from biorag.training.data import Split
-from biorag.training.loop import Job, folder_of, run
-from biorag.types import OnProgress, TrainingRow
+from biorag.training.estimating import TrainingWork, columns_work
+from biorag.training.loop import Job, Training
+from biorag.training.run_directory import TrainingRun
+from biorag.types import TrainingRow
 
 LONGEST_QUESTION = 64  # tokens
 METRIC = "log_likelihood"
@@ -31,67 +31,64 @@ class _Trainer(Seq2SeqTrainer):  # type: ignore[misc]
         return output
 
 
-def train_question_generator(
-    files: ModelFiles,
-    split: Split,
-    settings: Settings,
-    out: Path,
-    facts: Mapping[str, Any],
-    on_progress: OnProgress,
-) -> dict[str, Any]:
-    """Train a question generator into `out`, a transformers directory, and return its manifest.
+@dataclass(frozen=True)
+class QuestionGeneratorTraining(Training):
+    """A question generator, saved as a transformers directory; negatives are not used.
 
-    The loss is the cross-entropy of the question's tokens given the passage, by teacher forcing. Source: the BioASQ 8
-    hybrid system (section 2.2), which trains an encoder-decoder on the questions and answers of community sites, and
-    then gives it PubMed abstracts; that is the method of Ma et al. (2021). Of the settings the paper names none.
+    The loss is the cross-entropy of the question's tokens given the passage, by teacher forcing; the best checkpoint is
+    chosen by the mean log-likelihood of the held-out questions' tokens. Source: the BioASQ 8 hybrid system (section
+    2.2), which trains an encoder-decoder on the questions and answers of community sites, and then gives it PubMed
+    abstracts; that is the method of Ma et al. (2021). Of the settings the paper names none.
 
     Parameters
     ----------
-    files : the base, a sequence-to-sequence model
-    split : rows of questions and passages that answer them; the best checkpoint is chosen by the mean log-likelihood
-        of the held-out questions' tokens. Negatives are not used
-    settings : precision, seed and the `train_` settings; `max_tokens` is a passage's, at most 512, which
-        `generate queries` reads
-    facts : kept in the manifest
-
-    Raises
-    ------
-    MissingError
-        If the base is not a sequence-to-sequence model.
-    BadInputError
-        If no row is left to train on.
-    UsageError
-        In one of several processes.
-    As `loop.run` does.
+    files : a sequence-to-sequence model
+    settings : `max_tokens` is a passage's, at most 512, which `generate queries` reads
     """
-    if distributed.count() > 1:
-        raise UsageError(
-            "train question-generator trains in one process: start it without torchrun or accelerate launch"
-        )
-    if not split.training:
-        raise BadInputError("no row is left to train on: give more rows, or lower --validation")
-    facts = {**facts, "base": files.id, "rows": len(split.training)}
-    folder = folder_of(out, "question-generator", files, split, settings)
-    if done := folder.finished():
-        return done
-    with folder.locked():
-        model, tokenizer = load_seq2seq(files, "fp32")
-        longest = min(settings.training.max_tokens, LONGEST_INPUT)
-        job = Job(
+
+    kind: ClassVar[str] = "question-generator"
+    one_process: ClassVar[bool] = True
+
+    @cached_property
+    def rows(self) -> Sequence[TrainingRow]:
+        """All training rows, without negatives."""
+        if not self.split.training:
+            raise BadInputError("no row is left to train on: give more rows, or lower --validation")
+        return [replace(row, negatives=()) for row in self.split.training]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The number of rows."""
+        return {"rows": len(self.rows)}
+
+    @property
+    def work(self) -> TrainingWork:
+        """Passages and questions."""
+        return columns_work(self.rows, self.settings.training)
+
+    def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> Job:
+        """Load the base, and return its job."""
+        model, tokenizer = load_seq2seq(self.files, "fp32")
+        longest = min(self.settings.training.max_tokens, LONGEST_INPUT)
+        held_out = self.split.validation
+
+        def save(out: Path) -> dict[str, Any]:
+            model.save_pretrained(str(out))
+            tokenizer.save_pretrained(str(out))
+            return {}
+
+        return Job(
             trainer=_Trainer,
             arguments=Seq2SeqTrainingArguments,
             model=model,
             loss=None,
-            columns=_columns(split.training, tokenizer, longest),
-            evaluator=_columns(split.validation, tokenizer, longest) if split.validation else None,
+            columns=_columns(self.rows, tokenizer, longest),
+            evaluator=_columns(held_out, tokenizer, longest) if held_out else None,
             metric=METRIC,
+            save=save,
             plain=True,
             collator=lambda _: DataCollatorForSeq2Seq(tokenizer, model=model),
         )
-        figures = run(job, folder, settings, facts, on_progress)
-        model.save_pretrained(str(out))
-        tokenizer.save_pretrained(str(out))
-        return folder.finish(figures)
 
 
 def _columns(rows: Sequence[TrainingRow], tokenizer: Any, longest: int) -> dict[str, list[list[int]]]:

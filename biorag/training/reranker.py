@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sentence_transformers import (
     MultiVectorEncoder,
@@ -22,16 +24,15 @@ from biorag.models.colbert import read_long_queries
 from biorag.models.finding import ModelFiles
 from biorag.models.loading import load_model
 from biorag.registries import NEGATIVES
-from biorag.settings.settings import Settings
-from biorag.training import distributed
-from biorag.training.asymmetric import require_single_tower
-from biorag.training.colbert import Lengths, save_model, write_base
-from biorag.training.data import IN_BATCH, Split, check_negatives, columns, described, usable
+from biorag.training.bi_encoder import require_single_tower
+from biorag.training.colbert import Lengths, largest_difference, save_model, write_base
+from biorag.training.data import IN_BATCH, check_negatives, columns, usable
+from biorag.training.estimating import TrainingWork, columns_work
 from biorag.training.evaluators import METRIC, reranking_validation
-from biorag.training.loop import Job, NoModelCard, folder_of, run
+from biorag.training.loop import Job, NoModelCard, Training
 from biorag.training.losses import Candidates, CandidatesLoss, OwnNegativesLoss, maxsim_scores
-from biorag.training.parity import largest_difference
-from biorag.types import OnProgress
+from biorag.training.run_directory import TrainingRun, is_first_process, process_count, wait_for_processes
+from biorag.types import TrainingRow
 
 PASSAGE_TOKENS = 256  # a trained reranker reads at least these; training may cut passages shorter for speed
 SAMPLE = 16  # passages on which a saved checkpoint is compared with colbert-ai
@@ -42,82 +43,89 @@ class _Trainer(NoModelCard, MultiVectorEncoderTrainer):  # type: ignore[misc]
     pass
 
 
-def train_reranker(
-    files: ModelFiles,
-    split: Split,
-    settings: Settings,
-    out: Path,
-    facts: Mapping[str, Any],
-    on_progress: OnProgress,
-    negatives: str = IN_BATCH,
-    distill: bool = False,
-) -> dict[str, Any]:
-    """Train a late-interaction reranker into `out`, a ColBERT checkpoint, and return its manifest.
+@dataclass(frozen=True)
+class RerankerTraining(Training):
+    """A late-interaction reranker, saved as a ColBERT checkpoint.
 
     Parameters
     ----------
-    files : the base: a BERT, MiniLM or ModernBERT, a bi-encoder, or a ColBERT checkpoint
-    split : training rows, and rows of held-out questions with mined negatives to choose the best checkpoint by
-    settings : precision, seed and the `train_` settings
-    facts : kept in the manifest
+    files : a BERT, MiniLM or ModernBERT, a bi-encoder, or a ColBERT checkpoint
+    split : held-out questions need mined negatives
     negatives : "in-batch" (the other rows' passages and a row's own mined negatives), or the kind of the mined
         negatives, which are then the only ones
     distill : learn the distribution of the rows' teacher scores instead
-
-    Raises
-    ------
-    As `train_retriever` does; also BadInputError if rows lack the scores to distill from.
     """
-    check_negatives(negatives, settings.training, distill)
-    require_single_tower(files)
-    rows = usable(split.training, negatives, settings.training.hard_negatives)
-    facts = {**facts, "base": files.id, **described(split.training, rows)}
-    folder = folder_of(out, "reranker", files, split, settings, negatives=negatives, distill=distill)
-    if done := folder.finished():
-        return done
-    with folder.locked():
-        texts = columns(rows, settings.training.hard_negatives, distill)
-        lengths = Lengths(settings.training.query_tokens, max(settings.training.max_tokens, PASSAGE_TOKENS))
+
+    negatives: str = IN_BATCH
+    distill: bool = False
+
+    kind: ClassVar[str] = "reranker"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_negatives(self.negatives, self.settings.training, self.distill)
+        require_single_tower(self.files)
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """Negatives, and whether scores are learnt."""
+        return {"negatives": self.negatives, "distill": self.distill}
+
+    @cached_property
+    def rows(self) -> Sequence[TrainingRow]:
+        """The rows with the negatives that are asked for."""
+        return usable(self.split.training, self.negatives, self.settings.training.hard_negatives)
+
+    @property
+    def work(self) -> TrainingWork:
+        """The columns of the rows."""
+        settings = self.settings.training
+        return columns_work(self.rows[:: process_count()], settings, settings.query_tokens)
+
+    def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> Job:
+        """Write the base in ColBERT's layout, load it, and return its job."""
+        settings, precision = self.settings.training, self.settings.retrieval.precision
+        texts = columns(self.rows, settings.hard_negatives, self.distill)
+        lengths = Lengths(settings.query_tokens, max(settings.max_tokens, PASSAGE_TOKENS))
         folder.begin(facts)
-        if distributed.is_first():
-            write_base(files, folder.base, lengths, texts["positive"], settings.seed)
-        distributed.wait()
-        model = load_model(MultiVectorEncoder, ModelFiles(files.id, "", folder.base, files.sha256), "fp32")
+        if is_first_process():
+            write_base(self.files, folder.base, lengths, texts["positive"], self.settings.seed)
+        wait_for_processes()
+        model = load_model(MultiVectorEncoder, ModelFiles(self.files.id, "", folder.base, self.files.sha256), "fp32")
         read_long_queries(model)
-        job = Job(
+
+        def save(out: Path) -> dict[str, Any]:
+            save_model(out, model, lengths)
+            difference = largest_difference(out, self.rows[0].query, texts["positive"][:SAMPLE])
+            return {"difference_from_colbert_ai": difference}
+
+        return Job(
             trainer=_Trainer,
             arguments=MultiVectorEncoderTrainingArguments,
             model=model,
-            loss=_loss(model, negatives, distill, settings),
+            loss=self._loss(model),
             columns=texts,
-            evaluator=reranking_validation(split.validation, settings.retrieval.precision, settings.seed),
+            evaluator=reranking_validation(self.split.validation, precision, self.settings.seed),
             metric=METRIC,
-            arguments_of_stage={"max_length": {"document": settings.training.max_tokens}},
+            save=save,
+            extra_arguments={"max_length": {"document": settings.max_tokens}},
         )
-        figures = run(job, folder, settings, facts, on_progress)
-        if distributed.is_first():
-            save_model(out, model, lengths)
-            figures["difference_from_colbert_ai"] = largest_difference(out, rows[0].query, texts["positive"][:SAMPLE])
-        return folder.finish(figures)
 
-
-def _loss(model: MultiVectorEncoder, negatives: str, distill: bool, settings: Settings) -> Any:
-    mini_batch, gather = settings.training.mini_batch_size, distributed.count() > 1
-    temperature = settings.training.temperature or TEMPERATURE
-    if distill:
-        own = Candidates(colbert_kd_scores, own_only=True)
-        return CandidatesLoss(
-            MultiVectorDistillKLDivLoss(model, similarity_fct=own, temperature=temperature, mini_batch_size=mini_batch),
-            own,
-        )
-    if not NEGATIVES[negatives].in_batch:
-        return OwnNegativesLoss(model, maxsim_scores, 1 / temperature)
-    positives_only = settings.training.in_batch == "positives"
-    candidates = Candidates(colbert_scores, by_row=True, positives_only=positives_only, gather=gather)
-    scoring = {"scale": 1 / temperature, "similarity_fct": candidates, "gather_across_devices": gather}
-    if mini_batch:
-        cached = CachedMultiVectorMultipleNegativesRankingLoss(model, mini_batch_size=mini_batch, **scoring)
-        return CandidatesLoss(cached, candidates)
-    # Passages are encoded as many at a time as queries, the long ones apart: less padding.
-    size = settings.training.batch_size
-    return CandidatesLoss(MultiVectorMultipleNegativesRankingLoss(model, mini_batch_size=size, **scoring), candidates)
+    def _loss(self, model: MultiVectorEncoder) -> Any:
+        settings, gather = self.settings.training, process_count() > 1
+        mini_batch, temperature = settings.mini_batch_size, settings.temperature or TEMPERATURE
+        if self.distill:
+            own = Candidates(colbert_kd_scores, own_only=True)
+            scoring = {"similarity_fct": own, "temperature": temperature, "mini_batch_size": mini_batch}
+            return CandidatesLoss(MultiVectorDistillKLDivLoss(model, **scoring), own)
+        if not NEGATIVES[self.negatives].in_batch:
+            return OwnNegativesLoss(model, maxsim_scores, 1 / temperature)
+        positives_only = settings.in_batch == "positives"
+        candidates = Candidates(colbert_scores, by_row=True, positives_only=positives_only, gather=gather)
+        scoring = {"scale": 1 / temperature, "similarity_fct": candidates, "gather_across_devices": gather}
+        if mini_batch:
+            cached = CachedMultiVectorMultipleNegativesRankingLoss(model, mini_batch_size=mini_batch, **scoring)
+            return CandidatesLoss(cached, candidates)
+        # Passages are encoded as many at a time as queries, the long ones apart: less padding.
+        loss = MultiVectorMultipleNegativesRankingLoss(model, mini_batch_size=settings.batch_size, **scoring)
+        return CandidatesLoss(loss, candidates)

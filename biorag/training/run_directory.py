@@ -1,7 +1,8 @@
-"""The directory of a training run: what run it holds, how far that came, and where it resumes."""
+"""The directory of a training run, how far the run came, and the processes that train together into it."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -11,7 +12,6 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict
 
 from biorag.errors import BadInputError
-from biorag.training import distributed
 from biorag.utils.files import write_json
 from biorag.utils.locks import LOCK
 from biorag.utils.parsing import parse_json, parsed, read_regular
@@ -20,6 +20,27 @@ from biorag.utils.runs import RunDirectory, changed_keys
 CHECKPOINTS = "checkpoints"
 STATE = "trainer_state.json"
 BASE = "base"  # what training starts from: a reranker in ColBERT's layout, a retriever from GGUF in transformers'
+
+
+def process_count() -> int:
+    """Return how many processes train together, one a device, as accelerate or torchrun starts them."""
+    return int(os.environ.get("WORLD_SIZE", 1)) if "LOCAL_RANK" in os.environ else 1
+
+
+def is_first_process() -> bool:
+    """Return whether this process is the one that locks, writes and prints."""
+    return process_count() == 1 or int(os.environ.get("RANK", 0)) == 0
+
+
+def wait_for_processes() -> None:
+    """Wait until every process is here; the first call joins the others and takes this process's device."""
+    if process_count() == 1:
+        return
+    from accelerate import PartialState
+
+    from biorag.models.loading import best_device
+
+    PartialState(cpu=best_device() == "cpu").wait_for_everyone()
 
 
 class Best(TypedDict):
@@ -82,23 +103,23 @@ class TrainingRun(RunDirectory):
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other runs out; no process of this run starts before; see `ResumableRun.locked`."""
-        with super().locked() if distributed.is_first() else nullcontext():
-            distributed.wait()
+        with super().locked() if is_first_process() else nullcontext():
+            wait_for_processes()
             yield
 
     def save(self, complete: bool, **facts: Any) -> dict[str, Any]:
         """Return the manifest, which the first process writes."""
-        return super().save(complete, **facts) if distributed.is_first() else self.values(complete, facts)
+        return super().save(complete, **facts) if is_first_process() else self.values(complete, facts)
 
     def finish(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Write and return the manifest of a run whose model is written; drop what only resuming needs."""
-        distributed.wait()  # the others may still read the best checkpoint
+        wait_for_processes()  # the others may still read the best checkpoint
         manifest = super().finish(facts)
         self._drop_leftovers()
         return manifest
 
     def _drop_leftovers(self) -> None:
-        if not distributed.is_first():
+        if not is_first_process():
             return
         (self.path / LOCK).unlink(missing_ok=True)
         for name in (CHECKPOINTS, BASE):
@@ -111,7 +132,7 @@ class TrainingRun(RunDirectory):
         """
         complete = [path for path in self.checkpoints.glob("checkpoint-*") if _state(path)]
         last = max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
-        if last and distributed.is_first() and (best := _state(last).get("best_model_checkpoint")):
+        if last and is_first_process() and (best := _state(last).get("best_model_checkpoint")):
             best_path = str(self.checkpoints / Path(best).name)
             write_json(last / STATE, {**_state(last), "best_model_checkpoint": best_path})
         return last

@@ -1,4 +1,4 @@
-"""What training takes, estimated before it starts: memory by weights and batch, time by the device's speed."""
+"""Memory and time of training, estimated before it starts, by the formulas of `biorag.models.resources`."""
 
 from __future__ import annotations
 
@@ -49,18 +49,16 @@ class Texts(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """The tokens of an epoch and its rows; the texts of one batch whose activations are in memory at once."""
+class TrainingWork:
+    """The tokens of an epoch, and the texts of one batch whose activations are in memory at once.
+
+    With `lora` only the matrices are trained, with `copies` 2 a copy of the base beside it.
+    """
 
     tokens: int
     batch: tuple[Texts, ...]
-    rows: int
-
-    def epochs(self, settings: TrainingSettings) -> float:
-        """Return the passes over the rows that a run takes."""
-        if not settings.max_steps:
-            return settings.epochs
-        return settings.max_steps * settings.batch_size * (settings.gradient_accumulation or 1) / max(1, self.rows)
+    lora: bool = False
+    copies: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,7 @@ class TrainingEstimate:
         )
 
 
-def columns_of(rows: Sequence[TrainingRow], settings: TrainingSettings, query_tokens: int = 0) -> Work:
+def columns_work(rows: Sequence[TrainingRow], settings: TrainingSettings, query_tokens: int = 0) -> TrainingWork:
     """Return the work of a bi-encoder or a late-interaction reranker, which pads queries to `query_tokens`."""
     count = min(settings.hard_negatives, max((len(row.negatives) for row in rows), default=0))
     columns = [
@@ -97,35 +95,31 @@ def columns_of(rows: Sequence[TrainingRow], settings: TrainingSettings, query_to
     batch = tuple(Texts(size, max(column, default=0)) for column in columns)
     if settings.mini_batch_size:
         batch = (max(batch, key=lambda texts: texts.tokens),)
-    return Work(sum(map(sum, columns)), batch, len(rows))
+    return TrainingWork(sum(map(sum, columns)), batch)
 
 
-def pairs_of(rows: Sequence[TrainingRow], settings: TrainingSettings) -> Work:
+def pairs_work(rows: Sequence[TrainingRow], settings: TrainingSettings) -> TrainingWork:
     """Return the work of a cross-encoder, which reads a query with each of its passages."""
     pairs = [
         _tokens(settings, row.query + passage)
         for row in rows
         for passage in (row.positive, *row.negatives[: settings.hard_negatives])
     ]
-    return Work(sum(pairs), (Texts(settings.batch_size, max(pairs, default=0)),), len(pairs))
+    return TrainingWork(sum(pairs), (Texts(settings.batch_size, max(pairs, default=0)),))
 
 
-def estimate(
-    files: ModelFiles, work: Work, settings: Settings, lora: bool = False, asymmetric: bool = False
-) -> TrainingEstimate:
+def estimate(files: ModelFiles, work: TrainingWork, settings: Settings, epochs: float) -> TrainingEstimate:
     """Return what training takes: memory about, time at least, without evaluations and saving.
-
-    An `asymmetric` encoder is two of the base, unless the base has two towers; a text goes through one.
 
     Raises
     ------
     ServiceError
         If the device does not have that much memory.
     """
-    copies = 2 if asymmetric and not files.has_towers else 1
-    size, tensors = model_size(files), parameters_of(files)
-    parameters = copies * size.parameters
-    adapter = copies * settings.training.lora_rank * sum(sum(layer.shape) for layer in matrices(tensors)) if lora else 0
+    size, tensors, lora = model_size(files), parameters_of(files), work.lora
+    parameters = work.copies * size.parameters
+    inputs_and_outputs = sum(sum(layer.shape) for layer in matrices(tensors))
+    adapter = work.copies * settings.training.lora_rank * inputs_and_outputs if lora else 0
     trained = adapter or parameters
     passes = TRAINING - (GRADIENTS if lora else 0)
     passes += FORWARD if settings.training.gradient_checkpointing or settings.training.mini_batch_size else 0
@@ -139,7 +133,7 @@ def estimate(
             f"are free: take {lighter}, or a larger machine"
         )
     dtype = torch.bfloat16 if uses_bf16(settings.retrieval.precision) else torch.float32
-    seconds = passes * size.multiplied * work.tokens * work.epochs(settings.training) / operations(best_device(), dtype)
+    seconds = passes * size.multiplied * work.tokens * epochs / operations(best_device(), dtype)
     return TrainingEstimate(parameters, trained, needed, batch, seconds)
 
 

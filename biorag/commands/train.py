@@ -1,0 +1,445 @@
+"""`biorag train`: a command for each kind of model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from biorag.commands import options, show
+from biorag.commands.completion import bases, choices, choices_in, completer
+from biorag.commands.groups import Flags, Given, Panel, expanded, flag_of
+from biorag.engine import open_passages, open_stored
+from biorag.errors import UsageError
+from biorag.models.finding import find_base, find_encoder
+from biorag.registries import own_negatives
+from biorag.settings.section import DATA, RUN
+from biorag.settings.settings import Settings
+from biorag.settings.training import CROSS_ENCODER, QUESTION_GENERATOR, RERANKER, RETRIEVER, TrainingSettings
+
+if TYPE_CHECKING:
+    from biorag.training.data import Split
+    from biorag.training.instructions import Instructions
+    from biorag.training.loop import Training
+    from biorag.training.preparation import Preparation
+
+GENERIC_TASKS = 100
+# Two ways to say one thing: a setting, and the one that it replaces.
+REPLACED = {
+    "train_max_steps": "train_epochs",
+    "train_warmup_steps": "train_warmup",
+    "train_eval_steps": "train_evaluations",
+}
+
+Rows = Annotated[
+    list[Path],
+    typer.Argument(
+        help="JSONL of query, positive[, negative_1 ...], or BEIR folders; with --pairs title-abstract a corpus.",
+        metavar="TRAIN...",
+        show_default=False,
+    ),
+]
+RowsOrMixture = Annotated[
+    list[Path],
+    typer.Argument(
+        help="JSONL of query, positive[, negative_1 ...], or BEIR folders; or one TOML file of a mixture of such sets; "
+        "with --pairs title-abstract a corpus.",
+        metavar="TRAIN...",
+        show_default=False,
+    ),
+]
+Base = Annotated[
+    str, typer.Option("--base", help="'starter', a directory, or a Hugging Face id.", autocompletion=completer(bases))
+]
+Negatives = Annotated[
+    str,
+    typer.Option(
+        help="in-batch (other rows' passages and the row's own mined ones), or only the mined ones: "
+        f"{', '.join(own_negatives())}.",
+        rich_help_panel=DATA,
+        **choices(own_negatives()),
+    ),
+]
+Machine = Annotated[Settings, Flags("precision", panel=RUN), Flags("seed")]
+Common = Annotated[Machine, Flags("name", panel=DATA, shows_default=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Where the model goes, and how the run is reported."""
+
+    out: Annotated[Path, typer.Option("--out", help="Folder of the model; an interrupted run resumes.")]
+    as_json: options.Json = False
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Which rows are left out."""
+
+    contamination: Annotated[options.Contamination, Panel(DATA)]
+    max_positives: Annotated[
+        int | None,
+        typer.Option(min=1, help="Maximum training rows of one question, drawn with --seed.", rich_help_panel=DATA),
+    ] = None
+
+    @contextmanager
+    def preparation(self, settings: Settings, name: str | None) -> Iterator[Preparation]:
+        """Yield the preparation of a run's rows; passages of BEIR folders may come from the named index."""
+        from biorag.training.preparation import Preparation
+
+        policy, validation = self.contamination.policy, settings.training.validation
+        with open_passages(settings, name) as fetch:
+            yield Preparation(policy, validation, settings.seed, self.max_positives, fetch)
+
+    def read(
+        self, train: Sequence[Path], settings: Settings, given: Given, pairs: str = "questions"
+    ) -> tuple[Split, dict[str, Any]]:
+        """Return the rows, and the facts of the manifest."""
+        check(settings, given)
+        with self.preparation(settings, given.value("name") if pairs == "questions" else None) as prepare:
+            return prepare.read(train, pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How the base becomes a bi-encoder."""
+
+    attention: Annotated[
+        str | None,
+        typer.Option(
+            help="Decoders: causal or bidirectional; by default as in the base.",
+            **choices_in("biorag.training.decoder:ATTENTIONS"),
+        ),
+    ] = None
+    instruct: Annotated[
+        str | None,
+        typer.Option(
+            help="Text before queries and passages: bmretriever, none, or a TOML file; by default the base's own, "
+            "for a new decoder bmretriever."
+        ),
+    ] = None
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="Sentence for {task} in the instruction; bmretriever:DATASET; or tuned:DIR, what tune prompt chose."
+        ),
+    ] = None
+    random_prompts: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=GENERIC_TASKS,
+            help="Put one of N generic tasks, drawn at random, before each training query instead of --task.",
+        ),
+    ] = None
+    lora: Annotated[bool, typer.Option("--lora", help="Train only LoRA matrices, on all linear layers.")] = False
+    asymmetric: Annotated[
+        bool, typer.Option("--asymmetric", help="Train two copies of the base: one for queries, one for passages.")
+    ] = False
+    pooling: Annotated[
+        str | None,
+        typer.Option(
+            help="The text's vector: cls (the first token's), mean or last; by default the base's own.",
+            **choices_in("biorag.models.pooling:POOLINGS"),
+        ),
+    ] = None
+    projection: Annotated[
+        int | None,
+        typer.Option(min=1, max=65_536, help="Dimensions of a new linear layer after the pooling; by default none."),
+    ] = None
+
+    def drawn(self, seed: int) -> tuple[str, ...]:
+        """Return the generic tasks to draw from; refuse parts of an instruction without an instruction."""
+        from biorag.training.instructions import generic_tasks
+
+        for option, value in (("--task", self.task), ("--random-prompts", self.random_prompts)):
+            if value is not None and self.instruct is None:
+                raise UsageError(f"{option} is part of an instruction: add --instruct bmretriever or a file")
+        return generic_tasks(self.random_prompts, seed) if self.random_prompts else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which rows to train on."""
+
+    pairs: Annotated[
+        str,
+        typer.Option(
+            help="questions; or title-abstract, pre-training pairs from a corpus, both halves of untitled texts; or "
+            "title-passages, of untitled texts two disjoint passages, drawn with --seed.",
+            **choices_in("biorag.training.preparation:PAIRS"),
+        ),
+    ] = "questions"
+    sample_negatives: Annotated[
+        bool,
+        typer.Option(
+            "--sample-negatives",
+            help="Draw each row's --hard-negatives from all its mined ones with --seed, instead of the first.",
+        ),
+    ] = False
+
+
+@expanded
+def retriever(
+    train: RowsOrMixture,
+    result: Result,
+    settings: Annotated[Common, Flags(TrainingSettings, model=RETRIEVER), Flags("similarity")],
+    given: Given,
+    limits: Limits,
+    rows: Annotated[Choice, Panel(DATA)],
+    form: Form,
+    base: Annotated[
+        str,
+        typer.Option(
+            "--base",
+            help="'starter', 'starter-llm', a directory, a Hugging Face id, or a decoder's .gguf.",
+            autocompletion=completer(bases),
+        ),
+    ] = "starter",
+    negatives: Negatives = "in-batch",
+) -> None:
+    """Train a bi-encoder, which 'biorag index --encoder DIR' and sentence-transformers load.
+
+    Two phases are two runs: first title-abstract pairs of a corpus, then questions with that model as the base.
+
+    Examples:
+
+      biorag train retriever pairs.jsonl --out models/retriever
+
+      biorag train retriever pubmed/ --pairs title-abstract --out models/pretrained
+
+      biorag train retriever data/bioasq --name pubmed --base models/pretrained --out models/retriever
+
+      biorag train retriever pairs.jsonl --base starter-llm --lora --out models/decoder
+
+      biorag train retriever mix.toml --base starter-llm --lora --instruct bmretriever --out models/mixed
+
+      biorag train retriever pairs.jsonl --asymmetric --out models/towers
+
+      biorag train retriever pairs.jsonl --base bert --pooling cls --projection 768 --similarity dot --out models/de
+    """
+    drawn = form.drawn(settings.seed)
+    files = find_base(base)
+    split, facts, instructions = _rows_of_retriever(train, limits, rows, form, drawn, settings, given)
+    from biorag.training.bi_encoder import EncoderForm
+    from biorag.training.retriever import RetrieverTraining
+
+    made = EncoderForm(form.attention, instructions, form.lora, form.asymmetric, form.pooling, form.projection)
+    _run(RetrieverTraining(files, split, settings, negatives, made), facts, result)
+
+
+def _rows_of_retriever(
+    train: Sequence[Path],
+    limits: Limits,
+    rows: Choice,
+    form: Form,
+    drawn: Sequence[str],
+    settings: Settings,
+    given: Given,
+) -> tuple[Split, dict[str, Any], Instructions | None]:
+    """Return the rows, the facts of the manifest, and the instructions that the model keeps."""
+    from biorag.training.data import sampled_split
+    from biorag.training.instructions import TASK, read_instructions
+    from biorag.training.mixture import is_mixture
+
+    if is_mixture(train):
+        if rows.pairs != "questions":
+            raise UsageError(f"a mixture consists of questions: leave out --pairs {rows.pairs}")
+        check(settings, given)
+        with limits.preparation(settings, given.value("name")) as prepare:
+            split, facts, instructions = prepare.read_mixture(train[0], form.instruct, form.task, drawn)
+    else:
+        template = form.instruct
+        instructions = None if template is None else read_instructions(template, form.task or TASK, drawn)
+        split, facts = limits.read(train, settings, given, rows.pairs)
+    if rows.sample_negatives:
+        split = sampled_split(split, settings.training.hard_negatives, settings.seed)
+    return split, facts, instructions
+
+
+@expanded
+def reranker(
+    train: Rows,
+    result: Result,
+    settings: Annotated[Common, Flags(TrainingSettings, model=RERANKER)],
+    given: Given,
+    limits: Limits,
+    base: Base = "starter",
+    negatives: Negatives = "in-batch",
+    distill: Annotated[
+        bool,
+        typer.Option("--distill", help="Learn from the rows' 'scores' (of a cross-encoder).", rich_help_panel=DATA),
+    ] = False,
+) -> None:
+    """Train a late-interaction reranker (ColBERT), which --reranker DIR, colbert-ai and others load.
+
+    Train it on what your own retriever gets wrong: 'biorag mine --negatives retriever' on its index.
+
+    Examples:
+
+      biorag train reranker triplets.jsonl --base models/retriever --out models/reranker
+
+      biorag train reranker triplets.jsonl --base colbert-ir/colbertv2.0 --epochs 2 --out models/colbert
+    """
+    files = find_encoder(base)
+    split, facts = limits.read(train, settings, given)
+    from biorag.training.reranker import RerankerTraining
+
+    _run(RerankerTraining(files, split, settings, negatives, distill), facts, result)
+
+
+@expanded
+def cross_encoder(
+    train: Rows,
+    result: Result,
+    settings: Annotated[Common, Flags(TrainingSettings, model=CROSS_ENCODER)],
+    given: Given,
+    limits: Limits,
+    base: Base = "starter",
+    negatives: Annotated[
+        str,
+        typer.Option(help=f"Kind of the mined negatives: {', '.join(own_negatives())}.", rich_help_panel=DATA),
+    ] = "bm25",
+) -> None:
+    """Train a cross-encoder, which --reranker cross:DIR and sentence-transformers load.
+
+    It reads a question and a passage together, which is slow: let it rerank the best few of an earlier stage.
+
+    Examples:
+
+      biorag train cross-encoder triplets.jsonl --out models/cross-encoder
+
+      biorag train cross-encoder triplets.jsonl --negatives retriever --hard-negatives 4 --out models/cross-encoder
+    """
+    files = find_encoder(base)
+    split, facts = limits.read(train, settings, given)
+    from biorag.training.cross_encoder import CrossEncoderTraining
+
+    _run(CrossEncoderTraining(files, split, settings, negatives), facts, result)
+
+
+@expanded
+def question_generator(
+    train: Rows,
+    result: Result,
+    settings: Annotated[Common, Flags(TrainingSettings, model=QUESTION_GENERATOR)],
+    given: Given,
+    limits: Limits,
+    base: Annotated[
+        str, typer.Option("--base", help="Sequence-to-sequence model: a directory, or a Hugging Face id such as T5's.")
+    ],
+    pairs: Annotated[
+        str,
+        typer.Option(help="What a row is: questions, or title-abstract of a corpus.", rich_help_panel=DATA),
+    ] = "questions",
+) -> None:
+    """Train a question generator, which 'generate queries --model seq2seq:DIR' writes questions with.
+
+    It learns to write a row's query from its positive passage; negatives are not used.
+
+    Examples:
+
+      biorag train question-generator data/bioasq --name pubmed --base google-t5/t5-small --epochs 3 --out models/asker
+
+      biorag train question-generator pubmed/ --pairs title-abstract --base google-t5/t5-small --out models/titles
+    """
+    files = find_encoder(base)
+    split, facts = limits.read(train, settings, given, pairs)
+    from biorag.training.question_generator import QuestionGeneratorTraining
+
+    _run(QuestionGeneratorTraining(files, split, settings), facts, result)
+
+
+@expanded
+def verifier(
+    dataset: Annotated[Path, typer.Argument(help="Folder with queries.jsonl, qrels/ and answers.jsonl[.gz].")],
+    result: Result,
+    settings: Annotated[
+        Machine, Flags("name", "qdrant", finds_index=True), Flags(TrainingSettings, model=CROSS_ENCODER)
+    ],
+    given: Given,
+    base: Base = "starter",
+    half: Annotated[
+        str, typer.Option(help="Questions to train on: all, development or test, as 'bench verification' divides them.")
+    ] = "development",
+) -> None:
+    """Train a verifier, a cross-encoder that reads evidence and a claim, which --verifier DIR loads.
+
+    The positives are sentences of the snippets that the ideal answers repeat, and their rewordings; the negatives are
+    the same with negation, direction, numbers or names changed, and true sentences of other questions.
+
+    Examples:
+
+      biorag train verifier data/bioasq --name pubmed --out models/verifier
+
+      biorag train verifier data/bioasq --name pubmed --base models/cross-encoder --epochs 2 --out models/verifier
+    """
+    from biorag.benchmarks.verification.claims import check_half, make_claims, passages, read_ideal_answers
+    from biorag.benchmarks.verification.training_rows import KIND, training_rows
+    from biorag.corpus.datasets import load_dataset
+
+    check(settings, given)
+    check_half(half)
+    files, data, answers = find_encoder(base), load_dataset(dataset), read_ideal_answers(dataset)
+    with open_stored(settings) as (_, index):
+        made = list(passages(data, answers, index.fetch, settings.seed, half))
+    from biorag.training.cross_encoder import CrossEncoderTraining
+    from biorag.training.data import Split
+    from biorag.training.rows import split
+
+    rows = list(training_rows(make_claims(made, settings.seed)))
+    parts = Split(*split(rows, settings.training.validation, settings.seed))
+    facts = {"data": {"files": [str(dataset)], "half": half}}
+    _run(CrossEncoderTraining(files, parts, settings, KIND), facts, result)
+
+
+def check(settings: Settings, given: Given) -> None:
+    """Refuse an option that another setting leaves without effect.
+
+    Raises
+    ------
+    UsageError
+        Naming both.
+    """
+    values = settings.training.flat()
+    for name, other in REPLACED.items():
+        if values[name] is not None and given.value(other) is not None:
+            raise UsageError(
+                f"{flag_of(name)} ({name} = {values[name]}) replaces {flag_of(other)}: give one of them"
+            )
+
+
+def _run(training: Training, facts: Mapping[str, Any], result: Result) -> None:
+    """Say what training takes, train, and report; only the first of several processes prints."""
+    from biorag.training.run_directory import is_first_process
+
+    if not is_first_process():
+        training.run(result.out, facts, lambda _: None)
+        return
+    show.err.print(training.estimate().sentence())
+    with show.progress("Steps", training.steps) as advance:
+        manifest = training.run(result.out, facts, advance)
+    if result.as_json:
+        show.print_json({"out": str(result.out), **manifest})
+        return
+    _show(result.out, manifest)
+
+
+def _show(out: Path, manifest: Mapping[str, Any]) -> None:
+    data, best = manifest["identity"]["data"], manifest["best"]
+    rows = [
+        ("rows", manifest["rows"]),
+        ("held-out rows", data["validation_rows"]),
+        ("dropped by the guard", len(manifest.get("guard", {}).get("dropped", ()))),
+        ("steps", manifest["steps"]),
+        ("stopped by", manifest.get("stopped_by", "-").replace("_", " ")),
+        ("final loss", "-" if manifest["final_loss"] is None else f"{manifest['final_loss']:.4f}"),
+        (f"best {best['metric']}", f"{best['value']:.4f} at step {best['step']}" if best["value"] is not None else "-"),
+        ("seconds", manifest["seconds"]),
+    ]
+    show.table(f"{manifest['identity']['kind'].capitalize()} {out}", ["", ""], rows)
+    show.err.print(f"curves: {out / 'curves.png'} and curves.csv; everything else: {out / 'training.json'}")
