@@ -46,20 +46,20 @@ def _commands(rows: str, panel: str = "Commands") -> list[CommandKind]:
 GENERATE = Registry(
     "command",
     _commands("""
-        negatives | generate_negatives:negatives   | Generate hard negatives for the queries of pairs.
-        pairs     | generate_pairs:pairs           | Generate pairs and hard negatives from retrieval scenarios.
-        queries   | generate_queries:queries       | Generate questions that snippets answer.
-        filter    | generate_filter:keep_consistent | Keep the rows whose positive is retrieved for their query.
+        negatives | generate:negatives       | Generate hard negatives for the queries of pairs.
+        pairs     | generate:pairs           | Generate pairs and hard negatives from retrieval scenarios.
+        queries   | generate:queries         | Generate questions that snippets answer.
+        filter    | generate:keep_consistent | Keep the rows whose positive is retrieved for their query.
     """),
 )
 TRAIN = Registry(
     "command",
     _commands("""
-        retriever          | train_retriever:retriever                   | Train a bi-encoder.
-        reranker           | train_reranker:reranker                     | Train a late-interaction reranker (ColBERT).
-        cross-encoder      | train_cross_encoder:cross_encoder           | Train a cross-encoder.
-        question-generator | train_question_generator:question_generator | Train a question generator.
-        verifier           | train_verifier:verifier                     | Train a verifier of claims.
+        retriever          | train:retriever          | Train a bi-encoder.
+        reranker           | train:reranker           | Train a late-interaction reranker (ColBERT).
+        cross-encoder      | train:cross_encoder      | Train a cross-encoder.
+        question-generator | train:question_generator | Train a question generator.
+        verifier           | train:verifier           | Train a verifier of claims.
     """),
 )
 PROGRAM = Registry(

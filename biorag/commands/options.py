@@ -64,14 +64,9 @@ Columns = Annotated[
     str | None,
     typer.Option(help="Columns of CSV and TSV files, as in id=PMID,title=Title,content=Abstract; else by the header."),
 ]
-ROWS, WORKERS = "Rows", "Workers"  # panels
+WORKERS = "Workers"  # a panel
 
 
-TEMPERATURE = 0.7
-GeneratedOut = Annotated[Path, typer.Option("--out", help="JSONL file to write; an interrupted run resumes.")]
-PassageTokens = Annotated[
-    int, typer.Option("--max-tokens", min=16, max=1024, help="Cap on each text.", rich_help_panel=GENERATION)
-]
 Measure = Annotated[str, typer.Option("--measure", help="Measure to maximise.")]
 DroppedPart = Annotated[
     bool,

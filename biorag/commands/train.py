@@ -408,9 +408,7 @@ def check(settings: Settings, given: Given) -> None:
     values = settings.training.flat()
     for name, other in REPLACED.items():
         if values[name] is not None and given.value(other) is not None:
-            raise UsageError(
-                f"{flag_of(name)} ({name} = {values[name]}) replaces {flag_of(other)}: give one of them"
-            )
+            raise UsageError(f"{flag_of(name)} ({name} = {values[name]}) replaces {flag_of(other)}: give one of them")
 
 
 def _run(training: Training, facts: Mapping[str, Any], result: Result) -> None:

@@ -337,8 +337,9 @@ def _arguments(job: Job, training: Training, out: Path, resumes: bool) -> dict[s
         "greater_is_better": True if evaluated else None,
         "report_to": [],
         "disable_tqdm": True,
-        "gradient_checkpointing": settings.gradient_checkpointing,
     }
+    if settings.gradient_checkpointing:
+        arguments["gradient_checkpointing"] = True
     if not job.plain:  # no_duplicates: a question's other positives must not be its negatives
         arguments |= {"prompts": prompts_of(job.model, job.columns), "batch_sampler": "no_duplicates"}
     return {**arguments, **job.extra_arguments}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,7 +20,6 @@ from biorag.errors import BadInputError, UsageError
 from biorag.models.finding import ADAPTER, ModelFiles
 from biorag.models.loading import has_towers, input_modules
 from biorag.registries import NEGATIVES
-from biorag.settings.settings import Settings
 from biorag.training.bi_encoder import EncoderForm, LoraLayers, tower_of
 from biorag.training.data import IN_BATCH, Split, TrainingSet, check_negatives, columns, mixed, usable
 from biorag.training.decoder import write_base
@@ -69,7 +68,7 @@ class RetrieverTraining(Training):
     """
 
     negatives: str = IN_BATCH
-    form: EncoderForm = EncoderForm()
+    form: EncoderForm = field(default_factory=EncoderForm)
 
     kind: ClassVar[str] = "retriever"
 

@@ -12,6 +12,7 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict
 
 from biorag.errors import BadInputError
+from biorag.settings.settings import Settings
 from biorag.utils.files import write_json
 from biorag.utils.locks import LOCK
 from biorag.utils.parsing import parse_json, parsed, read_regular
@@ -89,8 +90,13 @@ class TrainingRun(RunDirectory):
         return self.path / BASE
 
     def changed(self, values: Mapping[str, Any]) -> list[str]:
-        """Return what differs; nothing for a run without a checkpoint, which another may replace without loss."""
-        changed = changed_keys(values["identity"], self.identity, nested=True)
+        """Return what differs; nothing for a run without a checkpoint, which another may replace without loss.
+
+        A setting that a manifest does not have is newer than it, and had the effect of its default.
+        """
+        stored = dict(values["identity"])
+        stored["settings"] = {**Settings().training.identity(), **stored.get("settings", {})}
+        changed = changed_keys(stored, self.identity, nested=True)
         return changed if values["complete"] or self.last_checkpoint() else []
 
     def finished(self) -> dict[str, Any] | None:

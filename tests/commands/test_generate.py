@@ -83,18 +83,6 @@ def test_a_server_writes_questions_of_an_index(generate, invoke, server, tmp_pat
     failed(invoke(*asked, "--seed", 1, "--out", out), 5, "other seed:", "choose another --out")
 
 
-def test_replies_are_kept_by_their_seed(generate, server, tmp_path, demo_home):
-    server.rule = about
-    home = tmp_path / "home"
-    asked = ["queries", "demo", "--llm", server.url, "--llm-model", "m", "--limit", 3, "--out"]
-    generate(*asked, tmp_path / "a.jsonl", home=home)
-    generate(*asked, tmp_path / "b.jsonl", home=home)
-    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
-    assert len(server.bodies) == 3
-    generate(*asked, tmp_path / "c.jsonl", "--seed", 1, home=home)
-    assert len(server.bodies) == 6
-
-
 def test_a_corpus_and_a_template_of_ones_own(generate, invoke, server, tmp_path, corpus_file):
     server.rule = about
     prompt = tmp_path / "own.txt"
@@ -266,14 +254,6 @@ def test_a_server_writes_negatives_of_mined_rows(generate, invoke, server, tmp_p
     failed(invoke(*asked), 5, "other rows:", "choose another --out")
 
 
-def test_a_killed_run_of_negatives_goes_on_to_the_same_bytes(generate, server, tmp_path, demo_home):
-    server.rule = beside
-    mined = tmp_path / "mined.jsonl"
-    mined.write_text("".join(json.dumps(row) + "\n" for row in mined_rows(5 * BATCH)))
-    asked = ["negatives", str(mined), "--llm", server.url, "--llm-model", "m", "--no-cache", "--per-row", "9", "--out"]
-    killed_and_resumed(generate, asked, tmp_path, demo_home)
-
-
 def test_pairs_of_scenarios_that_the_model_lists(generate, invoke, server, tmp_path):
     server.rule = beside
     out = tmp_path / "p.jsonl"
@@ -328,42 +308,6 @@ def test_pairs_of_scenarios_from_a_file(generate, invoke, server, tmp_path):
     assert not Path(f"{out}.scenarios.txt").exists()
     file.write_text("Given a gene, find its disease.\n")
     failed(invoke(*asked), 5, "other scenarios:")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (["negatives", "/no/such.jsonl"], 4, "/no/such.jsonl"),
-        (["negatives", "MINED", "--llm", "none"], 2, "--llm"),
-        (["negatives", "MINED", "--prompt", "/no/such.txt"], 4, "/no/such.txt"),
-        (["negatives", "MINED", "--name", "absent"], 4, "absent"),
-        (["negatives", "MINED", "--temperature", "0", "--per-row", "2"], 2, "--per-row 1"),
-        (["pairs", "--temperature", "0", "--per-scenario", "2"], 2, "--per-scenario 1"),
-        (["pairs", "--scenario-file", "/no/such.txt"], 4, "/no/such.txt"),
-        (["pairs", "--prompt", "/no/such.txt"], 4, "/no/such.txt"),
-        (["pairs", "--prompt", "OPEN"], 3, "the fields are {scenario}"),
-        (["pairs", "--llm", "none"], 2, "--llm"),
-    ],
-)
-def test_negatives_and_pairs_that_cannot_be_written(invoke, tmp_path, mined, arguments, code, said):
-    own = tmp_path / "open.txt"
-    own.write_text("[system]\nAsk.\n[user]\n{scenario} {question}\n")
-    given = [{"MINED": mined, "OPEN": own}.get(one, one) for one in arguments]
-    failed(invoke(*given, "--out", tmp_path / "q.jsonl"), code, said)
-    assert list(tmp_path.glob("q.jsonl*")) == []
-    failed(invoke(*given, "--out", tmp_path), 2, "is a folder")
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_the_starter_writes_negatives_and_pairs(generate, tmp_path, mined):
-    mined.write_text("".join(json.dumps(row) + "\n" for row in MINED[:2]))
-    report = generate("negatives", mined, "--no-cache", "--out", tmp_path / "n.jsonl")
-    assert (report["generated"], report["unmined"]) == (2, 1)
-    assert report["rows"] == len(lines(tmp_path / "n.jsonl"))
-    report = generate("pairs", "--scenarios", 1, "--max-tokens", 24, "--no-cache", "--out", tmp_path / "p.jsonl")
-    assert (report["scenarios"], report["generated"]) == (1, 1)
-    assert report["completion_tokens"] > 0 < report["prompt_tokens"]
 
 
 @pytest.mark.slow

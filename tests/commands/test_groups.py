@@ -7,7 +7,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from biorag.cli import app as biorag
 from biorag.commands.groups import Flags, Given, Panel, expanded, overridden
 from biorag.errors import UsageError
 from biorag.settings.retrieval import RetrievalSettings
@@ -152,21 +151,6 @@ def test_overridden_checks_names_the_source_and_leaves_what_was_not_given():
     assert overridden(settings, mode=None, k=4) == settings.replace(k=4)
     with pytest.raises(UsageError, match="--mode 'sparse': use bm25"):
         overridden(settings, mode="sparse")
-
-
-def functions(command, words=()):
-    for name, child in getattr(command, "commands", {}).items():
-        yield from functions(child, (*words, name))
-    if not hasattr(command, "commands"):
-        function = command.callback
-        while hasattr(function, "__wrapped__"):
-            function = function.__wrapped__
-        yield " ".join(words), function
-
-
-@pytest.mark.parametrize(("words", "function"), functions(typer.main.get_command(biorag)))
-def test_no_command_declares_more_parameters_than_one_can_read(words, function):
-    assert function.__code__.co_argcount <= MOST
 
 
 @pytest.mark.parametrize(

@@ -59,33 +59,6 @@ def test_the_questions_are_those_that_training_holds_out(dataset, run, tmp_path,
     assert found["metrics"]["success@3"] == pytest.approx(sum(rank <= 3 for rank in ranks) / len(ranks), abs=1e-6)
 
 
-def test_the_share_is_that_of_the_settings(dataset, run, tmp_path, monkeypatch):
-    """A tenth, if nothing else is said; as training reads it from the same file."""
-    arguments = [dataset, "--run", run, "--held-out", "--json"]
-    assert done(bench(*arguments))["questions"] == len(held_out(dataset, 0.1, 0))
-    monkeypatch.setenv("BIORAG_CONFIG", str(tmp_path / "biorag.toml"))
-    (tmp_path / "biorag.toml").write_text("train_validation = 0.4\nseed = 3\n")
-    assert done(bench(*arguments))["questions"] == len(held_out(dataset, 0.4, 3))
-
-
-def test_a_question_is_known_by_its_words_alone(dataset, run, tmp_path):
-    """Other case, other punctuation, another id: training knows no ids."""
-    lines = [json.dumps({"_id": id, "text": text.upper().rstrip("?")}) for id, text in QUESTIONS.items()]
-    before = done(bench(dataset, "--run", run, "--held-out", "--json"))
-    (dataset / "queries.jsonl").write_text("\n".join(lines))
-    assert done(bench(dataset, "--run", run, "--held-out", "--json")) == before
-
-
-def test_both_runs_are_compared_on_the_held_out_questions(dataset, run):
-    found = done(bench(dataset, "--run", run, "--compare", run, "--held-out", "--validation", "0.3", "--json"))
-    expected = len(held_out(dataset, 0.3, 0))
-    assert {measure["questions"] for measure in found["comparison"]["measures"].values()} == {expected}
-
-
-def test_without_it_all_are_measured(dataset, run):
-    assert done(bench(dataset, "--run", run, "--json"))["questions"] == 60
-
-
 def test_none_held_out_is_an_error(dataset, run):
     failed(bench(dataset, "--run", run, "--held-out", "--validation", "0"), 3, "judged", "--validation 0.0")
     (dataset / "queries.jsonl").write_text(json.dumps({"_id": "q0", "text": QUESTIONS["q0"]}))

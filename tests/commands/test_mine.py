@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from biorag.corpus.sources import demo_file
-from biorag.training.rows import normalised, read_rows
+from biorag.training.rows import read_rows
 from tests import cli
 from tests.cli import done, failed
 
@@ -137,23 +137,6 @@ def test_random_negatives_are_drawn_with_the_seed(mine, pairs, tmp_path, no_enco
     assert (tmp_path / "two.jsonl").read_bytes().splitlines() == files[0].splitlines()[2:]
 
 
-def test_a_table_is_printed_without_json(invoke, pairs, tmp_path, no_encoder):
-    result = invoke("mine", pairs, "--negatives", "bm25", "--out", tmp_path / "mined.jsonl")
-    assert result.exit_code == 0
-    assert "bm25 negatives" in result.stdout
-    assert "per_row_mean" in result.stdout
-
-
-def test_a_finished_file_is_left_as_it_is(mine, pairs, tmp_path, no_encoder):
-    out = tmp_path / "mined.jsonl"
-    first = mine(pairs, "--negatives", "bm25", "--out", out)
-    before = out.read_bytes(), out.stat().st_mtime_ns, manifest(out)
-    again = mine(pairs, "--negatives", "bm25", "--out", out)
-    assert (out.read_bytes(), out.stat().st_mtime_ns, manifest(out)) == before
-    assert again["resumed"] == again["rows"] == 4
-    assert {**again, "resumed": 0, "seconds": 0} == {**first, "seconds": 0}
-
-
 def test_the_manifest_tells_what_made_the_file(mine, invoke, pairs, tmp_path, no_encoder):
     out = tmp_path / "mined.jsonl"
     mine(pairs, "--negatives", "bm25", "--out", out, "--seed", 3)
@@ -199,32 +182,6 @@ def test_wrong_usage(invoke, pairs, tmp_path, no_encoder, arguments, parts):
     assert not (tmp_path / "mined.jsonl").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--per-row", "0"], ["--margin", "1.5"], ["--margin", "-0.1"], ["--per-row", "x"]]
-)
-def test_options_out_of_range(invoke, pairs, tmp_path, arguments):
-    result = invoke("mine", pairs, "--negatives", "retriever", "--out", tmp_path / "mined.jsonl", *arguments)
-    assert result.exit_code == 2
-    assert arguments[0] in result.stderr
-
-
-def test_a_folder_is_no_file_to_write(invoke, pairs, tmp_path):
-    failed(invoke("mine", pairs, "--negatives", "bm25", "--out", tmp_path), 2, tmp_path, "is a folder")
-
-
-def test_bad_pairs(invoke, tmp_path, no_encoder):
-    pairs = tmp_path / "pairs.jsonl"
-    pairs.write_text('{"query": "Why?", "positive": "So."}\n{"query": "Why not?"}\n')
-    failed(invoke("mine", pairs, "--negatives", "bm25", "--out", tmp_path / "x.jsonl"), 3, pairs, "line 2")
-
-
-def test_what_is_not_there(invoke, pairs, tmp_path, no_encoder):
-    out = ["--negatives", "bm25", "--out", tmp_path / "mined.jsonl"]
-    failed(invoke("mine", tmp_path / "nothing.jsonl", *out), 4, "nothing.jsonl")
-    failed(invoke("mine", pairs, *out, "--name", "absent"), 4, "'absent'")
-    failed(invoke("mine", pairs, *out, "--guard", tmp_path / "absent.json"), 4, "absent.json")
-
-
 def test_a_file_of_another_run_is_not_touched(mine, invoke, pairs, tmp_path, no_encoder):
     out = tmp_path / "mined.jsonl"
     mine(pairs, "--negatives", "bm25", "--out", out)
@@ -238,12 +195,6 @@ def test_a_file_of_another_run_is_not_touched(mine, invoke, pairs, tmp_path, no_
     pairs.write_text('{"query": "Why?", "positive": "So."}\n')
     failed(invoke("mine", pairs, "--negatives", "bm25", "--out", out), 5, "other pairs:")
     assert (out.read_bytes(), manifest(out)) == before
-
-
-def test_a_file_that_was_not_mined_is_not_touched(invoke, pairs, no_encoder):
-    before = pairs.read_bytes()
-    failed(invoke("mine", pairs, "--negatives", "bm25", "--out", pairs), 5, pairs, "choose another --out")
-    assert pairs.read_bytes() == before
 
 
 # --- interruption -------------------------------------------------------------------------------------------
@@ -290,22 +241,6 @@ def test_the_retrievers_negatives_are_those_that_search_finds(mine, invoke, beir
         hits = searched(invoke, line["query"], "--mode", mode or "dense", "-k", 20)[1:]
         left = [hit for hit in hits if hit["id"] not in golds[line["query"]]]
         assert [(one["id"], one["rank"]) for one in line["negatives"]] == [(hit["id"], hit["rank"]) for hit in left]
-
-
-@pytest.mark.slow
-def test_the_margin_keeps_what_scores_less_than_the_positive(mine, invoke, beir, tmp_path):
-    out = tmp_path / "hard.jsonl"
-    report = mine(beir, "--negatives", "retriever", "--margin", "0.05", "--per-row", 50, "--out", out)
-    assert report["rows"] + report["without"] == report["input"]["rows"]
-    assert manifest(out)["identity"]["ranks"] == [1, 50]
-    assert manifest(out)["identity"]["margin"] == 0.05
-    for line in lines(out)[::10]:
-        scores = {hit["id"]: hit["score"] for hit in searched(invoke, line["query"], "--mode", "dense", "-k", 50)}
-        most = 0.95 * scores[line["positive_id"]]
-        assert all(one["score"] <= most + 1e-6 for one in line["negatives"])
-        kept = {one["id"] for one in line["negatives"]}
-        gold = {other["positive_id"] for other in lines(out) if normalised(other["query"]) == normalised(line["query"])}
-        assert kept == {id for id, score in scores.items() if score <= most} - gold
 
 
 @pytest.mark.slow

@@ -64,13 +64,6 @@ def test_the_two_weights_add_up(home, tiny_cross_encoder):
         assert at_last[id] == pytest.approx(log_odds + 3 * (maxsim + 0.5 * first), abs=1e-4)
 
 
-def test_a_cross_encoder_over_bm25_needs_no_other_model(home, tiny_cross_encoder, monkeypatch):
-    monkeypatch.setattr("biorag.engine.load_encoder", None)
-    searching = ["search", QUERY, "--name", "small", "--mode", "bm25", "--json"]
-    found = done(invoke(*searching, "--reranker", f"cross:{tiny_cross_encoder}", home=home))
-    assert len(found["hits"]) == 5 and found["timings_ms"]["rerank"] > 0
-
-
 def test_retrieval_is_measured_with_a_chain_as_searched(home, tiny_cross_encoder, tmp_path):
     (tmp_path / "qrels").mkdir()
     (tmp_path / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": QUERY}))
@@ -82,13 +75,6 @@ def test_retrieval_is_measured_with_a_chain_as_searched(home, tiny_cross_encoder
     searched = done(invoke("search", QUERY, *chain, *weights, "-k", 12, "--json", home=home))
     assert [line.split()[2] for line in run.read_text().splitlines()][:12] == [id for id, _ in hits(searched)]
     assert (found["config"]["cross_interpolation"], found["config"]["reranker"]) == (0.5, chain[-1])
-
-
-def test_latency_is_measured_with_a_chain(home, tiny_cross_encoder):
-    chain = ["--name", "small", "--reranker", f"encoder,cross:{tiny_cross_encoder}"]
-    quick = ["--limit", 2, "--index-limit", 4, "--repetitions", 1, "--warm-up", 0, "--seconds", 1, "--batch-sizes", "1"]
-    found = done(invoke("bench", "latency", *chain, *quick, "--llm", "none", "--json", home=home))
-    assert found["stages"]["rerank"]["mean"] > 0
 
 
 def test_mirage_files_belong_to_the_weights_of_every_stage(home, tiny_cross_encoder, tmp_path, monkeypatch):
@@ -133,9 +119,3 @@ def test_an_index_stores_the_token_vectors_of_a_chains_first_stage_that_has_them
 )
 def test_a_chain_that_cannot_be_is_one_sentence(home, chain, code, said):
     failed(invoke("search", QUERY, "--name", "small", "--reranker", chain, home=home), code, said)
-
-
-def test_rows_of_another_kind_are_refused(home, tiny_encoder, tmp_path):
-    train = ["train", "cross-encoder", home / "mined.jsonl", "--base", tiny_encoder, "--out", tmp_path / "m"]
-    failed(invoke(*train, "--negatives", "random", home=home), 3, "negatives mined as bm25")
-    failed(invoke(*train, "--negatives", "in-batch", home=home), 2, "bm25, bm25-hits, citation, random, retriever")

@@ -14,10 +14,11 @@ from biorag.models.finding import find_encoder
 from biorag.models.loading import load_model
 from biorag.models.pooling import POOLINGS, with_pooling, with_projection
 from biorag.settings.settings import Settings
+from biorag.training.bi_encoder import EncoderForm
 from biorag.training.data import Split
-from biorag.training.retriever import EncoderForm, train_retriever
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
+from tests.training.trainers import train_retriever
 
 pytestmark = pytest.mark.models
 
@@ -92,7 +93,7 @@ def test_forms_that_make_no_sense_are_refused(base, form, message, request, tmp_
 def test_a_second_projection_and_towers_are_refused(tiny_encoder):
     from sentence_transformers import SentenceTransformer
 
-    from biorag.training.asymmetric import with_towers
+    from biorag.training.bi_encoder import with_towers
 
     model = load_model(SentenceTransformer, find_encoder(str(tiny_encoder)), "fp32")
     with pytest.raises(UsageError, match="has a projection"):

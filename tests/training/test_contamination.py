@@ -4,17 +4,12 @@ import gzip
 import json
 import random
 import re
-import string
 import sys
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
 
-from biorag.corpus.readers import read_snippets
-from biorag.corpus.sources import Source
 from biorag.errors import BadInputError, BioragError, MissingError, UsageError
 from biorag.training.contamination import (
     PERMUTATIONS,
@@ -25,7 +20,6 @@ from biorag.training.contamination import (
     bands,
     jaccard,
     read_benchmark_questions,
-    shingles,
 )
 from biorag.training.rows import normalised
 from biorag.types import TrainingRow
@@ -93,13 +87,6 @@ def test_every_shape_plain_and_gzip(tmp_path, content, expected):
     assert read_benchmark_questions(path) == expected
 
 
-@pytest.mark.parametrize("name", ["queries.jsonl", "queries.jsonl.gz"])
-def test_a_folder_in_beirs_layout(tmp_path, name):
-    line = b'{"_id": "1", "text": "Is it so?"}\n'
-    (tmp_path / name).write_bytes(gzip.compress(line) if name.endswith("gz") else line)
-    assert read_benchmark_questions(tmp_path) == ["Is it so?"]
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -127,12 +114,6 @@ def test_other_files_are_refused_with_the_reason(tmp_path, content, reason):
     with pytest.raises(BadInputError, match=re.escape(reason)) as caught:
         read_benchmark_questions(path)
     assert str(path) in str(caught.value).encode("utf-8").decode()
-
-
-def test_absent_files_are_missing(tmp_path):
-    for path in (tmp_path / "absent.json", tmp_path):
-        with pytest.raises(MissingError, match="is not there"):
-            read_benchmark_questions(path)
 
 
 @given(
@@ -190,15 +171,6 @@ def test_similar_questions_of_something_else_do_not(tmp_path, query):
     assert detector_of(tmp_path).matches([query]) == []
 
 
-def test_it_compares_spelling_and_no_more(tmp_path):
-    """The limits that the module names: one short name in a long phrase, and other words."""
-    phrase = "Is {} effective for the treatment of Duchenne muscular dystrophy?"
-    detector = detector_of(tmp_path, [phrase.format("golodirsen")])
-    (match,) = detector.matches([phrase.format("eteplirsen"), "Does golodirsen help people with Duchenne's disease?"])
-    assert match.query == phrase.format("eteplirsen")
-    assert match.similarity == pytest.approx(0.823, abs=5e-4)
-
-
 def test_each_query_once_with_its_best_match_in_order(tmp_path):
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     one.write_text('{"question": "Is warfarin safe during pregnancy?"}\n{"question": "Is heparin safe?"}')
@@ -219,15 +191,6 @@ def test_each_query_once_with_its_best_match_in_order(tmp_path):
         pytest.approx(jaccard(grams(queries[2]), grams("Is warfarin safe in pregnancy?"))),
     )
     assert ContaminationDetector([], 0.8).matches(queries) == []
-
-
-@given(first=st.text(min_size=1).filter(normalised), second=st.text(min_size=1).filter(normalised))
-def test_shingles_and_jaccard_are_those_of_all_trigrams(first, second):
-    first, second = normalised(first), normalised(second)
-    assert shingles(first) == grams(first)
-    assert jaccard(shingles(first), shingles(second)) == len(grams(first) & grams(second)) / len(
-        grams(first) | grams(second)
-    )
 
 
 @pytest.mark.parametrize("threshold", [0.05, 0.3, 0.5, 0.7, 0.8, 0.9, 0.99, 1.0])
@@ -287,13 +250,6 @@ def test_rows_are_dropped_or_the_run_stops(tmp_path):
     assert "--drop-contaminated removes them" in message
 
 
-def test_the_message_is_one_line_whatever_the_questions_are():
-    error = ContaminationError([Match("a\n b " + "x" * 500, "c", "file", 0.9)])
-    assert str(error).startswith('1 training query matches a benchmark question: "a b xxx')
-    assert "\n" not in str(error)
-    assert len(str(error)) < 300
-
-
 # real data
 
 
@@ -311,77 +267,3 @@ def test_409_of_the_bioasq_questions_are_mirages_word_for_word(shared_data, mira
     assert len(matches) == 406  # three are asked twice
     assert sum(normalised(query) in matched for query in queries) == 409
     assert {match.similarity for match in matches} == {1.0}
-
-
-def test_no_question_of_pubmedqa_matches_and_those_of_8b_do(shared_data, mirage):
-    assert mirage.matches(read_benchmark_questions(shared_data / "pubmedqa" / "queries.jsonl")) == []
-    golden = sorted((shared_data / "bioasq" / "golden").glob("*.json.gz"))
-    queries = [question for path in golden for question in read_benchmark_questions(path)]
-    assert (len(queries), len(mirage.matches(queries))) == (500, 152)
-
-
-@pytest.mark.slow
-def test_other_questions_come_no_nearer_than_057(shared_data):
-    """All pairs, by a product of matrices: rows of texts, columns of trigrams."""
-    columns: dict[str, int] = {}
-
-    def matrix(texts) -> csr_array:
-        cells = [
-            (row, columns.setdefault(gram, len(columns))) for row, text in enumerate(texts) for gram in grams(text)
-        ]
-        rows, places = np.array(cells).T
-        return csr_array((np.ones(len(cells), np.float32), (rows, places)), (len(texts), 50_000))
-
-    mirage = read_benchmark_questions(shared_data / "mirage" / "benchmark.json")
-    taken = set(map(normalised, mirage))
-    asked = [q for name in ("bioasq", "pubmedqa") for q in read_benchmark_questions(shared_data / name)]
-    questions, others = matrix(mirage), matrix([query for query in asked if normalised(query) not in taken])
-    shared = (others @ questions.T).toarray()
-    similarity = shared / (others.sum(axis=1)[:, None] + questions.sum(axis=1)[None, :] - shared)
-    assert len(similarity) == 1588
-    assert round(float(similarity.max()), 2) == 0.57
-
-
-def test_how_many_rewordings_match(shared_data):
-    """The shares in the module's docstring; each question is compared with its own rewording."""
-    draw = random.Random(0)
-    queries = [q for name in ("bioasq", "pubmedqa") for q in read_benchmark_questions(shared_data / name)]
-
-    def one_letter(question: str) -> str:
-        place = draw.choice([place for place, char in enumerate(question) if char.isalpha()])
-        letter = draw.choice([char for char in string.ascii_lowercase if char != question[place].lower()])
-        return question[:place] + letter + question[place + 1 :]
-
-    def one_word(question: str) -> str:
-        words = question.split()
-        more = draw.choice(["the", "really", "currently", "human", "clinically", "of", "patients"])
-        words.insert(draw.randrange(len(words) + 1), more)
-        return " ".join(words)
-
-    def share(reword) -> float:
-        return sum(jaccard(grams(query), grams(reword(query))) >= 0.8 for query in queries) / len(queries)
-
-    assert share(one_letter) == pytest.approx(0.93, abs=0.015)
-    assert share(one_word) == pytest.approx(0.82, abs=0.015)
-
-
-def test_titles_that_questions_were_made_from_are_near_duplicates(shared_data, mirage):
-    titles = [s.title for s in read_snippets(Source("snippets", shared_data / "pubmed" / "snippets.jsonl.gz"))]
-    assert {(match.query, match.question) for match in mirage.matches(titles)} >= {
-        ("[Subdural empyema as a complication of sinusitis.", "Is subdural empyema a complication of sinusitis?"),
-        ("Proteasome inhibitor bortezomib", "Is bortezomib a Proteasome inhibitor?"),
-    }
-
-
-@pytest.mark.slow
-def test_real_questions_one_typo_away_are_found_as_all_pairs_find_them(shared_data, mirage):
-    draw = random.Random(3)
-    questions = read_benchmark_questions(shared_data / "mirage" / "benchmark.json")
-    asked = [question for question in read_benchmark_questions(shared_data / "bioasq") if len(question) > 40]
-    reworded = []
-    for question in draw.sample(asked, 15):
-        place = draw.choice([place for place, char in enumerate(question) if char.isalpha()])
-        reworded.append(question[:place] + draw.choice("aeioust") + question[place + 1 :])
-    expected = slow_matches(questions, reworded, 0.8)
-    assert {(match.query, match.question, match.similarity) for match in mirage.matches(reworded)} == set(expected)
-    assert len(expected) > 5

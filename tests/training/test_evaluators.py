@@ -101,16 +101,6 @@ def test_retrieval_is_measured_as_ir_measures_measures_it(similarity, encoder):
     assert found["recall@10"] == pytest.approx(expected[R @ 10], abs=1e-6)
 
 
-def test_the_similarities_measure_differently(encoder):
-    cosine, dot = (retrieval_validation(HELD_OUT, TRAINING, name, "fp32", 0)(encoder) for name in ("cosine", "dot"))
-    assert cosine != dot
-
-
-def test_metrics_are_plain_numbers(encoder):
-    found = retrieval_validation(HELD_OUT, TRAINING, "cosine", "fp32", 0)(encoder)
-    assert {type(value) for value in found.values()} == {float}
-
-
 def searched(validation):
     """Return what is searched, and for what, of a retrieval validation."""
     inner = validation._inner
@@ -124,16 +114,6 @@ def test_all_positives_of_a_question_are_relevant_and_its_negatives_are_not():
     assert corpus == {row.positive for row in HELD_OUT} | {text for row in HELD_OUT for text in row.negatives}
 
 
-def test_a_text_is_searched_once():
-    twice = [*HELD_OUT, *(TrainingRow(row.query, row.positive) for row in HELD_OUT)]
-    inner = retrieval_validation(twice, [*HELD_OUT, *TRAINING], "cosine", "fp32", 0)._inner
-    assert (
-        len(inner.corpus)
-        == len(set(inner.corpus))
-        == len({row.positive for row in ROWS}) + len({text for row in HELD_OUT for text in row.negatives})
-    )
-
-
 @pytest.mark.parametrize("most", [30, 40, 1000])
 def test_other_passages_fill_up_to_a_cap(most, monkeypatch):
     monkeypatch.setattr(evaluators, "PASSAGES", most)
@@ -143,18 +123,6 @@ def test_other_passages_fill_up_to_a_cap(most, monkeypatch):
     assert own <= corpus
     assert len(corpus) == min(most, len(own) + 100)
     assert corpus - own <= {row.positive for row in others}
-
-
-def test_own_passages_are_searched_even_beyond_the_cap(monkeypatch):
-    monkeypatch.setattr(evaluators, "PASSAGES", 3)
-    corpus, _ = searched(retrieval_validation(HELD_OUT, TRAINING, "cosine", "fp32", 0))
-    assert corpus == {row.positive for row in HELD_OUT} | {text for row in HELD_OUT for text in row.negatives}
-
-
-def test_the_caps_are_of_200_questions_and_1000_passages():
-    rows = [TrainingRow(f"q{place}", f"p{place}") for place in range(1500)]
-    corpus, relevant = searched(retrieval_validation(rows[:300], rows[300:], "cosine", "fp32", 0))
-    assert (len(corpus), len(relevant)) == (1000, 200)
 
 
 def drawn(monkeypatch, rows, seed, questions=6):
@@ -169,16 +137,6 @@ def test_questions_are_drawn_with_the_seed_and_keep_all_their_rows(monkeypatch):
     assert first == again == {query: {f"p{query[1:]} {copy}" for copy in range(3)} for query in first}
     assert drawn(monkeypatch, rows[::-1], 0)[1] == first, "whatever the order of the rows"
     assert drawn(monkeypatch, rows, 1)[1] != first
-
-
-def test_other_passages_are_drawn_with_the_seed(monkeypatch):
-    monkeypatch.setattr(evaluators, "PASSAGES", 10)
-    others = [TrainingRow(f"q{place}", f"passage {place}") for place in range(100)]
-    first, again, other, reversed_ = (
-        searched(retrieval_validation(HELD_OUT[:1], rows, "cosine", "fp32", seed))[0]
-        for rows, seed in ((others, 0), (others, 0), (others, 1), (others[::-1], 0))
-    )
-    assert first == again == reversed_ != other
 
 
 # --- reranking ----------------------------------------------------------------------------------------------
@@ -223,14 +181,6 @@ def test_questions_without_negatives_cannot_be_ordered():
         "positive": ["one", "two"],
         "negative": ["negative"],
     }
-
-
-def test_reranking_takes_as_many_questions(monkeypatch):
-    monkeypatch.setattr(evaluators, "QUESTIONS", 3)
-    first, again = (samples_of(reranking_validation(HELD_OUT, "fp32", seed)) for seed in (0, 0))
-    assert len(first) == 3
-    assert first == again
-    assert any(samples_of(reranking_validation(HELD_OUT, "fp32", seed)) != first for seed in range(1, 5))
 
 
 # --- neither ------------------------------------------------------------------------------------------------

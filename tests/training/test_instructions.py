@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from biorag.errors import BadInputError, BioragError, MissingError, UsageError
+from biorag.errors import BadInputError, BioragError, MissingError
 from biorag.training.instructions import TASK, Instructions, named_task, read_instructions, read_tasks
 
 shared = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
@@ -65,20 +65,6 @@ def test_tasks_of_a_list(tmp_path):
     path = tmp_path / "tasks.toml"
     path.write_text('"Trec-COVID" = " Find it "\nmine = "Find mine"\n')
     assert read_tasks(str(path)) == {"treccovid": "Find it", "mine": "Find mine"}
-
-
-@pytest.mark.parametrize("written", ["", "a = 1", 'a = " "', "[a]\nb = 'c'", "a ="])
-def test_what_is_no_list_of_tasks(tmp_path, written):
-    (tmp_path / "tasks.toml").write_text(written)
-    with pytest.raises(BadInputError, match=r"tasks\.toml"):
-        read_tasks(str(tmp_path / "tasks.toml"))
-
-
-def test_a_task_that_no_list_has():
-    with pytest.raises(MissingError, match="bmretriever"):
-        read_tasks("nowhere.toml")
-    with pytest.raises(UsageError, match="'MedQuaf'"):
-        named_task("bmretriever:MedQuaf")
 
 
 def test_a_tuned_instruction(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from biorag.models.finding import find_encoder
@@ -25,6 +26,7 @@ from biorag.training.losses import (
     maxsim_scores,
 )
 from biorag.types import TrainingRow
+from tests.training import trainers
 
 pytestmark = pytest.mark.models
 
@@ -66,16 +68,6 @@ def slow_loss(scores, scale) -> float:
 
 
 @pytest.mark.parametrize("name", DENSE)
-@pytest.mark.parametrize("passages", [1, 2, 4])
-def test_scores_are_of_each_query_and_its_own_passages(name, passages):
-    vectors = drawn(passages, passages=passages)
-    found = DENSE[name](Given(), columns_of(vectors))
-    slow = [[slow_similarity(name, row[0], passage) for passage in row[1:]] for row in vectors]
-    assert found.shape == (4, passages)
-    np.testing.assert_allclose(found, slow, atol=1e-9)
-
-
-@pytest.mark.parametrize("name", DENSE)
 @pytest.mark.parametrize("scale", [1.0, 20.0])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_loss_is_the_softmax_over_a_rows_own_passages(name, scale, seed):
@@ -83,41 +75,6 @@ def test_the_loss_is_the_softmax_over_a_rows_own_passages(name, scale, seed):
     loss = OwnNegativesLoss(Given(), DENSE[name], scale)(columns_of(vectors))
     slow = [[slow_similarity(name, row[0], passage) for passage in row[1:]] for row in vectors]
     assert loss.item() == pytest.approx(slow_loss(slow, scale), abs=1e-9)
-
-
-def test_one_passage_alone_leaves_nothing_to_learn():
-    assert OwnNegativesLoss(Given(), dot_scores, 1.0)(columns_of(drawn(0, passages=1))).item() == pytest.approx(0.0)
-
-
-def test_equal_passages_give_the_logarithm_of_their_number():
-    vectors = drawn(0, passages=3)
-    vectors[:, 2:] = vectors[:, 1:2]
-    assert OwnNegativesLoss(Given(), cosine_scores, 20.0)(columns_of(vectors)).item() == pytest.approx(math.log(3))
-
-
-def test_columns_given_as_an_iterator_are_read_once():
-    vectors = drawn(3)
-    loss = OwnNegativesLoss(Given(), dot_scores, 1.0)
-    assert loss(iter(columns_of(vectors))).item() == loss(columns_of(vectors)).item()
-
-
-@pytest.mark.parametrize("name", DENSE)
-def test_gradients_are_those_of_the_formula(name):
-    """By central differences of the slow loss."""
-    vectors, step = drawn(1, rows=2, passages=2, dim=3), 1e-5
-    columns = [{"vectors": torch.tensor(vectors[:, place], requires_grad=True)} for place in range(3)]
-    OwnNegativesLoss(Given(), DENSE[name], 5.0)(columns).backward()
-
-    def slow(values):
-        scores = [[slow_similarity(name, row[0], passage) for passage in row[1:]] for row in values]
-        return slow_loss(scores, 5.0)
-
-    for row, place, axis in np.ndindex(vectors.shape):
-        ahead, behind = vectors.copy(), vectors.copy()
-        ahead[row, place, axis] += step
-        behind[row, place, axis] -= step
-        expected = (slow(ahead) - slow(behind)) / (2 * step)
-        assert columns[place]["vectors"].grad[row, axis].item() == pytest.approx(expected, abs=1e-6)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 4), st.sampled_from(sorted(DENSE)))
@@ -130,32 +87,6 @@ def test_other_rows_have_no_influence(seed, rows, passages, name):
     alone = [loss(columns_of(vectors[place : place + 1])).item() for place in range(rows)]
     assert together == pytest.approx(sum(alone) / rows, abs=1e-9)
     assert loss(columns_of(vectors[::-1].copy())).item() == pytest.approx(together, abs=1e-9)
-
-
-def test_in_multiple_negatives_ranking_they_have():
-    """The library's loss, which this one is there for: another row's passage changes a row's gradient."""
-    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-    from sentence_transformers.util import dot_score
-
-    class Pooled(Given):
-        """As the library asks of a model."""
-
-        def forward(self, features, **_):
-            return super().forward(features)
-
-    def gradient(loss, vectors):
-        columns = columns_of(vectors)
-        columns[0]["vectors"].requires_grad_(True)
-        loss(columns, None).backward()
-        return columns[0]["vectors"].grad[0].numpy()
-
-    vectors = drawn(2)
-    changed = vectors.copy()
-    changed[1:, 1:] += 1.0
-    ours = OwnNegativesLoss(Given(), dot_scores, 1.0)
-    theirs = MultipleNegativesRankingLoss(Pooled(), 1.0, dot_score)
-    np.testing.assert_array_equal(gradient(ours, vectors), gradient(ours, changed))
-    assert np.abs(gradient(theirs, vectors) - gradient(theirs, changed)).max() > 1e-3
 
 
 # --- batches of rows with unequal numbers of negatives -------------------------------------------------------
@@ -372,83 +303,6 @@ def test_what_training_scores_is_what_searching_scores(model):
         np.testing.assert_allclose(found[:, place], scores.cpu(), atol=1e-4)
 
 
-def test_a_query_is_as_long_as_it_is_padded_to(model):
-    columns = features(model, ["liver"], ["pain"])
-    assert columns[0]["input_ids"].shape == (1, 12)
-    with torch.no_grad():
-        assert model(dict(columns[0]), task="query")["attention_mask"].sum() == 12
-
-
-def test_padding_does_not_count(model):
-    """A long passage in its column, and in the other, pads a short one."""
-    long = " ".join(["kidney"] * 30)
-    with torch.no_grad():
-        alone = maxsim_scores(model, features(model, ["liver"], ["gene"], ["pain"]))[0]
-        padded = maxsim_scores(model, features(model, ["liver", "fever"], ["gene", long], ["pain", "heart"]))[0]
-        wide = maxsim_scores(model, features(model, ["liver"], ["gene"], [long]))[0, 0]
-    np.testing.assert_allclose(padded, alone, atol=1e-5)
-    assert wide.item() == pytest.approx(alone[0].item(), abs=1e-5)
-
-
-def test_punctuation_of_a_passage_does_not_count(model):
-    """Its vectors may be anything; those of words may not."""
-
-    def scores(scaled):
-        columns = features(model, ["liver pain"], ["heart, lung. gene?"])
-        ids = columns[1]["input_ids"][0]
-        places = [place for place, token in enumerate(ids.tolist()) if token in scaled]
-        assert places
-
-        def forward(inputs, task):
-            found = model(dict(inputs), task=task)
-            if task == "document":
-                found["token_embeddings"][0, places] += 1000
-            return found
-
-        with torch.no_grad():
-            return maxsim_scores(forward, columns).item()
-
-    with torch.no_grad():
-        plain = maxsim_scores(model, features(model, ["liver pain"], ["heart, lung. gene?"])).item()
-    number = model.tokenizer.convert_tokens_to_ids
-    assert scores({number(mark) for mark in ",.?"}) == pytest.approx(plain, abs=1e-4)
-    assert abs(scores({number("lung")}) - plain) > 1
-
-
-def test_the_loss_over_maxsim(model):
-    columns = features(model, QUERIES, POSITIVES, NEGATIVES)
-    with torch.no_grad():
-        loss = OwnNegativesLoss(model, maxsim_scores, 1.0)(columns).item()
-        scores = maxsim_scores(model, columns).tolist()
-    assert loss == pytest.approx(slow_loss(scores, 1.0), abs=1e-5)
-
-
-def test_other_rows_have_no_influence_on_maxsim(model):
-    with torch.no_grad():
-        loss = OwnNegativesLoss(model, maxsim_scores, 1.0)
-        together = loss(features(model, QUERIES, POSITIVES, NEGATIVES)).item()
-        alone = [
-            loss(features(model, [query], [positive], [negative])).item()
-            for query, positive, negative in zip(QUERIES, POSITIVES, NEGATIVES, strict=True)
-        ]
-    assert together == pytest.approx(sum(alone) / 3, abs=1e-4)
-
-
-@pytest.mark.parametrize("scores", ["dense", "maxsim"])
-def test_columns_stay_as_they_are(model, scores):
-    """The trainer goes on with them after the loss."""
-    if scores == "dense":
-        columns, encoder, function = columns_of(drawn(0)), Given(), dot_scores
-    else:
-        columns, encoder, function = features(model, QUERIES, POSITIVES), model, maxsim_scores
-    before = [dict(column) for column in columns]
-    with torch.no_grad():
-        OwnNegativesLoss(encoder, function, 1.0)(columns)
-    for column, held in zip(columns, before, strict=True):
-        assert column.keys() == held.keys()
-        assert all(column[name] is value for name, value in held.items())
-
-
 # --- what a trainer hands to the loss -----------------------------------------------------------------------
 
 ROWS = [
@@ -457,19 +311,9 @@ ROWS = [
 ]
 
 
-@pytest.fixture
-def prompted(tiny_encoder, tmp_path):
-    """An encoder that is to be asked with one phrase before each text, as E5 and BGE are."""
-    from sentence_transformers import SentenceTransformer
-
-    encoder = SentenceTransformer(str(tiny_encoder), device="cpu", prompts={"query": "fever: ", "document": "gene: "})
-    encoder.save(str(tmp_path / "prompted"))
-    return tmp_path / "prompted"
-
-
 def first_batch(monkeypatch, stage, base, folder):
     """Return the text that each token of the first batch is, by column and row, and the trained model."""
-    train = {"retriever": retriever.train_retriever, "reranker": reranker.train_reranker}[stage]
+    train = {"retriever": trainers.train_retriever, "reranker": trainers.train_reranker}[stage]
     scores = {"retriever": cosine_scores, "reranker": maxsim_scores}[stage]
     seen = []
 
@@ -485,10 +329,14 @@ def first_batch(monkeypatch, stage, base, folder):
     return [[model.tokenizer.decode(row) for row in column.tolist()] for column in columns], model
 
 
-@pytest.mark.parametrize(("stage", "base"), [("reranker", "tiny_encoder"), ("retriever", "prompted")])
-def test_a_batch_is_tokenised_as_searching_tokenises(stage, base, request, monkeypatch, tmp_path):
+@pytest.mark.parametrize("stage", ["reranker", "retriever"])
+def test_a_batch_is_tokenised_as_searching_tokenises(stage, tiny_encoder, monkeypatch, tmp_path):
     """With the markers or prompts that the saved model puts before each text: else it is trained on other inputs."""
-    columns, model = first_batch(monkeypatch, stage, request.getfixturevalue(base), tmp_path / "model")
+    base = tiny_encoder
+    if stage == "retriever":  # asked with one phrase before each text, as E5 and BGE are
+        base, prompts = tmp_path / "prompted", {"query": "fever: ", "document": "gene: "}
+        SentenceTransformer(str(tiny_encoder), device="cpu", prompts=prompts).save(str(base))
+    columns, model = first_batch(monkeypatch, stage, base, tmp_path / "model")
     texts = [[row.query for row in ROWS], [row.positive for row in ROWS], [row.negatives[0] for row in ROWS]]
     assert model.prompts["query"] and model.prompts["document"]
     for column, text, task in zip(columns, texts, ("query", "document", "document"), strict=True):

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
-from math import ceil
 
 import numpy as np
 import pytest
@@ -14,18 +13,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
-from biorag.errors import BadInputError, BioragError, MismatchError, MissingError, UsageError
+from biorag.errors import BadInputError, BioragError, MissingError, UsageError
 from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 from biorag.training import retriever
+from biorag.training.bi_encoder import EncoderForm
 from biorag.training.data import TrainingSet, mixed, passes, sampled, sampled_split
 from biorag.training.evaluators import METRIC, SetsValidation, retrieval_validation
-from biorag.training.instructions import TASK, Instructions, generic_tasks, read_instructions
-from biorag.training.loop import steps_of
+from biorag.training.instructions import TASK, Instructions, read_instructions
 from biorag.training.mixture import instructions_of, load_mixture
-from biorag.training.retriever import EncoderForm, train_retriever
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
+from tests.training.trainers import train_retriever
 
 pytestmark = pytest.mark.models
 
@@ -65,6 +64,11 @@ def seen_by(monkeypatch, encoder, split, form, out, settings=CONFIG):
     return steps, found
 
 
+def part_of(encoder, split, negatives="in-batch", **changes):
+    files = find_encoder(str(encoder))
+    return retriever.RetrieverTraining(files, split, CONFIG.replace(**changes), negatives)
+
+
 def tokens(encoder, texts):
     """Return the ids of each text without padding, whose id is 0."""
     tokenizer = SentenceTransformer(str(encoder), device="cpu").tokenizer
@@ -91,10 +95,6 @@ def test_an_epoch_draws_each_row_by_its_weight(rows, weight, seed):
         assert sum(counts.values()) == max(1, round(weight * rows))
         assert counts.keys() <= set(range(rows))
         assert max(counts.values()) - min(counts[place] for place in range(rows)) <= 1
-
-
-def test_a_fraction_is_another_in_each_epoch_and_of_each_seed():
-    assert len({tuple(*passes(40, 0.5, seed, epoch)) for seed in range(2) for epoch in range(2)}) == 4
 
 
 def test_batches_are_of_one_set_with_its_rows_and_instructions(whole, tiny_encoder):
@@ -142,26 +142,6 @@ def test_what_the_manifest_says(whole):
     assert {name: kept[name] for name in ("query", "document")} == FIRST.prompts()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"weight": 2.0}, {"temperature": 0.1}, {"instructions": SECOND}, {"training": SETS[0].training[1:]}],
-    ids=lambda change: next(iter(change)),
-)
-def test_another_mixture_is_refused(whole, tiny_encoder, change):
-    other = mixed([replace(SETS[0], **change), *SETS[1:]])
-    with pytest.raises(MismatchError, match="sets"):
-        train_retriever(
-            find_encoder(str(tiny_encoder)), other, CONFIG, whole[2], {}, QUIET, form=EncoderForm(None, FIRST)
-        )
-
-
-def test_steps_are_those_of_all_passes():
-    split = mixed(SETS)
-    assert [len(rows) for rows in split.passes(0)] == [20, 10, 11, 8]
-    assert steps_of([len(rows) for rows in split.passes(0)], CONFIG.training) == STEPS
-    assert steps_of(20, CONFIG.training) == 2 * ceil(20 / 8)
-
-
 # --- losses and validation ----------------------------------------------------------------------------------
 
 
@@ -171,7 +151,7 @@ def test_each_sets_loss_has_its_temperature(tiny_encoder, similarity, negatives)
     """InfoNCE, −log softmax of the similarities over the temperature, by hand."""
     model = SentenceTransformer(str(tiny_encoder), device="cpu").eval()
     sets = mixed([replace(each, training=each.training[:4], validation=[]) for each in SETS[:2]])
-    job = retriever._of_sets(model, sets, similarity, negatives, CONFIG, None)
+    job = part_of(tiny_encoder, sets, negatives, similarity=similarity)._of_sets(model)
     rows = sets.sets[0].training
     texts = [[row.query for row in rows], [row.positive for row in rows], [row.negatives[0] for row in rows]]
     query, positive, negative = (model.encode(each) for each in texts)
@@ -192,7 +172,7 @@ def test_each_sets_loss_has_its_temperature(tiny_encoder, similarity, negatives)
 
 def test_validation_is_the_mean_of_the_sets_each_with_its_instructions(tiny_encoder):
     model = SentenceTransformer(str(tiny_encoder), device="cpu")
-    job = retriever._of_sets(model, mixed(SETS), "cosine", "in-batch", CONFIG, None)
+    job = part_of(tiny_encoder, mixed(SETS))._of_sets(model)
     assert isinstance(job["evaluator"], SetsValidation)
     expected = []
     for each in SETS[:2]:
@@ -267,20 +247,6 @@ def test_a_killed_mixture_goes_on_to_the_same_weights(tiny_encoder, tmp_path, mo
     one, other = (SentenceTransformer(str(tmp_path / name), device="cpu").state_dict() for name in ("whole", "cut"))
     for name, value in one.items():
         np.testing.assert_allclose(other[name], value, atol=1e-5, err_msg=name)
-
-
-def test_pooling_that_leaves_prompts_out_is_refused(tiny_encoder):
-    model = SentenceTransformer(str(tiny_encoder), device="cpu")
-    model.set_pooling_include_prompt(False)
-    with pytest.raises(UsageError, match="--random-prompts"):
-        retriever._of_rows(model, mixed(SETS[:1]), "cosine", "in-batch", CONFIG, DRAWN)
-
-
-def test_generic_tasks_are_a_hundred_different_ones():
-    all_of_them = generic_tasks(100, 0)
-    assert len({task.lower() for task in all_of_them}) == 100 and all(task == task.strip() for task in all_of_them)
-    assert generic_tasks(10, 3) == generic_tasks(10, 3) != generic_tasks(10, 4)
-    assert set(generic_tasks(10, 3)) < set(all_of_them)
 
 
 def test_drawn_tasks_stand_in_the_template():
@@ -388,11 +354,6 @@ def test_what_is_no_mixture(folder, text, error, reason):
         load_mixture(written(folder, text))
 
 
-def test_a_mixture_that_is_not_there(tmp_path):
-    with pytest.raises(MissingError, match=r"mix\.toml is not there"):
-        load_mixture(tmp_path / "mix.toml")
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(
     st.binary(max_size=80)
@@ -405,8 +366,3 @@ def test_whatever_a_file_holds_raises_nothing_but_our_errors(tmp_path, content):
     (tmp_path / "mix.toml").write_bytes(content)
     with suppress(BioragError):
         load_mixture(tmp_path / "mix.toml")
-
-
-def test_a_set_that_cannot_be_used_is_named(tiny_encoder, tmp_path):
-    with pytest.raises(BadInputError, match="set 'own': the rows have no mined negatives"):
-        train_retriever(find_encoder(str(tiny_encoder)), mixed(SETS), CONFIG, tmp_path / "m", {}, QUIET, "bm25")

@@ -19,8 +19,7 @@ from transformers import TrainerState
 from typer.testing import CliRunner
 
 from biorag.cli import app
-from biorag.settings.settings import Settings
-from biorag.training.loop import _Watcher, batch_size, steps_of
+from biorag.training.loop import _Watcher
 from biorag.training.run_directory import TrainingRun
 from tests.cli import start
 from tests.conftest import WORDS
@@ -124,18 +123,8 @@ def second(monkeypatch):
         monkeypatch.setenv(name, str(value))
 
 
-def test_the_batch_is_the_sum_and_what_does_not_fill_one_is_left_out(second):
-    settings = Settings.of(train_batch_size=4, train_epochs=2)
-    assert (
-        batch_size(settings.training),
-        steps_of(31, settings.training),
-        steps_of(32, settings.training),
-        steps_of(7, settings.training),
-    ) == (8, 6, 8, 0)
-
-
 def test_only_the_first_writes(second, tmp_path, monkeypatch):
-    monkeypatch.setattr("biorag.training.distributed.wait", lambda: None)
+    monkeypatch.setattr("biorag.training.run_directory.wait_for_processes", lambda: None)
     folder = TrainingRun(tmp_path / "m", {"kind": "retriever"})
     folder.checkpoints.mkdir(parents=True)
     with folder.locked():
@@ -152,18 +141,11 @@ def test_only_the_first_writes(second, tmp_path, monkeypatch):
     ],
 )
 def test_what_processes_cannot_share_is_said(arguments, second, monkeypatch, tmp_path, options, code, part):
-    monkeypatch.setattr("biorag.training.distributed.wait", lambda: None)
+    monkeypatch.setattr("biorag.training.run_directory.wait_for_processes", lambda: None)
     result = CliRunner().invoke(app, [*arguments, *options, "--out", str(tmp_path / "m")])
     assert result.exit_code == code, result.output
     assert part in result.stderr
     assert result.stdout == ""
-
-
-def test_a_cross_encoder_trains_in_one_process(arguments, second, tmp_path):
-    result = CliRunner().invoke(app, ["train", "cross-encoder", *arguments[2:5], "--out", str(tmp_path / "m")])
-    assert result.exit_code == 2, result.output
-    assert "trains in one process" in result.stderr
-    assert not (tmp_path / "m").exists()
 
 
 def test_several_processes_go_on_within_an_epoch_with_its_own_batches():
@@ -187,14 +169,3 @@ def test_several_processes_go_on_within_an_epoch_with_its_own_batches():
     rest = skip_first_batches(loader, 2)
     rest.set_epoch(1)
     assert list(rest) == second[2:]
-
-
-def test_a_set_that_fills_no_batch_of_all_processes_is_named(arguments, second, monkeypatch, tmp_path):
-    monkeypatch.setattr("biorag.training.distributed.wait", lambda: None)
-    (tmp_path / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in MINED[32:]))
-    mixture = tmp_path / "mix.toml"
-    mixture.write_text('[[sets]]\nrows = "rows.jsonl"\n[[sets]]\nrows = "few.jsonl"')
-    options = ["--batch-size", "4", "--out", str(tmp_path / "m")]
-    result = CliRunner().invoke(app, [*arguments[:2], str(mixture), *arguments[3:], *options])
-    assert result.exit_code == 3, result.output
-    assert "set 'few': 2 processes take 8 rows at a step, and there are 4" in result.stderr

@@ -10,14 +10,13 @@ from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.generators.seq2seq import Seq2SeqGenerator
 from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
-from biorag.training import distributed
 from biorag.training.data import Split
-from biorag.training.question_generator import train_question_generator
 from biorag.types import Sampling, TrainingRow
 from biorag.utils.files import sha256_of
 from tests.cli import done, failed, invoke
 from tests.conftest import write_medrag
 from tests.tiny_t5 import write_tiny_t5
+from tests.training.trainers import train_question_generator
 
 pytestmark = pytest.mark.models
 
@@ -90,7 +89,7 @@ def test_what_cannot_be_trained_is_refused(base, tmp_path, tiny_encoder, monkeyp
         train(find_encoder(str(tiny_encoder)), tmp_path / "a")
     with pytest.raises(BadInputError, match="no row"):
         train_question_generator(base, Split([], []), SETTINGS, tmp_path / "b", {}, lambda _: None)
-    monkeypatch.setattr(distributed, "count", lambda: 2)
+    monkeypatch.setattr("biorag.training.loop.process_count", lambda: 2)
     with pytest.raises(UsageError, match="torchrun"):
         train(base, tmp_path / "c")
 

@@ -16,13 +16,10 @@ from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 from biorag.training import loop
-from biorag.training.cross_encoder import train_cross_encoder
 from biorag.training.data import Split
-from biorag.training.memory import columns_of
-from biorag.training.reranker import train_reranker
-from biorag.training.retriever import train_retriever
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
+from tests.training.trainers import train_reranker, train_retriever
 
 pytestmark = pytest.mark.models
 
@@ -65,12 +62,6 @@ def test_a_step_takes_the_batches_that_are_accumulated(accumulation, epochs):
     assert loop.steps_of([33, 15], settings_of(train_max_steps=4, train_epochs=epochs).training) == 4
 
 
-def test_the_estimate_is_of_the_steps_that_are_trained():
-    work = columns_of(ROWS[:40], settings_of().training)
-    assert work.epochs(settings_of(train_epochs=3).training) == 3
-    assert work.epochs(settings_of(train_max_steps=20, train_gradient_accumulation=2).training) == 20 * 16 / 40
-
-
 def test_the_learning_rate_rises_in_the_warmup_and_falls_to_the_last_step(base, tmp_path):
     """Twelve steps are more than two epochs of five; evaluations every fifth step, and at the end."""
     settings = settings_of(train_max_steps=12, train_warmup_steps=4, train_eval_steps=5)
@@ -79,22 +70,6 @@ def test_the_learning_rate_rises_in_the_warmup_and_falls_to_the_last_step(base, 
     np.testing.assert_allclose(list(logged(tmp_path / "m", "learning_rate").values()), rates, atol=1e-12)
     assert list(logged(tmp_path / "m", "eval_ndcg@10")) == [0, 5, 10, 12]
     assert (manifest["steps"], manifest["stopped_by"], manifest["batch_size"]) == (12, "max_steps", 8)
-
-
-@pytest.mark.parametrize("negatives", ["bm25", "in-batch"])
-def test_temperature_divides_similarities(base, tmp_path, negatives):
-    settings = settings_of(train_temperature=0.5, train_batch_size=16, **STILL)
-    manifest = train_retriever(base, Split(ROWS[:16], []), settings, tmp_path / "m", {}, QUIET, negatives)
-    encoder = BiEncoder(base, "cosine", "fp32")
-    texts = [[row.query, row.positive, row.negatives[0]] for row in ROWS[:16]]
-    vectors = [encoder.encode_snippets(list(column)) for column in zip(*texts, strict=True)]
-    losses = []
-    for number, query in enumerate(vectors[0]):
-        positive = math.exp(query @ vectors[1][number] / 0.5)
-        rows = [number] if negatives == "bm25" else range(16)
-        total = sum(math.exp(query @ column[row] / 0.5) for column in vectors[1:] for row in rows)
-        losses.append(-math.log(positive / total))
-    assert manifest["final_loss"] == pytest.approx(np.mean(losses), abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +142,7 @@ def test_patience_ends_a_run_that_gets_no_better(base, tmp_path, monkeypatch):
     class Killed(BaseException):
         pass
 
-    def killed(*arguments):
+    def killed(*arguments, **_):
         if arguments[1][-1]["step"] == 6:
             raise Killed
 
@@ -194,32 +169,6 @@ def test_a_better_evaluation_starts_the_count_anew():
     ]
     assert given_up == [False, False, False, False, False, False, True, False]
     assert not loop._Watcher(None, "eval_x", QUIET).gives_up(loop.TrainerState(log_history=entries([1] * 9)))
-
-
-def test_a_killed_run_of_steps_resumes_to_the_same_bytes(base, tmp_path):
-    settings = settings_of(train_max_steps=9, train_eval_steps=3, train_gradient_accumulation=2)
-    train_retriever(base, SPLIT, settings, tmp_path / "whole", {}, QUIET)
-
-    class Killed(BaseException):
-        pass
-
-    def die(steps: int, count=[0]) -> None:  # noqa: B006
-        count[0] += steps
-        if count[0] > 7:
-            raise Killed
-
-    with pytest.raises(Killed):
-        train_retriever(base, SPLIT, settings, tmp_path / "cut", {}, die)
-    resumed = train_retriever(base, SPLIT, settings, tmp_path / "cut", {}, QUIET)
-    assert resumed["resumed_from_step"] == 6
-    for name in ("model.safetensors", "curves.csv"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-
-
-def test_a_cross_encoder_stops_after_its_steps(base, tmp_path):
-    settings = settings_of(train_max_steps=3, train_eval_steps=2)
-    manifest = train_cross_encoder(base, SPLIT, settings, tmp_path / "m", {}, QUIET, "bm25")
-    assert (manifest["steps"], manifest["stopped_by"]) == (3, "max_steps")
 
 
 @pytest.mark.parametrize(

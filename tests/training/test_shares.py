@@ -13,10 +13,10 @@ from biorag.settings.settings import Settings
 from biorag.training import retriever
 from biorag.training.data import TrainingSet, columns, mixed
 from biorag.training.mixture import load_mixture
-from biorag.training.retriever import train_retriever
 from biorag.training.sampling import SharedBatchSampler, rows_of_batch
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
+from tests.training.trainers import train_retriever
 
 pytestmark = pytest.mark.models
 
@@ -50,14 +50,6 @@ def test_each_batch_has_the_shares_and_no_text_twice():
     assert max(Counter(synthetic).values()) == 1
     drawn = Counter(index for batch in found for index in batch if index >= 40)
     assert drawn.keys() == set(range(40, 55)) and max(drawn.values()) - min(drawn.values()) <= 2
-
-
-def test_the_order_depends_on_seed_and_epoch_alone():
-    orders = [
-        list(sampler_of([*SYNTHETIC, *LABELLED], {"s": 40, "l": 12}, {"s": 0.5, "l": 0.5}, 6, epoch, seed))
-        for epoch, seed in ((0, 0), (0, 0), (1, 0), (0, 1))
-    ]
-    assert orders[0] == orders[1] and orders[0] != orders[2] and orders[0] != orders[3]
 
 
 def test_rows_of_a_batch_go_by_largest_remainders():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -17,9 +16,10 @@ from biorag.errors import MissingError, UsageError
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import find_encoder
 from biorag.models.late_interaction import LateInteraction
-from biorag.models.tokens import token_starts
 from biorag.settings.settings import Settings
-from biorag.training.memory import columns_of, estimate
+from biorag.training.bi_encoder import EncoderForm
+from biorag.training.data import Split
+from biorag.training.retriever import RetrieverTraining
 from biorag.types import TrainingRow
 from tests.cli import done, invoke
 from tests.conftest import WORDS
@@ -70,20 +70,6 @@ def test_towers_learn_apart_and_vectors_are_sentence_transformers_own(towers, ti
     assert library.max_seq_length == SentenceTransformer(str(tiny_encoder), device="cpu").max_seq_length > 16
 
 
-def test_before_any_step_both_towers_are_the_base(rows, tiny_encoder, tmp_path):
-    trained(rows, tiny_encoder, tmp_path / "m", "--asymmetric", "--learning-rate", "1e-30")
-    found, base = vectors(tmp_path / "m"), vectors(tiny_encoder)
-    for tower in TOWERS:
-        np.testing.assert_allclose(found[tower], base[tower], atol=1e-6)  # queries by the base's export
-
-
-def test_saved_and_loaded_again_the_vectors_are_the_same(towers, tmp_path):
-    SentenceTransformer(str(towers), device="cpu").save(str(tmp_path / "m"))
-    found, again = vectors(towers), vectors(tmp_path / "m")
-    for tower in TOWERS:
-        np.testing.assert_array_equal(found[tower], again[tower])
-
-
 def test_each_towers_weights_count_for_the_hash(towers, tmp_path):
     folder = shutil.copytree(towers, tmp_path / "m")
     known = find_encoder(str(towers)).sha256
@@ -108,18 +94,6 @@ def test_a_second_stage_goes_on_with_the_towers_whatever_the_loss(rows, towers, 
     assert not list((tmp_path / "m").glob("*_0_Transformer/*_0_Transformer")), "no towers within towers"
 
 
-def test_the_training_is_the_same_after_an_interruption(rows, towers, tiny_encoder, tmp_path, monkeypatch):
-    with monkeypatch.context() as cut:
-        cut.setattr("biorag.training.run_directory.TrainingRun.finish", lambda *_: sys.exit(130))
-        arguments = ["--base", tiny_encoder, *FAST, "--asymmetric", "--out", tmp_path / "m"]
-        assert invoke("train", "retriever", rows, *arguments).exit_code == 130
-    shutil.rmtree(max((tmp_path / "m").glob("checkpoints/checkpoint-*"), key=lambda path: int(path.name.split("-")[1])))
-    assert trained(rows, tiny_encoder, tmp_path / "m", "--asymmetric")["resumed_from_step"] > 0
-    whole, resumed = vectors(towers), vectors(tmp_path / "m")
-    for tower in TOWERS:
-        np.testing.assert_array_equal(whole[tower], resumed[tower])
-
-
 def test_a_decoders_towers_learn_through_lora(rows, tiny_decoder, tmp_path):
     from peft import PeftModel
     from transformers import AutoModel
@@ -142,28 +116,13 @@ def test_a_decoders_towers_learn_through_lora(rows, tiny_decoder, tmp_path):
 
 def test_the_estimate_counts_both_towers(tiny_encoder, towers):
     settings = Settings.of(train_max_tokens=8)
-    asked = columns_of([TrainingRow("a" * 11, "b" * 400)] * 10, settings.training)
+    rows = Split([TrainingRow("a" * 11, "b" * 400)] * 10, [])
     one, two, held = (
-        estimate(find_encoder(str(base)), asked, settings, False, asymmetric)
+        RetrieverTraining(find_encoder(str(base)), rows, settings, form=EncoderForm(asymmetric=asymmetric)).estimate()
         for base, asymmetric in ((tiny_encoder, False), (tiny_encoder, True), (towers, True))
     )
     assert (two.parameters, two.bytes) == (2 * one.parameters, 2 * one.bytes) == (held.parameters, held.bytes)
     assert one.batch_bytes == two.batch_bytes == held.batch_bytes, "a text goes through one"
-
-
-def test_index_and_search_take_each_tower_for_its_side(towers, corpus_file, tmp_path):
-    home = {"BIORAG_HOME": str(tmp_path / "home"), "BIORAG_PRECISION": "fp32"}
-    indexing = invoke("index", corpus_file, "--name", "i", "--encoder", towers, "--block-tokens", "20", **home)
-    assert indexing.exit_code == 0, indexing.output
-    search = ["search", "heart", "--name", "i", "--mode", "dense", "--json", "-k", "5"]
-    found = json.loads(invoke(*search, "--no-rerank", **home).stdout)["hits"]
-    library = SentenceTransformer(str(towers), device="cpu")
-    texts = [f"{hit['title']}. {hit['content']}" if hit["title"] else hit["content"] for hit in found]
-    texts = [text.replace("?. ", "? ") for text in texts]
-    scores = library.similarity(library.encode_query(["heart"]), library.encode_document(texts))[0].numpy()
-    np.testing.assert_allclose([hit["score"] for hit in found], scores, atol=1e-5)
-    assert list(scores) == sorted(scores, reverse=True)
-    assert json.loads(invoke(*search, **home).stdout)["hits"], "its own token vectors rerank"
 
 
 def test_late_interaction_takes_a_querys_tokens_from_its_tower(towers, snippets):
@@ -178,39 +137,6 @@ def test_late_interaction_takes_a_querys_tokens_from_its_tower(towers, snippets)
     unit = [tokens / np.linalg.norm(tokens, axis=1, keepdims=True) for tokens in (query, *passages)]
     slow = [np.mean([max(float(token @ other) for other in passage) for token in unit[0]]) for passage in unit[1:]]
     np.testing.assert_allclose(LateInteraction(encoder).score_all(["heart"], [snippets[:3]])[0], slow, atol=1e-5)
-
-
-def test_blocks_are_counted_by_the_tokenizer_of_passages(towers, tiny_encoder):
-    ours, theirs = (token_starts(find_encoder(str(folder))) for folder in (towers, tiny_encoder))
-    assert ours("fever and pain") == theirs("fever and pain") != []
-
-
-def test_experts_of_two_towers_merge_tensor_by_tensor(rows, towers, tmp_path):
-    trained(rows, towers, tmp_path / "b", "--epochs", "2")
-    result = invoke(
-        "merge", towers, tmp_path / "b", "--method", "linear", "--weights", "0.3,0.7", "--out", tmp_path / "m"
-    )
-    assert result.exit_code == 0, result.output
-    for tower in TOWERS:
-        file = f"{tower}_0_Transformer/model.safetensors"
-        first, second, merged = (load_file(folder / file) for folder in (towers, tmp_path / "b", tmp_path / "m"))
-        for name, value in merged.items():
-            np.testing.assert_allclose(value, 0.3 * first[name] + 0.7 * second[name], atol=1e-6)
-    assert {tower: found.shape for tower, found in vectors(tmp_path / "m").items()} == dict.fromkeys(TOWERS, (5, 32))
-
-
-def test_experts_whose_towers_read_otherwise_are_not_merged(towers, tmp_path):
-    other = shutil.copytree(towers, tmp_path / "other")
-    file = other / "query_0_Transformer" / "tokenizer.json"
-    said = json.loads(file.read_text())
-    said["model"]["vocab"]["aspirin"], said["model"]["vocab"]["fever"] = (
-        said["model"]["vocab"][word] for word in ("fever", "aspirin")
-    )
-    file.write_text(json.dumps(said))
-    result = invoke("merge", towers, other, "--method", "linear", "--out", tmp_path / "m")
-    assert result.exit_code == 3
-    assert "tokenizer" in result.stderr
-    assert "query_0_Transformer" in result.stderr
 
 
 def saved(folder, query, document):

@@ -10,24 +10,24 @@ import shutil
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize
 from transformers import AutoTokenizer
 
-from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError, UsageError
+from biorag.errors import MismatchError, MissingError, ServiceError
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.colbert import ColBERT
 from biorag.models.finding import find_encoder
 from biorag.models.late_interaction import LateInteraction
 from biorag.settings.settings import Settings
 from biorag.training import loop
-from biorag.training.colbert import DOCUMENT_MARKER, QUERY_MARKER, Lengths, write_base
+from biorag.training.colbert import DOCUMENT_MARKER, QUERY_MARKER, ColbertAI, Lengths, write_base
 from biorag.training.data import Split
-from biorag.training.parity import ColbertAI
-from biorag.training.reranker import train_reranker
-from biorag.training.retriever import train_retriever
 from biorag.training.run_directory import TrainingRun
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
 from tests.fakes import scores_of
+from tests.training.trainers import train_reranker, train_retriever
 
 pytestmark = pytest.mark.models
 
@@ -41,354 +41,216 @@ SPLIT = Split(ROWS[:80], ROWS[80:])
 QUIET = lambda _: None  # noqa: E731
 
 
-@pytest.fixture
-def settings() -> Settings:
-    return Settings.of(
-        precision="fp32",
-        train_batch_size=8,
-        train_max_tokens=32,
-        train_query_tokens=16,
-        train_learning_rate=1e-3,
-        train_evaluations=5,
-    )
-
-
+SETTINGS = Settings.of(
+    precision="fp32",
+    train_batch_size=8,
+    train_max_tokens=32,
+    train_query_tokens=16,
+    train_learning_rate=1e-3,
+    train_evaluations=5,
+)
 TRAINERS = {"retriever": train_retriever, "reranker": train_reranker}
 
 
-@pytest.fixture(params=TRAINERS)
-def train(request):
-    return TRAINERS[request.param]
+@pytest.fixture(scope="module")
+def files(tiny_encoder):
+    return find_encoder(str(tiny_encoder))
 
 
-def weights(folder):
-    from safetensors.numpy import load_file
+@pytest.fixture(scope="module", params=TRAINERS)
+def run(request, files, tmp_path_factory):
+    """One whole run of a kind: how it is trained, its folder, its manifest, and the steps that it told."""
+    out, steps, train = tmp_path_factory.mktemp(request.param) / "m", [], TRAINERS[request.param]
+    manifest = train(files, SPLIT, SETTINGS, out, {"data": {"files": ["a"]}}, steps.append)
+    return train, out, manifest, sum(steps)
 
-    return load_file(folder / "model.safetensors")
+
+@pytest.fixture(scope="module")
+def reranker(run):
+    train, out, *_ = run
+    if train is not train_reranker:
+        pytest.skip("of the reranker alone")
+    return out
 
 
-def test_training_lowers_the_loss_and_raises_the_metric(train, tiny_encoder, settings, tmp_path):
-    steps = []
-    files = find_encoder(str(tiny_encoder))
-    manifest = train(files, SPLIT, settings, tmp_path / "m", {"data": {"files": ["a"]}}, steps.append)
-    rows = list(csv.DictReader((tmp_path / "m" / "curves.csv").open()))
+class Killed(BaseException):
+    pass
+
+
+def killed_after(steps):
+    """As `kill -9` leaves it: the process ends between two steps, and the last checkpoint is there."""
+    told = []
+
+    def die(count):
+        told.append(count)
+        if sum(told) > steps:
+            raise Killed
+
+    return die
+
+
+def test_training_lowers_the_loss_and_raises_the_metric(run):
+    _, out, manifest, steps = run
+    rows = list(csv.DictReader((out / "curves.csv").open()))
     losses = [float(row["loss"]) for row in rows if row["loss"]]
     metrics = [float(row["eval_ndcg@10"]) for row in rows if row["eval_ndcg@10"]]
-    assert len(losses) == manifest["steps"] == sum(steps) == loop.steps_of(80, settings.training) == 10
+    assert len(losses) == manifest["steps"] == steps == loop.steps_of([80], SETTINGS.training) == 10
     assert np.mean(losses[-3:]) < np.mean(losses[:3])
     assert len(metrics) == 6 and max(metrics) == pytest.approx(manifest["best"]["value"]) and metrics[0] <= max(metrics)
     assert manifest["final_loss"] == pytest.approx(losses[-1])
-    assert (tmp_path / "m" / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert json.loads((tmp_path / "m" / "training.json").read_text()) == json.loads(json.dumps(manifest))
+    assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((out / "training.json").read_text()) == json.loads(json.dumps(manifest))
     assert {"complete", "identity", "data", "seconds", "hardware", "versions", "command"} <= manifest.keys()
-    assert not (tmp_path / "m" / "checkpoints").exists() and not (tmp_path / "m" / "base").exists()
+    assert not (out / "checkpoints").exists() and not (out / "base").exists()
 
 
-def test_the_trained_retriever_is_an_encoder(tiny_encoder, settings, tmp_path):
-    train_retriever(find_encoder(str(tiny_encoder)), SPLIT, settings, tmp_path / "m", {}, QUIET)
-    encoder = BiEncoder(find_encoder(str(tmp_path / "m")), "cosine", "fp32")
-    queries = encoder.encode_queries([row.query for row in ROWS[:20]])
-    passages = encoder.encode_snippets([row.positive for row in ROWS[:20]])
-    before = BiEncoder(find_encoder(str(tiny_encoder)), "cosine", "fp32")
-    untrained = (
-        before.encode_queries([row.query for row in ROWS[:20]])
-        @ before.encode_snippets([row.positive for row in ROWS[:20]]).T
-    )
-    hits = (np.argmax(queries @ passages.T, axis=1) == np.arange(20)).mean()
-    assert hits > (np.argmax(untrained, axis=1) == np.arange(20)).mean()
+def test_a_killed_run_resumes_to_the_same_weights(run, files, tmp_path):
+    train, out, whole, _ = run
+    with pytest.raises(Killed):
+        train(files, SPLIT, SETTINGS, tmp_path, {}, killed_after(7))
+    assert not json.loads((tmp_path / "training.json").read_text())["complete"]
+    resumed = train(files, SPLIT, SETTINGS, tmp_path, {}, QUIET)
+    assert resumed["resumed_from_step"] == 6  # 10 steps, 5 checkpoints
+    assert resumed["best"] == whole["best"]
+    for name, value in load_file(out / "model.safetensors").items():
+        np.testing.assert_allclose(load_file(tmp_path / "model.safetensors")[name], value, atol=1e-5, err_msg=name)
+    steps = [[row["step"] for row in csv.DictReader((folder / "curves.csv").open())] for folder in (out, tmp_path)]
+    assert steps[0] == steps[1]
 
 
-def test_a_dot_retriever_has_vectors_of_many_lengths(tiny_encoder, settings, tmp_path):
-    settings = settings.replace(similarity="dot")
-    train_retriever(find_encoder(str(tiny_encoder)), SPLIT, settings, tmp_path / "m", {}, QUIET)
-    vectors = BiEncoder(find_encoder(str(tmp_path / "m")), "dot", "fp32").encode_snippets(
-        [row.positive for row in ROWS]
-    )
-    assert np.std(np.linalg.norm(vectors, axis=1)) > 1e-3
-    saved = json.loads((tmp_path / "m" / "config_sentence_transformers.json").read_text())
-    assert saved["similarity_fn_name"] == "dot"
+def test_a_folder_keeps_its_run(run, files, tmp_path):
+    train, out, manifest, _ = run
+    stamp, steps = (out / "model.safetensors").stat().st_mtime_ns, []
+    assert train(files, SPLIT, SETTINGS, out, {}, steps.append) == json.loads(json.dumps(manifest))
+    assert (steps, (out / "model.safetensors").stat().st_mtime_ns) == ([], stamp)
+    with pytest.raises(MismatchError, match="seed, train_epochs"):
+        train(files, SPLIT, SETTINGS.replace(seed=1, train_epochs=2), out, {}, QUIET)
+    with pytest.raises(MismatchError, match="training_sha256"):
+        train(files, Split(ROWS[1:81], ROWS[81:]), SETTINGS, out, {}, QUIET)
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(MismatchError, match="something other"):
+        train(files, SPLIT, SETTINGS, tmp_path, {}, QUIET)
 
 
-def test_the_normalising_layer_goes_for_dot_products(tiny_encoder, settings, tmp_path):
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Normalize
+def test_a_setting_that_a_finished_run_does_not_know_has_its_default(tmp_path):
+    """So that a new setting leaves the identities of finished runs as they are."""
+    now = {"kind": "retriever", "settings": SETTINGS.training_identity()}
+    before = {**now, "settings": {name: now["settings"][name] for name in ("precision", "seed", "train_batch_size")}}
+    finished = {"rows": 1, "steps": 1, "final_loss": None, "best": {"metric": "m", "value": None, "step": None}}
+    TrainingRun(tmp_path, before).finish({**finished, "seconds": 1.0})
+    defaults = Settings.of(precision="fp32", train_batch_size=8)
+    assert TrainingRun(tmp_path, {**now, "settings": defaults.training_identity()}).finished()["rows"] == 1
+    with pytest.raises(MismatchError, match=r"train_evaluations, train_learning_rate, train_max_tokens"):
+        TrainingRun(tmp_path, now).finished()
 
+
+def test_a_dot_retriever_has_vectors_of_many_lengths(tiny_encoder, tmp_path):
     model = SentenceTransformer(str(tiny_encoder), device="cpu")
     model.append(Normalize())
     model.save(str(tmp_path / "unit"))
-    files = find_encoder(str(tmp_path / "unit"))
-    train_retriever(files, SPLIT, settings.replace(similarity="dot"), tmp_path / "m", {}, QUIET)
+    settings = SETTINGS.replace(similarity="dot", train_max_steps=2, train_gradient_checkpointing=True)
+    base = find_encoder(str(tmp_path / "unit"))
+    manifest = train_retriever(base, Split(ROWS[:16], []), settings, tmp_path / "m", {}, QUIET)
+    assert manifest["best"]["value"] is None, "nothing is held out"
     vectors = BiEncoder(find_encoder(str(tmp_path / "m")), "dot", "fp32").encode_snippets(["liver", "pain gene"])
     assert np.abs(np.linalg.norm(vectors, axis=1) - 1).min() > 1e-3
+    saved = SentenceTransformer(str(tmp_path / "m"), device="cpu")
+    assert (saved.similarity_fn_name, saved.max_seq_length) == ("dot", model.max_seq_length)
 
 
-@pytest.mark.parametrize(("negatives", "stopped_after"), [("in-batch", 1), ("bm25", 7)])
-def test_a_killed_run_goes_on_to_the_same_weights(
-    train, negatives, stopped_after, tiny_encoder, settings, tmp_path, monkeypatch
-):
-    """As `kill -9` leaves it: the process ends between two steps, the last checkpoint is what there is."""
-    files = find_encoder(str(tiny_encoder))
-    whole = train(files, SPLIT, settings, tmp_path / "whole", {}, QUIET, negatives)
+def test_two_runs_in_one_folder(files, tmp_path):
+    def second(_: int) -> None:
+        with pytest.raises(ServiceError, match=f"training run 'm' is being written by process {os.getpid()}"):
+            train_retriever(files, SPLIT, SETTINGS, tmp_path / "m", {}, QUIET)
+        raise MemoryError
 
-    class Killed(BaseException):
-        pass
-
-    def die(steps: int, count=[0]) -> None:  # noqa: B006
-        count[0] += steps
-        if count[0] > stopped_after:
-            raise Killed
-
-    with pytest.raises(Killed):
-        train(files, SPLIT, settings, tmp_path / "cut", {}, die, negatives)
-    assert not json.loads((tmp_path / "cut" / "training.json").read_text())["complete"]
-    resumed = train(files, SPLIT, settings, tmp_path / "cut", {}, QUIET, negatives)
-    assert resumed["resumed_from_step"] == stopped_after // 2 * 2  # 10 steps, 5 checkpoints
-    assert resumed["final_loss"] == pytest.approx(whole["final_loss"], abs=1e-3)
-    assert resumed["best"] == whole["best"]
-    for name, value in weights(tmp_path / "whole").items():
-        np.testing.assert_allclose(weights(tmp_path / "cut")[name], value, atol=1e-5, err_msg=name)
-    shown = [(tmp_path / run / "curves.csv").read_text() for run in ("whole", "cut")]
-    assert [line.split(",")[0] for line in shown[0].splitlines()] == [
-        line.split(",")[0] for line in shown[1].splitlines()
-    ]
+    with pytest.raises(ServiceError, match="--batch-size 8: lower it"):  # and a full memory is one sentence
+        train_retriever(files, SPLIT, SETTINGS, tmp_path / "m", {}, second)
 
 
-def test_a_half_written_checkpoint_is_passed_over(tiny_encoder, settings, tmp_path):
+def test_a_loss_that_is_not_finite_stops_the_run():
+    watcher = loop._Watcher(None, None, QUIET)
+    with pytest.raises(ServiceError, match="the loss is nan at step 3: lower --learning-rate"):
+        watcher.on_log(None, loop.TrainerState(global_step=3), None, {"loss": float("nan")})
+
+
+def test_the_newest_whole_checkpoint_is_resumed_also_after_a_move(tmp_path):
     folder = TrainingRun(tmp_path, {})
-    for step, state in ((2, '{"global_step": 2}'), (10, '{"global_st'), (8, None)):
+    state = {"global_step": 4, "best_model_checkpoint": "/elsewhere/checkpoints/checkpoint-2"}
+    for step, text in ((2, '{"global_step": 2}'), (4, json.dumps(state)), (10, '{"global_st'), (8, None)):
         path = folder.checkpoints / f"checkpoint-{step}"
         path.mkdir(parents=True)
-        if state:
-            (path / "trainer_state.json").write_text(state)
-    assert folder.last_checkpoint() == folder.checkpoints / "checkpoint-2"
-    shutil.rmtree(folder.checkpoints)
-    assert folder.last_checkpoint() is None
+        if text:
+            (path / "trainer_state.json").write_text(text)
+    assert folder.last_checkpoint() == folder.checkpoints / "checkpoint-4"
+    corrected = json.loads((folder.checkpoints / "checkpoint-4" / "trainer_state.json").read_text())
+    assert corrected == state | {"best_model_checkpoint": str(folder.checkpoints / "checkpoint-2")}
 
 
-def test_a_finished_run_is_not_done_again(train, tiny_encoder, settings, tmp_path):
-    files = find_encoder(str(tiny_encoder))
-    first = train(files, SPLIT, settings, tmp_path / "m", {}, QUIET)
-    stamp = (tmp_path / "m" / "model.safetensors").stat().st_mtime_ns
-    steps = []
-    again = train(files, SPLIT, settings, tmp_path / "m", {}, steps.append)
-    assert again == json.loads(json.dumps(first)) and steps == []
-    assert (tmp_path / "m" / "model.safetensors").stat().st_mtime_ns == stamp
-
-
-def test_other_settings_or_data_do_not_overwrite_a_run(train, tiny_encoder, settings, tmp_path):
-    files = find_encoder(str(tiny_encoder))
-    train(files, SPLIT, settings, tmp_path / "m", {}, QUIET)
-    with pytest.raises(MismatchError, match="seed, train_epochs"):
-        train(files, SPLIT, settings.replace(seed=1, train_epochs=2), tmp_path / "m", {}, QUIET)
-    with pytest.raises(MismatchError, match="training_sha256"):
-        train(files, Split(ROWS[1:81], ROWS[81:]), settings, tmp_path / "m", {}, QUIET)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "thesis.txt").write_text("mine")
-    with pytest.raises(MismatchError, match="something other"):
-        train(files, SPLIT, settings, tmp_path / "other", {}, QUIET)
-
-
-def test_without_held_out_questions_the_last_weights_are_kept(train, tiny_encoder, settings, tmp_path):
-    manifest = train(find_encoder(str(tiny_encoder)), Split(ROWS[:40], []), settings, tmp_path / "m", {}, QUIET)
-    assert manifest["best"]["value"] is None and manifest["steps"] == 5
-    assert (tmp_path / "m" / "model.safetensors").is_file()
-
-
-def test_cached_gradients_give_the_same_loss(train, tiny_encoder, settings, tmp_path):
-    files = find_encoder(str(tiny_encoder))
-    settings = settings.replace(train_learning_rate=1e-12)  # so that only the loss is compared, not the dropout's path
-    plain = train(files, SPLIT, settings, tmp_path / "plain", {}, QUIET)
-    cached = train(files, SPLIT, settings.replace(train_mini_batch_size=2), tmp_path / "cached", {}, QUIET)
-    assert cached["final_loss"] == pytest.approx(plain["final_loss"], rel=0.2)
-
-
-def test_gradient_checkpointing_trains_too(train, tiny_modernbert, settings, tmp_path):
-    settings = settings.replace(train_gradient_checkpointing=True)
-    manifest = train(find_encoder(str(tiny_modernbert)), SPLIT, settings, tmp_path / "m", {}, QUIET)
-    assert manifest["complete"]
+def test_curves_have_a_row_for_each_step(tmp_path, monkeypatch):
+    """Evaluations and losses of a step are logged apart, with times among them."""
+    history = [
+        {"eval_ndcg@10": 0.5, "eval_runtime": 1.2, "epoch": 0, "step": 0},
+        {"loss": 1.0, "grad_norm": 1.25, "learning_rate": 2e-5, "epoch": 0.5, "step": 2},
+        {"eval_ndcg@10": 0.75, "eval_samples_per_second": 0.0, "epoch": 0.5, "step": 2},
+        {"train_runtime": 9.0, "train_loss": 1.5, "total_flos": 0.0, "epoch": 1, "step": 4},
+    ]
+    panels = []
+    monkeypatch.setattr(loop, "write_plot", lambda path, drawn: panels.extend(drawn))
+    loop.write_curves(tmp_path, history[::-1], "eval_ndcg@10", drawn=True)
+    assert (tmp_path / "curves.csv").read_text().splitlines() == [
+        "step,epoch,loss,learning_rate,grad_norm,eval_ndcg@10",
+        "0,0,,,,0.5",
+        "2,0.5,1.0,2e-05,1.25,0.75",
+        "4,1,,,,",
+    ]
+    assert [dict(panel.lines) for panel in panels] == [
+        {"loss": [(2, 1.0)]},
+        {"eval_ndcg@10": [(0, 0.5), (2, 0.75)]},
+    ]
 
 
 # --- the reranker's checkpoint ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("base", ["tiny_encoder", "tiny_modernbert"])
-def test_colbert_ai_gives_the_same_maxsim(base, request, settings, tmp_path):
-    files = find_encoder(str(request.getfixturevalue(base)))
-    train_reranker(files, SPLIT, settings, tmp_path / "m", {}, QUIET)
+def test_colbert_ai_gives_the_same_maxsim(reranker):
+    """Also of a query that is longer than the base's own queries."""
     queries = [ROWS[0].query, "a", "fever, pain and liver: gene? heart lung kidney"]
     texts = [*[row.positive for row in ROWS[:5]], "a", "A long text, with commas. " * 8]
-    reference, ours = (
-        ColbertAI(tmp_path / "m"),
-        LateInteraction(ColBERT(find_encoder(str(tmp_path / "m")), "fp32")),
-    )
+    reference, ours = ColbertAI(reranker), LateInteraction(ColBERT(find_encoder(str(reranker)), "fp32"))
     for query in queries:
         # Ours is the mean over the query's tokens, to which it is padded; the reference is the sum.
         np.testing.assert_allclose(16 * scores_of(ours, query, texts), reference.score(query, texts), atol=1e-4)
-
-
-def test_sentence_transformers_alone_gives_the_same_maxsim(tiny_modernbert, settings, tmp_path):
-    from sentence_transformers import MultiVectorEncoder
-
-    train_reranker(find_encoder(str(tiny_modernbert)), SPLIT, settings, tmp_path / "m", {}, QUIET)
-    model = MultiVectorEncoder(str(tmp_path / "m"), device="cpu", local_files_only=True)
-    texts = [row.positive for row in ROWS[:5]]
-    theirs = model.similarity(model.encode_query(["liver pain"]), model.encode_document(texts))[0]
-    np.testing.assert_allclose(theirs, ColbertAI(tmp_path / "m").score("liver pain", texts), atol=1e-4)
-
-
-def test_a_colbert_checkpoint_can_be_the_base(tiny_encoder, settings, tmp_path):
-    train_reranker(find_encoder(str(tiny_encoder)), SPLIT, settings, tmp_path / "first", {}, QUIET)
-    settings = settings.replace(train_learning_rate=1e-12)
-    train_reranker(find_encoder(str(tmp_path / "first")), SPLIT, settings, tmp_path / "second", {}, QUIET)
-    first, second = weights(tmp_path / "first"), weights(tmp_path / "second")
-    assert first.keys() == second.keys() and "linear.weight" in first
-    for name, value in first.items():
-        np.testing.assert_allclose(second[name], value, atol=1e-6, err_msg=name)
-
-
-def test_a_long_query_keeps_its_end(tiny_encoder, settings, tmp_path):
-    train_reranker(find_encoder(str(tiny_encoder)), SPLIT, settings, tmp_path / "m", {}, QUIET)
-    model = LateInteraction(ColBERT(find_encoder(str(tmp_path / "m")), "fp32"))
     stem = "fever pain gene " * 10
-    one, other = (scores_of(model, stem + end, ["liver"])[0] for end in ("liver", "kidney"))
-    assert one != pytest.approx(other, abs=1e-6)
+    one, other = (scores_of(ours, stem + end, ["liver"])[0] for end in ("liver", "kidney"))
+    assert one != pytest.approx(other, abs=1e-6), "a long query keeps its end"
 
 
-def test_distilling_orders_passages_as_the_teacher(tiny_encoder, settings, tmp_path):
-    """The teacher prefers the second negative to the positive, so the student must learn that."""
-    taught = [
-        TrainingRow(row.query, row.positive, row.negatives, scores=(1.0, 0.0, 5.0)) for row in [*ROWS[:80], *ROWS[80:]]
-    ]
-    settings = settings.replace(train_hard_negatives=2, train_epochs=4, train_learning_rate=3e-3)
-    train_reranker(
-        find_encoder(str(tiny_encoder)), Split(taught[:80], []), settings, tmp_path / "m", {}, QUIET, distill=True
-    )
-    model = LateInteraction(ColBERT(find_encoder(str(tmp_path / "m")), "fp32"))
-    scores = np.array([scores_of(model, row.query, [row.positive, *row.negatives]) for row in taught[:80]])
-    assert (scores[:, 2] > scores[:, 1]).mean() > 0.9 and (scores[:, 2] > scores[:, 0]).mean() > 0.9
-
-
-# --- refusals -----------------------------------------------------------------------------------------------
-
-
-def test_bases_that_do_not_fit_are_refused(tiny_encoder, settings, tmp_path):
-    with pytest.raises(MissingError, match="cannot be loaded"):
-        (tmp_path / "odd").mkdir()
-        (tmp_path / "odd" / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
-        train_retriever(find_encoder(str(tmp_path / "odd")), SPLIT, settings, tmp_path / "a", {}, QUIET)
-    train_reranker(find_encoder(str(tiny_encoder)), SPLIT, settings, tmp_path / "colbert", {}, QUIET)
-    with pytest.raises(MissingError, match="late-interaction"):
-        train_retriever(find_encoder(str(tmp_path / "colbert")), SPLIT, settings, tmp_path / "b", {}, QUIET)
-
-
-def test_negatives_that_are_not_there_are_said(train, tiny_encoder, settings, tmp_path):
-    files = find_encoder(str(tiny_encoder))
-    pairs = Split([TrainingRow(row.query, row.positive) for row in ROWS[:20]], [])
-    with pytest.raises(BadInputError, match="biorag mine"):
-        train(files, pairs, settings, tmp_path / "m", {}, QUIET, "bm25")
-    with pytest.raises(BadInputError, match="mined as bm25"):
-        train(files, SPLIT, settings, tmp_path / "m", {}, QUIET, "random")
-    with pytest.raises(UsageError, match="in-batch"):
-        train(files, SPLIT, settings, tmp_path / "m", {}, QUIET, "citations")
-    with pytest.raises(UsageError, match="--hard-negatives"):
-        train(files, SPLIT, settings.replace(train_hard_negatives=0), tmp_path / "m", {}, QUIET, "bm25")
-    with pytest.raises(UsageError, match="--mini-batch-size"):
-        train(files, SPLIT, settings.replace(train_mini_batch_size=4), tmp_path / "m", {}, QUIET, "bm25")
-    with pytest.raises(BadInputError, match="no training row"):
-        train(files, Split([], []), settings, tmp_path / "m", {}, QUIET)
-
-
-def test_distilling_needs_scores(tiny_encoder, settings, tmp_path):
-    with pytest.raises(BadInputError, match="'scores'"):
-        train_reranker(find_encoder(str(tiny_encoder)), SPLIT, settings, tmp_path / "m", {}, QUIET, distill=True)
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate")],
-)
-def test_a_full_memory_is_one_sentence(fault, train, tiny_encoder, settings, tmp_path, monkeypatch):
-    def full(*_):
-        raise fault
-
-    with pytest.raises(ServiceError, match="--batch-size 8: lower it"):
-        train(find_encoder(str(tiny_encoder)), SPLIT, settings, tmp_path / "m", {}, full)
-
-
-def test_a_loss_that_is_no_number_stops_the_run(train, tiny_encoder, settings, tmp_path, monkeypatch):
-    """As a learning rate that is far too high makes it; the weights are then no numbers either."""
-    from torch import nn
-
-    from biorag.training import reranker, retriever
-
-    class Diverged(nn.Module):
-        def __init__(self, model, *_, **__):
-            super().__init__()
-            self.model = model
-
-        def forward(self, features, labels=None):
-            columns = list(features)
-            found = self.model(dict(columns[0]), **({"task": "query"} if "task" in columns[0] else {}))
-            return found["token_embeddings"].sum() * float("nan")
-
-    for module in (retriever, reranker):
-        monkeypatch.setattr(module, "OwnNegativesLoss", Diverged)
-    with pytest.raises(ServiceError, match="the loss is nan at step 1: lower --learning-rate"):
-        train(find_encoder(str(tiny_encoder)), SPLIT, settings, tmp_path / "m", {}, QUIET, "bm25")
-    assert not json.loads((tmp_path / "m" / "training.json").read_text())["complete"]
-
-
-def test_two_runs_in_one_folder(train, tiny_encoder, settings, tmp_path):
-    files = find_encoder(str(tiny_encoder))
-    said = []
-
-    def second(_: int) -> None:
-        if not said:
-            with pytest.raises(
-                ServiceError, match=f"training run 'm' is being written by process {os.getpid()}"
-            ) as caught:
-                train(files, SPLIT, settings, tmp_path / "m", {}, QUIET)
-            said.append(str(caught.value))
-
-    train(files, SPLIT, settings, tmp_path / "m", {}, second)
-    assert said and not (tmp_path / "m" / "lock").exists()
-
-
-def test_a_run_that_moved_keeps_its_best_checkpoint(tmp_path):
-    folder = TrainingRun(tmp_path, {})
-    for step in (2, 4):
-        (folder.checkpoints / f"checkpoint-{step}").mkdir(parents=True)
-        state = {"global_step": step, "best_model_checkpoint": "/elsewhere/checkpoints/checkpoint-2"}
-        (folder.checkpoints / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps(state))
-    state = json.loads((folder.last_checkpoint() / "trainer_state.json").read_text())
-    assert state == {"global_step": 4, "best_model_checkpoint": str(folder.checkpoints / "checkpoint-2")}
-
-
-def test_a_retriever_is_searched_at_the_length_of_its_base(tiny_encoder, settings, tmp_path):
-    from sentence_transformers import SentenceTransformer
-
-    longest = SentenceTransformer(str(tiny_encoder), device="cpu").max_seq_length
-    train_retriever(find_encoder(str(tiny_encoder)), SPLIT, settings, tmp_path / "m", {}, QUIET)
-    assert SentenceTransformer(str(tmp_path / "m"), device="cpu").max_seq_length == longest > 32
-
-
-def test_a_reranker_reads_what_its_base_has_positions_for(tiny_encoder, settings, tmp_path):
-    settings = settings.replace(train_max_tokens=1024, train_query_tokens=500)
-    train_reranker(find_encoder(str(tiny_encoder)), SPLIT, settings, tmp_path / "m", {}, QUIET)
-    metadata = json.loads((tmp_path / "m" / "artifact.metadata").read_text())
-    assert (metadata["query_maxlen"], metadata["doc_maxlen"]) == (128, 128)
-
-
-def test_a_base_keeps_its_own_markers(tiny_encoder, settings, tmp_path):
-    from biorag.training.colbert import Lengths, write_base
-
-    train_reranker(find_encoder(str(tiny_encoder)), SPLIT, settings, tmp_path / "first", {}, QUIET)
-    path = tmp_path / "first" / "artifact.metadata"
+def test_a_colbert_checkpoint_is_a_base_with_markers_of_its_own(reranker, tmp_path):
     own = {"query_token_id": "a", "doc_token_id": "b", "mask_punctuation": False, "attend_to_mask_tokens": True}
-    path.write_text(json.dumps({**json.loads(path.read_text()), **own}))
-    write_base(find_encoder(str(tmp_path / "first")), tmp_path / "base", Lengths(16, 32), [], 0)
-    metadata = json.loads((tmp_path / "base" / "artifact.metadata").read_text())
-    assert {key: metadata[key] for key in own} == own
+    base = shutil.copytree(reranker, tmp_path / "own")
+    metadata = json.loads((base / "artifact.metadata").read_text())
+    (base / "artifact.metadata").write_text(json.dumps({**metadata, **own}))
+    write_base(find_encoder(str(base)), tmp_path / "base", Lengths(500, 1024), [], 0)
+    written = json.loads((tmp_path / "base" / "artifact.metadata").read_text())
+    assert {key: written[key] for key in own} == own
+    assert (written["query_maxlen"], written["doc_maxlen"]) == (128, 128), "the positions that there are"
+    before, after = (load_file(folder / "model.safetensors") for folder in (reranker, tmp_path / "base"))
+    assert before.keys() == after.keys() and "linear.weight" in before
+    for name, value in before.items():
+        np.testing.assert_array_equal(after[name], value, err_msg=name)
+    with pytest.raises(MissingError, match="late-interaction"):
+        train_retriever(find_encoder(str(reranker)), SPLIT, SETTINGS, tmp_path / "b", {}, QUIET)
+
+
+def test_distilling_orders_passages_as_the_teacher(files, tmp_path):
+    """The teacher prefers the second negative to the positive, so the student must learn that."""
+    taught = [TrainingRow(row.query, row.positive, row.negatives, scores=(1.0, 0.0, 5.0)) for row in ROWS[:80]]
+    settings = SETTINGS.replace(train_hard_negatives=2, train_epochs=4, train_learning_rate=3e-3)
+    train_reranker(files, Split(taught, []), settings, tmp_path / "m", {}, QUIET, distill=True)
+    model = LateInteraction(ColBERT(find_encoder(str(tmp_path / "m")), "fp32"))
+    scores = np.array([scores_of(model, row.query, [row.positive, *row.negatives]) for row in taught])
+    assert (scores[:, 2] > scores[:, 1]).mean() > 0.9 and (scores[:, 2] > scores[:, 0]).mean() > 0.9
 
 
 def test_a_new_projections_extra_tokens_start_where_the_base_knows_its_way(tiny_encoder, tmp_path):

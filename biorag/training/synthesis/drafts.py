@@ -1,24 +1,30 @@
-"""What a model wrote for each subject, kept as it comes, and the training rows that are made of it at the end.
+"""Runs that generate training rows: a model's drafts for each subject, kept as they come, and the rows made of them.
 
 A subject is what is written for: a snippet, a training row, a scenario. A killed run resumes where its drafts end.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from typing_extensions import TypedDict
 
-from biorag.training.synthesis.writers import DraftSubject, Writer
-from biorag.types import Generation, OnProgress
+from biorag.errors import UsageError
+from biorag.settings.settings import Settings
+from biorag.training.contamination import jaccard
+from biorag.training.rows import normalised
+from biorag.training.synthesis.writers import DraftSubject, Draws, Writer
+from biorag.types import Generation, OnProgress, Progress
 from biorag.utils.batched import batched
-from biorag.utils.files import json_line
+from biorag.utils.files import check_is_no_folder, json_line
 from biorag.utils.runs import Rows
 from biorag.utils.text import whole
+
+LEAST_WORDS = 8  # of a passage
+NEAR = 0.9  # Jaccard index of the words above which two passages are near-copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +49,30 @@ class GeneratedRowCounts:
 S = TypeVar("S", bound=DraftSubject)
 C = TypeVar("C", bound=GeneratedRowCounts)
 Tally = dict[str, int]
+# Makes the rows of a subject of its drafts, counts what it drops, and keeps the texts of earlier rows for comparison.
+MakeRows = Callable[[S, Sequence[Generation], Tally, set[str]], Iterator[dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationJob:
+    """Where generated rows go, how their texts are drawn, and the template in place of the built-in one."""
+
+    settings: Settings
+    out: Path
+    draws: Draws
+    template: Path | None
+    progress: Progress
+
+    def check(self, option: str) -> None:
+        """Refuse an output that is a folder, and several texts that would all be the same.
+
+        Parameters
+        ----------
+        option : the flag that says how many texts of a subject there are
+        """
+        check_is_no_folder(self.out)
+        if self.draws.each > 1 and self.draws.temperature == 0:
+            raise UsageError(f"--temperature 0 writes the same every time: give {option} 1")
 
 
 class Drafted(TypedDict):
@@ -53,16 +83,16 @@ class Drafted(TypedDict):
 
 
 @dataclass(frozen=True)
-class RowFile(ABC, Generic[S, C]):
-    """A JSONL file of training rows made of drafts, which lie beside it until they all are there."""
+class GeneratedFile(Generic[S, C]):
+    """A JSONL file of training rows; the drafts they are made of lie beside it until all rows are there."""
 
     path: Path
     identity: Mapping[str, Any]
-
-    counts: ClassVar[type[Any]]
+    counts: type[C]
+    make_rows: MakeRows[S]
 
     @property
-    def file(self) -> Rows:
+    def rows(self) -> Rows:
         """The file of training rows."""
         return Rows(self.path, self.identity)
 
@@ -70,13 +100,6 @@ class RowFile(ABC, Generic[S, C]):
     def drafts(self) -> Rows:
         """The file of what the model wrote; it is there until the rows are."""
         return Rows(self.path.with_name(f"{self.path.name}.drafts"), self.identity, Drafted)
-
-    @abstractmethod
-    def rows(self, subject: S, drafts: Sequence[Generation], tally: Tally, seen: set[str]) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a subject, counting what is dropped.
-
-        `seen` are the texts of earlier rows, as they are compared.
-        """
 
     def finished(self) -> C | None:
         """Return the counts of a file that is complete, its drafts deleted; None if there is work left.
@@ -86,13 +109,12 @@ class RowFile(ABC, Generic[S, C]):
         MismatchError
             If the file, or its drafts, are of other settings, were not generated, or were changed since.
         """
-        counts = self.file.finished()
+        counts = self.rows.finished()
         if counts is None:
             self.drafts.finished()
             return None
         self.drafts.remove()  # a kill may have left them
-        complete: C = self.counts(**counts)
-        return complete
+        return self.counts(**counts)
 
     def generate(self, subjects: Sequence[S], counts: C, writer: Writer[S], on_progress: OnProgress) -> C:
         """Write the rows of all subjects, resuming where a killed run stopped.
@@ -114,12 +136,11 @@ class RowFile(ABC, Generic[S, C]):
 
         resumed = self.drafts.fill(subjects, written, on_progress, writer.batch).resumed
         tally = asdict(counts) | {"resumed": len(subjects)}
-        self.file.publish(map(json_line, self._rows(subjects, tally)), tally)
+        self.rows.publish(map(json_line, self._made(subjects, tally)), tally)
         self.drafts.remove()
-        complete: C = self.counts(**{**tally, "resumed": resumed})
-        return complete
+        return self.counts(**{**tally, "resumed": resumed})
 
-    def _rows(self, subjects: Sequence[S], tally: Tally) -> Iterator[dict[str, Any]]:
+    def _made(self, subjects: Sequence[S], tally: Tally) -> Iterator[dict[str, Any]]:
         """Yield the rows made of the drafts."""
         seen: set[str] = set()
         for subject, drafted in zip(subjects, self.drafts.read(), strict=True):
@@ -127,6 +148,42 @@ class RowFile(ABC, Generic[S, C]):
             tally["generated"] += len(drafts)
             tally["prompt_tokens"] += sum(draft.prompt_tokens for draft in drafts)
             tally["completion_tokens"] += sum(draft.completion_tokens for draft in drafts)
-            for row in self.rows(subject, drafts, tally, seen):
+            for row in self.make_rows(subject, drafts, tally, seen):
                 tally["rows"] += 1
                 yield row
+
+
+def passage_fault(passage: str, capped: bool, others: Iterable[str]) -> str | None:
+    """Return the name of the count of a passage's fault; None if it has none.
+
+    Parameters
+    ----------
+    others : texts that it must not be part of, nor contain if they are long enough, nor share nearly all words with
+    """
+    words = normalised(passage)
+    if not words:
+        return "empty"
+    if capped:
+        return "cut"
+    if len(words.split()) < LEAST_WORDS:
+        return "short"
+    texts = [normalised(other) for other in others]
+    if any(holds(other, words) or (len(other.split()) >= LEAST_WORDS and holds(words, other)) for other in texts):
+        return "copied"
+    return "near_copies" if any(word_overlap(words, other) > NEAR for other in texts) else None
+
+
+def holds(text: str, part: str) -> bool:
+    """Return whether a normalised text contains another's words in sequence."""
+    return f" {part} " in f" {text} "
+
+
+def word_overlap(text: str, other: str) -> float:
+    """Return the Jaccard index of two normalised texts' words; 0 for two empty ones."""
+    words, other_words = set(text.split()), set(other.split())
+    return jaccard(words, other_words) if words or other_words else 0.0
+
+
+def on_one_line(text: str) -> str:
+    """Return a text with all white space as single spaces."""
+    return " ".join(text.split())

@@ -8,15 +8,24 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from biorag.prompts.template import Template
+from biorag.engine import open_generator, open_passages
+from biorag.prompts.template import Template, load_template
 from biorag.training.data import SYNTHETIC
-from biorag.training.rows import normalised, sha256_of
-from biorag.training.synthesis.drafts import GeneratedRowCounts, RowFile, Tally
-from biorag.training.synthesis.passages import on_one_line, passage_fault
-from biorag.training.synthesis.writers import DraftForm, about
+from biorag.training.rows import normalised, read_rows, sha256_of
+from biorag.training.synthesis.drafts import (
+    GeneratedFile,
+    GeneratedRowCounts,
+    GenerationJob,
+    Tally,
+    on_one_line,
+    passage_fault,
+)
+from biorag.training.synthesis.writers import DraftForm, PromptedWriter, about
 from biorag.types import Generation, Prompt, Snippet, TrainingRow
 
 
@@ -65,38 +74,54 @@ def draft_form(template: Template) -> DraftForm[MinedPair]:
     return DraftForm(("passage",), prompts, "passage")
 
 
-@dataclass(frozen=True)
-class NegativeFile(RowFile[MinedPair, NegativeCounts]):
-    """A JSONL file of training rows, each with the negatives that were written for it.
+def negative_rows(
+    subject: MinedPair, drafts: Sequence[Generation], tally: Tally, seen: set[str], examples: str, keep_mined: bool
+) -> Iterator[dict[str, Any]]:
+    """Yield the subject's row with the negatives that were written for it, if there is one.
 
-    With `keep_mined` in the identity, the row's own negatives follow them. Copies of the prompt's
-    `examples` are dropped.
+    Copies of the prompt's `examples` are dropped. With `keep_mined` the row's own negatives follow.
     """
+    row = subject.row
+    texts = []
+    for draft in drafts:
+        passage = on_one_line(draft.text)
+        fault = passage_fault(passage, draft.capped, (row.query, row.positive, *row.negatives, examples))
+        if not fault and normalised(passage) in seen:
+            fault = "duplicates"
+        if fault:
+            tally[fault] += 1
+            continue
+        seen.add(normalised(passage))
+        texts.append(passage)
+    tally["negatives"] += len(texts)
+    tally["without"] += not texts
+    texts += row.negatives if keep_mined else ()
+    if texts:
+        numbered = {f"negative_{number}": text for number, text in enumerate(texts, 1)}
+        ids = {key: id for key, id in (("query_id", row.query_id), ("positive_id", row.positive_id)) if id}
+        yield {"query": row.query, "positive": row.positive, **numbered, "kind": SYNTHETIC, **ids}
 
-    counts = NegativeCounts
-    examples: str = ""
 
-    def rows(
-        self, subject: MinedPair, drafts: Sequence[Generation], tally: Tally, seen: set[str]
-    ) -> Iterator[dict[str, Any]]:
-        """Yield the row if it has a negative."""
-        row = subject.row
-        texts = []
-        for draft in drafts:
-            passage = on_one_line(draft.text)
-            fault = passage_fault(passage, draft.capped, (row.query, row.positive, *row.negatives, self.examples))
-            if not fault and normalised(passage) in seen:
-                fault = "duplicates"
-            if fault:
-                tally[fault] += 1
-                continue
-            seen.add(normalised(passage))
-            texts.append(passage)
-        tally["negatives"] += len(texts)
-        tally["without"] += not texts
-        if self.identity.get("keep_mined"):
-            texts += row.negatives
-        if texts:
-            numbered = {f"negative_{number}": text for number, text in enumerate(texts, 1)}
-            ids = {key: id for key, id in (("query_id", row.query_id), ("positive_id", row.positive_id)) if id}
-            yield {"query": row.query, "positive": row.positive, **numbered, "kind": SYNTHETIC, **ids}
+def generate_negatives(job: GenerationJob, paths: Sequence[Path], name: str | None, keep_mined: bool) -> NegativeCounts:
+    """Generate hard negatives of training rows; BEIR folders' passages may come from the named index."""
+    job.check("--per-row")
+    with open_passages(job.settings, name) as fetch:
+        rows, _ = read_rows(paths, fetch)
+    subjects = [MinedPair(row) for row in rows]
+    template = load_template("negative", job.template)
+    opened = open_generator(job.settings)
+    identity = {
+        **asdict(job.draws),
+        "keep_mined": keep_mined,
+        "rows": fingerprint(subjects),
+        "generator": opened.identity,
+        "prompt": template.sha256,
+    }
+    make_rows = partial(negative_rows, examples=template.system, keep_mined=keep_mined)
+    file = GeneratedFile(job.out, identity, NegativeCounts, make_rows)
+    if counts := file.finished():
+        return counts
+    unmined = sum(not subject.row.negatives for subject in subjects)
+    writer = PromptedWriter(opened.generator, draft_form(template), job.draws, opened.at_a_time)
+    with job.progress("Writing negatives", len(subjects)) as advance:
+        return file.generate(subjects, NegativeCounts(len(subjects), unmined), writer, advance)

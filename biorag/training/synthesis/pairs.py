@@ -1,28 +1,84 @@
 """Pairs that a model writes for retrieval scenarios: a query, a passage that answers it, and a hard negative.
 
-BMRetriever's second kind of synthetic data (Xu et al. 2024, arXiv 2404.18443).
+BMRetriever's second kind of synthetic data (Xu et al. 2024, arXiv 2404.18443). For each pair, values of attributes may
+be drawn into its prompt, as in its Appendix A.2: type, length and clarity of the query, words of the documents,
+difficulty of both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from random import Random
 from typing import Any
 
+from biorag.engine import open_generator
+from biorag.errors import BadInputError, MissingError
 from biorag.prompts.parse import parse_reply
-from biorag.prompts.template import Template
+from biorag.prompts.template import Template, load_template
 from biorag.training.data import SYNTHETIC
 from biorag.training.rows import normalised
-from biorag.training.synthesis.attributes import Attributes
-from biorag.training.synthesis.drafts import GeneratedRowCounts, RowFile, Tally
-from biorag.training.synthesis.passages import holds, on_one_line, passage_fault
+from biorag.training.synthesis.drafts import (
+    GeneratedFile,
+    GeneratedRowCounts,
+    GenerationJob,
+    Tally,
+    holds,
+    on_one_line,
+    passage_fault,
+)
 from biorag.training.synthesis.questions import as_question
-from biorag.training.synthesis.scenarios import Scenario
-from biorag.training.synthesis.writers import DraftForm
+from biorag.training.synthesis.scenarios import Listed, Scenario, fingerprint, listed_scenarios, read_scenarios
+from biorag.training.synthesis.writers import DraftForm, PromptedWriter
 from biorag.types import Generation, Prompt
+from biorag.utils.parsing import parse_toml
 
 TEXTS = ("query", "positive", "hard_negative")
 LEAST_WORDS = 2  # of a query
+BMRETRIEVER = "bmretriever"  # the packaged attributes
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """The values that each attribute is drawn from, uniformly and by the seed."""
+
+    values: Mapping[str, Sequence[str]]
+    seed: int
+
+    def draw(self, subject: str, number: int) -> dict[str, str]:
+        """Return the attributes of a subject's draft with this number, whatever is drawn for others."""
+        random = Random(json.dumps([self.seed, subject, number]))
+        return {name: random.choice(values) for name, values in self.values.items()}
+
+
+def read_attributes(spec: str, seed: int) -> Attributes:
+    """Return BMRetriever's attributes, or those of a TOML file of lists: `clarity = ["clear", "ambiguous"]`.
+
+    Raises
+    ------
+    MissingError
+        If it is neither `bmretriever` nor a file.
+    BadInputError
+        If the file is not of such lists.
+    """
+    path = Path(spec)
+    if spec != BMRETRIEVER and not path.is_file():
+        raise MissingError(f"--attributes {spec!r} is not a file: name one, or use {BMRETRIEVER}")
+    source = resources.files("biorag.prompts") / "attributes.toml" if spec == BMRETRIEVER else path
+    values = parse_toml(source.read_bytes(), spec)
+    if not values or not all(_is_list(listed) for listed in values.values()):
+        raise BadInputError(f"{path} must give each attribute a list of texts, and nothing else")
+    if "scenario" in values:
+        raise BadInputError(f"{path}: {{scenario}} is the retrieval task in a template: rename the attribute")
+    return Attributes(values, seed)
+
+
+def _is_list(values: object) -> bool:
+    return isinstance(values, list) and bool(values) and all(isinstance(value, str) for value in values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,44 +104,80 @@ def draft_form(template: Template, attributes: Attributes | None = None) -> Draf
     return DraftForm(TEXTS, prompts)
 
 
-@dataclass(frozen=True)
-class PairFile(RowFile[Scenario, PairCounts]):
-    """A JSONL file of training rows, each a query, its positive and its hard negative, without the `examples`.
+def pair_rows(
+    subject: Scenario,
+    drafts: Sequence[Generation],
+    tally: Tally,
+    seen: set[str],
+    examples: str,
+    attributes: Attributes | None,
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each pair without a fault, with the `attributes` that were drawn for it."""
+    for number, draft in enumerate(drafts):
+        reply = parse_reply(draft.text)
+        query, positive, negative = (on_one_line(reply.text(key)) for key in TEXTS)
+        query = as_question(query)
+        fault = _fault((query, positive, negative), draft.capped, subject, examples)
+        if not fault and not seen.isdisjoint((normalised(query), normalised(positive))):
+            fault = "duplicates"
+        if fault:
+            tally[fault] += 1
+            continue
+        seen.update((normalised(query), normalised(positive)))
+        row = {"query": query, "positive": positive, "negative_1": negative, "kind": SYNTHETIC}
+        drawn = {"attributes": attributes.draw(subject.id, number)} if attributes else {}
+        yield {**row, "scenario": subject.id, **drawn}
 
-    A row has the `attributes` that were drawn for it.
+
+def _fault(texts: tuple[str, str, str], capped: bool, scenario: Scenario, examples: str) -> str | None:
+    """Return the name of the count of a pair's fault; None if it has none."""
+    query, positive, negative = texts
+    words = normalised(query)
+    if not words:
+        return "cut" if capped else "empty"
+    if len(words.split()) < LEAST_WORDS:
+        return "short"
+    if words == normalised(scenario.id) or holds(normalised(examples), words):
+        return "copied"
+    return passage_fault(positive, capped, (query, examples)) or passage_fault(
+        negative, capped, (query, positive, examples)
+    )
+
+
+def generate_pairs(
+    job: GenerationJob, scenario_file: Path | None, count: int | None, attributes: Attributes | None = None
+) -> PairCounts:
+    """Generate pairs of the scenarios of a file, or else of those that the model lists.
+
+    Parameters
+    ----------
+    count : of scenarios; None: all of the file
+    attributes : drawn for each pair, for a template with their names as fields
     """
-
-    counts = PairCounts
-    examples: str = ""
-    attributes: Attributes | None = None
-
-    def rows(
-        self, subject: Scenario, drafts: Sequence[Generation], tally: Tally, seen: set[str]
-    ) -> Iterator[dict[str, Any]]:
-        """Yield a row for each pair without a fault."""
-        for number, draft in enumerate(drafts):
-            reply = parse_reply(draft.text)
-            query, positive, negative = (on_one_line(reply.text(key)) for key in TEXTS)
-            query = as_question(query)
-            if fault := self._fault((query, positive, negative), draft.capped, subject, seen):
-                tally[fault] += 1
-                continue
-            seen.update((normalised(query), normalised(positive)))
-            row = {"query": query, "positive": positive, "negative_1": negative, "kind": SYNTHETIC}
-            drawn = {"attributes": self.attributes.draw(subject.id, number)} if self.attributes else {}
-            yield {**row, "scenario": subject.id, **drawn}
-
-    def _fault(self, texts: tuple[str, str, str], capped: bool, scenario: Scenario, seen: set[str]) -> str | None:
-        """Return the name of the count of a pair's fault; None if it has none."""
-        query, positive, negative = texts
-        words = normalised(query)
-        if not words:
-            return "cut" if capped else "empty"
-        if len(words.split()) < LEAST_WORDS:
-            return "short"
-        if words == normalised(scenario.id) or holds(normalised(self.examples), words):
-            return "copied"
-        fault = passage_fault(positive, capped, (query, self.examples)) or passage_fault(
-            negative, capped, (query, positive, self.examples)
-        )
-        return fault or ("duplicates" if not seen.isdisjoint((words, normalised(positive))) else None)
+    job.check("--per-scenario")
+    built_in, fields = ("pair_attributes", tuple(attributes.values)) if attributes else ("pair", ())
+    template = load_template(built_in, job.template, "scenario", ("scenario", *fields))
+    provided = None if scenario_file is None else read_scenarios(scenario_file, count)
+    opened = open_generator(job.settings)
+    identity = {
+        **asdict(job.draws),
+        "scenarios": fingerprint(provided) if provided else count,
+        "generator": opened.identity,
+        "prompt": template.sha256,
+        **({"attributes": dict(attributes.values)} if attributes else {}),
+    }
+    make_rows = partial(pair_rows, examples=template.system, attributes=attributes)
+    file = GeneratedFile(job.out, identity, PairCounts, make_rows)
+    if counts := file.finished():
+        return counts
+    if provided:
+        listed = Listed(provided)
+    else:
+        assert count, "a model is asked for a number of scenarios"
+        listed = listed_scenarios(job, count, opened, long=attributes is not None)
+    counts = PairCounts(
+        len(listed.scenarios), prompt_tokens=listed.prompt_tokens, completion_tokens=listed.completion_tokens
+    )
+    writer = PromptedWriter(opened.generator, draft_form(template, attributes), job.draws, opened.at_a_time)
+    with job.progress("Writing pairs", len(listed.scenarios)) as advance:
+        return file.generate(listed.scenarios, counts, writer, advance)

@@ -10,20 +10,25 @@ import hashlib
 import heapq
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from biorag.corpus.sentences import sentences
-from biorag.prompts.template import Template
+from biorag.engine import open_generator, open_snippets
+from biorag.errors import UsageError
+from biorag.models.finding import find_encoder
+from biorag.prompts.template import FIELDS, Template, load_template
 from biorag.training.rows import normalised
-from biorag.training.synthesis.drafts import GeneratedRowCounts, RowFile, Tally
-from biorag.training.synthesis.passages import on_one_line
-from biorag.training.synthesis.writers import DraftForm, about
+from biorag.training.synthesis.drafts import GeneratedFile, GeneratedRowCounts, GenerationJob, Tally, on_one_line
+from biorag.training.synthesis.writers import DraftForm, PromptedWriter, Seq2SeqWriter, Writer, about
 from biorag.types import Generation, Snippet
+from biorag.utils.versions import installed_versions
 
 KIND = "generated"
 LEAST_CHARACTERS = 40
 LEAST_WORDS = 3
+SEQ2SEQ = "seq2seq:"
+SEQ2SEQ_BATCH = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +71,17 @@ def draft_form(template: Template) -> DraftForm[Snippet]:
     return DraftForm(("question",), lambda snippet, _: about(template, "", [snippet]), "question")
 
 
-class QuestionFile(RowFile[Snippet, QuestionCounts]):
-    """A JSONL file of training rows, each a generated question and the snippet that answers it."""
-
-    counts = QuestionCounts
-
-    def rows(
-        self, subject: Snippet, drafts: Sequence[Generation], tally: Tally, seen: set[str]
-    ) -> Iterator[dict[str, Any]]:
-        """Yield a row for each question without a fault."""
-        for draft in drafts:
-            question = as_question(draft.text)
-            if fault := _fault(question, draft.capped, subject, seen):
-                tally[fault] += 1
-                continue
-            seen.add(normalised(question))
-            yield {"query": question, "positive": subject.contents, "kind": KIND, "positive_id": subject.document}
+def question_rows(
+    subject: Snippet, drafts: Sequence[Generation], tally: Tally, seen: set[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each question without a fault, with the snippet that answers it."""
+    for draft in drafts:
+        question = as_question(draft.text)
+        if fault := _fault(question, draft.capped, subject, seen):
+            tally[fault] += 1
+            continue
+        seen.add(normalised(question))
+        yield {"query": question, "positive": subject.contents, "kind": KIND, "positive_id": subject.document}
 
 
 def as_question(text: str) -> str:
@@ -102,3 +102,57 @@ def _fault(question: str, capped: bool, snippet: Snippet, seen: set[str]) -> str
     if words in map(normalised, (snippet.title, snippet.content, *sentences(snippet.content))):
         return "copied"
     return "duplicates" if words in seen else None
+
+
+def generate_questions(
+    job: GenerationJob,
+    corpus: Sequence[str],
+    name: str | None,
+    limit: int | None,
+    model: str | None,
+    dataset: str | None = None,
+) -> QuestionCounts:
+    """Generate questions of a corpus's snippets, or else of an index's.
+
+    Parameters
+    ----------
+    limit : snippets, drawn with the seed
+    model : `seq2seq:ID` in place of the configured generator
+    dataset : what the prompt calls the snippets' source, as BMRetriever's (Listing 1); None: nothing
+    """
+    job.check("--per-snippet")
+    with open_snippets(job.settings, corpus, name) as (source, snippets):
+        writer, writer_identity = _question_writer(job, model, dataset)
+        identity = {**asdict(job.draws), "limit": limit, "source": source, **writer_identity}
+        file = GeneratedFile(job.out, identity, QuestionCounts, question_rows)
+        if counts := file.finished():
+            return counts
+        chosen, too_short = draw(snippets, limit, job.draws.seed)
+        with job.progress("Writing questions", len(chosen)) as advance:
+            return file.generate(chosen, QuestionCounts(len(chosen), too_short), writer, advance)
+
+
+def _question_writer(
+    job: GenerationJob, model: str | None, dataset: str | None
+) -> tuple[Writer[Snippet], dict[str, Any]]:
+    """Load what writes the questions; and return what determines what it writes."""
+    if model is None:
+        if dataset:
+            template = load_template("question_of", job.template, "documents", (*FIELDS, "dataset"))
+            template = template.bound("dataset", dataset)
+        else:
+            template = load_template("question", job.template, needed="documents")
+        opened = open_generator(job.settings)
+        writer = PromptedWriter(opened.generator, draft_form(template), job.draws, opened.at_a_time)
+        return writer, {"generator": opened.identity, "prompt": template.sha256}
+    if not model.startswith(SEQ2SEQ):
+        raise UsageError(f"--model {model!r} is not of a known kind: write {SEQ2SEQ}ID, or name a generator with --llm")
+    from biorag.generators.seq2seq import Seq2SeqGenerator
+
+    files, precision = find_encoder(model.removeprefix(SEQ2SEQ)), job.settings.retrieval.precision
+    identity = {
+        "generator": {"name": files.id, "sha256": files.sha256, "precision": precision},
+        "batch": SEQ2SEQ_BATCH,
+        "versions": installed_versions(),
+    }
+    return Seq2SeqWriter(Seq2SeqGenerator(files, precision), job.draws, SEQ2SEQ_BATCH), identity

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
+from biorag.engine import OpenGenerator
 from biorag.errors import BadInputError, MissingError
 from biorag.prompts.parse import parse_reply
-from biorag.prompts.template import Template
+from biorag.prompts.template import Template, load_template
 from biorag.training.rows import normalised
-from biorag.training.synthesis.passages import on_one_line
-from biorag.training.synthesis.writers import DraftForm, Writer
+from biorag.training.synthesis.drafts import GenerationJob, on_one_line
+from biorag.training.synthesis.writers import DraftForm, Draws, PromptedWriter, Writer
 from biorag.types import Generation, OnProgress
 from biorag.utils.runs import Rows
 from biorag.utils.text import whole
@@ -22,6 +22,8 @@ from biorag.utils.text import whole
 LISTED = 10  # scenarios asked for at once; BMRetriever asks for about 20
 LISTED_LONG = 20
 LEAST_WORDS = 3
+SCENARIO_TOKENS = 40
+SCENARIO_TEMPERATURE = 0.7
 ROUNDS = 3  # times as many lists as would suffice without repetitions
 
 
@@ -39,18 +41,6 @@ class Listed:
     scenarios: list[Scenario]
     prompt_tokens: int = 0
     completion_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One request for a list."""
-
-    number: int
-
-    @property
-    def id(self) -> str:
-        """Name of the round."""
-        return f"scenarios {self.number}"
 
 
 def read_scenarios(path: Path, limit: int | None = None) -> list[Scenario]:
@@ -80,53 +70,64 @@ def fingerprint(scenarios: Sequence[Scenario]) -> str:
     return hashlib.sha256("\n".join(scenario.id for scenario in scenarios).encode()).hexdigest()
 
 
-def draft_form(template: Template, count: int = LISTED) -> DraftForm[Round]:
+def draft_form(template: Template, count: int = LISTED) -> DraftForm[Scenario]:
     """Return what a language model is asked for: a list of `count` scenarios."""
     return DraftForm(("scenarios",), lambda *_: iter([template.fill(count=count)]), listed=count)
 
 
-@dataclass(frozen=True)
-class ScenarioFile:
-    """A text file of the scenarios that a model listed, one a line, written at once, without the `examples`."""
+def listed_scenarios(job: GenerationJob, count: int, opened: OpenGenerator, long: bool) -> Listed:
+    """Return the scenarios that the model lists beside the job's rows, or has listed before; in `long` lists or short.
 
-    path: Path
-    identity: Mapping[str, Any]
-    examples: str = ""
-    per_list: int = LISTED
+    Raises
+    ------
+    MismatchError
+        If the file of scenarios is of other settings, or was changed since.
+    BadInputError
+        If the model lists none.
+    """
+    built_in, per_list = ("scenario_list", LISTED_LONG) if long else ("scenario", LISTED)
+    template, seed = load_template(built_in, needed="count", known=("count",)), job.draws.seed
+    identity = {"scenarios": count, "seed": seed, "generator": opened.identity, "prompt": template.sha256}
+    file = Rows(job.out.with_name(f"{job.out.name}.scenarios.txt"), identity)
+    if (counts := file.finished()) is not None:
+        return Listed(read_scenarios(file.path), **counts)
+    draws = Draws(1, SCENARIO_TOKENS, SCENARIO_TEMPERATURE, seed)
+    writer = PromptedWriter(opened.generator, draft_form(template, per_list), draws, opened.at_a_time)
+    with job.progress("Listing scenarios", count) as advance:
+        listed = list_scenarios(count, writer, per_list, template.system, advance)
+    tokens = {"prompt_tokens": listed.prompt_tokens, "completion_tokens": listed.completion_tokens}
+    file.publish((f"{scenario.id}\n".encode() for scenario in listed.scenarios), tokens)
+    return listed
 
-    def listed(self, limit: int, writer: Writer[Round], on_progress: OnProgress) -> Listed:
-        """Return `limit` distinct scenarios, asking for them unless they are there; fewer if the model repeats itself.
 
-        Raises
-        ------
-        MismatchError
-            If the file is of other settings, or was changed since.
-        BadInputError
-            If the model lists none.
-        """
-        file = Rows(self.path, self.identity)
-        if (counts := file.finished()) is not None:
-            return Listed(read_scenarios(self.path), **counts)
-        scenarios: list[Scenario] = []
-        seen: set[str] = set()
-        tokens = {"prompt_tokens": 0, "completion_tokens": 0}
-        max_rounds = ROUNDS * -(-limit // self.per_list)
-        number = 0
-        while len(scenarios) < limit and number < max_rounds:
-            missing = -(-(limit - len(scenarios)) // self.per_list)
-            stop = min(number + min(missing, writer.batch), max_rounds)
-            rounds = [Round(index) for index in range(number, stop)]
-            number = stop
-            for reply in (reply for replies in writer(rounds) for reply in replies):
-                new = list(islice(_distinct(_texts(reply), seen, self.examples), limit - len(scenarios)))
-                scenarios += new
-                tokens["prompt_tokens"] += reply.prompt_tokens
-                tokens["completion_tokens"] += reply.completion_tokens
-                on_progress(len(new))
-        if not scenarios:
-            raise BadInputError("the model listed no scenario: give --scenario-file, or another --llm")
-        file.publish((f"{scenario.id}\n".encode() for scenario in scenarios), tokens)
-        return Listed(scenarios, **tokens)
+def list_scenarios(
+    limit: int, writer: Writer[Scenario], per_list: int, examples: str, on_progress: OnProgress
+) -> Listed:
+    """Ask for `limit` distinct scenarios that are not among the prompt's `examples`; fewer if the model repeats itself.
+
+    Raises
+    ------
+    BadInputError
+        If the model lists none.
+    """
+    scenarios: list[Scenario] = []
+    seen: set[str] = set()
+    prompt_tokens = completion_tokens = number = 0
+    max_lists = ROUNDS * -(-limit // per_list)
+    while len(scenarios) < limit and number < max_lists:
+        missing = -(-(limit - len(scenarios)) // per_list)
+        stop = min(number + min(missing, writer.batch), max_lists)
+        requests = [Scenario(f"scenarios {index}") for index in range(number, stop)]
+        number = stop
+        for reply in (reply for replies in writer(requests) for reply in replies):
+            new = list(islice(_distinct(_texts(reply), seen, examples), limit - len(scenarios)))
+            scenarios += new
+            prompt_tokens += reply.prompt_tokens
+            completion_tokens += reply.completion_tokens
+            on_progress(len(new))
+    if not scenarios:
+        raise BadInputError("the model listed no scenario: give --scenario-file, or another --llm")
+    return Listed(scenarios, prompt_tokens, completion_tokens)
 
 
 def _texts(reply: Generation) -> list[str]:

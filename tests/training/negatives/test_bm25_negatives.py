@@ -9,7 +9,7 @@ from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
 from biorag.training.negatives.bm25 import KEPT, TOP, Bm25Negatives
 from biorag.training.negatives.bm25_hits import Bm25Hits
-from biorag.types import Snippet, TrainingRow
+from biorag.types import TrainingRow
 from tests.training.negatives.small_corpus import ENCODER, corpus, gold_of, indexed, row, settings
 
 SNIPPETS = corpus(80)
@@ -64,23 +64,6 @@ def test_gold_is_removed_before_the_bottom_is_taken(kind, places):
     gold = {whole[place][0] for place in places}
     left = [one for one in whole[:TOP] if one[0] not in gold]
     same(window(kind, QUERY, *gold), left[-KEPT:])
-
-
-def test_fewer_are_all_kept(kind):
-    assert window(kind, "nothing of this is there") == []
-    few = indexed(SNIPPETS[:9])
-    kind = Bm25Negatives(Retriever(few, None, None, Settings.of(mode="bm25", rerank=False).retrieval))
-    assert [one.rank for one in window(kind, QUERY)] == list(
-        range(1, 1 + sum(few.bm25(QUERY, id) > 0 for id in few.snippets))
-    )
-
-
-def test_a_repeated_text_counts_once_and_keeps_its_best_rank(tmp_path):
-    snippets = [Snippet(f"s{n:02}", "", "fever " * (1 + n // 2)) for n in range(60)]
-    kind = Bm25Negatives(Retriever(indexed(snippets), None, None, settings(tmp_path, mode="bm25").retrieval))
-    found = kind.window(row("fever"), gold_of(row("fever")))
-    assert len({one.text for one in found}) == len(found) == TOP // 2
-    assert [one.rank % 2 for one in found] == [1] * len(found)
 
 
 def test_bm25_hits_are_the_top_ten_without_gold(request, tmp_path):

@@ -15,7 +15,7 @@ from biorag.citation_graph.graph import Graph
 from biorag.citation_graph.sources import pairs_of
 from biorag.training.negatives import citation
 from biorag.training.negatives.citation import BlockVectors, CitationNegatives, CitedPapers, Reach, walk
-from biorag.training.negatives.mining import Gold, Walk
+from biorag.training.negatives.mining import Walk
 from biorag.training.rows import row_random
 from biorag.types import Snippet
 from tests.fakes import HashEncoder
@@ -72,18 +72,6 @@ def test_walks_visit_what_a_slow_walk_visits(seed, size, near, how, coarse):
     assert len(found) == len(set(found)) <= how.paths * how.length + 1
 
 
-def test_draws_are_proportional_to_the_cosine():
-    to_query = np.array([1.0, 0, 0, 0, 0], np.float32)
-    cosines = np.eye(5, dtype=np.float32)
-    cosines[0, 1:] = [0.6, 0.2, -0.5, 0.0]
-    only = np.array([True, False, False, False, False])
-    how = Walk(paths=1, length=2, top=4)
-    second = [walk(to_query, cosines, only, how, random.Random(seed))[1] for seed in range(4000)]
-    # 3000 and 1000 expected; five standard deviations are 137.
-    assert set(second) == {1, 2}
-    assert abs(second.count(1) - 3000) < 137
-
-
 # --- over an index
 
 
@@ -127,22 +115,6 @@ def test_negatives_are_those_of_the_slow_walk(graphed):
     assert [one.rank for one in found] == list(range(1, 11))
     assert kind.window(asked, NO_GOLD) == found
     assert mined(snippets, graphed(EDGES), [asked], seed=1)[1].window(asked, NO_GOLD) != found
-
-
-def test_gold_and_repeated_texts_are_no_candidates(graphed):
-    snippets = papers()
-    snippets[2] = replace(snippets[2], content=snippets[1].content.upper())
-    asked = row("heart", "any", "s00")
-    _, kind = mined(snippets, graphed([(100, n) for n in range(101, 107)]), [asked])
-    gold = Gold(frozenset({"s03"}), frozenset({snippets[4].contents}))
-    assert {one.id for one in kind.window(asked, gold)} == {"s01", "s05", "s06"}
-
-
-def test_where_all_that_is_cited_is_gold_paths_begin_two_hops_away(graphed):
-    snippets = papers()
-    asked = row("heart", "any", "s00")
-    _, kind = mined(snippets, graphed([(100, 101), (101, 102), (101, 103)]), [asked])
-    assert {one.id for one in kind.window(asked, Gold(frozenset({"s01"}), frozenset()))} == {"s02", "s03"}
 
 
 def test_papers_may_be_excluded(graphed):

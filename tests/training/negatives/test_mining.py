@@ -23,7 +23,7 @@ from biorag.training.negatives.mining import (
     row_random,
 )
 from biorag.types import Negative, TrainingRow
-from tests.training.negatives.small_corpus import NO_GOLD, ScriptedRetriever, negative, row
+from tests.training.negatives.small_corpus import ScriptedRetriever, negative, row
 
 PLAN = MiningPlan("scripted", per_row=2, seed=0)
 
@@ -98,19 +98,6 @@ def test_a_draw_is_uniform():
     # 1000 expected of each; five standard deviations of a hypergeometric draw are 130.
     assert len(counts) == 6
     assert all(abs(count - 1000) < 130 for count in counts.values())
-
-
-def test_a_rows_draws_depend_on_seed_query_and_positive_alone():
-    def state(seed, *texts):
-        return row_random(seed, row(*texts)).getstate()
-
-    assert state(0, "Why?", "Because.") == state(0, "why? ", "BECAUSE.")
-    others = [state(1, "Why?", "Because."), state(0, "How?", "Because."), state(0, "Why?", "So.")]
-    assert all(other != state(0, "Why?", "Because.") for other in others)
-
-
-def test_a_rows_draws_are_the_same_on_every_day():
-    assert row_random(7, row("Why?", "Because.")).sample(range(50), 8) == [31, 41, 33, 44, 15, 18, 8, 42]
 
 
 # --- ranking ---
@@ -189,29 +176,12 @@ def test_a_rows_negatives_do_not_depend_on_the_order(tmp_path, order):
     assert sorted(straight.path.read_bytes().splitlines()) == sorted(shuffled.path.read_bytes().splitlines())
 
 
-def test_other_seeds_draw_others(tmp_path):
-    rows, files = [row(f"question {number}") for number in range(20)], []
-    for seed in (0, 1, 0):
-        out = mined_file(tmp_path / f"{len(files)}.jsonl", {})
-        mine(rows, Scripted([f"text {n}" for n in range(30)]), MiningPlan("scripted", 2, seed), out, lambda _: None)
-        files.append(out.path.read_bytes())
-    assert files[0] == files[2] != files[1]
-
-
 def test_the_positives_of_other_rows_of_a_question_are_no_negatives(tmp_path):
     rows = [row("Why?", "One."), row("why? ", "Two."), row("How?", "Three.")]
     out = mined_file(tmp_path / "mined.jsonl", {})
     mine(rows, Scripted(["One.", "Two.", "Three.", "Four."]), MiningPlan("scripted", 9, 0), out, lambda _: None)
     found = [[value for key, value in line.items() if key.startswith("negative_")] for line in lines(out.path)]
     assert found == [["Three.", "Four."], ["Three.", "Four."], ["One.", "Two.", "Four."]]
-
-
-def test_the_rows_of_a_query_are_mined_one_after_the_other(tmp_path):
-    rows = [row("b?", "1"), row("a?", "2"), row("b?", "3")]
-    kind, out = Scripted(["text"]), mined_file(tmp_path / "mined.jsonl", {})
-    mine(rows, kind, PLAN, out, lambda _: None)
-    assert kind.asked == [rows[0], rows[2], rows[1]]
-    assert [line["positive"] for line in lines(out.path)] == ["1", "3", "2"]
 
 
 # --- resuming ---
@@ -236,7 +206,3 @@ def test_rows_that_are_there_are_not_mined_again(tmp_path):
     assert (tmp_path / "cut.jsonl").read_bytes() == whole
     assert kind.asked == ROWS[4:]
     assert mined(tmp_path / "cut.jsonl")[0] == MiningReport(rows=3, negatives=6, without=3, resumed=3)
-
-
-def test_nothing_is_offered_where_gold_is_all_there_is():
-    assert list(eligible([], NO_GOLD)) == []

@@ -1,18 +1,15 @@
 """The retriever's negatives against a slow ranking by every vector; the margin by numbers that a hand can check."""
 
-import math
-
 import numpy as np
 import pytest
 
 from biorag.errors import BadInputError, UsageError
 from biorag.retrieval.retriever import Retriever
 from biorag.training.negatives.retriever import RetrieverNegatives, highest_score, parse_ranks, require_positives
-from biorag.types import Snippet, TrainingRow
+from biorag.types import TrainingRow
 from tests.training.negatives.small_corpus import (
     ENCODER,
     NO_GOLD,
-    ScriptedRetriever,
     corpus,
     gold_of,
     indexed,
@@ -81,31 +78,6 @@ SCORES = [
 
 
 @pytest.mark.parametrize(
-    ("margin", "positive", "kept"),
-    [
-        (None, ("Gold.", "gold"), ["s1", "s2", "s3", "s4", "s5"]),
-        (0.0, ("Gold.", "gold"), ["s3", "s4", "s5"]),
-        (0.05, ("Gold.", "gold"), ["s4", "s5"]),  # 0.95 · 0.80 = 0.76
-        (0.05, ("gold. ", ""), ["s4", "s5"]),  # known by its text
-        (0.05, ("Gold, an older version.", "gold"), ["s4", "s5"]),  # known by its id
-        (0.06, ("Gold.", "gold"), ["s5"]),
-        (0.5, ("Gold.", "gold"), []),
-        (0.05, ("Not ranked.", "s9"), []),  # all outrank it
-    ],
-)
-def test_the_margin_by_hand(margin, positive, kept):
-    one = row("why?", *positive)
-    kind = RetrieverNegatives(ScriptedRetriever(SCORES), (1, 6), margin)
-    assert [found.id for found in kind.window(one, gold_of(one))] == kept
-
-
-def test_a_positive_above_the_first_rank_still_sets_the_limit():
-    one = row("why?", "Gold.", "gold")
-    found = RetrieverNegatives(ScriptedRetriever(SCORES), (5, 6), 0.05).window(one, gold_of(one))
-    assert [(other.id, other.rank, other.score) for other in found] == [("s4", 5, 0.76), ("s5", 6, 0.5)]
-
-
-@pytest.mark.parametrize(
     ("positive", "margin", "limit"),
     [(0.8, 0.05, 0.76), (0.8, 0.0, 0.8), (0.8, 1.0, 0.0), (12.0, 0.25, 9.0), (-2.0, 0.5, -3.0), (0.0, 0.5, 0.0)],
 )
@@ -113,24 +85,7 @@ def test_the_most_that_a_negative_may_score(positive, margin, limit):
     assert highest_score(positive, margin) == pytest.approx(limit)
 
 
-def test_nothing_may_score_where_the_positive_has_no_score():
-    assert highest_score(None, 0.05) == -math.inf
-
-
-def test_the_rows_of_a_query_take_one_search():
-    retriever = ScriptedRetriever(SCORES)
-    kind = RetrieverNegatives(retriever, (1, 6), None)
-    for query in ("a", "a", "b"):
-        kind.window(row(query), NO_GOLD)
-    assert retriever.asked == ["a", "b"]
-
-
 # --- ranks ---
-
-
-@pytest.mark.parametrize(("text", "ranks"), [("1-50", (1, 50)), (" 7-7 ", (7, 7)), ("30-10000", (30, 10_000))])
-def test_ranks_are_first_and_last(text, ranks):
-    assert parse_ranks(text) == ranks
 
 
 @pytest.mark.parametrize("text", ["", "5", "0-5", "6-5", "1-10001", "1-", "-5", "1–5", "a-b", "1-5-9", "1.0-5", "-1-5"])
@@ -145,11 +100,6 @@ def test_other_ranks_are_refused(text):
 def test_positives_may_be_in_the_index_by_id_or_by_text():
     text = SNIPPETS[3].contents
     require_positives(INDEX, [row("a?", "An older text.", "s01"), row("b?", text.upper()), row("c?", text, "gone")])
-
-
-def test_a_positive_in_blocks_is_known_by_its_document_s_id():
-    blocks = [Snippet(f"d#{n}", "", f"Fever {n}.", None, {"document": "d", "block": n, "blocks": 2}) for n in range(2)]
-    require_positives(indexed(blocks), [row("a?", "The whole text.", "d")])
 
 
 def test_positives_that_are_not_in_the_index_are_counted_and_the_first_is_named():

@@ -2,14 +2,11 @@
 
 import json
 from dataclasses import replace
-
-import pytest
+from functools import partial
 
 from biorag.prompts.template import load_template
-from biorag.settings.settings import Settings
-from biorag.training.data import SYNTHETIC, check_negatives, columns, usable
-from biorag.training.rows import read_rows
-from biorag.training.synthesis.negatives import MinedPair, NegativeCounts, NegativeFile, draft_form, fingerprint
+from biorag.training.synthesis.drafts import GeneratedFile
+from biorag.training.synthesis.negatives import MinedPair, NegativeCounts, draft_form, negative_rows
 from biorag.training.synthesis.writers import Draws, PromptedWriter
 from biorag.types import Generation, TrainingRow
 from tests.fakes import ScriptedGenerator
@@ -36,7 +33,8 @@ class Writer:
 
 def generated(tmp_path, texts, keep_mined=False, examples=""):
     pairs = [MinedPair(MINED_ROW), MinedPair(BARE_ROW)]
-    file = NegativeFile(tmp_path / "n.jsonl", {"keep_mined": keep_mined}, examples)
+    make_rows = partial(negative_rows, examples=examples, keep_mined=keep_mined)
+    file = GeneratedFile(tmp_path / "n.jsonl", {}, NegativeCounts, make_rows)
     counts = file.generate(pairs, NegativeCounts(2, 1), Writer(texts), lambda _: None)
     assert file.finished() == replace(counts, resumed=2)
     return counts, [json.loads(line) for line in file.path.read_text(encoding="utf-8").splitlines()]
@@ -78,13 +76,6 @@ def test_mined_negatives_follow_if_they_are_kept(tmp_path):
     assert "scores" not in lines[0], "a teacher's scores are not of what was written"
 
 
-def test_they_are_trained_on_as_synthetic_ones(tmp_path):
-    generated(tmp_path, TEXTS)
-    rows, _ = read_rows([tmp_path / "n.jsonl"])
-    check_negatives(SYNTHETIC, Settings.of().training)
-    assert columns(usable(rows, SYNTHETIC, 1), 1)["negative_1"] == [GOOD[0]]
-
-
 def test_a_model_is_shown_the_positive_and_mined_negatives_in_turn():
     generator = ScriptedGenerator(replies=[json.dumps({"passage": f" text {n} "}) for n in range(5)] + ["no JSON"])
     asked = draft_form(load_template("negative"))
@@ -108,11 +99,3 @@ def test_long_passages_are_cut_to_the_window_together():
     (prompt,) = generator.prompts
     assert 300 < generator.count_tokens(prompt) <= 700 - 48 - 64
     assert abs(prompt.user.count("one ") - prompt.user.count("two ")) <= 1
-
-
-@pytest.mark.parametrize("change", [{"query": "x"}, {"positive": "x"}, {"negatives": MINED[:1]}])
-def test_a_pair_is_known_by_all_its_texts(change):
-    other = replace(MINED_ROW, **change)
-    assert MinedPair(other).id != MinedPair(MINED_ROW).id == MinedPair(replace(MINED_ROW, kind="random", scores=())).id
-    assert fingerprint([MinedPair(other)]) != fingerprint([MinedPair(MINED_ROW)])
-    assert fingerprint([MinedPair(replace(MINED_ROW, query_id="q2"))]) != fingerprint([MinedPair(MINED_ROW)])

@@ -3,17 +3,18 @@
 import json
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biorag.errors import BadInputError, MismatchError, MissingError
+from biorag.errors import BadInputError, MissingError
 from biorag.prompts.template import load_template
 from biorag.training.rows import normalised, read_rows
-from biorag.training.synthesis.attributes import read_attributes
-from biorag.training.synthesis.pairs import PairCounts, PairFile, draft_form
-from biorag.training.synthesis.scenarios import LISTED, Listed, Scenario, ScenarioFile, read_scenarios
+from biorag.training.synthesis.drafts import GeneratedFile
+from biorag.training.synthesis.pairs import PairCounts, draft_form, pair_rows, read_attributes
+from biorag.training.synthesis.scenarios import LISTED, Scenario, list_scenarios, read_scenarios
 from biorag.training.synthesis.scenarios import draft_form as scenario_form
 from biorag.training.synthesis.writers import Draws, PromptedWriter
 from biorag.types import Generation
@@ -29,6 +30,10 @@ PAIR = load_template("pair", needed="scenario", known=("scenario",))
 
 def pair(query="How does aspirin act? And more", positive=POSITIVE, negative=NEGATIVE):
     return json.dumps({"query": query, "positive": positive, "hard_negative": negative})
+
+
+def pair_file(path, examples="", attributes=None):
+    return GeneratedFile(path, {}, PairCounts, partial(pair_rows, examples=examples, attributes=attributes))
 
 
 # --- pairs ---
@@ -69,7 +74,7 @@ class Writer:
 
 
 def test_rows_and_counts(tmp_path):
-    file = PairFile(tmp_path / "p.jsonl", {}, "Aspirin example: The prompt has this passage of eight words.")
+    file = pair_file(tmp_path / "p.jsonl", "Aspirin example: The prompt has this passage of eight words.")
     counts = file.generate([DRUG, GENE], PairCounts(2, prompt_tokens=1000), Writer(), lambda _: None)
     left_out = {"empty": 3, "short": 2, "cut": 2, "copied": 5, "near_copies": 0, "duplicates": 2}
     assert counts == PairCounts(2, generated=17, rows=3, **left_out, prompt_tokens=1055, completion_tokens=66)
@@ -86,15 +91,6 @@ def test_rows_and_counts(tmp_path):
     assert [line["scenario"] for line in lines] == [DRUG.id, GENE.id, GENE.id]
     rows, cleaning = read_rows([file.path])
     assert (cleaning.rows, {row.kind for row in rows}, len(rows[1].negatives)) == (3, {"synthetic"}, 1)
-
-
-def test_a_model_is_asked_for_three_texts_of_a_scenario():
-    generator = ScriptedGenerator(replies=[pair(), pair()])
-    drafts = PromptedWriter(generator, draft_form(PAIR), Draws(2, 60, 0.5, seed=3))([DRUG])
-    assert [draft.text for draft in drafts[0]] == [pair(), pair()]
-    assert all(DRUG.id in prompt.user for prompt in generator.prompts)
-    assert list(generator.schemas[0]["properties"]) == ["query", "positive", "hard_negative"]
-    assert len({sampling.seed for sampling in generator.samplings}) == 2
 
 
 # --- attributes ---
@@ -122,7 +118,7 @@ def test_a_prompt_and_its_row_have_the_drawn_attributes(tmp_path):
     template = load_template("pair_attributes", needed="scenario", known=("scenario", *ATTRIBUTES.values))
     generator = ScriptedGenerator(replies=[pair(), pair("What of it?", f"{NEGATIVE} So", f"{POSITIVE} So")])
     writer = PromptedWriter(generator, draft_form(template, ATTRIBUTES), Draws(2, 60, 0.5, seed=7))
-    file = PairFile(tmp_path / "p.jsonl", {}, "", ATTRIBUTES)
+    file = pair_file(tmp_path / "p.jsonl", "", ATTRIBUTES)
     file.generate([DRUG], PairCounts(1), writer, lambda _: None)
     rows = [json.loads(line) for line in file.path.read_text().splitlines()]
     assert [row["attributes"] for row in rows] == [ATTRIBUTES.draw(DRUG.id, number) for number in range(2)]
@@ -139,17 +135,6 @@ def test_what_are_no_attributes(tmp_path, written):
         read_attributes(str(tmp_path / "none.toml"), 0)
 
 
-def test_long_lists_of_scenarios(tmp_path):
-    texts = [f"find number {n}" for n in range(25)]
-    generator = ScriptedGenerator(replies=[json.dumps({"scenarios": part}) for part in (texts[:20], texts[20:])])
-    lister = load_template("scenario_list", needed="count", known=("count",))
-    writer = PromptedWriter(generator, scenario_form(lister, 20), Draws(1, 40, 0.7, seed=1))
-    file = ScenarioFile(tmp_path / "s.txt", {}, "", 20)
-    assert len(file.listed(25, writer, lambda _: None).scenarios) == 25
-    assert len(generator.prompts) == 2
-    assert "List 20 different" in generator.prompts[0].user
-
-
 # --- scenarios ---
 
 
@@ -162,7 +147,7 @@ def lister(*replies):
     return generator, PromptedWriter(generator, scenario_form(LISTER), Draws(1, 40, 0.7, seed=1))
 
 
-def test_lists_are_asked_for_until_there_are_enough(tmp_path):
+def test_lists_are_asked_for_until_there_are_enough():
     first = [f"find paper number {n}" for n in range(7)]
     replies = [
         listing(*first, "Find PAPER: number 3", "too short", "find case reports of patients"),
@@ -170,56 +155,23 @@ def test_lists_are_asked_for_until_there_are_enough(tmp_path):
         listing("find the\nlast one", "find one too many", 3),
     ]
     generator, writer = lister(*replies)
-    file = ScenarioFile(tmp_path / "s.txt", {"seed": 1}, "Example: find case reports of patients, or not.")
     done = []
-    listed = file.listed(8, writer, done.append)
+    listed = list_scenarios(8, writer, LISTED, "Example: find case reports of patients, or not.", done.append)
     assert [scenario.id for scenario in listed.scenarios] == [*first, "find the last one"]
     assert sum(done) == 8
     assert len(generator.prompts) == 3
     assert len({sampling.seed for sampling in generator.samplings}) == 3
     field = generator.schemas[0]["properties"]["scenarios"]
     assert field == {"type": "array", "items": {"type": "string"}, "minItems": LISTED, "maxItems": LISTED}
-    assert file.path.read_text() == "".join(f"{scenario.id}\n" for scenario in listed.scenarios)
-    idle, writer = lister()
-    assert file.listed(8, writer, done.append) == listed
-    assert idle.prompts == []
-    with pytest.raises(MismatchError, match="other seed"):
-        ScenarioFile(file.path, {"seed": 2}).listed(8, writer, done.append)
-    file.path.write_text("mine own scenario\n")
-    with pytest.raises(MismatchError, match="was changed"):
-        file.listed(8, writer, done.append)
 
 
-def test_no_more_lists_are_asked_for_than_needed(tmp_path):
-    texts = [f"find paper number {n}" for n in range(25)]
-    generator, writer = lister(listing(*texts[:10]), listing(*texts[10:20]), listing(*texts[20:]))
-    listed = ScenarioFile(tmp_path / "s.txt", {}).listed(25, replace(writer, at_a_time=4), lambda _: None)
-    assert sorted(scenario.id for scenario in listed.scenarios) == sorted(texts)
-    assert len(generator.prompts) == 3
-
-
-def test_a_model_that_repeats_itself_is_asked_three_times_as_often_and_no_more(tmp_path):
+def test_a_model_that_repeats_itself_is_asked_three_times_as_often_and_no_more():
     generator, writer = lister(*[listing("find the same again")] * 9)
-    file = ScenarioFile(tmp_path / "s.txt", {})
-    assert [s.id for s in file.listed(12, writer, lambda _: None).scenarios] == ["find the same again"]
+    assert [s.id for s in list_scenarios(12, writer, LISTED, "", lambda _: None).scenarios] == ["find the same again"]
     assert len(generator.prompts) == 6
     _, writer = lister(*[("no JSON",)] * 3)
     with pytest.raises(BadInputError, match="listed no scenario: give --scenario-file"):
-        ScenarioFile(tmp_path / "t.txt", {}).listed(1, writer, lambda _: None)
-    assert not (tmp_path / "t.txt").exists()
-
-
-def test_tokens_of_listing_are_kept_with_the_list(tmp_path):
-    class Counting:
-        batch = 1
-
-        def __call__(self, rounds):
-            return [[Generation(listing(f"find this {rounds[0].id}")[0], False, False, 30, 12)]]
-
-    file = ScenarioFile(tmp_path / "s.txt", {})
-    listed = file.listed(2, Counting(), lambda _: None)
-    assert listed == Listed([Scenario("find this scenarios 0"), Scenario("find this scenarios 1")], 60, 24)
-    assert file.listed(2, Counting(), lambda _: None) == listed
+        list_scenarios(1, writer, LISTED, "", lambda _: None)
 
 
 def test_what_is_no_file_of_scenarios_is_refused(tmp_path):

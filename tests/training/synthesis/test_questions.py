@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from biorag.errors import MismatchError, ServiceError, UsageError
+from biorag.errors import MismatchError, UsageError
 from biorag.prompts.template import load_template
 from biorag.training.rows import read_rows
-from biorag.training.synthesis.questions import QuestionCounts, QuestionFile, as_question, draft_form, draw
+from biorag.training.synthesis.drafts import GeneratedFile
+from biorag.training.synthesis.questions import QuestionCounts, as_question, draft_form, draw, question_rows
 from biorag.training.synthesis.writers import Draws, PromptedWriter
 from biorag.types import Generation, Snippet
 from tests.fakes import ScriptedGenerator
@@ -33,6 +34,10 @@ class Writer:
         # As a sampler's, the texts depend on what else is in the batch.
         together = "-".join(snippet.id for snippet in snippets) if self.batch > 1 else ""
         return [[Generation(text.format(together), False) for text in self.texts[s.id]] for s in snippets]
+
+
+def question_file(path, identity):
+    return GeneratedFile(path, identity, QuestionCounts, question_rows)
 
 
 def generated(file, snippets, writer):
@@ -100,7 +105,7 @@ def test_rows_and_counts(tmp_path):
         def __call__(self, snippets):
             return [[Generation(*pair) for pair in texts[snippet.id]] for snippet in snippets]
 
-    file = QuestionFile(tmp_path / "new" / "q.jsonl", IDENTITY)
+    file = question_file(tmp_path / "new" / "q.jsonl", IDENTITY)
     counts = generated(file, [ASPIRIN, HEPARIN], Scripted({}))[1]
     assert counts == QuestionCounts(2, 0, generated=11, rows=4, empty=1, short=1, cut=1, copied=2, duplicates=2)
     lines = [json.loads(line) for line in file.path.read_text(encoding="utf-8").splitlines()]
@@ -132,7 +137,7 @@ TEXTS = {s.id: [f"What does snippet {s.id} of {{}} say?", f"Why does {s.id} say 
     ("batch", "fails_at", "torn"), [(1, 0, b""), (1, 2, b'{"id": "s'), (3, 1, "line"), (3, 2, "line")]
 )
 def test_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path, batch, fails_at, torn):
-    whole, parts = (QuestionFile(tmp_path / name, IDENTITY) for name in ("whole.jsonl", "parts.jsonl"))
+    whole, parts = (question_file(tmp_path / name, IDENTITY) for name in ("whole.jsonl", "parts.jsonl"))
     generated(whole, SEVEN, Writer(TEXTS, batch))
     with pytest.raises(KeyboardInterrupt):
         generated(parts, SEVEN, Writer(TEXTS, batch, fails_at))
@@ -153,56 +158,8 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path, batch, fails_at,
         assert counts.rows == 14
 
 
-def interrupted(*_):
-    raise KeyboardInterrupt
-
-
-def test_a_run_killed_before_its_file_was_complete_writes_it_anew(tmp_path, monkeypatch):
-    file = QuestionFile(tmp_path / "q.jsonl", IDENTITY)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("biorag.utils.runs.Rows.publish", interrupted)
-        generated(file, SEVEN, Writer(TEXTS))
-    assert file.finished() is None
-    idle = Writer({})
-    assert generated(file, SEVEN, idle)[0] == 7
-    assert idle.batches == []
-    assert len(file.path.read_text().splitlines()) == 14
-
-
-def test_a_run_killed_before_its_drafts_were_deleted_leaves_none(tmp_path, monkeypatch):
-    file = QuestionFile(tmp_path / "q.jsonl", IDENTITY)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("biorag.utils.runs.Rows.remove", interrupted)
-        generated(file, SEVEN, Writer(TEXTS))
-    assert file.drafts.path.exists()
-    assert file.finished().rows == 14
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["q.jsonl", "q.jsonl.manifest.json"]
-
-
-def test_one_process_writes_a_file_at_a_time(tmp_path):
-    file = QuestionFile(tmp_path / "q.jsonl", IDENTITY)
-
-    class Twice(Writer):
-        def __call__(self, snippets):
-            with pytest.raises(ServiceError, match=r"q\.jsonl\.drafts is being written by another .*choose another"):
-                generated(QuestionFile(file.path, IDENTITY), SEVEN, Writer(TEXTS))
-            return super().__call__(snippets)
-
-    assert generated(file, SEVEN, Twice(TEXTS, 4))[1].rows == 14
-    assert len(file.path.read_text().splitlines()) == 14
-
-
-def test_a_block_answers_as_its_document(tmp_path):
-    fields = {"document": "d", "block": 1, "blocks": 2}
-    block = Snippet("d#1", "", "Heparin activates antithrombin, and acts at once.", 5, fields)
-    file = QuestionFile(tmp_path / "q.jsonl", IDENTITY)
-    generated(file, [block], Writer({"d#1": ["What does heparin activate?"]}))
-    row = json.loads(file.path.read_text())
-    assert (row["positive_id"], row["positive"]) == ("d", block.contents)
-
-
 def test_drafts_and_files_of_other_settings_are_left_alone(tmp_path):
-    file, other = (QuestionFile(tmp_path / "q.jsonl", {"seed": seed}) for seed in (0, 1))
+    file, other = (question_file(tmp_path / "q.jsonl", {"seed": seed}) for seed in (0, 1))
     with pytest.raises(KeyboardInterrupt):
         generated(file, SEVEN, Writer(TEXTS, fails_at=2))
     with pytest.raises(MismatchError, match=r"q\.jsonl\.drafts was made with other seed: choose another --out"):

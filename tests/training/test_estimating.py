@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel
-from typer.testing import CliRunner
 
-from biorag.cli import app
 from biorag.errors import ServiceError
 from biorag.models.finding import find_base
 from biorag.models.loading import load_model
 from biorag.models.resources import parameters_of
 from biorag.settings.settings import Settings
-from biorag.training.memory import Texts, Work, batch_bytes, columns_of, estimate, pairs_of
+from biorag.training.estimating import Texts, TrainingWork, batch_bytes, columns_work, estimate, pairs_work
 from biorag.types import TrainingRow
 
 pytestmark = pytest.mark.models
@@ -25,14 +23,14 @@ ROWS = [TrainingRow("a" * 11, "b" * 400, ("c" * 30, "d" * 3)), TrainingRow("a" *
 
 
 def test_every_weight_is_counted(tiny_decoder, monkeypatch):
-    monkeypatch.setattr("biorag.training.memory.operations", lambda *_: 1e9)
+    monkeypatch.setattr("biorag.training.estimating.operations", lambda *_: 1e9)
     settings, rows = Settings.of(train_max_tokens=8), [TrainingRow("a" * 11, "b" * 400)] * 10
     backbone = AutoModel.from_pretrained(tiny_decoder)
     weights = sum(weight.numel() for weight in backbone.parameters())
     linear = [layer for layer in backbone.modules() if isinstance(layer, torch.nn.Linear)]
     matrices = sum(16 * (layer.in_features + layer.out_features) for layer in linear)
-    work, files = columns_of(rows, settings.training), find_base(str(tiny_decoder))
-    full, lora = (estimate(files, work, settings, asked) for asked in (False, True))
+    work, files = columns_work(rows, settings.training), find_base(str(tiny_decoder))
+    full, lora = (estimate(files, replace(work, lora=asked), settings, 1) for asked in (False, True))
     assert (full.parameters, full.trained, full.bytes) == (weights, weights, 16 * weights)
     assert (lora.parameters, lora.trained, lora.bytes) == (weights, matrices, 4 * weights + 16 * matrices)
     assert full.seconds == 6 * sum(layer.weight.numel() for layer in linear) * 10 * (3 + 8) / 1e9
@@ -44,16 +42,16 @@ def test_the_work_of_rows():
     settings = Settings.of(train_max_tokens=50, train_hard_negatives=3, train_batch_size=4)
     tokens = (3 + 6) + (50 + 1) + (8 + 2) + 1
     batch = (Texts(4, 6), Texts(4, 50), Texts(4, 8), Texts(4, 1))
-    assert columns_of(ROWS, settings.training) == Work(tokens, batch, 2)
-    assert columns_of(ROWS, settings.replace(train_hard_negatives=0).training).batch == (Texts(4, 6), Texts(4, 50))
-    assert columns_of(ROWS, settings.training, 32) == Work(
-        tokens - 9 + 64, (Texts(4, 32), Texts(4, 50), Texts(4, 8), Texts(4, 1)), 2
+    assert columns_work(ROWS, settings.training) == TrainingWork(tokens, batch)
+    assert columns_work(ROWS, settings.replace(train_hard_negatives=0).training).batch == (Texts(4, 6), Texts(4, 50))
+    assert columns_work(ROWS, settings.training, 32) == TrainingWork(
+        tokens - 9 + 64, (Texts(4, 32), Texts(4, 50), Texts(4, 8), Texts(4, 1))
     )
-    assert columns_of(ROWS, settings.replace(train_mini_batch_size=2).training).batch == (Texts(2, 50),)
-    assert columns_of(ROWS, settings.replace(train_mini_batch_size=9).training).batch == (Texts(4, 50),)
+    assert columns_work(ROWS, settings.replace(train_mini_batch_size=2).training).batch == (Texts(2, 50),)
+    assert columns_work(ROWS, settings.replace(train_mini_batch_size=9).training).batch == (Texts(4, 50),)
     pairs = (50 + 11 + 4) + (7 + 8)
-    assert pairs_of(ROWS, settings.training) == Work(pairs, (Texts(4, 50),), 5)
-    assert columns_of([], settings.training).batch == (Texts(4, 0), Texts(4, 0))
+    assert pairs_work(ROWS, settings.training) == TrainingWork(pairs, (Texts(4, 50),))
+    assert columns_work([], settings.training).batch == (Texts(4, 0), Texts(4, 0))
 
 
 def kept(backbone: torch.nn.Module, rows: int, tokens: int) -> int:
@@ -83,25 +81,10 @@ def test_a_batch_takes_about_what_is_kept_for_the_backward_pass(base, rows, toke
     assert 1 / 1.6 < told / kept(backbone, rows, tokens) < 1.6
 
 
-def test_gradient_checkpointing_keeps_each_layers_input_and_a_few_layers(tiny_decoder):
-    files = find_base("starter-llm")
-    every, settings = parameters_of(files), Settings.of(precision="fp32")
-    batch = (Texts(4, 128),)
-    whole = batch_bytes(files, every, batch, settings)
-    light = batch_bytes(files, every, batch, settings.replace(train_gradient_checkpointing=True))
-    assert light == int(whole * 3 / 30 + 30 * 576 * 4 * 128 * 4)
-    tiny = find_base(str(tiny_decoder))
-    few = [
-        batch_bytes(tiny, parameters_of(tiny), batch, settings.replace(train_gradient_checkpointing=on))
-        for on in (0, 1)
-    ]
-    assert few[0] == few[1], "no more layers than are held at a time"
-
-
 def test_what_is_too_large_is_refused_with_what_would_help(tiny_decoder, monkeypatch):
     files, settings = find_base(str(tiny_decoder)), Settings.of(precision="fp32")
-    work = columns_of(ROWS, settings.training)
-    found = estimate(files, work, settings)
+    work = columns_work(ROWS, settings.training)
+    found = estimate(files, work, settings, 1)
     for free, lora, parts in (
         (found.bytes + found.batch_bytes - 1, False, "take a smaller --batch-size or --max-tokens, --gradient-chec"),
         (found.bytes - 1, False, "take --lora, or a smaller base"),
@@ -109,21 +92,6 @@ def test_what_is_too_large_is_refused_with_what_would_help(tiny_decoder, monkeyp
     ):
         monkeypatch.setattr("biorag.models.resources.free_bytes", lambda device, free=free: free)
         with pytest.raises(ServiceError, match=f"^training .* GiB are free: {parts}"):
-            estimate(files, work, settings, lora)
+            estimate(files, replace(work, lora=lora), settings, 1)
     monkeypatch.setattr("biorag.models.resources.free_bytes", lambda device: found.bytes + found.batch_bytes)
-    assert estimate(files, work, settings).batch_bytes == found.batch_bytes
-
-
-@pytest.mark.parametrize("command", ["reranker", "cross-encoder"])
-def test_every_training_tells_what_it_takes(command, tiny_encoder, tmp_path):
-    path = tmp_path / "rows.jsonl"
-    row = {"positive": "aspirin", "negative": "warfarin"}
-    path.write_text("".join(json.dumps({"query": f"fever {n}?", **row}) + "\n" for n in range(8)))
-    words = ["--base", tiny_encoder, "--validation", 0, "--evaluations", 1, "--precision", "fp32", "--json"]
-    kind = ["--negatives", "bm25"] if command == "cross-encoder" else []
-    arguments = ["train", command, path, *words, *kind, "--out", tmp_path / "m"]
-    result = CliRunner().invoke(app, [str(word) for word in arguments])
-    assert result.exit_code == 0, (result.output, result.exception)
-    told = " ".join(result.stderr.split())
-    assert "0.0 M parameters, 0.0 M trained: 0.0 GiB of memory and about 0.0 GiB for a batch, " in told
-    assert json.loads(result.stdout)["steps"] == 1
+    assert estimate(files, work, settings, 1).batch_bytes == found.batch_bytes

@@ -1,0 +1,252 @@
+"""`biorag generate`: training rows that a model writes, and the filter of those that a retriever finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from biorag.commands import options, show
+from biorag.commands.groups import Flags, Given, expanded, is_named, with_index
+from biorag.engine import open_index
+from biorag.errors import UsageError
+from biorag.settings.section import GENERATION
+from biorag.settings.settings import Settings
+from biorag.utils.files import check_replaceable
+
+if TYPE_CHECKING:
+    from biorag.training.synthesis.drafts import GeneratedRowCounts, GenerationJob
+
+SCENARIOS = 100
+PASSAGE, LONG_PASSAGE = 128, 768  # tokens; BMRetriever's passages have up to 400 words
+TEMPERATURE = 0.7
+LLM_TEMPERATURE, SEQ2SEQ_TEMPERATURE = 0.3, 1.0
+ROWS = "Rows"  # a panel
+
+PassageTokens = Annotated[
+    int, typer.Option("--max-tokens", min=16, max=1024, help="Cap on each text.", rich_help_panel=GENERATION)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where the rows go, what the prompt is, and how the run is reported."""
+
+    out: Annotated[Path, typer.Option("--out", help="JSONL file to write; an interrupted run resumes.")]
+    template: options.TemplateFile = None
+    as_json: options.Json = False
+
+    def job(self, settings: Settings, texts: int, max_tokens: int, temperature: float) -> GenerationJob:
+        """Return the run that draws so many texts of a subject."""
+        from biorag.training.synthesis.drafts import GenerationJob
+        from biorag.training.synthesis.writers import Draws
+
+        draws = Draws(texts, max_tokens, temperature, settings.seed)
+        return GenerationJob(settings, self.out, draws, self.template, show.progress)
+
+    def report(self, title: str, generate: Callable[[], GeneratedRowCounts]) -> None:
+        """Generate the rows and print their counts."""
+        show.outcome(title, self.out, lambda: asdict(generate()), self.as_json)
+
+
+@expanded
+def negatives(
+    rows: Annotated[
+        list[Path], typer.Argument(help="JSONL as 'biorag mine' writes it (.gz too), or folders in BEIR layout.")
+    ],
+    output: Output,
+    settings: Annotated[Settings, Flags("name", "seed"), options.GENERATOR],
+    given: Given,
+    per_row: Annotated[int, typer.Option(min=1, max=100, help="Negatives of a row.", rich_help_panel=ROWS)] = 1,
+    keep_mined: Annotated[
+        bool,
+        typer.Option("--keep-mined", help="Append a row's own negatives to the generated ones.", rich_help_panel=ROWS),
+    ] = False,
+    temperature: options.Temperature = TEMPERATURE,
+    passage_tokens: PassageTokens = PASSAGE,
+) -> None:
+    """Generate hard negatives: passages of a query's topic and words that do not answer it, for 'biorag train'.
+
+    The model sees each row's query, its positive and, one after the other, its mined negatives, if it has any. The rows
+    are of kind 'synthetic'. Passages that are cut or have fewer than eight words, copies and near-copies of the
+    positive or of a mined negative, and duplicates in the file are dropped and counted.
+
+    --name is needed only for a BEIR folder without a corpus: that index holds its passages.
+
+    Examples:
+
+      biorag generate negatives hard.jsonl --out synthetic.jsonl
+
+      biorag generate negatives hard.jsonl --llm http://localhost:8080 --per-row 4 --out synthetic.jsonl --json
+    """
+    from biorag.training.synthesis.negatives import generate_negatives
+
+    job = output.job(settings, per_row, passage_tokens, temperature)
+    output.report("Generated negatives", lambda: generate_negatives(job, rows, given.value("name"), keep_mined))
+
+
+@expanded
+def pairs(
+    output: Output,
+    settings: Annotated[Settings, Flags("seed"), options.GENERATOR],
+    given: Given,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--scenarios",
+            min=1,
+            max=100_000,
+            help="Number of scenarios.",
+            show_default=f"{SCENARIOS}; with --scenario-file all",
+            rich_help_panel=ROWS,
+        ),
+    ] = None,
+    scenario_file: Annotated[
+        Path | None,
+        typer.Option(help="Text file with one scenario a line, instead of asking the model.", rich_help_panel=ROWS),
+    ] = None,
+    per_scenario: Annotated[int, typer.Option(min=1, max=1000, help="Pairs of a scenario.", rich_help_panel=ROWS)] = 1,
+    attributes: Annotated[
+        str | None,
+        typer.Option(
+            help="Draw attributes of each pair into its prompt: bmretriever, or a TOML file of lists.",
+            rich_help_panel=ROWS,
+        ),
+    ] = None,
+    temperature: options.Temperature = TEMPERATURE,
+    passage_tokens: PassageTokens = PASSAGE,
+) -> None:
+    """Generate pairs from retrieval scenarios: a query, a passage that answers it, and a hard negative.
+
+    The model lists the scenarios first, into OUT.scenarios.txt; or they come from --scenario-file. The rows are of
+    kind 'synthetic'. Pairs with a text that is empty, cut or short, passages that are copies or near-copies of each
+    other, and duplicate queries or positives in the file are dropped and counted.
+
+    --attributes bmretriever draws for each pair what BMRetriever draws: type, length and clarity of the query, words of
+    the passages, difficulty of both; --max-tokens is then 768 by default.
+
+    Examples:
+
+      biorag generate pairs --scenarios 100 --per-scenario 5 --out pairs.jsonl
+
+      biorag generate pairs --attributes bmretriever --llm http://localhost:8080 --out pairs.jsonl
+
+      biorag generate pairs --scenario-file tasks.txt --llm http://localhost:8080 --out pairs.jsonl --json
+    """
+    from biorag.training.synthesis.pairs import generate_pairs, read_attributes
+
+    longer = attributes and "passage_tokens" not in given.parameters
+    job = output.job(settings, per_scenario, LONG_PASSAGE if longer else passage_tokens, temperature)
+    drawn = read_attributes(attributes, settings.seed) if attributes else None
+    wanted = count or (None if scenario_file else SCENARIOS)
+    output.report("Generated pairs", lambda: generate_pairs(job, scenario_file, wanted, drawn))
+
+
+@expanded
+def queries(
+    output: Output,
+    settings: Annotated[Settings, Flags("name", "seed", "qdrant"), options.GENERATOR],
+    given: Given,
+    corpus: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Files or folders, as 'biorag index' reads them; by default the index --name.", metavar="CORPUS"
+        ),
+    ] = None,
+    per_snippet: Annotated[int, typer.Option(min=1, max=100, help="Questions of a snippet.", rich_help_panel=ROWS)] = 1,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Number of snippets, drawn with --seed.", rich_help_panel=ROWS)
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="seq2seq:ID, a doc2query-T5 by Hugging Face id or directory, instead of --llm.",
+            rich_help_panel=GENERATION,
+        ),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the snippets' source, put into the prompt as BMRetriever does.", rich_help_panel=ROWS
+        ),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=2,
+            help="Sampling temperature; 0 is greedy.",
+            show_default=f"{LLM_TEMPERATURE}, for seq2seq {SEQ2SEQ_TEMPERATURE}",
+            rich_help_panel=GENERATION,
+        ),
+    ] = None,
+    question_tokens: Annotated[
+        int, typer.Option("--max-tokens", min=4, max=512, help="Cap on a question.", rich_help_panel=GENERATION)
+    ] = 48,
+) -> None:
+    """Generate questions that snippets answer, as rows that 'biorag train' reads: each question with its snippet.
+
+    The snippets come from an index (--name) or a corpus. Questions of fewer than three words, cut ones, copies of a
+    title or sentence, and duplicates in the file are dropped and counted.
+
+    Many questions of a small model are about something else: 'biorag generate filter' keeps those that find their
+    snippet.
+
+    Examples:
+
+      biorag generate queries --name pubmed --limit 2000 --out queries.jsonl
+
+      biorag generate queries pubmed/ --model seq2seq:models/doc2query-t5 --per-snippet 3 --out queries.jsonl --json
+
+      biorag generate queries --name pubmed --llm http://localhost:8080 --prompt question.txt --out queries.jsonl
+    """
+    from biorag.training.synthesis.questions import generate_questions
+
+    if model is not None and (given.first("llm", "llm_model") or output.template is not None or dataset):
+        raise UsageError("--model replaces --llm, --llm-model, --prompt and --dataset: leave out one or the other")
+    if temperature is None:
+        temperature = LLM_TEMPERATURE if model is None else SEQ2SEQ_TEMPERATURE
+    if not corpus and not is_named(settings):
+        settings = with_index(settings)
+    job, name = output.job(settings, per_snippet, question_tokens, temperature), given.value("name")
+    output.report("Generated questions", lambda: generate_questions(job, corpus or (), name, limit, model, dataset))
+
+
+@expanded
+def keep_consistent(
+    rows: Annotated[Path, typer.Argument(help="JSONL of query and positive (.gz too).", metavar="FILE")],
+    out: Annotated[Path, typer.Option("--out", help="JSONL file to write the kept rows to.")],
+    settings: Annotated[Settings, options.INDEX],
+    given: Given,
+    keep_top: Annotated[int, typer.Option(min=1, max=1000, help="Rank within which the positive must be found.")] = 3,
+    mode: Annotated[str | None, typer.Option(help="dense or hybrid.", show_default=options.DENSE_MODES[0])] = None,
+    force: options.Force = False,
+    as_json: options.Json = False,
+) -> None:
+    """Keep the rows whose positive is among the top 3 that the index's encoder retrieves for their query.
+
+    The positive is recognised by its positive_id, or by its text. Rows are kept unchanged. Dropped rows are counted:
+    with the positive below these ranks, absent from the index, or with an empty query.
+
+    Examples:
+
+      biorag generate filter queries.jsonl --name pubmed --out kept.jsonl
+
+      biorag generate filter queries.jsonl --name pubmed --mode hybrid --keep-top 1 --out kept.jsonl --json
+    """
+    from biorag.training.synthesis import consistency
+
+    searched = settings.replace(mode=options.dense_mode(mode), rerank=False)
+    inputs = [rows, settings.indexes, given.configuration]
+    check_replaceable(out, "file of training rows", consistency.is_kept, inputs, force)
+
+    def work() -> dict[str, Any]:
+        with open_index(searched) as ready, show.progress("Filtering", None) as advance:
+            counts = consistency.keep_consistent(rows, out, ready.index, ready.retriever, keep_top, advance)
+        share = round(counts.kept / counts.read, 4) if counts.read else 0.0
+        return {"keep_top": keep_top, **asdict(counts), "share_kept": share}
+
+    show.outcome("Consistency filter", out, work, as_json)

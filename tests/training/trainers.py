@@ -1,0 +1,23 @@
+"""The kinds of training as plain functions."""
+
+from biorag.training.bi_encoder import EncoderForm
+from biorag.training.cross_encoder import CrossEncoderTraining
+from biorag.training.question_generator import QuestionGeneratorTraining
+from biorag.training.reranker import RerankerTraining
+from biorag.training.retriever import RetrieverTraining
+
+
+def train_retriever(files, split, settings, out, facts, on_progress, negatives="in-batch", form=None):
+    return RetrieverTraining(files, split, settings, negatives, form or EncoderForm()).run(out, facts, on_progress)
+
+
+def train_reranker(files, split, settings, out, facts, on_progress, negatives="in-batch", distill=False):
+    return RerankerTraining(files, split, settings, negatives, distill).run(out, facts, on_progress)
+
+
+def train_cross_encoder(files, split, settings, out, facts, on_progress, negatives):
+    return CrossEncoderTraining(files, split, settings, negatives).run(out, facts, on_progress)
+
+
+def train_question_generator(files, split, settings, out, facts, on_progress):
+    return QuestionGeneratorTraining(files, split, settings).run(out, facts, on_progress)
