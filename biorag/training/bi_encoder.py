@@ -168,7 +168,7 @@ class LoraLayers:
             task_type="FEATURE_EXTRACTION",
         )
         self._adapted: dict[str, Any] = {}  # by the name of their folder
-        for tower, backbone in _backbones(model).items():
+        for tower, backbone in backbones(model).items():
             torch.manual_seed(settings.seed)  # the matrices are drawn at random
             if settings.training.gradient_checkpointing:
                 backbone.enable_input_require_grads()
@@ -197,7 +197,7 @@ class LoraLayers:
             adapted.merge_and_unload()
 
 
-def _backbones(model: SentenceTransformer) -> dict[str, Any]:
+def backbones(model: SentenceTransformer) -> dict[str, Any]:
     """Return the transformers by the names of their towers; "" for the only one."""
     if not has_towers(model):
         return {"": model[0].auto_model}

@@ -17,7 +17,7 @@ from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.models.finding import ADAPTER, ModelFiles, first_line
 from biorag.models.formats.directory import MODULE_LIST
 from biorag.models.loading import has_towers, input_modules, load_model
-from biorag.training.lora import backbones
+from biorag.training.bi_encoder import backbones
 from biorag.training.merging.arithmetic import MergeRecipe
 from biorag.types import OnProgress, Progress, Vectors
 from biorag.utils.files import require_room
