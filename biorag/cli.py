@@ -39,7 +39,7 @@ def _commands(rows: str, panel: str = "Commands") -> list[CommandKind]:
         name, target, summary = (cell.strip() for cell in row.split("|"))
         module = target if target.startswith("biorag.") else f"biorag.commands.{target}"
         seldom = name.startswith("*")
-        kinds.append(CommandKind(name=name.strip("*"), target=module, summary=summary, panel=panel, seldom=seldom))
+        kinds.append(CommandKind(name.strip("*"), module, summary, panel=panel, seldom=seldom))
     return kinds
 
 

@@ -80,7 +80,7 @@ def mteb(
     settings: Annotated[
         Settings,
         Flags("encoder"),
-        Flags("name", shows_default=False),
+        Flags("name"),
         Flags(RetrievalSettings, but=("precision", "include_retracted", "k")),
     ],
     given: Given,

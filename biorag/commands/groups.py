@@ -24,6 +24,7 @@ import typer
 
 from biorag.commands import show
 from biorag.commands.completion import OF_SETTINGS, choices
+from biorag.commands.help import name_of
 from biorag.errors import UsageError
 from biorag.settings.section import Section, choices_of
 from biorag.settings.settings import AN_OPTION, PLACES, SECTIONS, URLS, Place, Settings, checked
@@ -40,9 +41,8 @@ class Flags:
     ----------
     of : sections, all of whose settings that have a flag are taken, and single settings by their flat names
     but : settings of these sections that are not taken
-    model : what is trained, where settings of training are taken; see `Flag.models`
+    model : what is trained, where settings of training are taken; see `Option.models`
     panel : in place of the panel that the settings name
-    shows_default : in place of what the settings say
     defaults : in place of the configured values, where an option is not given
     finds_index : whether an index is read, so that the one there is stands in for one that is not named
     """
@@ -53,13 +53,12 @@ class Flags:
         but: Iterable[str] = (),
         model: str | None = None,
         panel: str | None = "",
-        shows_default: bool | None = None,
         defaults: Mapping[str, Any] | None = None,
         finds_index: bool = False,
     ) -> None:
         self.finds_index = finds_index
         self._of, self._but, self._model = of, frozenset(but), model
-        self._panel, self._shows_default, self._defaults = panel, shows_default, defaults or {}
+        self._panel, self._defaults = panel, defaults or {}
 
     def parameters(self) -> Iterator[tuple[str, inspect.Parameter]]:
         """Yield the parameter of each option, after the name of its setting."""
@@ -82,12 +81,9 @@ class Flags:
 
     def _option(self, name: str, place: Place) -> Any:
         default, option = place.field.default, place.option
-        shown: str | bool = str(default).lower() if isinstance(default, bool) else str(default)
-        shows = option.shows_default if self._shows_default is None else self._shows_default
-        if name in self._defaults:
-            shown = True
-        elif default is None or not shows:
-            shown = False
+        shown: str | bool = name in self._defaults
+        if not shown and default is not None and option.shows_default:
+            shown = str(default).lower() if isinstance(default, bool) else str(default)
         panel = option.panel if self._panel == "" else self._panel
         kind = choices(values) if (values := choices_of(place.field)) else {}
         if name in OF_SETTINGS:
@@ -126,7 +122,7 @@ class Given:
 
     def first(self, *settings: str) -> str | None:
         """Return the option of the first of these settings that was given; None for none."""
-        return next((flag_of(setting) for setting in self.values if setting in settings), None)
+        return next((PLACES[setting].flag for setting in self.values if setting in settings), None)
 
     @property
     def configuration(self) -> Path:
@@ -136,7 +132,7 @@ class Given:
     @property
     def options(self) -> list[str]:
         """The options that were given."""
-        return [flag_of(setting) for setting in self.values]
+        return [PLACES[setting].flag for setting in self.values]
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
@@ -150,7 +146,7 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**values: Any) -> None:
-        _check_numbers(values, options)
+        _check_numbers(values)
         given = settings.given(values) if settings else {}
         command(**{name: part.made(values, given) for name, part in parts.items()})
 
@@ -226,7 +222,7 @@ def _part(parameter: inspect.Parameter) -> _Part:
     return _Part(name, {name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)})
 
 
-def _check_numbers(values: Mapping[str, Any], options: Mapping[str, inspect.Parameter]) -> None:
+def _check_numbers(values: Mapping[str, Any]) -> None:
     """Refuse numbers that the checks of single options let pass, and that no computation takes.
 
     Raises
@@ -234,25 +230,13 @@ def _check_numbers(values: Mapping[str, Any], options: Mapping[str, inspect.Para
     UsageError
         Naming the option.
     """
+    options = {parameter.name: parameter for parameter in values[CONTEXT].command.params}
     for name, value in values.items():
         for number in value if isinstance(value, list | tuple) else (value,):
             if isinstance(number, float) and not math.isfinite(number):
-                raise UsageError(f"{_spelled(options, name)} {number} is not a finite number: give another")
+                raise UsageError(f"{name_of(options[name])} {number} is not a finite number: give another")
             if isinstance(number, int) and abs(number) >= 2**63:
-                raise UsageError(f"{_spelled(options, name)} {number} is beyond 64 bits: give a smaller number")
-
-
-def _spelled(options: Mapping[str, inspect.Parameter], name: str) -> str:
-    """Return an option as the command line spells it."""
-    marks = getattr(options[name].annotation, "__metadata__", ()) if name in options else ()
-    # Typer takes the first spelling for the default, until it makes the option.
-    spellings = [
-        spelling
-        for mark in marks
-        for spelling in (getattr(mark, "default", None), *(getattr(mark, "param_decls", None) or ()))
-        if isinstance(spelling, str) and spelling.startswith("-")
-    ]
-    return max(spellings, key=len, default=f"--{name.replace('_', '-')}").partition("/")[0]
+                raise UsageError(f"{name_of(options[name])} {number} is beyond 64 bits: give a smaller number")
 
 
 def overridden(settings: Settings, **values: Any) -> Settings:
@@ -280,11 +264,6 @@ def with_index(settings: Settings) -> Settings:
     why = f"one of {others + 1}, choose with --name" if others else "the only one"
     show.err.print(f"Index {name!r} ({why})", soft_wrap=True)
     return settings.replace(name=name)
-
-
-def flag_of(setting: str) -> str:
-    """Return the option of a setting."""
-    return PLACES[setting].flag
 
 
 def _options_of(parts: Iterable[_Part]) -> dict[str, inspect.Parameter]:

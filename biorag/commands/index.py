@@ -133,7 +133,7 @@ def index(
         Settings,
         Flags(IndexSettings, "qdrant"),
         Flags("reranker", panel=None),
-        Flags("precision", shows_default=False),
+        Flags("precision"),
     ],
     given: Given,
     bad_lines: options.BadLines,

@@ -38,7 +38,7 @@ RANKING = Flags(RetrievalSettings, but=("precision", "include_retracted"))
 RANKING_OF_ALL = Flags(RetrievalSettings, but=("precision", "include_retracted", "k"))
 GENERATOR = Flags("llm", "llm_model", "cache")
 ANSWER = Flags("include_retracted", "max_tokens", "prompt", AbstentionSettings)  # how one is made
-NAMED_INDEX = Flags("name", shows_default=False)  # an index that takes part only where it is named
+NAMED_INDEX = Flags("name")  # an index that takes part only where it is named
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 Output = Annotated[str, typer.Option("--format", help=f"{OUTPUTS.listed()}.", **choices(OUTPUTS))]

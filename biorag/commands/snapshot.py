@@ -52,7 +52,7 @@ def save(
 @expanded
 def load(
     file: File,
-    settings: Annotated[Settings, Flags("name", shows_default=False)],
+    settings: Annotated[Settings, Flags("name")],
     given: Given,
     as_json: options.Json = False,
 ) -> None:

@@ -12,13 +12,13 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.completion import bases, choices, choices_in, completer
-from biorag.commands.groups import Flags, Given, Panel, expanded, flag_of
+from biorag.commands.groups import Flags, Given, Panel, expanded
 from biorag.engine import open_passages, open_stored
 from biorag.errors import UsageError
 from biorag.models.finding import find_base, find_encoder
 from biorag.registries import own_negatives
 from biorag.settings.section import DATA, RUN
-from biorag.settings.settings import Settings
+from biorag.settings.settings import PLACES, Settings
 from biorag.settings.training import CROSS_ENCODER, QUESTION_GENERATOR, RERANKER, RETRIEVER, TrainingSettings
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ Negatives = Annotated[
     ),
 ]
 Machine = Annotated[Settings, Flags("precision", panel=RUN), Flags("seed")]
-Common = Annotated[Machine, Flags("name", panel=DATA, shows_default=False)]
+Common = Annotated[Machine, Flags("name", panel=DATA)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,7 +408,9 @@ def check(settings: Settings, given: Given) -> None:
     values = settings.training.flat()
     for name, other in REPLACED.items():
         if values[name] is not None and given.value(other) is not None:
-            raise UsageError(f"{flag_of(name)} ({name} = {values[name]}) replaces {flag_of(other)}: give one of them")
+            raise UsageError(
+                f"{PLACES[name].flag} ({name} = {values[name]}) replaces {PLACES[other].flag}: give one of them"
+            )
 
 
 def _run(training: Training, facts: Mapping[str, Any], result: Result) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
 from biorag.errors import MissingError, UsageError, unknown_name
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Kind:
     """One entry of a registry; what its users need to know besides stands in the fields of a subclass.
 
@@ -24,7 +24,7 @@ class Kind:
     name: str
     target: str
     summary: str
-    extra: str | None = None
+    extra: str | None = field(default=None, kw_only=True)
 
     @property
     def syntax(self) -> str:
