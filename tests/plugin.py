@@ -53,7 +53,7 @@ def register() -> None:
         )
     )
     READERS.register(ReaderKind(name="tabs", target=here + "Tabs", summary="id and text", suffixes=(".tabs",)))
-    STORES.register(StoreKind(name="numpy", target="tests.numpy_store:NumpyIndex", summary="exact, in one file"))
+    STORES.register(StoreKind(name="numpy", target="biorag.indexes.edge:EdgeIndex", summary="another name for edge"))
     GENERATORS.register(
         GeneratorKind(
             name="parrot", target=here + "Parrot", summary="the same each time", written="'parrot'", words=("parrot",)

@@ -1,4 +1,4 @@
-"""A loopback stand-in for a Qdrant server: its REST paths that biorag uses, over the client's in-memory engine."""
+"""The stand-in for a Qdrant server: the client's in-memory engine, alone or behind the REST paths that biorag uses."""
 
 from __future__ import annotations
 
@@ -11,13 +11,93 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from pydantic import TypeAdapter
-from qdrant_client import models
-
-from tests.memory_engine import MemoryEngine
+from qdrant_client import QdrantClient, models
 
 POINTS = TypeAdapter(list[models.PointStruct])
 QUERIES = TypeAdapter(list[models.QueryRequest])
 HEADERS: dict[str, str] = {}  # of every answer, besides its own
+DEFAULT_LINKS = 16  # `m`, where a collection's maker does not say
+
+
+class MemoryEngine(QdrantClient):
+    """An in-memory engine that also keeps a collection's layout, graph and payload indexes, as a server does.
+
+    `statuses` are told one after the other while there are any, then green. `replicas` are the states of each shard's
+    replicas by node, where the collection lies on several; the engine is node 1. `leader` is the cluster's, 0 for none.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(":memory:")
+        self.statuses: list[models.CollectionStatus] = []
+        self.replicas: dict[int, dict[int, str]] | None = None
+        self.leader = 1
+        self.updates: list[dict[str, Any]] = []  # what collections were updated with
+        self._made: dict[str, models.CreateCollection] = {}
+        self._schema: dict[str, dict[str, models.PayloadIndexInfo]] = {}
+        self._writing = threading.Lock()  # the in-memory mode does not bear the parallel upserts that a server does
+
+    def create_collection(self, collection_name: str, *args: Any, **options: Any) -> bool:
+        done = super().create_collection(collection_name, *args, **options)
+        names = ("shard_number", "replication_factor", "write_consistency_factor", "hnsw_config")
+        self._made[collection_name] = models.CreateCollection(**{name: options.get(name) for name in names})
+        self._schema[collection_name] = {}
+        return done
+
+    def update_collection(self, collection_name: str, *args: Any, **options: Any) -> bool:
+        self.updates.append(options)
+        if hnsw := options.get("hnsw_config"):
+            self._made[collection_name].hnsw_config = hnsw
+        return super().update_collection(collection_name, *args, **options)
+
+    def create_payload_index(
+        self, collection_name: str, field_name: str, field_schema: Any = None, **options: Any
+    ) -> models.UpdateResult:
+        self._schema[collection_name][field_name] = models.PayloadIndexInfo(data_type=field_schema, points=0)
+        return models.UpdateResult(operation_id=0, status=models.UpdateStatus.COMPLETED)
+
+    def upsert(self, *args: Any, **options: Any) -> models.UpdateResult:
+        with self._writing:
+            return super().upsert(*args, **options)
+
+    def get_collection(self, collection_name: str, **options: Any) -> models.CollectionInfo:
+        info = super().get_collection(collection_name, **options)
+        made = self._made.get(collection_name, models.CreateCollection())
+        info.config.params.shard_number = made.shard_number or 1
+        info.config.params.replication_factor = made.replication_factor or 1
+        info.config.params.write_consistency_factor = made.write_consistency_factor or 1
+        info.config.hnsw_config.m = DEFAULT_LINKS if made.hnsw_config is None else made.hnsw_config.m
+        info.payload_schema = dict(self._schema.get(collection_name, {}))
+        info.status = self.statuses.pop(0) if self.statuses else models.CollectionStatus.GREEN
+        return info
+
+    def collection_cluster_info(self, collection_name: str) -> models.CollectionClusterInfo:
+        shards = self.get_collection(collection_name).config.params.shard_number or 1
+        replicas = self.replicas or {shard: {1: "Active"} for shard in range(shards)}
+        points = self.count(collection_name).count
+        listed = [(shard, node, state) for shard, states in replicas.items() for node, state in states.items()]
+        return models.CollectionClusterInfo(
+            peer_id=1,
+            shard_count=shards,
+            local_shards=[
+                models.LocalShardInfo(shard_id=shard, points_count=0 if shard else points, state=state)
+                for shard, node, state in listed
+                if node == 1
+            ],
+            remote_shards=[
+                models.RemoteShardInfo(shard_id=shard, peer_id=node, state=state)
+                for shard, node, state in listed
+                if node != 1
+            ],
+            shard_transfers=[],
+        )
+
+    def cluster_status(self, **options: Any) -> models.ClusterStatus:
+        raft = {"term": 1, "commit": 1, "pending_operations": 0, "leader": self.leader, "is_voter": True}
+        thread = {"consensus_thread_status": "working", "last_update": "2026-01-01T00:00:00Z"}
+        status = {"status": "enabled", "peer_id": 1, "peers": {}, "message_send_failures": {}}
+        return models.ClusterStatusOneOf1.model_validate(
+            {**status, "raft_info": raft, "consensus_thread_status": thread}
+        )
 
 
 class StandIn:
@@ -31,7 +111,7 @@ class StandIn:
         self.refuse: Callable[[str, str], int | None] = lambda method, path: None
         self._turn = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
     def url(self) -> str:
@@ -45,80 +125,53 @@ class StandIn:
         return self.engine.collection_exists(path.rpartition("/")[2])
 
     def answer(self, method: str, path: str, body: Any) -> Any:
-        routes: list[tuple[str, str, Callable[..., Any]]] = [
-            ("GET", r"/collections/(\w[\w.-]*)/exists", self._exists),
-            ("GET", r"/collections/(\w[\w.-]*)", self._info),
-            ("GET", r"/collections/(\w[\w.-]*)/cluster", self._cluster),
-            ("PUT", r"/collections/(\w[\w.-]*)/index", self._index),
-            ("PUT", r"/collections/(\w[\w.-]*)", self._create),
-            ("PATCH", r"/collections/(\w[\w.-]*)", self._patch),
-            ("PUT", r"/collections/(\w[\w.-]*)/points", self._upsert),
-            ("POST", r"/collections/(\w[\w.-]*)/points", self._retrieve),
-            ("POST", r"/collections/(\w[\w.-]*)/points/count", self._count),
-            ("POST", r"/collections/(\w[\w.-]*)/points/scroll", self._scroll),
-            ("POST", r"/collections/(\w[\w.-]*)/points/delete", self._delete),
-            ("POST", r"/collections/(\w[\w.-]*)/points/query/batch", self._query),
-        ]
-        for verb, pattern, route in routes:
-            match = re.fullmatch(pattern, path)
-            if match and verb == method:
-                return route(match[1], body)
-        raise KeyError(f"{method} {path}")
+        if path == "/cluster":
+            return self.engine.cluster_status().model_dump(mode="json")
+        match = re.fullmatch(r"/collections/(\w[\w.-]*)(/.*)?", path)
+        assert match, path
+        name, rest = match[1], match[2] or ""
+        engine = self.engine
+        routes: dict[tuple[str, str], Callable[[], Any]] = {
+            ("GET", "/exists"): lambda: {"exists": engine.collection_exists(name)},
+            ("GET", ""): lambda: engine.get_collection(name).model_dump(mode="json"),
+            ("GET", "/cluster"): lambda: engine.collection_cluster_info(name).model_dump(mode="json"),
+            ("PUT", ""): lambda: self._create(name, models.CreateCollection.model_validate(body)),
+            ("PATCH", ""): lambda: self._patch(name, models.UpdateCollection.model_validate(body)),
+            ("DELETE", ""): lambda: engine.delete_collection(name),
+            ("PUT", "/index"): lambda: self._index(name, body),
+            ("PUT", "/points"): lambda: self._done(engine.upsert(name, POINTS.validate_python(body["points"]))),
+            ("POST", "/points"): lambda: self._retrieve(name, body),
+            ("POST", "/points/count"): lambda: engine.count(name).model_dump(mode="json"),
+            ("POST", "/points/scroll"): lambda: self._scroll(name, body),
+            ("POST", "/points/delete"): lambda: self._done(engine.delete(name, body["points"])),
+            ("POST", "/points/query/batch"): lambda: self._query(name, body),
+        }
+        return routes[method, rest]()
 
-    def _exists(self, name: str, body: Any) -> Any:
-        return {"exists": self.engine.collection_exists(name)}
+    def _done(self, result: models.UpdateResult) -> Any:
+        return {"operation_id": 0, "status": "completed"}
 
-    def _info(self, name: str, body: Any) -> Any:
-        return self.engine.get_collection(name).model_dump(mode="json")
+    def _create(self, name: str, request: models.CreateCollection) -> Any:
+        names = ("metadata", "shard_number", "replication_factor", "write_consistency_factor", "hnsw_config")
+        options = {option: getattr(request, option) for option in names}
+        vectors, sparse = request.vectors, request.sparse_vectors
+        return self.engine.create_collection(name, vectors_config=vectors, sparse_vectors_config=sparse, **options)
 
-    def _create(self, name: str, body: Any) -> Any:
-        request = models.CreateCollection.model_validate(body)
-        return self.engine.create_collection(
-            name,
-            vectors_config=request.vectors,
-            sparse_vectors_config=request.sparse_vectors,
-            metadata=request.metadata,
-            shard_number=request.shard_number,
-            replication_factor=request.replication_factor,
-            write_consistency_factor=request.write_consistency_factor,
-            hnsw_config=request.hnsw_config,
-        )
-
-    def _patch(self, name: str, body: Any) -> Any:
-        request = models.UpdateCollection.model_validate(body)
+    def _patch(self, name: str, request: models.UpdateCollection) -> Any:
         return self.engine.update_collection(name, metadata=request.metadata, hnsw_config=request.hnsw_config)
-
-    def _cluster(self, name: str, body: Any) -> Any:
-        return self.engine.collection_cluster_info(name).model_dump(mode="json")
 
     def _index(self, name: str, body: Any) -> Any:
         schema = models.PayloadSchemaType(body["field_schema"])
         return self.engine.create_payload_index(name, body["field_name"], schema).model_dump(mode="json")
 
-    def _upsert(self, name: str, body: Any) -> Any:
-        self.engine.upsert(name, POINTS.validate_python(body["points"]))
-        return {"operation_id": 0, "status": "completed"}
-
     def _retrieve(self, name: str, body: Any) -> Any:
-        records = self.engine.retrieve(
-            name,
-            body["ids"],
-            with_payload=body.get("with_payload", True),
-            with_vectors=body.get("with_vector", False),
-        )
-        return [record.model_dump(mode="json") for record in records]
-
-    def _count(self, name: str, body: Any) -> Any:
-        return self.engine.count(name).model_dump(mode="json")
+        options = {"with_payload": body.get("with_payload", True), "with_vectors": body.get("with_vector", False)}
+        return [record.model_dump(mode="json") for record in self.engine.retrieve(name, body["ids"], **options)]
 
     def _scroll(self, name: str, body: Any) -> Any:
-        what = {key: body[key] for key in ("limit", "offset", "with_payload") if key in body}
-        records, after = self.engine.scroll(name, with_vectors=body.get("with_vector", False), **what)
+        options = {key: body[key] for key in ("limit", "offset", "with_payload") if key in body}
+        records, after = self.engine.scroll(name, with_vectors=body.get("with_vector", False), **options)
         return {"points": [record.model_dump(mode="json") for record in records], "next_page_offset": after}
-
-    def _delete(self, name: str, body: Any) -> Any:
-        self.engine.delete(name, models.PointIdsList.model_validate(body))
-        return {"operation_id": 0, "status": "completed"}
 
     def _query(self, name: str, body: Any) -> Any:
         answers = self.engine.query_batch_points(name, QUERIES.validate_python(body["searches"]))
@@ -156,7 +209,7 @@ class StandIn:
                 self.end_headers()
                 self.wfile.write(data)
 
-            do_GET = do_PUT = do_POST = do_PATCH = _serve  # noqa: N815
+            do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = _serve  # noqa: N815
 
             def log_message(self, *arguments: object) -> None:
                 pass

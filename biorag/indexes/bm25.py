@@ -73,7 +73,7 @@ class Bm25Encoder:
         except ValueError as error:
             fault = str(error)[:200]
             raise MismatchError(f"the index's manifest is damaged (bm25: {fault}): index the corpus again") from None
-        self._spelled = parameters.spelled if spell is None else lambda text: spell(parameters.spelled(text))
+        self._spelled = _comparable(spell)
 
     @classmethod
     def of(cls, manifest: Manifest) -> Bm25Encoder:
@@ -116,11 +116,16 @@ class LengthCounter:
 
     def __init__(self, language: str = "english", spell: Spell | None = None) -> None:
         self._bm25 = Bm25(Bm25Config(**_tokenizing(language, spell), k=1e9, b=0.0))
-        self._spelled = comparable if spell is None else lambda text: spell(comparable(text))
+        self._spelled = _comparable(spell)
 
     def __call__(self, text: str) -> int:
         """Return the length of a text, in the form in which new indexes have it."""
         return round(sum(self._bm25.embed_document(self._spelled(text)).values))
+
+
+def _comparable(spell: Spell | None) -> Spell:
+    """Return what writes a text as it is compared, and then as its terms."""
+    return comparable if spell is None else lambda text: spell(comparable(text))
 
 
 def _tokenizing(language: str, spell: Spell | None) -> dict[str, Any]:

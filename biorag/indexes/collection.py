@@ -12,7 +12,7 @@ from qdrant_client.http.exceptions import UnexpectedResponse
 from biorag.errors import MismatchError
 from biorag.indexes.connection import server_errors
 from biorag.indexes.manifest import COMPACT, FULL, Manifest
-from biorag.indexes.points import DENSE, SPARSE, TOKENS, payload_indexes
+from biorag.indexes.points import DENSE, PAYLOAD_INDEXES, SPARSE, TOKENS
 from biorag.settings.index import IndexSettings
 
 logger = logging.getLogger(__name__)
@@ -116,12 +116,12 @@ def _sparse_vectors(layout: CollectionLayout) -> models.SparseVectorParams:
     return models.SparseVectorParams(index=index, modifier=models.Modifier.IDF)
 
 
-def index_payload(client: QdrantClient, manifest: Manifest, indexed: Mapping[str, object]) -> None:
+def index_payload(client: QdrantClient, collection: str, indexed: Mapping[str, object]) -> None:
     """Make the payload indexes that a collection lacks; before points are uploaded, so that the graph links by them."""
-    for key, kind in payload_indexes(manifest.bm25).items():
+    for key, kind in PAYLOAD_INDEXES.items():
         if key not in indexed:
             schema = models.PayloadSchemaType(kind)
-            client.create_payload_index(manifest.name, key, field_schema=schema, wait=True, ordering=ORDERING)
+            client.create_payload_index(collection, key, field_schema=schema, wait=True, ordering=ORDERING)
 
 
 def check_layout(params: models.CollectionParams, layout: CollectionLayout, collection: str) -> None:

@@ -19,6 +19,6 @@ def index_facts(store: Store, manifest: Manifest, index: Index) -> dict[str, Any
         "snippets": index.count(),
         "deleted_share": index.deleted_share(),
         "bytes": disk_bytes(store.folder),
-        "torn": sorted(read_progress(store.folder).torn or ()),
+        "torn": sorted(read_progress(store.folder).torn),
         "metadata": stored_fields(index)._asdict(),
     }

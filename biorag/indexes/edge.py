@@ -1,16 +1,19 @@
-"""The embedded store: a Qdrant Edge shard in the index's folder.
+"""The embedded store: a Qdrant Edge shard in the index's folder, written in segments.
 
 The shard's write-ahead log stays off, because with it a second process cannot even read. The contents of files are
 durable after `flush()`, which `upsert` calls; the names of new ones are not, so those are synced here. Our own lock
 keeps a writer and readers apart.
+
+The engine builds the graph of a segment while its old and its new files are mapped, about 9 KB a snippet with 384
+dimensions. A graph over a million snippets took 9.1 GB, so a corpus is built in segments while it is written.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,81 +22,51 @@ import numpy as np
 import qdrant_edge as qe
 
 from biorag.errors import BioragError, MismatchError, MissingError, ServiceError
-from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.checksums import SHARD, check_files, remove_scratch, shard_files, write_checksums
-from biorag.indexes.edge_filters import edge_filter
-from biorag.indexes.manifest import COMPACT, FULL, Bm25Parameters, Manifest
+from biorag.indexes.manifest import COMPACT, FULL, Manifest
 from biorag.indexes.points import (
     ACORN_SELECTIVITY,
+    BOUNDS,
     DENSE,
     HNSW_EF,
     OVERSAMPLING,
+    PAYLOAD_INDEXES,
     SCROLL,
     SPARSE,
     TOKENS,
+    PointIndex,
     StoredError,
-    best_first,
-    dense_by_id,
-    digests_of,
     field_of,
-    ids_of,
     payload,
-    payload_indexes,
     point_id,
-    snippets_of,
+    search_width,
+    stored_conditions,
     upsert_parts,
-    with_tokens,
-)
-from biorag.indexes.segments import (
-    APPENDABLE,
-    segment_kilobytes,
-    segment_number,
-    segment_points,
-    segment_sizes,
-    segment_width,
 )
 from biorag.indexes.view import empty, reading_view
-from biorag.types import IndexQuery, ScoredDoc, Snippet, SparseText, Vectors
+from biorag.types import EXISTS, FieldFilter, IndexQuery, Snippet, SparseText, Vectors
 from biorag.utils.files import FolderTree, require_room
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.panics import panics_raised
-from biorag.utils.parsing import parsed, read_regular
 
 DISTANCES = {"cosine": qe.Distance.Cosine, "dot": qe.Distance.Dot}
 # The engine's own quantization, of four bits a number, in the place of the numbers; its stubs do not name it yet.
 DATATYPES = {FULL: qe.VectorStorageDatatype.Float16, COMPACT: getattr(qe.VectorStorageDatatype, "Turbo4")}  # noqa: B009
 SEGMENT_DATA = "segments"
-FORM = 2  # of new shards: payload indexes, a graph without links for them, vectors that are mapped; 1 had none of it
-CONFIG = "edge_config.json"
 MOST_SEGMENTS = 10_000  # while a corpus is written: what is to be merged is merged at its end
 VACUUMED_ALWAYS = 100_000  # snippets; vacuuming so many takes seconds
 VACUUMED_SHARE = 0.01  # of a segment's points; vacuuming takes no longer than encoding so many
 
-
-@dataclass(frozen=True, slots=True)
-class _Graph:
-    """How many links for payload indexes each point of a graph has; None for as many as others."""
-
-    payload_m: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Vectors:
-    """The dimension and the similarity of a shard's vectors of one name, and their graph if it is not the engine's."""
-
-    size: int
-    distance: str
-    hnsw_config: _Graph | None = None
+SEGMENT_BYTES = 192 << 20  # of dense vectors in a segment
+LEAST_POINTS = 20_000  # in a segment, however long its vectors are
+BYTES = 4  # of a number of a dense vector
+SNIPPET_TOKENS = 256  # of a snippet, more than most have
+MERGED = 1.5  # full segments that may become one: never two, but one and what an update adds
+POINT_VERSIONS = "*id_tracker.versions"
+APPENDABLE = "mutable_id_tracker.versions"  # of segments that are written to
 
 
-@dataclass(frozen=True, slots=True)
-class _Configuration:
-    """What of a shard's configuration the manifest says too."""
-
-    vectors: dict[str, _Vectors]
-
-
-class EdgeIndex:
+class EdgeIndex(PointIndex):
     """An index in `folder`; `writable` takes the exclusive lock and makes the shard if there is none.
 
     Raises
@@ -107,32 +80,22 @@ class EdgeIndex:
     """
 
     def __init__(self, folder: Path, manifest: Manifest, writable: bool = False) -> None:
-        self._parameters = manifest.bm25
-        self._bm25 = Bm25Encoder.of(manifest)
-        self._quantized = manifest.quantized
-        self._tokens = manifest.tokens
+        super().__init__(manifest)
         self._folder = folder
         self._tree = FolderTree(folder)
-        self._manifest = manifest
-        self._form = FORM
         self._lock = DirectoryLock(folder, exclusive=writable)
         self._after = ExitStack()  # what is left when the shard is closed
-        shard = folder / SHARD
+        shard, config = folder / SHARD, _shard_config(manifest)
         try:
             with _engine_errors():
                 if (shard / SEGMENT_DATA).is_dir():
                     check_files(folder)
-                    self._form = _form(folder, manifest)
-                    self._shard = (
-                        _load(folder, self._config())
-                        if writable
-                        else self._after.enter_context(_read(folder, self._config()))
-                    )
+                    self._shard = _load(shard, config) if writable else self._after.enter_context(_read(folder, config))
                 elif writable:
-                    self._shard = qe.EdgeShard.create(str(shard), self._config())
+                    self._shard = qe.EdgeShard.create(str(shard), config)
                 else:
                     raise MissingError(f"index {folder.name!r} has lost its data in {shard}: index the corpus again")
-                if writable and self._form == FORM:
+                if writable:
                     self._index_payload()
                 # Points since a graph was last built; who only reads need not look.
                 self._appended = max(segment_sizes(shard, APPENDABLE), default=0) if writable else 0
@@ -142,7 +105,7 @@ class EdgeIndex:
 
     def _index_payload(self) -> None:
         """Make the payload indexes that a segment lacks: without them a filter reads every payload."""
-        for key, kind in payload_indexes(self._parameters).items():
+        for key, kind in PAYLOAD_INDEXES.items():
             schema = getattr(qe.PayloadSchemaType, kind.capitalize())
             self._shard.update(qe.UpdateOperation.create_field_index(key, schema))
 
@@ -150,43 +113,20 @@ class EdgeIndex:
         """Return the number of snippets."""
         return self._shard.count(qe.CountRequest(exact=True))
 
-    def search(self, probes: Sequence[IndexQuery]) -> list[list[ScoredDoc]]:
-        """Answer all probes in one batch; see `Index.search`."""
-        with _engine_errors():
-            results = self._shard.query_batch(qe.QueryBatchRequest([self._request(probe) for probe in probes]))
-            return [best_first(points, probe) for points, probe in zip(results, probes, strict=True)]
+    def _reading(self) -> AbstractContextManager[None]:
+        return _engine_errors()
 
-    def fetch(self, ids: Sequence[str]) -> dict[str, Snippet]:
-        """Return the stored snippets by id; unknown ids are left out."""
-        with _engine_errors():
-            records = self._shard.retrieve([point_id(id) for id in ids], with_payload=True, with_vector=False)
-            return snippets_of(record.payload for record in records)
+    def _answers(self, probes: Sequence[IndexQuery]) -> Sequence[Sequence[Any]]:
+        return self._shard.query_batch(qe.QueryBatchRequest([self._request(probe) for probe in probes]))
 
-    def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        """Return the stored content digests by id; unknown ids are left out."""
-        with _engine_errors():
-            records = self._shard.retrieve(
-                [point_id(id) for id in ids], with_payload=["id", "digest"], with_vector=False
-            )
-            return digests_of(record.payload for record in records)
+    def _records(self, ids: Sequence[str], fields: Sequence[str] | bool, vectors: Sequence[str] = ()) -> Sequence[Any]:
+        with_payload = fields if isinstance(fields, bool) else list(fields)
+        with_vector = list(vectors) if vectors else False
+        return self._shard.retrieve([point_id(id) for id in ids], with_payload=with_payload, with_vector=with_vector)
 
-    def dense_vectors(self, ids: Sequence[str]) -> dict[str, Vectors]:
-        """Return the stored dense vectors by snippet id; see `Index.dense_vectors`."""
-        with _engine_errors():
-            records = self._shard.retrieve([point_id(id) for id in ids], with_payload=["id"], with_vector=[DENSE])
-            return dense_by_id(records, self._manifest.encoder.dimension)
-
-    def ids(self) -> Iterator[str]:
-        """Yield every snippet's id, in the order of the points' ids."""
-        offset = None
-        while True:
-            request = qe.ScrollRequest(offset=offset, limit=SCROLL, with_payload=["id"], with_vector=False)
-            with _engine_errors():
-                records, offset = self._shard.scroll(request)
-                ids = ids_of(records)
-            yield from ids
-            if offset is None:
-                return
+    def _page(self, offset: Any) -> tuple[Sequence[Any], Any]:
+        request = qe.ScrollRequest(offset=offset, limit=SCROLL, with_payload=["id"], with_vector=False)
+        return self._shard.scroll(request)
 
     def upsert(
         self,
@@ -196,8 +136,8 @@ class EdgeIndex:
         terms: Sequence[SparseText] = (),
     ) -> None:
         """Add or replace snippets and flush; durable when it returns."""
-        slices = upsert_parts(snippets, tokens, self._tokens)
-        require_room(self._folder, _bytes(snippets, vectors, tokens, self._parameters))
+        slices = upsert_parts(snippets, tokens, self._manifest.tokens)
+        require_room(self._folder, _bytes(snippets, vectors, tokens))
         with _engine_errors():
             for part in slices:
                 points = self._points(snippets[part], vectors[part], tokens[part], terms[part])
@@ -211,29 +151,17 @@ class EdgeIndex:
         """Build the graph of what was written since the last one, so that no build takes more memory than this one."""
         share = self._appended / max(sum(segment_sizes(self._folder / SHARD)), 1)
         require_room(self._folder, int(2 * share * self._bytes_on_disk()))
-        with _engine_errors():
-            self._reopen(self._optimizers(MOST_SEGMENTS))
-            self._shard.optimize()
-            self._flush()
-        self._appended = 0
+        self._optimize(MOST_SEGMENTS)
 
-    def _points(
-        self,
-        snippets: Sequence[Snippet],
-        vectors: Vectors,
-        tokens: Sequence[Vectors],
-        terms: Sequence[SparseText],
-    ) -> list[qe.Point]:
-        terms = terms or [self._bm25.document(snippet.contents) for snippet in snippets]
-        named: list[dict[str, Any]] = [
-            {DENSE: vector, SPARSE: qe.SparseVector(*sparse)}
-            for sparse, vector in zip(terms, _rows(vectors), strict=True)
-        ]
-        with_tokens(named, tokens, self._tokens, _rows)
-        return [
-            qe.Point(point_id(snippet.id), point, payload(snippet, self._parameters))
-            for snippet, point in zip(snippets, named, strict=True)
-        ]
+    def _dense(self, vectors: Vectors) -> Sequence[Any]:
+        """Return vectors as the engine takes them in a fourth of the time that lists need."""
+        return [memoryview(row) for row in np.ascontiguousarray(vectors, np.float32)]
+
+    def _sparse(self, terms: SparseText) -> Any:
+        return qe.SparseVector(*terms)
+
+    def _point(self, snippet: Snippet, vectors: dict[str, Any]) -> Any:
+        return qe.Point(point_id(snippet.id), vectors, payload(snippet))
 
     def delete(self, ids: Sequence[str]) -> None:
         """Remove snippets and flush; durable when it returns."""
@@ -255,40 +183,30 @@ class EdgeIndex:
         The engine asks for room for all of it twice more.
         """
         require_room(self._folder, 2 * self._bytes_on_disk())
-        with _engine_errors():
-            count = self.count()
-            share = 0.0 if count <= VACUUMED_ALWAYS else VACUUMED_SHARE
-            deleted_threshold = share if self.deleted_share() != 0 else None
-            self._reopen(self._optimizers(segment_number(self._manifest, count), deleted_threshold))
-            self._shard.optimize()
-            self._flush()
-        self._appended = 0
+        count = self.count()
+        vacuumed = 0.0 if count <= VACUUMED_ALWAYS else VACUUMED_SHARE
+        self._optimize(segment_number(self._manifest, count), vacuumed if self.deleted_share() != 0 else None)
 
     def _bytes_on_disk(self) -> int:
         return sum(path.stat().st_blocks * 512 for path in shard_files(self._folder))
 
-    def _optimizers(self, segments: int, deleted_threshold: float | None = None) -> qe.EdgeOptimizersConfig:
-        """Return how many segments there may be, and above which share of deletions each is vacuumed."""
-        return qe.EdgeOptimizersConfig(
+    def _optimize(self, segments: int, deleted_threshold: float | None = None) -> None:
+        """Optimize to so many segments, each above this share of deletions vacuumed.
+
+        The shard is opened anew for it: who opens it without saying so, as readers do, keeps what it was last given.
+        """
+        optimizers = qe.EdgeOptimizersConfig(
             deleted_threshold=deleted_threshold,
             vacuum_min_vector_number=None if deleted_threshold is None else 1,
             default_segment_number=segments,
             max_segment_size=segment_kilobytes(self._manifest),
         )
-
-    def _reopen(self, optimizers: qe.EdgeOptimizersConfig) -> None:
-        """Open the shard anew such that optimizing does as these say.
-
-        Whoever opens the shard without any, as readers do, keeps what it was last given.
-        """
-        self._shard.close()
-        made = self._config()
-        config = qe.EdgeConfig(made.vectors, made.sparse_vectors, optimizers=optimizers, wal_enabled=False)
-        with panics_raised():
-            self._shard = qe.EdgeShard.load(str(self._folder / SHARD), config)
-
-    def _config(self) -> qe.EdgeConfig:
-        return _shard_config(self._manifest, self._form)
+        with _engine_errors():
+            self._shard.close()
+            self._shard = _load(self._folder / SHARD, _shard_config(self._manifest, optimizers))
+            self._shard.optimize()
+            self._flush()
+        self._appended = 0
 
     def _flush(self) -> None:
         self._shard.flush()
@@ -299,7 +217,7 @@ class EdgeIndex:
         with _engine_errors():
             self._shard.close()
             # What opening tidies (journals, the engine's configuration) is tidied before it is recorded.
-            _load(self._folder, self._config()).close()
+            _load(self._folder / SHARD, _shard_config(self._manifest)).close()
         remove_scratch(self._folder)
         self._tree.sync()
         return write_checksums(self._folder)
@@ -323,96 +241,55 @@ class EdgeIndex:
         return qe.QueryRequest(
             limit=probe.limit,
             query=query,
-            filter=edge_filter(probe, self._parameters),
+            filter=_filter(probe),
             params=qe.SearchParams(
                 hnsw_ef=segment_width(self._segments, probe.limit),
                 exact=probe.exact or probe.among is not None,
-                quantization=quantization if self._quantized else None,
+                quantization=quantization if self._manifest.quantized else None,
                 acorn=qe.AcornSearchParams(enable=True, max_selectivity=ACORN_SELECTIVITY) if probe.where else None,
             ),
             with_payload=["id"],
         )
 
 
-def _load(folder: Path, config: qe.EdgeConfig) -> qe.EdgeShard:
+def _load(shard: Path, config: qe.EdgeConfig) -> qe.EdgeShard:
     """Load a shard to write to it; raises `PanicError` if the engine panics."""
     with panics_raised():
-        return qe.EdgeShard.load(str(folder / SHARD), config)
+        return qe.EdgeShard.load(str(shard), config)
 
 
 @contextmanager
 def _read(folder: Path, config: qe.EdgeConfig) -> Iterator[qe.EdgeShard]:
     """Load a shard to read it, and leave every file of it as it is; close it before this is left. Raises as `_load`."""
-    shard = folder / SHARD
-    with reading_view(shard, list(shard_files(folder))) as view:
-        with panics_raised():
-            loaded = qe.EdgeShard.load(str(view), config)
+    with reading_view(folder / SHARD, list(shard_files(folder))) as view:
+        loaded = _load(view, config)
         empty(view)
         yield loaded
 
 
-def _form(folder: Path, manifest: Manifest) -> int:
-    """Return the form of a shard, whose configuration is held against the index's manifest.
-
-    Raises
-    ------
-    MismatchError
-        If the manifest is another shard's.
-    """
-    path = folder / SHARD / CONFIG
-    wanted: dict[str, _Vectors] = {DENSE: _Vectors(manifest.encoder.dimension, manifest.similarity)}
-    if manifest.tokens:
-        wanted[TOKENS] = _Vectors(manifest.tokens.dimension, "dot")
-    try:
-        config: _Configuration = parsed(_Configuration, read_regular(path), extra="ignore")
-    except FileNotFoundError:  # of a shard whose making was killed, or that checksums have missed already
-        return FORM
-    except ValueError as error:
-        raise MismatchError(f"{path} is damaged ({error}): index the corpus again") from None
-    held = {name: _Vectors(vectors.size, vectors.distance.lower()) for name, vectors in config.vectors.items()}
-    if held != wanted:
-        raise MismatchError(
-            f"index {manifest.name!r} is damaged: its manifest speaks of {_words(wanted)}, its data of {_words(held)}: "
-            "load a snapshot, or index the corpus again"
-        )
-    graph = config.vectors[DENSE].hnsw_config
-    return FORM if graph and graph.payload_m == 0 else 1
-
-
-def _words(vectors: Mapping[str, _Vectors]) -> str:
-    return ", ".join(f"{name} vectors ({vectors.size}, {vectors.distance})" for name, vectors in vectors.items())
-
-
-def _rows(vectors: Vectors) -> list[memoryview]:
-    """Return vectors, (vectors, dimension), as the engine takes them in a fourth of the time that lists need."""
-    return [memoryview(row) for row in np.ascontiguousarray(vectors, np.float32)]
-
-
-def _bytes(snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors], bm25: Bm25Parameters) -> int:
+def _bytes(snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors]) -> int:
     """Return no less than what these take on disk: payload, BM25 terms (8 bytes each) and vectors."""
-    texts = sum(len(json.dumps(payload(snippet, bm25))) for snippet in snippets)
+    texts = sum(len(json.dumps(payload(snippet))) for snippet in snippets)
     return 5 * texts + 4 * vectors.size + 2 * sum(rows.size for rows in tokens) + 1024 * len(snippets)
 
 
-def _shard_config(manifest: Manifest, form: int) -> qe.EdgeConfig:
+def _shard_config(manifest: Manifest, optimizers: qe.EdgeOptimizersConfig | None = None) -> qe.EdgeConfig:
     """Return what a shard is made and opened as.
 
     The graph has no links of its own for payload indexes: they took writing 100,000 snippets from 60 to 147 CPU
     seconds and each search from 1.5 to 4.4 ms, and what they find, searches with conditions find with ACORN too.
-    Vectors are mapped; else those of all segments are read whenever the shard is opened, by its writer too. A shard of
-    the form before keeps it: with another configuration the engine would build its graphs again at the next change.
+    Vectors are mapped; else those of all segments are read whenever the shard is opened, by its writer too.
     """
-    mapped = manifest.quantized or form == FORM
-    unlinked = qe.HnswIndexConfig(m=16, ef_construct=100, full_scan_threshold=10_000, payload_m=0)
     quantization = qe.ScalarQuantizationConfig(qe.ScalarType.Int8, quantile=0.99, memory=qe.Memory.Pinned)
-    dense = qe.EdgeVectorParams(
-        size=manifest.encoder.dimension,
-        distance=DISTANCES[manifest.similarity],
-        hnsw_config=unlinked if form == FORM else None,
-        quantization_config=quantization if manifest.quantized else None,
-        memory=qe.Memory.Cold if mapped else None,
-    )
-    vectors = {DENSE: dense}
+    vectors = {
+        DENSE: qe.EdgeVectorParams(
+            size=manifest.encoder.dimension,
+            distance=DISTANCES[manifest.similarity],
+            hnsw_config=qe.HnswIndexConfig(m=16, ef_construct=100, full_scan_threshold=10_000, payload_m=0),
+            quantization_config=quantization if manifest.quantized else None,
+            memory=qe.Memory.Cold,
+        )
+    }
     if manifest.tokens:  # only ever compared with a few candidates, so without a graph, and read from disk
         vectors[TOKENS] = qe.EdgeVectorParams(
             size=manifest.tokens.dimension,
@@ -425,8 +302,72 @@ def _shard_config(manifest: Manifest, form: int) -> qe.EdgeConfig:
     return qe.EdgeConfig(
         vectors=vectors,
         sparse_vectors={SPARSE: qe.EdgeSparseVectorParams(modifier=qe.Modifier.Idf)},
+        optimizers=optimizers,
         wal_enabled=False,
     )
+
+
+def _filter(probe: IndexQuery) -> qe.Filter | None:
+    """Return the conditions of a probe as the engine takes them; None if there are none."""
+    held, excluded = stored_conditions(probe)
+    must: list[qe.ConditionType] = [_condition(condition) for condition in held]
+    must_not: list[qe.ConditionType] = [_condition(condition) for condition in excluded]
+    if probe.among is not None:
+        must.append(qe.HasIdCondition({point_id(id) for id in probe.among}))
+    return qe.Filter(must=must, must_not=must_not) if must or must_not else None
+
+
+def _condition(condition: FieldFilter) -> qe.FieldCondition:
+    key, value = condition.field, condition.value
+    if condition.op == EXISTS:
+        return qe.FieldCondition(key, values_count=qe.ValuesCount(gte=1))
+    if isinstance(value, tuple):
+        return qe.FieldCondition(key, match=qe.MatchAny(list(value)))
+    if condition.op in BOUNDS:
+        return qe.FieldCondition(key, range=qe.RangeFloat(**{BOUNDS[condition.op]: float(value)}))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return qe.FieldCondition(key, range=qe.RangeFloat(gte=float(value), lte=float(value)))
+    # The binding takes a Python bool for a whole number, NumPy's for what it is.
+    exact: Any = np.bool_(value) if isinstance(value, bool) else value
+    return qe.FieldCondition(key, match=qe.MatchValue(exact))
+
+
+def segment_points(manifest: Manifest) -> int:
+    """Return how many points a segment takes."""
+    return max(SEGMENT_BYTES // (BYTES * manifest.encoder.dimension), LEAST_POINTS)
+
+
+def segment_kilobytes(manifest: Manifest) -> int:
+    """Return the size of a segment's largest vectors, in KB, up to which the engine merges segments."""
+    numbers = max(manifest.encoder.dimension, SNIPPET_TOKENS * manifest.tokens.dimension if manifest.tokens else 0)
+    return int(MERGED * segment_points(manifest) * BYTES * numbers / 1024)
+
+
+def segment_number(manifest: Manifest, points: int) -> int:
+    """Return how many segments an index may have before the engine merges the smallest.
+
+    These are the full ones, one that is not, and one that is written to.
+    """
+    return max(2, math.ceil(points / segment_points(manifest)) + 1)
+
+
+def segment_sizes(shard: Path, files: str = POINT_VERSIONS) -> list[int]:
+    """Return how many points each segment of a shard has ever had; the engine keeps 8 bytes for each."""
+    return [path.stat().st_size // 8 for path in shard.rglob(files)]
+
+
+def segment_width(sizes: Sequence[int], limit: int) -> int:
+    """Return how many candidates a search keeps (`hnsw_ef`) in each segment: the largest one's part of them.
+
+    Each segment has only some of the nearest points. Of 160,000 snippets 200 candidates in each of four segments find
+    99 % of the best 10 and of the best 100; 800 in a single one find 96 % and 92 %.
+
+    Parameters
+    ----------
+    sizes : points of each segment
+    """
+    total = max(sum(sizes), 1)
+    return max(HNSW_EF, search_width(total, limit) * max(sizes, default=0) // total)
 
 
 @contextmanager

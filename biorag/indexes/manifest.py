@@ -14,17 +14,13 @@ from biorag.registries import STORES
 from biorag.types import Count, Dimension, EncoderIdentity, Label, Sha256, Vectors
 from biorag.utils.files import sha256_of_json
 from biorag.utils.parsing import parse_json, read_regular, validated
-from biorag.utils.text import comparable
 
 FORMAT = 1
-AS_IT_STANDS: Final = "as it stands"
-COMPARABLE: Final = "comparable"
 WORDS: Final = "words"
 PIECES: Final = "pieces"
 BIGRAMS: Final = "bigrams"
 FULL: Final = "full"
 COMPACT: Final = "compact"
-ADDED = ("kept", "projection")  # to the token vectors' parameters, with format 1 as it is
 LONGEST_PROJECTION = 32 << 20  # characters
 MANIFEST = "manifest.json"
 AGAIN = "index the corpus again"
@@ -34,25 +30,17 @@ AGAIN = "index the corpus again"
 class Bm25Parameters:
     """BM25 as Qdrant computes it: tokenizer, stop words and stemmer of `language`, IDF by the engine.
 
-    `avg_len` is the mean snippet length in BM25 tokens, measured when the index was created. `text` is the form in
-    which texts are tokenized and keywords filtered: "comparable", or as they stand, as in indexes before that form.
-    `terms` are such words, or word pieces of the encoder's tokenizer, or these with bigrams, and no language then.
+    `avg_len` is the mean snippet length in BM25 tokens, measured when the index was created. Texts are tokenized, and
+    keywords filtered, in the form in which they are compared. `terms` are such words, or word pieces of the encoder's
+    tokenizer, or these with bigrams, and no language then.
     """
 
     k: Annotated[float, Field(ge=0, le=1e9)]
     b: Annotated[float, Field(ge=0, le=1)]
     avg_len: Annotated[float, Field(ge=0, le=1e9)]
     language: Label = "english"
-    text: Literal["as it stands", "comparable"] = AS_IT_STANDS
+    text: Literal["comparable"] = "comparable"
     terms: Literal["words", "pieces", "bigrams"] = WORDS
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the parameters as JSON values; without the form of text and the terms of earlier versions."""
-        return {name: value for name, value in asdict(self).items() if value not in (AS_IT_STANDS, WORDS)}
-
-    def spelled(self, text: str) -> str:
-        """Return text in the form in which this index has it."""
-        return comparable(text) if self.text == COMPARABLE else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +75,9 @@ class TokenParameters:
         """Of a number as it is kept."""
         return 4 if self.kept == COMPACT else 16
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the parameters as JSON values; of full vectors as earlier versions wrote them."""
-        values = asdict(self)
-        return values if self.kept == COMPACT else {name: values[name] for name in values if name not in ADDED}
-
     def fingerprint(self) -> dict[str, Any]:
         """Return its JSON with the SHA-256 of the projection in its place."""
-        values = self.to_json()
+        values = asdict(self)
         return values | ({"projection": sha256_of_json(self.projection)} if self.projection else {})
 
 
@@ -149,8 +132,7 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest as JSON values."""
-        tokens = self.tokens.to_json() if self.tokens else None
-        return {**asdict(self), "encoder": self.encoder.to_json(), "bm25": self.bm25.to_json(), "tokens": tokens}
+        return asdict(self)
 
     def shown(self) -> dict[str, Any]:
         """Return its JSON values for reading: of a projection its SHA-256."""
@@ -160,10 +142,10 @@ class Manifest:
         """Return what determines search results, for reports: encoder, settings, and the sources' hashes."""
         return {
             "name": self.name,
-            "encoder": self.encoder.to_json(),
+            "encoder": asdict(self.encoder),
             "similarity": self.similarity,
             "quantized": self.quantized,
-            "bm25": self.bm25.to_json(),
+            "bm25": asdict(self.bm25),
             "tokens": self.tokens.fingerprint() if self.tokens else None,
             "blocks": asdict(self.blocks) if self.blocks else None,
             "snippets": self.snippets,

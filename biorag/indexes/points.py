@@ -1,9 +1,11 @@
-"""What both stores share: ids, payloads and search settings of points."""
+"""What the stores of Qdrant points share: ids, payloads, search settings, and how an index of points is read."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from uuid import UUID, uuid5
@@ -11,8 +13,9 @@ from uuid import UUID, uuid5
 import numpy as np
 from pydantic import StrictInt, StrictStr
 
-from biorag.indexes.manifest import COMPARABLE, Bm25Parameters, TokenParameters
-from biorag.types import EXISTS, FieldFilter, IndexQuery, Label, ScoredDoc, Snippet, Vectors
+from biorag.indexes.bm25 import Bm25Encoder
+from biorag.indexes.manifest import Manifest, TokenParameters
+from biorag.types import EXISTS, FieldFilter, IndexQuery, Label, ScoredDoc, Snippet, SparseText, Vectors
 from biorag.utils.parsing import typed
 from biorag.utils.text import comparable
 
@@ -30,6 +33,7 @@ OVERSAMPLING = 2.0
 ACORN_SELECTIVITY = 1.0
 SCROLL = 4096  # ids asked for at once when all are listed
 LONGEST_ID = 4096  # characters
+BOUNDS = {">=": "gte", ">": "gt", "<=": "lte", "<": "lt"}  # operators of conditions, as Qdrant names them
 Stored = TypeVar("Stored")
 UPSERT = 128  # points handed over at once
 NUMBERS = 800_000  # of token vectors handed over at once: as JSON 16 MB, half of what a server takes
@@ -40,35 +44,26 @@ def point_id(snippet_id: str) -> UUID:
     return uuid5(NAMESPACE, snippet_id)
 
 
-def payload(snippet: Snippet, bm25: Bm25Parameters | None = None) -> dict[str, Any]:
-    """Return the whole snippet as a point's payload, with its digest.
+# The payload's keys that are indexed, those of PubMed's fields that filters name most, and their types as Qdrant names
+# them. A year is a float, for a corpus may write 2015.0, which an index of integers would leave out.
+PAYLOAD_INDEXES = {
+    "pmid": "integer",
+    "metadata.year": "float",
+    "metadata.retracted": "bool",
+    **{f"{KEYWORDS}.{field}": "keyword" for field in ("type", "mesh", "journal")},
+}
 
-    An index that has texts in the form in which they are compared also keeps the metadata's keywords so.
-    """
-    compared = bm25 is not None and bm25.text == COMPARABLE and snippet.metadata
+
+def payload(snippet: Snippet) -> dict[str, Any]:
+    """Return the whole snippet as a point's payload, with its digest and the metadata's keywords as filters compare."""
     return {
-        **({KEYWORDS: _keywords(dict(snippet.metadata))} if compared else {}),
+        **({KEYWORDS: _keywords(dict(snippet.metadata))} if snippet.metadata else {}),
         "id": snippet.id,
         "title": snippet.title,
         "content": snippet.content,
         "pmid": snippet.pmid,
         "metadata": dict(snippet.metadata),
         "digest": snippet.digest,
-    }
-
-
-def payload_indexes(bm25: Bm25Parameters) -> dict[str, str]:
-    """Return the payload's keys that are indexed, and their types as Qdrant names them.
-
-    They are PubMed's fields that filters name most. A year is indexed as a float, which takes whole numbers too: a
-    corpus may write 2015.0, which an index of integers would leave out. PMIDs are integers, matched by lists.
-    """
-    texts = KEYWORDS if bm25.text == COMPARABLE else "metadata"
-    return {
-        "pmid": "integer",
-        "metadata.year": "float",
-        "metadata.retracted": "bool",
-        **{f"{texts}.{field}": "keyword" for field in ("type", "mesh", "journal")},
     }
 
 
@@ -160,14 +155,19 @@ def dense_by_id(records: Sequence[Any], dimension: int) -> dict[str, Vectors]:
     return vectors
 
 
-def stored(condition: FieldFilter, bm25: Bm25Parameters) -> FieldFilter:
+def stored_conditions(probe: IndexQuery) -> tuple[list[FieldFilter], list[FieldFilter]]:
+    """Return the conditions of a probe on payloads: those that must hold, and those that must not."""
+    conditions = [_stored_condition(condition) for condition in probe.where]
+    must = [condition for condition in conditions if not condition.negated]
+    return must, [condition for condition in conditions if condition.negated]
+
+
+def _stored_condition(condition: FieldFilter) -> FieldFilter:
     """Return a condition on a snippet's field as one on the payload, in whose form keywords are spelled."""
     field, value = condition.field, condition.value
     if field in OWN_FIELDS:
         return condition
-    if condition.op == EXISTS:
-        return replace(condition, field=f"metadata.{field}")
-    if isinstance(value, str) and bm25.text == COMPARABLE and len(keyword := comparable(value)) <= LONGEST_KEYWORD:
+    if condition.op != EXISTS and isinstance(value, str) and len(keyword := comparable(value)) <= LONGEST_KEYWORD:
         return replace(condition, field=f"{KEYWORDS}.{field}", value=keyword)
     return replace(condition, field=f"metadata.{field}")
 
@@ -212,27 +212,6 @@ def upsert_parts(
     return list(parts([rows.size for rows in tokens], UPSERT))
 
 
-def with_tokens(
-    named: Sequence[dict[str, Any]],
-    tokens: Sequence[Vectors],
-    parameters: TokenParameters | None,
-    convert: Callable[[Vectors], Any],
-) -> None:
-    """Add each point's token vectors, where the index keeps any, to its other vectors.
-
-    A text without tokens gets a vector of zeros, whose MaxSim is 0.
-
-    Parameters
-    ----------
-    convert : makes of vectors, (tokens, dimension), what the store takes
-    """
-    if parameters is None:
-        return
-    zeros = np.zeros((1, parameters.dimension), np.float32)
-    for point, rows in zip(named, tokens, strict=True):
-        point[TOKENS] = convert(rows if len(rows) else zeros)
-
-
 def search_width(snippets: int, limit: int) -> int:
     """Return how many candidates a search of the graph keeps (`hnsw_ef`) in an index of so many snippets.
 
@@ -257,3 +236,107 @@ def best_first(points: Sequence[Any], probe: IndexQuery) -> list[ScoredDoc]:
     if not all(math.isfinite(hit.score) for hit in hits):
         raise StoredError("a score that is not a finite number")
     return sorted(hits, key=lambda scored: (-scored.score, scored.id))
+
+
+class PointIndex(ABC):
+    """Reading an index of points, the same in every store; see `Index`. A store says how it asks for them."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._bm25 = Bm25Encoder.of(manifest)
+
+    @abstractmethod
+    def _reading(self) -> AbstractContextManager[None]:
+        """Turn the faults of a read into errors of ours."""
+
+    @abstractmethod
+    def _answers(self, probes: Sequence[IndexQuery]) -> Sequence[Sequence[Any]]:
+        """Return the scored points of each probe."""
+
+    @abstractmethod
+    def _records(self, ids: Sequence[str], fields: Sequence[str] | bool, vectors: Sequence[str] = ()) -> Sequence[Any]:
+        """Return the points of snippets with these fields of the payload and these vectors."""
+
+    @abstractmethod
+    def _page(self, offset: Any) -> tuple[Sequence[Any], Any]:
+        """Return some points with their ids from an offset on, and the next offset; None after the last."""
+
+    def search(self, probes: Sequence[IndexQuery]) -> list[list[ScoredDoc]]:
+        """Answer all probes in one batch; see `Index.search`."""
+        with self._reading():
+            answers = self._answers(probes)
+            if len(answers) != len(probes):
+                raise StoredError(f"{len(answers)} answers to {len(probes)} queries")
+            return [best_first(points, probe) for points, probe in zip(answers, probes, strict=True)]
+
+    def fetch(self, ids: Sequence[str]) -> dict[str, Snippet]:
+        """Return the stored snippets by id; unknown ids are left out."""
+        with self._reading():
+            records = self._records(ids, True)
+            snippets = snippets_of(record.payload for record in records)
+            digests = digests_of(record.payload for record in records)
+            if changed := [id for id, snippet in snippets.items() if snippet.digest != digests[id]]:
+                raise StoredError(f"a snippet {changed[0]!r} that differs from its digest")
+            return _asked(snippets, ids)
+
+    def digests(self, ids: Sequence[str]) -> dict[str, str]:
+        """Return the stored content digests by id; unknown ids are left out."""
+        with self._reading():
+            return _asked(digests_of(record.payload for record in self._records(ids, ["id", "digest"])), ids)
+
+    def dense_vectors(self, ids: Sequence[str]) -> dict[str, Vectors]:
+        """Return the stored dense vectors by snippet id; see `Index.dense_vectors`."""
+        with self._reading():
+            records = self._records(ids, ["id"], [DENSE])
+            return _asked(dense_by_id(records, self._manifest.encoder.dimension), ids)
+
+    def ids(self) -> Iterator[str]:
+        """Yield every snippet's id, in the order of the points' ids."""
+        offset = None
+        while True:
+            with self._reading():
+                records, following = self._page(offset)
+                ids = ids_of(records)
+                if len(ids) > SCROLL or (following is not None and not (ids and str(following) > str(offset or ""))):
+                    raise StoredError("a list of ids without an end")
+            yield from ids
+            if (offset := following) is None:
+                return
+
+    @abstractmethod
+    def _dense(self, vectors: Vectors) -> Sequence[Any]:
+        """Return vectors, (vectors, dim), as the store takes each."""
+
+    def _token_rows(self, tokens: Vectors) -> Sequence[Any]:
+        """Return token vectors, (tokens, dim), as the store takes them."""
+        return self._dense(tokens)
+
+    @abstractmethod
+    def _sparse(self, terms: SparseText) -> Any:
+        """Return a BM25 vector as the store takes it."""
+
+    @abstractmethod
+    def _point(self, snippet: Snippet, vectors: dict[str, Any]) -> Any:
+        """Return a point of the store."""
+
+    def _points(
+        self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors], terms: Sequence[SparseText]
+    ) -> list[Any]:
+        """Return the points of snippets. A text without tokens gets a vector of zeros, whose MaxSim is 0."""
+        terms = terms or [self._bm25.document(snippet.contents) for snippet in snippets]
+        named: list[dict[str, Any]] = [
+            {DENSE: dense, SPARSE: self._sparse(sparse)}
+            for dense, sparse in zip(self._dense(vectors), terms, strict=True)
+        ]
+        if self._manifest.tokens:
+            zeros = np.zeros((1, self._manifest.tokens.dimension), np.float32)
+            for point, rows in zip(named, tokens, strict=True):
+                point[TOKENS] = self._token_rows(rows if len(rows) else zeros)
+        return [self._point(snippet, point) for snippet, point in zip(snippets, named, strict=True)]
+
+
+def _asked(known: dict[str, Stored], ids: Sequence[str]) -> dict[str, Stored]:
+    """Return what a store says of snippets, if it was asked for them."""
+    if strange := known.keys() - set(ids):
+        raise StoredError(f"a snippet {min(strange)!r} that was not asked for")
+    return known

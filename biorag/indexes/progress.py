@@ -24,12 +24,12 @@ class IndexingProgress:
 
     `torn` are the documents that an interrupted run may have left half written, each with the file it came from: some
     blocks missing, old ones beside new ones, or an old text with a new vector. They stay in the record until they are
-    written again. Records of 0.1.0 do not have it.
+    written again.
     """
 
     done: Count
     batch: tuple[str, ...]
-    torn: Mapping[str, str] | None = None
+    torn: Mapping[str, str]
 
 
 def write_progress(folder: Path, progress: IndexingProgress) -> None:

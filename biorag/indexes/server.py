@@ -5,17 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
+from uuid import UUID
 
 import numpy as np
 from qdrant_client import QdrantClient, models
 
-from biorag.errors import MissingError, ServiceError
-from biorag.indexes.bm25 import Bm25Encoder
+from biorag.errors import MissingError
 from biorag.indexes.bulk_load import build_graph, is_loading, wait_until_green
+from biorag.indexes.cluster import await_new_shards, collection_facts, require_whole
 from biorag.indexes.collection import (
     ORDERING,
     CollectionLayout,
@@ -25,33 +26,25 @@ from biorag.indexes.collection import (
     read_remote_manifest,
     write_remote_manifest,
 )
-from biorag.indexes.conditions import point_ids, query_filter
 from biorag.indexes.connection import connect, server_errors
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.points import (
     ACORN_SELECTIVITY,
-    DENSE,
+    BOUNDS,
     OVERSAMPLING,
     SCROLL,
-    SPARSE,
+    PointIndex,
     StoredError,
-    best_first,
-    dense_by_id,
-    digests_of,
     field_of,
-    ids_of,
     parts,
     payload,
     point_id,
     search_width,
-    snippets_of,
+    stored_conditions,
     upsert_parts,
-    with_tokens,
 )
-from biorag.indexes.replicas import await_new_shards, reached_alone, require_every_shard, require_whole, sharding_of
-from biorag.indexes.server_facts import collection_facts
 from biorag.settings.settings import Settings
-from biorag.types import IndexQuery, ScoredDoc, Snippet, SparseText, Vectors
+from biorag.types import EXISTS, FieldFilter, IndexQuery, Snippet, SparseText, Vectors
 from biorag.utils.http import heed
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.network import Server
@@ -59,7 +52,6 @@ from biorag.utils.network import Server
 STREAMS = 4  # of uploads to a single shard
 MOST_STREAMS = 32
 MOST = 2**40  # snippets
-T = TypeVar("T")
 
 
 class QdrantServer:
@@ -121,12 +113,12 @@ class ServerOptions:
         return cls(CollectionLayout.of(settings.index), number, settings.services.optimizing_timeout)
 
 
-class ServerIndex:
+class ServerIndex(PointIndex):
     """An index in the collection named as the manifest is; `writable` makes it if there is none.
 
     A writer's `lock` keeps other writers of the same home away; it is released when the index is closed. Where several
-    nodes hold the collection, each read is followed by a look at its replicas, so that what a shard without one could
-    not add to an answer is an error.
+    nodes hold the collection, each read is followed by a look at its shards: one without a readable replica is an
+    error, never a part missing from an answer.
 
     Raises
     ------
@@ -144,22 +136,17 @@ class ServerIndex:
         lock: DirectoryLock | None = None,
         options: ServerOptions | None = None,
     ) -> None:
+        super().__init__(manifest)
         self._client = client
         self._lock = lock
         self._options = options or ServerOptions()
         self._collection = manifest.name
-        self._quantized = manifest.quantized
-        self._dimension = manifest.encoder.dimension
-        self._tokens = manifest.tokens
-        self._parameters = manifest.bm25
-        self._bm25 = Bm25Encoder.of(manifest)
         self._writable = writable
-        self._unfinished = not manifest.complete
         self._acknowledgements = 1  # of a write
         try:
             with server_errors():
                 if writable:
-                    self._prepare(manifest)
+                    self._prepare()
                 elif not client.collection_exists(self._collection):
                     raise MissingError(
                         f"collection {self._collection!r} is not on the server: run 'biorag index' first"
@@ -171,45 +158,26 @@ class ServerIndex:
             self.close()
             raise
 
-    def _prepare(self, manifest: Manifest) -> None:
-        """Make the collection if there is none, and what one that is being loaded lacks of its payload indexes."""
+    def _prepare(self) -> None:
+        """Make the collection if there is none, and the payload indexes that one that is being loaded lacks."""
         layout = self._options.layout
         if not self._client.collection_exists(self._collection):
-            create_collection(self._client, manifest, layout)
+            create_collection(self._client, self._manifest, layout)
             await_new_shards(self._client, self._collection, layout.replicas)
         info = self._client.get_collection(self._collection)
         self._acknowledgements = info.config.params.write_consistency_factor or 1
         if is_loading(info):
-            index_payload(self._client, manifest, info.payload_schema)
+            index_payload(self._client, self._collection, info.payload_schema)
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """Turn faults into one sentence, which names a shard that has no replica to write to."""
-        try:
-            with server_errors():
-                yield
-        except ServiceError:
-            self._name_missing_shards()
-            raise
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Do the same, and look at the replicas after a read; see the class."""
-        with self._asking():
+    def _looking(self) -> Iterator[None]:
+        with server_errors():
             yield
         if self._distributed:
             require_whole(self._client, self._collection)
 
-    def _name_missing_shards(self) -> None:
-        """Raise as `require_every_shard` does, while a request fails; nothing if the node does not say."""
-        if not self._distributed:
-            return
-        try:
-            with server_errors():
-                sharding = reached_alone(self._client, sharding_of(self._client, self._collection))
-        except ServiceError:
-            return  # the first fault is the one to tell
-        require_every_shard(sharding, self._collection)
+    def _reading(self) -> AbstractContextManager[None]:
+        return self._looking()
 
     def count(self) -> int:
         """Return the number of snippets."""
@@ -219,72 +187,40 @@ class ServerIndex:
                 raise StoredError(f"a count of {count} snippets")
             return count
 
-    def search(self, probes: Sequence[IndexQuery]) -> list[list[ScoredDoc]]:
-        """Answer all probes in one request, or few for token vectors; see `Index.search`."""
+    def _answers(self, probes: Sequence[IndexQuery]) -> Sequence[Sequence[Any]]:
+        """Ask in one request, or few for token vectors."""
         requests = [self._request(probe) for probe in probes]
         sizes = [0 if isinstance(probe.query, str) else probe.query.size for probe in probes]
-        responses: list[models.QueryResponse] = []
-        with self._reading():
-            for part in parts(sizes, len(probes)):
-                responses += self._client.query_batch_points(
-                    self._collection, requests[part], consistency=self._options.read_consistency
-                )
-            if len(responses) != len(probes):
-                raise StoredError(f"{len(responses)} answers to {len(probes)} queries")
-            return [best_first(response.points, probe) for response, probe in zip(responses, probes, strict=True)]
-
-    def fetch(self, ids: Sequence[str]) -> dict[str, Snippet]:
-        """Return the stored snippets by id; unknown ids are left out."""
-        with self._reading():
-            records = self._retrieve(ids, self._options.read_consistency, with_payload=True)
-            snippets = _asked(snippets_of(record.payload for record in records), ids)
-            digests = digests_of(record.payload for record in records)
-            changed = [id for id, snippet in snippets.items() if snippet.digest != digests[id]]
-            if changed:
-                raise StoredError(f"a snippet {changed[0]!r} that differs from its digest")
-        return snippets
-
-    def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        """Return the stored content digests by id; unknown ids are left out.
-
-        For a writer a snippet is stored if as many replicas hold it as acknowledge a write: what reached fewer, when a
-        run was interrupted, is written again.
-        """
-        consistency = self._acknowledgements if self._writable else self._options.read_consistency
-        with self._reading():
-            records = self._retrieve(ids, consistency, with_payload=["id", "digest"])
-            return _asked(digests_of(record.payload for record in records), ids)
-
-    def dense_vectors(self, ids: Sequence[str]) -> dict[str, Vectors]:
-        """Return the stored dense vectors by snippet id; see `Index.dense_vectors`."""
-        with self._reading():
+        answers: list[models.QueryResponse] = []
+        for part in parts(sizes, len(probes)):
             consistency = self._options.read_consistency
-            records = self._retrieve(ids, consistency, with_payload=["id"], with_vectors=[DENSE])
-            return _asked(dense_by_id(records, self._dimension), ids)
+            answers += self._client.query_batch_points(self._collection, requests[part], consistency=consistency)
+        return [answer.points for answer in answers]
 
-    def ids(self) -> Iterator[str]:
-        """Yield every snippet's id, in the order of the points' ids."""
-        offset = None
-        while True:
-            with self._reading():
-                records, following = self._client.scroll(
-                    self._collection,
-                    limit=SCROLL,
-                    offset=offset,
-                    with_payload=["id"],
-                    with_vectors=False,
-                    consistency=self._options.read_consistency,
-                )
-                ids = ids_of(records)
-                if len(ids) > SCROLL or (following is not None and not (ids and str(following) > str(offset or ""))):
-                    raise StoredError("a list of ids without an end")
-            yield from ids
-            offset = following
-            if offset is None:
-                return
+    def _records(self, ids: Sequence[str], fields: Sequence[str] | bool, vectors: Sequence[str] = ()) -> Sequence[Any]:
+        """Ask for points; a writer for their digests from as many replicas as acknowledge a write.
 
-    def _retrieve(self, ids: Sequence[str], consistency: models.ReadConsistency, **options: Any) -> list[models.Record]:
-        return self._client.retrieve(self._collection, point_ids(ids), consistency=consistency, **options)
+        So what reached fewer replicas, when a run was interrupted, is not stored, and is written again.
+        """
+        compares = self._writable and fields == ["id", "digest"]
+        records = self._client.retrieve(
+            self._collection,
+            _point_ids(ids),
+            with_payload=fields if isinstance(fields, bool) else list(fields),
+            with_vectors=list(vectors) if vectors else False,
+            consistency=self._acknowledgements if compares else self._options.read_consistency,
+        )
+        return records
+
+    def _page(self, offset: Any) -> tuple[Sequence[Any], Any]:
+        return self._client.scroll(
+            self._collection,
+            limit=SCROLL,
+            offset=offset,
+            with_payload=["id"],
+            with_vectors=False,
+            consistency=self._options.read_consistency,
+        )
 
     def upsert(
         self,
@@ -302,38 +238,37 @@ class ServerIndex:
             points = self._points(snippets[part], vectors[part], tokens[part], terms[part])
             self._client.upsert(self._collection, points, wait=True, ordering=ORDERING)
 
-        slices = upsert_parts(snippets, tokens, self._tokens)
+        slices = upsert_parts(snippets, tokens, self._manifest.tokens)
         stop = threading.Event()
-        with self._asking(), ThreadPoolExecutor(self._streams, initializer=heed, initargs=(stop,)) as pool:
+        with server_errors(), ThreadPoolExecutor(self._streams, initializer=heed, initargs=(stop,)) as pool:
             try:
                 list(pool.map(send, slices))
             except BaseException:
                 stop.set()
                 raise
 
-    def _points(
-        self,
-        snippets: Sequence[Snippet],
-        vectors: Vectors,
-        tokens: Sequence[Vectors],
-        terms: Sequence[SparseText],
-    ) -> list[models.PointStruct]:
-        terms = terms or [self._bm25.document(snippet.contents) for snippet in snippets]
-        named: list[dict[str, models.Vector]] = [
-            {DENSE: vector.tolist(), SPARSE: _sparse(*sparse)} for sparse, vector in zip(terms, vectors, strict=True)
-        ]
-        with_tokens(named, tokens, self._tokens, _rounded)
+    def _dense(self, vectors: Vectors) -> Sequence[Any]:
+        rows: list[list[float]] = vectors.tolist()
+        return rows
+
+    def _token_rows(self, tokens: Vectors) -> Sequence[Any]:
+        """Return token vectors to six places, more than half precision keeps: as JSON they are half as long."""
+        rows: list[list[float]] = np.round(tokens.astype(np.float64), 6).tolist()
+        return rows
+
+    def _sparse(self, terms: SparseText) -> models.SparseVector:
+        return models.SparseVector(indices=terms.indices, values=terms.values)
+
+    def _point(self, snippet: Snippet, vectors: dict[str, Any]) -> models.PointStruct:
         # Not validated: with 30,000 numbers a snippet that took half the time, and the server validates them.
-        made = models.PointStruct.model_construct
-        return [
-            made(id=str(point_id(snippet.id)), vector=point, payload=payload(snippet, self._parameters))
-            for snippet, point in zip(snippets, named, strict=True)
-        ]
+        return models.PointStruct.model_construct(
+            id=str(point_id(snippet.id)), vector=vectors, payload=payload(snippet)
+        )
 
     def delete(self, ids: Sequence[str]) -> None:
         """Remove snippets; acknowledged by the server when it returns."""
-        with self._asking():
-            selector = models.PointIdsList(points=point_ids(ids))
+        with server_errors():
+            selector = models.PointIdsList(points=_point_ids(ids))
             self._client.delete(self._collection, selector, wait=True, ordering=ORDERING)
 
     def deleted_share(self) -> None:
@@ -348,7 +283,7 @@ class ServerIndex:
             loading = is_loading(self._client.get_collection(self._collection))
             if loading:
                 build_graph(self._client, self._collection)
-        if loading or self._unfinished:
+        if loading or not self._manifest.complete:
             wait_until_green(self._client, self._collection, self._options.patience)
 
     def seal(self) -> None:
@@ -368,32 +303,42 @@ class ServerIndex:
         quantization = models.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING)
         acorn = models.AcornSearchParams(enable=True, max_selectivity=ACORN_SELECTIVITY)
         return models.QueryRequest(
-            query=_sparse(*self._bm25.query(probe.query)) if isinstance(probe.query, str) else probe.query.tolist(),
+            query=self._sparse(self._bm25.query(probe.query)) if isinstance(probe.query, str) else probe.query.tolist(),
             using=field_of(probe),
             limit=probe.limit,
-            filter=query_filter(probe, self._parameters),
+            filter=_filter(probe),
             params=models.SearchParams(
                 hnsw_ef=search_width(self._size, probe.limit),
                 exact=probe.exact or probe.among is not None,
-                quantization=quantization if self._quantized else None,
+                quantization=quantization if self._manifest.quantized else None,
                 acorn=acorn if probe.where else None,
             ),
             with_payload=["id"],
         )
 
 
-def _asked(found: dict[str, T], ids: Sequence[str]) -> dict[str, T]:
-    """Return what a server says of snippets, if it was asked for them."""
-    if strange := found.keys() - set(ids):
-        raise StoredError(f"a snippet {min(strange)!r} that was not asked for")
-    return found
+def _point_ids(ids: Sequence[str]) -> list[int | str | UUID]:
+    return [str(point_id(id)) for id in ids]
 
 
-def _rounded(tokens: Vectors) -> list[list[float]]:
-    """Return token vectors to six places, more than half precision keeps: as JSON they are half as long."""
-    rows: list[list[float]] = np.round(tokens.astype(np.float64), 6).tolist()
-    return rows
+def _filter(probe: IndexQuery) -> models.Filter | None:
+    """Return the filter of a probe; None if it has no condition."""
+    held, excluded = stored_conditions(probe)
+    must: list[models.Condition] = [_condition(condition) for condition in held]
+    must_not: list[models.Condition] = [_condition(condition) for condition in excluded]
+    if probe.among is not None:
+        must.append(models.HasIdCondition(has_id=_point_ids(sorted(probe.among))))
+    return models.Filter(must=must, must_not=must_not) if must or must_not else None
 
 
-def _sparse(indices: list[int], values: list[float]) -> models.SparseVector:
-    return models.SparseVector(indices=indices, values=values)
+def _condition(condition: FieldFilter) -> models.FieldCondition:
+    key, value = condition.field, condition.value
+    if condition.op == EXISTS:
+        return models.FieldCondition(key=key, values_count=models.ValuesCount(gte=1))
+    if isinstance(value, tuple):
+        return models.FieldCondition(key=key, match=models.MatchAny(any=list(value)))
+    if condition.op in BOUNDS:
+        return models.FieldCondition(key=key, range=models.Range(**{BOUNDS[condition.op]: float(value)}))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return models.FieldCondition(key=key, range=models.Range(gte=value, lte=value))
+    return models.FieldCondition(key=key, match=models.MatchValue(value=value))

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from biorag.corpus.sources import DEMO
 from biorag.errors import BioragError, MismatchError, MissingError, UsageError, suggestion
 from biorag.indexes.manifest import (
-    COMPARABLE,
     MANIFEST,
     WORDS,
     BlockParameters,
@@ -123,7 +122,6 @@ class Store:
                 settings.index.bm25_k,
                 settings.index.bm25_b,
                 round(avg_len, 2),
-                text=COMPARABLE,
                 terms=settings.index.bm25_terms or WORDS,
             ),
             store=self._configured(),

@@ -93,10 +93,7 @@ class Updater:
         self.again = set(progress.batch)
         self.added = self.updated = self.unchanged = self.deleted = 0
         self.done = 0  # changes that are in the index durably, whether they were made now or before
-        self.torn = dict(progress.torn or {})
-        if progress.torn is None:
-            places = map(self._place, self.again)
-            self.torn = dict.fromkeys((document for document, number in places if number is not None), "")
+        self.torn = dict(progress.torn)
         self._remove_orphans()
 
     @property

@@ -8,7 +8,6 @@ import pytest
 
 from biorag.indexes.manifest import MANIFEST
 from biorag.indexes.store import name_for, unnamed_index
-from biorag.settings.settings import Settings
 from tests.cli import failed, invoke
 
 URL = "https://qdrant.example.org:6333"
@@ -69,12 +68,6 @@ def test_where_a_server_is_named_its_indexes_alone_count(settings, place):
     assert unnamed_index(settings.replace(qdrant="https://other.example.org")) is None
 
 
-def test_a_damaged_manifest_is_no_index_on_a_server(settings, place):
-    place("there", url=URL)
-    (settings.indexes / "there" / MANIFEST).write_text("{")
-    assert unnamed_index(settings.replace(qdrant=URL)) is None
-
-
 def test_the_packaged_corpus_goes_into_demo_and_all_others_into_default(settings, tmp_path, monkeypatch):
     assert name_for(settings, ["demo"]) == "demo"
     assert name_for(settings, ["corpus.jsonl"]) == name_for(settings, ["demo", "corpus.jsonl"]) == "default"
@@ -108,7 +101,3 @@ def test_a_name_that_is_set_anywhere_counts(settings, place, how):
         (settings.home / "biorag.toml").write_text('name = "other"\n')
     sentence = failed(invoke(*words, home=settings.home, **variables), 4, "'other' is not there")
     assert "Index 'a'" not in sentence
-
-
-def test_settings_of_a_program_are_not_resolved():
-    assert Settings.of().index.name == "default"

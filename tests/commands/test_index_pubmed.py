@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import json
 from pathlib import Path
 
 import pytest
 
-from tests.cli import done, invoke, run
+from tests.cli import done, invoke
 from tests.pubmed_records import article, deletions, file_of
 
 TRIAL, RETRACTED = "Randomized Controlled Trial", "Retracted Publication"
@@ -82,19 +81,6 @@ def test_the_manifest_has_the_files_in_order_and_the_blocks(home, corpus):
     assert manifest["blocks"] == {"tokens": 40, "overlap": 8}
 
 
-def test_the_folder_again_changes_nothing(home, corpus):
-    again = done(invoke("index", corpus, "--json", home=home))
-    counts = {name: again[name] for name in ("added", "updated", "deleted", "unchanged", "rejected")}
-    assert counts == {"added": 0, "updated": 0, "deleted": 0, "unchanged": 6, "rejected": 0}
-
-
-def test_each_document_comes_once(home):
-    assert sorted(ids(home)) == ["1", "2", "3", "5"]
-    (hit,) = done(invoke("search", "heparin kidney", "--json", "-k", "2", *BM25, home=home))["hits"]
-    assert (hit["id"], hit["pmid"], hit["content"].endswith("kidney.")) == ("2", 2, True)
-    assert len(hit["content"]) < 60 * len("Heparin, ")
-
-
 FILTERS = {
     "year>=2015": {"2", "3", "5"},
     "mesh:Aspirin": {"1"},
@@ -108,24 +94,12 @@ FILTERS = {
 }
 
 
-@pytest.mark.parametrize("text", FILTERS)
-def test_filters_hold(home, text):
-    assert set(ids(home, "--filter", text)) == FILTERS[text]
-
-
 def test_retracted_articles_are_marked(home):
     hits = {hit["id"]: hit for hit in done(invoke("search", "asthma", "-k", "10", "--json", home=home))["hits"]}
     assert [id for id, hit in hits.items() if hit.get("retracted")] == ["3"]
     assert "retracted" not in hits["1"]
     table = invoke("search", "asthma", "-k", "10", home=home).stdout
     assert "RETRACTED Warfarin in asthma." in table and table.count("RETRACTED") == 1
-
-
-def test_answers_leave_them_out(home):
-    question = ("ask", "asthma", "--llm", "none", "-k", "10", "--json")
-    assert {hit["id"] for hit in done(invoke(*question, home=home))["hits"]} == {"1", "2", "5"}
-    hits = done(invoke(*question, "--include-retracted", home=home))["hits"]
-    assert {hit["id"]: hit.get("retracted") for hit in hits} == {"1": None, "2": None, "3": True, "5": None}
 
 
 def test_judgements_match_documents(home, tmp_path):
@@ -138,43 +112,3 @@ def test_judgements_match_documents(home, tmp_path):
     assert report["metrics"]["nDCG@10"] == 1.0
     ranked = [line.split()[2] for line in (tmp_path / "run.trec").read_text().splitlines()]
     assert ranked == ["2"]
-
-
-def test_blocks_are_fixed_for_an_index(home, corpus):
-    for options in (("--block-tokens", "50"), ("--block-tokens", "40", "--block-overlap", "5")):
-        result = invoke("index", corpus, *options, home=home)
-        assert result.exit_code == 5
-        assert "was made with --block-tokens 40 --block-overlap 8" in result.stderr
-    assert invoke("index", corpus, "--block-tokens", "40", home=home).exit_code == 0
-
-
-def test_an_overlap_of_more_than_half_is_refused(home, corpus):
-    for options in (("--block-tokens", "40", "--block-overlap", "21"), ("--block-overlap", "1")):
-        result = invoke("index", corpus, "--name", "other", *options, home=home)
-        assert result.exit_code == 2
-        assert "give at most half of --block-tokens" in result.stderr
-
-
-def test_a_damaged_file_stops_the_run_or_is_said_at_its_end(tmp_path, tiny_encoder):
-    path = tmp_path / "cut.xml.gz"
-    whole = gzip.compress(file_of(*(article(pmid, f"Aspirin {pmid * 7919}.") for pmid in range(1, 4000))))
-    path.write_bytes(whole[: len(whole) // 2])
-    stopped = invoke("index", path, "--encoder", tiny_encoder, home=tmp_path)
-    assert stopped.exit_code == 3 and "truncated gzip" in stopped.stderr
-    assert not (tmp_path / "indexes").exists()
-    for count in ("added", "unchanged"):
-        skipped = invoke("index", path, "--encoder", tiny_encoder, "--on-bad-line", "skip", "--json", home=tmp_path)
-        assert skipped.exit_code == 3 and "truncated gzip" in skipped.stderr, "the second time too"
-        assert json.loads(skipped.stdout)[count] > 1000
-    bad = tmp_path / "bad.xml"
-    bad.write_bytes(file_of(article(1, "Aspirin."), article(2, "")))
-    skipped = invoke("index", bad, "--on-bad-line", "skip", "--json", home=tmp_path)
-    assert done(skipped)["rejected"] == 1
-    (row,) = map(json.loads, (tmp_path / "indexes" / "default" / "rejects.jsonl").read_text().splitlines())
-    assert (row["line"], row["reason"]) == (4, "PMID 2 has neither title nor abstract")
-
-
-def test_in_a_process_of_its_own(tmp_path, corpus, tiny_encoder):
-    content = (corpus / "pubmed25n0001.xml.gz").read_bytes()
-    ended = run("index", "-", "--encoder", tiny_encoder, "--json", input=content)
-    assert json.loads(ended.stdout)["added"] == 4

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from biorag.scale.snippet_folder import SnippetFolder
 from tests.cli import done, failed, invoke, succeeded
 
 BAD = '{"id": "b"}'
@@ -86,54 +85,6 @@ def test_an_index_is_updated_by_vectors_for_it(staged, corpus, tiny_encoder):
     }
 
 
-def test_the_export_may_have_moved(staged):
-    (staged / "snippets").rename(staged / "moved")
-    failed(invoke("index", "--vectors", staged / "vectors"), 4, staged / "snippets", "is not there")
-    assert done(invoke("index", staged / "moved", "--vectors", staged / "vectors", "--json"))["added"] == 3
-
-
-def test_bad_lines_are_skipped_into_the_same_rejects(tmp_path, corpus, tiny_encoder):
-    corpus.write_text(corpus.read_text() + BAD + "\n")
-    words = ("--on-bad-line", "skip", "--json")
-    failed(invoke("corpus", "export", corpus, "--out", tmp_path / "a"), 3, "line 4", "skip it with --on-bad-line skip")
-    exported = done(invoke("corpus", "export", corpus, "--out", tmp_path / "snippets", *words))
-    indexed = done(invoke("index", corpus, "--encoder", tiny_encoder, *words))
-    assert exported["rejected"] == indexed["rejected"] == 1
-    home = tmp_path / "home" / "indexes" / "default"
-    assert (tmp_path / "snippets" / "rejects.jsonl").read_text() == (home / "rejects.jsonl").read_text()
-    again = invoke("corpus", "export", corpus, "--out", tmp_path / "snippets", *words)
-    assert done(again)["rejected"] == 1
-    assert "rejects.jsonl" in again.stderr
-
-
-def test_an_export_within_its_corpus_is_not_exported(tmp_path):
-    folder = tmp_path / "corpus"
-    folder.mkdir()
-    lines(folder / "a.jsonl", "Aspirin.", "Heparin.")
-    with (folder / "a.jsonl").open("a") as stream:
-        stream.write(BAD + "\n")
-    for _ in range(2):
-        words = ("--out", folder / "out", "--on-bad-line", "skip", "--json")
-        assert done(invoke("corpus", "export", folder, *words))["files"] == 1
-    failed(invoke("corpus", "export", folder, "--out", folder), 5, "holds something other than")
-
-
-def test_blocks_are_those_of_the_encoder(tmp_path, tiny_encoder, tiny_modernbert):
-    long = lines(tmp_path / "long.jsonl", "aspirin liver kidney heart " * 20)
-    words = ("--encoder", tiny_encoder, "--block-tokens", "20", "--json")
-    exported = done(invoke("corpus", "export", long, "--out", tmp_path / "snippets", *words))
-    assert exported["documents"] == 1 < exported["snippets"]
-    other = invoke("embed", tmp_path / "snippets", "--out", tmp_path / "vectors", "--encoder", tiny_modernbert)
-    failed(other, 5, "was exported with the tokens of another encoder")
-    embedded = invoke("embed", tmp_path / "snippets", "--out", tmp_path / "vectors", "--encoder", tiny_encoder)
-    succeeded(embedded)
-    loaded = done(invoke("index", "--vectors", tmp_path / "vectors", "--name", "staged", "--json"))
-    direct = done(invoke("index", long, "--name", "direct", "--no-store-tokens", *words))
-    assert loaded["snippets"] == direct["snippets"] == exported["snippets"]
-    infos = [done(invoke("info", name, "--json")) for name in ("staged", "direct")]
-    assert {name: infos[0][name] for name in FACTS} == {name: infos[1][name] for name in FACTS}
-
-
 # --- refusals
 
 
@@ -185,33 +136,3 @@ def test_options_that_do_not_go_together_are_refused(tmp_path, monkeypatch, word
     monkeypatch.chdir(tmp_path)
     failed(invoke(*words), 2, part)
     assert not (tmp_path / "v").exists()
-
-
-def test_what_is_damaged_is_named(staged):
-    part = staged / "snippets" / "part-00000-00000.parquet"
-    (batch,) = (staged / "vectors").glob("batch-*")
-    contents = {path: path.read_bytes() for path in (part, batch)}
-    for path, content in contents.items():
-        path.write_bytes(content[:-10])
-        failed(invoke("index", "--vectors", staged / "vectors"), 5, path, "is damaged", "delete")
-        path.write_bytes(content)
-    for name, folder in (("export.json", "snippets"), ("vectors.json", "vectors")):
-        path = staged / folder / name
-        kept = path.read_text()
-        path.write_text(kept[:-20])
-        failed(invoke("index", "--vectors", staged / "vectors"), 5, path, "is damaged")
-        path.write_text(kept)
-    assert not list((staged / "home" / "indexes").glob("*/manifest.json"))
-    assert SnippetFolder(staged / "snippets", {}).export().rows == 3
-
-
-def test_missing_packages_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("biorag.utils.versions.lacking", lambda extra: ["pyarrow"])
-    failed(invoke("corpus", "export", "demo", "--out", tmp_path / "s"), 4, "biorag[parquet]")
-
-
-@pytest.mark.parametrize("words", [("corpus", "export"), ("embed",), ("index",)])
-def test_help_has_examples(words):
-    text = succeeded(invoke(*words, "--help")).stdout
-    assert "Examples:" in text
-    assert f"biorag {' '.join(words)} " in text

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from biorag.errors import UsageError
 from biorag.indexes.catalogue import last_used
 from biorag.indexes.deleting import delete_documents, select_ids
 from biorag.indexes.edge import EdgeIndex
-from biorag.indexes.fields import field_counts, fields_of, unknown_field
+from biorag.indexes.fields import field_counts, fields_of
 from biorag.indexes.store import Store
 from biorag.types import IndexQuery, Snippet
 from biorag.utils.locks import DirectoryLock
@@ -64,11 +61,6 @@ def test_the_list_says_what_each_index_is(indexed, settings):
     assert done(indexed("indexes", "--json"))["indexes"][0]["state"] == "damaged"
 
 
-def test_no_index_is_an_empty_list(tmp_path):
-    assert done(invoke("indexes", "--json", home=tmp_path))["indexes"] == []
-    assert "index demo" in succeeded(invoke("indexes", home=tmp_path)).stderr
-
-
 def test_reading_an_index_is_its_last_use_and_leaves_the_index_as_it_is(indexed, settings):
     assert last_used(settings, "test") is None
     folder = Store(settings).folder
@@ -103,13 +95,6 @@ def test_an_index_in_use_and_what_is_no_index_stay(indexed, settings):
     failed(indexed("indexes", "delete", "../x", "--yes"), 2, "--name '../x'")
     assert (other / "thesis.txt").read_text() == "ten years of work"
     assert held(settings)
-
-
-def test_a_damaged_index_can_be_deleted(indexed, settings):
-    (Store(settings).folder / "manifest.json").write_text("{")
-    failed(indexed("indexes", "rename", "test", "new", "--yes"), 2, "damaged")
-    succeeded(indexed("indexes", "delete", "test", "--yes"))
-    assert not Store(settings).folder.exists()
 
 
 def test_an_index_is_renamed(indexed, settings):
@@ -175,11 +160,6 @@ def test_a_file_of_a_folder_is_removed_and_none_of_its_name_elsewhere(settings, 
     Run(settings, two)
     assert held(settings) == ["a.txt#p1"]
     assert done(invoke("delete", "--source", two, "--yes", "--json", home=settings.home))["deleted"] == 1
-
-
-@pytest.mark.parametrize("words", [[], ["--id", "s1", "--filter", "year<2000"]])
-def test_one_way_to_say_what_to_remove(indexed, words):
-    failed(indexed("delete", *words, "--yes"), 2, "give --id, --filter or --source")
 
 
 def test_a_document_in_blocks_goes_whole(settings, tmp_path):
@@ -249,13 +229,6 @@ def test_the_fields_of_an_index_are_listed_with_their_commonest_values(indexed):
     assert "Trial (6)" in succeeded(indexed("info", "test", "--fields")).stdout
 
 
-def test_an_unknown_field_is_refused_with_the_nearest_one(indexed):
-    words = ("search", "heparin", "--mode", "bm25", "--no-rerank", "--json")
-    failed(indexed(*words, "--filter", "Yaer>=2000"), 2, "'Yaer'", "did you mean 'year'?", "content, id, pmid, title")
-    failed(indexed(*words, "--filter", "not zzz"), 2, "'zzz'", "--fields")
-    assert done(indexed(*words, "--filter", "not retracted and type:tRIAL"))["hits"][0]["id"] == "s2"
-
-
 def test_a_number_is_not_compared_with_texts(settings, tmp_path):
     fields = ({"volume": "12", "n": "3"}, {"volume": "13", "n": 4})
     Run(
@@ -297,9 +270,3 @@ def test_counts_are_those_of_a_slow_count(rows):
 
 def _in(value, values) -> bool:
     return any(type(each) is type(value) and each == value for each in values)
-
-
-@given(st.text(max_size=20), st.sets(st.text(min_size=1, max_size=10)))
-def test_an_unknown_field_is_always_a_sentence(name, known):
-    assert isinstance(unknown_field(name, known), UsageError)
-    json.dumps(str(unknown_field(name, known)))

@@ -13,19 +13,18 @@ import numpy as np
 import pytest
 from qdrant_client import models
 
-from biorag.errors import ServiceError
+from biorag.errors import MismatchError, ServiceError
 from biorag.indexes import bulk_load
 from biorag.indexes.bm25 import Bm25Encoder
-from biorag.indexes.collection import CollectionLayout, payload_indexes
+from biorag.indexes.collection import CollectionLayout, check_layout
 from biorag.indexes.connection import connect
-from biorag.indexes.manifest import AS_IT_STANDS, COMPACT, COMPARABLE, Bm25Parameters, Manifest, TokenParameters
-from biorag.indexes.points import payload, point_id, stored
+from biorag.indexes.manifest import COMPACT, Bm25Parameters, Manifest, TokenParameters
+from biorag.indexes.points import PAYLOAD_INDEXES, payload, point_id, stored_conditions
 from biorag.indexes.server import ServerIndex, ServerOptions
 from biorag.types import EncoderIdentity, FieldFilter, IndexQuery, Snippet
 from biorag.utils.network import Server
 from tests.cli import invoke, succeeded
-from tests.memory_engine import MemoryEngine
-from tests.qdrant_standin import StandIn
+from tests.qdrant_standin import MemoryEngine, StandIn
 
 NAME = "pubmed"
 MANIFEST = Manifest(
@@ -33,7 +32,7 @@ MANIFEST = Manifest(
     encoder=EncoderIdentity("random", "", "f" * 64, 4),
     similarity="dot",
     quantized=True,
-    bm25=Bm25Parameters(0.9, 0.4, 6.0, text=COMPARABLE),
+    bm25=Bm25Parameters(0.9, 0.4, 6.0),
     store={"kind": "qdrant", "url": "http://qdrant.test:6333"},
     created="",
     updated="",
@@ -110,12 +109,9 @@ def test_a_collection_of_which_nothing_is_asked_leaves_the_rest_to_the_server(se
     ("layout", "factor"),
     [
         (CollectionLayout(), None),
-        (CollectionLayout(replicas=1), 1),
         (CollectionLayout(replicas=2), 2),
         (CollectionLayout(replicas=3), 2),
-        (CollectionLayout(replicas=5), 3),
         (CollectionLayout(replicas=2, write_consistency=1), 1),
-        (CollectionLayout(write_consistency=2), 2),
     ],
 )
 def test_a_majority_acknowledges_writes_unless_told(layout, factor):
@@ -139,16 +135,14 @@ def test_payload_indexes_are_made_before_the_first_point(server):
     assert queries(server, "PUT", "/index") == [{"wait": "true", "ordering": "weak"}] * 6
 
 
-@pytest.mark.parametrize("text", [COMPARABLE, AS_IT_STANDS])
-def test_what_is_indexed_is_what_filters_name_and_payloads_have(text):
-    bm25 = replace(MANIFEST.bm25, text=text)
+def test_what_is_indexed_is_what_filters_name_and_payloads_have():
     metadata = {"year": 2001, "retracted": False, "type": ["Review"], "mesh": ["Liver"], "journal": "Lancet"}
     asked = {"pmid": 7, "year": 2001, "retracted": False, "type": "Review", "mesh": "Liver", "journal": "Lancet"}
-    assert {stored(FieldFilter(key, "=", value), bm25).field for key, value in asked.items()} == set(
-        payload_indexes(bm25)
-    )
-    values = payload(Snippet("a", "", "text", 7, metadata), bm25)
-    for key in payload_indexes(bm25):
+    where = tuple(FieldFilter(key, "=", value) for key, value in asked.items())
+    held, _ = stored_conditions(IndexQuery("text", 1, where))
+    assert {condition.field for condition in held} == set(PAYLOAD_INDEXES)
+    values = payload(Snippet("a", "", "text", 7, metadata))
+    for key in PAYLOAD_INDEXES:
         first, _, rest = key.partition(".")
         assert values[first][rest] if rest and rest != "retracted" else first in values
 
@@ -187,7 +181,7 @@ def test_an_update_of_a_finished_collection_keeps_its_graph(server):
     assert [path for verb, path, *_ in server.bodies if verb in ("PUT", "PATCH")] == [f"/collections/{NAME}/points"]
 
 
-@pytest.mark.parametrize(("shards", "streams"), [(1, 4), (2, 2), (3, 3)])
+@pytest.mark.parametrize(("shards", "streams"), [(1, 4), (3, 3)])
 def test_points_go_in_batches_in_a_stream_for_each_shard(server, shards, streams):
     """The barrier is passed by as many requests at a time as there are streams; one more would be counted."""
     barrier, lock, running, most = threading.Barrier(streams), threading.Lock(), 0, 0
@@ -268,7 +262,6 @@ def clock(monkeypatch):
 def engine(*statuses: str) -> MemoryEngine:
     made = MemoryEngine()
     made.create_collection(NAME, vectors_config={})
-    made.calls.clear()
     made.statuses = [models.CollectionStatus(status) for status in statuses]
     return made
 
@@ -277,19 +270,17 @@ def test_green_must_last(clock):
     """The status is the old one until the server has read the change of its configuration."""
     client = engine("green", "yellow", "yellow", "green")
     bulk_load.wait_until_green(client, NAME, 60)
-    assert (client.statuses, client.calls) == ([], [])
+    assert (client.statuses, client.updates) == ([], [])
     assert clock.now >= 1.0
 
 
 def test_a_grey_collection_is_woken_once_each_time(clock):
     client = engine("grey", "grey", "yellow", "grey", "yellow", "green")
     bulk_load.wait_until_green(client, NAME, 60)
-    wake = {"collection_name": NAME, "optimizers_config": models.OptimizersConfigDiff()}
-    assert client.calls == [("update_collection", wake)] * 2
+    assert client.updates == [{"optimizers_config": models.OptimizersConfigDiff()}] * 2
 
 
-@pytest.mark.parametrize("status", ["yellow", "grey"])
-def test_waiting_without_progress_ends(clock, status):
+def test_waiting_without_progress_ends(clock, status="yellow"):
     with pytest.raises(ServiceError, match=f"no progress for 60 s \\({status}: 0 vectors of 0 points") as caught:
         bulk_load.wait_until_green(engine(*[status] * 1000), NAME, 60)
     assert 60 < clock.now < 70 and "give the same command again" in str(caught.value)
@@ -371,6 +362,73 @@ def test_what_a_search_sends(server):
     assert by_words == {"query": words, "using": "bm25", "limit": 2, "params": ANY, "with_payload": ["id"]}
 
 
+# --- shards without a replica
+
+
+READS = [
+    lambda index: index.search([IndexQuery(VECTORS[0], 2)]),
+    lambda index: index.fetch(["s001"]),
+    lambda index: index.digests(["s001"]),
+    lambda index: index.dense_vectors(["s001"]),
+    lambda index: index.count(),
+    lambda index: list(index.ids()),
+]
+
+
+@pytest.fixture
+def spread(server):
+    """A collection of three shards on two nodes, open to be read."""
+    opened(server, CollectionLayout(shards=3)).close()
+    server.engine.replicas = {shard: {1: "Active", 2: "Active"} for shard in range(3)}
+    index = opened(server, writable=False)
+    yield index
+    index.close()
+
+
+@pytest.mark.parametrize("states", [{1: "Dead", 2: "Initializing"}, {}])
+def test_no_read_is_answered_without_a_shard(server, spread, states):
+    """Of a shard whose one replica is being made, a server's answer is empty and no error: it is noticed here."""
+    server.engine.replicas[1] = states
+    listed = r" \(node 1: Dead, node 2: Initializing\)" if states else ""
+    for read in READS:
+        with pytest.raises(ServiceError, match=f"no replica of shard 1{listed} can be read"):
+            read(spread)
+    with pytest.raises(ServiceError, match="biorag does not answer from the other shards"):
+        opened(server, writable=False)
+
+
+def test_a_shard_with_one_active_replica_is_read(server, spread):
+    server.engine.replicas[1] = {1: "Dead", 2: "Active"}
+    assert [read(spread) for read in READS] == [[[]], {}, {}, {}, 0, []]
+
+
+def test_a_node_that_is_cut_off_is_not_believed(server, spread):
+    server.engine.leader = 0
+    for read in READS:
+        with pytest.raises(ServiceError, match="node 1 of the Qdrant cluster is cut off from the others"):
+            read(spread)
+
+
+def test_a_writer_counts_as_stored_what_enough_replicas_hold(server):
+    with closing(opened(server, CollectionLayout(replicas=3))) as index:
+        index.digests(["s001"])
+        index.fetch(["s001"])
+    assert queries(server, "POST", "/points") == [{"consistency": "2"}, {"consistency": "1"}]
+
+
+def test_a_cluster_of_fewer_nodes_than_replicas_is_said(server, caplog):
+    with closing(opened(server, CollectionLayout(replicas=5))):
+        assert "has 1 of 5 replicas of a shard: the cluster has too few nodes" in caplog.text
+
+
+def test_another_layout_of_a_collection_is_refused(server, settings):
+    opened(server, CollectionLayout(shards=3)).close()
+    params = server.engine.get_collection(NAME).config.params
+    check_layout(params, CollectionLayout(shards=3, replicas=1), NAME)
+    with pytest.raises(MismatchError, match="was made with --shards 3: leave --shards out"):
+        check_layout(params, CollectionLayout(shards=2), NAME)
+
+
 # --- the command line
 
 
@@ -389,7 +447,7 @@ def test_the_options_reach_the_server_and_info_shows_what_came_of_them(server, c
     assert "# Collection pubmed" in table and "0\t12\t1: Active" in table and "# Sources" in table
 
 
-@pytest.mark.parametrize("option", [("--shards", 3), ("--replicas", 2), ("--on-disk",)])
+@pytest.mark.parametrize("option", [("--shards", 3), ("--on-disk",)])
 def test_the_options_of_a_server_are_refused_where_none_is_named(corpus_file, tmp_path, option):
     result = invoke("index", corpus_file, "--name", "mine", *option, home=tmp_path / "home")
     assert result.exit_code == 2

@@ -30,7 +30,6 @@ MANIFEST = Manifest(
     versions={"biorag": "0.1.0"},
     blocks=BlockParameters(300, 60),
 )
-REQUIRED = ["name", "encoder", "similarity", "quantized", "bm25", "store", "created", "updated"]
 
 texts = st.text(st.characters(codec="utf-8"), max_size=10)
 hashes = st.text("0123456789abcdef", min_size=64, max_size=64)
@@ -42,7 +41,15 @@ manifests = st.builds(
     ),
     similarity=st.sampled_from(["cosine", "dot"]),
     quantized=st.booleans(),
-    bm25=st.builds(Bm25Parameters, st.floats(0, 3), st.floats(0, 1), st.floats(0, 1e6), texts),
+    bm25=st.builds(
+        Bm25Parameters,
+        st.floats(0, 3),
+        st.floats(0, 1),
+        st.floats(0, 1e6),
+        texts,
+        st.just("comparable"),
+        st.sampled_from(["words", "pieces"]),
+    ),
     store=st.just({"kind": "edge"}) | texts.map(lambda text: {"kind": "qdrant", "url": f"http://{text}"}),
     created=texts,
     updated=texts,
@@ -71,7 +78,7 @@ def test_the_file_says_what_design_asks_for(tmp_path):
         },
         "similarity": "cosine",
         "quantized": True,
-        "bm25": {"k": 0.9, "b": 0.4, "avg_len": 101.25, "language": "english"},
+        "bm25": {"k": 0.9, "b": 0.4, "avg_len": 101.25, "language": "english", "text": "comparable", "terms": "words"},
         "store": {"kind": "qdrant", "url": "http://localhost:6333"},
         "created": "2026-01-01T00:00:00Z",
         "updated": "2026-01-02T00:00:00Z",
@@ -91,7 +98,7 @@ def test_the_file_says_what_design_asks_for(tmp_path):
     assert set(values) == {field.name for field in fields(Manifest)}
 
 
-@settings(derandomize=True, deadline=None, max_examples=80)
+@settings(derandomize=True, deadline=None, max_examples=20)
 @given(manifest=manifests)
 def test_a_manifest_comes_back_from_its_file(tmp_path_factory, manifest):
     path = tmp_path_factory.getbasetemp() / "manifests" / "manifest.json"
@@ -109,67 +116,36 @@ def refusal(path) -> str:
     return message
 
 
-@pytest.mark.parametrize("found", [0, FORMAT + 1, "1", None, [1]])
-def test_another_format_version_is_refused_naming_both(tmp_path, found):
-    write_json(tmp_path / "manifest.json", {**MANIFEST.to_json(), "format": found})
-    assert f"is of format {found!r}, this biorag reads {FORMAT}" in refusal(tmp_path / "manifest.json")
+@pytest.mark.parametrize("version", [FORMAT + 1, "1", None])
+def test_another_format_version_is_refused_naming_both(tmp_path, version):
+    write_json(tmp_path / "manifest.json", {**MANIFEST.to_json(), "format": version})
+    assert f"is of format {version!r}, this biorag reads {FORMAT}" in refusal(tmp_path / "manifest.json")
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"format": 1,', "not JSON", '{"format": 1} {}', "\x00"])
-def test_damaged_json_is_refused(tmp_path, text):
-    (tmp_path / "manifest.json").write_text(text)
+@pytest.mark.parametrize("content", [b"", b'{"format": 1,', b'{"format": 1} {}', b'{"name": "na\xefve"}', b"[]"])
+def test_a_file_that_is_not_a_json_object_is_refused(tmp_path, content):
+    (tmp_path / "manifest.json").write_bytes(content)
     assert "is damaged" in refusal(tmp_path / "manifest.json")
 
 
-def test_a_file_that_is_not_utf8_is_refused(tmp_path):
-    (tmp_path / "manifest.json").write_bytes(b'{"name": "na\xefve"}')
-    assert "is damaged" in refusal(tmp_path / "manifest.json")
-
-
-@pytest.mark.parametrize("text", ["[]", "null", "1", '"x"'])
-def test_json_that_is_no_object_is_refused(tmp_path, text):
-    (tmp_path / "manifest.json").write_text(text)
-    assert "not a JSON object" in refusal(tmp_path / "manifest.json")
-
-
-def test_a_file_cut_anywhere_is_refused(tmp_path):
-    whole = json.dumps(MANIFEST.to_json())
-    for length in range(0, len(whole), 13):
-        (tmp_path / "manifest.json").write_text(whole[:length])
-        refusal(tmp_path / "manifest.json")
-
-
-@pytest.mark.parametrize("key", [*REQUIRED, "format"])
-def test_a_missing_key_is_refused(tmp_path, key):
-    values = MANIFEST.to_json()
-    del values[key]
-    write_json(tmp_path / "manifest.json", values)
-    assert key in refusal(tmp_path / "manifest.json")
-
-
-@pytest.mark.parametrize("part", ["encoder", "bm25"])
-def test_a_part_that_lacks_a_key_or_has_one_too_many_is_refused(tmp_path, part):
-    values = MANIFEST.to_json()
-    for changed in ({}, {**values[part], "surplus": 1}, None, [], "x", 3):
-        write_json(tmp_path / "manifest.json", {**values, part: changed})
-        assert "is damaged" in refusal(tmp_path / "manifest.json")
-
-
-@pytest.mark.parametrize("sources", [None, 3, [3], [{}], [{"name": "a"}], {"name": "a"}, "x"])
-def test_source_records_that_are_none_are_refused(tmp_path, sources):
-    write_json(tmp_path / "manifest.json", {**MANIFEST.to_json(), "sources": sources})
-    assert "is damaged" in refusal(tmp_path / "manifest.json")
-
-
-@pytest.mark.parametrize("store", [None, {}, [], "edge", {"kind": "qdrant"}, {"kind": "sqlite"}])
-def test_a_store_that_is_none_is_refused(tmp_path, store):
-    write_json(tmp_path / "manifest.json", {**MANIFEST.to_json(), "store": store})
-    assert "is damaged" in refusal(tmp_path / "manifest.json")
-
-
-def test_an_unknown_key_is_refused(tmp_path):
-    write_json(tmp_path / "manifest.json", {**MANIFEST.to_json(), "surplus": 1})
-    assert "surplus" in refusal(tmp_path / "manifest.json")
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"encoder": {}}, "encoder"),
+        ({"encoder": {"surplus": 1}}, "encoder"),
+        ({"bm25": None}, "bm25"),
+        ({"bm25": {"k": 0.9, "b": 0.4, "avg_len": 5.0, "text": "as it stands"}}, "bm25"),
+        ({"sources": [{"name": "a"}]}, "sources"),
+        ({"store": {"kind": "qdrant"}}, "store"),
+        ({"store": {"kind": "sqlite"}}, "store"),
+        ({"surplus": 1}, "surplus"),
+        ({"name": None}, "name"),
+    ],
+)
+def test_values_that_no_manifest_has_are_refused(tmp_path, changes, part):
+    write_json(tmp_path / "manifest.json", {**MANIFEST.to_json(), **changes})
+    message = refusal(tmp_path / "manifest.json")
+    assert "is damaged" in message and part in message
 
 
 def test_the_fingerprint_is_of_what_determines_results():

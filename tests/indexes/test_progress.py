@@ -24,19 +24,7 @@ def test_a_record_comes_back_until_it_is_cleared(tmp_path):
     assert read_progress(tmp_path) == nothing
 
 
-def test_a_record_of_0_1_0_does_not_say_what_is_torn(tmp_path):
-    (tmp_path / PROGRESS).write_text('{"done": 7, "batch": ["a"]}')
-    assert read_progress(tmp_path) == IndexingProgress(7, ("a",), None)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "{", "[]", "null", "{}", "[" * 100_000, '{"done": "x", "batch": []}', '{"done": -1, "batch": []}'),
-        *('{"done": 1.5, "batch": []}', '{"done": 1, "batch": [1]}', '{"done": 1, "batch": [], "more": 2}'),
-        *('{"done": 1}', '{"done": 1, "batch": [], "torn": ["a"]}'),
-    ],
-)
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"done": -1, "batch": [], "torn": {}}', '{"done": 1}'])
 def test_a_damaged_record_is_named(tmp_path, text):
     (tmp_path / PROGRESS).write_text(text)
     with pytest.raises(MismatchError, match=r"progress\.json is damaged \(.*\): delete it"):

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import threading
-import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -17,8 +13,6 @@ from biorag.cli import app
 from biorag.errors import ServiceError
 from biorag.indexes.store import Store
 from biorag.settings.settings import Settings
-from biorag.types import EncoderIdentity
-from tests.conftest import write_medrag
 from tests.qdrant_standin import StandIn
 
 
@@ -51,19 +45,6 @@ def test_index_writes_every_snippet_and_the_manifest(server, indexed, snippets):
     manifest = server.engine.get_collection("wire").config.metadata["biorag"]
     assert manifest["snippets"] == len(snippets) and manifest["complete"] is True
     assert "secret-key" not in json.dumps(manifest)
-
-
-def test_indexing_again_encodes_and_sends_nothing(server, indexed, run, corpus_file):
-    server.requests.clear()
-    report = json.loads(run("index", corpus_file, "--name", "wire", "--json").stdout)
-    assert (report["added"], report["updated"], report["unchanged"]) == (0, 0, indexed["snippets"])
-    assert ("PUT", "/collections/wire/points") not in server.requests
-
-
-def test_a_changed_snippet_is_replaced(server, indexed, run, tmp_path, snippets):
-    changed = [*snippets[1:], type(snippets[0])("s0", "Aspirin", "Another text altogether.")]
-    report = json.loads(run("index", write_medrag(tmp_path / "new.jsonl", changed), "--name", "wire", "--json").stdout)
-    assert (report["added"], report["updated"], report["snippets"]) == (0, 1, len(snippets))
 
 
 @pytest.mark.parametrize("mode", ["bm25", "dense", "hybrid"])
@@ -120,44 +101,6 @@ def test_a_collection_whose_making_was_not_answered_is_used(server, run, corpus_
     assert result.exit_code == 0, result.stderr
     assert server.requests.count(("PUT", "/collections/wire")) == 2
     assert server.engine.count("wire").count == len(snippets)
-
-
-def test_a_server_that_is_down_for_a_while_loses_nothing(server, run, corpus_file, tiny_encoder, snippets):
-    """What was acknowledged is not sent again."""
-    puts = []
-
-    def fail_two_of_three(method: str, path: str) -> int | None:
-        if method == "PUT" and path.endswith("/points"):
-            puts.append(path)
-            return 503 if len(puts) % 3 else None
-        return None
-
-    server.refuse = fail_two_of_three
-    command = ["index", corpus_file, "--qdrant", server.url, "--encoder", tiny_encoder, "--name", "wire"]
-    result = run(*command, "--batch-size", 3, "--json")
-    assert result.exit_code == 0, result.stderr
-    assert json.loads(result.stdout)["added"] == len(snippets) == 12
-    assert len(puts) == 4 * 3, "each of the four batches was taken at its third try"
-    assert "answered 503" in result.stderr and "(2 of 5)" in result.stderr
-
-
-def test_an_interruption_while_waiting_for_the_server_ends_the_run_at_once(server, monkeypatch, tmp_path, snippets):
-    monkeypatch.setattr("biorag.utils.http.BACKOFF", 60.0)
-    settings = Settings.of(home=tmp_path, name="wire", qdrant=server.url, qdrant_api_key="secret-key")
-    store = Store(settings)
-    index = store.open(store.new_manifest(EncoderIdentity("drawn", "", "f" * 64, 2), 10.0), writable=True)
-    server.refuse = lambda method, path: 503
-    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-    started = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        index.upsert(snippets * 50, np.ones((600, 2), np.float32))
-    assert time.monotonic() - started < 25, "it waits for no further try, half a minute away at least"
-
-
-def test_a_foreign_collection_is_left_alone(server, run, corpus_file, tiny_encoder):
-    server.engine.create_collection("wire", vectors_config={})
-    result = run("index", corpus_file, "--qdrant", server.url, "--encoder", tiny_encoder, "--name", "wire")
-    assert result.exit_code == 5 and "not made by biorag" in result.stderr
 
 
 def test_a_second_writer_of_the_same_home_is_refused(server, run, indexed, corpus_file, tiny_encoder):

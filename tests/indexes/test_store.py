@@ -9,18 +9,14 @@ import numpy as np
 import pytest
 from qdrant_client import QdrantClient
 
-from biorag.engine import encoder_files
 from biorag.errors import MismatchError, MissingError, ServiceError
 from biorag.indexes import server
 from biorag.indexes.collection import read_remote_manifest
-from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
-from biorag.indexes.server import ServerIndex
-from biorag.indexes.store import Store, check_encoder, check_settings, index_names
-from biorag.models.finding import find_encoder
+from biorag.indexes.store import Store, check_encoder, check_settings
 from biorag.types import EncoderIdentity, IndexQuery, Snippet
 from biorag.utils.files import write_json
-from tests.memory_engine import MemoryEngine
+from tests.qdrant_standin import MemoryEngine
 
 URL, OTHER_URL = "http://qdrant.test:6333", "http://other.test:6333"
 IDENTITY = EncoderIdentity("hash-encoder", "", "f" * 64, 16)
@@ -82,15 +78,6 @@ def test_a_missing_index_is_named_with_the_next_step(settings):
     assert caught.value.exit_code == 4
 
 
-def test_a_missing_index_names_those_there_are(settings):
-    for name in ("pubmed", "bioasq"):
-        kept(settings, name)
-    (settings.indexes / "half-made").mkdir()
-    with pytest.raises(MissingError, match=r"index 'test' is not there \(there are bioasq, pubmed\)"):
-        Store(settings).require_manifest()
-    assert index_names(settings) == ["bioasq", "pubmed"]
-
-
 def test_a_damaged_manifest_is_not_taken_for_a_missing_index(settings):
     kept(settings)
     (settings.indexes / "test" / "manifest.json").write_text("{")
@@ -112,27 +99,6 @@ def test_other_weights_are_refused_naming_both(settings):
     )
     assert "--encoder" in message and "--name" in message
     assert caught.value.exit_code == 5
-
-
-def weights(said: str) -> bytes:
-    """A safetensors file without tensors, told from others by its metadata."""
-    header = b'{"__metadata__": {"said": "%s"}}' % said.encode()
-    return len(header).to_bytes(8, "little") + header
-
-
-def test_an_encoder_directory_with_other_weights_is_refused(settings, tmp_path):
-    for name in ("right", "wrong"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "model.safetensors").write_bytes(weights(name))
-    right, wrong = find_encoder(str(tmp_path / "right")), find_encoder(str(tmp_path / "wrong"))
-    manifest = kept(settings, encoder=EncoderIdentity(right.id, "", right.sha256, 16))
-    assert encoder_files(settings.replace(encoder=str(tmp_path / "right")), manifest) == right
-    assert encoder_files(settings, manifest).sha256 == right.sha256
-    with pytest.raises(MismatchError, match=re.escape(f"not {wrong.id!r} ({wrong.sha256[:12]})")):
-        encoder_files(settings.replace(encoder=str(tmp_path / "wrong")), manifest)
-    (tmp_path / "right" / "model.safetensors").write_bytes(weights("trained on"))
-    with pytest.raises(MismatchError):  # the directory's name is the same, the weights are not
-        encoder_files(settings, manifest)
 
 
 @pytest.mark.parametrize(("made", "asked"), [("cosine", "dot"), ("dot", "cosine")])
@@ -159,18 +125,6 @@ def test_an_index_at_one_server_is_refused_at_another(settings):
     kept(settings, store={"kind": "qdrant", "url": OTHER_URL})
     with pytest.raises(MismatchError, match=rf"'test' lies in {OTHER_URL}, not at {URL}: choose another --name"):
         Store(settings.replace(qdrant=URL)).manifest()
-
-
-def test_open_makes_the_store_the_manifest_names(settings, servers):
-    embedded = Store(settings)
-    index = embedded.open(embedded.new_manifest(IDENTITY, 10.0), writable=True)
-    assert isinstance(index, EdgeIndex)
-    index.close()
-    remote = Store(settings.replace(qdrant=URL, name="remote"))
-    assert isinstance(remote.open(remote.new_manifest(IDENTITY, 10.0), writable=True), ServerIndex)
-    assert list(servers) == [URL]
-    assert (embedded.folder / "shard").is_dir()
-    assert not (remote.folder / "shard").exists()
 
 
 def test_an_index_at_a_server_is_found_again_without_its_url(settings, servers):
@@ -213,15 +167,6 @@ def test_an_index_gone_from_its_server_is_missing(settings, servers):
     assert "'test'" in str(caught.value)
     with pytest.raises(MissingError, match="collection 'test' is not on the server: run 'biorag index' first"):
         Store(settings).open(Store(settings.replace(qdrant=URL)).new_manifest(IDENTITY, 10.0))
-
-
-def test_a_server_that_does_not_answer_is_a_service_error(settings):
-    store = Store(settings.replace(qdrant="http://127.0.0.1:9", timeout=1))
-    with pytest.raises(
-        ServiceError, match=r"the Qdrant server at http://127.0.0.1:9 failed: .*, 6 times: check --qdrant"
-    ) as caught:
-        store.manifest()
-    assert caught.value.exit_code == 6
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from biorag.corpus.blocks import WHOLE
 from biorag.errors import ServiceError
 from biorag.indexes.edge import EdgeIndex
-from biorag.indexes.progress import PROGRESS, IndexingProgress, read_progress, write_progress
+from biorag.indexes.progress import PROGRESS, read_progress
 from biorag.indexes.store import Store
 from biorag.types import Snippet
 from tests.cli import invoke
@@ -115,18 +114,6 @@ def test_any_corpus_with_the_whole_document_makes_it_whole(settings, tmp_path, o
     assert not (Store(settings).folder / PROGRESS).exists()
 
 
-def test_what_two_runs_tore_is_named_until_both_have_ended(settings, tmp_path, other):
-    first = lines(tmp_path / "1.jsonl", {"id": "a", "content": numbered(20)})
-    second = lines(tmp_path / "2.jsonl", {"id": "b", "content": numbered(20)})
-    for corpus in (first, second):
-        with killed("upsert", half=True):
-            bring(settings, corpus, split=BLOCKS)
-    assert dict(read_progress(Store(settings).folder).torn or {}) == {"a": str(first), "b": str(second)}
-    assert bring(settings, second, split=BLOCKS).torn == ("a",)
-    assert bring(settings, other, split=BLOCKS).torn == ("a",)
-    assert bring(settings, first, split=BLOCKS).complete
-
-
 def test_a_deletion_that_was_interrupted(settings, tmp_path, other):
     paths = [tmp_path / name for name in ("1.xml", "2.xml")]
     paths[0].write_bytes(file_of(article(1, "T.", numbered(20)), article(2, "Two.")))
@@ -165,23 +152,6 @@ def test_nothing_is_torn_before_anything_is_written(settings, tmp_path, other):
     assert not Store(settings).require_manifest().complete
     assert bring(settings, other, split=BLOCKS).complete
     assert held(settings) == {**before, "other": "Another corpus."}
-
-
-def test_new_whole_snippets_cannot_be_torn(settings, tmp_path, other):
-    corpus = lines(tmp_path / "new.jsonl", *({"id": name, "content": f"Text {name}."} for name in "abcd"))
-    with killed("upsert", half=True):
-        bring(settings, corpus)
-    assert bring(settings, other).complete
-    assert set(held(settings)) == {"a", "c", "other"}
-
-
-@pytest.mark.parametrize(("split", "expected"), [(BLOCKS, ("a",)), (WHOLE, ())])
-def test_a_record_of_0_1_0_names_blocks_alone(settings, other, split, expected):
-    """Of documents that are not split, it cannot tell whether they were half written."""
-    bring(settings, other, split=split)
-    write_progress(Store(settings).folder, IndexingProgress(0, ("a#0", "a#1", "b"), None))
-    report = bring(settings, other, split=split)
-    assert (report.complete, report.torn) == (not expected, expected)
 
 
 def test_info_and_a_search_say_what_is_torn(settings, tmp_path, other):

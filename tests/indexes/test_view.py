@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,8 +33,8 @@ def store(settings, request, monkeypatch) -> Store:
     return store
 
 
-def read(store: Store, **changes: object) -> list[str]:
-    index = store.open(replace(store.require_manifest(), **changes))
+def read(store: Store) -> list[str]:
+    index = store.open(store.require_manifest())
     try:
         hits = index.search([IndexQuery(VECTORS[7], 2), IndexQuery("word9", 1)])
         assert index.fetch(["s3"])["s3"] == SNIPPETS[3]
@@ -60,13 +58,6 @@ def test_a_reader_writes_nothing(store):
     assert state(store.folder) == before
 
 
-@pytest.mark.parametrize("changes", [{"quantized": True}, {"name": "another"}])
-def test_nor_does_one_with_a_changed_manifest(store, changes):
-    before = state(store.folder)
-    assert read(store, **changes) == ["s7", "s9"]
-    assert state(store.folder) == before
-
-
 def test_times_of_a_small_index_stay_as_they_are(store):
     if view.SMALL:
         before = {path: path.stat().st_mtime_ns for path in store.folder.rglob("*")}
@@ -85,39 +76,13 @@ def test_what_cannot_be_written_to_is_read(store, tmp_path, monkeypatch):
     assert not list(memory.iterdir()), "the copies are gone once the shard is closed"
 
 
-@pytest.mark.parametrize("kind", ["link", "link to a folder", "pipe"])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
 def test_a_shard_with_something_else_among_its_files_is_not_opened(store, tmp_path, kind):
     place = next((store.folder / "shard" / "segments").iterdir()) / "more"
     if kind == "pipe":
         os.mkfifo(place)
     else:
-        place.symlink_to("/etc" if kind == "link to a folder" else "/etc/passwd")
+        place.symlink_to("/etc/passwd")
     for writable in (False, True):
         with pytest.raises(BioragError, match="more is not a regular file"):
             store.open(store.require_manifest(), writable)
-
-
-READ_ONLY = """
-mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && exec "$2" -m biorag "${@:3}"
-"""
-
-
-@pytest.mark.skipif(
-    subprocess.run(["unshare", "--mount", "--map-root-user", "true"], capture_output=True).returncode != 0
-    if sys.platform == "linux"
-    else True,
-    reason="no mount namespaces here",
-)
-@pytest.mark.faults
-@pytest.mark.parametrize("words", [("info", "test"), ("search", "liver", "--name", "test", "--mode", "bm25")])
-def test_a_read_only_mount_is_searched(store, words):
-    arguments = ["unshare", "--mount", "--map-root-user", "bash", "-c", READ_ONLY, "-", store.settings.home]
-    options = ["--no-rerank"] if words[0] == "search" else []
-    ended = subprocess.run(
-        [*map(str, arguments), sys.executable, *words, *options, "--json"],
-        env={**os.environ, "BIORAG_HOME": str(store.settings.home)},
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert ('"rank": 1' if words[0] == "search" else '"snippets"') in ended.stdout

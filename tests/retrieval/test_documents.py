@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
 
@@ -12,7 +11,7 @@ from biorag.answering.answerer import Answerer
 from biorag.retrieval.retriever import Retriever
 from biorag.types import Question, Snippet, block_id
 from tests.answering.test_pipeline import WORDS, MemoryIndex
-from tests.fakes import HashEncoder, OverlapReranker, ScriptedGenerator
+from tests.fakes import HashEncoder, OverlapReranker
 
 ENCODER = HashEncoder(dimension=16)
 QUERY = "heparin fever blood"
@@ -78,14 +77,6 @@ def test_reranking_sees_blocks_and_gives_documents(index, settings, mode):
     assert [hit.score for hit in ranking.hits] == pytest.approx(shares)
 
 
-def test_snippets_without_these_fields_cost_no_second_search(settings):
-    plain = [Snippet(f"s{n}", "", " ".join(random.Random(n).choices(WORDS, k=6))) for n in range(30)]
-    index = MemoryIndex(plain, ENCODER.encode_snippets([snippet.contents for snippet in plain]))
-    (ranking,) = Retriever(index, ENCODER, None, settings.retrieval).search_all([QUERY], retracted=False)
-    assert len(ranking.hits) == 5
-    assert [probe.limit for probe in index.probes] == [5]
-
-
 def test_what_another_process_deleted_meanwhile_is_no_hit(index, settings):
     (first, second) = (
         hit.snippet.id for hit in Retriever(index, ENCODER, None, settings.retrieval).search(QUERY).hits[:2]
@@ -104,17 +95,6 @@ def test_answers_leave_retracted_articles_out_unless_told(index, settings, inclu
     hits = answerer.answer(Question("q", QUERY)).hits
     assert [hit.snippet.id for hit in hits] == [id for id, _ in best_documents(index, include)]
     assert any(hit.snippet.retracted for hit in hits) == include
-
-
-def test_a_citation_of_a_retracted_article_is_marked(index, settings):
-    settings = settings.replace(include_retracted=True, k=20)
-    retriever = Retriever(index, ENCODER, None, settings.retrieval)
-    sentences = [f"{hit.snippet.content.capitalize()} [{hit.rank}]." for hit in retriever.search(QUERY).hits]
-    generator = ScriptedGenerator([json.dumps({"answer": " ".join(sentences), "citations": []})])
-    answer = Answerer(retriever, generator, settings).answer(Question("q", QUERY))
-    marks = {citation.id: citation.retracted for citation in answer.citations}
-    assert set(marks.values()) == {True, False}
-    assert marks == {id: int(id[1:]) % 3 == 0 for id in marks}
 
 
 @pytest.mark.parametrize("fusion", ["linear", "rrf"])

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from biorag.errors import UsageError
-from biorag.retrieval.filters import exclude_pmids, parse_filter
+from biorag.retrieval.filters import parse_filter
 from biorag.types import FieldFilter
 
 CASES = {
@@ -116,19 +116,6 @@ def test_a_quote_that_is_not_closed_is_refused(text):
         parse_filter(text)
 
 
-@pytest.mark.parametrize("text", ["year==2015", "year=>2015", "year=<2015"])
-def test_an_operator_from_elsewhere_is_not_silently_part_of_the_value(text):
-    with pytest.raises(UsageError):
-        parse_filter(text)
-
-
-@pytest.mark.parametrize("text", [".year=1", "a..b=1", "a.=1", "mesh.=1"])
-def test_a_field_that_is_no_path_is_refused(text):
-    """The stores fail on such paths when they search."""
-    with pytest.raises(UsageError):
-        parse_filter(text)
-
-
 @pytest.mark.parametrize("word", ["nan", "NaN", "inf", "-inf", "Infinity", "1_000", "1e999", "٣"])
 def test_words_that_only_python_takes_for_numbers_are_texts(word):
     """`gene=NAN` or `grant=12_34` name texts; compared by size they are no numbers."""
@@ -138,7 +125,7 @@ def test_words_that_only_python_takes_for_numbers_are_texts(word):
         parse_filter(f"field>={word}")
 
 
-@settings(derandomize=True, deadline=None, max_examples=400)
+@settings(derandomize=True, deadline=None, max_examples=60)
 @given(
     text=st.text(max_size=30)
     | st.lists(
@@ -180,14 +167,9 @@ def written(draw):
     return FieldFilter(field, op, value, negated), f"{'not ' * negated}{field}{space}{op}{space}{shown}"
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(derandomize=True, deadline=None, max_examples=40)
 @given(terms=st.lists(written(), min_size=1, max_size=4), joint=st.sampled_from([" and ", "  AND\t"]))
 def test_written_conditions_come_back(terms, joint):
     found = parse_filter(joint.join(text for _, text in terms))
     assert found == tuple(condition for condition, _ in terms)
     assert [type(c.value) for c in found] == [type(condition.value) for condition, _ in terms]
-
-
-def test_excluded_pmids():
-    assert exclude_pmids((3, 1)) == (FieldFilter("pmid", "in", (3, 1), negated=True),)
-    assert exclude_pmids(()) == ()

@@ -47,25 +47,6 @@ def test_reciprocal_rank_sums_one_over_k_plus_rank(dense, bm25, k):
     assert all(isclose(fused[id], slow[id], rel_tol=1e-12) for id in slow)
 
 
-def test_reciprocal_rank_by_hand():
-    one, two = [ScoredDoc("a", 9.0), ScoredDoc("b", 8.0)], [ScoredDoc("b", 0.3), ScoredDoc("c", 0.2)]
-    assert reciprocal_rank(one, two, 60) == {"a": 1 / 61, "b": 1 / 62 + 1 / 61, "c": 1 / 62}
-
-
-@given(TIED)
-def test_ranked_is_by_score_then_id(scores):
-    slow = []
-    for score in sorted(set(scores.values()), reverse=True):
-        slow += [ScoredDoc(id, score) for id in sorted(scores) if scores[id] == score]
-    assert ranked(scores) == slow
-    assert ranked([ScoredDoc(*pair) for pair in reversed(scores.items())]) == slow, "whatever the order they come in"
-
-
-@given(TIED, st.integers(0, 20))
-def test_a_limit_cuts_the_full_ranking(scores, limit):
-    assert ranked(scores, limit) == ranked(scores)[:limit]
-
-
 def test_ties_of_fused_scores_go_by_id():
     one, two = [ScoredDoc("z", 2.0), ScoredDoc("a", 1.0)], [ScoredDoc("a", 2.0), ScoredDoc("z", 1.0)]
     assert [scored.id for scored in ranked(reciprocal_rank(one, two, 60))] == ["a", "z"]

@@ -19,7 +19,7 @@ from biorag.engine import open_index
 from biorag.indexes.edge import EdgeIndex
 from biorag.retrieval.filters import parse_filter
 from biorag.retrieval.fusion import linear
-from biorag.retrieval.hybrid import best_of_all, best_of_lists
+from biorag.retrieval.hybrid import best_of_all
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
 from biorag.types import IndexQuery, ScoredDoc
@@ -58,7 +58,7 @@ SCORES = st.one_of(st.sampled_from([-0.5, 0.0, 0.5, 1.0]), st.floats(-2, 2))
 WORDS = st.one_of(st.none(), st.sampled_from([0.5, 1.0, 30.0]), st.floats(0.001, 40))
 
 
-@hypothesis_settings(max_examples=60)
+@hypothesis_settings(max_examples=20)
 @given(
     st.lists(st.tuples(SCORES, WORDS), max_size=40),
     st.sampled_from([0.0, 0.03, 1.0, 1.5]),
@@ -84,15 +84,6 @@ def test_it_reads_no_deeper_than_it_must_and_each_query_as_if_it_were_alone():
     (found,) = best_of_all(flat, [IndexQuery(np.zeros(1, np.float32), 10)], [IndexQuery("q", 10)], 5, fuse)
     assert [id for id, _ in found.ranking] == ["s000", "s001", "s002", "s003", "s004"], "equal scores in order of ids"
     assert flat.deepest == 1280, "whatever the engine chose of equal scores"
-
-
-def test_a_snippet_that_is_on_neither_list_can_be_the_best():
-    dense = {"a": 1.0, "b": 0.9, "both": 0.8}
-    bm25 = {"c": 10.0, "d": 9.0, "both": 8.0}
-    index, fuse = ListedIndex(dense | {"c": 0.0, "d": 0.0}, bm25, False), partial(linear, lambda_=0.1)
-    probes = [IndexQuery(np.zeros(1, np.float32), 2)], [IndexQuery("q", 2)]
-    (listed,), (exact,) = best_of_lists(index, *probes, 1, fuse, true_scores=True), best_of_all(index, *probes, 1, fuse)
-    assert (listed.ranking[0].id, exact.ranking[0].id) == ("a", "both")
 
 
 @pytest.fixture

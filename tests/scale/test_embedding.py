@@ -18,12 +18,11 @@ import pytest
 from biorag.errors import MismatchError, MissingError, ServiceError
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.manifest import Manifest
-from biorag.scale.embedding import Batch, BatchEncoder, Job, encode_here, encode_on_gpus
+from biorag.scale.embedding import encode_on_gpus
 from biorag.scale.parquet import KEYS, NAMES, key_of, read_table
 from biorag.scale.snippet_folder import SnippetFolder
-from biorag.scale.vector_folder import StoredVectors, VectorFolder, among, batch_path
+from biorag.scale.vector_folder import StoredVectors, VectorFolder, among
 from biorag.types import Snippet
-from biorag.utils.locks import DirectoryLock
 from tests.fakes import HashEncoder
 from tests.scale.stages import HashLoad, Pipeline
 
@@ -116,14 +115,6 @@ def test_what_is_known_needs_no_vector(settings, pipeline):
     assert pipeline.load.encoded() == ["d0", "d1", "d7", "d8", "d9"]
 
 
-def test_one_snippet_is_a_corpus(settings, tmp_path):
-    pipeline = Pipeline(tmp_path)
-    pipeline.export(write_lines(tmp_path / "1.jsonl", TEXTS[:1]))
-    manifest = pipeline.manifest(settings)
-    assert pipeline.embed(manifest).encoded == 1
-    check_vectors(pipeline, manifest)
-
-
 def test_keys_are_found_among_sorted_ones():
     draw = np.random.default_rng(1)
     for size in (0, 1, 50):
@@ -181,14 +172,6 @@ def test_a_killed_run_resumes(settings, pipeline, tmp_path, place, calls, left):
     check_vectors(pipeline, made[0])
 
 
-def test_a_batch_that_another_worker_has_written_is_not_encoded_again(settings, pipeline):
-    manifest = pipeline.manifest(settings)
-    pipeline.embed(manifest)
-    job = Job(pipeline.snippets, pipeline.vectors, manifest, pipeline.load)
-    assert BatchEncoder(job)(Batch("part-00000-00000.parquet", np.arange(3))) == 3
-    assert len(pipeline.load.encoded()) == 10
-
-
 @pytest.mark.parametrize("damage", ["truncated", "keys", "not Parquet", "empty"])
 def test_a_damaged_batch_is_encoded_again(settings, pipeline, caplog, damage):
     manifest = pipeline.manifest(settings)
@@ -204,36 +187,6 @@ def test_a_damaged_batch_is_encoded_again(settings, pipeline, caplog, damage):
     assert stored(pipeline) == expected(pipeline)
     assert path.read_bytes() == content
     check_vectors(pipeline, manifest)
-
-
-def test_vectors_that_are_damaged_are_named_when_they_are_looked_up(settings, pipeline):
-    manifest = pipeline.manifest(settings)
-    pipeline.embed(manifest)
-    path = VectorFolder(pipeline.vectors, {}).batches()[0]
-    content = path.read_bytes()
-    with pytest.raises(MismatchError, match=rf"{path.name} is damaged .*: delete it, and run 'biorag embed' again"):
-        for start in range(0, len(content), 97):
-            path.write_bytes(content[:start] + bytes(8) + content[start + 8 :])
-            check_vectors(pipeline, manifest)
-    path.unlink()
-    with pytest.raises(MissingError, match=r"snippet 'd\d' has no vector in .*: run 'biorag embed' to the end"):
-        check_vectors(pipeline, manifest)
-    pipeline.embed(manifest)
-    check_vectors(pipeline, manifest)
-
-
-def test_a_fault_of_the_disk_removes_no_batch(settings, pipeline, monkeypatch):
-    manifest = pipeline.manifest(settings)
-    pipeline.embed(manifest)
-    before = VectorFolder(pipeline.vectors, {}).batches()
-
-    def fails(*arguments, **options):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("biorag.scale.parquet.opened_regular", fails)
-    with pytest.raises(OSError, match="Permission denied"):
-        VectorFolder(pipeline.vectors, {}).done()
-    assert VectorFolder(pipeline.vectors, {}).batches() == before
 
 
 # --- what does not go together
@@ -257,45 +210,6 @@ def test_a_folder_has_vectors_of_one_kind(settings, pipeline, part):
         pipeline.embed(others(manifest)[part])
     assert (pipeline.vectors / "vectors.json").read_bytes() == before
     assert pipeline.embed(replace(manifest, name="other", sources=(), seconds=3.0)).encoded == 0
-
-
-def test_a_folder_of_other_files_is_left_alone(settings, pipeline):
-    pipeline.vectors.mkdir()
-    (pipeline.vectors / "batch-1.parquet").write_text("mine")
-    with pytest.raises(MismatchError, match="holds something other than a folder of vectors"):
-        pipeline.embed(pipeline.manifest(settings))
-    with pytest.raises(MismatchError, match="holds something other than a folder of vectors"):
-        VectorFolder(pipeline.snippets, {}).made()
-    assert (pipeline.vectors / "batch-1.parquet").read_text() == "mine"
-
-
-@pytest.mark.parametrize(
-    "content", ["", "[]", '{"complete": true, "identity": {}}', '{"complete": 1, "snippets": "x"}']
-)
-def test_a_damaged_manifest_is_refused(settings, pipeline, content):
-    pipeline.embed(pipeline.manifest(settings))
-    (pipeline.vectors / "vectors.json").write_text(content)
-    with pytest.raises(MismatchError, match=r"vectors.json is damaged"):
-        VectorFolder(pipeline.vectors, {}).made()
-
-
-def test_two_runs_at_once_do_not_mix(settings, pipeline):
-    manifest = pipeline.manifest(settings)
-    with (
-        DirectoryLock(pipeline.vectors, exclusive=True),
-        pytest.raises(ServiceError, match="folder of vectors 'vectors' is being written by process"),
-    ):
-        pipeline.embed(manifest)
-
-
-def test_batches_that_were_not_encoded_are_told(settings, pipeline):
-    with pytest.raises(ServiceError, match="5 snippets were not encoded: run the same command again"):
-        pipeline.embed(pipeline.manifest(settings), encode=lambda job, batches: encode_here(job, batches[:2]))
-
-
-def test_a_batch_is_named_by_its_keys_in_their_order(tmp_path):
-    names = {batch_path(tmp_path, np.array(keys, np.uint64)).name for keys in ([1, 2], [2, 1], [1], [1, 2])}
-    assert len(names) == 3
 
 
 # --- GPUs
@@ -361,12 +275,3 @@ def test_errors_on_gpus_come_through_and_end_the_threads(settings, pipeline, gpu
     assert len(stored(pipeline)) < 10
     pipeline.embed(manifest)
     assert stored(pipeline) == expected(pipeline)
-
-
-def test_a_run_on_gpus_that_is_left_ends_its_threads(settings, pipeline, gpus):
-    job = Job(pipeline.snippets, pipeline.vectors, pipeline.manifest(settings), pipeline.load)
-    before = threading.active_count()
-    running = encode_on_gpus(1)(job, [Batch("part-00000-00000.parquet", np.array([row])) for row in range(5)])
-    assert next(iter(running)) == 1
-    running.close()
-    assert threading.active_count() == before

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import logging
-import os
 import shutil
 import subprocess
 import sys
@@ -18,7 +16,7 @@ import pytest
 
 from biorag.corpus.blocks import WHOLE
 from biorag.corpus.rejects import RejectsFile
-from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError
+from biorag.errors import BadInputError, MismatchError, MissingError
 from biorag.indexes.surveying import SAMPLE, survey
 from biorag.indexes.writing import surveyed_changes
 from biorag.scale import sources as reading
@@ -26,8 +24,6 @@ from biorag.scale.parquet import read_table
 from biorag.scale.snippet_folder import SOURCES, SnippetFolder
 from biorag.scale.sources import HELD, ROW_COLUMNS, TALLY
 from biorag.types import Deletion
-from biorag.utils.locks import DirectoryLock
-from tests.pubmed_records import article, deletions, file_of
 from tests.scale.stages import BLOCKS, Pipeline, files_of, random_file
 
 
@@ -149,44 +145,6 @@ def test_a_second_export_reads_the_new_files_alone(tmp_path, read):
     assert documents(fresh.snippets) == grown == documents(pipeline.snippets)
 
 
-def test_fewer_files_leave_no_part_of_the_others(tmp_path, lines, read):
-    one, two = lines("1.jsonl", ("a", "x"), ("b", "y")), lines("2.jsonl", ("b", "z"), ("c", "z"))
-    pipeline = Pipeline(tmp_path)
-    pipeline.export(one, two)
-    pipeline.export(one)
-    assert [[snippet.content for snippet in blocks] for blocks in documents(pipeline.snippets)] == [["x"], ["y"]]
-    assert sorted(path.name for path in pipeline.snippets.iterdir()) == [
-        "deletions.parquet",
-        "export.json",
-        "part-00000-00000.parquet",
-        "sample.parquet",
-        "sources",
-    ]
-    pipeline.export(two, one)
-    assert [blocks[0].content for blocks in documents(pipeline.snippets)] == ["z", "x", "y"]
-    assert read == ["1.jsonl", "2.jsonl"]
-
-
-def test_a_file_that_was_moved_is_not_read_again_and_is_called_as_now(tmp_path, lines, read):
-    (tmp_path / "other").mkdir()
-    first, moved = lines("1.jsonl", ("a", "x")), tmp_path / "other" / "1.jsonl"
-    with first.open("a") as stream:
-        stream.write("{}\n")
-    pipeline = Pipeline(tmp_path)
-    pipeline.export(first, rejects=RejectsFile(tmp_path / "rejects.jsonl"))
-    first.rename(moved)
-    export = pipeline.export(moved, rejects=RejectsFile(tmp_path / "rejects.jsonl"))
-    assert read == ["1.jsonl"]
-    assert [source.record.name for source in export.sources] == [str(moved)]
-    assert json.loads((tmp_path / "rejects.jsonl").read_text())["file"] == str(moved)
-
-
-def test_the_same_file_twice_is_read_once(tmp_path, lines, read):
-    path = lines("1.jsonl", ("a", "x"), ("b", "y"))
-    export = Pipeline(tmp_path).export(path, path)
-    assert (export.rows, export.duplicates, read) == (2, 2, ["1.jsonl"])
-
-
 def test_what_is_read_otherwise_is_refused_or_read_again(tmp_path, lines, read):
     path = lines("1.jsonl", ("a", "x"))
     Pipeline(tmp_path).export(path)
@@ -210,29 +168,6 @@ def test_a_bad_line_stops_and_the_fixed_file_alone_is_read_again(tmp_path, lines
     bad.write_text(bad.read_text().replace("nonsense\n", ""))
     assert pipeline.export(good, bad).rows == 2
     assert read == ["1.jsonl", "2.jsonl", "2.jsonl"]
-
-
-def test_damaged_gzip_stops_or_is_rejected_with_what_precedes_it(tmp_path):
-    whole = gzip.compress(file_of(*(article(pmid, f"T{pmid}.", os.urandom(200).hex()) for pmid in range(1, 400))))
-    path = tmp_path / "pubmed.xml.gz"
-    path.write_bytes(whole[: len(whole) // 2])
-    pipeline = Pipeline(tmp_path)
-    with pytest.raises(BadInputError, match=r"pubmed.xml.gz, line \d+: damaged or truncated gzip"):
-        pipeline.export(path)
-    expected, found = (RejectsFile(tmp_path / name) for name in ("a.jsonl", "b.jsonl"))
-    surveyed = survey(files_of([path]).sources, expected, lambda count: None)
-    for _ in range(2):  # read, and as it was read
-        assert pipeline.export(path, rejects=found).rows == surveyed.snippets > 10
-        assert found.damaged == expected.damaged
-        assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
-        found = RejectsFile(tmp_path / "b.jsonl")
-
-
-def test_a_corpus_without_snippets_is_refused(tmp_path, lines):
-    (tmp_path / "deletions.xml").write_bytes(file_of(deletions(1, 2)))
-    for path in (lines("empty.jsonl"), tmp_path / "deletions.xml"):
-        with pytest.raises(BadInputError, match="holds no snippet"):
-            Pipeline(tmp_path).export(path)
 
 
 # --- kills and damage
@@ -312,16 +247,6 @@ def test_what_was_kept_of_a_file_and_is_damaged_is_read_again(tmp_path, lines, r
     assert [blocks[0].content for blocks in documents(pipeline.snippets)] == ["x", "y"]
 
 
-@pytest.mark.parametrize("name", ["part-00000-00000.parquet", "sample.parquet", "deletions.parquet"])
-def test_damaged_files_of_an_export_are_named(tmp_path, lines, name):
-    Pipeline(tmp_path).export(lines("1.jsonl", ("a", "x")))
-    path = tmp_path / "snippets" / name
-    path.write_bytes(path.read_bytes()[:-20])
-    folder = SnippetFolder(tmp_path / "snippets", {})
-    with pytest.raises(MismatchError, match=rf"{name} is damaged \(.*\): delete"):
-        _ = documents(folder.path), folder.sample(), folder.changed_documents()
-
-
 def test_a_part_of_another_export_is_refused(tmp_path, lines):
     pipeline = Pipeline(tmp_path)
     pipeline.export(lines("1.jsonl", ("a", "x"), ("b", "y")))
@@ -332,64 +257,4 @@ def test_a_part_of_another_export_is_refused(tmp_path, lines):
         documents(pipeline.snippets)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"parts": [{"name": "../../secret.parquet", "rows": 1, "source": 0}]},
-        {"parts": [{"name": "part-00000-00000.parquet\n", "rows": 1, "source": 0}]},
-        {"parts": [{"name": "part-00000-00000.parquet", "rows": 1, "source": 1}]},
-        {"parts": [{"name": "part-00000-00000.parquet", "rows": -1, "source": 0}]},
-        {"parts": {"name": 1}},
-        {"sources": [{"record": {}, "incremental": False}]},
-        {"avg_len": "long"},
-        {"blocks": {"tokens": 0, "overlap": 0}},
-        {"more": 1},
-    ],
-)
-def test_a_manifest_that_is_not_an_exports_is_refused(tmp_path, lines, change):
-    Pipeline(tmp_path).export(lines("1.jsonl", ("a", "x")))
-    manifest = tmp_path / "snippets" / "export.json"
-    values = json.loads(manifest.read_text())
-    manifest.write_text(json.dumps({**values, "export": {**values["export"], **change}}))
-    with pytest.raises(MismatchError, match=r"export.json is damaged"):
-        SnippetFolder(tmp_path / "snippets", {}).export()
-
-
-@pytest.mark.parametrize("content", ["", "[]", "null", '{"complete": true}', '{"complete": true, "identity": {}}'])
-def test_a_manifest_that_lacks_its_parts_is_refused(tmp_path, content):
-    (tmp_path / "export.json").write_text(content)
-    with pytest.raises(MismatchError, match=r"export.json is damaged"):
-        SnippetFolder(tmp_path, {}).export()
-
-
 # --- other people's folders, and other processes
-
-
-def test_a_folder_of_other_files_is_left_alone(tmp_path, lines):
-    path = lines("1.jsonl", ("a", "x"))
-    (tmp_path / "snippets").mkdir()
-    (tmp_path / "snippets" / "part-1.parquet").write_text("mine")
-    with pytest.raises(MismatchError, match="holds something other than a folder of exported snippets"):
-        Pipeline(tmp_path).export(path)
-    assert [path.name for path in (tmp_path / "snippets").iterdir()] == ["part-1.parquet"]
-
-
-def test_hidden_files_behind_a_link_are_not_removed(tmp_path, lines):
-    path = lines("1.jsonl", ("a", "x"))
-    pipeline = Pipeline(tmp_path)
-    pipeline.export(path)
-    home = tmp_path / "somebody"
-    (home / ".ssh").mkdir(parents=True)
-    shutil.rmtree(pipeline.snippets / SOURCES)
-    (pipeline.snippets / SOURCES).symlink_to(home)
-    pipeline.export(path)
-    assert (home / ".ssh").is_dir()
-
-
-def test_two_exports_at_once_do_not_mix(tmp_path, lines):
-    path = lines("1.jsonl", ("a", "x"))
-    with (
-        DirectoryLock(tmp_path / "snippets", exclusive=True),
-        pytest.raises(ServiceError, match="folder of exported snippets 'snippets' is being written by process"),
-    ):
-        Pipeline(tmp_path).export(path)

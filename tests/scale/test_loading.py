@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,7 +15,6 @@ from biorag.corpus.rejects import RejectsFile
 from biorag.errors import BadInputError, MismatchError, MissingError
 from biorag.indexes.store import Store
 from biorag.scale import sources as reading
-from biorag.scale.parquet import SNIPPETS, read_table, write_table
 from biorag.scale.vector_folder import VectorFolder
 from biorag.types import OnProgress
 from biorag.utils.progress import silent
@@ -121,40 +119,6 @@ def test_an_update_by_stages_counts_and_shows_what_a_direct_one_does(settings, t
     assert points(staged) == points(alone)
 
 
-def test_a_second_load_changes_nothing(settings, tmp_path, files):
-    pipeline = Pipeline(tmp_path)
-    pipeline.index(settings, *files)
-    before, manifest = points(settings), facts(settings)
-    report = pipeline.loading(settings).write(silent)
-    assert (report.added, report.updated, report.deleted) == (0, 0, 0)
-    assert (points(settings), facts(settings)) == (before, manifest)
-
-
-def test_an_index_of_a_direct_run_takes_an_export_on(settings, tmp_path, files):
-    direct(settings, files[0])
-    pipeline = Pipeline(tmp_path)
-    pipeline.export(*files)
-    pipeline.embed(pipeline.manifest(settings, Store(settings).require_manifest().bm25))
-    report = pipeline.loading(settings).write(silent)
-    assert (report.updated, report.deleted, report.unchanged) == (2, 1, 5)
-    fresh = settings.replace(name="fresh")
-    direct(fresh, *files)
-    assert points(settings) == points(fresh)
-
-
-def test_terms_that_were_counted_otherwise_are_counted_again(settings, tmp_path, files):
-    """An index keeps its mean length; vectors made for another one have other BM25 weights."""
-    direct(settings, files[0])
-    held = Store(settings).require_manifest().bm25
-    pipeline = Pipeline(tmp_path)
-    pipeline.export(*files)
-    pipeline.embed(pipeline.manifest(settings, replace(held, avg_len=held.avg_len * 3)))
-    pipeline.loading(settings).write(silent)
-    fresh = settings.replace(name="fresh")
-    direct(fresh, *files, bm25=held)
-    assert bm25_scores(settings) == bm25_scores(fresh)
-
-
 def test_missing_vectors_are_told_before_anything_is_written(settings, tmp_path, files):
     pipeline = Pipeline(tmp_path)
     pipeline.export(*files)
@@ -183,24 +147,3 @@ def test_a_damaged_batch_is_named_and_the_next_load_completes(settings, tmp_path
     fresh = settings.replace(name="fresh")
     direct(fresh, *files)
     assert points(settings) == points(fresh)
-
-
-def test_a_text_that_was_changed_behind_its_digest_gets_no_vector(settings, tmp_path):
-    pipeline = Pipeline(tmp_path)
-    pipeline.export(write_lines(tmp_path / "1.jsonl", ("a", "worda"), ("b", "wordb")))
-    pipeline.embed(pipeline.manifest(settings))
-    part = pipeline.snippets / "part-00000-00000.parquet"
-    rows = read_table(part, SNIPPETS)
-    texts = type(rows).from_pylist([{**row, "content": "wordc"} for row in rows.to_pylist()], SNIPPETS)
-    write_table(part, texts)
-    with pytest.raises(MissingError, match=r"snippet 'a' has no vector"):
-        pipeline.loading(settings).write(silent)
-
-
-def test_an_empty_part_is_loaded(settings, tmp_path):
-    """All of the first file is superseded by the second."""
-    first = write_lines(tmp_path / "1.jsonl", ("a", "worda"))
-    second = write_lines(tmp_path / "2.jsonl", ("a", "wordb"))
-    report = Pipeline(tmp_path).index(settings, first, second)
-    assert (report.added, report.duplicates, report.snippets) == (1, 1, 1)
-    assert points(settings)["a"][0].content == "wordb"

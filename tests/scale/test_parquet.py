@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import json
-import os
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,16 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biorag.errors import BadInputError, MismatchError
-from biorag.scale import parquet
+from biorag.errors import MismatchError
 from biorag.scale.parquet import (
     KEY,
-    KEYS,
     NAMES,
     SNIPPETS,
     encoded_of,
     key_of,
-    link_or_copy,
     read_table,
     row_count,
     snippet_table,
@@ -133,39 +125,6 @@ def test_a_flipped_byte_is_noticed_or_changes_nothing(tmp_path, kind):
     assert noticed > len(content) / 29 / 2, "the rest are names of writers, statistics and sizes that are not read"
 
 
-def test_a_count_of_values_that_was_changed_is_noticed(tmp_path):
-    """No checksum covers it, and the list that it cuts is as good as any."""
-    path, (table, schema) = tmp_path / "cut.parquet", tables()["vectors"]
-    write_table(path, table)
-    content = path.read_bytes()
-    for name in ("terms", "weights", "tokens"):
-        group = pq.ParquetFile(path).metadata.row_group(0)
-        chunks = [group.column(number) for number in range(group.num_columns)]
-        (chunk,) = [one for one in chunks if one.path_in_schema.startswith(name)]
-        place = content.index(b"\x1c\x15", chunk.data_page_offset) + 2  # in the page's header
-        for bit in range(8):
-            path.write_bytes(content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :])
-            with contextlib.suppress(MismatchError):
-                assert read_table(path, schema).equals(table), (name, bit)
-        path.write_bytes(content)
-
-
-@pytest.mark.parametrize("kept", [0, 1, 8, 100, -1])
-def test_a_truncated_file_is_named(tmp_path, kept):
-    path = tmp_path / "torn.parquet"
-    write_table(path, snippet_table([SNIPPET]))
-    path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(MismatchError, match=r"torn.parquet is damaged \(.*\): restore it"):
-        read_table(path, KEYS, "restore it")
-    with pytest.raises(MismatchError, match=r"torn.parquet is damaged"):
-        row_count(path)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(MismatchError, match=r"gone.parquet is not there: delete"):
-        read_table(tmp_path / "gone.parquet", KEYS)
-
-
 @pytest.mark.parametrize(
     ("name", "column"),
     [
@@ -186,109 +145,9 @@ def test_other_columns_are_refused(tmp_path, name, column):
         read_table(path, SNIPPETS)
 
 
-def test_a_column_that_is_there_twice_is_refused(tmp_path):
-    table = snippet_table([SNIPPET])
-    pq.write_table(table.append_column(SNIPPETS.field("id"), pa.array(["other"])), tmp_path / "twice.parquet")
-    with pytest.raises(MismatchError, match="no column 'id'"):
-        read_table(tmp_path / "twice.parquet", SNIPPETS)
-
-
 @pytest.mark.parametrize("metadata", ["[]", "1", "{", '{"a": 1} x', "[" * 100_000])
 def test_metadata_that_is_not_an_object_is_refused(metadata):
     table = snippet_table([SNIPPET])
     place = table.schema.get_field_index("metadata")
     with pytest.raises(MismatchError, match="the exported snippet 'β-1' is damaged"):
         snippets_of(table.set_column(place, SNIPPETS.field("metadata"), pa.array([metadata])))
-
-
-def changed(name: str, column: pa.Array) -> pa.Table:
-    table, schema = tables()["vectors"]
-    return table.set_column(schema.get_field_index(name), name, column)
-
-
-@pytest.mark.parametrize(
-    ("name", "column"),
-    [
-        ("vector", pa.array([[1.0, None], [0.0, 0.0]], pa.list_(pa.float32(), 2))),
-        ("weights", pa.array([[], [0.5]], pa.list_(pa.float32()))),
-        ("weights", pa.array([[], [0.5, None]], pa.list_(pa.float32()))),
-        ("terms", pa.array([[], [None, 1]], pa.list_(pa.uint32()))),
-        ("tokens", pa.array([[[1.0, 2.0, None]], []], pa.list_(pa.list_(pa.float16(), 3)))),
-    ],
-)
-def test_nulls_and_lists_of_other_lengths_are_refused(name, column):
-    with pytest.raises(ValueError, match=r"a number is null|terms and weights differ"):
-        encoded_of(changed(name, column), 3)
-
-
-def test_a_fault_of_the_disk_is_not_taken_for_damage(tmp_path, monkeypatch):
-    def fails(*arguments, **options):
-        raise OSError(errno.EIO, "Input/output error")
-
-    write_table(tmp_path / "fine.parquet", snippet_table([SNIPPET]))
-    monkeypatch.setattr(parquet.pq, "ParquetFile", fails)
-    with pytest.raises(OSError, match="Input/output error"):
-        read_table(tmp_path / "fine.parquet", KEYS)
-
-
-def test_a_pipe_or_a_folder_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "pipe.parquet")
-    (tmp_path / "folder.parquet").mkdir()
-    with pytest.raises(BadInputError, match="not a regular file"):
-        read_table(tmp_path / "pipe.parquet", KEYS)
-    with pytest.raises(OSError, match="Is a directory"):
-        read_table(tmp_path / "folder.parquet", KEYS)
-
-
-def test_keys_differ_by_id_and_by_digest():
-    keys = {key_of(id, digest) for id in ("a", "b", "é") for digest in ("0" * 32, "1" * 32)}
-    assert len(keys) == 6
-    assert all(0 <= key < 2**64 for key in keys)
-
-
-@pytest.mark.parametrize("linked", [True, False])
-def test_a_file_gets_another_name_or_is_copied(tmp_path, monkeypatch, linked):
-    first, second, target = (tmp_path / name for name in ("first", "second", "target"))
-    first.write_bytes(b"1")
-    second.write_bytes(b"2")
-    if not linked:
-        monkeypatch.setattr(type(first), "hardlink_to", lambda *_: (_ for _ in ()).throw(OSError(errno.EXDEV, "x")))
-    for path in (first, first, second, first):
-        link_or_copy(path, target)
-        assert target.read_bytes() == path.read_bytes()
-        assert target.samefile(path) == linked
-    target.unlink()
-    target.symlink_to(second)
-    link_or_copy(first, target)
-    assert (target.is_symlink(), second.read_bytes()) == (False, b"2")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "second", "target"]
-
-
-def test_a_killed_write_leaves_what_was_there(tmp_path, monkeypatch):
-    path = tmp_path / "kept.parquet"
-    write_table(path, snippet_table([SNIPPET]))
-
-    def full(table, stream, **options):
-        stream.write(b"PAR1")
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(parquet.pq, "write_table", full)
-    with pytest.raises(OSError, match="No space left"):
-        write_table(path, snippet_table([]))
-    assert snippets_of(read_table(path, SNIPPETS)) == [SNIPPET]
-    assert [path.name for path in tmp_path.iterdir()] == ["kept.parquet"]
-
-
-@settings(max_examples=30)
-@given(st.binary(max_size=200))
-def test_any_bytes_are_named_as_damaged(tmp_path_factory, content):
-    path = tmp_path_factory.getbasetemp() / "any.parquet"
-    path.write_bytes(content)
-    with pytest.raises(MismatchError, match=r"any.parquet is damaged"):
-        read_table(path, KEYS)
-
-
-def test_what_is_written_has_checksums_and_one_digest_each():
-    table = snippet_table([SNIPPET])
-    assert json.loads(table.column("metadata")[0].as_py()) == SNIPPET.metadata
-    assert table.schema.equals(SNIPPETS)

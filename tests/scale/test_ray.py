@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("ray")
 
-from biorag.errors import BadInputError, MissingError, ServiceError
+from biorag.errors import MissingError, ServiceError
 from biorag.scale.exporting import read_here
 from biorag.scale.parquet import NAMES, read_table
 from biorag.scale.ray_cluster import cluster_cores, encode_by_ray, ray_session, read_by_ray, worker_errors
@@ -156,21 +156,3 @@ def test_an_error_of_a_worker_is_its_sentence(cluster, settings, tmp_path, paths
     with pytest.raises(error) as raised:
         embed_failing(settings, pipeline, at)
     assert str(raised.value) == sentence
-
-
-def test_a_bad_line_is_its_sentence(cluster, tmp_path, paths):
-    paths[2].write_text("nonsense\n")
-    with pytest.raises(BadInputError, match=r"3.jsonl, line 1: not JSON .*; fix it, or skip it"), worker_errors():
-        Pipeline(tmp_path).export(*paths, read_all=read_by_ray)
-
-
-def test_a_cluster_that_does_not_answer_is_a_service_that_failed(monkeypatch):
-    def refuse(**options):
-        raise ConnectionError("nobody is there\nand more")
-
-    monkeypatch.setattr("ray.init", refuse)
-    with (
-        pytest.raises(ServiceError, match=r"Ray does not answer at 'auto' \(nobody is there\): check --ray"),
-        ray_session("auto", 1),
-    ):
-        pass

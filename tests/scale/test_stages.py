@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from biorag.engine import index_corpus
-from biorag.errors import MismatchError, ServiceError
+from biorag.errors import ServiceError
 from biorag.indexes.store import Store
 from biorag.scale.embedding import encode_here
 from biorag.scale.exporting import read_here
@@ -77,15 +77,3 @@ def test_a_run_that_ended_early_is_resumed(tiny, corpus):
 
     assert index_in_stages(tiny, [corpus], None, Workers(read_here, encode)).snippets == 3
     assert seen == [1]
-
-
-def test_vectors_that_a_run_with_another_encoder_left_are_not_used(tiny, corpus, tiny_modernbert):
-    with pytest.raises(ServiceError):
-        index_in_stages(tiny, [corpus], None, Workers(read_here, failing))
-    left = tiny.home / STAGES / "test"
-    other = tiny.replace(encoder=str(tiny_modernbert))
-    with pytest.raises(MismatchError, match="was made with encoder"):
-        index_in_stages(other, [corpus], None, HERE)
-    index_corpus(other, [corpus])
-    with pytest.raises(MismatchError, match=rf"{left}/vectors has vectors made with other encoder"):
-        index_in_stages(other, [corpus], None, HERE)

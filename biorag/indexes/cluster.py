@@ -1,11 +1,11 @@
-"""The shards of a collection and their replicas: which can be read, and what is missing."""
+"""The shards of a collection and their replicas: which can be read, what is missing, and what `biorag info` shows."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 from qdrant_client import QdrantClient, models
@@ -16,16 +16,8 @@ from biorag.indexes.points import StoredError
 
 logger = logging.getLogger(__name__)
 
-# The states in which a replica has all of its shard's points, and is read from.
-READABLE = {
-    state.value
-    for state in (
-        models.ReplicaState.ACTIVE,
-        models.ReplicaState.ACTIVEREAD,
-        models.ReplicaState.RESHARDINGSCALEDOWN,
-    )
-}
-UNREACHABLE = "unreachable"
+STATES = models.ReplicaState
+READABLE = {str(state.value) for state in (STATES.ACTIVE, STATES.ACTIVEREAD, STATES.RESHARDINGSCALEDOWN)}
 
 NEW_SHARDS = 30.0  # seconds in which the replicas of a new collection become active
 PAUSE = 0.05  # seconds between two looks at them
@@ -61,12 +53,7 @@ class Sharding:
 
     shards: tuple[Shard, ...]
     distributed: bool
-    transfers: tuple[Mapping[str, Any], ...] = field(default=())
-
-    @property
-    def missing(self) -> list[Shard]:
-        """The shards of which no replica can be read."""
-        return [shard for shard in self.shards if not shard.readable]
+    transfers: tuple[Mapping[str, Any], ...] = ()
 
 
 def sharding_of(client: QdrantClient, collection: str) -> Sharding:
@@ -100,78 +87,75 @@ def _replicas(info: models.CollectionClusterInfo) -> Iterator[tuple[int, int, st
         yield remote.shard_id, remote.peer_id, remote.state.value
 
 
-def reached_alone(client: QdrantClient, sharding: Sharding) -> Sharding:
-    """Return the shards with the replicas marked that the asked node does not reach.
-
-    Reads do not change a replica's state: one on a node that is down stays active until a write misses it.
-    """
-    status = client.cluster_status()
-    if not isinstance(status, models.ClusterStatusOneOf1):
-        return sharding
-    lost = {int(node) for node, peer in status.peers.items() if peer.uri in status.message_send_failures}
-    marked = (
-        replace(shard, states={node: UNREACHABLE if node in lost else state for node, state in shard.states.items()})
-        for shard in sharding.shards
-    )
-    return replace(sharding, shards=tuple(marked))
-
-
-def require_every_shard(sharding: Sharding, collection: str) -> None:
-    """Check that an answer can rest on every shard.
+def require_whole(client: QdrantClient, collection: str) -> Sharding:
+    """Return where the shards lie if a read can rest on all of them.
 
     Raises
     ------
     ServiceError
-        Naming the shards of which no replica can be read.
+        Naming the shards of which no replica can be read; or the node, if it was cut off from the majority of its
+        cluster: it may hold replicas that miss later writes, and take them for active.
     """
-    if missing := sharding.missing:
-        shards = f"shard{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
-        raise ServiceError(
-            f"collection {collection!r} is not whole: no replica of {shards} can be read. Start the nodes that hold "
-            "them; biorag does not answer from the other shards"
-        )
-
-
-def require_leader(client: QdrantClient) -> None:
-    """Check that the node which answers is in touch with the majority of its cluster.
-
-    A node that was cut off may hold replicas that miss later writes, and takes them for active.
-
-    Raises
-    ------
-    ServiceError
-        If it knows no leader.
-    """
-    status = client.cluster_status()
+    with server_errors():
+        sharding = sharding_of(client, collection)
+        if missing := [str(shard) for shard in sharding.shards if not shard.readable]:
+            raise ServiceError(
+                f"collection {collection!r} is not whole: no replica of shard{'s' if len(missing) > 1 else ''} "
+                f"{', '.join(missing)} can be read. Start the nodes that hold them; biorag does not answer from the "
+                "other shards"
+            )
+        status = client.cluster_status() if sharding.distributed else None
     if isinstance(status, models.ClusterStatusOneOf1) and not status.raft_info.leader:
         raise ServiceError(
             f"node {status.peer_id} of the Qdrant cluster is cut off from the others (it knows no leader), and may "
             "hold old data: reconnect it, or name another node with --qdrant"
         )
-
-
-def require_whole(client: QdrantClient, collection: str) -> Sharding:
-    """Return where the shards lie if a read can rest on all of them; see `require_every_shard`, `require_leader`."""
-    with server_errors():
-        sharding = sharding_of(client, collection)
-        require_every_shard(sharding, collection)
-        if sharding.distributed:
-            require_leader(client)
     return sharding
 
 
 def await_new_shards(client: QdrantClient, collection: str, replicas: int | None) -> None:
-    """Wait until the shards of a collection that was just made can be read; raises as `require_every_shard` does.
+    """Wait until the shards of a collection that was just made can be read.
 
     A cluster of fewer nodes than replicas were asked for makes as many as it has nodes, and does not say so.
     """
     deadline = time.monotonic() + NEW_SHARDS
-    while (sharding := sharding_of(client, collection)).missing and time.monotonic() < deadline:
+    while not all(shard.readable for shard in sharding_of(client, collection).shards) and time.monotonic() < deadline:
         time.sleep(PAUSE)
-    require_every_shard(sharding, collection)
-    fewest = min(len(shard.states) for shard in sharding.shards)
+    fewest = min(len(shard.states) for shard in require_whole(client, collection).shards)
     if replicas is not None and fewest < replicas:
         logger.warning(
             "collection %r has %d of %d replicas of a shard: the cluster has too few nodes for more",
             *(collection, fewest, replicas),
         )
+
+
+def collection_facts(client: QdrantClient, collection: str) -> dict[str, Any]:
+    """Return the state of a collection as JSON values, a shard that cannot be read included.
+
+    `shards` has the state of each replica by its node, and the shard's points where the asked node holds it. Behind are
+    replicas that are not active, `transfers` between nodes, `queued` updates, and vectors that no index has yet.
+    """
+    info, sharding = client.get_collection(collection), sharding_of(client, collection)
+    params, queue, optimizer = info.config.params, info.update_queue, info.optimizer_status
+    return {
+        "status": str(info.status),
+        "optimizer": optimizer.error if isinstance(optimizer, models.OptimizersStatusOneOf1) else str(optimizer),
+        "graph_links": info.config.hnsw_config.m,
+        "points": info.points_count,
+        "indexed_vectors": info.indexed_vectors_count,
+        "segments": info.segments_count,
+        "queued": queue.length if queue else None,
+        "payload_indexes": sorted(info.payload_schema),
+        "replicas": params.replication_factor,
+        "write_consistency_factor": params.write_consistency_factor,
+        "shards": [
+            {
+                "shard": shard.id,
+                "points": shard.points,
+                "replicas": {str(node): str(state) for node, state in sorted(shard.states.items())},
+            }
+            for shard in sharding.shards
+        ],
+        "behind": [str(shard) for shard in sharding.shards if shard.lagging],
+        "transfers": list(sharding.transfers),
+    }
