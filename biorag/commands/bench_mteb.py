@@ -11,11 +11,13 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, Given, expanded
-from biorag.errors import MissingError, UsageError, unknown_name
+from biorag.errors import UsageError, unknown_name
 from biorag.indexes.store import Store
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
+from biorag.utils.files import write_json
 from biorag.utils.outputs import begins_with_key, results_folder
+from biorag.utils.versions import require
 
 # What each system sets; `reranker` orders the encoder's candidates by its own scores alone.
 SYSTEMS: Mapping[str, Mapping[str, Any]] = {
@@ -30,7 +32,7 @@ IDLE = {"encoder": (*PIPELINE_ONLY, "reranker", "k_init"), "reranker": PIPELINE_
 
 
 @dataclass(frozen=True, slots=True)
-class Tasks:
+class _Tasks:
     """What to measure: mteb's tasks, and files."""
 
     task: Annotated[list[str] | None, typer.Option(help="A task by mteb's name (downloads its data). Repeatable.")] = (
@@ -53,10 +55,8 @@ class Tasks:
         list[Path] | None, typer.Option(help="Folder with concepts.jsonl and mentions.jsonl. Repeatable.")
     ] = None
     recommendation: Annotated[
-        list[Path] | None,
-        typer.Option(help="Folder in BEIR layout whose judged snippets are to be ranked. Repeatable."),
+        list[Path] | None, typer.Option(help="Folder in BEIR layout whose judged snippets are ranked. Repeatable.")
     ] = None
-
     instructions: Annotated[
         str | None,
         typer.Option(
@@ -67,12 +67,8 @@ class Tasks:
     @property
     def paths(self) -> dict[str, Sequence[Path]]:
         """The files of each kind of local task."""
-        return {
-            "local": self.local or (),
-            "similarity": self.similarity or (),
-            "linking": self.linking or (),
-            "recommendation": self.recommendation or (),
-        }
+        kinds = ("local", "similarity", "linking", "recommendation")
+        return {kind: getattr(self, kind) or () for kind in kinds}
 
 
 @expanded
@@ -84,7 +80,7 @@ def mteb(
         Flags(RetrievalSettings, but=("precision", "include_retracted", "k")),
     ],
     given: Given,
-    tasks: Tasks,
+    tasks: _Tasks,
     out: Annotated[
         Path, typer.Option(help="Folder of mteb's result files and report.json; finished tasks are not repeated.")
     ],
@@ -105,74 +101,55 @@ def mteb(
 
       biorag bench mteb --group medical --system pipeline --mode hybrid --rerank --out runs/mteb
 
-      biorag bench mteb --group bmretriever --instructions bmretriever --local data/BioASQ --out runs/bmretriever
-
       biorag bench mteb --recommendation data/relish --system reranker --reranker cross:models/ce --out runs/mteb
     """
-    _require_mteb()
+    require("mteb")
     settings = _configured(settings, given, tasks, system)
-    from biorag.benchmarks.mteb.groups import find_group
-    from biorag.benchmarks.mteb.run import measured, report
-    from biorag.benchmarks.mteb.systems import model_of
-    from biorag.benchmarks.mteb.tasks import chosen_tasks
+    from biorag.benchmarks.mteb.models import model_of
+    from biorag.benchmarks.mteb.run import chosen_tasks, find_group, measured, report
     from biorag.training.instructions import read_tasks
-    from biorag.utils.files import write_json
 
     group = find_group(tasks.group) if tasks.group else None
     instructions = read_tasks(tasks.instructions) if tasks.instructions else None
-    chosen = chosen_tasks(tasks.task or (), tasks.group, tasks.language or (), tasks.paths)
+    chosen = chosen_tasks(tasks.task or (), group, tasks.language or (), tasks.paths)
     manifest = Store(settings).require_manifest() if given.value("name") else None
     with results_folder(out, {"report.json": begins_with_key("model")}), show.progress("Texts", None) as advance:
         model, identity = model_of(settings, manifest, system, out, advance, instructions)
-        rows = [measured(each, model, out, settings.services.offline, group) for each in chosen]
-        found = report(rows, identity, group)
-        write_json(out / "report.json", found)
+        rows = [measured(task, model, out, settings.services.offline, group) for task in chosen]
+        document = report(rows, identity, group)
+        write_json(out / "report.json", document)
     if as_json:
-        show.print_json(found)
+        show.print_json(document)
     else:
-        _print(found)
+        _print(document)
 
 
-def _require_mteb() -> None:
-    try:
-        import mteb  # noqa: F401
-    except ImportError:
-        raise MissingError("this needs mteb: run pip install 'biorag[mteb]'") from None
-
-
-def _configured(settings: Settings, given: Given, tasks: Tasks, system: str) -> Settings:
-    """Return the settings of a system.
-
-    Raises
-    ------
-    UsageError
-        If an option would have no effect, or nothing to measure is named.
-    """
+def _configured(settings: Settings, given: Given, tasks: _Tasks, system: str) -> Settings:
+    """Return the settings of a system; UsageError if an option has no effect, or no task is named."""
     if system not in SYSTEMS:
         raise unknown_name("system", system, SYSTEMS)
     if option := given.first(*IDLE[system]):
         raise UsageError(f"{option} has no effect with --system {system}: leave it out, or use --system pipeline")
     if not (tasks.task or tasks.group or any(tasks.paths.values())):
-        raise UsageError("nothing to measure: give --local FOLDER, --task NAME or another kind of task")
+        raise UsageError("nothing to measure: use --local FOLDER, --task NAME or another kind of task")
     depth = {"k_init": RERANKED} if system == "reranker" and given.value("k_init") is None else {}
     return settings.replace(**SYSTEMS[system], **depth)
 
 
-def _print(found: Mapping[str, Any]) -> None:
+def _print(document: Mapping[str, Any]) -> None:
+    tasks = document["tasks"]
     rows = [
-        (row["task"], row["type"], name, f"{value:.4f}")
-        for row in found["tasks"]
-        for name, value in row["measures"].items()
+        (row["task"], row["type"], name, f"{value:.4f}") for row in tasks for name, value in row["measures"].items()
     ]
-    show.table(f"mteb, average {found['average']:.4f}", ["task", "type", "measure", "value"], rows)
+    show.table(f"mteb, average {document['average']:.4f}", ["task", "type", "measure", "value"], rows)
     subsets = [
         (row["task"], subset, f"{measures[row['main']]:.4f}")
-        for row in found["tasks"]
+        for row in tasks
         for subset, measures in row.get("subsets", {}).items()
     ]
     if subsets:
         show.table("Subsets, by the main measure", ["task", "subset", "value"], subsets)
-    for name, mean in found.get("averages", {}).items():
+    for name, mean in document.get("averages", {}).items():
         show.err.print(f"average {name}: {'not all measured' if mean is None else f'{mean:.4f}'}")
-    for name, option in found.get("missing", {}).items():
-        show.err.print(f"note: mteb has no task {name}, which the group has: give its files with {option}")
+    for name, option in document.get("missing", {}).items():
+        show.err.print(f"note: mteb does not have the group's task {name}: add its files with {option}")

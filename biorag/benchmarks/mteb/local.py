@@ -1,183 +1,305 @@
-"""Reading the local tasks: judged corpora, sentence pairs, mentions of concepts."""
+"""Tasks from local files: judged corpora, sentence pairs, mentions of concepts."""
 
 from __future__ import annotations
 
-import csv
-import math
+import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from biorag.corpus.datasets import Dataset, Qrels, corpus_file, load_dataset, read_qrels
-from biorag.corpus.readers import read_snippets
-from biorag.corpus.sources import MAX_LINE, Source
-from biorag.errors import BadInputError, MissingError
+import ir_measures
+from datasets import Dataset
+from ir_measures import RR, R
+from mteb.abstasks.retrieval import AbsTaskRetrieval
+from mteb.abstasks.sts import AbsTaskSTS
+from mteb.abstasks.task_metadata import TaskMetadata
+from pydantic import Field, StringConstraints
+from typing_extensions import TypedDict
+
+from biorag.corpus.datasets import corpus_file, load_dataset, read_qrels
+from biorag.corpus.readers import read_snippets, text_of
+from biorag.corpus.sources import Source, read_lines
+from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.types import Question, Snippet
-from biorag.utils.parsing import parse_json
-from biorag.utils.text import is_whole
+from biorag.utils.files import sha256_of
+from biorag.utils.parsing import parsed, validated
 
+SPLIT = "test"
+LANGUAGE = "eng-Latn"
 CONCEPTS, MENTIONS = "concepts.jsonl", "mentions.jsonl"
-PAIR_FIELDS = ("sentence1", "sentence2", "score")
-PAIR_LINE = "two sentences and a number: tab-separated, or a JSON object with sentence1, sentence2 and score"
-CONCEPT_LINE = "a JSON object with _id and names, a list of texts"
-MENTION_LINE = "a JSON object with _id, text and concept, the id of a concept or a list of them"
+LINKED = {"mrr_at_5": RR @ 5, "recall_at_1": R @ 1, "recall_at_5": R @ 5}
+UNSAFE = re.compile(r"[^\w.-]+")
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedCorpus:
-    """A corpus with judged questions; `candidates` are the judged snippets of each question, relevant or not."""
+class SentencePair(TypedDict):
+    """Two sentences, and the score that people gave their similarity."""
 
-    snippets: Sequence[Snippet]
-    dataset: Dataset
-    candidates: Mapping[str, Sequence[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two sentences and how alike people found them."""
-
-    sentence1: str
-    sentence2: str
-    score: float
+    sentence1: Text
+    sentence2: Text
+    score: Annotated[float, Field(allow_inf_nan=False)]
 
 
-@dataclass(frozen=True, slots=True)
-class Linking:
-    """Concepts with their names, and mentions with the concepts (`qrels`) that they mean."""
-
-    names: Mapping[str, Sequence[str]]
-    mentions: Sequence[Question]
-    qrels: Qrels
+class _Concept(TypedDict):
+    _id: Text
+    names: Annotated[list[Text], Field(min_length=1)]
 
 
-def read_corpus(folder: Path, split: str = "test") -> JudgedCorpus:
-    """Read `corpus.jsonl` (BEIR's or MedRAG's fields, or gzipped), `queries.jsonl` and `qrels/SPLIT.tsv`.
-
-    Raises
-    ------
-    MissingError
-        If a file is not there.
-    BadInputError
-        Naming file, line and reason; or if no judged snippet is in the corpus.
-    """
-    path = corpus_file(folder)
-    dataset = load_dataset(folder, split)
-    snippets = list({snippet.id: snippet for snippet in read_snippets(Source(str(path), path))}.values())
-    held = {snippet.id for snippet in snippets}
-    if not any(id in held for found in dataset.qrels.values() for id in found):
-        raise BadInputError(f"{path} holds none of the judged snippets: do the ids belong together?")
-    judged = read_qrels(folder / "qrels" / f"{split}.tsv", lowest=0)
-    candidates = {question.id: [id for id in judged[question.id] if id in held] for question in dataset.questions}
-    return JudgedCorpus(snippets, dataset, candidates)
+class _Mention(TypedDict):
+    _id: Text
+    text: Text
+    concept: Text | Annotated[list[Text], Field(min_length=1)]
 
 
-def read_pairs(path: Path) -> list[Pair]:
-    """Read sentence pairs with a score: tab-separated, with or without a header, or JSON lines.
+def _rows(path: Path, kind: Any) -> Iterator[tuple[int, Any]]:
+    """Yield line numbers and values of a JSON Lines file; BadInputError names the line that does not fit `kind`."""
+    for number, line in read_lines(Source(str(path), path)):
+        try:
+            yield number, parsed(kind, line, extra="ignore")
+        except ValueError as error:
+            raise BadInputError(f"{path}, line {number}: {error}") from None
+
+
+def read_pairs(path: Path) -> list[SentencePair]:
+    """Read sentence pairs with a score: tab-separated, with or without a header, or JSON Lines.
 
     Raises
     ------
     MissingError
         If the file is not there.
     BadInputError
-        Naming file, line and reason; or if there are not two scores to order.
+        Naming file, line and reason; or if all scores are equal.
     """
     if not path.is_file():
-        raise MissingError(f"{path} is not there: give a file of sentence pairs, .tsv or .jsonl")
-    rows = _json_pairs(path) if path.suffix == ".jsonl" else _tab_pairs(path)
-    pairs = []
-    for number, (first, second, score) in rows:
-        try:
-            pair = Pair(_text(first), _text(second), float(score))
-        except (TypeError, ValueError):
-            raise _bad(path, number, PAIR_LINE) from None
-        if not (pair.sentence1 and pair.sentence2 and math.isfinite(pair.score)):
-            raise _bad(path, number, PAIR_LINE)
-        pairs.append(pair)
-    if len({pair.score for pair in pairs}) < 2:
-        raise BadInputError(f"{path} needs pairs of two scores at least: a correlation has nothing to order")
+        raise MissingError(f"{path} is not there: name a file of sentence pairs, .tsv or .jsonl")
+    pairs = [pair for _, pair in _rows(path, SentencePair)] if path.suffix == ".jsonl" else list(_tab_pairs(path))
+    if len({pair["score"] for pair in pairs}) < 2:
+        raise BadInputError(f"{path} needs at least two different scores: a correlation has nothing to order")
     return pairs
 
 
-def _tab_pairs(path: Path) -> Iterator[tuple[int, Sequence[Any]]]:
-    for number, line in _lines(path):
-        fields = next(csv.reader([line], delimiter="\t", quoting=csv.QUOTE_NONE))
-        if len(fields) != len(PAIR_FIELDS):
-            raise _bad(path, number, PAIR_LINE)
-        if number > 1 or fields[-1] != PAIR_FIELDS[-1]:
-            yield number, fields
+def _tab_pairs(path: Path) -> Iterator[SentencePair]:
+    fields = tuple(SentencePair.__annotations__)
+    for number, line in read_lines(Source(str(path), path)):
+        try:
+            first, second, score = text_of(line).split("\t")
+            if number > 1 or score != fields[-1]:
+                yield validated(SentencePair, dict(zip(fields, (first, second, float(score)), strict=True)))
+        except ValueError:
+            raise BadInputError(f"{path}, line {number}: expected two sentences and a number, tab-separated") from None
 
 
-def _json_pairs(path: Path) -> Iterator[tuple[int, Sequence[Any]]]:
-    for number, record in _records(path, PAIR_LINE):
-        yield number, [record.get(field) for field in PAIR_FIELDS]
+class LocalTask:
+    """The common part of tasks from local files: read when loaded, named and versioned by their files.
+
+    `main` is the measure that counts, `measures` those reported, by mteb's names.
+    """
+
+    kind: str
+    main: str
+    measures: Sequence[str]
+    data_loaded = False
+    dataset: Any = None
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.metadata = self._metadata()
+        super().__init__()
+
+    def _metadata(self) -> TaskMetadata:
+        """Return mteb's metadata of the task; its revision is the hash of the files."""
+        files = self.files()
+        for file in files:
+            if not file.is_file():
+                raise MissingError(f"{file} is not there: docs/mteb.md lists the files of a local task")
+        resolved = self._path.resolve()
+        name = UNSAFE.sub("-", resolved.stem if resolved.is_file() else resolved.name)
+        revision = hashlib.sha256("".join(map(sha256_of, files)).encode()).hexdigest()[:16]
+        return TaskMetadata(
+            dataset={"path": name, "revision": revision},
+            name=name,
+            description=f"{type(self).__name__} from local files",
+            type=self.kind,
+            category="t2t",
+            eval_splits=[SPLIT],
+            eval_langs=[LANGUAGE],
+            main_score=self.main,
+        )
+
+    def files(self) -> list[Path]:
+        """Return the files that the task is made from."""
+        return [self._path]
+
+    def load_data(self, *_: Any, **__: Any) -> None:
+        """Read the files."""
+        if not self.data_loaded:
+            self.dataset = self.read()
+            self.data_loaded = True
+
+    def unload_data(self) -> None:
+        """Free the memory; mteb's own method forgets the metadata, too."""
+        self.dataset, self.data_loaded = None, False
+
+    def read(self) -> dict[str, Any]:
+        """Return the data in the form of mteb's tasks of this kind."""
+        raise NotImplementedError
 
 
-def read_linking(folder: Path) -> Linking:
-    """Read `concepts.jsonl` (`_id`, `names`) and `mentions.jsonl` (`_id`, `text`, `concept`).
+class LocalRetrieval(LocalTask, AbsTaskRetrieval):  # type: ignore[misc]
+    """A folder in BEIR's layout with its corpus: find the relevant snippets of each question."""
+
+    kind, main = "Retrieval", "ndcg_at_10"
+    measures: Sequence[str] = (
+        *("ndcg_at_10", "map_at_10", "mrr_at_10", "recall_at_10", "recall_at_100"),
+        *("ndcg_at_20", "recall_at_5", "recall_at_20", "hit_rate_at_5"),
+    )
+    judged_alone = False
+
+    def files(self) -> list[Path]:
+        """Return corpus, questions and judgements."""
+        return [corpus_file(self._path), self._path / "queries.jsonl", self._path / "qrels" / f"{SPLIT}.tsv"]
+
+    def read(self) -> dict[str, Any]:
+        """Read the folder; BadInputError if its corpus has none of the judged snippets."""
+        path, _, judgements = self.files()
+        dataset = load_dataset(self._path, SPLIT)
+        snippets = {snippet.id: snippet for snippet in read_snippets(Source(str(path), path))}
+        if not any(id in snippets for grades in dataset.qrels.values() for id in grades):
+            raise BadInputError(f"{path} holds none of the judged snippets: do the ids belong together?")
+        candidates = None
+        if self.judged_alone:
+            judged = read_qrels(judgements, lowest=0)
+            candidates = {
+                question.id: [id for id in judged[question.id] if id in snippets] for question in dataset.questions
+            }
+        return _retrieval(list(snippets.values()), dataset.questions, dataset.qrels, candidates)
+
+
+class LocalRecommendation(LocalRetrieval):
+    """A folder in BEIR's layout: order the snippets that were judged for each query, as RELISH's articles are.
+
+    The measures go over the whole ranking: MAP takes every relevance above 0 alike, nDCG takes it as the gain.
+    """
+
+    kind, main = "Reranking", "map_at_1000"
+    measures = ("map_at_1000", "ndcg_at_1000", "ndcg_at_10")
+    judged_alone = True
+
+
+class LocalLinking(LocalTask, AbsTaskRetrieval):  # type: ignore[misc]
+    """Entity linking: find the concept that a mention means, which ranks where the best of its names does."""
+
+    kind, main = "Retrieval", "concept_recall_at_1"
+    measures = tuple(f"concept_{name}" for name in LINKED)
+
+    def files(self) -> list[Path]:
+        """Return concepts and mentions."""
+        return [self._path / CONCEPTS, self._path / MENTIONS]
+
+    def read(self) -> dict[str, Any]:
+        """Read `concepts.jsonl` (`_id`, `names`) and `mentions.jsonl` (`_id`, `text`, `concept`)."""
+        concepts, path = self.files()
+        names: dict[str, list[str]] = {}
+        for _, row in _rows(concepts, _Concept):
+            names.setdefault(row["_id"], []).extend(row["names"])
+        mentions: list[Question] = []
+        self._meant: dict[str, dict[str, int]] = {}
+        for number, row in _rows(path, _Mention):
+            meant = [row["concept"]] if isinstance(row["concept"], str) else row["concept"]
+            if unknown := [concept for concept in meant if concept not in names]:
+                raise BadInputError(f"{path}, line {number}: concept {unknown[0]!r} is not in {CONCEPTS}")
+            if row["_id"] in self._meant:
+                raise BadInputError(f"{path}, line {number}: {row['_id']!r} appears a second time")
+            mentions.append(Question(row["_id"], row["text"]))
+            self._meant[row["_id"]] = dict.fromkeys(meant, 1)
+        if not mentions:
+            raise BadInputError(f"{path} holds no mention")
+        texts = {f"{concept}#{n}": name for concept, listed in names.items() for n, name in enumerate(listed)}
+        self._concept = {id: id.rpartition("#")[0] for id in texts}
+        qrels: dict[str, dict[str, int]] = {
+            mention: {id: 1 for id, concept in self._concept.items() if concept in meant}
+            for mention, meant in self._meant.items()
+        }
+        return _retrieval([Snippet(id, "", text) for id, text in texts.items()], mentions, qrels, None)
+
+    def task_specific_scores(
+        self, scores: Any, qrels: Any, results: Mapping[str, Mapping[str, float]], **_: Any
+    ) -> dict[str, float]:
+        """Return MRR@5, Recall@1 and Recall@5 of concepts."""
+        run = {mention: concept_scores(of_names, self._concept) for mention, of_names in results.items()}
+        values = ir_measures.calc_aggregate(list(LINKED.values()), self._meant, run)
+        return {f"concept_{name}": float(values[measure]) for name, measure in LINKED.items()}
+
+
+class LocalSimilarity(LocalTask, AbsTaskSTS):  # type: ignore[misc]
+    """A file of sentence pairs: Spearman's correlation of the vectors' similarity with people's scores."""
+
+    kind, main = "STS", "cosine_spearman"
+    measures = ("cosine_spearman", "spearman", "cosine_pearson")
+
+    def read(self) -> dict[str, Any]:
+        """Read the file; see `read_pairs`."""
+        pairs = read_pairs(self._path)
+        scores = [pair["score"] for pair in pairs]
+        self.min_score, self.max_score = min(scores), max(scores)
+        return {SPLIT: Dataset.from_list(pairs)}
+
+
+# The options of `biorag bench mteb` that name files, and the tasks they make.
+KINDS: Mapping[str, type[LocalTask]] = {
+    "local": LocalRetrieval,
+    "similarity": LocalSimilarity,
+    "linking": LocalLinking,
+    "recommendation": LocalRecommendation,
+}
+
+
+def local_tasks(paths: Mapping[str, Sequence[Path]]) -> list[LocalTask]:
+    """Return the tasks of files, read; `paths` by the keys of `KINDS`.
 
     Raises
     ------
-    MissingError
-        If a file is not there.
-    BadInputError
-        Naming file, line and reason.
+    MissingError, BadInputError
+        If a file is not there or cannot be read.
+    UsageError
+        If two tasks have one name.
     """
-    for name in (CONCEPTS, MENTIONS):
-        if not (folder / name).is_file():
-            raise MissingError(f"{folder / name} is not there: entity linking reads {CONCEPTS} and {MENTIONS}")
-    names: dict[str, list[str]] = {}
-    for number, record in _records(folder / CONCEPTS, CONCEPT_LINE):
-        id, listed = _text(record.get("_id")), record.get("names")
-        if not id or not isinstance(listed, list) or not listed or not all(map(_text, listed)):
-            raise _bad(folder / CONCEPTS, number, CONCEPT_LINE)
-        names.setdefault(id, []).extend(map(_text, listed))
-    mentions: dict[str, Question] = {}
-    qrels: dict[str, dict[str, int]] = {}
-    path = folder / MENTIONS
-    for number, record in _records(path, MENTION_LINE):
-        id, text, meant = _text(record.get("_id")), _text(record.get("text")), record.get("concept")
-        concepts = list(map(_text, meant if isinstance(meant, list) else [meant]))
-        if not id or not text or not concepts or not all(concepts):
-            raise _bad(path, number, MENTION_LINE)
-        if unknown := [concept for concept in concepts if concept not in names]:
-            raise BadInputError(f"{path}, line {number}: concept {unknown[0]!r} is not in {CONCEPTS}")
-        if id in mentions:
-            raise BadInputError(f"{path}, line {number}: {id!r} is there a second time")
-        mentions[id], qrels[id] = Question(id, text), dict.fromkeys(concepts, 1)
-    if not mentions:
-        raise BadInputError(f"{path} holds no mention")
-    return Linking(names, list(mentions.values()), qrels)
+    tasks = {}
+    for kind, listed in paths.items():
+        for path in listed:
+            task = KINDS[kind](path)
+            task.load_data()
+            if task.metadata.name in tasks:
+                raise UsageError(f"two local tasks are named {task.metadata.name!r}, after their files: rename one")
+            tasks[task.metadata.name] = task
+    return list(tasks.values())
 
 
-def _text(value: Any) -> str:
-    """Return a text without white space around it; an empty one for anything else, or for half a character."""
-    return value.strip() if isinstance(value, str) and is_whole(value) else ""
+def concept_scores(scores: Mapping[str, float], concepts: Mapping[str, str]) -> dict[str, float]:
+    """Return concept -> best score of its names; `concepts` is name id -> concept."""
+    best: dict[str, float] = {}
+    for name, score in scores.items():
+        concept = concepts[name]
+        best[concept] = max(score, best.get(concept, score))
+    return best
 
 
-def _records(path: Path, expected: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for number, line in _lines(path):
-        try:
-            record = parse_json(line)
-        except ValueError:
-            raise _bad(path, number, expected) from None
-        if not isinstance(record, dict):
-            raise _bad(path, number, expected)
-        yield number, record
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    with path.open("rb") as stream:
-        for number, raw in enumerate(iter(lambda: stream.readline(MAX_LINE), b""), 1):
-            if len(raw) == MAX_LINE:
-                raise BadInputError(f"{path}, line {number}: longer than {MAX_LINE >> 20} MiB")
-            try:
-                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip("\r\n")
-            except UnicodeDecodeError:
-                raise BadInputError(f"{path}, line {number}: not UTF-8") from None
-            if line.strip():
-                yield number, line
-
-
-def _bad(path: Path, number: int, expected: str) -> BadInputError:
-    return BadInputError(f"{path}, line {number}: expected {expected}")
+def _retrieval(
+    corpus: Sequence[Snippet],
+    questions: Sequence[Question],
+    qrels: Mapping[str, Mapping[str, int]],
+    candidates: Mapping[str, Sequence[str]] | None,
+) -> dict[str, Any]:
+    """Return the one split of a task in the form of mteb's retrieval tasks."""
+    documents = [{"id": snippet.id, "title": snippet.title, "text": snippet.content} for snippet in corpus]
+    return {
+        "default": {
+            SPLIT: {
+                "corpus": Dataset.from_list(documents),
+                "queries": Dataset.from_list([{"id": question.id, "text": question.text} for question in questions]),
+                "relevant_docs": {id: dict(grades) for id, grades in qrels.items()},
+                "top_ranked": candidates,
+            }
+        }
+    }

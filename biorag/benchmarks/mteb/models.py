@@ -1,13 +1,16 @@
-"""biorag's encoder and pipeline as models that mteb evaluates."""
+"""biorag's encoder, reranker and pipeline as models that mteb evaluates."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +19,24 @@ from mteb.types import PromptType
 
 from biorag.benchmarks.retrieval import DEPTH, run_scores
 from biorag.benchmarks.tuning.instruction import PromptedEncoder, parted
+from biorag.corpus.readers import beir_record
+from biorag.corpus.rejects import RejectsFile
+from biorag.engine import encoder_files, index_corpus, load_encoder, make_retriever
+from biorag.errors import MismatchError
+from biorag.indexes.manifest import Manifest
+from biorag.indexes.store import Store, check_settings, similarity_of
+from biorag.models.text_encoder import TextEncoder
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Ranking, Retriever
+from biorag.settings.settings import Settings
 from biorag.training.instructions import dataset_key
 from biorag.types import Encoder, Index, IndexQuery, OnProgress, Question, ScoredDoc, Snippet, Vectors
 from biorag.utils.batched import batched
+from biorag.utils.files import make_folder
+from biorag.utils.progress import counting
+from biorag.utils.versions import installed_versions
+
+logger = logging.getLogger(__name__)
 
 ENCODED = 1024  # texts encoded at once: the encoder makes its own batches of them, by length
 Batch = Mapping[str, Any]
@@ -29,7 +45,7 @@ Run = dict[str, dict[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Searchable:
-    """A task's corpus in an index, and what searches it."""
+    """A task's corpus in an index, and a retriever over it."""
 
     index: Index
     retriever: Retriever
@@ -40,21 +56,18 @@ OpenCorpus = Callable[[str, Sequence[Snippet]], AbstractContextManager[Searchabl
 
 
 def model_meta(name: str, identity: Mapping[str, Any]) -> ModelMeta:
-    """Return what mteb files results under: the model's name, and as revision a hash of all that determines them.
-
-    Of a directory's name only the last part is told.
-    """
+    """Return the model's name (of a directory its last part), and as revision a hash of everything behind results."""
     shown = name if name.count("/") == 1 and not name.startswith((".", "/", "~")) else f"biorag/{name.split('/')[-1]}"
     revision = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     return ModelMeta.create_empty({"name": shown, "revision": revision})
 
 
 class TaskPrompts:
-    """Gives an encoder the query prompt of the task at hand, in the form of its own; see `tuning.instruction.Form`.
+    """Sets an encoder's query prompt to the instruction of a task, in the form of the encoder's own prompt.
 
     Parameters
     ----------
-    encoder : its own prompt is that of the tasks without an instruction
+    encoder : keeps its own prompt in tasks without an instruction
     instructions : `dataset_key` of a task's name -> instruction
     """
 
@@ -65,11 +78,11 @@ class TaskPrompts:
         self._form = parted(self._own)[1]
 
     def of(self, task: str) -> str | None:
-        """Return the instruction of a task; None: there is none for it."""
+        """Return the instruction of a task, if it has one."""
         return self._instructions.get(dataset_key(task))
 
     def set(self, task: str) -> None:
-        """Set the query prompt that a task is searched with."""
+        """Set the query prompt of a task."""
         instruction = self.of(task)
         self._encoder.query_prompt = self._own if instruction is None else self._form.prompt(instruction)
 
@@ -105,13 +118,13 @@ class EncoderModel:
 
     def similarity(self, embeddings1: Vectors, embeddings2: Vectors) -> Vectors:
         """Return every product of two sets of vectors, shape (first, second)."""
-        found: Vectors = np.asarray(embeddings1) @ np.asarray(embeddings2).T
-        return found
+        products: Vectors = np.asarray(embeddings1) @ np.asarray(embeddings2).T
+        return products
 
     def similarity_pairwise(self, embeddings1: Vectors, embeddings2: Vectors) -> Vectors:
         """Return the product of each pair of vectors, shape (pairs,)."""
-        found: Vectors = (np.asarray(embeddings1) * np.asarray(embeddings2)).sum(axis=1)
-        return found
+        products: Vectors = (np.asarray(embeddings1) * np.asarray(embeddings2)).sum(axis=1)
+        return products
 
 
 class PipelineModel(EncoderModel):
@@ -151,37 +164,37 @@ class PipelineModel(EncoderModel):
         """Return query -> document -> score; the scores are 1/rank, whatever the stages' scales."""
         if self.prompts:
             self.prompts.set(task_metadata.name)
-        asked = {row["id"]: _query(row) for row in queries}
+        texts = {row["id"]: _query(row) for row in queries}
         key = f"{task_metadata.name}-{task_metadata.revision}-{hf_split}-{hf_subset}"
         with self._open(key, self._corpus) as searchable:
-            found = (
-                self._search(searchable.retriever, asked, min(top_k, DEPTH))
+            rankings = (
+                self._search(searchable.retriever, texts, min(top_k, DEPTH))
                 if top_ranked is None
-                else self._rank(searchable, asked, top_ranked)
+                else self._rank(searchable, texts, top_ranked)
             )
-            # A query that mteb is told nothing of would be left out of the means; an empty ranking counts as zero.
-            return {id: {} for id in asked} | {id: _scores(ranking) for id, ranking in found}
+            # mteb leaves a query without a ranking out of the means; an empty ranking counts as zero.
+            return {id: {} for id in texts} | {id: _scores(ranking) for id, ranking in rankings}
 
-    def _search(self, retriever: Retriever, asked: Mapping[str, str], limit: int) -> Iterator[tuple[str, Ranking]]:
-        questions = (Question(id, text) for id, text in asked.items())
+    def _search(self, retriever: Retriever, texts: Mapping[str, str], limit: int) -> Iterator[tuple[str, Ranking]]:
+        questions = (Question(id, text) for id, text in texts.items())
         rankings = search_questions(retriever, questions, limit, on_progress=self._advance)
         return ((question.id, ranking) for question, ranking in rankings)
 
     def _rank(
-        self, searchable: Searchable, asked: Mapping[str, str], candidates: Mapping[str, Sequence[str]]
+        self, searchable: Searchable, texts: Mapping[str, str], candidates: Mapping[str, Sequence[str]]
     ) -> Iterator[tuple[str, Ranking]]:
         blocks = _blocks(searchable.index, {snippet.id for snippet in self._corpus})
-        for id, query in asked.items():
+        for id, query in texts.items():
             listed = list(candidates.get(id, ()))
             among = frozenset(block for document in listed for block in blocks.get(document, ()))
             if among:
-                retriever = searchable.retriever.over(Candidates(searchable.index, among))
+                retriever = searchable.retriever.over(CandidateIndex(searchable.index, among))
                 yield id, retriever.search(query, len(listed))
             self._advance(1)
 
 
-class Candidates:
-    """An index of which some snippets alone are searched."""
+class CandidateIndex:
+    """A view of an index that searches only some of its snippets."""
 
     def __init__(self, index: Index, among: frozenset[str]) -> None:
         self._index = index
@@ -210,10 +223,10 @@ def _scores(ranking: Ranking) -> dict[str, float]:
 
 
 def _blocks(index: Index, corpus: set[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    blocks: dict[str, list[str]] = {}
     for id in index.ids():
-        found.setdefault(document_of(id, corpus), []).append(id)
-    return found
+        blocks.setdefault(document_of(id, corpus), []).append(id)
+    return blocks
 
 
 def _texts(batch: Batch, as_documents: bool) -> list[str]:
@@ -235,3 +248,102 @@ def _query(row: Batch) -> str:
 
 def _turn(turn: Any) -> str:
     return turn if isinstance(turn, str) else f"{turn['role']}: {turn['content']}"
+
+
+def model_of(
+    settings: Settings,
+    manifest: Manifest | None,
+    system: str,
+    out: Path,
+    on_progress: OnProgress,
+    instructions: Mapping[str, str] | None = None,
+) -> tuple[EncoderModel, dict[str, Any]]:
+    """Return the model that mteb evaluates, and everything that determines its results.
+
+    `instructions` are those of tasks; see `TaskPrompts`.
+    """
+    files = encoder_files(settings, manifest)
+    if manifest is None and settings.index.similarity is None:
+        settings = settings.replace(similarity=files.similarity())
+    similarity = similarity_of(settings, manifest)
+    encoder = load_encoder(files, similarity, settings.retrieval.precision, settings.exports)
+    identity: dict[str, Any] = {
+        "system": system,
+        "encoder": {"id": files.id, "sha256": files.sha256},
+        "similarity": similarity,
+        "precision": settings.retrieval.precision,
+        "versions": installed_versions(),
+        "query_prompt": encoder.query_prompt,
+    }
+    if system != "encoder":
+        identity |= {
+            "settings": settings.retrieval.identity(),
+            "reranker": settings.retrieval.rerankers_hash(),
+            "index": manifest.fingerprint() if manifest else None,
+        }
+    if instructions:
+        identity["instructions"] = dict(instructions)
+    meta = model_meta(files.id, identity)
+    prompts = TaskPrompts(encoder, instructions) if instructions else None
+    if system == "encoder":
+        return EncoderModel(encoder, meta, on_progress, prompts), identity
+    opener = (
+        _stored(settings, manifest, encoder)
+        if manifest
+        else _indexed(settings, encoder, out / "indexes" / str(meta.revision), on_progress)
+    )
+    return PipelineModel(encoder, meta, on_progress, opener, prompts), identity
+
+
+@contextmanager
+def _searchable(settings: Settings, manifest: Manifest, encoder: TextEncoder) -> Iterator[Searchable]:
+    with closing(Store(settings).open(manifest)) as index:
+        yield Searchable(index, make_retriever(settings, index, manifest, encoder))
+
+
+def _stored(settings: Settings, manifest: Manifest, encoder: TextEncoder) -> OpenCorpus:
+    """Return an opener of the named index, for any task whose corpus it holds.
+
+    Raises
+    ------
+    MismatchError
+        From the opener, if the index lacks documents of the corpus or has others.
+    """
+    check_settings(manifest, settings)
+
+    @contextmanager
+    def open_corpus(key: str, corpus: Sequence[Snippet]) -> Iterator[Searchable]:
+        ids = {snippet.id for snippet in corpus}
+        with _searchable(settings, manifest, encoder) as searchable:
+            held = {document_of(id, ids) for id in searchable.index.ids()}
+            if held != ids:
+                raise MismatchError(
+                    f"index {manifest.name!r} is not of the corpus of {key}: it lacks {len(ids - held)} of {len(ids)} "
+                    f"documents and has {len(held - ids)} others; leave --name out, and the corpus is indexed"
+                )
+            yield searchable
+
+    return open_corpus
+
+
+def _indexed(settings: Settings, encoder: TextEncoder, folder: Path, on_progress: OnProgress) -> OpenCorpus:
+    """Return an opener that indexes a corpus under `folder`, and removes the index after the task."""
+
+    @contextmanager
+    def open_corpus(key: str, corpus: Sequence[Snippet]) -> Iterator[Searchable]:
+        home = folder / key
+        scratch = settings.replace(home=home, name="corpus", qdrant=None, store_tokens="none")
+        make_folder(home)
+        with (home / "corpus.jsonl").open("w", encoding="utf-8") as stream:
+            stream.writelines(json.dumps(beir_record(snippet)) + "\n" for snippet in corpus)
+        rejected = RejectsFile(home / "rejects.jsonl")
+        index_corpus(scratch, [str(home / "corpus.jsonl")], rejected, counting(on_progress), encoder)
+        if rejected.count:
+            logger.warning(
+                "%s documents of the task cannot be indexed and are never found: %s", rejected.count, rejected.path
+            )
+        with _searchable(scratch, Store(scratch).require_manifest(), encoder) as searchable:
+            yield searchable
+        shutil.rmtree(home)
+
+    return open_corpus
