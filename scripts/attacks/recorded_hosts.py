@@ -13,6 +13,7 @@ import argparse
 import base64
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -218,17 +219,14 @@ class Range:
                 ["index", str(corpus), "--encoder", encoder, "--name", name, *place], self._root, self.variables()
             )
             assert ended.code == 0, ended
-        manifest = json.loads((self.home / "indexes" / "remote" / "manifest.json").read_text())
-        encoder = {**manifest["encoder"], "id": "evil/encoder", "revision": "main"}
-        self._copied("evil-encoder", manifest | {"store": {"kind": "edge"}, "encoder": encoder})
+        copied = self.home / "indexes" / "evil-encoder"
+        shutil.copytree(self.home / "indexes" / "mine", copied)
+        manifest = json.loads((copied / "manifest.json").read_text())
+        manifest |= {"name": copied.name, "encoder": manifest["encoder"] | {"id": "evil/encoder", "revision": "main"}}
+        (copied / "manifest.json").write_text(json.dumps(manifest))
         (self._root / "dataset" / "qrels").mkdir(parents=True)
         (self._root / "dataset" / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": QUESTION}) + "\n")
         (self._root / "dataset" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\ts0\t1\n")
-
-    def _copied(self, name: str, manifest: Mapping[str, Any]) -> None:
-        folder = self.home / "indexes" / name
-        folder.mkdir(parents=True)
-        (folder / "manifest.json").write_text(json.dumps({**manifest, "name": name}))
 
     def variables(self) -> dict[str, str]:
         """Return the environment of all commands."""
