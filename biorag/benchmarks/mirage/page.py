@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from biorag.benchmarks.mirage.records import Evidence, QuestionRow, counts
+from biorag.benchmarks.mirage.records import QuestionRow, RetrievedHit, counts
 from biorag.utils.text import showable
 
 STYLE = """
@@ -28,9 +28,9 @@ const texts = articles.map(article => article.textContent.toLowerCase());
 function filter() {
   const task = form.task.value, result = form.result.value, words = form.words.value.toLowerCase();
   let shown = 0;
-  articles.forEach((article, place) => {
+  articles.forEach((article, number) => {
     article.hidden = (task && article.dataset.task !== task) || (result && !article.classList.contains(result))
-      || !texts[place].includes(words);
+      || !texts[number].includes(words);
     shown += !article.hidden;
   });
   document.getElementById('shown').textContent = shown + ' of ' + articles.length + ' questions';
@@ -93,7 +93,7 @@ def _article(row: QuestionRow) -> str:
         f"<li{' class=gold' if letter == row['gold'] else ''}>{_text(letter)}: {_text(text)}</li>"
         for letter, text in row["options"].items()
     )
-    verdicts = "".join(f"<li>{_text(each['verdict'])}: {_text(each['text'])}</li>" for each in row["verdicts"])
+    verdicts = "".join(f"<li>{_text(judged['verdict'])}: {_text(judged['text'])}</li>" for judged in row["verdicts"])
     return f"""<article class="{result}" data-task="{_text(row["task"])}">
 <p class="meta">{_text(row["task"])}, {_text(row["id"])}: {result}</p>
 <h2>{_text(row["question"])}</h2>
@@ -108,10 +108,10 @@ def _article(row: QuestionRow) -> str:
 """
 
 
-def _evidence(hit: Evidence) -> str:
+def _evidence(hit: RetrievedHit) -> str:
     pmid = "" if hit["pmid"] is None else f"PMID {hit['pmid']}, "
     source = f"<span class=meta>({_text(hit['id'])}, {pmid}score {hit['score']:.3f})</span>"
-    return f"<li><b>{_text(hit['title'])}</b> {source}<br>{_text(hit.get('text', ''))}</li>"
+    return f"<li><b>{_text(hit['title'])}</b> {source}<br>{_text(hit['text'])}</li>"
 
 
 def gold_note(row: QuestionRow) -> str:

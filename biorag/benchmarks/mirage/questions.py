@@ -6,14 +6,16 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from biorag.errors import BadInputError, MissingError, UsageError, unknown_name
 from biorag.types import Question
-from biorag.utils.parsing import parse_json, read_regular
+from biorag.utils.parsing import parse_json, read_regular, validated
 
 LARGEST = 1 << 30  # bytes
-LETTERS = ("A", "B", "C", "D")
 SAFE = "letters, digits, '.', '_' and '-'"
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 
@@ -55,22 +57,28 @@ def read_tasks(path: Path) -> dict[str, dict[str, Any]]:
     return tasks
 
 
+class BenchmarkQuestion(TypedDict):
+    """A question of the file; the literature tasks name the records that it was made from."""
+
+    question: Annotated[str, Field(pattern=r"\S")]
+    options: Annotated[dict[Literal["A", "B", "C", "D"], str], Field(min_length=2)]
+    answer: str
+    PMID: NotRequired[list[Annotated[int, Field(ge=0, lt=2**63)]]]
+
+
 def parse_question(id: str, record: Any, place: str) -> Question:
     """Return a question of a benchmark; raise BadInputError, naming its place, if it is not one."""
     if not _SAFE_ID.match(id):
         raise BadInputError(f"{place}: the id must be {SAFE}, since it names a result file")
-    if not isinstance(record, dict) or not isinstance(record.get("question"), str) or not record["question"].strip():
-        raise BadInputError(f"{place}: no question text")
-    options, answer, pmids = record.get("options"), record.get("answer"), record.get("PMID", [])
-    if not isinstance(options, dict) or not set(options) <= set(LETTERS) or len(options) < 2:
-        raise BadInputError(f"{place}: options must be two to four of the letters {', '.join(LETTERS)}")
-    if not all(isinstance(text, str) for text in options.values()):
-        raise BadInputError(f"{place}: every option must be a text")
-    if not isinstance(answer, str) or answer not in options:
+    try:
+        values: BenchmarkQuestion = validated(BenchmarkQuestion, record, extra="ignore")
+    except ValueError as error:
+        raise BadInputError(f"{place}: {error}") from None
+    options: dict[str, str] = dict(values["options"].items())
+    answer = values["answer"]
+    if answer not in options:
         raise BadInputError(f"{place}: the answer {answer!r} is none of the options {', '.join(options)}")
-    if not isinstance(pmids, list) or not all(isinstance(pmid, int) and 0 <= pmid < 2**63 for pmid in pmids):
-        raise BadInputError(f"{place}: PMID must be a list of whole numbers")
-    return Question(id, record["question"], options, answer, tuple(pmids))
+    return Question(id, values["question"], options, answer, tuple(values.get("PMID", ())))
 
 
 def select(benchmark: Benchmark, tasks: Sequence[str], limit: int | None, seed: int) -> Benchmark:
@@ -96,4 +104,4 @@ def _sample(questions: Sequence[Question], limit: int | None, seed: int) -> list
     if limit is None or limit >= len(questions):
         return list(questions)
     order = random.Random(seed).sample(range(len(questions)), len(questions))
-    return [questions[place] for place in sorted(order[:limit])]
+    return [questions[number] for number in sorted(order[:limit])]

@@ -1,39 +1,96 @@
-"""What became of each question of a run, in `questions.jsonl`: its evidence, answer and verdicts."""
+"""The record of each question: MIRAGE's own result file, and a row of `questions.jsonl` with evidence and verdicts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NotRequired
+from typing import Annotated, Any
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from biorag.benchmarks.mirage.questions import Benchmark
-from biorag.benchmarks.mirage.results import Layout, read_result
 from biorag.benchmarks.mirage.scoring import locate, score_reply
 from biorag.errors import BadInputError, MissingError, unknown_name
 from biorag.types import Answer, Hit, Question
-from biorag.utils.files import json_line, replacing
-from biorag.utils.parsing import parsed
+from biorag.utils.files import json_line, json_text, replacing, write_text
+from biorag.utils.parsing import parsed, read_regular
 from biorag.utils.runs import whole_lines
 from biorag.utils.text import whole
 
 QUESTIONS = "questions.jsonl"
 SHOWN = 600  # characters of a passage that are kept
+LONGEST = 200  # characters of a folder's name; file systems take 255
 
 
-class Evidence(TypedDict):
-    """A hit that a question was answered from; earlier versions kept no `text`, how its passage begins."""
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the result files of a run lie in its folder, as MIRAGE's scorer looks for them.
+
+    `{task}/rag_{k}/{llm}/{corpus}/{retriever}/{split}_{id}.json`, or without retrieval (`retriever` None)
+    `{task}/cot/{llm}/{split}_{id}.json`.
+    """
+
+    llm: str
+    k: int
+    corpus: str
+    retriever: str | None
+
+    def file(self, out: Path, task: str, question_id: str) -> Path:
+        """Return one question's file; the split is `dev` for medmcqa, `test` otherwise."""
+        split, llm = "dev" if task == "medmcqa" else "test", _folder_name(self.llm)
+        if self.retriever is None:
+            folder = out / task / "cot" / llm
+        else:
+            folder = out / task / f"rag_{self.k}" / llm / _folder_name(self.corpus) / _folder_name(self.retriever)
+        return folder / f"{split}_{question_id}.json"
+
+
+def _folder_name(name: str) -> str:
+    """Return a name that is one folder, also where a model's is a path, or a chain of rerankers of several."""
+    part = re.sub(r"[^A-Za-z0-9._+-]+", "-", name).strip(".-") or "model"
+    if len(part) <= LONGEST:
+        return part
+    return f"{part[: LONGEST - 17]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+def write_result(path: Path, reply: str) -> None:
+    """Write one question's file: a JSON list whose first string is the reply."""
+    write_text(path, json_text([whole(reply)]))
+
+
+def read_result(path: Path) -> str | None:
+    """Return the reply of a question's file; None if it is not answered yet.
+
+    Raises
+    ------
+    BadInputError
+        If the file is there but is not a JSON list that begins with a string.
+    """
+    try:
+        replies = parsed(Annotated[list[Any], Field(min_length=1)], read_regular(path))
+        return str(parsed(str, json_text(replies[0])))
+    except FileNotFoundError:
+        return None
+    except (ValueError, NotADirectoryError):
+        raise BadInputError(f"result file {path} is damaged: delete it, and it is made again") from None
+
+
+class RetrievedHit(TypedDict):
+    """A hit that a question was answered from; `text` is how its passage begins."""
 
     rank: int
     id: str
     pmid: int | None
     title: str
     score: float
-    text: NotRequired[str]
+    text: str
 
 
-class JudgedSentence(TypedDict):
+class SentenceVerdict(TypedDict):
     """A sentence of an answer, and what the evidence says of it."""
 
     text: str
@@ -44,8 +101,8 @@ class QuestionRow(TypedDict):
     """A line of `QUESTIONS`.
 
     `choice` is the letter that MIRAGE's scorer reads, null where it finds none and takes "A"; `right` is as it scores.
-    `evidence` is null without retrieval, and where an earlier version answered; `gold_retrieved` tells whether a
-    record that the question was made from is among it, null where the question names none.
+    `evidence` is null without retrieval; `gold_retrieved` tells whether a record that the question was made from is
+    among it, null where the question names none.
     """
 
     task: str
@@ -56,41 +113,25 @@ class QuestionRow(TypedDict):
     choice: str | None
     right: bool
     reply: str
-    evidence: list[Evidence] | None
+    evidence: list[RetrievedHit] | None
     gold_pmids: list[int]
     gold_retrieved: bool | None
-    verdicts: list[JudgedSentence]
-
-
-def evidence_of(hits: Sequence[Hit]) -> list[Evidence]:
-    """Return hits as rows have them."""
-    return [
-        Evidence(
-            rank=hit.rank,
-            id=hit.snippet.id,
-            pmid=hit.snippet.pmid,
-            title=hit.snippet.title,
-            score=round(hit.score, 6),
-            text=hit.snippet.content[:SHOWN],
-        )
-        for hit in hits
-    ]
-
-
-def verdicts_of(answer: Answer | None) -> list[JudgedSentence]:
-    """Return the sentences of an answer as rows have them; none where no answer could be asked for."""
-    return [
-        JudgedSentence(text=sentence.text, verdict=str(sentence.verdict))
-        for sentence in (answer.sentences if answer else ())
-    ]
+    verdicts: list[SentenceVerdict]
+    timings_ms: dict[str, float]
 
 
 def question_row(
-    task: str, question: Question, reply: str, evidence: list[Evidence] | None, verdicts: list[JudgedSentence]
+    task: str,
+    question: Question,
+    reply: str,
+    hits: Sequence[Hit] | None,
+    answer: Answer | None,
+    timings_ms: Mapping[str, float],
 ) -> QuestionRow:
-    """Return the row of a question with this reply in its result file; no evidence where it is not known."""
+    """Return the row of a question with this reply in its result file; no hits without retrieval."""
     located = locate(reply)
-    known = bool(question.pmids) and evidence is not None
+    evidence = None if hits is None else [_retrieved(hit) for hit in hits]
+    known = bool(question.pmids) and hits is not None
     return QuestionRow(
         task=task,
         id=question.id,
@@ -103,39 +144,48 @@ def question_row(
         evidence=evidence,
         gold_pmids=list(question.pmids),
         gold_retrieved=any(hit["pmid"] in question.pmids for hit in evidence or ()) if known else None,
-        verdicts=verdicts,
+        verdicts=[
+            SentenceVerdict(text=sentence.text, verdict=str(sentence.verdict))
+            for sentence in (answer.sentences if answer else ())
+        ],
+        timings_ms=dict(timings_ms),
     )
 
 
-def write_questions(out: Path, benchmark: Benchmark, layout: Layout) -> None:
-    """Put the rows that were written as questions ended in the benchmark's order, each question once.
+def _retrieved(hit: Hit) -> RetrievedHit:
+    snippet = hit.snippet
+    return RetrievedHit(
+        rank=hit.rank,
+        id=snippet.id,
+        pmid=snippet.pmid,
+        title=snippet.title,
+        score=round(hit.score, 6),
+        text=snippet.content[:SHOWN],
+    )
 
-    A question that an earlier version answered gets its row of the result file. Rows of other tasks stay.
+
+def arrange_rows(out: Path, benchmark: Benchmark) -> list[QuestionRow]:
+    """Put the rows of a run in the benchmark's order, each question's last, and return those of the benchmark.
+
+    A line that a kill has torn goes; rows of other tasks and questions stay, at the end.
     """
-    written = {(row["task"], row["id"]): row for row in _rows(out / QUESTIONS)}
+    rows: dict[tuple[str, str], QuestionRow] = {}
+    for line in whole_lines(out / QUESTIONS):
+        try:
+            row: QuestionRow = parsed(QuestionRow, line)
+        except ValueError:
+            continue
+        rows[row["task"], row["id"]] = row
+    keys = [(task, question.id) for task, questions in benchmark.items() for question in questions]
+    selected = [rows.pop(key) for key in keys if key in rows]
     with replacing(out / QUESTIONS) as stream:
-        for task, questions in benchmark.items():
-            for question in questions:
-                row = written.pop((task, question.id), None)
-                evidence, verdicts = (row["evidence"], row["verdicts"]) if row else (None, [])
-                reply = read_result(layout.file(task, question.id)) or ""
-                stream.write(json_line(question_row(task, question, reply, evidence, verdicts)))
-        for row in written.values():
-            stream.write(json_line(row))
+        stream.writelines(json_line(row) for row in [*selected, *rows.values()])
+    return selected
 
 
 def questions_file(run: Path) -> Path:
     """Return the file of a run's questions, whose folder or file is named."""
     return run / QUESTIONS if run.is_dir() else run
-
-
-def _rows(path: Path) -> Iterator[QuestionRow]:
-    """Yield the lines of a file that are whole; a kill may have torn one, and another run have added to it."""
-    for line in whole_lines(path):
-        try:
-            yield parsed(QuestionRow, line)
-        except ValueError:
-            continue
 
 
 def read_questions(run: Path) -> list[QuestionRow]:
@@ -177,9 +227,9 @@ def chosen_rows(rows: Sequence[QuestionRow], tasks: Iterable[str], wrong: bool) 
 
 def counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
     """Return the questions of each task, and how many of them are right."""
-    found: dict[str, dict[str, int]] = {}
+    tasks: dict[str, dict[str, int]] = {}
     for row in rows:
-        count = found.setdefault(row["task"], {"questions": 0, "right": 0})
+        count = tasks.setdefault(row["task"], {"questions": 0, "right": 0})
         count["questions"] += 1
         count["right"] += bool(row["right"])
-    return found
+    return tasks

@@ -1,4 +1,4 @@
-"""Running MIRAGE: answer what is not answered yet, then score the files."""
+"""Running MIRAGE: answer the questions that have no result file yet, then score the files."""
 
 from __future__ import annotations
 
@@ -14,8 +14,15 @@ from typing_extensions import TypedDict
 
 from biorag.answering.answerer import Answerer, PromptTooLongError
 from biorag.benchmarks.mirage.questions import Benchmark
-from biorag.benchmarks.mirage.records import QUESTIONS, evidence_of, question_row, verdicts_of
-from biorag.benchmarks.mirage.results import Layout, ResultDirectory, read_result, write_result
+from biorag.benchmarks.mirage.records import (
+    QUESTIONS,
+    Layout,
+    QuestionRow,
+    arrange_rows,
+    question_row,
+    read_result,
+    write_result,
+)
 from biorag.benchmarks.mirage.scoring import (
     AccuracyComparison,
     Scoring,
@@ -38,71 +45,46 @@ from biorag.types import Answer, FieldFilter, Generator, OnProgress, Question
 from biorag.utils.files import json_line, write_json
 from biorag.utils.http import heed
 from biorag.utils.parsing import opened_regular, parsed, read_regular
-from biorag.utils.runs import whole_lines
+from biorag.utils.runs import RunDirectory
 from biorag.utils.versions import installed_versions
 
 logger = logging.getLogger(__name__)
 
-TIMINGS = "timings.jsonl"
+REPORT = "report.json"
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Scorings = Mapping[str, Sequence[Scoring]]  # by task, in the order of its questions
 
 
-class Timings(TypedDict):
-    """A line of the timings: the milliseconds that each stage of a question took."""
+class MirageDirectory(RunDirectory):
+    """A directory of result files; it is never complete: more questions may be asked into it."""
 
-    task: str
-    id: str
-    ms: dict[str, float]
-
-
-class RecordedLayout(TypedDict):
-    """A layout as a report has it."""
-
-    llm: str
-    k: int
-    corpus: str
-    retriever: str | None
+    kind = "MIRAGE run"
+    manifest_name = "run.json"
 
 
-class RecordedManifest(TypedDict):
-    """What is read of a report's manifest."""
+@dataclass(frozen=True, slots=True)
+class MirageMethod:
+    """How questions are answered: by which method, without the records they were made from, by which evidence."""
 
-    layout: RecordedLayout
-
-
-class RecordedReport(TypedDict):
-    """What is read of another run's report."""
-
-    manifest: RecordedManifest
+    name: str
+    exclude_source: bool
+    where: tuple[FieldFilter, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MirageRun:
-    """How the questions are answered: by which method, with which evidence left out, into which files.
+    """How the questions are answered and into which files; `at_a_time` is how many the generator is asked at a time."""
 
-    `at_a_time` is how many the generator is asked at a time.
-    """
-
-    method: str
-    exclude_source: bool
-    where: tuple[FieldFilter, ...]
+    out: Path
+    method: MirageMethod
     layout: Layout
     identity: Mapping[str, Any]
     at_a_time: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """How questions are answered: by which method, without the records they were made from, by which evidence."""
-
-    method: str
-    exclude_source: bool
-    where: tuple[FieldFilter, ...]
-
-
 def plan_run(
-    settings: Settings, opened: OpenIndex | None, generator: Generator | None, out: Path, asking: Asking
+    settings: Settings, opened: OpenIndex | None, generator: Generator | None, out: Path, method: MirageMethod
 ) -> MirageRun:
     """Return how the questions are answered and what that depends on; without an index from the model alone.
 
@@ -110,44 +92,25 @@ def plan_run(
     """
     retrieval = settings.retrieval
     retriever = retrieval.mode + (f"+{retrieval.reranker}" if retrieval.rerank else "")
-    corpus = opened.manifest.name if opened else ""
-    return MirageRun(
-        asking.method,
-        asking.exclude_source,
-        asking.where,
-        Layout(out, generator.name if generator else asking.method, retrieval.k, corpus, retriever if opened else None),
-        _identity(settings, opened, generator, asking),
-        generator_of(settings.generation.generator).at_a_time(settings.generation.concurrency) if generator else 1,
-    )
-
-
-def _identity(
-    settings: Settings, opened: OpenIndex | None, generator: Generator | None, asking: Asking
-) -> dict[str, Any]:
-    """Return what determines the answers; a result folder belongs to one of these."""
-    return {
-        "settings": {
-            **settings.generation.identity(),
-            **(settings.retrieval.identity() if opened else {}),
-        },
-        "answer": asking.method,
-        "exclude_source": asking.exclude_source,
-        "filter": [asdict(condition) for condition in asking.where],
+    llm, corpus = generator.name if generator else method.name, opened.manifest.name if opened else ""
+    layout = Layout(llm, retrieval.k, corpus, retriever if opened else None)
+    chosen = settings.generation.generator
+    at_a_time = generator_of(chosen).at_a_time(settings.generation.concurrency) if generator else 1
+    identity = {
+        "settings": {**settings.generation.identity(), **(retrieval.identity() if opened else {})},
+        "answer": method.name,
+        "exclude_source": method.exclude_source,
+        "filter": [asdict(condition) for condition in method.where],
         "prompts": templates_hash(settings.generation.prompt),
-        "generator": _model(settings, generator),
-        "reranker": settings.retrieval.rerankers_hash() if opened else None,
+        "generator": {"name": generator.name, "sha256": generator_source(chosen).sha256()} if generator else None,
+        "reranker": retrieval.rerankers_hash() if opened else None,
         "index": opened.fingerprint() if opened else None,
         "versions": installed_versions(),
     }
+    return MirageRun(out, method, layout, identity, at_a_time)
 
 
-def _model(settings: Settings, generator: Generator | None) -> dict[str, str] | None:
-    if generator is None:
-        return None
-    return {"name": generator.name, "sha256": generator_source(settings.generation.generator).sha256()}
-
-
-class Asked(NamedTuple):
+class PreparedQuestion(NamedTuple):
     """A question of a task with what was retrieved for it; None without retrieval."""
 
     task: str
@@ -166,13 +129,13 @@ class Replied(NamedTuple):
     answer: Answer | None = None
 
 
-def answer_all(benchmark: Benchmark, answerer: Answerer, plan: MirageRun, on_progress: OnProgress) -> dict[str, Any]:
+def answer_all(benchmark: Benchmark, answerer: Answerer, run: MirageRun, on_progress: OnProgress) -> dict[str, Any]:
     """Answer every question that has no result file yet; each file is written as its question ends.
 
     Evidence is retrieved for `BATCH` questions of a task at a time, the same ones however often a run was
     interrupted, and no answer depends on what is asked beside it, so that an interrupted run gives the same bytes as
-    another of the same selection on the same number of threads. After an error nothing new is asked, and what was being
-    answered is kept.
+    another of the same selection on the same number of threads. After an error nothing new is asked, and the answers
+    under way are kept.
 
     Returns
     -------
@@ -180,57 +143,66 @@ def answer_all(benchmark: Benchmark, answerer: Answerer, plan: MirageRun, on_pro
     now, and the seconds each stage took for these questions, earlier runs included; with several at a time, that is
     longer than the run.
     """
-    with ResultDirectory(plan.layout.out, plan.identity).claimed():
-        return _answer_all(benchmark, answerer, plan, on_progress)
-
-
-def _answer_all(benchmark: Benchmark, answerer: Answerer, plan: MirageRun, on_progress: OnProgress) -> dict[str, Any]:
-    """Answer what has no result file in a directory that is held; see `answer_all`."""
-    todo = {task: _unanswered(task, questions, plan.layout) for task, questions in benchmark.items()}
-    answered = sum(map(len, todo.values()))
-    resumed = sum(map(len, benchmark.values())) - answered
-    if resumed:
-        on_progress(resumed)
-    out = plan.layout.out
-    with opened_regular(out / TIMINGS, "ab") as log, opened_regular(out / QUESTIONS, "ab") as rows:
-
-        def save(asked: Asked, replied: Replied) -> None:
-            log.write(json_line({"task": asked.task, "id": asked.question.id, "ms": dict(replied.timings_ms)}))
-            log.flush()
-            evidence = evidence_of(asked.ranking.hits) if asked.ranking else None
-            verdicts = verdicts_of(replied.answer)
-            rows.write(json_line(question_row(asked.task, asked.question, replied.reply, evidence, verdicts)))
-            rows.flush()
-            write_result(plan.layout.file(asked.task, asked.question.id), replied.reply)
-            on_progress(1)
-
-        questions = _asked(benchmark, todo, answerer, plan)
-        each_answered(questions, lambda asked: _reply(_answer(answerer, asked, plan)), save, plan.at_a_time)
-    timings = _timings(out / TIMINGS, benchmark)
+    directory = MirageDirectory(run.out, run.identity)
+    directory.finished()
+    with directory.locked():
+        directory.begin({})
+        todo = {
+            task: {question.id for question in questions if read_result(_file(run, task, question)) is None}
+            for task, questions in benchmark.items()
+        }
+        answered = sum(map(len, todo.values()))
+        resumed = sum(map(len, benchmark.values())) - answered
+        if resumed:
+            on_progress(resumed)
+        arrange_rows(run.out, benchmark)
+        _answer_rest(benchmark, todo, answerer, run, on_progress)
+        rows = arrange_rows(run.out, benchmark)
     return {
         "answered": answered,
         "resumed": resumed,
-        "cached": sum("cached" in stages for stages in timings),
-        "concurrency": plan.at_a_time,
-        "seconds": _seconds(timings),
+        "cached": sum("cached" in row["timings_ms"] for row in rows),
+        "concurrency": run.at_a_time,
+        "seconds": _seconds(rows),
     }
 
 
-def _unanswered(task: str, questions: Sequence[Question], layout: Layout) -> set[str]:
-    """Return the ids of the questions without a result file."""
-    return {question.id for question in questions if read_result(layout.file(task, question.id)) is None}
-
-
-def _asked(benchmark: Benchmark, todo: Mapping[str, set[str]], answerer: Answerer, plan: MirageRun) -> Iterator[Asked]:
-    """Yield what is to be answered with its evidence, retrieved when the first of a batch is wanted."""
-
+def _answer_rest(
+    benchmark: Benchmark, todo: Mapping[str, set[str]], answerer: Answerer, run: MirageRun, on_progress: OnProgress
+) -> None:
     def retrieve(questions: Sequence[Question]) -> Sequence[Ranking | None]:
-        sources = [exclude_pmids(question.pmids) if plan.exclude_source else () for question in questions]
-        return answerer.retrieve(questions, [plan.where + source for source in sources])
+        sources = [exclude_pmids(question.pmids) if run.method.exclude_source else () for question in questions]
+        return answerer.retrieve(questions, [run.method.where + source for source in sources])
 
-    for task, questions in benchmark.items():
-        for question, ranking in in_batches(retrieve, questions, wanted=todo[task]):
-            yield Asked(task, question, ranking)
+    def prepared() -> Iterator[PreparedQuestion]:
+        for task, questions in benchmark.items():
+            for question, ranking in in_batches(retrieve, questions, wanted=todo[task]):
+                yield PreparedQuestion(task, question, ranking)
+
+    with opened_regular(run.out / QUESTIONS, "ab") as stream:
+
+        def save(prepared: PreparedQuestion, replied: Replied) -> None:
+            task, question, ranking = prepared
+            hits = ranking.hits if ranking else None
+            row = question_row(task, question, replied.reply, hits, replied.answer, replied.timings_ms)
+            stream.write(json_line(row))
+            stream.flush()
+            write_result(_file(run, task, question), replied.reply)
+            on_progress(1)
+
+        each_answered(prepared(), lambda asked: _replied(answerer, asked, run.method.name), save, run.at_a_time)
+
+
+def _file(run: MirageRun, task: str, question: Question) -> Path:
+    return run.layout.file(run.out, task, question.id)
+
+
+def _replied(answerer: Answerer, prepared: PreparedQuestion, method: str) -> Replied:
+    try:
+        answer = answerer.answer_from(prepared.question, prepared.ranking, method)
+    except PromptTooLongError as error:
+        return Replied(str(error), {})
+    return Replied(stored_reply(answer.choice, answer.reply), answer.timings_ms, answer)
 
 
 def each_answered(
@@ -264,13 +236,13 @@ def each_answered(
 
 
 def _save_ended(under_way: dict[Future[Result], Item], save: Callable[[Item, Result], None]) -> None:
-    """Wait for an answer, and save what has ended by then."""
+    """Wait for an answer, and save all that have ended by then."""
     for future in wait(under_way, return_when=FIRST_COMPLETED).done:
         save(under_way.pop(future), future.result())
 
 
 def _save_begun(under_way: dict[Future[Result], Item], save: Callable[[Item, Result], None]) -> None:
-    """Drop what no thread has begun, and save the rest but for what fails too."""
+    """Drop the items that no thread has begun, and save the rest but for those that fail too."""
     begun = {future: item for future, item in under_way.items() if not future.cancel()}
     if begun:
         logger.warning("stopping: the questions being answered (%d) are finished first", len(begun))
@@ -279,59 +251,16 @@ def _save_begun(under_way: dict[Future[Result], Item], save: Callable[[Item, Res
             save(begun[future], future.result())
 
 
-def _timings(log: Path, benchmark: Benchmark) -> list[Mapping[str, float]]:
-    """Return the milliseconds a stage of the benchmark's questions over all runs, the last where one ran again."""
-    selected = {(task, question.id) for task, questions in benchmark.items() for question in questions}
-    last: dict[tuple[str, str], Mapping[str, float]] = {}
-    for line in whole_lines(log):
-        try:
-            row = parsed(Timings, line)
-        except ValueError:  # torn by a kill, and another run's line after it
-            continue
-        if (row["task"], row["id"]) in selected:
-            last[row["task"], row["id"]] = row["ms"]
-    return list(last.values())
-
-
-def _seconds(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def _seconds(rows: Iterable[QuestionRow]) -> dict[str, float]:
     """Return the seconds each stage took over all questions."""
     total: dict[str, float] = {}
-    for timings in rows:
-        for stage, milliseconds in timings.items():
+    for row in rows:
+        for stage, milliseconds in row["timings_ms"].items():
             total[stage] = total.get(stage, 0.0) + milliseconds / 1000
     return {stage: round(seconds, 3) for stage, seconds in total.items()}
 
 
-def _answer(answerer: Answerer, asked: Asked, plan: MirageRun) -> Answer | PromptTooLongError:
-    try:
-        return answerer.answer_from(asked.question, asked.ranking, plan.method)
-    except PromptTooLongError as error:
-        return error
-
-
-def _reply(answer: Answer | PromptTooLongError) -> Replied:
-    if isinstance(answer, PromptTooLongError):
-        return Replied(str(answer), {})
-    return Replied(stored_reply(answer.choice, answer.reply), answer.timings_ms, answer)
-
-
-def full_report(
-    benchmark: Benchmark, plan: MirageRun, settings: Mapping[str, Any], work: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, list[Scoring]]]:
-    """Return the report of a run that is at its end, and the scored questions.
-
-    Parameters
-    ----------
-    settings : what the report shows as the configuration
-    work : as `answer_all` gives it
-    """
-    layout = {key: value for key, value in asdict(plan.layout).items() if key != "out"}
-    scorings = score_all(benchmark, plan.layout)
-    shown = {**settings, "answer": plan.method, "exclude_source": plan.exclude_source}
-    return report(scorings, shown, {**plan.identity, "layout": layout, **work}), scorings
-
-
-def score_all(benchmark: Benchmark, layout: Layout) -> dict[str, list[Scoring]]:
+def score_all(benchmark: Benchmark, out: Path, layout: Layout) -> dict[str, list[Scoring]]:
     """Score the result files of all questions.
 
     Raises
@@ -339,36 +268,66 @@ def score_all(benchmark: Benchmark, layout: Layout) -> dict[str, list[Scoring]]:
     BadInputError
         If a question has no result file.
     """
-    return {task: [_score(task, question, layout) for question in questions] for task, questions in benchmark.items()}
+    return {
+        task: [_score(layout.file(out, task, question.id), task, question) for question in questions]
+        for task, questions in benchmark.items()
+    }
 
 
-def _score(task: str, question: Question, layout: Layout) -> Scoring:
-    path = layout.file(task, question.id)
+def _score(path: Path, task: str, question: Question) -> Scoring:
     reply = read_result(path)
     if reply is None:
         raise BadInputError(f"question {question.id} of {task} has no result file {path}: run it first")
     return score_reply(question, reply)
 
 
-def report(
-    scorings: Mapping[str, Sequence[Scoring]], settings: Mapping[str, Any], manifest: Mapping[str, Any]
-) -> dict[str, Any]:
+def report(scorings: Scorings, config: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return the report of a run as JSON values."""
     scores = {task: task_score(scored) for task, scored in scorings.items() if scored}
     return {
         "tasks": {task: asdict(score) for task, score in scores.items()},
         "average": average(scores),
-        "config": dict(settings),
+        "config": dict(config),
         "manifest": dict(manifest),
     }
 
 
-def compare(
-    ours: Mapping[str, Sequence[Scoring]], theirs: Mapping[str, Sequence[Scoring]], seed: int
-) -> AccuracyComparison:
+def write_report(
+    benchmark: Benchmark, run: MirageRun, config: Mapping[str, Any], work: Mapping[str, Any], others: Scorings | None
+) -> dict[str, Any]:
+    """Score a run that has ended, and write and return its report.
+
+    Parameters
+    ----------
+    config : what the report shows as the configuration
+    work : as `answer_all` gives it
+    others : the same questions of another run, to compare with
+    """
+    scorings = score_all(benchmark, run.out, run.layout)
+    shown = {**config, "answer": run.method.name, "exclude_source": run.method.exclude_source}
+    values = report(scorings, shown, {**run.identity, "layout": asdict(run.layout), **work})
+    if others:
+        values["comparison"] = asdict(compare(scorings, others, int(config["seed"])))
+    write_json(run.out / REPORT, values)
+    return values
+
+
+def compare(ours: Scorings, theirs: Scorings, seed: int) -> AccuracyComparison:
     """Compare the scored questions of two runs, the same questions in the same order."""
     right = [{task: [scoring.correct for scoring in scored] for task, scored in run.items()} for run in (ours, theirs)]
     return paired_bootstrap(right[0], right[1], seed)
+
+
+class RecordedManifest(TypedDict):
+    """What is read of a report's manifest."""
+
+    layout: Layout
+
+
+class RecordedReport(TypedDict):
+    """What is read of another run's report."""
+
+    manifest: RecordedManifest
 
 
 def score_finished(benchmark: Benchmark, out: Path) -> dict[str, list[Scoring]]:
@@ -381,15 +340,10 @@ def score_finished(benchmark: Benchmark, out: Path) -> dict[str, list[Scoring]]:
     BadInputError
         If its report is damaged, or the run lacks one of the questions.
     """
-    if not (out / "report.json").is_file():
+    if not (out / REPORT).is_file():
         raise MissingError(f"{out} holds no report.json of a finished 'bench mirage' run to compare with")
     try:
-        report = parsed(RecordedReport, read_regular(out / "report.json"), extra="ignore")
+        recorded = parsed(RecordedReport, read_regular(out / REPORT), extra="ignore")
     except ValueError:
-        raise BadInputError(f"{out / 'report.json'} is not the report of a finished 'bench mirage' run") from None
-    return score_all(benchmark, Layout(out, **report["manifest"]["layout"]))
-
-
-def write_report(out: Path, values: Mapping[str, Any]) -> None:
-    """Write `report.json` into the output folder."""
-    write_json(out / "report.json", values)
+        raise BadInputError(f"{out / REPORT} is not the report of a finished 'bench mirage' run") from None
+    return score_all(benchmark, out, recorded["manifest"]["layout"])
