@@ -1,4 +1,4 @@
-"""The program as users run it: real processes, real starter models, signals included."""
+"""The program as users run it: from an index to benchmarks, with the starter models, signals, bugs and exit codes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from biorag.cli import main
 from biorag.corpus.sources import demo_file
-from tests.cli import run, start, wait_until
-
-pytestmark = pytest.mark.slow
+from biorag.errors import MissingError
+from tests.cli import done, failed, invoke, run, start, wait_until
 
 
 def run_in_terminal(home: Path, *arguments) -> tuple[int, str, str]:
@@ -61,6 +61,7 @@ def result_files(out: Path) -> dict[str, bytes]:
 # --- index, search, ask -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_index_prints_json_on_stdout_and_progress_on_stderr(indexed):
     _, code, stdout, stderr = indexed
     assert code == 0
@@ -84,6 +85,7 @@ def test_index_prints_json_on_stdout_and_progress_on_stderr(indexed):
     assert "Traceback" not in stderr
 
 
+@pytest.mark.slow
 def test_search(home):
     ended = run("search", "Why is pyridoxine given with isoniazid?", "--json", home=home)
     found = json.loads(ended.stdout)
@@ -93,6 +95,7 @@ def test_search(home):
     assert set(found["timings_ms"]) == {"encode", "first_stage", "fetch", "rerank", "total"}
 
 
+@pytest.mark.slow
 def test_ask(home):
     ended = run("ask", "How does metformin lower blood glucose?", "--json", home=home)
     found = json.loads(ended.stdout)
@@ -110,6 +113,7 @@ def test_ask(home):
 # --- benchmarks ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["generate", "score"])
 def test_bench_mirage(home, tmp_path, way):
     tasks = ["medmcqa", "bioasq"]
@@ -136,6 +140,7 @@ def test_bench_mirage(home, tmp_path, way):
     assert found["average"] == sum(score["accuracy"] for score in found["tasks"].values()) / len(tasks)
 
 
+@pytest.mark.slow
 def test_bench_retrieval_on_the_demonstration(home, tmp_path):
     questions = json.loads(demo_file("benchmark.json").read_bytes())
     records = {id: record for task in questions.values() for id, record in task.items()}
@@ -159,6 +164,7 @@ def test_bench_retrieval_on_the_demonstration(home, tmp_path):
 # --- signals ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sent", "code"),
     [
@@ -197,6 +203,7 @@ def test_an_index_run_that_is_stopped_goes_on(tmp_path, sent, code):
     assert json.loads((folder / "manifest.json").read_text())["complete"] is True
 
 
+@pytest.mark.slow
 def test_a_killed_mirage_run_goes_on_and_gives_the_same_bytes(home, tmp_path):
     arguments = ["bench", "mirage", "--benchmark", "demo", "--task", "medmcqa", "--task", "mmlu", "--limit", "2"]
     arguments += ["--answer", "score", "--mode", "bm25", "--no-rerank", "-k", "1", "--no-cache", "--json"]
@@ -217,3 +224,145 @@ def test_a_killed_mirage_run_goes_on_and_gives_the_same_bytes(home, tmp_path):
     assert (tmp_path / "parts" / "run.json").read_bytes() == (tmp_path / "whole" / "run.json").read_bytes()
     for key in ("tasks", "average", "config"):
         assert parts[key] == whole[key]
+
+
+# --- what an index and a machine have -----------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_info_of_an_index_is_its_manifest(home):
+    found = done(invoke("info", "demo", "--json", home=home))
+    assert (found["name"], found["format"], found["snippets"], found["complete"]) == ("demo", 1, 263, True)
+    assert (found["encoder"]["id"], found["encoder"]["dimension"]) == ("all-MiniLM-L6-v2", 384)
+    assert (found["similarity"], found["bm25"]["k"]) == ("cosine", 0.9)
+    assert "Index demo" in invoke("info", "demo", home=home).stdout
+    listed = done(invoke("info", "--json", home=home))
+    assert [(index["name"], index["snippets"]) for index in listed["indexes"]] == [("demo", 263)]
+
+
+def test_info_without_indexes_says_how_to_make_one(tmp_path):
+    result = invoke("info", home=tmp_path)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "biorag index demo" in " ".join(result.stderr.split())
+    failed(invoke("info", "other", "--json", home=tmp_path), 4, "index 'other'")
+
+
+def test_settings_are_listed_without_secrets():
+    secrets = {"QDRANT_API_KEY": "hush-qdrant", "BIORAG_LLM_API_KEY": "hush-llm"}
+    as_json, table = invoke("info", "--settings", "--json", **secrets), invoke("info", "--settings", **secrets)
+    found = done(as_json)
+    assert (found["k_init"], found["k"], found["lambda"], found["mode"]) == (20, 5, 0.03, "hybrid")
+    assert "k_init" in table.stdout
+    assert not any(secret in result.output for secret in secrets.values() for result in (as_json, table))
+
+
+def test_models_lists_the_starters():
+    found = done(invoke("models", "--json"))
+    assert [(model["name"], model["role"]) for model in found][:2] == [
+        ("starter (all-MiniLM-L6-v2)", "encoder"),
+        ("starter (SmolLM2-135M-Instruct)", "generator"),
+    ]
+    assert "all-MiniLM-L6-v2" in invoke("models").stdout
+
+
+@pytest.mark.slow
+def test_doctor_finds_everything_well():
+    found = done(invoke("doctor", "--json", BIORAG_THREADS="1"))
+    assert found["ok"] is True
+    assert {check["name"] for check in found["checks"]} >= {"home", "starter encoder", "a question, end to end"}
+    assert all(check["ok"] for check in found["checks"])
+    assert "Isoniazid neuropathy and pyridoxine" in found["checks"][-1]["detail"]
+
+
+def test_doctor_names_what_fails_and_goes_on(tmp_path, monkeypatch):
+    def broken(settings):
+        raise MissingError("no question today")
+
+    monkeypatch.setattr("biorag.diagnosis._question", broken)
+    broken_index = tmp_path / "indexes" / "broken"
+    broken_index.mkdir(parents=True)
+    (broken_index / "manifest.json").write_text("{")
+    result = invoke("doctor", "--json", home=tmp_path)
+    assert result.exit_code == 4
+    found = json.loads(result.stdout)
+    assert found["ok"] is False
+    wrong = {check["name"]: check["detail"] for check in found["checks"] if not check["ok"]}
+    assert set(wrong) == {"indexes", "a question, end to end"}
+    assert "manifest.json is damaged" in wrong["indexes"]
+    table = invoke("doctor", home=tmp_path)
+    assert (table.exit_code, "FAILS" in table.stdout) == (4, True)
+
+
+def test_version():
+    result = invoke("--version")
+    assert (result.exit_code, result.stdout.split()[0]) == (0, "biorag")
+    assert result.stdout.split()[1][0].isdigit()
+
+
+# --- mistakes, interrupts and bugs --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["serch", "x"], "serch"),
+        (["search"], "QUERY"),
+        (["search", "x", "-k", "many"], "--k 'many': "),
+        (["bench", "mirage", "--benchmark", "demo"], "--out"),
+    ],
+)
+def test_what_the_parser_refuses(arguments, part):
+    result = invoke(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert part.lower() in result.stderr.lower() and "Traceback" not in result.stderr
+
+
+def raising(error):
+    def step(*_, **__):
+        raise error
+
+    return step
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_with_130_and_one_sentence(home, monkeypatch):
+    monkeypatch.setattr("biorag.api.session.Session.search", raising(KeyboardInterrupt()))
+    failed(invoke("search", "x", "--mode", "bm25", "--no-rerank", home=home), 130, "interrupted")
+
+
+def call_main(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["biorag", *map(str, arguments)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return end.value.code
+
+
+@pytest.mark.slow
+def test_a_bug_is_one_sentence_and_exit_code_1(monkeypatch, home, capsys):
+    monkeypatch.setenv("BIORAG_HOME", str(home))
+    monkeypatch.setattr("biorag.api.session.Session.search", raising(RuntimeError("boom")))
+    assert call_main(monkeypatch, "search", "x", "--mode", "bm25", "--no-rerank", "--json") == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    index, error = captured.err.splitlines()
+    assert index == "Index 'demo' (the only one)"
+    assert error.startswith("error: internal error (RuntimeError: boom): run again as 'biorag --debug")
+
+
+def test_main_ends_with_the_code_of_the_error(monkeypatch, capsys):
+    assert call_main(monkeypatch, "info", "nothing") == 4
+    assert capsys.readouterr().err.startswith("error: index 'nothing' is not there")
+    monkeypatch.setattr("biorag.commands.info._show_indexes", raising(KeyboardInterrupt()))
+    assert call_main(monkeypatch, "info") == 130
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_traceback_is_shown_with_debug_alone(debug, tmp_path):
+    arguments = [*(["--debug"] if debug else []), "info", "nothing"]
+    with start(*arguments, home=tmp_path) as process:
+        ended = process.communicate()
+    assert ended.stdout == ""
+    assert "index 'nothing' is not there" in ended.stderr
+    assert ("Traceback (most recent call last)" in ended.stderr) is debug
+    assert ended.code in ((1, 4) if debug else (4,))

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import biorag
-from biorag.api.library import checked_options, conditions
 from biorag.api.results import AnswerResult, SearchResult
+from biorag.api.session import conditions, options_of
 from biorag.errors import MissingError, UsageError
-from biorag.types import Answer, CheckedSentence, Hit, Question, Snippet, Verdict
+from biorag.types import CheckedSentence, Hit, Question, Snippet, Verdict
 from tests.cli import done, invoke, succeeded
 
 QUESTION = "Why is pyridoxine given with isoniazid?"
@@ -96,7 +96,7 @@ def test_mistakes_are_sentences(demo, demo_home, tmp_path, monkeypatch):
         (lambda: demo.search("x", mode="hybird"), "did you mean hybrid"),
         (lambda: demo.search("x", filter="yeer>2000"), "'yeer'"),
         (lambda: demo.ask("x", options={"A": "alone"}), "two options"),
-        (lambda: demo.ask("x", options={"a": "b", "B": "c"}), "'a'"),
+        (lambda: demo.ask("x", options={"a": "b", "B": "c"}), "option 'a=b'"),
         (lambda: demo.search("x").to("docx"), "'docx'"),
         (lambda: biorag.open("default", modee="bm25"), "'modee'"),
         (lambda: biorag.index(), "files or folders"),
@@ -182,18 +182,36 @@ def test_an_answer_shows_its_marks():
         CheckedSentence(HOSTILE, Verdict.UNSUPPORTED),
         CheckedSentence("It does not.", Verdict.CONTRADICTED),
     )
-    answer = AnswerResult(Answer(Question("ask", HOSTILE), text="It does.", sentences=sentences, hits=HITS), {})
+    answer = AnswerResult(Question("ask", HOSTILE), text="It does.", sentences=sentences, hits=HITS)
     assert str(answer) == f"It does. [1, 2] {HOSTILE} [unsupported] It does not. [contradicted]"
     assert not answer.supported
     assert HOSTILE not in answer._repr_html_() and "line-through" in answer._repr_html_()
-    chosen = Answer(Question("ask", "?", {"A": "yes", "B": "no"}), text="no", choice="B", sentences=sentences[:1])
-    assert str(AnswerResult(chosen, {})) == "B. It does. [1, 2]" and AnswerResult(chosen, {}).supported
+    chosen = AnswerResult(Question("ask", "?", {"A": "yes", "B": "no"}), text="no", choice="B", sentences=sentences[:1])
+    assert str(chosen) == "B. It does. [1, 2]" and chosen.supported
 
 
 def test_filters_and_options_are_read_as_on_the_command_line():
     assert conditions("year>=2015 and not retracted") == conditions(["year>=2015", "not retracted"])
     assert conditions((), [7]) == conditions(exclude_pmid=[7]) != ()
-    assert checked_options({"A": " yes ", "B": "no"}) == {"A": "yes", "B": "no"}
+    assert conditions("") == conditions(()) == ()
+    assert options_of({"A": " yes ", "B": "no"}) == options_of(["A=yes", "B = no"]) == {"A": "yes", "B": "no"}
+    assert options_of(["A=x = y", "B=z"]) == {"A": "x = y", "B": "z"}
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (["A"], "option 'A' cannot be read"),
+        (["AB=x", "B=y"], "'AB=x'"),
+        (["A= ", "B=y"], "'A= '"),
+        (["A=x", "A=y"], "A is given twice"),
+        (["A=x"], "at least two options"),
+        (["A=\udcff", "B=y"], "not UTF-8"),
+    ],
+)
+def test_options_that_cannot_be_read(options, part):
+    with pytest.raises(UsageError, match=part):
+        options_of(options)
 
 
 @pytest.mark.parametrize("name", biorag.__all__)

@@ -95,7 +95,7 @@ def test_a_file_of_claims_resumes_and_gives_the_verdicts_of_single_claims(bm25, 
     [
         ((), 2, "give a claim"),
         ((" ",), 2, "empty"),
-        (("A claim.", "--out", "x.jsonl"), 2, "--out"),
+        (("half \udcff",), 2, "not UTF-8"),
         (("--claims", "none.jsonl", "--out", "x.jsonl", "--snippet", "s"), 2, "--snippet"),
         (("--claims", "none.jsonl", "--out", "x.jsonl"), 4, "none.jsonl"),
         (("A claim.", "--snippet", "none"), 4, "no snippet 'none'"),
@@ -106,7 +106,7 @@ def test_refusals_name_the_option_and_the_next_step(bm25, arguments, code, part,
     failed(verify(bm25, *arguments), code, part)
 
 
-@pytest.mark.parametrize("line", ["{", '{"id": "a"}', '{"id": 1, "claim": "x"}', '{"id": "a", "claim": " "}', "[]"])
+@pytest.mark.parametrize("line", ["{", '{"id": "a"}', '{"id": "a", "claim": " "}'])
 def test_a_bad_line_is_named(bm25, line, tmp_path):
     claims = tmp_path / "claims.jsonl"
     claims.write_text('{"id": "ok", "claim": "A claim."}\n' + line + "\n")

@@ -48,7 +48,7 @@ def exports_of_the_home(own_exports) -> None:
 
 @pytest.fixture(scope="session")
 def session(demo_home) -> Iterator[Session]:
-    with Session(load_settings({"home": demo_home, "name": "default"}, None)) as opened:
+    with Session(load_settings({"home": demo_home, "name": "default"}, None), eager=True) as opened:
         yield opened
 
 

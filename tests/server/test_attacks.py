@@ -65,10 +65,10 @@ def status(reply: bytes) -> int:
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", "null", "http://127.0.0.1:9999", "http://localhost.evil.example"]
 )
-@pytest.mark.parametrize("path", ["/api/ask", "/ask", "/v1/chat/completions", "/heatmap", "/login"])
-def test_01_a_foreign_origin_is_refused(client, path, origin):
-    reply = client.post(path, json={"question": QUESTION}, headers={"origin": origin})
-    assert (reply.status_code, "another site" in reply.text) == (403, True)
+def test_01_a_foreign_origin_is_refused(client, origin):
+    for path in ("/api/ask", "/ask", "/v1/chat/completions", "/heatmap", "/login", "/mcp"):
+        reply = client.post(path, json={"question": QUESTION}, headers={"origin": origin})
+        assert (reply.status_code, "another site" in reply.text) == (403, True)
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
@@ -89,13 +89,13 @@ def test_02_a_foreign_page_without_an_origin_is_refused_too(client, site):
 )
 def test_03_a_forged_host_is_refused_against_dns_rebinding(client, host):
     reply = client.get("/api/info", headers={"host": host})
-    assert (reply.status_code, "that host" in reply.text) == (421, True)
+    assert (reply.status_code, reply.text) == (400, "Invalid host header")
 
 
 def test_04_two_hosts_or_none_are_refused(served):
-    assert status(raw(served, b"GET / HTTP/1.1\r\n\r\n")) in (400, 421)
-    assert status(raw(served, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\n\r\n")) in (400, 421)
-    assert status(raw(served, b"GET http://evil.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n")) == 421
+    assert status(raw(served, b"GET / HTTP/1.1\r\n\r\n")) == 400
+    assert status(raw(served, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\n\r\n")) == 400
+    assert status(raw(served, b"GET http://evil.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n")) == 400
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "lab.example.org"])
@@ -327,7 +327,7 @@ def hostile(tmp_path_factory):
     lines = [json.dumps(row) for row in HOSTILE]
     (folder / "corpus.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     run("index", folder / "corpus.jsonl", "--name", "hostile", home=folder / "home")
-    with Session(load_settings({"home": folder / "home", "name": "hostile"}, None)) as session:
+    with Session(load_settings({"home": folder / "home", "name": "hostile"}, None), eager=True) as session:
         yield session
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.errors import MissingError, UsageError
-from biorag.server.forms import ask_body
-from biorag.server.kept_answers import LastKept
-from biorag.server.marking import TextPiece, pieces, quoted_spans
+from biorag.server.answer_view import TextPiece, pieces, quoted_spans
+from biorag.server.bodies import ask_body
+from biorag.server.pages import LastKept
 
 
 def test_a_quote_is_marked_where_it_stands():
@@ -51,7 +51,7 @@ def test_a_form_is_the_body_of_the_api():
     for wrong, part in (
         ({"k": "x"}, "k: "),
         ({"options": "A"}, "'A'"),
-        ({"options": "A=x\nA=y"}, "A=y"),
+        ({"options": "A=x\nA=y"}, "given twice"),
         ({}, "question"),
     ):
         with pytest.raises(UsageError, match=part):

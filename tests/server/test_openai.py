@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from biorag.api.documents import answer_json
-from biorag.api.results import marked_text
-from biorag.server.cited_text import cited_pieces
+from biorag.api.results import AnswerResult
+from biorag.server.openai import cited_pieces
 from biorag.types import Answer, CheckedSentence, Question, Verdict
 from biorag.utils.files import json_text
 from tests.server.conftest import QUESTION, client_of, serving
@@ -40,15 +39,15 @@ def checked(text: str, annotations: list, numbers: set[int]) -> None:
 
 def test_a_completion_is_the_answer_with_its_citations(client, session):
     completion = client.chat.completions.create(model="biorag/default", messages=MESSAGES)
-    answer = session.ask(Question("ask", QUESTION))
+    answer = session.ask(QUESTION)
     message = completion.choices[0].message
-    assert message.content == marked_text(answer)
+    assert message.content == str(answer)
     assert completion.choices[0].finish_reason == "stop"
     notes = [note.model_dump() for note in message.annotations]
     checked(message.content, notes, {citation.n for citation in answer.citations})
     titles = {note["url_citation"]["title"] for note in notes}
     assert titles == {citation.title for citation in answer.citations}
-    document, expected = completion.model_extra["biorag"], json.loads(json_text(answer_json(answer, session.models)))
+    document, expected = completion.model_extra["biorag"], json.loads(json_text(answer.to_json()))
     assert {**document, "timings_ms": {}} == {**expected, "timings_ms": {}}
 
 
@@ -96,16 +95,16 @@ def test_parts_of_a_message_are_its_text(session):
 
 
 @pytest.mark.parametrize("choice", [None, "B"])
-def test_pieces_are_the_marked_text_and_their_places_hold(choice):
+def test_pieces_are_the_marked_text_with_their_positions(choice):
     sentences = (
         CheckedSentence("Naïve β-cells rest.", Verdict.SUPPORTED, (1, 3)),
         CheckedSentence("They never wake.", Verdict.CONTRADICTED),
         CheckedSentence("Nobody knows 🧬.", Verdict.UNSUPPORTED, (2,)),
     )
-    answer = Answer(Question("q", "?"), text="x", choice=choice, sentences=sentences)
+    answer = AnswerResult(Question("q", "?"), text="x", choice=choice, sentences=sentences)
     pieces = list(cited_pieces(answer))
     text = "".join(piece.text for piece in pieces)
-    assert text == marked_text(answer)
+    assert text == str(answer)
     marks = [(span.n, text[span.start : span.end]) for piece in pieces for span in piece.citations]
     assert marks == [(1, "[1, 3]"), (3, "[1, 3]"), (2, "[2]")]
 

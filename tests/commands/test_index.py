@@ -1,0 +1,232 @@
+"""`biorag index`: reports, bad lines, later runs, token vectors and estimates."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from functools import partial
+
+import pytest
+
+from biorag.types import Snippet
+from tests.cli import done, failed, invoke
+from tests.conftest import write_medrag
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a command in the scratch home, or in `home`."""
+    return partial(invoke, home=tmp_path / "home")
+
+
+def ids(found):
+    return [hit["id"] for hit in found["hits"]]
+
+
+def test_a_second_run_loads_no_encoder(run, corpus_file, tiny_encoder, monkeypatch):
+    done(run("index", corpus_file, "--encoder", tiny_encoder, "--json"))
+
+    def never(*_):
+        raise AssertionError("the encoder was loaded though nothing changed")
+
+    monkeypatch.setattr("biorag.engine.snippet_encoders", never)
+    assert done(run("index", corpus_file, "--json"))["unchanged"] == 12
+
+
+def test_appended_and_changed_snippets_are_brought_in(run, corpus_file, snippets, tiny_encoder, tmp_path):
+    done(run("index", corpus_file, "--encoder", tiny_encoder, "--json"))
+    new = [Snippet(f"n{place}", "New", f"Text {place} on rabies.", 7000 + place) for place in range(3)]
+    changed = Snippet("s1", "Warfarin", "Warfarin interacts with cranberry juice.", 1001)
+    write_medrag(corpus_file, [snippets[0], changed, *snippets[2:], *new])
+    found = done(run("index", corpus_file, "--json"))
+    assert [found[key] for key in ("added", "updated", "unchanged", "snippets")] == [3, 1, 11, 15]
+    assert ids(done(run("search", "cranberry", "--mode", "bm25", "--no-rerank", "--json"))) == ["s1"]
+    assert ids(done(run("search", "recycling", "--mode", "bm25", "--no-rerank", "--json"))) == []
+
+
+def test_index_reads_files_folders_gzip_and_standard_input(run, snippets, tiny_encoder, tmp_path):
+    folder = tmp_path / "corpus"
+    (folder / "deep").mkdir(parents=True)
+    write_medrag(folder / "a.jsonl", snippets[:3])
+    plain = write_medrag(tmp_path / "b", snippets[3:6])
+    (folder / "deep" / "b.jsonl.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    piped = write_medrag(tmp_path / "c", snippets[6:9]).read_bytes()
+    beir = tmp_path / "corpus.jsonl"
+    beir.write_text(json.dumps({"_id": "beir", "title": "BEIR", "text": "Rabies is fatal.", "metadata": {"year": 1}}))
+    found = done(run("index", folder, "-", beir, "--encoder", tiny_encoder, "--json", input=piped))
+    assert found["added"] == found["snippets"] == 10
+    sources = done(run("info", "default", "--json"))["sources"]
+    assert [(source["name"], source["snippets"]) for source in sources] == [
+        (str(folder / "a.jsonl"), 3),
+        (str(folder / "deep" / "b.jsonl.gz"), 3),
+        ("standard input", 3),
+        (str(beir), 1),
+    ]
+
+
+def test_a_bad_line_leaves_an_index_as_it_is(run, corpus_file, tiny_encoder, snippets):
+    done(run("index", corpus_file, "--encoder", tiny_encoder, "--json"))
+    before = done(run("info", "default", "--json"))
+    changed = Snippet("s1", "Warfarin", "Other text.", 1001)
+    write_medrag(corpus_file, [changed])
+    corpus_file.write_bytes(corpus_file.read_bytes() + b"{\n")
+    failed(run("index", corpus_file, "--json"), 3, "line 2")
+    assert done(run("info", "default", "--json")) == before
+
+
+def test_a_truncated_gzip_never_exits_0_and_what_it_has_is_kept(run, tmp_path, tiny_encoder, corpus_file):
+    lines = [b'{"id": "z%d", "content": "text %d"}' % (place, place * place) for place in range(500)]
+    path = tmp_path / "cut.jsonl.gz"
+    path.write_bytes(gzip.compress(b"\n".join(lines))[:-200])
+    result = run("index", path, corpus_file, "--encoder", tiny_encoder, "--on-bad-line", "skip", "--json")
+    assert result.exit_code == 3 and "truncated gzip" in result.stderr and "Traceback" not in result.stderr
+    report = json.loads(result.stdout)
+    assert report["rejected"] == 1 and 12 < report["snippets"] < 512
+    assert report["snippets"] == done(run("info", "default", "--json"))["snippets"]
+
+
+def test_bad_lines_can_be_skipped_and_are_kept_with_their_reasons(run, corpus_file, tiny_encoder, tmp_path):
+    good = corpus_file.read_bytes().splitlines()
+    corpus_file.write_bytes(b"\n".join([*good[:5], b"{bad", *good[5:], b'{"id": "x"}']) + b"\n")
+    path = tmp_path / "home" / "indexes" / "default" / "rejects.jsonl"
+    arguments = ["index", corpus_file, "--encoder", tiny_encoder, "--on-bad-line", "skip", "--json"]
+    result = run(*arguments)
+    found = done(result)
+    assert "2 bad lines were skipped" in " ".join(result.stderr.split())
+    assert (found["added"], found["rejected"], found["snippets"]) == (12, 2, 12)
+    rejects = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [(reject["file"], reject["line"], reject["text"]) for reject in rejects] == [
+        (str(corpus_file), 6, "{bad"),
+        (str(corpus_file), 14, '{"id": "x"}'),
+    ]
+    assert [reject["reason"].split(" (")[0] for reject in rejects] == ["not JSON", "snippet 'x' has no text"]
+    before = path.read_bytes()
+    done(run(*arguments, "--estimate"))
+    assert path.read_bytes() == before, "an estimate writes nothing"
+
+
+def test_a_duplicate_id_with_other_text_is_reported_and_the_later_one_wins(run, tmp_path, tiny_encoder):
+    rows = [
+        Snippet("a", "", "Rabies is rare."),
+        Snippet("b", "", "Same text."),
+        Snippet("a", "", "Scurvy is rare."),
+        Snippet("b", "", "Same text."),
+    ]
+    path = write_medrag(tmp_path / "twice.jsonl", rows)
+    result = run("index", path, "--encoder", tiny_encoder, "--json")
+    found = done(result)
+    assert (found["added"], found["duplicates"], found["snippets"]) == (2, 2, 2)
+    assert "id 'a' appears again with other text" in result.stderr
+    assert "'b'" not in result.stderr
+    hits = done(run("search", "rare", "--mode", "bm25", "--no-rerank", "--json"))["hits"]
+    assert [hit["content"] for hit in hits] == ["Scurvy is rare."]
+
+
+def test_an_interrupted_index_run_goes_on(run, corpus_file, tiny_encoder, monkeypatch):
+    from biorag.indexes.edge import EdgeIndex
+
+    upsert, calls = EdgeIndex.upsert, []
+
+    def third_time_interrupted(self, *given):
+        calls.append(given)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        upsert(self, *given)
+
+    arguments = ["index", corpus_file, "--encoder", tiny_encoder, "--batch-size", "4", "--json"]
+    with monkeypatch.context() as patch:
+        patch.setattr(EdgeIndex, "upsert", third_time_interrupted)
+        failed(run(*arguments), 130, "interrupted")
+    assert done(run("info", "default", "--json"))["complete"] is False
+    incomplete = run("search", "aspirin", "--mode", "bm25", "--no-rerank", "--json")
+    assert ids(done(incomplete)) == ["s0"]
+    assert "incomplete" in incomplete.stderr
+    found = done(run(*arguments))
+    assert [found[key] for key in ("added", "unchanged", "snippets")] == [4, 8, 12]
+    assert done(run("info", "default", "--json"))["complete"] is True
+
+
+def searched(run, *options) -> list[tuple[str, float]]:
+    found = done(run("search", "aspirin for fever in the liver", "--json", "-k", 8, *options))
+    return [(hit["id"], hit["score"]) for hit in found["hits"]]
+
+
+def test_stored_token_vectors_rank_as_those_encoded_anew(run, corpus_file, snippets, tiny_encoder, tmp_path):
+    anew = write_medrag(tmp_path / "more.jsonl", [Snippet("new", "Aspirin", "Aspirin and the liver.", 77)])
+    for name, flags in (("fresh", ["--no-store-tokens"]), ("full", ["--store-tokens", "full"]), ("compact", [])):
+        done(run("index", corpus_file, "--name", name, "--encoder", tiny_encoder, *flags, "--json"))
+        done(run("index", anew, "--name", name, "--json"))  # what comes later has token vectors too
+    fresh = searched(run, "--name", "fresh")
+    for name, precision in (("full", 2e-3), ("compact", 0.03)):
+        stored = dict(searched(run, "--name", name))
+        assert stored == pytest.approx(dict(fresh), abs=precision)
+        tokens = done(run("info", name, "--json"))["tokens"]
+        assert (tokens["reranker"], tokens["dimension"], tokens["pooling"]) == ("encoder", 32, 1)
+    assert done(run("info", "fresh", "--json"))["tokens"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        (["--store-tokens"], "compact"),
+        (["--store-tokens=full", "--token-pooling", 3], "full"),
+        (["--no-store-tokens"], None),
+    ],
+)
+def test_what_is_kept_of_token_vectors(run, corpus_file, tiny_encoder, options, kept):
+    done(run("index", *options, corpus_file, "--encoder", tiny_encoder, "--json"))
+    tokens = done(run("info", "default", "--json"))["tokens"]
+    assert (tokens and tokens.get("kept", "full")) == kept
+    assert (tokens and tokens["pooling"]) == (kept and (3 if kept == "full" else 1))
+    assert len(searched(run)) == 8
+
+
+def test_two_options_for_token_vectors_exclude_each_other(run, corpus_file):
+    failed(run("index", corpus_file, "--store-tokens", "--no-store-tokens"), 2, "exclude each other")
+    failed(run("index", corpus_file, "--store-tokens=half"), 2, "--store-tokens 'half'")
+
+
+@pytest.mark.slow
+def test_a_later_run_keeps_the_projection_of_the_first(run, tmp_path):
+    """The second run has another corpus, to which another projection would be fitted."""
+    texts = ["Aspirin lowers fever.", "Warfarin thins the blood.", "Metformin lowers glucose in the liver."]
+    rows = [Snippet(f"s{number}", "", text, number + 1) for number, text in enumerate(texts)]
+    first, second = (write_medrag(tmp_path / f"{len(part)}.jsonl", part) for part in (rows[:1], rows[1:]))
+    home = tmp_path / "home" / "indexes" / "default" / "manifest.json"
+    done(run("index", first, "--json"))
+    before = json.loads(home.read_text())["tokens"]
+    done(run("index", second, "--json"))
+    assert json.loads(home.read_text())["tokens"] == before
+    assert (before["dimension"], before["kept"]) == (128, "compact")
+    shown = done(run("info", "default", "--json"))["tokens"]
+    assert len(shown["projection"]) == 64, "its hash"
+    found = done(run("search", "Does aspirin lower fever?", "--json", "-k", 3))
+    assert found["hits"][0]["id"] == "s0"
+
+
+def test_token_vectors_cannot_be_added_to_an_index(run, corpus_file, tiny_encoder):
+    done(run("index", corpus_file, "--encoder", tiny_encoder, "--no-store-tokens", "--json"))
+    failed(run("index", corpus_file, "--store-tokens"), 5, "was made with no token vectors", "--name")
+    stored = run("search", "aspirin", "--json", BIORAG_STORE_TOKENS="1")
+    assert done(stored)["hits"], "what a new index is to store is no matter of searching"
+
+
+@pytest.mark.parametrize("flags", [["--token-pooling", 2], ["--reranker", "encoder"]], ids=lambda flags: flags[0])
+def test_what_is_stored_cannot_be_said_without_storing_it(run, corpus_file, tiny_encoder, flags):
+    arguments = ["index", corpus_file, "--encoder", tiny_encoder, "--no-store-tokens"]
+    failed(run(*arguments, *flags), 2, "this index stores none")
+
+
+def test_an_estimate_tells_what_it_would_take_and_writes_nothing(run, corpus_file, tiny_encoder):
+    arguments = ["index", corpus_file, "--encoder", tiny_encoder, "--estimate", "--json"]
+    plain = done(run(*arguments, "--no-store-tokens"))
+    assert (plain["name"], plain["snippets"], plain["sample"]) == ("default", 12, 12)
+    assert plain["seconds"] >= 0, "rounded"
+    assert plain["bytes"] == 12 * plain["bytes_per_snippet"]
+    assert plain["memory_bytes"] > 12 * 4 * 32
+    compact, full = (done(run(*arguments, "--store-tokens", kept))["bytes_per_snippet"] for kept in ("compact", "full"))
+    assert full > plain["bytes_per_snippet"] + 2 * 32 * 4, "token vectors in half precision"
+    assert full - plain["bytes_per_snippet"] == pytest.approx(4 * (compact - plain["bytes_per_snippet"]), abs=4)
+    failed(run("info", "default"), 4, "there is none yet")
+    shown = run("index", corpus_file, "--encoder", tiny_encoder, "--estimate")
+    assert "bytes a snippet" in shown.output
