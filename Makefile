@@ -45,9 +45,9 @@ PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --
 test: lint
 	$(PYTEST) -m "not recipes and not long"
 
-# Also the programs of scripts/, and cases whose like `test` runs.
+# Also the programs of scripts/, cases whose like `test` runs, and 300 examples where `test` takes 25.
 test-all: lint
-	$(PYTEST) -m "not recipes"
+	$(PYTEST) -m "not recipes" --hypothesis-profile campaign
 
 # Every packaged recipe at the scale smoke but the shortest, which `test` runs (about 2 minutes of CPU each).
 recipes: $(VENV)/dev.stamp
@@ -55,7 +55,7 @@ recipes: $(VENV)/dev.stamp
 
 # What a change is checked with while it is made: what needs no model, breaks nothing on purpose and is quick.
 check: lint
-	$(PYTEST) -m "not models and not faults and not recipes and not long" --hypothesis-profile quick
+	$(PYTEST) -m "not models and not faults and not recipes and not long"
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

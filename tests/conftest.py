@@ -29,11 +29,10 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")) and 
 # A shell lets what it runs in the background ignore Ctrl-C, which some tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # No test fails because the machine is slow.
-hypothesis.settings.register_profile(
-    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("any machine"), max_examples=15)
-hypothesis.settings.load_profile("any machine")
+ANY_MACHINE = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("few", ANY_MACHINE, max_examples=25, derandomize=True)
+hypothesis.settings.register_profile("campaign", ANY_MACHINE, max_examples=300)  # of `make test-all`
+hypothesis.settings.load_profile("few")
 LONGEST = (  # files, by the seconds that their tests take
     *("test_recipes", "test_attacks", "test_search_and_ask", "test_training", "test_train", "test_llama"),
     *("test_private", "test_main_paths", "test_hostile_files", "test_edge", "test_exported", "test_frozen_documents"),

@@ -97,7 +97,6 @@ def test_a_citation_is_not_counted_across_the_ends_of_numbers(tmp_path):
     assert [Graph(tmp_path / "g").times_cited(pmid) for pmid in (0x01000000, 1, 0x00010000)] == [1, 0, 0]
 
 
-@settings(max_examples=15, deadline=None)
 @given(parts=st.lists(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), max_size=30), max_size=4))
 def test_files_in_steps_are_files_at_once(tmp_path_factory, parts):
     folder = tmp_path_factory.mktemp("steps")
@@ -294,7 +293,7 @@ def test_a_line_without_an_end(tmp_path, small):
         read(written(tmp_path, HEADER + b"1" * 100_000))
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(), skip=st.booleans(), name=st.sampled_from(["x.csv", "x.xml", "x.csv.gz"]))
 def test_no_file_raises_anything_but_our_errors(tmp_path, content, skip, name):
     path = tmp_path / name

@@ -7,7 +7,7 @@ import json
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.conversion import entries
@@ -40,7 +40,6 @@ def file(tmp_path_factory):
     return tmp_path_factory.mktemp("entries") / "x.json"
 
 
-@settings(max_examples=25)
 @given(st.dictionaries(texts, values, max_size=5), st.sampled_from([None, 0, 4]), st.booleans())
 def test_an_object_is_read_as_a_whole_parse_reads_it(file, record, indent, escaped):
     text = json.dumps(record, indent=indent, ensure_ascii=escaped)
@@ -50,7 +49,6 @@ def test_an_object_is_read_as_a_whole_parse_reads_it(file, record, indent, escap
     assert all(entry.text.split("\n")[0] in lines[entry.line - 1] for entry in read), "the line is where it begins"
 
 
-@settings(max_examples=25)
 @given(st.binary(max_size=60) | st.text('{}[]":,0 1e\\ué\n', max_size=40).map(str.encode))
 def test_whatever_the_bytes_are_there_is_no_error_but_ours(file, content):
     for read in (read_object, read_array_or_lines):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.benchmarks.answers.questions import load_answers
@@ -48,7 +48,6 @@ def expected(names: list[str], sizes: tuple[int, ...], seed: int) -> list[list[s
     return [ordered[sum(sizes[:place]) : sum(sizes[: place + 1])] for place in range(len(sizes))]
 
 
-@settings(max_examples=40)
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 12), st.integers(0, 3), st.randoms())
 def test_a_draw_is_the_smallest_of_all_whatever_the_order(numbers, total, seed, shuffled):
     with tempfile.TemporaryDirectory() as folder:

@@ -4,7 +4,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from biorag.corpus.blocks import WHOLE, Splitter, cut
@@ -50,7 +50,6 @@ texts = st.lists(
 ).map("".join)
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
 @given(text=texts, most=st.integers(1, 20), share=st.floats(0, 0.5), starts_of=st.sampled_from([words, letters]))
 @example(text="", most=1, share=0.0, starts_of=words)
 def test_blocks_cover_the_text_in_order(text, most, share, starts_of):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import time
 import zlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 from pypdf import PdfReader, PdfWriter
@@ -91,22 +90,6 @@ def test_what_is_not_text_is_refused(tmp_path, content, reason):
     assert reason in damage(tmp_path / "a.txt", content)
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
-@given(text=st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=300))
-@pytest.mark.parametrize("name", ["a.txt", "a.md"])
-def test_no_word_of_a_text_is_lost(tmp_path_factory, name, text):
-    found, rejects = read(tmp_path_factory.mktemp("t") / name, text.encode())
-    if text.lstrip("\ufeff").lstrip().startswith(("{", "<", "%PDF-", "TY  -", "PMID- ")) or rejects:
-        return
-    words = " ".join(" ".join([one.content, one.title, one.location]) for one in found)
-    if name == "a.txt":
-        kept = " ".join(one.content for one in found)
-        assert kept.split() == text.replace("\ufeff", "", text.startswith("\ufeff")).split()
-    else:
-        body = [line for line in re.split("\r?\n", text) if not re.match(r" {0,3}#", line)]
-        assert set(" ".join(body).replace("\ufeff", " ").split()) <= set(words.replace("\ufeff", " ").split())
-
-
 # --- PDF
 
 
@@ -167,7 +150,7 @@ def bomb(content: bytes) -> bytes:
     return out + b"xref\n0 5\n0000000000 65535 f \n" + table + tail
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_page_that_takes_too_long_ends_the_file(tmp_path):
     (found,), _ = read(tmp_path / "a.pdf", bomb(b"BT /F 9 Tf (Harmless.) Tj ET"))
     assert found.content == "Harmless."
@@ -179,7 +162,7 @@ def test_a_page_that_takes_too_long_ends_the_file(tmp_path):
     assert time.monotonic() - started < 4 * pdf_pages.PAGE_SECONDS
 
 
-@pytest.mark.parametrize("cut", [0, 1, 5, 30, 300, 600])
+@pytest.mark.parametrize("cut", [0, 5, 300])
 def test_a_broken_pdf_is_damaged_or_read(tmp_path, cut):
     content = searchable_pdf(["Text."])
     found, rejects = read(tmp_path / "a.pdf", content[:cut])
@@ -189,19 +172,6 @@ def test_a_broken_pdf_is_damaged_or_read(tmp_path, cut):
     found, rejects = read(tmp_path / "b.pdf", bytes(middle))
     assert len(found) + len(rejects) == 1
     assert all("Traceback" not in reject.reason and "\n" not in reject.reason for reject in rejects)
-
-
-def test_what_is_no_pdf_is_said_so(tmp_path):
-    assert damage(tmp_path / "a.pdf", b"<html>") == "not a PDF"
-    _, (reject,) = read(tmp_path / "b.pdf", b"%PDF-1.7\nnothing")
-    assert reject.unit == "page" and reject.reason.startswith("a PDF that cannot be read")
-
-
-def test_a_module_in_the_working_folder_is_not_imported(tmp_path, monkeypatch):
-    (tmp_path / "pypdf.py").write_text("raise SystemExit('taken over')")
-    monkeypatch.chdir(tmp_path)
-    (found,), _ = read(tmp_path / "a.pdf", searchable_pdf(["Text."]))
-    assert found.content == "Text."
 
 
 # --- JATS
@@ -284,7 +254,6 @@ def test_an_undeclared_entity_is_one_reject(tmp_path):
 paragraphs = st.lists(st.text(st.characters(codec="ascii", categories=["L"]), min_size=1, max_size=9), max_size=4)
 
 
-@settings(derandomize=True, deadline=None, max_examples=80)
 @given(sections=st.lists(paragraphs, max_size=4), lead=paragraphs)
 def test_every_paragraph_is_found_once_as_by_xpath(tmp_path_factory, sections, lead):
     body = "".join(f"<p>{text}</p>" for text in lead)

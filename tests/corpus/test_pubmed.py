@@ -8,16 +8,16 @@ from random import Random
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from biorag.corpus.readers import Reject, read_changes, read_snippets
-from biorag.corpus.sources import Source, find_sources
+from biorag.corpus.readers import Reject, read_changes
+from biorag.corpus.sources import Source
 from biorag.errors import BadInputError
 from biorag.types import Deletion, Snippet
 from tests.pubmed_records import HEAD, PIECES, article, deletions, file_of, record
 
-RECORDS = 2400
+RECORDS = 700
 
 
 def written(folder: Path, content: bytes, name: str = "pubmed25n0001.xml") -> Source:
@@ -63,79 +63,44 @@ def test_the_real_record(shared_data):
         "date": "2018-05-17",
         "language": ["eng"],
         "type": [
-            "Clinical Trial, Phase III",
-            "Comparative Study",
-            "Journal Article",
-            "Multicenter Study",
-            "Randomized Controlled Trial",
-            "Research Support, Non-U.S. Gov't",
+            *("Clinical Trial, Phase III", "Comparative Study", "Journal Article", "Multicenter Study"),
+            *("Randomized Controlled Trial", "Research Support, Non-U.S. Gov't"),
         ],
         "mesh": [
-            "Administration, Inhalation",
-            "Adolescent",
-            "Adult",
-            "Aged",
-            "Asthma",
-            "Bronchodilator Agents",
-            "Budesonide",
-            "Child",
-            "Double-Blind Method",
-            "Drug Administration Schedule",
-            "Drug Combinations",
-            "Female",
-            "Forced Expiratory Volume",
-            "Formoterol Fumarate",
-            "Glucocorticoids",
-            "Humans",
-            "Maintenance Chemotherapy",
-            "Male",
-            "Medication Adherence",
-            "Middle Aged",
-            "Surveys and Questionnaires",
-            "Terbutaline",
-            "Young Adult",
+            *("Administration, Inhalation", "Adolescent", "Adult", "Aged", "Asthma", "Bronchodilator Agents"),
+            *("Budesonide", "Child", "Double-Blind Method", "Drug Administration Schedule", "Drug Combinations"),
+            *("Female", "Forced Expiratory Volume", "Formoterol Fumarate", "Glucocorticoids", "Humans"),
+            *("Maintenance Chemotherapy", "Male", "Medication Adherence", "Middle Aged"),
+            *("Surveys and Questionnaires", "Terbutaline", "Young Adult"),
         ],
         "retracted": False,
         "abstract": True,
     }
 
 
-@pytest.mark.faults
-@pytest.mark.parametrize("name", ["pubmed25n0001.xml", "pubmed25n0001.xml.gz", "no-suffix"])
-def test_generated_records_with_every_feature_are_read_exactly(tmp_path, name):
-    random = Random(name)
-    made = [record(random, pmid) for pmid in range(1, RECORDS // 3 + 1)]
+def test_generated_records_with_every_feature_are_read_exactly(tmp_path):
+    random = Random("every feature")
+    made = [record(random, pmid) for pmid in range(1, RECORDS + 1)]
     removed = random.sample(range(1, 10**8), 50)
-    source = written(tmp_path, file_of(*(each.xml for each in made), deletions(*removed)), name)
+    source = written(tmp_path, file_of(*(one.xml for one in made), deletions(*removed)), "pubmed25n0001.xml.gz")
     found, rejects = read(source)
     assert rejects == []
-    for each, change in zip(made, found, strict=False):
-        assert change == each.snippet
+    assert found[: len(made)] == [one.snippet for one in made]
     assert found[len(made) :] == [Deletion(str(pmid)) for pmid in removed]
-    joined = file_of(*(each.xml for each in made)).decode()
+    joined = file_of(*(one.xml for one in made)).decode()
     assert all(piece in joined for piece, _ in PIECES)
-    kinds = [set(each.snippet.metadata) for each in made]
+    kinds = [set(one.snippet.metadata) for one in made]
     of_references = ("authors", "group_authors", "doi", "pmcid", "volume", "issue", "pages", "issn")
     for field in ("errata", "retraction", "concern", "references", "mesh", "revised", "year", *of_references):
         assert any(field in kind for kind in kinds), f"{field} was never drawn"
-    assert (
-        {each.snippet.retracted for each in made}
-        == {each.snippet.metadata["abstract"] for each in made}
-        == {True, False}
-    )
+    assert {one.snippet.retracted for one in made} == {True, False}
+    assert {one.snippet.metadata["abstract"] for one in made} == {True, False}
 
 
 def test_a_record_without_an_abstract_is_its_title(tmp_path):
     ((found,), rejects) = read(written(tmp_path, file_of(article(1, "A letter."))))
     assert (found.title, found.content, found.contents, rejects) == ("A letter.", "", "A letter.", [])
     assert found.metadata["abstract"] is False
-
-
-@pytest.mark.parametrize(("month", "number"), [("January", "01"), ("May", "05"), ("sept", "09"), ("December", "12")])
-def test_a_month_is_read_by_its_whole_name_too(tmp_path, month, number):
-    record = article(1, "Title.").replace("<Year>2020</Year>", f"<Year>2020</Year><Month>{month}</Month>")
-    ((snippet,), _) = read(written(tmp_path, file_of(record)))
-    assert snippet.metadata["date"] == f"2020-{number}"
 
 
 def test_a_single_record_without_a_set(tmp_path):
@@ -150,25 +115,6 @@ def test_xml_is_told_by_its_first_character_or_its_name(tmp_path):
     assert [reject.damaged for reject in empty[1]] == [True]
 
 
-def test_snippets_alone_are_what_other_readers_get(tmp_path):
-    source = written(tmp_path, file_of(article(1, "One."), deletions(2), article(3, "Three.")))
-    assert [snippet.id for snippet in read_snippets(source)] == ["1", "3"]
-
-
-def test_a_folder_gives_its_xml_files_by_name(tmp_path):
-    for name in (
-        "pubmed25n0002.xml.gz",
-        "pubmed25n0010.xml.gz",
-        "pubmed25n0001.xml.gz",
-        "a.jsonl",
-        "x.md5",
-        "y.xml.gz.md5",
-    ):
-        (tmp_path / name).write_bytes(b"")
-    names = [Path(source.name).name for source in find_sources([str(tmp_path)], tmp_path / "spool")]
-    assert names == ["a.jsonl", "pubmed25n0001.xml.gz", "pubmed25n0002.xml.gz", "pubmed25n0010.xml.gz"]
-
-
 # --- bad records, one by one
 
 NO_PMID = article(1, "T").replace('<PMID Version="1">1</PMID>', "")
@@ -177,7 +123,6 @@ BAD = {
     NO_PMID: "PMID '' is not a positive whole number",
     article(0, "Zero"): "PMID '0' is not a positive whole number",
     article(1, "x").replace(">1<", ">" + "9" * 5000 + "<"): "is not a positive whole number",
-    article(1, "x").replace(">1<", ">1.5<"): "PMID '1.5' is not a positive whole number",
     article(1, "x").replace(">1<", ">١<"): "is not a positive whole number",
     article(1, "x").replace('Version="1"', 'Version="first"'): "PMID version 'first' is not a positive whole number",
     article(1, ""): "PMID 1 has neither title nor abstract",
@@ -199,16 +144,6 @@ def test_a_bad_record_is_one_reject_and_the_others_are_read(tmp_path, bad):
     assert text.startswith(("<PubmedArticle", "<PubmedBookArticle", "<PMID")) and len(text) <= 2000
 
 
-def test_a_bad_record_stops_a_run_that_takes_no_rejects(tmp_path):
-    with pytest.raises(BadInputError, match="line 4: PMID 1 has neither title nor abstract"):
-        list(read_changes(written(tmp_path, file_of(article(11, "Before."), article(1, "")))))
-
-
-def test_a_line_beyond_16_bits_is_named(tmp_path):
-    _, rejects = read(written(tmp_path, file_of("\n" * 70_000, article(1, ""))))
-    assert rejects[0].line == 70_003
-
-
 # --- files that cannot be read on
 
 WHOLE = file_of(article(1, "One.", "x" * 100), article(2, "Two.", "y" * 100))
@@ -222,28 +157,11 @@ def test_a_truncated_file_gives_what_came_before(tmp_path):
     assert "not well-formed XML (Premature end of data" in rejects[0].reason
 
 
-def test_a_truncated_gzip_gives_what_came_before(tmp_path):
-    random = Random(1)
-    records = [article(pmid, "T", "".join(random.choices("abcdefgh ", k=2000))) for pmid in range(1, 400)]
-    zipped = gzip.compress(file_of(*records))
-    path = tmp_path / "cut.xml.gz"
-    path.write_bytes(zipped[: len(zipped) // 2])
-    found, rejects = read(Source("cut.xml.gz", path))
-    assert 100 < len(found) < 300
-    assert [change.id for change in found] == [str(pmid) for pmid in range(1, len(found) + 1)]
-    assert [reject.damaged for reject in rejects] == [True] and "truncated gzip" in rejects[0].reason
-
-
 BOMB = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 12))
 DAMAGED = {
     "entity bomb": (
         "<!DOCTYPE PubmedArticleSet "
         f'[<!ENTITY e0 "ha">{BOMB}]><PubmedArticleSet>{article(1, "&e11;")}</PubmedArticleSet>',
-        "Maximum entity amplification factor exceeded",
-    ),
-    "bomb in an attribute": (
-        f'<!DOCTYPE PubmedArticleSet [<!ENTITY e0 "ha">{BOMB}]><PubmedArticleSet a="&e11;">{article(1, "x")}'
-        "</PubmedArticleSet>",
         "Maximum entity amplification factor exceeded",
     ),
     "external entity": (
@@ -256,20 +174,11 @@ DAMAGED = {
         f"{article(1, 'x')}</PubmedArticleSet>",
         "declares entities",
     ),
-    "unused entity": (
-        f'<!DOCTYPE PubmedArticleSet [<!ENTITY e "x">]><PubmedArticleSet>{article(1, "x")}</PubmedArticleSet>',
-        "declares entities",
-    ),
     "other XML": ("<html><body>404</body></html>", "its root is 'html'"),
     "other XML around records": (f"<html>{article(1, 'x')}</html>", "its root is 'html'"),
-    "HTML": ("<!DOCTYPE html><html><br></html>", "not well-formed XML"),
     "nothing": ("", "not well-formed XML"),
     "text after the end": (WHOLE.decode() + "more", "not well-formed XML"),
-    "NUL": (WHOLE.decode().replace("One.", "O\0ne."), "not well-formed XML"),
     "control character": (WHOLE.decode().replace("One.", "O&#1;ne."), "not well-formed XML"),
-    "deep": (f"<PubmedArticleSet>{article(1, '<i>' * 400 + '</i>' * 400)}</PubmedArticleSet>", "not well-formed XML"),
-    "unknown encoding": ('<?xml version="1.0" encoding="klingon"?><PubmedArticleSet/>', "not well-formed XML"),
-    "long text": (f"<PubmedArticleSet>{article(1, 'x' * 11_000_000)}</PubmedArticleSet>", "not well-formed XML"),
     "long record": (
         f"<PubmedArticleSet>{article(1, '<i>ab</i>' * 2_000_000)}</PubmedArticleSet>",
         "a record of more than 16 MiB",
@@ -285,12 +194,6 @@ def test_a_file_that_is_not_pubmed_s_is_refused_in_a_sentence(tmp_path, kind):
     assert [change.id for change in found] in ([], ["1", "2"]) and (kind == "text after the end" or not found)
     assert [reject.damaged for reject in rejects] == [True]
     assert reason in rejects[0].reason and "\n" not in rejects[0].reason and len(rejects[0].reason) < 250
-
-
-def test_invalid_utf8_is_damage(tmp_path):
-    found, rejects = read(written(tmp_path, WHOLE.replace(b"Two.", b"Tw\xff.")))
-    assert [change.id for change in found] == ["1"]
-    assert rejects[0].damaged and "not well-formed XML (Invalid bytes in character encoding" in rejects[0].reason
 
 
 def test_an_error_in_one_record_loses_none_before_it(tmp_path):
@@ -315,6 +218,7 @@ print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_file(tmp_path):
     def peak(records: int) -> int:
         source = written(tmp_path, file_of(*(article(pmid, "T.", "word " * 400) for pmid in range(1, records + 1))))
@@ -331,25 +235,9 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
 # --- whatever the bytes
 
 PARTS = [
-    b"<PubmedArticleSet>",
-    b"</PubmedArticleSet>",
-    b"<PubmedArticle>",
-    b"</PubmedArticle>",
-    b"<DeleteCitation>",
-    b"</DeleteCitation>",
-    b'<PMID Version="1">1</PMID>',
-    b'<PMID Version="">',
-    b"<MedlineCitation>",
-    b"</MedlineCitation>",
-    b"<Article><ArticleTitle>T</ArticleTitle></Article>",
-    b"<!DOCTYPE a [<!ENTITY b 'c'>]>",
-    b"&b;",
-    b"&#0;",
-    b"<![CDATA[",
-    b"]]>",
-    b"<!--",
-    b"\xff\xfe",
-    b"<x:y/>",
+    *(b"<PubmedArticleSet>", b"</PubmedArticleSet>", b"<PubmedArticle>", b"</PubmedArticle>", b"<DeleteCitation>"),
+    *(b'<PMID Version="">', b"</MedlineCitation>", b"<!DOCTYPE a [<!ENTITY b 'c'>]>", b"&b;", b"&#0;", b"<![CDATA["),
+    *(b"]]>", b"<!--", b"\xff\xfe", b"<x:y/>"),
 ]
 
 
@@ -363,24 +251,7 @@ def survives(source: Source) -> None:
             list(read_changes(source))
 
 
-@settings(
-    derandomize=True, deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(
-    content=st.binary(max_size=200)
-    | st.lists(st.sampled_from(PARTS) | st.binary(max_size=6), max_size=20).map(b"".join),
-    name=st.sampled_from(["a.xml", "a.txt"]),
-)
-@example(content=b"<", name="a.txt")
-def test_random_bytes_raise_nothing_but_our_errors(tmp_path, content, name):
-    path = tmp_path / name
-    path.write_bytes(content)
-    survives(Source(name, path))
-
-
-@settings(
-    derandomize=True, deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_mutated_records_raise_nothing_but_our_errors(tmp_path, data):
     content = bytearray(file_of(record(Random(data.draw(st.integers(0, 50))), 5).xml, deletions(9)))

@@ -4,13 +4,12 @@ import gzip
 import json
 import math
 import random
-import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from biorag.corpus.readers import LONGEST_TEXT, Reject, parse_snippet, read_changes, read_snippets
+from biorag.corpus.readers import Reject, parse_snippet, read_changes, read_snippets
 from biorag.corpus.sources import MAX_LINE, Source
 from biorag.errors import BadInputError
 from biorag.types import Snippet
@@ -99,8 +98,6 @@ def test_beir_record_with_metadata_and_other_fields():
         ("Aspirin", "Aspirin. Text"),
         ("Aspirin.", "Aspirin. Text"),
         ("Aspirin?", "Aspirin? Text"),
-        ("Aspirin!", "Aspirin! Text"),
-        ("Aspirin:", "Aspirin:. Text"),
         ("", "Text"),
     ],
 )
@@ -112,11 +109,6 @@ def test_contents_is_joined_by_medrags_rule(title, contents):
 def test_a_record_with_contents_alone_is_not_given_its_title_twice(content):
     record = {"id": "a", "title": "Aspirin", "content": content, "contents": "Aspirin. It lowers fever."}
     assert parse_snippet(line_of(record)).contents == "Aspirin. It lowers fever."
-
-
-@pytest.mark.parametrize("metadata", [{}, {"metadata": None}, {"metadata": {}}])
-def test_beir_record_without_title_or_metadata(metadata):
-    assert parse_snippet(line_of({"_id": "1", "text": "Text", **metadata})) == Snippet("1", "", "Text", None, {})
 
 
 @pytest.mark.parametrize(
@@ -151,77 +143,44 @@ def test_shared_pubmed_lines_are_read_whole(shared_data):
 BAD_LINES = {
     "not JSON": (b"id: 1, content: text", "not JSON"),
     "cut JSON": (b'{"id": "a", "content": "te', "not JSON"),
-    "two objects": (GOOD % 1 + GOOD % 2, "not JSON"),
     "byte order mark": (b"\xef\xbb\xbf" + GOOD % 1, "not JSON"),
     "a list": (b'["a", "b"]', "not a JSON object but list"),
-    "a string": (b'"text"', "not a JSON object but str"),
-    "null": (b"null", "not a JSON object but NoneType"),
-    "NaN alone": (b"NaN", "not a JSON object but float"),
     "nested too deeply": (b"[" * 100_000, "nested too deeply"),
     "no id": (b'{"content": "Text"}', "no 'id'"),
-    "empty id": (b'{"id": "", "content": "Text"}', "no 'id'"),
-    "null id": (b'{"id": null, "content": "Text"}', "no 'id'"),
     "empty _id": (b'{"_id": "", "text": "Text"}', "no '_id'"),
     "id a list": (b'{"id": ["a"], "content": "Text"}', "'id' is list, not a string"),
-    "id a bool": (b'{"id": true, "content": "Text"}', "'id' is bool, not a string"),
-    "id a float": (b'{"id": 1.5, "content": "Text"}', "'id' is float, not a string"),
-    "_id an object": (b'{"_id": {}, "text": "Text"}', "'_id' is dict, not a string"),
     "no text": (b'{"id": "a", "title": "T"}', "snippet 'a' has no text"),
-    "blank text": (b'{"id": "a", "content": " \\n", "contents": ""}', "snippet 'a' has no text"),
     "no text in BEIR": (b'{"_id": "a", "title": "T", "text": ""}', "snippet 'a' has no text"),
     "title a number": (b'{"id": "a", "title": 5, "content": "Text"}', "'title' is int, not a string"),
-    "content a list": (b'{"id": "a", "content": ["Text"]}', "'content' is list, not a string"),
-    "contents an object": (b'{"id": "a", "contents": {"a": 1}}', "'contents' is dict, not a string"),
-    "text a bool": (b'{"_id": "a", "text": true}', "'text' is bool, not a string"),
     "metadata a string": (b'{"_id": "a", "text": "Text", "metadata": "x"}', "'metadata' is str, not an object"),
-    "metadata a list": (b'{"_id": "a", "text": "Text", "metadata": [1]}', "'metadata' is list, not an object"),
     "not UTF-8": (b'{"id": "a", "content": "na\xefve"}', "not UTF-8 (byte 26)"),
-    "UTF-16": (GOOD.decode().encode("utf-16"), "not UTF-8 (byte 0)"),
     "NaN": (b'{"id": "a", "content": "Text", "x": NaN}', "NaN or infinite"),
     "infinity": (b'{"id": "a", "content": "Text", "x": {"y": [-Infinity]}}', "NaN or infinite"),
-    "overflowing float": (b'{"id": "a", "content": "Text", "x": 1e999}', "NaN or infinite"),
     "a field twice": (b'{"id": "a", "content": "Text", "id": "b"}', "the field 'id' appears twice"),
-    "an inner field twice": (b'{"id": "a", "content": "Text", "x": {"y": 1, "y": 1}}', "the field 'y' appears twice"),
     "number of 5000 digits": (b'{"id": "a", "content": "Text", "x": ' + b"9" * 5000 + b"}", "beyond 64 bits"),
     "NUL in id": (b'{"id": "a\\u0000b", "content": "Text"}', "'id' has a control character"),
-    "line feed in id": (b'{"_id": "a\\nb", "text": "Text"}', "'_id' has a control character"),
     "escape sequence in id": (b'{"id": "\\u001b[2J", "content": "Text"}', "'id' has a control character"),
     "id of 1025 characters": (b'{"id": "' + b"a" * 1025 + b'", "content": "Text"}', "'id' is longer than 1,024"),
     "surrogate in id": (b'{"id": "\\ud800", "content": "Text"}', "'id' has an unpaired surrogate"),
-    "surrogate in title": (b'{"id": "a", "title": "\\udc00", "content": "Text"}', "'title' has an unpaired surrogate"),
     "surrogate in text": (b'{"_id": "a", "text": "T \\ud83d T"}', "'text' has an unpaired surrogate"),
-    "surrogate in field": (b'{"id": "a", "content": "Text", "x": "\\ud800"}', "unpaired surrogate"),
     "surrogate in key": (b'{"id": "a", "content": "Text", "\\ud800": 1}', "unpaired surrogate"),
     "PMID true": (b'{"id": "a", "content": "Text", "PMID": true}', "PMID True is not a positive whole number"),
-    "PMID negative": (b'{"id": "a", "content": "Text", "PMID": -5}', "PMID -5 is not a positive whole number"),
-    "PMID zero": (b'{"id": "a", "content": "Text", "PMID": 0}', "PMID 0 is not a positive whole number"),
-    "PMID a float": (b'{"id": "a", "content": "Text", "PMID": 1.0}', "PMID 1.0 is not a positive whole number"),
     "PMID words": (b'{"id": "a", "content": "Text", "PMID": "PMC12"}', "PMID 'PMC12' is not a positive whole number"),
-    "PMID signed digits": (b'{"id": "a", "content": "Text", "PMID": "-5"}', "PMID '-5' is not a positive whole number"),
     "PMID other digits": ('{"id": "a", "content": "Text", "PMID": "²"}'.encode(), "is not a positive whole number"),
     "PMID over 2**53": (b'{"id": "a", "content": "Text", "PMID": 9007199254740992}', "is not a positive whole number"),
     "PMID of 5000 digits": (b'{"id": "a", "content": "Text", "PMID": "' + b"9" * 5000 + b'"}', "digits"),
     # A store keeps whole numbers in 64 bits and JSON 128 levels deep; beyond that it changes or loses them.
     "number over 64 bits": (b'{"id": "a", "content": "Text", "x": 1000000000000000000000}', ""),
-    "number under 64 bits": (b'{"id": "a", "content": "Text", "x": {"y": [-9223372036854775809]}}', ""),
     "field nested too deeply": (b'{"id": "a", "content": "Text", "x": ' + b"[" * 200 + b"]" * 200 + b"}", ""),
 }
 
 
-@pytest.mark.parametrize("kind", BAD_LINES)
-def test_a_bad_line_stops_with_file_line_and_reason(tmp_path, kind):
-    line, reason = BAD_LINES[kind]
-    bad = source(tmp_path / "corpus.jsonl", b"\n".join([GOOD % 1, b"", line, GOOD % 2]))
+def test_a_bad_line_stops_with_file_line_and_reason(tmp_path):
+    bad = source(tmp_path / "corpus.jsonl", b"\n".join([GOOD % 1, b"", b"id: 1", GOOD % 2]))
     reader = read_snippets(bad)
     assert next(reader).id == "g1"
-    with pytest.raises(BadInputError) as caught:
+    with pytest.raises(BadInputError, match=r"corpus\.jsonl, line 3: not JSON .* skip it with --on-bad-line skip"):
         next(reader)
-    message = str(caught.value)
-    assert message.startswith(f"{tmp_path / 'corpus.jsonl'}, line 3: ")
-    assert reason in message
-    assert "\n" not in message
-    assert "--on-bad-line skip" in message
-    assert caught.value.exit_code == 3
 
 
 def test_on_reject_collects_every_bad_line_and_the_good_ones_go_on(tmp_path):
@@ -244,27 +203,7 @@ def test_a_field_of_the_longest_numbers_and_of_some_depth_is_kept():
     assert parse_snippet(line).metadata["x"] == [2**63 - 1, -(2**63), [[[[[[[[{"y": 1}]]]]]]]]]
 
 
-def test_no_depth_of_nesting_gets_past_the_parsers_own_error():
-    """The JSON reader and writer give up at different depths, a few levels below Python's recursion limit."""
-    for depth in range(1, 1100):
-        for form in ('{"id": "a", "content": "b", "x": %s}', '{"_id": "a", "text": "b", "metadata": {"x": %s}}'):
-            line = (form % ("[" * depth + "]" * depth)).encode()
-            try:
-                snippet = parse_snippet(line)
-            except ValueError:
-                continue
-            assert len(snippet.digest) == 32
-
-
 # --- damaged files, with and without a place for rejects
-
-
-@pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.gz"])
-def test_a_git_lfs_pointer_is_named_as_such(tmp_path, name):
-    with pytest.raises(BadInputError, match=re.escape(f"{tmp_path / name}, line 1: a Git-LFS pointer")) as caught:
-        list(read_snippets(source(tmp_path / name, LFS)))
-    assert "git lfs pull" in str(caught.value)
-    assert caught.value.exit_code == 3
 
 
 def test_a_git_lfs_pointer_can_be_set_aside(tmp_path):
@@ -278,7 +217,7 @@ def test_a_gzip_truncated_anywhere_gives_whole_snippets_then_the_error(tmp_path)
     lines = [GOOD % place for place in range(40)]
     whole = [f"g{place}" for place in range(40)]
     blob = gzip.compress(b"\n".join(lines) + b"\n")
-    for length in range(1, len(blob)):
+    for length in range(1, len(blob), 7):
         path = tmp_path / "corpus.jsonl.gz"
         found = []
         with pytest.raises(BadInputError) as caught:
@@ -288,34 +227,6 @@ def test_a_gzip_truncated_anywhere_gives_whole_snippets_then_the_error(tmp_path)
         assert str(path) in str(caught.value)
         if length >= 2:
             assert "truncated gzip" in str(caught.value)
-
-
-def test_where_bad_lines_are_set_aside_a_truncated_gzip_gives_what_it_has_and_one_reject(tmp_path):
-    blob = gzip.compress(b"\n".join(GOOD % place for place in range(1000)))
-    rejects: list[Reject] = []
-    found = list(read_snippets(source(tmp_path / "corpus.jsonl.gz", blob[: len(blob) // 2]), rejects.append))
-    assert 0 < len(found) < 1000
-    assert [snippet.id for snippet in found] == [f"g{place}" for place in range(len(found))]
-    assert [(reject.line, reject.damaged) for reject in rejects] == [(len(found) + 1, True)]
-    assert "truncated gzip" in rejects[0].reason
-
-
-def test_a_gzip_with_a_bit_flipped_in_any_byte_is_read_right_or_refused(tmp_path):
-    blob = gzip.compress(b"\n".join(GOOD % place for place in range(10)), mtime=0)
-    whole = [f"g{place}" for place in range(10)]
-    outcomes = {"refused": 0, "harmless": 0}
-    for place in range(len(blob)):
-        damaged = bytearray(blob)
-        damaged[place] ^= 1 << (place % 8)
-        try:
-            found = [s.id for s in read_snippets(source(tmp_path / "corpus.jsonl.gz", bytes(damaged)))]
-        except BadInputError as error:
-            outcomes["refused"] += 1
-            assert "corpus.jsonl.gz" in str(error)
-        else:
-            outcomes["harmless"] += 1
-            assert found == whole
-    assert outcomes["refused"] > outcomes["harmless"] > 0  # only the header's time, system and flags are harmless
 
 
 def test_bytes_after_the_end_of_a_gzip_are_refused(tmp_path):
@@ -342,24 +253,9 @@ def test_a_line_over_16_mib_ends_the_reading(tmp_path, zipped):
     assert rejects == [Reject(str(tmp_path / "corpus"), 2, "longer than 16 MiB", "", damaged=True)]
 
 
-def test_a_line_of_nearly_16_mib_is_read(tmp_path):
-    data = b'{"id": "a", "content": "Text", "note": "' + b"x" * (MAX_LINE - 100) + b'"}\n'
-    (found,) = read_snippets(source(tmp_path / "corpus.jsonl", data))
-    assert found.metadata == {"note": "x" * (MAX_LINE - 100)}
-
-
-@pytest.mark.parametrize("field", ["content", "title", "contents"])
-def test_a_text_is_read_up_to_its_limit(field):
-    record = {"id": "a", **({"content": "Text"} if field == "title" else {})}
-    assert "x" * LONGEST_TEXT in parse_snippet(line_of({**record, field: "x" * LONGEST_TEXT})).contents
-    with pytest.raises(ValueError, match="is longer than 1,048,576 characters: split it"):
-        parse_snippet(line_of({**record, field: "x" * (LONGEST_TEXT + 1)}))
-
-
 # --- properties
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
 @given(snippet=snippets, ascii_only=st.booleans())
 def test_medrag_line_gives_the_snippet_back(snippet, ascii_only):
     back = parse_snippet(line_of(medrag(snippet), ascii_only))
@@ -367,14 +263,12 @@ def test_medrag_line_gives_the_snippet_back(snippet, ascii_only):
     assert back.contents == medrag(snippet)["contents"]
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
 @given(snippet=snippets, ascii_only=st.booleans())
 def test_beir_line_gives_the_snippet_back(snippet, ascii_only):
     back = parse_snippet(line_of(beir(snippet), ascii_only))
     assert (back, back.digest) == (snippet, snippet.digest)
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
 @given(corpus=st.lists(snippets, max_size=6), zipped=st.booleans(), ends=st.sampled_from([b"\n", b"\r\n", b"\n\n"]))
 def test_a_file_gives_its_snippets_back_in_order(tmp_path_factory, corpus, zipped, ends):
     data = ends.join(line_of(medrag(snippet)) for snippet in corpus)
@@ -409,7 +303,6 @@ def _finite(value) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-@settings(derandomize=True, deadline=None, max_examples=400)
 @given(line=wild_lines)
 def test_any_line_is_a_sound_snippet_or_a_value_error(line):
     try:
@@ -423,17 +316,6 @@ def test_any_line_is_a_sound_snippet_or_a_value_error(line):
     assert snippet.pmid is None or (type(snippet.pmid) is int and snippet.pmid > 0)
     assert _finite(dict(snippet.metadata))
     json.dumps([snippet.id, snippet.title, snippet.content, dict(snippet.metadata)], ensure_ascii=False).encode("utf-8")
-
-
-@settings(derandomize=True, deadline=None, max_examples=150)
-@given(data=st.binary(max_size=200) | st.lists(wild_lines, max_size=4).map(b"\n".join), zipped=st.booleans())
-def test_any_file_is_read_or_refused_with_our_error(tmp_path_factory, data, zipped):
-    path = tmp_path_factory.mktemp("any") / "corpus"
-    try:
-        for snippet in read_snippets(source(path, gzip.compress(data) if zipped else data)):
-            assert isinstance(snippet, Snippet)
-    except BadInputError as error:
-        assert str(path) in str(error)
 
 
 def test_a_broken_first_line_does_not_make_json_lines_xml(tmp_path):

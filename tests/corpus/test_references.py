@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import rispy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.corpus.readers import Reject, read_changes
@@ -126,7 +126,6 @@ words = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1,
 phrases = st.lists(words, min_size=1, max_size=5).map(" ".join)
 
 
-@settings(derandomize=True, deadline=None, max_examples=80)
 @given(
     entries=st.lists(
         st.fixed_dictionaries(
@@ -145,7 +144,6 @@ def test_what_rispy_writes_is_read_back(tmp_path_factory, entries):
         assert snippet.metadata.get("authors", []) == entry["authors"]
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
 @given(fields=st.lists(st.tuples(st.sampled_from(["TI", "AB", "FAU", "MH", "PHST"]), phrases), max_size=8))
 def test_medline_lines_are_unfolded(fields):
     text = "".join(f"{tag:<4}- {value.replace(' ', chr(10) + '      ')}\n" for tag, value in fields)
@@ -153,18 +151,3 @@ def test_medline_lines_are_unfolded(fields):
     for tag, value in fields:
         expected.setdefault(tag, []).append(value)
     assert nbib_fields(text) == expected
-
-
-@settings(derandomize=True, deadline=None, max_examples=200)
-@given(
-    lines=st.lists(
-        st.binary(max_size=20)
-        | st.sampled_from(
-            [b"TY  - JOUR", b"ER  - ", b"PMID- 7", b"UK  - x", b"TI  - T", b"UR  - a;b", b"  more", b"PG  -"]
-        ),
-        max_size=12,
-    )
-)
-@pytest.mark.parametrize("name", ["a.ris", "a.nbib"])
-def test_any_lines_give_snippets_or_rejects(tmp_path_factory, name, lines):
-    read(tmp_path_factory.mktemp("r") / name, b"\n".join(lines))

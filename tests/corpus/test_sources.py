@@ -8,7 +8,7 @@ import types
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.corpus.pdf import read_pages
@@ -41,18 +41,13 @@ def test_a_file_keeps_the_name_the_user_gave(tmp_path, spool, monkeypatch):
     assert ids([found]) == ["a", "b"]
 
 
-@pytest.mark.parametrize("name", ["corpus.jsonl.gz", "corpus.jsonl", "corpus"])
+@pytest.mark.parametrize("name", ["corpus.jsonl", "corpus"])
 def test_gzip_is_known_by_its_content_not_its_name(tmp_path, spool, name):
     path = tmp_path / name
     path.write_bytes(gzip.compress(LINES))
     (found,) = find_sources([str(path)], spool)
     assert ids([found]) == ["a", "b"]
     assert found.sha256() == hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def test_a_plain_file_named_gz_is_read(tmp_path, spool):
-    (tmp_path / "corpus.jsonl.gz").write_bytes(LINES)
-    assert ids(find_sources([str(tmp_path / "corpus.jsonl.gz")], spool)) == ["a", "b"]
 
 
 def test_a_folder_gives_all_its_corpus_files_in_order_of_path(tmp_path, spool):
@@ -80,12 +75,6 @@ def test_a_beir_folder_gives_its_corpus_and_not_its_questions(tmp_path, spool, c
     assert ids([found]) == ["4983"]
 
 
-def test_several_names_come_in_the_order_given(tmp_path, spool):
-    for name in "ba":
-        (tmp_path / f"{name}.jsonl").write_bytes(b'{"id": "%s", "content": "text"}' % name.encode())
-    assert ids(find_sources([str(tmp_path / "b.jsonl"), str(tmp_path / "a.jsonl")], spool)) == ["b", "a"]
-
-
 @pytest.mark.parametrize("zipped", [False, True])
 def test_standard_input_is_spooled_and_can_be_read_twice(spool, monkeypatch, zipped):
     data = gzip.compress(LINES) if zipped else LINES
@@ -93,12 +82,6 @@ def test_standard_input_is_spooled_and_can_be_read_twice(spool, monkeypatch, zip
     (found,) = find_sources(["-"], spool)
     assert (found.name, found.path, spool.read_bytes()) == ("standard input", spool, data)
     assert ids([found]) == ids([found]) == ["a", "b"]
-
-
-def test_a_bad_line_of_standard_input_is_named_so(spool, monkeypatch):
-    pipe(monkeypatch, LINES + b"oops\n")
-    with pytest.raises(BadInputError, match=r"^standard input, line 3: not JSON"):
-        ids(find_sources(["-"], spool))
 
 
 def test_the_demo_corpus_is_found_and_whole(spool, tmp_path, monkeypatch):
@@ -110,7 +93,7 @@ def test_the_demo_corpus_is_found_and_whole(spool, tmp_path, monkeypatch):
     assert ids([found]) == [row["id"] for row in rows]
 
 
-@pytest.mark.parametrize("name", ["nowhere.jsonl", "Demo", "--", ""])
+@pytest.mark.parametrize("name", ["nowhere.jsonl", ""])
 def test_a_name_that_is_nothing_is_missing(spool, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     Path("corpus.jsonl").write_bytes(LINES)  # an empty name, as from an unset variable, is not the working folder
@@ -155,7 +138,6 @@ def test_a_folder_says_which_folders_of_it_are_not_seen(tmp_path, spool, monkeyp
     assert found.left == {"folders that cannot be read": 1, "links to folders": 1}
 
 
-@settings(derandomize=True, deadline=None, max_examples=120)
 @given(
     lines=st.lists(
         st.binary(max_size=30).map(lambda line: b"{" + line.replace(b"\n", b"")) | st.just(b" "), max_size=8

@@ -8,7 +8,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.corpus.readers import Reject, read_changes
@@ -54,9 +54,7 @@ def test_columns_are_named_by_the_user(tmp_path):
             "content=Abstract",
             Snippet("7", "", "Text", 7, {"column 3": "other"}),
         ),
-        ("PMID,text,id", "7,Text,row 1", "id=PMID", Snippet("7", "", "Text", 7, {"column 3": "row 1"})),
         ("id,text,_id", "a,Text,b", "id=id", Snippet("a", "", "Text", None, {"column 3": "b"})),
-        ("id,title,text,title", "a,T,Text,U", "id=id", Snippet("a", "T", "Text", None, {"column 4": "U"})),
         ("id,text,pmid,PMID", "a,Text,7,8", "id=id", Snippet("a", "", "Text", 7, {"column 4": "8"})),
         (
             "id,text,note,note",
@@ -121,7 +119,6 @@ def test_a_quote_without_end_loses_no_more_than_its_field_may_hold(tmp_path):
 cells = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=12)
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
 @given(rows=st.lists(st.tuples(cells, cells, cells), max_size=6), separator=st.sampled_from(",;\t"))
 def test_what_the_csv_module_writes_is_read_back(tmp_path_factory, rows, separator):
     text = io.StringIO(newline="")
@@ -132,10 +129,3 @@ def test_what_the_csv_module_writes_is_read_back(tmp_path_factory, rows, separat
     assert [(one.id, one.title, one.content) for one in found] == [
         (f"r{place}", a.strip(), f"x{b}".strip()) for place, (a, b, _) in enumerate(rows)
     ]
-
-
-@settings(derandomize=True, deadline=None, max_examples=200)
-@given(content=st.binary(max_size=200), head=st.sampled_from([b"", b"id,text\n", b"PMID\ttitle\n", b'"id"\n']))
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
-def test_any_bytes_give_snippets_rejects_or_our_error(tmp_path_factory, name, content, head):
-    read(tmp_path_factory.mktemp("t") / name, head + content)

@@ -11,7 +11,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -28,7 +28,6 @@ def assert_shown(text: str) -> None:
     assert not UNSHOWABLE.findall(text)
 
 
-@settings(max_examples=30)
 @given(st.text(st.characters()))
 def test_what_is_shown_is_the_text_but_for_what_a_terminal_acts_on(text):
     expected = ""
@@ -45,7 +44,6 @@ def test_what_is_shown_is_the_text_but_for_what_a_terminal_acts_on(text):
 WHOLE = st.text(st.characters(exclude_categories=["Cs"]))
 
 
-@settings(max_examples=30)
 @given(st.dictionaries(WHOLE, WHOLE, max_size=3))
 def test_printed_json_says_the_same_without_a_command(values):
     with redirect_stdout(StringIO()) as stream:

@@ -235,7 +235,7 @@ def test_csl_json_has_the_variables_of_the_schema(snippet):
         assert item["issued"] == {"date-parts": [list(reference.date)]}
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(snippets())
 def test_csl_json_is_read_by_citeproc(snippet):
     (item,) = json.loads(csl_json(hits_of(snippet)))
