@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from biorag.corpus.rejects import RejectsFile
     from biorag.corpus.sources import Columns
     from biorag.indexes.bm25 import LengthCounter
-    from biorag.indexes.indexing import SurveyedCorpus
     from biorag.indexes.manifest import TokenParameters
-    from biorag.indexes.writing import IndexReport
+    from biorag.indexes.writing import IndexReport, SurveyedCorpus
     from biorag.models.exports import Role
     from biorag.models.finding import ModelFiles
     from biorag.models.text_encoder import TextEncoder
@@ -487,9 +486,9 @@ def survey_corpus(
         If a file or a model is not there.
     """
     from biorag.corpus.sources import check_kinds, find_files
-    from biorag.indexes.indexing import SurveyedCorpus
     from biorag.indexes.surveying import survey
     from biorag.indexes.token_vectors import token_files
+    from biorag.indexes.writing import SurveyedCorpus
 
     store = Store(settings)
     manifest = store.manifest()

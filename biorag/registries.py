@@ -24,7 +24,7 @@ class FusionKind(Kind):
     parameters : the retrieval settings that it takes, by name
     true_scores : whether each side must score what the other alone found; those scores follow the side's own ranking
     exhaustive : whether the best of all snippets are wanted, not of those on the two lists; true scores then, see
-        `biorag.retrieval.hybrid` for what is asked of the fusion
+        `biorag.retrieval.fusion` for what is asked of the fusion
     bounded : whether a score is on the scale of its dense side; else the scores of a query are stretched to 0..1
         before a reranker's are added to them
     """

@@ -284,7 +284,7 @@ class Session:
 
     def info(self) -> dict[str, Any]:
         """Return what the index holds and was made with, as `biorag info NAME --json` prints it."""
-        from biorag.indexes.describing import index_facts
+        from biorag.indexes.reading import index_facts
 
         with self._searching:
             return index_facts(Store(self.settings), self._manifest, self._index)

@@ -117,8 +117,8 @@ def _show_fields(settings: Settings, as_json: bool) -> None:
 
 
 def _show_index(settings: Settings, as_json: bool) -> None:
-    from biorag.indexes.describing import index_facts
     from biorag.indexes.progress import shortfall
+    from biorag.indexes.reading import index_facts
     from biorag.indexes.store import Store
 
     store = Store(settings)

@@ -1,14 +1,18 @@
-"""Reading an index from one end to the other."""
+"""Reading an index: all of it, one document of it, and what it holds and was made with."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from biorag.indexes.manifest import Manifest
+from biorag.indexes.progress import read_progress
+from biorag.indexes.store import Store
 from biorag.types import FieldFilter, Index, IndexQuery, Snippet, block_id
 from biorag.utils.batched import batched
+from biorag.utils.files import disk_bytes
 
 FETCHED_AT_ONCE = 1000
 MOST_OF_PMID = 1000  # snippets of one paper that are listed
@@ -88,3 +92,15 @@ def stored_fields(index: Index) -> StoredFields:
     for snippet in snippets.values():
         counts.update(snippet.metadata.keys())
     return StoredFields(len(snippets), dict(sorted(counts.items())))
+
+
+def index_facts(store: Store, manifest: Manifest, index: Index) -> dict[str, Any]:
+    """Return what `biorag info NAME --json` prints: the manifest's values, and what only the open index tells."""
+    return {
+        **manifest.shown(),
+        "snippets": index.count(),
+        "deleted_share": index.deleted_share(),
+        "bytes": disk_bytes(store.folder),
+        "torn": sorted(read_progress(store.folder).torn),
+        "metadata": stored_fields(index)._asdict(),
+    }

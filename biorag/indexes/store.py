@@ -293,34 +293,33 @@ def check_settings(manifest: Manifest, settings: Settings) -> None:
         If the store, the similarity, BM25's terms or the blocks differ, or int8 copies are asked of an index that has
         none.
     """
-    if settings.index.store and settings.index.store != manifest.store["kind"]:
-        raise MismatchError(
-            f"index {manifest.name!r} was made in the store {manifest.store['kind']}, not {settings.index.store}: "
-            "leave --store out, or index under another --name"
-        )
-    if settings.index.quantize and not manifest.quantized:
-        raise MismatchError(
-            f"index {manifest.name!r} was made without --quantize: leave it out, or index under another --name"
-        )
-    if settings.index.similarity and settings.index.similarity != manifest.similarity:
-        raise MismatchError(
-            f"index {manifest.name!r} was made for {manifest.similarity} similarity, not {settings.index.similarity}: "
-            "leave --similarity out, or index under another --name"
-        )
-    if settings.index.bm25_terms and settings.index.bm25_terms != manifest.bm25.terms:
-        raise MismatchError(
-            f"index {manifest.name!r} was made with BM25 over {manifest.bm25.terms}, not {settings.index.bm25_terms}: "
-            "leave --bm25-terms out, or index under another --name"
-        )
-    if (settings.index.block_tokens or settings.index.block_overlap is not None) and blocks_of(
-        settings, None
-    ) != manifest.blocks:
-        blocks = manifest.blocks
-        made = f"--block-tokens {blocks.tokens} --block-overlap {blocks.overlap}" if blocks else "whole snippets"
-        raise MismatchError(
-            f"index {manifest.name!r} was made with {made}: leave --block-tokens and --block-overlap out, or index "
-            "under another --name"
-        )
+    index, blocks = settings.index, manifest.blocks
+    made = f"--block-tokens {blocks.tokens} --block-overlap {blocks.overlap}" if blocks else "whole snippets"
+    asked_blocks = (index.block_tokens or index.block_overlap is not None) and blocks_of(settings, None) != blocks
+    differing = [
+        (
+            index.store and index.store != manifest.store["kind"],
+            f"in the store {manifest.store['kind']}, not {index.store}",
+            "--store",
+        ),
+        (index.quantize and not manifest.quantized, "without --quantize", "--quantize"),
+        (
+            index.similarity and index.similarity != manifest.similarity,
+            f"for {manifest.similarity} similarity, not {index.similarity}",
+            "--similarity",
+        ),
+        (
+            index.bm25_terms and index.bm25_terms != manifest.bm25.terms,
+            f"with BM25 over {manifest.bm25.terms}, not {index.bm25_terms}",
+            "--bm25-terms",
+        ),
+        (asked_blocks, f"with {made}", "--block-tokens and --block-overlap"),
+    ]
+    for differs, how, option in differing:
+        if differs:
+            raise MismatchError(
+                f"index {manifest.name!r} was made {how}: leave {option} out, or index under another --name"
+            )
 
 
 def similarity_of(settings: Settings, manifest: Manifest | None) -> str:

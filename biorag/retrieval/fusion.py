@@ -1,10 +1,19 @@
-"""Joining the two sides of first-stage retrieval. Pure functions on `{id: score}` mappings."""
+"""Joining the two sides of first-stage retrieval: of the snippets on two lists, or of the whole index.
+
+The fusions are pure functions on the scores of both sides.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
-from biorag.types import ScoredDoc
+from biorag.types import Index, IndexQuery, ScoredDoc
+
+Fuse = Callable[[Sequence[ScoredDoc], Sequence[ScoredDoc]], Mapping[str, float]]
+Lists = Sequence[list[ScoredDoc]]  # one for each query, best first
+ANY = ""  # the id of a snippet that stands for all unseen ones
 
 
 def ranked(scores: Mapping[str, float] | Iterable[ScoredDoc], limit: int | None = None) -> list[ScoredDoc]:
@@ -38,3 +47,108 @@ def min_max(scores: Sequence[float]) -> list[float]:
     """Return scores stretched to 0..1; all 0 where they are equal."""
     low, high = min(scores, default=0.0), max(scores, default=0.0)
     return [(score - low) / (high - low) if high > low else 0.0 for score in scores]
+
+
+class Fused(NamedTuple):
+    """One query's best snippets by fused score, and the two lists that they come from, all best first."""
+
+    ranking: list[ScoredDoc]
+    dense: Sequence[ScoredDoc]
+    bm25: Sequence[ScoredDoc]
+
+
+def best_of_lists(
+    index: Index,
+    dense: Sequence[IndexQuery],
+    bm25: Sequence[IndexQuery],
+    limit: int,
+    fuse: Fuse,
+    true_scores: bool,
+) -> list[Fused]:
+    """Return each query's best `limit` of the snippets on either list.
+
+    Parameters
+    ----------
+    dense, bm25 : the two probes of each query
+    true_scores : whether `fuse` takes each side's scores of what the other alone found too
+    """
+    by_vector, by_word = _lists(index, dense, bm25)
+    scores = _completed(index, dense, bm25, by_vector, by_word) if true_scores else (by_vector, by_word)
+    fused = [ranked(fuse(*sides), limit) for sides in zip(*scores, strict=True)]
+    return [Fused(*parts) for parts in zip(fused, by_vector, by_word, strict=True)]
+
+
+def best_of_all(
+    index: Index, dense: Sequence[IndexQuery], bm25: Sequence[IndexQuery], limit: int, fuse: Fuse
+) -> list[Fused]:
+    """Return each query's best `limit` of all snippets that fulfil its conditions, equal scores in the order of ids.
+
+    The hybrid of the BioASQ 8 paper (section 4) is one inner product, `λ⟨q_bm25,p_bm25⟩ + ⟨q_nn,p_nn⟩`, searched over
+    all passages. Its terms are not normalised, so a snippet's score depends on no other's. That is what the threshold
+    algorithm needs (Fagin, Lotem and Naor, 2003): read the two lists d deep, look up for each snippet of either the
+    score that the other list would give it, and stop if the `limit`-th best sum is above the threshold τ, the sum of
+    the two lists' last scores; else read twice as deep.
+
+    Proof. The dense list comes from an exact search, the BM25 list always does. A snippet in neither has a dense score
+    of at most the last of d, and a BM25 score of at most the last of d, or 0 where fewer than d snippets share a term
+    with the query, since all those are in the list. `fuse` does not fall when a score rises, in floating point too:
+    rounding keeps the order. So the snippet's fused score is at most τ. Where `limit` snippets are above τ, none of the
+    `limit` best is unseen, whatever its id. Where the dense list has fewer than d snippets there are no more, and all
+    are seen; so it ends.
+
+    Parameters
+    ----------
+    dense, bm25 : the two probes of each query; their limits are the first depth
+    fuse : joins true scores of both sides; must not fall when either rises, and count an absent BM25 score as 0
+    """
+    found: dict[int, Fused] = {}
+    depths = [max(limit, vector.limit, text.limit) for vector, text in zip(dense, bm25, strict=True)]
+    while pending := [place for place in range(len(dense)) if place not in found]:
+        vectors = [replace(dense[place], limit=depths[place], exact=True) for place in pending]
+        texts = [replace(bm25[place], limit=depths[place]) for place in pending]
+        by_vector, by_word = _lists(index, vectors, texts)
+        by_both = zip(*_completed(index, vectors, texts, by_vector, by_word), strict=True)
+        for turn, (place, sides) in enumerate(zip(pending, by_both, strict=True)):
+            best = ranked(fuse(*sides), limit)
+            if _is_final(best, by_vector[turn], by_word[turn], limit, depths[place], fuse):
+                found[place] = Fused(best, by_vector[turn], by_word[turn])
+            depths[place] *= 2
+    return [found[place] for place in range(len(dense))]
+
+
+def _is_final(
+    best: Sequence[ScoredDoc],
+    by_vector: Sequence[ScoredDoc],
+    by_word: Sequence[ScoredDoc],
+    limit: int,
+    depth: int,
+    fuse: Fuse,
+) -> bool:
+    """Return whether no snippet beyond the two lists, read so deep, can be among the best."""
+    if len(by_vector) < depth:
+        return True
+    words = [ScoredDoc(ANY, by_word[-1].score)] if len(by_word) == depth else []
+    threshold = fuse([ScoredDoc(ANY, by_vector[-1].score)], words)[ANY]
+    return len(best) == limit and best[-1].score > threshold
+
+
+def _lists(index: Index, dense: Sequence[IndexQuery], bm25: Sequence[IndexQuery]) -> tuple[Lists, Lists]:
+    """Return each query's two lists."""
+    rankings = index.search([*dense, *bm25])
+    return rankings[: len(dense)], rankings[len(dense) :]
+
+
+def _completed(
+    index: Index, dense: Sequence[IndexQuery], bm25: Sequence[IndexQuery], by_vector: Lists, by_word: Lists
+) -> tuple[Lists, Lists]:
+    """Return each query's two lists, each followed by its side's true scores of what the other list alone holds."""
+    probes, rankings, others = [*dense, *bm25], [*by_vector, *by_word], [*by_word, *by_vector]
+    lacking = [
+        frozenset(id for id, _ in other).difference(id for id, _ in own)
+        for own, other in zip(rankings, others, strict=True)
+    ]
+    incomplete = [place for place, ids in enumerate(lacking) if ids]
+    missing = [IndexQuery(probes[place].query, len(lacking[place]), among=lacking[place]) for place in incomplete]
+    scores = dict(zip(incomplete, index.search(missing) if missing else (), strict=True))
+    whole = [[*ranking, *scores.get(place, ())] for place, ranking in enumerate(rankings)]
+    return whole[: len(dense)], whole[len(dense) :]

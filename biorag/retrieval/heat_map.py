@@ -27,7 +27,7 @@ class LocatingEncoder(SentenceEncoder, Protocol):
         """Return the token vectors of a question, with the place of each token."""
 
 
-class TokenMatches(NamedTuple):
+class NearestTokens(NamedTuple):
     """The snippet's token that is nearest each token of the question, and how near: `argmax_j` and `max_j ⟨q_i, d_j⟩`.
 
     Both are (question tokens,).
@@ -98,7 +98,7 @@ class HeatMap:
         }
 
 
-def token_matches(query: Vectors, passage: Vectors) -> TokenMatches:
+def token_matches(query: Vectors, passage: Vectors) -> NearestTokens:
     """Return the best match of each token of a query in a passage.
 
     Parameters
@@ -107,9 +107,9 @@ def token_matches(query: Vectors, passage: Vectors) -> TokenMatches:
     passage : (tokens, dim); without tokens every similarity is 0, and the places are 0
     """
     if not len(passage):
-        return TokenMatches(np.zeros(len(query), np.int64), np.zeros(len(query), np.float32))
+        return NearestTokens(np.zeros(len(query), np.int64), np.zeros(len(query), np.float32))
     similarities = query.astype(np.float32) @ passage.astype(np.float32).T
-    return TokenMatches(similarities.argmax(axis=1), similarities.max(axis=1))
+    return NearestTokens(similarities.argmax(axis=1), similarities.max(axis=1))
 
 
 def shares(similarities: Vectors, owners: NDArray[np.int64], words: int) -> tuple[NDArray[np.float64], float]:

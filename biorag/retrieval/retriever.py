@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from biorag.errors import UsageError
 from biorag.registries import FUSIONS
-from biorag.retrieval.fusion import min_max, ranked
-from biorag.retrieval.hybrid import best_of_all, best_of_lists
+from biorag.retrieval.fusion import best_of_all, best_of_lists, min_max, ranked
 from biorag.settings.retrieval import RetrievalSettings, Stage
 from biorag.settings.settings import Settings
 from biorag.types import (

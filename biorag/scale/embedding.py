@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from biorag.errors import ServiceError
 from biorag.indexes.bm25 import Bm25Encoder
-from biorag.indexes.indexing import SnippetEncoding
 from biorag.indexes.manifest import Manifest
+from biorag.indexes.writing import SnippetEncoding
 from biorag.scale.parquet import KEY, SNIPPETS, read_table, snippets_of
 from biorag.scale.snippet_folder import Export, SnippetFolder
 from biorag.scale.vector_folder import VectorFolder, among, batch_path, write_batch

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from biorag.errors import MismatchError
@@ -186,29 +184,7 @@ def read_table(path: Path, schema: pa.Schema, advice: str = EXPORT_AGAIN) -> pa.
             if stored.get_field_index(field.name) < 0 or not stored.field(field.name).equals(field):
                 raise pa.ArrowInvalid(f"no column {field.name!r} of {field.type}")
         table = file.read(columns=schema.names).select(schema.names)
-        # A page's own count of values has no checksum; of lists a wrong one would cut the last.
-        written = _values_written(file.metadata)
-        if short := [name for name in schema.names if _values(table.column(name)) != written[name]]:
-            raise pa.ArrowInvalid(f"column {short[0]!r} has other values than were written")
         return table
-
-
-def _values_written(metadata: pq.FileMetaData) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for group in range(metadata.num_row_groups):
-        for number in range(metadata.num_columns):
-            column = metadata.row_group(group).column(number)
-            counts[column.path_in_schema.partition(".")[0]] += column.num_values
-    return counts
-
-
-def _values(column: pa.ChunkedArray) -> int:
-    """Return how many values a column has, lists flattened; Parquet counts an empty list as one."""
-    empty = 0
-    while pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
-        empty += pc.sum(pc.equal(pc.list_value_length(column), 0)).as_py() or 0
-        column = pc.list_flatten(column)
-    return len(column) + empty
 
 
 def row_count(path: Path) -> int:

@@ -109,18 +109,20 @@ class SourceReader:
 
     def _read(self, source: Source, folder: Path) -> Held:
         split, length_of = self.load()
-        tally, deleted, rows = Tally(length_of), _Deletions(), _Rows(folder)
+        tally, rows = Tally(length_of), _Rows(folder)
+        deleted: dict[str, list[str | int]] = {"id": [], CHANGE: []}
         rejects = RejectsFile(folder / REJECTS) if self.skips else None
         with rejects.written([source.path]) if rejects else nullcontext():
             for change in read_changes(source, rejects, split.check):
                 number = len(tally.ids)
                 tally.add(change, split)
                 if isinstance(change, Deletion):
-                    deleted.add(number, change.id)
+                    deleted["id"].append(change.id)
+                    deleted[CHANGE].append(number)
                 else:
                     rows.add(number, split(change))
         rows.close()
-        write_table(folder / DELETED, deleted.table())
+        write_table(folder / DELETED, pa.table(deleted, DELETED_COLUMNS))
         write_table(folder / SAMPLED, snippet_table([snippet for *_, snippet in sorted(tally.sample)]))
         np.savez(folder / TALLY, ids=np.array(tally.ids, np.uint64), texts=np.array(tally.texts, np.uint64))
         count = rejects.count if rejects else 0
@@ -159,19 +161,6 @@ def tally_in(place: Path) -> dict[str, np.ndarray]:
     if any(values.dtype != np.uint64 or values.shape != tally["ids"].shape for values in tally.values()):
         raise ValueError("not two arrays of hashes")
     return tally
-
-
-class _Deletions:
-    def __init__(self) -> None:
-        self._ids: list[str] = []
-        self._numbers: list[int] = []
-
-    def add(self, number: int, id: str) -> None:
-        self._numbers.append(number)
-        self._ids.append(id)
-
-    def table(self) -> pa.Table:
-        return pa.table({"id": self._ids, CHANGE: self._numbers}, DELETED_COLUMNS)
 
 
 class _Rows:

@@ -18,8 +18,7 @@ from biorag.corpus.sources import demo_file
 from biorag.engine import open_index
 from biorag.indexes.edge import EdgeIndex
 from biorag.retrieval.filters import parse_filter
-from biorag.retrieval.fusion import linear
-from biorag.retrieval.hybrid import best_of_all
+from biorag.retrieval.fusion import best_of_all, linear
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
 from biorag.types import IndexQuery, ScoredDoc
