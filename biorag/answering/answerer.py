@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from biorag.answering.abstention.estimator import EvidenceEstimator
-from biorag.answering.echoes import fault_of
 from biorag.answering.extract import Extractor, extracted
 from biorag.answering.options import by_evidence
-from biorag.answering.replies import chosen, written
+from biorag.answering.replies import chosen, fault_of, written
 from biorag.answering.verification.checker import Checker
 from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.prompts.parse import parse_reply

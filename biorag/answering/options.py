@@ -138,7 +138,7 @@ def polarity(
     signs = []
     for index in top:
         analysis = analyse(rows[index].text)
-        negated = {word.key for word, is_negated in zip(analysis.content, analysis.negated, strict=True) if is_negated}
+        negated = {word.key for word in analysis.content if word.denied}
         signs.append([bool(negated & asked), bool(negated), analysis.hedged, analysis.aims])
     return top, np.array(signs, bool)
 

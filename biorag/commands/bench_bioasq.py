@@ -11,7 +11,7 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.completion import choices
-from biorag.commands.examining import Answering, check_method, examine, print_report
+from biorag.commands.examining import Answering, print_report
 from biorag.commands.groups import Flags, expanded
 from biorag.engine import open_index
 from biorag.errors import UsageError, unknown_name
@@ -128,6 +128,8 @@ def _held(
 def _answers(golden: Sequence[Path], settings: Settings, answer: str, out: Path | None, as_json: bool) -> None:
     """Measure phase B, batch by batch."""
     from biorag.benchmarks.answers.questions import read_golden_answers
+    from biorag.benchmarks.answers.run import examine
+    from biorag.benchmarks.answers.systems import check_method
     from biorag.utils.files import write_json
 
     check_method(answer)

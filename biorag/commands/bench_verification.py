@@ -10,20 +10,21 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded
-from biorag.engine import load_checker, open_stored
 from biorag.settings.settings import Settings
 
 
 @expanded
 def verification(
     dataset: Annotated[Path, typer.Argument(help="Folder with queries.jsonl, qrels/ and answers.jsonl[.gz].")],
-    out: Annotated[Path, typer.Option(help="Folder of claims.jsonl and report.json; an interrupted run resumes.")],
+    out: Annotated[
+        Path, typer.Option(help="Folder to write claims.jsonl and report.json to; an interrupted run resumes.")
+    ],
     settings: Annotated[Settings, Flags("name", "qdrant", "seed", finds_index=True)],
     half: Annotated[
         str, typer.Option(help="Questions to use: all, development or test, as a hash of their ids decides.")
     ] = "all",
     verifier: options.Verifier = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Questions to use at most.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Largest number of questions.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure how well the check of claims tells true sentences from falsified ones.
@@ -40,31 +41,19 @@ def verification(
       biorag bench verification data/pubmedqa --name pubmed --limit 100 --out runs/conclusions --json
     """
     from biorag.benchmarks.verification import claims, run
-    from biorag.corpus.datasets import load_dataset
+    from biorag.engine import load_checker, open_stored
+    from biorag.utils.files import write_json
 
-    claims.check_half(half)
-    data = load_dataset(dataset)
-    answers = claims.read_ideal_answers(dataset)
     checker = load_checker(verifier, settings)
     with open_stored(settings) as (manifest, index):
-        made = list(claims.passages(data, answers, index.fetch, settings.seed, half))[:limit]
+        todo = claims.read_claims(dataset, index.fetch, half, settings.seed, limit)
         fingerprint = manifest.fingerprint()
-    identity = {
-        "dataset": data.name,
-        "index": fingerprint,
-        "seed": settings.seed,
-        "half": half,
-        "limit": limit,
-        "verifier": checker.identity(),
-    }
-    todo = list(claims.make_claims(made, settings.seed))
-    work = run.VerificationRun(out, identity)
+    config = {"half": half, "limit": limit, "seed": settings.seed}
+    identity = {"dataset": dataset.resolve().name, "index": fingerprint, **config, "verifier": checker.identity()}
     with show.progress("Claims", len(todo)) as advance:
-        rows = work.judge(todo, checker, advance)
-    report = run.report(
-        rows, data.name, {"half": half, "limit": limit, "seed": settings.seed, "verifier": verifier}, settings.seed
-    )
-    work.end(report)
+        rows = run.judge_all(out, identity, todo, checker, advance)
+    report = run.report(rows, dataset.resolve().name, {**config, "verifier": verifier}, settings.seed)
+    write_json(out / "report.json", report)
     if as_json:
         show.print_json(report)
     else:
@@ -77,8 +66,7 @@ def _print(report: Mapping[str, Any]) -> None:
         (
             kind,
             shares["claims"],
-            *(f"{shares[verdict]:.1%}" for verdict in ("supported", "unsupported", "contradicted")),
-            f"{shares['accuracy']:.1%}",
+            *(f"{shares[column]:.1%}" for column in ("supported", "unsupported", "contradicted", "accuracy")),
             "{:.1%} to {:.1%}".format(*shares["interval"]),
         )
         for kind, shares in report["kinds"].items()

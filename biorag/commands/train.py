@@ -378,23 +378,20 @@ def verifier(
 
       biorag train verifier data/bioasq --name pubmed --base models/cross-encoder --epochs 2 --out models/verifier
     """
-    from biorag.benchmarks.verification.claims import check_half, make_claims, passages, read_ideal_answers
-    from biorag.benchmarks.verification.training_rows import KIND, training_rows
-    from biorag.corpus.datasets import load_dataset
+    from biorag.benchmarks.verification.claims import SYNTHETIC, read_claims, training_rows
 
     check(settings, given)
-    check_half(half)
-    files, data, answers = find_encoder(base), load_dataset(dataset), read_ideal_answers(dataset)
+    files = find_encoder(base)
     with open_stored(settings) as (_, index):
-        made = list(passages(data, answers, index.fetch, settings.seed, half))
+        claims = read_claims(dataset, index.fetch, half, settings.seed)
     from biorag.training.cross_encoder import CrossEncoderTraining
     from biorag.training.data import Split
     from biorag.training.rows import split
 
-    rows = list(training_rows(make_claims(made, settings.seed)))
+    rows = list(training_rows(claims))
     parts = Split(*split(rows, settings.training.validation, settings.seed))
     facts = {"data": {"files": [str(dataset)], "half": half}}
-    _run(CrossEncoderTraining(files, parts, settings, KIND), facts, result)
+    _run(CrossEncoderTraining(files, parts, settings, SYNTHETIC), facts, result)
 
 
 def check(settings: Settings, given: Given) -> None:

@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import StringConstraints
 from rich.text import Text
 
 from biorag.commands import options, show
 from biorag.commands.groups import expanded
-from biorag.errors import UnsupportedError, UsageError
+from biorag.errors import BadInputError, MissingError, UnsupportedError, UsageError
 from biorag.settings.settings import Settings
 from biorag.types import CheckedSentence, Verdict
 from biorag.utils.files import check_is_no_folder
+from biorag.utils.parsing import parsed
 from biorag.utils.text import showable
 
 if TYPE_CHECKING:
-    from biorag.answering.verification.batches import ClaimRow
     from biorag.api.session import Session
 
 STYLES = {Verdict.SUPPORTED: "bold green", Verdict.UNSUPPORTED: "bold yellow", Verdict.CONTRADICTED: "bold red"}
@@ -98,7 +99,6 @@ def verify(
 
 def _many(asked: Claims, session: Session, filters: options.RecordFilters) -> dict[str, int]:
     """Judge the claims of a file; return how many got each verdict."""
-    from biorag.answering.verification.batches import read_claims
     from biorag.api.session import conditions
     from biorag.utils.batched import batched
     from biorag.utils.files import sha256_of
@@ -111,7 +111,7 @@ def _many(asked: Claims, session: Session, filters: options.RecordFilters) -> di
 
     def judge(rest: Sequence[ClaimRow]) -> Iterator[dict[str, Any]]:
         for batch in batched(rest, BATCH):
-            verdicts = session.verify_all([(row.claim, row.snippet) for row in batch], **filters.arguments)
+            verdicts = session.verify_all([(row.claim, row.snippet or "") for row in batch], **filters.arguments)
             for row, verdict in zip(batch, verdicts, strict=True):
                 yield {"id": row.id, **verdict.to_json()}
 
@@ -122,6 +122,36 @@ def _many(asked: Claims, session: Session, filters: options.RecordFilters) -> di
     with show.progress("Claims", len(claims)) as advance:
         filled = Rows(asked.out, identity, tally=tally).fill(claims, judge, advance, BATCH)
     return {verdict.value: filled.counts[verdict.value] for verdict in Verdict}
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRow:
+    """A claim of a file; without the id of a snippet, it is judged by those that a search finds."""
+
+    id: str
+    claim: Annotated[str, StringConstraints(pattern=r"\S")]
+    snippet: str | None = None
+
+
+def read_claims(path: Path) -> Iterator[ClaimRow]:
+    """Yield the claims of a JSONL file, gzipped or not.
+
+    Raises
+    ------
+    MissingError
+        If the file is not there.
+    BadInputError
+        Naming file, line and reason.
+    """
+    from biorag.corpus.sources import Source, read_lines
+
+    if not path.is_file():
+        raise MissingError(f"{path} is not there: give a JSONL file of claims, each with id and claim")
+    for number, line in read_lines(Source(str(path), path)):
+        try:
+            yield parsed(ClaimRow, line, extra="ignore")
+        except ValueError as error:
+            raise BadInputError(f"{path}, line {number}: not a JSON object with id and claim ({error})") from None
 
 
 def _print(checked: CheckedSentence) -> None:

@@ -206,6 +206,23 @@ class RunDirectory(ResumableRun[dict[str, Any]]):
         """Return a file of rows in the directory, whose manifest and lock stand for the file's own."""
         return Rows(self.path / name, self.identity, row, belongs or by_id, within=True)
 
+    def fill(
+        self,
+        name: str,
+        row: Any,
+        items: Sequence[Item],
+        work: Callable[[Sequence[Item]], Iterable[Mapping[str, Any] | None]],
+        on_progress: OnProgress,
+    ) -> list[Any]:
+        """Fill a file of rows in the directory, which is complete then, and return the rows; see `Rows.fill`."""
+        rows = self.rows_in(name, row)
+        with self.locked():
+            if self.finished() is None:
+                self.begin({})
+            rows.fill(items, work, on_progress)
+            self.finish({"rows": len(items)})
+        return list(rows.read())
+
 
 class ResumableFile(ResumableRun[T]):
     """A JSONL file that grows by whole lines; its result is made of the counts in its manifest."""

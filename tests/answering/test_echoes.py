@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from biorag.answering.echoes import fault_of
+from biorag.answering.replies import fault_of
 from biorag.prompts.template import load_template
 from biorag.types import Question
 

@@ -17,11 +17,18 @@ from biorag.benchmarks.answers.abstention import (
     risk_coverage_area,
     threshold_at,
 )
-from biorag.benchmarks.answers.citations import citation_score
-from biorag.benchmarks.answers.exact import factoid, listed, same_name, yes_no
-from biorag.benchmarks.answers.names import names
+from biorag.benchmarks.answers.measures import (
+    citation_score,
+    factoid,
+    listed,
+    rouge_2,
+    rouge_su4,
+    same_name,
+    tokens,
+    yes_no,
+)
 from biorag.benchmarks.answers.questions import expert_answer, load_answers, read_golden_answers, sample
-from biorag.benchmarks.answers.rouge import rouge_2, rouge_su4, tokens
+from biorag.benchmarks.answers.systems import names
 from biorag.errors import BadInputError, MissingError
 
 WORDS = ["the", "gene", "BRCA1", "is-not", "a", "cause", "of", "cancer", "in", "3", "mice"]

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from biorag.benchmarks.verification import claims, run
 from biorag.benchmarks.verification.falsification import FALSIFIERS, KINDS
 from biorag.benchmarks.verification.rewording import reworded
-from biorag.benchmarks.verification.training_rows import training_rows
 from biorag.corpus.datasets import Dataset
-from biorag.errors import BadInputError, MissingError
 from biorag.types import Question, Snippet
 from tests.cli import done, failed, invoke, succeeded
 
@@ -67,14 +65,10 @@ def test_names_that_may_be_two_names_of_one_thing_stay():
     assert falsified("name", "Serum TNF rose.", "TNF (IL6) rose.") is None
 
 
-@given(st.sampled_from(sorted(FALSIFIERS)), st.text(max_size=60), st.text(max_size=60), st.integers(0, 9))
-def test_a_falsifier_returns_a_changed_sentence_or_none(kind, sentence, text, seed):
-    assert falsified(kind, sentence, text, seed) != sentence
-
-
-@given(st.text(max_size=80), st.integers(0, 9))
-def test_a_rewording_is_another_sentence_or_none(sentence, seed):
-    assert reworded(sentence, random.Random(seed)) != sentence
+@given(st.text(max_size=80), st.text(max_size=60), st.integers(0, 9))
+def test_a_falsified_or_reworded_sentence_is_another_one(sentence, text, seed):
+    changed = [falsified(kind, sentence, text, seed) for kind in FALSIFIERS]
+    assert sentence not in [*changed, reworded(sentence, random.Random(seed))]
 
 
 def test_rewordings_by_hand():
@@ -146,7 +140,7 @@ def test_a_report_counts_true_claims_supported_and_falsified_ones_not():
 
 def test_training_rows_set_a_true_claim_against_each_falsified_one():
     todo = list(claims.make_claims(made(), 0))
-    rows = list(training_rows(todo))
+    rows = list(claims.training_rows(todo))
     assert len(rows) == sum(not claim.true for claim in todo)
     texts = {kind: {claim.text for claim in todo if claim.kind == kind} for kind in ("verbatim", "reworded")}
     for row in rows:
@@ -167,19 +161,6 @@ def dataset(tmp_path):
         "".join(json.dumps({"_id": id, "ideal_answer": answers}) + "\n" for id, answers in ANSWERS.items())
     )
     return folder
-
-
-def test_ideal_answers_and_conclusions_are_read(dataset):
-    assert claims.read_ideal_answers(dataset) == ANSWERS
-    path = dataset / "answers.jsonl"
-    path.write_text('{"_id": 7, "long_answer": "A conclusion."}\n\n')
-    assert claims.read_ideal_answers(dataset) == {"7": ["A conclusion."]}
-    path.write_text('{"_id": "x"\n')
-    with pytest.raises(BadInputError, match=r"answers.jsonl, line 1"):
-        claims.read_ideal_answers(dataset)
-    path.unlink()
-    with pytest.raises(MissingError, match="has no answers"):
-        claims.read_ideal_answers(dataset)
 
 
 def test_the_command_measures_resumes_and_refuses_another_run(dataset, tmp_path, tiny_encoder):

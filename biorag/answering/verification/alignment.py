@@ -18,7 +18,7 @@ NOTHING: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ClaimComparison:
     """A claim and its evidence, aligned; words are numbered among the content words of their side.
 
     Attributes
@@ -80,8 +80,10 @@ class Comparison:
     def slot(self, index: int) -> int | None:
         """Return the evidence's own word right before what follows a word of the claim; None if there is none."""
         after = self.positions[index + 1] if index + 1 < len(self.positions) else None
-        segments = self.evidence.segments
-        return after - 1 if after and after - 1 not in self.owners and segments[after - 1] == segments[after] else None
+        words = self.evidence.content
+        if not after or after - 1 in self.owners or words[after - 1].segment != words[after].segment:
+            return None
+        return after - 1
 
     def _is_replaced(self, index: int) -> bool:
         place = self.slot(index)
@@ -91,7 +93,7 @@ class Comparison:
 
     def coverage(self, passed: frozenset[int]) -> float:
         """Return the share of the claim's words that have a position, weighted by rarity, without those `passed`."""
-        weights = [(weight, self.positions[n]) for n, weight in enumerate(self.claim.weights) if n not in passed]
+        weights = [(word.weight, self.positions[n]) for n, word in enumerate(self.claim.content) if n not in passed]
         total = sum(weight for weight, _ in weights)
         covered = sum(weight for weight, position in weights if position is not None)
         return covered / total if total else float(bool(passed))
@@ -99,9 +101,9 @@ class Comparison:
 
 def compare(
     claim: Analysis, evidence: Analysis, asked: frozenset[str] = NOTHING, context: frozenset[str] = NOTHING
-) -> Comparison:
-    """Align a claim with evidence; see `Comparison` for the parameters."""
-    return Comparison(claim, evidence, tuple(_Tiling(claim, evidence).aligned()), asked, context)
+) -> ClaimComparison:
+    """Align a claim with evidence; see `ClaimComparison` for the parameters."""
+    return ClaimComparison(claim, evidence, tuple(_Tiling(claim, evidence).aligned()), asked, context)
 
 
 def is_specific(word: Word) -> bool:
@@ -196,50 +198,50 @@ def gap(index: int, positions: tuple[int | None, ...] | list[int | None], length
     return places + ([] if after is None else list(range(after - 1, max(-1, after - 3), -1)))
 
 
-def misplaced(pair: Comparison) -> Iterator[int]:
+def misplaced(pair: ClaimComparison) -> Iterator[int]:
     """Yield the words of the claim that stand in the evidence, but not among their neighbours or not in their order.
 
     A word is in place if, of its next neighbours on either side that stand in the evidence too, one is on the same side
     of it there, with nothing between that the claim has elsewhere. Words without neighbours in their part of the
     sentence are in place if they stand in the sentence of the evidence where most of the claim stands.
     """
-    sentences = [pair.evidence.sentences[position] for position in pair.owners]
+    sentences = [word.sentence for word in map(pair.evidence.content.__getitem__, pair.owners)]
     main = max(set(sentences), key=sentences.count) if sentences else 0
     for position, index in pair.owners.items():
         sides = [_neighbour(pair, index, step) for step in (-1, 1)]
         neighbours = [neighbour for neighbour in sides if neighbour is not None]
         if not neighbours:
-            if pair.evidence.sentences[position] != main and len(pair.owners) > 1:
+            if pair.evidence.content[position].sentence != main and len(pair.owners) > 1:
                 yield index
         elif not any(_in_order(pair, index, neighbour) for neighbour in neighbours):
             yield index
 
 
-def _neighbour(pair: Comparison, index: int, step: int) -> int | None:
+def _neighbour(pair: ClaimComparison, index: int, step: int) -> int | None:
     """Return the next word of the claim that has a position, in the same part of the sentence; skip joined words."""
-    claim, skipping = pair.claim, True
+    words, skipping = pair.claim.content, True
     for neighbour in range(index + step, index + step * (NEAR + 1), step):
         if not 0 <= neighbour < len(pair.positions):
             return None
-        skipping = skipping and claim.joined[max(neighbour, neighbour - step)]
-        if claim.segments[neighbour] != claim.segments[index] and not skipping:
+        skipping = skipping and words[max(neighbour, neighbour - step)].joined
+        if words[neighbour].segment != words[index].segment and not skipping:
             return None
         if not skipping and pair.positions[neighbour] is not None:
             return neighbour
     return None
 
 
-def _in_order(pair: Comparison, index: int, neighbour: int) -> bool:
-    joined, sentences = pair.claim.joined, pair.evidence.sentences
+def _in_order(pair: ClaimComparison, index: int, neighbour: int) -> bool:
+    words, theirs = pair.claim.content, pair.evidence.content
     here, there = pair.positions[index], pair.positions[neighbour]
     assert here is not None and there is not None, "both have one"
-    if (here > there) != (index > neighbour) or sentences[here] != sentences[there]:
+    if (here > there) != (index > neighbour) or theirs[here].sentence != theirs[there].sentence:
         return False
     low, high = sorted((index, neighbour))
     # What the claim lists together with the two may stand in another order.
-    while low > 0 and joined[low]:
+    while low > 0 and words[low].joined:
         low -= 1
-    while high + 1 < len(joined) and joined[high + 1]:
+    while high + 1 < len(words) and words[high + 1].joined:
         high += 1
     between = [pair.owners.get(position) for position in range(min(here, there) + 1, max(here, there))]
     owned = [owner for owner in between if owner is not None]

@@ -1,4 +1,4 @@
-"""A sentence as it is compared: its content words, what negates, hedges or plans them, and which way they point."""
+"""A sentence as it is compared: its content words, the cues that negate, hedge or plan them, and their direction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, lru_cache
 
-from biorag.answering.verification.cues import Phrases, cues, general, lexicon, rarity, read_list
+from biorag.answering.verification.cues import cues, general, lexicon, rarity, read_list
 from biorag.answering.verification.words import Word, WordKind, stem, words
 
 REACH = 6  # content words that a cue governs at most
@@ -18,9 +18,9 @@ REPORTING_WEIGHT = 0.05
 LEAST_WEIGHT = 0.02
 GENERAL_SHARE = 0.5  # of its weight that a word of general English keeps
 LISTING = frozenset({"and", "or"})
+JOINING = frozenset({"and", "or", ",", "/", "the", "&"})
 CLOSING = frozenset(";:.?!")
 SEPARATING = frozenset(",;:.?!()[]–—")
-BY = "by"
 ALL, BOTH, THAN = "all", "both", "than"
 NEGATING = ("un", "in", "im", "ir", "il", "non", "dis", "ab", "mis", "contra")  # prefixes of which one reverses a word
 SHORTEST_BASE = 5  # letters of a stem from which a prefix is taken to negate it
@@ -43,44 +43,51 @@ class Scope:
     targets: tuple[int, ...]
     restricting: bool = False  # it stands in a clause that says of which things the sentence speaks: "that has not"
 
-    def moved(self, count: int) -> Scope:
-        """Return the scope as it is after `count` more content words."""
-        return replace(self, targets=tuple(target + count for target in self.targets))
+
+@dataclass(frozen=True, slots=True)
+class ContentWord(Word):
+    """A word that is compared, as it stands in its sentence.
+
+    Attributes
+    ----------
+    weight : how rare it is, 0 to 1
+    denied : whether an odd number of negations governs it, its own prefix among them
+    segment : the number of the part of the sentence between commas and brackets that it stands in
+    sentence : the number of its sentence
+    after_by : whether "by" stands right before it, as before the agent of a passive
+    joined : whether "and", "or" or a comma alone stands between it and the content word before
+    alternative : whether "or" alone does
+    quantifier : how many of it are meant: "all", "most", "some", "few", "one"; "" if nothing says so
+    """
+
+    weight: float = 0.0
+    denied: bool = False
+    segment: int = 0
+    sentence: int = 0
+    after_by: bool = False
+    joined: bool = False
+    alternative: bool = False
+    quantifier: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """One or two neighbouring sentences; all tuples but `scopes` have one entry for each content word.
+    """One or two neighbouring sentences.
 
     Attributes
     ----------
     content : the words that are compared
-    weights : how rare each is, 0 to 1
-    negated : whether an odd number of negations governs it
-    segments : the number of the part of the sentence between commas and brackets that it stands in
-    sentences : the number of its sentence
-    after_by : whether "by" stands right before it, as before the agent of a passive
-    joined : whether "and", "or" or a comma alone stands between it and the content word before
-    alternative : whether "or" alone does
-    quantifiers : how many of it are meant: "all", "most", "some", "few", "one"; "" where nothing says so
-    compared : the content words that follow "than"
+    scopes : the cues, with positions in `content`
+    compared : the positions of the words that follow "than"
     coupled : whether two things are named together or counted
     soft : whether a word such as "suggest" softens it
     certain : the words such as "prove" and "only", which claim certainty or exclude the rest, or speak of all or both
     """
 
-    content: tuple[Word, ...] = ()
-    weights: tuple[float, ...] = ()
-    negated: tuple[bool, ...] = ()
-    segments: tuple[int, ...] = ()
-    sentences: tuple[int, ...] = ()
-    after_by: tuple[bool, ...] = ()
-    joined: tuple[bool, ...] = ()
-    alternative: tuple[bool, ...] = ()
-    quantifiers: tuple[str, ...] = ()
+    content: tuple[ContentWord, ...] = ()
+    scopes: tuple[Scope, ...] = ()
     compared: tuple[int, ...] = ()
     coupled: bool = False
-    scopes: tuple[Scope, ...] = ()
     soft: bool = False
     certain: frozenset[str] = frozenset()
 
@@ -96,22 +103,21 @@ class Analysis:
 
     def followed_by(self, other: Analysis) -> Analysis:
         """Return this and the next sentence as one."""
-        count, segment = len(self.content), max(self.segments, default=0) + 1
-        sentence = max(self.sentences, default=0) + 1
-        moved = tuple(scope.moved(count) for scope in other.scopes)
+        count = len(self.content)
+        segment = max((word.segment for word in self.content), default=0) + 1
+        sentence = max((word.sentence for word in self.content), default=0) + 1
         return Analysis(
-            self.content + other.content,
-            self.weights + other.weights,
-            self.negated + other.negated,
-            self.segments + tuple(number + segment for number in other.segments),
-            self.sentences + tuple(number + sentence for number in other.sentences),
-            self.after_by + other.after_by,
-            self.joined + other.joined,
-            self.alternative + other.alternative,
-            self.quantifiers + other.quantifiers,
+            self.content
+            + tuple(
+                replace(word, segment=word.segment + segment, sentence=word.sentence + sentence)
+                for word in other.content
+            ),
+            self.scopes
+            + tuple(
+                replace(scope, targets=tuple(target + count for target in scope.targets)) for scope in other.scopes
+            ),
             self.compared + tuple(place + count for place in other.compared),
             self.coupled or other.coupled,
-            self.scopes + moved,
             self.soft or other.soft,
             self.certain | other.certain,
         )
@@ -173,26 +179,34 @@ def analyse(sentence: str) -> Analysis:
     scopes = tuple(_scopes(lower, spans, places))
     if lower and lower[-1] == "?":
         scopes += (Scope(CueKind.AIM, tuple(range(len(places)))),)
-    negations = [scope.targets for scope in scopes if scope.kind is CueKind.NEGATION]
-    governed = Counter(n for targets in negations for n in targets)
-    content = tuple(tokens[place] for place in places)
-    neighbours = list(zip([-1, *places], places, strict=False))
     return Analysis(
-        content,
-        tuple(_weight(word) for word in content),
-        tuple((governed[n] % 2 == 1) != word.negated for n, word in enumerate(content)),
-        _segments(tokens, places),
-        (0,) * len(places),
-        tuple(BY in lower[max(0, place - 2) : place] for place in places),
-        tuple(_are_joined(lower, before, place) for before, place in neighbours),
-        tuple(lower[before + 1 : place] == ["or"] for before, place in neighbours),
-        tuple(_quantifier(lower, place) for place in places),
+        tuple(_content(tokens, lower, places, scopes)),
+        scopes,
         _compared(lower, places),
         not cues().coupled.isdisjoint(lower),
-        scopes,
         any(cues().soft.match(lower, place) for place in range(len(lower))),
         frozenset(_certain(lower, spans)),
     )
+
+
+def _content(
+    tokens: Sequence[Word], lower: Sequence[str], places: Sequence[int], scopes: Sequence[Scope]
+) -> Iterator[ContentWord]:
+    """Yield the content words, which stand at these places among the tokens."""
+    marks = [place for place, word in enumerate(tokens) if word.text in SEPARATING]
+    denials = Counter(n for scope in scopes if scope.kind is CueKind.NEGATION for n in scope.targets)
+    for n, (before, place) in enumerate(zip([-1, *places], places, strict=False)):
+        word, between = tokens[place], lower[before + 1 : place]
+        yield ContentWord(
+            *(word.text, word.start, word.end, word.key, word.kind, word.negated),
+            weight=_weight(word),
+            denied=(denials[n] % 2 == 1) != word.negated,
+            segment=bisect_left(marks, place),
+            after_by="by" in lower[max(0, place - 2) : place],
+            joined=before >= 0 and bool(between) and JOINING.issuperset(between),
+            alternative=between == ["or"],
+            quantifier=_quantifier(lower, place),
+        )
 
 
 def _certain(lower: list[str], spans: Sequence[tuple[int, int, str]]) -> Iterator[str]:
@@ -230,29 +244,13 @@ def _weight(word: Word) -> float:
     return weight * GENERAL_SHARE if word.kind is WordKind.CONTENT and word.key in general() else weight
 
 
-def _segments(tokens: Sequence[Word], places: Sequence[int]) -> tuple[int, ...]:
-    marks = [place for place, word in enumerate(tokens) if word.text in SEPARATING]
-    return tuple(bisect_left(marks, place) for place in places)
-
-
-def _are_joined(lower: Sequence[str], before: int, place: int) -> bool:
-    between = lower[before + 1 : place]
-    return before >= 0 and bool(between) and all(word in ("and", "or", ",", "/", "the", "&") for word in between)
-
-
 def _cue_spans(lower: list[str]) -> Iterator[tuple[int, int, str]]:
     """Yield the cues of a sentence: where each begins, how many words it has, and the list that it stands in."""
-    lists: list[tuple[str, Phrases]] = [
-        ("pseudo", cues().pseudo),
-        ("aims", cues().aims),
-        ("after", cues().after),
-        ("determiners", cues().determiners),
-        ("before", cues().before),
-        ("hedges", cues().hedges),
-    ]
     place, negated = 0, False
     while place < len(lower):
-        length, name = max(((phrases.match(lower, place), name) for name, phrases in lists), key=lambda pair: pair[0])
+        length, name = max(
+            ((phrases.match(lower, place), name) for name, phrases in cues().scoped.items()), key=lambda pair: pair[0]
+        )
         # "nor" carries on a negation: "neither A nor B" negates each once. "No, ..." answers a question.
         carries_on = lower[place] == "nor" and negated
         answers = lower[place] == "no" and lower[place + 1 : place + 2] == [","]

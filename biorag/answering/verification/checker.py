@@ -212,13 +212,9 @@ def _negated_outside(before: str, quote: str, after: str) -> bool:
     """Whether a negation outside of a quote governs its words, so that the quote says the opposite."""
     inner, whole = analyse(quote), analyse(before + quote + after)
     start, end = len(before), len(before + quote)
-    outer = [
-        negated
-        for word, negated in zip(whole.content, whole.negated, strict=True)
-        if word.start >= start and word.end <= end
-    ]
-    return len(outer) == len(inner.negated) and any(
-        now and not alone for now, alone in zip(outer, inner.negated, strict=True)
+    outer = [word for word in whole.content if word.start >= start and word.end <= end]
+    return len(outer) == len(inner.content) and any(
+        word.denied and not alone.denied for word, alone in zip(outer, inner.content, strict=True)
     )
 
 

@@ -42,42 +42,40 @@ class Phrases:
 
 @dataclass(frozen=True, slots=True)
 class Cues:
-    """Cues of negation, hedging and aims; see `data/negation.toml` and `data/modality.toml`."""
+    """Cues of negation, hedging and aims; see `data/negation.toml` and `data/modality.toml`.
 
-    before: Phrases
-    determiners: Phrases
-    after: Phrases
-    pseudo: Phrases
-    terminations: frozenset[str]
-    prefixed: Mapping[str, str]
-    hedges: Phrases
+    `scoped` are those that govern words, by the name of their list; of equally long ones the first list's counts.
+    """
+
+    scoped: Mapping[str, Phrases]
     soft: Phrases
     certain: Phrases
+    terminations: frozenset[str]
     universal: frozenset[str]
     coupled: frozenset[str]
+    prefixed: Mapping[str, str]
     quantifiers: Mapping[str, str]
-    aims: Phrases
 
 
 @cache
 def cues() -> Cues:
     """Return the cues of the package."""
-    negation, modality = read_list("negation.toml"), read_list("modality.toml")
+    lists = read_list("negation.toml") | read_list("modality.toml")
     return Cues(
-        before=Phrases(negation["before"]),
-        determiners=Phrases(negation["determiners"]),
-        after=Phrases(negation["after"]),
-        pseudo=Phrases(negation["pseudo"]),
-        terminations=frozenset(negation["terminations"]),
-        prefixed=negation["prefixed"],
-        hedges=Phrases(modality["hedges"]),
-        soft=Phrases(modality["soft"]),
-        certain=Phrases(modality["certain"]),
-        universal=frozenset(modality["universal"]),
-        coupled=frozenset(modality["coupled"]),
-        quantifiers={word: name for name, words in modality["quantifiers"].items() for word in words},
-        aims=Phrases(modality["aims"]),
+        {name: Phrases(lists[name]) for name in ("pseudo", "aims", "after", "determiners", "before", "hedges")},
+        soft=Phrases(lists["soft"]),
+        certain=Phrases(lists["certain"]),
+        terminations=frozenset(lists["terminations"]),
+        universal=frozenset(lists["universal"]),
+        coupled=frozenset(lists["coupled"]),
+        prefixed=lists["prefixed"],
+        quantifiers=_inverted(lists["quantifiers"]),
     )
+
+
+def _inverted(groups: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Return the name of the group of each word."""
+    return {word: name for name, words in groups.items() for word in words}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +102,13 @@ class Lexicon:
 
     function: frozenset[str]
     reporting: frozenset[str]
-    populations: Mapping[str, str]
-    symmetric: frozenset[str]
-    numbers: Mapping[str, Decimal]
-    greek: Mapping[str, str]
-    generic: frozenset[str]
     periods: frozenset[str]
     ordering: frozenset[str]
+    symmetric: frozenset[str]
+    generic: frozenset[str]
+    populations: Mapping[str, str]
+    numbers: Mapping[str, Decimal]
+    greek: Mapping[str, str]
 
 
 @cache
@@ -118,15 +116,15 @@ def lexicon() -> Lexicon:
     """Return the lexicon of the package."""
     lists = read_list("words.toml")
     return Lexicon(
-        frozenset(lists["function"]),
-        frozenset(lists["reporting"]),
-        {word: group for group, names in lists["populations"].items() for word in names},
-        frozenset(lists["symmetric"]["relations"]),
-        {word: Decimal(value) for word, value in lists["numbers"].items()},
-        lists["greek"],
-        frozenset(lists["generic"]["words"]),
-        frozenset(lists["periods"]),
-        frozenset(lists["ordering"]),
+        function=frozenset(lists["function"]),
+        reporting=frozenset(lists["reporting"]),
+        periods=frozenset(lists["periods"]),
+        ordering=frozenset(lists["ordering"]),
+        symmetric=frozenset(lists["symmetric"]["relations"]),
+        generic=frozenset(lists["generic"]["words"]),
+        populations=_inverted(lists["populations"]),
+        numbers={word: Decimal(value) for word, value in lists["numbers"].items()},
+        greek=lists["greek"],
     )
 
 

@@ -117,7 +117,7 @@ def _analysis(claim: str) -> Analysis:
 
 def _nearest(stated: str, claim: Analysis, snippet: Snippet) -> Sequence[EvidenceWindow]:
     """Return the windows that share most with a claim, those that state it verbatim first; none if all share little."""
-    weights = {word.key: weight for word, weight in zip(claim.content, claim.weights, strict=True)}
+    weights = {word.key: word.weight for word in claim.content}
     shares = [
         (sum(weight for key, weight in weights.items() if key in window.keys), window)
         for window in windows(snippet.contents, _is_titled(snippet))

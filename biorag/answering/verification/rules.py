@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from biorag.answering.verification.alignment import NOTHING, Comparison, compare, is_filler, is_specific, misplaced
+from biorag.answering.verification.alignment import NOTHING, ClaimComparison, compare, is_filler, is_specific, misplaced
 from biorag.answering.verification.analysis import (
     BOTH,
     REPORTING_WEIGHT,
     Analysis,
+    ContentWord,
     CueKind,
     Scope,
     carries_direction,
@@ -73,19 +74,19 @@ def assess(
     return Judgement(pair.coverage(pair.reversals | pair.apart), veto(pair))
 
 
-def veto(pair: Comparison) -> frozenset[Fault]:
+def veto(pair: ClaimComparison) -> frozenset[Fault]:
     """Return the faults of a claim beside its evidence, of which one suffices: those whose rule applies."""
     return frozenset(fault for fault, applies in RULES if applies(pair))
 
 
-def _says_too_little(pair: Comparison) -> bool:
+def _says_too_little(pair: ClaimComparison) -> bool:
     """Whether too few of the claim's words stand in the evidence, with or without those of the question."""
     coverage = pair.coverage(pair.reversals | pair.apart)
     own = pair.coverage(pair.reversals | pair.repeated) if pair.repeated else coverage
     return min(coverage, own) < LEAST_COVERAGE or pair.coverage(pair.reversals) < LEAST_IN_PLACE
 
 
-def _adds_words(pair: Comparison) -> bool:
+def _adds_words(pair: ClaimComparison) -> bool:
     """Whether some content words in a row are missing: a short false addition to a long sentence."""
     passed, run = pair.reversals | pair.apart, 0
     for index, word in enumerate(pair.claim.content):
@@ -95,55 +96,53 @@ def _adds_words(pair: Comparison) -> bool:
     return False
 
 
-def _lacks_needed_word(pair: Comparison) -> bool:
+def _lacks_needed_word(pair: ClaimComparison) -> bool:
     """Whether a word had to stand in the evidence, or stands in the place of another there."""
     return any(
-        _replaces(pair, index) or _takes_place(pair, index) or _must_stand(pair.claim, index)
+        _replaces(pair, index) or _takes_place(pair, index) or _must_stand(pair.claim.content[index])
         for index in pair.missing
         if index not in pair.reversals | pair.apart
     )
 
 
-def _must_stand(claim: Analysis, index: int) -> bool:
-    word = claim.content[index]
+def _must_stand(word: ContentWord) -> bool:
     is_period = word.text.lower() in lexicon().periods
-    return word.kind is not WordKind.CONTENT or claim.weights[index] >= RARE or carries_direction(word) or is_period
+    return word.kind is not WordKind.CONTENT or word.weight >= RARE or carries_direction(word) or is_period
 
 
-def _replaces(pair: Comparison, index: int) -> bool:
+def _replaces(pair: ClaimComparison, index: int) -> bool:
     """Whether a specific word stands where the evidence has another."""
     others = (pair.evidence.content[place] for place in pair.vacant(index))
     return is_specific(pair.claim.content[index]) and any(map(is_specific, others))
 
 
-def _takes_place(pair: Comparison, index: int) -> bool:
+def _takes_place(pair: ClaimComparison, index: int) -> bool:
     """Whether a word stands in the place of a rare one, right before the same word: "loop" or "thiazide diuretics"."""
-    claim, place = pair.claim, pair.slot(index)
-    if place is None or claim.segments[index] != claim.segments[index + 1]:
+    words, place = pair.claim.content, pair.slot(index)
+    if place is None or words[index].segment != words[index + 1].segment:
         return False
-    is_word = claim.content[index].kind is WordKind.CONTENT and claim.weights[index] > REPORTING_WEIGHT
-    return is_word and pair.evidence.weights[place] >= RARE
+    is_word = words[index].kind is WordKind.CONTENT and words[index].weight > REPORTING_WEIGHT
+    return is_word and pair.evidence.content[place].weight >= RARE
 
 
-def _exchanges_roles(pair: Comparison) -> bool:
+def _exchanges_roles(pair: ClaimComparison) -> bool:
     """Whether sides or roles have changed: what is inhibited by aspirin does not inhibit it."""
     return _exchanges_sides(pair) or any(lead < 0 for _, lead in _voices(pair))
 
 
-def _exchanges_sides(pair: Comparison) -> bool:
+def _exchanges_sides(pair: ClaimComparison) -> bool:
     """Whether what is compared, or follows something, has changed sides: "A is better than B", "B after A"."""
-    claim, positions = pair.claim, pair.positions
-    orders = lexicon().ordering
-    ordering = [(n + 1, p + 1) for p, n in pair.owners.items() if claim.content[n].text.lower() in orders]
-    for ours, theirs in ordering + [(n, p) for n in claim.compared for p in pair.evidence.compared]:
-        part = [n for n in range(ours, len(positions)) if claim.segments[n] == claim.segments[ours]]
+    words, positions, orders = pair.claim.content, pair.positions, lexicon().ordering
+    ordering = [(n + 1, p + 1) for p, n in pair.owners.items() if words[n].text.lower() in orders]
+    for ours, theirs in ordering + [(n, p) for n in pair.claim.compared for p in pair.evidence.compared]:
+        part = [n for n in range(ours, len(positions)) if words[n].segment == words[ours].segment]
         right = [p < theirs for n in part if (p := positions[n]) is not None]
         if sum(right) * 2 > len(right) and any(p is not None and p >= theirs for p in positions[:ours]):
             return True
     return False
 
 
-def _voices(pair: Comparison) -> Iterator[tuple[int, int]]:
+def _voices(pair: ClaimComparison) -> Iterator[tuple[int, int]]:
     """Yield each agent that one side alone has in the passive, and by how many words it leads its verb on the other.
 
     The number is negative where the agent follows the verb: the roles are exchanged.
@@ -159,27 +158,25 @@ def _voices(pair: Comparison) -> Iterator[tuple[int, int]]:
 
 def _is_agent(text: Analysis, index: int) -> bool:
     """Whether "by" and a participle stand before a word: `is inhibited by aspirin`."""
-    if not index or not text.after_by[index] or text.content[index].kind is WordKind.NUMBER:
+    if not index or not text.content[index].after_by or text.content[index].kind is WordKind.NUMBER:
         return False
     return text.content[index - 1].text.endswith(PARTICIPLES)
 
 
-def _moves_words(pair: Comparison) -> bool:
+def _moves_words(pair: ClaimComparison) -> bool:
     """Whether words have changed places; a change of voice, or of the sides of "and", does not count."""
-    claim = pair.claim
-    other_voice = {claim.segments[agent] for agent, lead in _voices(pair) if 0 <= lead <= CLOSE}
-    moved = [claim.segments[index] for index in misplaced(pair) if _must_stand(claim, index)]
-    symmetric = {
-        segment for word, segment in zip(claim.content, claim.segments, strict=True) if word.key in _symmetric()
-    }
-    compared = {segment for word, segment in zip(claim.content, claim.segments, strict=True) if carries_direction(word)}
+    words = pair.claim.content
+    other_voice = {words[agent].segment for agent, lead in _voices(pair) if 0 <= lead <= CLOSE}
+    moved = [words[index].segment for index in misplaced(pair) if _must_stand(words[index])]
+    symmetric = {word.segment for word in words if word.key in _symmetric()}
+    compared = {word.segment for word in words if carries_direction(word)}
     exchanged = {segment for segment in symmetric - compared if moved.count(segment) > 1}
     return bool(set(moved) - other_voice - exchanged) or _exchanges_sentences(pair)
 
 
-def _exchanges_sentences(pair: Comparison) -> bool:
+def _exchanges_sentences(pair: ClaimComparison) -> bool:
     """Whether a claim runs from the second sentence into the first: its predicate may belong to another subject."""
-    order = [pair.evidence.sentences[position] for position in pair.owners]
+    order = [pair.evidence.content[position].sentence for position in pair.owners]
     return len(set(order)) > 1 and order == sorted(order, reverse=True)
 
 
@@ -187,10 +184,11 @@ def _symmetric() -> frozenset[str]:
     return frozenset(stem(word) for word in lexicon().symmetric)
 
 
-def _changes_polarity(pair: Comparison) -> bool:
+def _changes_polarity(pair: ClaimComparison) -> bool:
     """Whether a negation governs other words, or none, on the other side."""
     claim, evidence, owners = pair.claim, pair.evidence, pair.owners
-    same = {n: claim.negated[n] == evidence.negated[position] for position, n in owners.items()}
+    words, theirs = claim.content, evidence.content
+    same = {n: words[n].denied == theirs[position].denied for position, n in owners.items()}
     for scope in _negations(claim):
         if not _agree([same[n] for n in scope.targets if n in same]):
             return True
@@ -199,7 +197,7 @@ def _changes_polarity(pair: Comparison) -> bool:
         restricts = scope.restricting and scope.targets and not targets and min(scope.targets) - 1 in owners
         if restricts or not _agree([same[n] for n in targets]):
             return True
-    by_prefix = (n for p, n in owners.items() if claim.content[n].negated or evidence.content[p].negated)
+    by_prefix = (n for p, n in owners.items() if words[n].negated or theirs[p].negated)
     return not all(same[n] for n in by_prefix) or _ungoverned(claim, set(same)) > _ungoverned(evidence, set(owners))
 
 
@@ -218,11 +216,11 @@ def _ungoverned(text: Analysis, matched: set[int]) -> int:
     return sum(matched.isdisjoint(scope.targets) for scope in _negations(text))
 
 
-def _points_elsewhere(pair: Comparison) -> bool:
+def _points_elsewhere(pair: ClaimComparison) -> bool:
     return bool(pair.reversals)
 
 
-def _is_more_certain(pair: Comparison) -> bool:
+def _is_more_certain(pair: ClaimComparison) -> bool:
     """Whether the claim is more certain than the evidence, or speaks of more."""
     claim, evidence = pair.claim, pair.evidence
     hedged = {target for scope in claim.scopes if scope.kind is CueKind.HEDGE for target in scope.targets}
@@ -234,27 +232,27 @@ def _is_more_certain(pair: Comparison) -> bool:
     )
 
 
-def _is_widened(pair: Comparison, index: int) -> bool:
+def _is_widened(pair: ClaimComparison, index: int) -> bool:
     """Whether the claim joins by "and" two words of which the evidence has one "or" the other."""
     before, here = pair.positions[index - 1] if index else None, pair.positions[index]
     if here is None or before is None or abs(here - before) != 1:
         return False
-    joined = pair.claim.joined[index] and not pair.claim.alternative[index]
-    return joined and pair.evidence.alternative[max(here, before)]
+    word = pair.claim.content[index]
+    return word.joined and not word.alternative and pair.evidence.content[max(here, before)].alternative
 
 
-def _is_recounted(pair: Comparison, index: int, position: int) -> bool:
+def _is_recounted(pair: ClaimComparison, index: int, position: int) -> bool:
     """Whether a claim speaks of another number of things than its evidence; of some, where that speaks of more."""
-    ours, theirs = pair.claim.quantifiers[index], pair.evidence.quantifiers[position]
+    ours, theirs = pair.claim.content[index].quantifier, pair.evidence.content[position].quantifier
     return bool(ours and theirs) and ours != theirs and not (ours == "some" and theirs in ("all", "most"))
 
 
-def _reports_an_aim(pair: Comparison) -> bool:
+def _reports_an_aim(pair: ClaimComparison) -> bool:
     """Whether the evidence only plans or asks what the claim asserts."""
     return not pair.claim.aims and any(_governed(pair, CueKind.AIM))
 
 
-def _governed(pair: Comparison, kind: CueKind) -> Iterator[set[int]]:
+def _governed(pair: ClaimComparison, kind: CueKind) -> Iterator[set[int]]:
     """Yield the words of the claim that each cue of the evidence governs, if there are any."""
     for scope in pair.evidence.scopes:
         governed = {pair.owners[target] for target in scope.targets if target in pair.owners}
@@ -262,7 +260,7 @@ def _governed(pair: Comparison, kind: CueKind) -> Iterator[set[int]]:
             yield governed
 
 
-RULES: Sequence[tuple[Fault, Callable[[Comparison], bool]]] = (
+RULES: Sequence[tuple[Fault, Callable[[ClaimComparison], bool]]] = (
     (Fault.UNCOVERED, _says_too_little),
     (Fault.UNCOVERED, _adds_words),
     (Fault.MISSING, _lacks_needed_word),

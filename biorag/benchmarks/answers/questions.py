@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from biorag.corpus.datasets import Dataset, load_dataset
+from biorag.corpus.datasets import load_dataset
 from biorag.corpus.sources import Source, read_chunks, read_lines
 from biorag.errors import BadInputError, MissingError
 from biorag.utils.parsing import parse_json
@@ -64,29 +64,30 @@ def load_answers(folder: Path) -> AnswerDataset:
     BadInputError
         Naming file, line and reason.
     """
-    data = load_dataset(folder)
+    data, answers = load_dataset(folder), read_expert_answers(folder)
+    asked = [
+        AnsweredQuestion(question.id, question.text, answers[question.id], tuple(sorted(data.qrels[question.id])))
+        for question in data.questions
+        if question.id in answers
+    ]
+    if not asked:
+        raise BadInputError(f"no question of {data.name} has an answer in {folder}: do the ids belong together?")
+    return AnswerDataset(data.name, asked)
+
+
+def read_expert_answers(folder: Path) -> dict[str, ExpertAnswer]:
+    """Return the answers of `answers.jsonl[.gz]` by question; raises as `load_answers` does."""
     path = next((folder / name for name in FILES if (folder / name).is_file()), None)
     if path is None:
         raise MissingError(f"{folder / FILES[0]} is not there: it has the experts' answers, plain or gzipped")
-    answers = dict(_read_answers(path))
-    return AnswerDataset(data.name, list(_joined(data, answers, path)))
-
-
-def _joined(data: Dataset, answers: Mapping[str, ExpertAnswer], path: Path) -> Iterator[AnsweredQuestion]:
-    asked = [question for question in data.questions if question.id in answers]
-    if not asked:
-        raise BadInputError(f"no question of {data.name} has an answer in {path}: do the ids belong together?")
-    for question in asked:
-        yield AnsweredQuestion(question.id, question.text, answers[question.id], tuple(sorted(data.qrels[question.id])))
-
-
-def _read_answers(path: Path) -> Iterator[tuple[str, ExpertAnswer]]:
+    answers = {}
     for number, line in read_lines(Source(str(path), path)):
         try:
             record = parse_json(line)
-            yield str(record["_id"]), expert_answer(record)
+            answers[str(record["_id"])] = expert_answer(record)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadInputError(f"{path}, line {number}: not the answer to a question ({error})") from None
+    return answers
 
 
 def read_golden_answers(paths: Iterable[Path]) -> list[AnswerDataset]:
@@ -123,6 +124,8 @@ def _golden(path: Path) -> AnswerDataset:
 def expert_answer(record: Mapping[str, Any]) -> ExpertAnswer:
     """Return the answer of a record: BioASQ's `type`, `exact_answer`, `ideal_answer`, or PubMedQA's fields.
 
+    A record without a type is a summary.
+
     Raises
     ------
     ValueError
@@ -130,10 +133,10 @@ def expert_answer(record: Mapping[str, Any]) -> ExpertAnswer:
     """
     if "final_decision" in record:
         return ExpertAnswer(YES_NO, str(record["final_decision"]).lower(), (), _texts(record.get("long_answer")))
-    kind, exact = record["type"], record.get("exact_answer")
+    ideal = _texts(record.get("ideal_answer"))
+    kind, exact = record["type"] if "type" in record or not ideal else SUMMARY, record.get("exact_answer")
     if kind not in TYPES:
         raise ValueError(f"its type is {kind!r:.40}, not one of {', '.join(TYPES)}")
-    ideal = _texts(record.get("ideal_answer"))
     if kind == YES_NO:
         decision = (exact[0] if isinstance(exact, list) and exact else exact) or ""
         return ExpertAnswer(kind, str(decision).strip().strip(".").lower() or None, (), ideal)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,43 +14,39 @@ from typing_extensions import TypedDict
 from biorag.answering.abstention.estimator import EvidenceEstimator
 from biorag.answering.verification.checker import Checker
 from biorag.benchmarks.answers.abstention import answered_share, measured, risk_panel
-from biorag.benchmarks.answers.citations import citation_score
-from biorag.benchmarks.answers.exact import factoid, listed, yes_no
+from biorag.benchmarks.answers.measures import citation_score, factoid, listed, rouge_2, rouge_su4, yes_no
 from biorag.benchmarks.answers.questions import FACTOID, LIST, YES_NO, AnswerDataset, AnsweredQuestion
-from biorag.benchmarks.answers.rouge import rouge_2, rouge_su4
-from biorag.benchmarks.answers.systems import AnswerSystem, SystemReply
+from biorag.benchmarks.answers.systems import BASELINES, GENERATE, AnswerSystem, SystemReply, answer_system
 from biorag.benchmarks.significance import bootstrap_interval
 from biorag.engine import OpenIndex
 from biorag.retrieval.batches import in_batches
 from biorag.retrieval.filters import exclude_documents
 from biorag.retrieval.retriever import Ranking
 from biorag.types import FieldFilter, IndexQuery, OnProgress, Snippet, Verdict, block_id
-from biorag.utils.files import json_line, sha256_of_json
-from biorag.utils.parsing import opened_regular
+from biorag.utils.files import sha256_of_json
 from biorag.utils.plots import write_plot
-from biorag.utils.runs import RunDirectory, whole_rows
+from biorag.utils.runs import RunDirectory
 
-ROWS = "answers.jsonl"
 GOLD = 100  # snippets of relevant documents that are looked at
-AnswerRow = Mapping[str, Any]
+Evidence = tuple[Ranking, Sequence[Snippet], Ranking | None]  # the hits, the gold snippets, the hits without these
 
 
-class Sentence(TypedDict):
+class AnswerSentence(TypedDict):
     """A sentence of an answer as a row has it."""
 
     text: str
     verdict: Verdict
     cited: list[str]
-    citation_recall: float
+    citation_recall: float | None
     citation_precision: float | None
 
 
-class Row(TypedDict):
+class AnswerRow(TypedDict):
     """A row of `answers.jsonl`."""
 
     id: str
     question: str
-    sentences: list[Sentence]
+    sentences: list[AnswerSentence]
     decision: str | None
     names: list[str]
     gold_in_index: int
@@ -66,18 +61,41 @@ class AnswersRun(RunDirectory):
     kind = "run of 'bench answers'"
     manifest_name = "manifest.json"
 
-    @property
-    def rows_file(self) -> Path:
-        """Where the rows are."""
-        return self.path / ROWS
 
-    def rows(self) -> dict[str, AnswerRow]:
-        """Return the rows so far by question; the line that a kill tore is left out, and cut from the file."""
-        if not self.rows_file.is_file():
-            return {}
-        rows = list(whole_rows(self.rows_file, Row))
-        os.truncate(self.rows_file, sum(size for size, _ in rows))
-        return {row["id"]: row for _, row in rows}
+def examine(data: AnswerDataset, opened: OpenIndex, method: str, out: Path, on_progress: OnProgress) -> dict[str, Any]:
+    """Ask a system the questions of a dataset, resuming in `out`, and return the report."""
+    settings = opened.settings
+    estimator = opened.estimator() if method not in BASELINES else None  # it judges the index, not the system
+    run = AnswersRun(out, _identity(opened, method, data))
+    run.finished()  # refuses another run's folder before anything is loaded
+    examination = Examination(answer_system(method, opened), opened, estimator)
+
+    def work(left: Sequence[AnsweredQuestion]) -> Iterator[AnswerRow]:
+        wanted = {question.id for question in left}
+        for question, evidence in in_batches(examination.search, data.questions, wanted):
+            yield examination.row(question, *evidence)
+
+    rows = run.fill("answers.jsonl", AnswerRow, data.questions, work, on_progress)
+    write_risk_curve(out / "risk-coverage.png", rows)
+    return {**report(data, rows, estimator, settings.seed), "answer": method, "config": settings.public()}
+
+
+def _identity(opened: OpenIndex, method: str, data: AnswerDataset) -> dict[str, Any]:
+    """Return everything that determines the rows."""
+    from biorag.utils.versions import installed_versions
+
+    settings = opened.settings
+    questions = [(question.id, question.text, asdict(question.expert)) for question in data.questions]
+    return {
+        "answer": method,
+        "settings": {
+            **settings.retrieval.identity(),
+            **(settings.generation.identity() if method == GENERATE else {}),
+        },
+        "index": opened.fingerprint(),
+        "questions": sha256_of_json(questions),
+        "versions": installed_versions(),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,31 +106,14 @@ class Examination:
     opened: OpenIndex
     estimator: EvidenceEstimator | None
 
-    def ask_all(self, data: AnswerDataset, run: AnswersRun, on_progress: OnProgress) -> list[AnswerRow]:
-        """Ask every question that has no row yet, each row written as its question ends; return all rows."""
-        with run.locked():
-            if run.finished() is None:
-                run.begin({})
-            rows = run.rows()
-            on_progress(len(rows))
-            wanted = {question.id for question in data.questions} - rows.keys()
-            with opened_regular(run.rows_file, "ab") as stream:
-                for question, found in in_batches(self._search, data.questions, wanted):
-                    rows[question.id] = self._row(question, *found)
-                    stream.write(json_line(rows[question.id]))
-                    stream.flush()
-                    on_progress(1)
-            run.finish({"questions": len(rows)})
-        return [rows[question.id] for question in data.questions]
-
-    def _search(self, questions: Sequence[AnsweredQuestion]) -> list[tuple[Ranking, Sequence[Snippet], Ranking | None]]:
+    def search(self, questions: Sequence[AnsweredQuestion]) -> list[Evidence]:
         """Return each question's ranking, its gold snippets in the index, and the ranking without their documents."""
         texts = [question.text for question in questions]
         gold = [self._gold(question) for question in questions]
         rankings = self.opened.retriever.search_all(texts)
         without: Sequence[Ranking | None] = [None] * len(questions)
         if self.estimator:
-            without = self.opened.retriever.search_all(texts, wheres=[exclude_documents(found) for found in gold])
+            without = self.opened.retriever.search_all(texts, wheres=[exclude_documents(own) for own in gold])
         return list(zip(rankings, gold, without, strict=True))
 
     def _gold(self, question: AnsweredQuestion) -> list[Snippet]:
@@ -124,9 +125,10 @@ class Examination:
         ids = [*question.relevant, *(block_id(id, 0) for id in question.relevant)]
         return list(self.opened.index.fetch(ids).values())
 
-    def _row(
+    def row(
         self, question: AnsweredQuestion, ranking: Ranking, gold: Sequence[Snippet], without: Ranking | None
     ) -> AnswerRow:
+        """Put one question to the system."""
         start = time.perf_counter()
         reply = self.system(question, ranking, gold)
         elapsed_ms = round((time.perf_counter() - start) * 1000, 3)
@@ -144,7 +146,7 @@ class Examination:
         }
 
 
-def checked(reply: SystemReply, question: str) -> list[dict[str, Any]]:
+def checked(reply: SystemReply, question: str) -> list[AnswerSentence]:
     """Return the sentences of a reply with the snippets they cite, their verdict over all hits, and ALCE's shares."""
     checker = Checker()
     snippets = [hit.snippet for hit in reply.hits]
@@ -153,7 +155,7 @@ def checked(reply: SystemReply, question: str) -> list[dict[str, Any]]:
         held = [snippets[n - 1] for n in cited if 1 <= n <= len(snippets)]
         return checker.check_claim(sentence, held, question).verdict is Verdict.SUPPORTED
 
-    rows = []
+    rows: list[AnswerSentence] = []
     for text, cited in reply.sentences:
         score = citation_score([(text, cited)], supports)
         rows.append(
@@ -172,39 +174,44 @@ def report(
     data: AnswerDataset, rows: Sequence[AnswerRow], estimator: EvidenceEstimator | None, seed: int
 ) -> dict[str, Any]:
     """Return every measure of a dataset's rows, with 95 % bootstrap intervals of means over questions."""
-    pairs = [(question, row) for question, row in zip(data.questions, rows, strict=True)]
+    pairs = list(zip(data.questions, rows, strict=True))
     return {
         "dataset": data.name,
         "questions": len(pairs),
-        "exact": exact_report(pairs, seed),
+        "exact": _exact(pairs, seed),
         "ideal": _ideal(pairs, seed),
         "sentences": _sentences(rows),
-        "abstention": abstention_report(rows, estimator.threshold, seed) if estimator else None,
+        "abstention": _abstention(rows, estimator.threshold, seed) if estimator else None,
         "answer_ms": {"median": float(np.median([row["answer_ms"] for row in rows]))} if rows else None,
     }
 
 
-def exact_report(pairs: Sequence[tuple[AnsweredQuestion, AnswerRow]], seed: int) -> dict[str, Any]:
+def _exact(pairs: Sequence[tuple[AnsweredQuestion, AnswerRow]], seed: int) -> dict[str, Any]:
     """Return BioASQ's measures of exact answers; None for a type that is not asked or not answered."""
-    by_type = {kind: [pair for pair in pairs if pair[0].expert.type == kind] for kind in (YES_NO, FACTOID, LIST)}
-    decided = [(q, row) for q, row in by_type[YES_NO] if q.expert.decision in ("yes", "no")]
-    found: dict[str, Any] = {"yes_no": None, "factoid": None, "list": None}
-    if any(row["decision"] for _, row in decided):
-        score = yes_no([row["decision"] for _, row in decided], [str(q.expert.decision) for q, _ in decided])
-        right = [float(row["decision"] == q.expert.decision) for q, row in decided]
-        majority = max(("yes", "no"), key=lambda label: sum(q.expert.decision == label for q, _ in decided))
-        baseline = yes_no([majority] * len(decided), [str(q.expert.decision) for q, _ in decided])
-        found["yes_no"] = {
-            "n": len(decided),
-            **score._asdict(),
-            "accuracy_interval": bootstrap_interval(right, seed),
-            "majority": baseline._asdict(),
-        }
-    if asked := [(q, row) for q, row in by_type[FACTOID] if q.expert.things]:
-        found["factoid"] = _means([factoid(row["names"], q.expert.things)._asdict() for q, row in asked], seed)
-    if asked := [(q, row) for q, row in by_type[LIST] if q.expert.things]:
-        found["list"] = _means([listed(row["names"], q.expert.things)._asdict() for q, row in asked], seed)
-    return found
+    measures: dict[str, Any] = {"yes_no": _yes_no(pairs, seed), "factoid": None, "list": None}
+    for kind, measure in ((FACTOID, factoid), (LIST, listed)):
+        asked = [(q.expert.things, row["names"]) for q, row in pairs if q.expert.type == kind and q.expert.things]
+        if asked:
+            measures[kind] = _means([measure(names, things)._asdict() for things, names in asked], seed)
+    return measures
+
+
+def _yes_no(pairs: Sequence[tuple[AnsweredQuestion, AnswerRow]], seed: int) -> dict[str, Any] | None:
+    decisions = [
+        (str(question.expert.decision), row["decision"])
+        for question, row in pairs
+        if question.expert.type == YES_NO and question.expert.decision in ("yes", "no")
+    ]
+    expected, predicted = [right for right, _ in decisions], [decision for _, decision in decisions]
+    if not any(predicted):
+        return None
+    majority = max(("yes", "no"), key=expected.count)
+    return {
+        "n": len(decisions),
+        **yes_no(predicted, expected)._asdict(),
+        "accuracy_interval": bootstrap_interval([float(right == decision) for right, decision in decisions], seed),
+        "majority": yes_no([majority] * len(decisions), expected)._asdict(),
+    }
 
 
 def _ideal(pairs: Sequence[tuple[AnsweredQuestion, AnswerRow]], seed: int) -> dict[str, Any]:
@@ -214,17 +221,14 @@ def _ideal(pairs: Sequence[tuple[AnsweredQuestion, AnswerRow]], seed: int) -> di
             text = " ".join(sentence["text"] for sentence in row["sentences"])
             two, su4 = rouge_2(text, question.expert.ideal), rouge_su4(text, question.expert.ideal)
             values = {"ROUGE-2 recall": two.recall, "ROUGE-2 F1": two.f1}
-            scores.append(
-                {**values, "ROUGE-SU4 recall": su4.recall, "ROUGE-SU4 F1": su4.f1, "words": len(text.split())}
-            )
+            values |= {"ROUGE-SU4 recall": su4.recall, "ROUGE-SU4 F1": su4.f1, "words": len(text.split())}
+            scores.append(values)
     return _means(scores, seed)
 
 
 def _means(scores: Sequence[Mapping[str, float]], seed: int) -> dict[str, Any]:
     """Return n, and the mean of each measure with its interval."""
-    if not scores:
-        return {"n": 0}
-    columns = {name: [score[name] for score in scores] for name in scores[0]}
+    columns = {name: [score[name] for score in scores] for name in (scores[0] if scores else ())}
     means = {
         name: {"mean": float(np.mean(values)), "interval": bootstrap_interval(values, seed)}
         for name, values in columns.items()
@@ -234,67 +238,53 @@ def _means(scores: Sequence[Mapping[str, float]], seed: int) -> dict[str, Any]:
 
 def _sentences(rows: Sequence[AnswerRow]) -> dict[str, Any]:
     """Return the share of sentences of each verdict, and citation recall and precision as means over answers."""
-    sentences = [sentence for row in rows for sentence in row["sentences"]]
-    shares = {
-        str(verdict): sum(sentence["verdict"] == verdict for sentence in sentences) / max(1, len(sentences))
-        for verdict in Verdict
-    }
+    verdicts = [sentence["verdict"] for row in rows for sentence in row["sentences"]]
+    shares = {str(verdict): verdicts.count(verdict) / max(1, len(verdicts)) for verdict in Verdict}
     answers = [row["sentences"] for row in rows if row["sentences"]]
-    citations = {
-        name: [_mean_of(answer, name) for answer in answers] for name in ("citation_recall", "citation_precision")
+    recalls = [[sentence["citation_recall"] for sentence in answer] for answer in answers]
+    precisions = [[sentence["citation_precision"] for sentence in answer] for answer in answers]
+    return {
+        "n": len(verdicts),
+        **shares,
+        "citation_recall": _mean_of_means(recalls),
+        "citation_precision": _mean_of_means(precisions),
+        "unanswered": len(rows) - len(answers),
     }
-    means = {
-        name: float(np.mean([value for value in values if value is not None] or [0.0]))
-        for name, values in citations.items()
-    }
-    return {"n": len(sentences), **shares, **means, "unanswered": len(rows) - len(answers)}
 
 
-def _mean_of(answer: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    values = [sentence[name] for sentence in answer if sentence[name] is not None]
-    return float(np.mean(values)) if values else None
+def _mean_of_means(answers: Sequence[Sequence[float | None]]) -> float:
+    """Return the mean over answers of the mean of their sentences' values, without those that have none."""
+    known = [[value for value in answer if value is not None] for answer in answers]
+    return float(np.mean([float(np.mean(values)) for values in known if values] or [0.0]))
 
 
-def abstention_report(rows: Sequence[AnswerRow], threshold: float, seed: int) -> dict[str, Any] | None:
+def _abstention(rows: Sequence[AnswerRow], threshold: float, seed: int) -> dict[str, Any] | None:
     """Return how the estimate tells questions with their gold snippets from those without; None without any."""
-    asked = [row for row in rows if row["evidence_probability_without_gold"] is not None]
+    asked = _estimated(rows)
     if not asked:
         return None
-    probabilities, answerable, questions = abstention_arrays(asked)
+    probabilities, answerable = _probabilities(asked)
     return {
         "n": len(asked),
         "threshold": threshold,
         "answered": answered_share(probabilities[answerable], threshold),
         "answered_without_gold": answered_share(probabilities[~answerable], threshold),
-        **measured(probabilities, answerable, questions, seed),
+        **measured(probabilities, answerable, np.array([row["id"] for row in asked] * 2), seed),
     }
 
 
-def abstention_arrays(rows: Sequence[AnswerRow]) -> tuple[Any, Any, Any]:
-    """Return probabilities, whether gold snippets were there, and questions, (2 · rows,) each."""
+def _estimated(rows: Sequence[AnswerRow]) -> list[AnswerRow]:
+    return [row for row in rows if row["evidence_probability_without_gold"] is not None]
+
+
+def _probabilities(rows: Sequence[AnswerRow]) -> tuple[Any, Any]:
+    """Return probabilities, and whether the gold snippets were in the index, (2 · rows,) each."""
     inside = [row["evidence_probability"] for row in rows]
     outside = [row["evidence_probability_without_gold"] for row in rows]
-    ids = [row["id"] for row in rows]
-    return np.array(inside + outside), np.arange(2 * len(rows)) < len(rows), np.array(ids + ids)
+    return np.array(inside + outside), np.arange(2 * len(rows)) < len(rows)
 
 
 def write_risk_curve(path: Path, rows: Sequence[AnswerRow]) -> None:
-    """Draw the risk-coverage curve of rows that have estimates; nothing where none has."""
-    asked = [row for row in rows if row["evidence_probability_without_gold"] is not None]
-    if asked:
-        probabilities, answerable, _ = abstention_arrays(asked)
-        write_plot(path, [risk_panel(probabilities, answerable)])
-
-
-def identity(settings: Mapping[str, Any], opened: OpenIndex, method: str, data: AnswerDataset) -> dict[str, Any]:
-    """Return what determines the rows."""
-    from biorag.utils.versions import installed_versions
-
-    questions = [(question.id, question.text, asdict(question.expert)) for question in data.questions]
-    return {
-        "answer": method,
-        "settings": dict(settings),
-        "index": opened.fingerprint(),
-        "questions": sha256_of_json(questions),
-        "versions": installed_versions(),
-    }
+    """Draw the risk-coverage curve of the rows that have estimates, if there are any."""
+    if asked := _estimated(rows):
+        write_plot(path, [risk_panel(*_probabilities(asked))])

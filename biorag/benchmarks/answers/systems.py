@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from biorag.answering.answerer import Answerer, PromptTooLongError
+from biorag.answering.answerer import EVIDENCE, Answerer, PromptTooLongError
 from biorag.answering.extract import EvidenceSentence, candidates
-from biorag.answering.verification.cues import rarity
+from biorag.answering.verification.cues import lexicon, rarity
 from biorag.answering.verification.words import stems
-from biorag.benchmarks.answers.names import names
+from biorag.benchmarks.answers.measures import rouge_2, rouge_su4
 from biorag.benchmarks.answers.questions import YES_NO, AnsweredQuestion
-from biorag.benchmarks.answers.rouge import rouge_2, rouge_su4
+from biorag.engine import OpenIndex, require_generator
+from biorag.errors import unknown_name
 from biorag.retrieval.retriever import Ranking
 from biorag.types import Answer, Hit, Question, Snippet
 
 EXTRACT, GENERATE = "extract", "generate"
 MOST = 3  # sentences of a baseline
 BM25_K, BM25_B = 0.9, 0.4
+MOST_NAMES = 10  # of a list
+LONGEST_NAME = 4  # words
+_BREAK = re.compile(r"[,;:()\[\]/]|\.\s|\.$|\s(?:and|or)\s")
+_WORD = re.compile(r"[^\W_][\w'’+-]*")
 OPTIONS = {"A": "yes", "B": "no"}
 
 
@@ -53,6 +59,21 @@ def answering(answerer: Answerer, decide: str | None) -> AnswerSystem:
         return SystemReply(sentences, decision, names(question.text, [text for text, _ in sentences]), ranking.hits)
 
     return reply
+
+
+def answer_system(method: str, opened: OpenIndex) -> AnswerSystem:
+    """Return the system of a name; `generate` needs a generator."""
+    if method in BASELINES:
+        return BASELINES[method]
+    if method == GENERATE:
+        return answering(opened.answerer(require_generator(opened.settings)), GENERATE)
+    return answering(opened.answerer(None), EVIDENCE)
+
+
+def check_method(method: str) -> None:
+    """Refuse a name that is none of the systems'."""
+    if method not in METHODS:
+        raise unknown_name("way to answer", method, METHODS)
 
 
 def _sentences(answer: Answer) -> list[tuple[str, tuple[int, ...]]]:
@@ -120,6 +141,39 @@ def _nearness(rows: Sequence[EvidenceSentence], ideal: Sequence[str]) -> float:
 def _chosen(question: AnsweredQuestion, hits: Sequence[Hit], rows: Sequence[EvidenceSentence]) -> SystemReply:
     texts = [row.text for row in rows]
     return SystemReply([(row.text, (row.n,)) for row in rows], None, names(question.text, texts), hits)
+
+
+def names(question: str, sentences: Sequence[str]) -> list[str]:
+    """Return runs of content words that the question lacks, the rarest and most frequent first.
+
+    A rule of thumb that finds candidates and reads nothing: a baseline for models that do.
+    """
+    asked = set(stems(question))
+    scores: dict[str, float] = {}
+    written: dict[str, str] = {}
+    for sentence in sentences:
+        for run in _runs(sentence, asked):
+            key = run.lower()
+            written.setdefault(key, run)
+            weights = [rarity(stem) for stem in stems(run)]
+            scores[key] = scores.get(key, 0.0) + (sum(weights) / len(weights) if weights else 0.0)
+    best = sorted(scores, key=lambda key: -scores[key])
+    return [written[key] for key in best[:MOST_NAMES]]
+
+
+def _runs(sentence: str, asked: set[str]) -> list[str]:
+    runs: list[str] = []
+    for part in _BREAK.split(sentence):
+        run: list[str] = []
+        for match in [*_WORD.finditer(part), None]:
+            word = match[0] if match else ""
+            if match and word.lower() not in lexicon().function and not set(stems(word)) & asked:
+                run.append(word)
+                continue
+            if 0 < len(run) <= LONGEST_NAME:
+                runs.append(" ".join(run))
+            run = []
+    return runs
 
 
 BASELINES: Mapping[str, AnswerSystem] = {

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from biorag.benchmarks.answers.questions import FILES
+from biorag.benchmarks.answers.questions import read_expert_answers
 from biorag.benchmarks.verification.falsification import FALSIFIERS, OTHER
 from biorag.benchmarks.verification.rewording import reworded
-from biorag.corpus.datasets import Dataset
+from biorag.corpus.datasets import Dataset, load_dataset
 from biorag.corpus.sentences import sentences, terms
-from biorag.corpus.sources import Source, read_lines
-from biorag.errors import BadInputError, MissingError, unknown_name
-from biorag.types import Fetch, Snippet
-from biorag.utils.parsing import parse_json
+from biorag.errors import BadInputError, unknown_name
+from biorag.types import Fetch, Snippet, TrainingRow
 
 VERBATIM, REWORDED, AS_WRITTEN = "verbatim", "reworded", "as written"
+SYNTHETIC = "synthetic"  # the kind of the training rows
 TRUE_KINDS = (VERBATIM, REWORDED, AS_WRITTEN)
 HALVES = ("all", "development", "test")
 SNIPPETS = 5  # of a question, as many as an answer is made from
@@ -55,7 +54,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class RepeatedSentence:
     """A question with its snippets, the sentence of theirs that its answer repeats, and the answer's own sentence."""
 
     id: str
@@ -65,43 +64,28 @@ class Passage:
     written: str
 
 
-def read_ideal_answers(folder: Path) -> dict[str, list[str]]:
-    """Return the ideal answers of each question, or its conclusion, from `answers.jsonl[.gz]`.
+def read_claims(folder: Path, fetch: Fetch, half: str, seed: int, limit: int | None = None) -> list[Claim]:
+    """Return the claims of a half of a dataset in BEIR layout with `answers.jsonl[.gz]`.
+
+    Parameters
+    ----------
+    fetch : returns the snippets that the answers were written from
+    limit : questions at most
 
     Raises
     ------
     MissingError
-        If there is no such file.
+        If a file is not there.
     BadInputError
-        Naming file, line and reason.
-    """
-    path = next((folder / name for name in FILES if (folder / name).is_file()), None)
-    if path is None:
-        raise MissingError(f"{folder} has no answers.jsonl[.gz], which claims are made from")
-    answers: dict[str, list[str]] = {}
-    for number, line in read_lines(Source(str(path), path)):
-        try:
-            row = parse_json(line)
-            answers[str(row["_id"])] = _texts(row.get("ideal_answer") or row.get("long_answer") or [])
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise BadInputError(f"{path}, line {number}: not a JSON object with _id and ideal_answer") from None
-    return answers
-
-
-def _texts(value: Any) -> list[str]:
-    return [value] if isinstance(value, str) else [text for text in value if isinstance(text, str)]
-
-
-def check_half(half: str) -> None:
-    """Refuse a name of no half.
-
-    Raises
-    ------
+        Naming file, line and reason, or if no answer repeats a snippet.
     UsageError
-        Naming them.
+        If there is no such half.
     """
     if half not in HALVES:
         raise unknown_name("half", half, HALVES)
+    data = load_dataset(folder)
+    answers = {id: expert.ideal for id, expert in read_expert_answers(folder).items()}
+    return list(make_claims(list(passages(data, answers, fetch, seed, half))[:limit], seed))
 
 
 def in_half(id: str, half: str) -> bool:
@@ -112,7 +96,7 @@ def in_half(id: str, half: str) -> bool:
 
 def passages(
     dataset: Dataset, answers: Mapping[str, Sequence[str]], fetch: Fetch, seed: int, half: str = "all"
-) -> Iterator[Passage]:
+) -> Iterator[RepeatedSentence]:
     """Yield a passage for each question of a half that has one.
 
     Its sentence is one of the ideal answers' that stands in a snippet; where none does, the sentence of the snippets
@@ -142,7 +126,9 @@ def passages(
         others = sorted({text for text in written if _plain(text) not in plain})
         ordered = sorted(snippets, key=lambda snippet: sentence not in snippet.content)[:SNIPPETS]
         none = False
-        yield Passage(question.id, question.text, tuple(ordered), sentence, rng.choice(others) if others else "")
+        yield RepeatedSentence(
+            question.id, question.text, tuple(ordered), sentence, rng.choice(others) if others else ""
+        )
     if none:
         raise BadInputError(f"the index has no snippet that an answer of {dataset.name} repeats: name another (--name)")
 
@@ -163,7 +149,7 @@ def _plain(sentence: str) -> str:
     return re.sub(r"\W+", " ", sentence).strip().lower()
 
 
-def make_claims(made: Sequence[Passage], seed: int) -> Iterator[Claim]:
+def make_claims(made: Sequence[RepeatedSentence], seed: int) -> Iterator[Claim]:
     """Yield the claims of each passage: verbatim, reworded, as the answer has it, and falsified in different ways.
 
     The kinds that few sentences allow come first, so that there are enough of each.
@@ -187,9 +173,22 @@ def _by_rarity(rng: random.Random) -> list[str]:
     return [*scarce[:2], rng.choice(common), *scarce[2:], *common]
 
 
-def _other_sentence(made: Sequence[Passage], position: int, rng: random.Random) -> str | None:
+def _other_sentence(made: Sequence[RepeatedSentence], position: int, rng: random.Random) -> str | None:
     """Return the nearest of some sentences of other questions that says something else."""
     here = terms(" ".join(snippet.contents for snippet in made[position].snippets))
     drawn = [made[rng.randrange(len(made))].sentence for _ in range(OTHERS)]
     shares = [(len((words := terms(sentence)) & here) / len(words), sentence) for sentence in drawn if terms(sentence)]
     return max(((share, sentence) for share, sentence in shares if share < ALIKE), default=(0.0, None))[1]
+
+
+def training_rows(claims: Iterable[Claim]) -> Iterator[TrainingRow]:
+    """Yield a row for each falsified claim, with a true one of the same sentence, reworded and verbatim in turn.
+
+    Sentences of the answers as they were written are left out: whether one sentence supports them is not known.
+    """
+    for source, group in itertools.groupby(claims, key=lambda claim: claim.source):
+        of_source = list(group)
+        true = [claim.text for kind in (REWORDED, VERBATIM) for claim in of_source if claim.kind == kind]
+        false = [claim for claim in of_source if not claim.true]
+        for number, claim in enumerate(false):
+            yield TrainingRow(source, true[number % len(true)], (claim.text,), kind=SYNTHETIC)

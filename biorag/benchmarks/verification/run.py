@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from typing_extensions import TypedDict
@@ -12,14 +13,10 @@ from biorag.benchmarks.significance import bootstrap_interval
 from biorag.benchmarks.verification.claims import TRUE_KINDS, Claim
 from biorag.benchmarks.verification.falsification import KINDS
 from biorag.types import OnProgress, Verdict
-from biorag.utils.files import json_line, write_json
-from biorag.utils.parsing import opened_regular
-from biorag.utils.runs import RunDirectory, whole_rows
-
-CLAIMS, REPORT = "claims.jsonl", "report.json"
+from biorag.utils.runs import RunDirectory
 
 
-class Evidence(TypedDict):
+class QuotedEvidence(TypedDict):
     """A quotation and the snippet that it stands in."""
 
     id: str
@@ -34,7 +31,7 @@ class JudgedClaim(TypedDict):
     claim: str
     source: str
     verdict: Verdict
-    evidence: list[Evidence]
+    evidence: list[QuotedEvidence]
 
 
 class VerificationRun(RunDirectory):
@@ -43,54 +40,39 @@ class VerificationRun(RunDirectory):
     kind = "verification benchmark"
     manifest_name = "manifest.json"
 
-    def judge(self, claims: Sequence[Claim], checker: Checker, on_progress: OnProgress) -> list[dict[str, Any]]:
-        """Judge the claims that no earlier run has judged; return the rows of all."""
-        path = self.path / CLAIMS
-        with self.locked():
-            if self.finished() is None:
-                self.begin({})
-            judged_before = list(whole_rows(path, JudgedClaim))[: len(claims)]
-            rows = [row for _, row in judged_before]
-            on_progress(len(rows))
-            with opened_regular(path, "ab") as stream:
-                stream.truncate(sum(size for size, _ in judged_before))
-                for claim in claims[len(rows) :]:
-                    rows.append(judged(claim, checker))
-                    stream.write(json_line(rows[-1]))
-                    stream.flush()
-                    on_progress(1)
-        return rows
 
-    def end(self, report: Mapping[str, Any]) -> None:
-        """Write the report and mark the run as complete."""
-        write_json(self.path / REPORT, report)
-        self.finish({"claims": report["claims"]})
+def judge_all(
+    out: Path, identity: Mapping[str, Any], claims: Sequence[Claim], checker: Checker, on_progress: OnProgress
+) -> list[JudgedClaim]:
+    """Judge the claims that no earlier run in `out` has judged; return the rows of all."""
+
+    def work(left: Sequence[Claim]) -> Iterator[JudgedClaim]:
+        return (judged(claim, checker) for claim in left)
+
+    return VerificationRun(out, identity).fill("claims.jsonl", JudgedClaim, claims, work, on_progress)
 
 
-def judged(claim: Claim, checker: Checker) -> dict[str, Any]:
-    """Return a claim with its verdict, as a row of `claims.jsonl`."""
+def judged(claim: Claim, checker: Checker) -> JudgedClaim:
+    """Return a claim with its verdict."""
     checked = checker.check_claim(claim.text, claim.snippets)
     return {
         "id": claim.id,
         "kind": claim.kind,
         "claim": claim.text,
         "source": claim.source,
-        "verdict": checked.verdict.value,
+        "verdict": checked.verdict,
         "evidence": [{"id": span.id, "quote": span.quote} for span in checked.evidence],
     }
 
 
-def report(rows: Sequence[Mapping[str, Any]], name: str, config: Mapping[str, Any], seed: int) -> dict[str, Any]:
+def report(rows: Sequence[JudgedClaim], name: str, config: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """Return the shares of verdicts and the accuracy of each kind: true claims supported, falsified ones not."""
-    kinds = {}
-    for kind in (*TRUE_KINDS, *KINDS):
-        verdicts = [row["verdict"] for row in rows if row["kind"] == kind]
-        if verdicts:
-            kinds[kind] = _shares(verdicts, kind in TRUE_KINDS, seed)
+    by_kind = {kind: [row["verdict"] for row in rows if row["kind"] == kind] for kind in (*TRUE_KINDS, *KINDS)}
+    kinds = {kind: _shares(verdicts, kind in TRUE_KINDS, seed) for kind, verdicts in by_kind.items() if verdicts}
     return {"dataset": name, "claims": len(rows), "config": dict(config), "kinds": kinds}
 
 
-def _shares(verdicts: Sequence[str], true: bool, seed: int) -> dict[str, Any]:
+def _shares(verdicts: Sequence[Verdict], true: bool, seed: int) -> dict[str, Any]:
     right = [float((verdict == Verdict.SUPPORTED) == true) for verdict in verdicts]
     low, high = bootstrap_interval(right, seed, samples=2000)
     shares = {verdict.value: round(verdicts.count(verdict) / len(verdicts), 4) for verdict in Verdict}

@@ -1,0 +1,164 @@
+"""Measures of answers: BioASQ's of exact answers, ROUGE of ideal ones, ALCE's of citations. Pure functions.
+
+References
+----------
+Balikas et al. (2013), BioASQ deliverable D4.1: evaluation framework specifications, section 3.2.
+Lin (2004), ROUGE: a package for automatic evaluation of summaries; the definitions of ROUGE-1.5.5.
+Gao et al. (2023), Enabling large language models to generate text with citations (ALCE), EMNLP, section 3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+LONGEST_FACTOID = 5  # names of a factoid answer that count
+SKIP = 4  # words that may stand between the two of a skip-bigram
+_APART = re.compile(r"[^\w]+")
+_WORD = re.compile(r"[a-z0-9]+")
+
+Synonyms = Sequence[str]  # names of one thing, any of which is right
+Units = Counter[tuple[str, ...]]
+Supports = Callable[[str, Sequence[int]], bool]  # whether the cited snippets, by number, support a sentence
+
+
+def same_name(name: str, synonyms: Synonyms) -> bool:
+    """Return whether a name is one of these, up to case, punctuation and white space."""
+    return _plain(name) in {_plain(synonym) for synonym in synonyms}
+
+
+def _plain(name: str) -> str:
+    return " ".join(_APART.split(name.lower())).strip()
+
+
+class YesNoScore(NamedTuple):
+    """Accuracy, F1 of each answer and their mean."""
+
+    accuracy: float
+    f1_yes: float
+    f1_no: float
+    macro_f1: float
+
+
+def yes_no(predicted: Sequence[str | None], expected: Sequence[str]) -> YesNoScore:
+    """Score "yes" and "no", (questions,) each; None, for no answer, is wrong."""
+    pairs = list(zip(predicted, expected, strict=True))
+    accuracy = sum(left == right for left, right in pairs) / len(pairs)
+    f1 = {}
+    for label in ("yes", "no"):
+        hits = sum(left == right == label for left, right in pairs)
+        total = sum(left == label for left, _ in pairs) + sum(right == label for _, right in pairs)
+        f1[label] = 2 * hits / total if total else 0.0
+    return YesNoScore(accuracy, f1["yes"], f1["no"], (f1["yes"] + f1["no"]) / 2)
+
+
+class FactoidScore(NamedTuple):
+    """Whether the first name is right, whether one of the first five is, and 1 / the rank of the first that is."""
+
+    strict: float
+    lenient: float
+    reciprocal_rank: float
+
+
+def factoid(names: Sequence[str], expected: Sequence[Synonyms]) -> FactoidScore:
+    """Score the names of one factoid answer, best first; any of the expected things is right."""
+    rights = [any(same_name(name, synonyms) for synonyms in expected) for name in names[:LONGEST_FACTOID]]
+    rank = rights.index(True) + 1 if True in rights else 0
+    return FactoidScore(float(rank == 1), float(rank > 0), 1 / rank if rank else 0.0)
+
+
+class ListScore(NamedTuple):
+    """Precision, recall and F1 of a list of things."""
+
+    precision: float
+    recall: float
+    f1: float
+
+
+def listed(names: Sequence[str], expected: Sequence[Synonyms]) -> ListScore:
+    """Score the names of one list answer; a thing that is named twice is found once."""
+    found = {place for place, synonyms in enumerate(expected) for name in names if same_name(name, synonyms)}
+    precision = len(found) / len(names) if names else 0.0
+    recall = len(found) / len(expected) if expected else 0.0
+    return ListScore(precision, recall, 2 * precision * recall / (precision + recall) if found else 0.0)
+
+
+class Rouge(NamedTuple):
+    """Recall, precision and their harmonic mean."""
+
+    recall: float
+    precision: float
+    f1: float
+
+
+def tokens(text: str) -> list[str]:
+    """Return the words as ROUGE-1.5.5 splits them: runs of ASCII letters and digits in lower case; no stemming."""
+    return _WORD.findall(text.lower())
+
+
+def bigrams(words: Sequence[str]) -> Units:
+    """Count pairs of neighbours."""
+    return Counter(pairwise(words))
+
+
+def skip_bigrams_and_unigrams(words: Sequence[str]) -> Units:
+    """Count pairs with at most `SKIP` words in between, and words.
+
+    As in ROUGE-1.5.5, the last word counts in pairs alone.
+    """
+    units: Units = Counter((word,) for word in words[:-1])
+    for start, word in enumerate(words):
+        units.update((word, other) for other in words[start + 1 : start + SKIP + 2])
+    return units
+
+
+def _rouge(text: str, references: Sequence[str], units_of: Callable[[Sequence[str]], Units]) -> Rouge:
+    """Compare with all references at once: matches and counts are summed over them, as `-f A` does."""
+    units = units_of(tokens(text))
+    others = [units_of(tokens(reference)) for reference in references]
+    matched = sum((units & other).total() for other in others)
+    wanted, given = sum(other.total() for other in others), units.total() * len(others)
+    recall, precision = matched / wanted if wanted else 0.0, matched / given if given else 0.0
+    f1 = 2 * recall * precision / (recall + precision) if matched else 0.0
+    return Rouge(recall, precision, f1)
+
+
+def rouge_2(text: str, references: Sequence[str]) -> Rouge:
+    """Return ROUGE-2: shared pairs of neighbours."""
+    return _rouge(text, references, bigrams)
+
+
+def rouge_su4(text: str, references: Sequence[str]) -> Rouge:
+    """Return ROUGE-SU4: shared words and pairs with at most four words in between."""
+    return _rouge(text, references, skip_bigrams_and_unigrams)
+
+
+class CitationScore(NamedTuple):
+    """Shares of sentences that their citations support, and of citations that are relevant; None without any."""
+
+    recall: float | None
+    precision: float | None
+
+
+def citation_score(sentences: Sequence[tuple[str, Sequence[int]]], supports: Supports) -> CitationScore:
+    """Score an answer's sentences with the numbers of the snippets that each cites.
+
+    A sentence is recalled if its citations together support it. A citation is irrelevant if its sentence is not
+    recalled, or if it does not support the sentence alone and the others support it without it.
+    """
+    recalled, relevant = [], []
+    for text, cited in sentences:
+        is_recalled = bool(cited) and supports(text, cited)
+        recalled.append(is_recalled)
+        for n in cited:
+            others = [other for other in cited if other != n]
+            needless = not supports(text, [n]) and bool(others) and supports(text, others)
+            relevant.append(is_recalled and not needless)
+    return CitationScore(_mean(recalled), _mean(relevant))
+
+
+def _mean(values: Sequence[bool]) -> float | None:
+    return sum(values) / len(values) if values else None
