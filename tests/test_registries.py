@@ -126,11 +126,6 @@ def test_a_sweep_takes_the_negatives(registered, tmp_path):
     ("words", "shown"),
     [
         (("search",), ["highest (the better score)", "short:ID (by length)", "ids (an id a line)"]),
-        (("index",), ["tabs", "numpy (exact, in one file)"]),
-        (("ask",), ["'parrot' (the same each time)"]),
-        (("mine",), ["last (the last of the top 9)"]),
-        (("train", "cross-encoder"), ["last"]),
-        (("bench",), ["count"]),
         (("data", "convert"), ["tabs (id and text)"]),
     ],
 )
@@ -139,15 +134,6 @@ def test_help_shows_what_was_registered_before_the_command_line_was_made(words, 
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     text = " ".join(ended.stdout.replace("│", " ").split())
     assert [part for part in shown if part not in text] == [], text
-
-
-def test_mirages_format_takes_any_task(home):
-    file = home / "benchmark.json"
-    question = {"question": "Which vitamin?", "options": {"A": "thiamine", "B": "pyridoxine"}, "answer": "B"}
-    file.write_text(json.dumps({"nutrition": {"q1": question}, "other": {"q2": question}}))
-    chosen = ["--task", "nutrition", "--llm", "parrot", "--out", home / "run", "--mode", "bm25", "--no-rerank"]
-    report = done(invoke("bench", "mirage", "--benchmark", file, *chosen, "--json"))
-    assert list(report["tasks"]) == ["nutrition"]
 
 
 def test_a_registry_refuses_names_by_its_keys_and_names_the_extra():

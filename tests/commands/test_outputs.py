@@ -38,54 +38,39 @@ def indexed(place, tiny_encoder):
     return place
 
 
-@pytest.mark.parametrize("name", ["corpus.jsonl", "./data/../corpus.jsonl", "link.jsonl", "hard.jsonl"])
-def test_rejects_do_not_replace_the_corpus_whatever_it_is_called(place, tiny_encoder, name):
-    (place / "link.jsonl").symlink_to("corpus.jsonl")
-    (place / "hard.jsonl").hardlink_to("corpus.jsonl")
-    before = (place / "corpus.jsonl").read_bytes()
-    failed(index("--encoder", tiny_encoder, "--rejects", name), 2, "is read by this command")
-    assert (place / "corpus.jsonl").read_bytes() == before
-    assert (place / "link.jsonl").is_symlink()
+def test_no_output_replaces_an_input_whatever_it_is_called(indexed):
+    (indexed / "link.jsonl").symlink_to("corpus.jsonl")
+    (indexed / "hard.jsonl").hardlink_to("corpus.jsonl")
+    config = indexed / "home" / "biorag.toml"
+    config.write_text("k = 3\n")
+    manifest = indexed / "home" / "indexes" / "default" / "manifest.json"
+    inputs = ["corpus.jsonl", "./data/../corpus.jsonl", "link.jsonl", "hard.jsonl", config, manifest]
+    before = [(indexed / name).read_bytes() for name in inputs]
+    for name in inputs:
+        failed(index("--rejects", name, "--force"), 2, "is read by this command")
+    for name in ("data/queries.jsonl", config, manifest):
+        for words in (("snapshot", "save", name), ("bench", "retrieval", "data", *BM25, "--run-file", name)):
+            if words[0] == "bench" or name != "data/queries.jsonl":
+                failed(invoke(*words, "--force"), 2, "is read by this command")
+    assert [(indexed / name).read_bytes() for name in inputs] == before
 
 
-@pytest.mark.parametrize("content", FOREIGN)
-def test_rejects_replace_earlier_ones_and_nothing_else(place, tiny_encoder, content):
-    (place / "mine.txt").write_text(content)
-    failed(index("--encoder", tiny_encoder, "--rejects", "mine.txt"), 2, "mine.txt", "no rejects file")
-    assert (place / "mine.txt").read_text() == content
-    succeeded(index("--encoder", tiny_encoder, "--rejects", "rejects.jsonl"))
-    first = (place / "rejects.jsonl").read_bytes()
-    (place / "corpus.jsonl").write_text((place / "corpus.jsonl").read_text() + '{"id": 2}\n')
-    succeeded(index("--encoder", tiny_encoder, "--rejects", "rejects.jsonl"))
-    assert (place / "rejects.jsonl").read_bytes().startswith(first)
-    assert len((place / "rejects.jsonl").read_bytes().splitlines()) == 2
-
-
-def test_a_snapshot_replaces_an_earlier_one_and_nothing_else(indexed):
-    for number, content in enumerate([*FOREIGN, (indexed / "corpus.jsonl").read_text()]):
-        (indexed / f"mine{number}").write_text(content)
-        failed(invoke("snapshot", "save", f"mine{number}"), 2, f"mine{number}", "no snapshot")
-        assert (indexed / f"mine{number}").read_text() == content
-    for _ in range(2):
-        assert done(invoke("snapshot", "save", "saved.tar.gz", "--json"))["snippets"] == 1
-    (indexed / "empty").touch()
-    assert done(invoke("snapshot", "save", "empty", "--json"))["snippets"] == 1
-
-
-@pytest.mark.parametrize("flag", ["--run-file", "--per-question"])
-def test_results_replace_earlier_ones_and_no_input(indexed, flag):
-    measure = ("bench", "retrieval", "data", *BM25, flag)
-    for name, content in (("mine.txt", content) for content in FOREIGN):
-        (indexed / name).write_text(content)
-        failed(invoke(*measure, name), 2, name, "that biorag wrote")
-        assert (indexed / name).read_text() == content
-    for name in ("data/queries.jsonl", "data/qrels/test.tsv"):
-        before = (indexed / name).read_bytes()
-        failed(invoke(*measure, name), 2, "is read by this command")
-        assert (indexed / name).read_bytes() == before
-    for _ in range(2):
-        assert done(invoke(*measure, "new/out"))["questions"] == 1
-    assert [path.name for path in (indexed / "new").iterdir()] == ["out"]
+def test_an_output_replaces_an_earlier_one_and_with_force_another_file(indexed):
+    writing = {
+        "no rejects file": lambda *words: index("--rejects", *words),
+        "no snapshot": lambda *words: invoke("snapshot", "save", *words),
+        "run file": lambda *words: invoke("bench", "retrieval", "data", *BM25, "--run-file", *words),
+        "file of measures": lambda *words: invoke("bench", "retrieval", "data", *BM25, "--per-question", *words),
+    }
+    for kind, write in writing.items():
+        for content in FOREIGN:
+            (indexed / "mine").write_text(content)
+            failed(write("mine"), 2, "mine", kind, "that biorag wrote")
+            assert (indexed / "mine").read_text() == content
+        for words in (["mine", "--force"], ["mine"], [f"new {kind}/out"]):
+            succeeded(write(*words))
+        (indexed / "mine").write_text("")
+        succeeded(write("mine"))
 
 
 def test_what_is_no_file_is_written_to_and_stays(tmp_path):
@@ -97,43 +82,6 @@ def test_what_is_no_file_is_written_to_and_stays(tmp_path):
     write_text(pipe, "through")
     reader.join(60)
     assert (read, pipe.is_fifo(), len(list(tmp_path.iterdir()))) == (["through"], True, 1)
-
-
-@pytest.mark.parametrize("content", FOREIGN)
-def test_force_replaces_a_file_that_biorag_did_not_write_but_no_input(indexed, content):
-    (indexed / "mine").write_text(content)
-    done(invoke("bench", "retrieval", "data", *BM25, "--run-file", "mine", "--force"))
-    assert (indexed / "mine").read_bytes().startswith(b"q1 Q0 s1 1 1.0 biorag\n")
-    (indexed / "mine").write_text(content)
-    assert done(invoke("snapshot", "save", "mine", "--force", "--json"))["snippets"] == 1
-    (indexed / "mine").write_text(content)
-    succeeded(index("--rejects", "mine", "--force"))
-    assert json.loads((indexed / "mine").read_text())["line"] == 2
-    (indexed / "pairs.jsonl").write_text('{"query": "aspirin", "positive": "Aspirin lowers fever."}\n')
-    before = (indexed / "pairs.jsonl").read_bytes()
-    (indexed / "hard").hardlink_to("pairs.jsonl")
-    (indexed / "soft").symlink_to("pairs.jsonl")
-    for link in ("pairs.jsonl", "hard", "soft"):
-        filtered = ("generate", "filter", "pairs.jsonl", "--out", link, "--force")
-        failed(invoke(*filtered), 2, "is read by this command")
-    assert (indexed / "pairs.jsonl").read_bytes() == before
-
-
-def test_no_output_replaces_the_configuration_or_a_part_of_an_index(indexed):
-    file = indexed / "home" / "biorag.toml"
-    file.write_text("k = 3\n")
-    inside = indexed / "home" / "indexes" / "default" / "manifest.json"
-    before = inside.read_bytes()
-    for target in (file, inside):
-        for words in (
-            ("snapshot", "save", target, "--force"),
-            ("bench", "retrieval", "data", *BM25, "--run-file", target, "--force"),
-            ("bench", "retrieval", "data", *BM25, "--per-question", target, "--force"),
-            ("index", "corpus.jsonl", "--on-bad-line", "skip", "--rejects", target, "--force"),
-        ):
-            failed(invoke(*words), 2, "is read by this command")
-    assert file.read_text() == "k = 3\n"
-    assert inside.read_bytes() == before
 
 
 def test_a_survey_that_fails_leaves_the_rejects_of_the_one_before(place, tiny_encoder):
@@ -163,7 +111,7 @@ def test_a_folder_with_files_of_the_users_takes_no_results(indexed):
     assert done(mirage("thesis"))["manifest"]["answered"] == 5
 
 
-@pytest.mark.parametrize("name", ["report.json", "bm25/golden.json", "lock"])
+@pytest.mark.parametrize("name", ["report.json", "lock"])
 def test_results_beside_files_of_the_users_replace_none_of_them(indexed, name):
     question = {"id": "g", "body": "aspirin?", "type": "factoid", "documents": ["http://x/pubmed/1"]}
     (indexed / "corpus.jsonl").write_text('{"id": "s2", "title": "", "content": "Aspirin lowers fever.", "PMID": 1}\n')
@@ -183,11 +131,10 @@ def test_results_beside_files_of_the_users_replace_none_of_them(indexed, name):
     assert not (indexed / "out" / "lock").exists()
 
 
-@pytest.mark.parametrize("name", ["out", "golden"])
-def test_a_second_process_is_kept_out_of_a_folder_of_results(indexed, name):
-    with DirectoryLock(indexed / name, exclusive=True, what="test"):
-        failed(mirage(name), 6, name, "is being written by process")
-    assert done(mirage(name))["manifest"]["answered"] == 5
+def test_a_second_process_is_kept_out_of_a_folder_of_results(indexed):
+    with DirectoryLock(indexed / "out", exclusive=True, what="test"):
+        failed(mirage("out"), 6, "out", "is being written by process")
+    assert done(mirage("out"))["manifest"]["answered"] == 5
 
 
 def test_a_manifest_that_is_the_users_is_not_replaced(indexed):
@@ -215,15 +162,6 @@ def test_a_folder_is_indexed_without_what_biorag_wrote_into_it(indexed, tiny_enc
     assert [source.name for source in find_sources(["."], indexed / "spool", indexed / "home")] == found
 
 
-def test_ids_with_white_space_make_no_run_file(place, tiny_encoder):
-    (place / "corpus.jsonl").write_text('{"id": "s 1", "title": "", "content": "Aspirin lowers fever."}\n')
-    succeeded(invoke("index", "corpus.jsonl", "--encoder", tiny_encoder))
-    (place / "data" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\ts 1\t1\n")
-    failed(invoke("bench", "retrieval", "data", *BM25, "--run-file", "run.trec"), 3, "'s 1'", "white space")
-    assert not (place / "run.trec").exists()
-    assert done(invoke("bench", "retrieval", "data", *BM25, "--per-question", "rows"))["metrics"]["R@5"] == 1.0
-
-
 def test_names_that_are_not_utf_8_are_indexed_and_shown_escaped(place, tiny_encoder):
     name = os.fsdecode(b"caf\xe9.jsonl")
     (place / name).write_text('{"id": "s1", "title": "", "content": "Aspirin lowers fever."}\n{"id": 1}\n')
@@ -233,9 +171,3 @@ def test_names_that_are_not_utf_8_are_indexed_and_shown_escaped(place, tiny_enco
     assert json.loads((place / (name + "l")).read_bytes())["file"] == "caf\\xe9.jsonl"
     assert done(invoke("info", "default", "--json"))["sources"][0]["name"] == "caf\\xe9.jsonl"
     assert done(invoke("index", name, "--on-bad-line", "skip", "--json"))["unchanged"] == 1
-    out = os.fsdecode(b"run\xff")
-    assert done(mirage(out))["manifest"]["answered"] == 5
-    assert done(mirage(out))["manifest"]["resumed"] == 5
-    done(invoke("bench", "retrieval", "data", *BM25, "--run-file", out + ".trec"))
-    saved = done(invoke("snapshot", "save", out + ".tar.gz", "--json"))
-    assert saved["file"] == "run\\xff.tar.gz"

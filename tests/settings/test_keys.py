@@ -8,10 +8,9 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from biorag.errors import MissingError, ServiceError, UsageError
+from biorag.errors import MissingError, UsageError
 from biorag.settings import keys
 from biorag.settings.settings import Settings
 from biorag.settings.sources import for_children, load_settings
@@ -130,12 +129,6 @@ NAME = st.lists(LABEL, min_size=1, max_size=4).map(".".join).filter(lambda name:
 HOST = st.tuples(NAME, st.none() | st.integers(1, 65535)).map(lambda of: of[0] if of[1] is None else f"{of[0]}:{of[1]}")
 
 
-@given(HOST, HOST)
-def test_no_two_hosts_share_a_variable(one, other):
-    assume(one != other)
-    assert keys.variable_of(one) != keys.variable_of(other)
-
-
 @pytest.mark.parametrize(
     ("text", "host"),
     [
@@ -205,21 +198,6 @@ def test_a_kept_key_goes_to_its_host_and_to_no_other(ring):
     assert (ring.held, keys.hosts_in_keyring(), sent(settings, A)[0]) == ({}, [], None)
     with pytest.raises(MissingError, match=r"the keyring has no key for a\.example: it has keys for no host"):
         keys.forget_key("a.example")
-
-
-def test_a_keyring_that_keeps_nothing_is_an_error(ring):
-    import keyring
-    from keyring.backends import fail, null
-
-    for backend in (null.Keyring(), fail.Keyring()):
-        keyring.set_keyring(backend)
-        with pytest.raises(ServiceError, match="set BIORAG_KEY_A_EXAMPLE") as caught:
-            keys.keep_key("a.example", "s3cret")
-        assert "s3cret" not in str(caught.value)
-    assert keys.hosts_in_keyring() == []
-    keys._write_hosts(["a.example"])
-    with pytest.raises(ServiceError, match=r"the keyring failed for a\.example"):
-        keys.key_of(A)
 
 
 # --- what processes of a sweep are given

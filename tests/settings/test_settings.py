@@ -10,6 +10,7 @@ from biorag.errors import BioragError, MissingError, UsageError
 from biorag.settings.section import Effect
 from biorag.settings.settings import PLACES, SECRETS, SECTIONS, Settings
 from biorag.settings.sources import configuration_file, load_settings, write_setting
+from scripts.settings_page import PAGE, page
 
 # setting (field name), spelling in files and variables, TOML text and value, variable text and value, flag
 SOURCES = [
@@ -248,6 +249,10 @@ def test_training_is_identified_by_its_section_precision_and_seed_and_unset_opti
     identity = Settings.of(train_epochs=3, seed=5, precision="bf16", k=9, train_max_steps=9).training_identity()
     assert {"train_epochs": 3.0, "seed": 5, "precision": "bf16", "train_max_steps": 9}.items() <= identity.items()
     assert not {"train_mini_batch_size", "train_patience", "k"} & identity.keys()
+
+
+def test_the_page_of_settings_is_current():
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m scripts.settings_page"
 
 
 # --- writing ------------------------------------------------------------------------------------------------------
