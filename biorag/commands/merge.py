@@ -51,7 +51,7 @@ class SearchOptions:
 
     search: Annotated[
         list[Path] | None,
-        typer.Option(help="Choose weights, and ties' density, on a BEIR folder. Repeatable: the mean counts."),
+        typer.Option(help="Choose the weights on a BEIR folder. Repeatable: the mean counts."),
     ] = None
     corpus: Annotated[
         list[str] | None,
@@ -131,9 +131,9 @@ def merge(
             raise UsageError(f"{idle} needs --search DATASET: add it")
     split = development.split(settings, given, *(() if search.search else ("--search DATASET",)))
     choice = _choice(search, split, settings, given) if search.search else None
-    if choice and search.full:
-        candidates = choice.search(len(expert), how.base is not None, recipe).most
-        show.err.print(f"{candidates:,} candidates, each of which encodes the passages once")
+    if choice:
+        number = len(choice.candidates(len(expert), how.base is not None, recipe))
+        show.err.print(f"{number:,} candidates, each of which encodes the passages once")
     experts = load_experts([find_encoder(spec) for spec in expert], find_encoder(how.base) if how.base else None)
     report = merge_experts(out, experts, recipe, choice, show.progress)
     if as_json:

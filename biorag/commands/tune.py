@@ -29,9 +29,6 @@ class Values:
     values: Annotated[str | None, typer.Option(help="Values to measure, separated by commas, instead of a range.")] = (
         None
     )
-    method: Annotated[str, typer.Option(help="grid, or golden: a golden-section search, for curves with one peak.")] = (
-        "grid"
-    )
 
 
 @expanded
@@ -80,7 +77,7 @@ def tune(
     from biorag.utils.files import write_json
     from biorag.utils.plots import require_matplotlib
 
-    request = run.TuningRequest(param, by, values.method, values.low, values.high, values.points, values.values)
+    request = run.TuningRequest(param, by, values.low, values.high, values.points, values.values)
     plan = request.plan(settings)
     setting = plan.parameter.setting
     for value in (*plan.values, plan.current) if write else ():

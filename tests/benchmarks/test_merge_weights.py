@@ -3,62 +3,36 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from biorag.benchmarks.tuning.merging import (
     FULL_DENSITIES,
-    GRID,
     DevelopmentCorpus,
     DevelopmentSample,
-    FullGrid,
-    StepwiseSearch,
+    WeightSearch,
+    full_grid,
+    shares,
 )
-from biorag.benchmarks.tuning.study import Study
+    FULL_DENSITIES,
+    DevelopmentCorpus,
+    DevelopmentSample,
+)
 from biorag.corpus.datasets import Dataset
 from biorag.errors import BadInputError
+from biorag.training.merging.arithmetic import MergeRecipe
 from biorag.types import Question, Snippet
 
 
-def study_of(folder, score) -> Study:
-    """A study whose one measure is a function of the candidate."""
-    return Study(folder, {"of": "weights"}, lambda candidate: {"d": {"m": score(candidate)}})
-
-
-def peak(*place):
-    return lambda candidate: -sum((value - wanted) ** 2 for value, wanted in zip(candidate, place, strict=True))
-
-
-def test_two_experts_share_a_weight_of_1(tmp_path):
-    study = study_of(tmp_path, peak(0.3, 0.7, 0.5))
-    assert StepwiseSearch(2, "m", 0.5, (), False).best(study) == (0.3, 0.7, 0.5)
-    assert set(study.points) == {(weight, round(1 - weight, 6), 0.5) for weight in GRID}
-
-
-def test_three_experts_go_one_after_the_other_and_keep_their_proportions(tmp_path):
-    study = study_of(tmp_path, peak(0.2, 0.4, 0.4, 0.7))
-    assert StepwiseSearch(3, "m", 0.5, (0.1, 0.7), False).best(study) == (0.2, 0.4, 0.4, 0.7)
-    assert all(sum(weights) == pytest.approx(1, abs=1e-5) for *weights, _ in study.points)
-    assert {(0.0, 0.5, 0.5, 0.5), (1.0, 0.0, 0.0, 0.5), (0.2, 0.4, 0.4, 0.1)} <= set(study.points)
-    assert len(study.points) <= 1 + 3 * len(GRID) + 2
-
-
-def test_the_others_are_equal_where_one_had_all_the_weight(tmp_path):
-    """A best weight of 1 leaves the others no proportions."""
-    study = study_of(tmp_path, peak(1, 0, 0, 0.5))
-    assert StepwiseSearch(3, "m", 0.5, (), False).best(study) == (1, 0, 0, 0.5)
-    assert (0.8, 0.2, 0.0, 0.5) in study.points
-
-
-def test_task_vectors_have_weights_of_their_own(tmp_path):
-    study = study_of(tmp_path, peak(0.9, 0.8, 0.5))
-    assert StepwiseSearch(2, "m", 0.5, (), True).best(study) == (0.9, 0.8, 0.5)
-    assert (0.0, 0.0, 0.5) not in study.points
-
-
-def test_of_equals_the_first_is_taken(tmp_path):
-    assert StepwiseSearch(2, "m", 0.5, (0.2,), False).best(study_of(tmp_path, lambda _: 1.0)) == (0.5, 0.5, 0.5)
+def test_shares_sum_to_1_evenly_with_equal_weights_among_them():
+    assert set(shares(2)) == {(tenth / 10, (10 - tenth) / 10) for tenth in range(11)}
+    for experts, count in ((3, 28), (4, 35)):
+        weights = shares(experts)
+        assert len(set(weights)) == len(weights) == count
+        assert all(sum(share) == pytest.approx(1, abs=1e-5) for share in weights)
+        assert weights[0] == tuple([round(1 / experts, 6)] * experts), "of equals the first is taken"
 
 
 def test_a_corpus_knows_documents_and_pmids_and_the_last_of_an_id():
@@ -94,20 +68,19 @@ def test_measures_are_those_of_the_ranking():
     assert done == [3]
 
 
-def test_the_full_grid_has_every_proportion_once(tmp_path):
-    from fractions import Fraction
+def test_the_full_grid_has_every_proportion_once():
+    def proportions(weights):
+        return {tuple(Fraction(tenth, sum(tenths)) for tenth in tenths) for tenths in weights}
 
-    grid = FullGrid(3, "m", (0.5,), free=False)
-    tenths = [each for each in itertools.product(range(10), repeat=3) if any(each)]
-    proportions = {tuple(Fraction(each, sum(weights)) for each in weights) for weights in tenths}
-    found = [tuple(round(10 * weight) for weight in weights) for *weights, _ in grid.candidates()]
-    assert {tuple(Fraction(each, sum(weights)) for each in weights) for weights in found} == proportions
-    assert len(found) == len(proportions) == len(set(found))
-    assert len(FullGrid(2, "m", FULL_DENSITIES, free=True).candidates()) == 99 * 9
-    small = FullGrid(2, "m", (0.3, 0.5), free=False)
-    study = study_of(tmp_path, peak(0.3, 0.4, 0.5))
-    assert small.best(study) == (0.3, 0.4, 0.5)
-    assert set(study.points) == set(small.candidates())
+    combinations = [tenths for tenths in itertools.product(range(10), repeat=3) if any(tenths)]
+    grid = [tuple(round(10 * weight) for weight in weights) for weights in full_grid(3, free=False)]
+    assert proportions(grid) == proportions(combinations)
+    assert len(grid) == len(proportions(grid)) == len(set(grid))
+    search = WeightSearch([], "all", "nDCG@10", "fp32", full=True)
+    for method, base, count in (("ties", True, 55 * 9), ("linear", True, 99), ("linear", False, 55)):
+        candidates = search.candidates(2, base, MergeRecipe(method, (0.5, 0.5), 0.2, 1.0))
+        assert len(candidates) == count
+        assert {density for *_, density in candidates} == ({0.2} if method == "linear" else set(FULL_DENSITIES))
 
 
 def test_a_sample_keeps_what_is_judged():

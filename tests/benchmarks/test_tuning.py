@@ -7,11 +7,11 @@ import json
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.benchmarks.tuning.parameters import PARAMETERS
-from biorag.benchmarks.tuning.run import TuningPlan, best_of, golden_section
+from biorag.benchmarks.tuning.run import TuningPlan
 from biorag.benchmarks.tuning.study import Study, write_curve
 from biorag.errors import BioragError, MismatchError, UsageError
 from biorag.settings.settings import Settings
@@ -77,48 +77,6 @@ def test_what_a_parameter_needs(name, changes, needed):
     assert bool(PARAMETERS[name].needs(Settings.of(**changes))) == needed
 
 
-# --- the search for a peak -----------------------------------------------------------------------------------
-
-
-@given(st.floats(0.05, 1.95), st.integers(6, 20))
-@settings(max_examples=60)
-def test_golden_section_closes_in_on_the_peak(peak, evaluations):
-    """After n values the interval that holds the peak is 0.618^(n-1) of the range, so the best is no further off."""
-    asked = []
-
-    def score(value):
-        asked.append(value)
-        return -abs(value - peak)
-
-    golden_section(PARAMETERS["interpolation"], score, evaluations)
-    assert len(asked) == evaluations
-    best = max(asked, key=lambda value: -abs(value - peak))
-    assert abs(best - peak) <= 2 * 0.618034 ** (evaluations - 1) + 2e-3  # values are rounded
-
-
-def slow_golden_section(score, low, high, evaluations):
-    """The textbook's, both inner points measured anew in each round; returns what it asked for, in order."""
-    ratio, asked = (math.sqrt(5) - 1) / 2, []
-    for _ in range(evaluations - 1):
-        left, right = high - ratio * (high - low), low + ratio * (high - low)
-        asked += [left, right]
-        low, high = (low, right) if score(left) >= score(right) else (left, high)
-    return asked
-
-
-def test_golden_section_asks_what_the_textbook_asks():
-    asked = []
-    golden_section(PARAMETERS["interpolation"], lambda value: asked.append(value) or -((value - 0.4) ** 2), 10)
-    expected = slow_golden_section(lambda value: -((value - 0.4) ** 2), 0.0, 2.0, 10)
-    rounded = list(dict.fromkeys(PARAMETERS["interpolation"].rounded(value) for value in expected))
-    assert asked == pytest.approx(rounded, abs=1e-3)
-
-
-def test_of_equal_values_the_current_then_the_lowest_is_best():
-    assert best_of({1: 0.5, 2: 0.5, 3: 0.4}, current=2) == 2
-    assert best_of({1: 0.5, 2: 0.5, 3: 0.4}, current=3) == 1
-
-
 # --- points --------------------------------------------------------------------------------------------------
 
 
@@ -138,8 +96,7 @@ def test_a_study_goes_on_where_it_was_stopped(tmp_path):
             raise KeyboardInterrupt
         return metrics_of(value)
 
-    plan = TuningPlan(PARAMETERS["k_init"], "nDCG@10", 20, (5, 10, 20, 50), None)
-    assert plan.method == "grid"
+    plan = TuningPlan(PARAMETERS["k_init"], "nDCG@10", 20, (5, 10, 20, 50))
     with pytest.raises(KeyboardInterrupt):
         plan.best(Study(tmp_path, {"index": 1}, measure))
     assert asked == [20, 5, 10]
@@ -149,9 +106,9 @@ def test_a_study_goes_on_where_it_was_stopped(tmp_path):
         value: metrics_of(value) for value in (5, 10, 20, 50)
     }
     assert study.points[5].mean("nDCG@10") == pytest.approx((0.85 + 0.5) / 2)
-    golden = TuningPlan(PARAMETERS["k_init"], "MAP@10", 20, (), 8)
-    assert (golden.method, golden.best(study)) == ("golden", max(study.points))
-    assert max(study.points) > 50
+    flat = Study(tmp_path / "flat", {}, lambda value: {"one": {"nDCG@10": 0.5 if value < 50 else 0.4}})
+    assert TuningPlan(PARAMETERS["k_init"], "nDCG@10", 20, (5, 10, 50)).best(flat) == 20, "of equal ones the current"
+    assert TuningPlan(PARAMETERS["k_init"], "nDCG@10", 50, (10, 5)).best(flat) == 5, "else the lowest"
 
 
 def test_points_of_another_study_are_not_taken(tmp_path):

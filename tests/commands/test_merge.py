@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from biorag.benchmarks.tuning.merging import DENSITIES, GRID
+from biorag.benchmarks.tuning.merging import shares
 from tests import cli
 from tests.cli import done, failed
 from tests.conftest import write_medrag
@@ -94,7 +94,7 @@ def searched(place, *words):
 def test_the_search_measures_what_bench_retrieval_does_and_takes_the_best(invoke, place, tmp_path):
     found = done(invoke(*searched(place, "--method", "linear", "--out", "m")))
     points = {tuple(point["weights"]): point["mean"] for point in found["search"]["points"]}
-    assert set(points) == {(weight, round(1 - weight, 6)) for weight in GRID}
+    assert set(points) == set(shares(2))
     assert points[tuple(found["weights"])] == max(points.values())
     assert len(set(points.values())) > 1
     for folder, weights in ((place / "a", (1, 0)), (place / "b", (0, 1)), ("m", tuple(found["weights"]))):
@@ -145,17 +145,9 @@ def test_a_killed_search_goes_on(invoke, place, tmp_path, monkeypatch):
     assert len(json.loads((tmp_path / "m" / "points.json").read_bytes())["points"]) == 4
     failed(invoke(*words, "--density", "0.3", "--measure", "R@5"), 5, "density, measure", "--out")
     resumed = done(invoke(*words))
-    assert len(calls) == 5 + len(GRID) - 4
+    assert len(calls) == 5 + len(shares(2)) - 4
     assert (resumed["weights"], resumed["search"]) == (whole["weights"], whole["search"])
     assert hash_of(tmp_path / "m") == hash_of(tmp_path / "whole")
-
-
-def test_ties_searches_densities_too(invoke, place, tiny_encoder):
-    found = done(invoke(*searched(place, "--base", tiny_encoder, "--method", "ties", "--density", "0.4", "--out", "m")))
-    points = {(*point["weights"], point["density"]): point["mean"] for point in found["search"]["points"]}
-    assert {density for *_, density in points} == {0.4, *DENSITIES}
-    assert len(points) == len(GRID) + len(DENSITIES)
-    assert points[(*found["weights"], found["density"])] == max(points.values())
 
 
 def test_sides_of_the_questions(invoke, place, tmp_path):

@@ -28,11 +28,10 @@ from biorag.types import Encoder, OnProgress, Progress, Question, Snippet, Vecto
 from biorag.utils.plots import PlotPanel, write_plot
 from biorag.utils.versions import installed_versions
 
-GRID = tuple(tenth / 10 for tenth in range(11))
+STEPS = {2: 10, 3: 6}  # from no weight to all of it, by the number of experts; of more experts as many as there are
 # The full grid of Synthesize-Train-Merge (arXiv 2602.04731, section 4.3).
 FULL_WEIGHTS = tuple(tenth / 10 for tenth in range(10))
 FULL_DENSITIES = tuple(tenth / 10 for tenth in range(1, 10))
-DENSITIES = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 ENCODED_AT_ONCE = 1024  # passages, between two reports of progress
 CANDIDATE = "candidate"  # the folder of the encoder that is being measured
 SEARCHED_AT_ONCE = 64  # questions: bounds the matrix of scores
@@ -40,78 +39,26 @@ SEARCHED_AT_ONCE = 64  # questions: bounds the matrix of scores
 Weighting: TypeAlias = tuple[float, ...]  # the experts' weights in their order, then TIES' density
 
 
-@dataclass(frozen=True, slots=True)
-class StepwiseSearch:
-    """How candidates are looked for, beginning with equal weights and the density `density`.
-
-    Two experts' weights are w and 1 − w, for w on `GRID`. Of more experts, or where the weights need not sum to 1
-    (`free`), one weight after the other takes the grid's values while the others keep theirs, or their proportions.
-    Then, at the best weights, the `densities`.
-    """
-
-    experts: int
-    measure: str
-    density: float
-    densities: tuple[float, ...]
-    free: bool
-
-    @property
-    def most(self) -> int:
-        """The most candidates that are measured."""
-        return 1 + len(GRID) * self.experts + len(self.densities)
-
-    def best(self, study: Study[Weighting]) -> Weighting:
-        """Measure the candidates; return the best, of equals the first."""
-        best = self._best(study, [(*[1 / self.experts] * self.experts, self.density)])
-        for expert in range(1 if self.experts == 2 and not self.free else self.experts):
-            best = self._best(study, [best, *(self._with(best, expert, value) for value in GRID)])
-        return self._best(study, [best, *((*best[:-1], density) for density in self.densities)])
-
-    def _with(self, candidate: Weighting, expert: int, value: float) -> Weighting:
-        """Return a candidate with another weight of one expert."""
-        *weights, density = candidate
-        others = sum(weights) - weights[expert]
-        if not self.free:
-            share = (1 - value) / others if others else 0.0
-            weights = [weight * share if others else (1 - value) / (self.experts - 1) for weight in weights]
-        weights[expert] = value
-        return (*(round(weight, 6) for weight in weights), density)
-
-    def _best(self, study: Study[Weighting], candidates: Sequence[Weighting]) -> Weighting:
-        return study.best([candidate for candidate in candidates if sum(candidate[:-1])], self.measure)
+def shares(experts: int) -> list[tuple[float, ...]]:
+    """Return weights that sum to 1, evenly spaced: of two experts in tenths. Equal weights come first."""
+    steps = STEPS.get(experts, experts)
+    counts = (share for share in itertools.product(range(steps + 1), repeat=experts) if sum(share) == steps)
+    return [tuple(round(count / steps, 6) for count in share) for share in sorted(counts, key=max)]
 
 
-@dataclass(frozen=True, slots=True)
-class FullGrid:
-    """Every combination of weights in `FULL_WEIGHTS`, and of `densities`, as Synthesize-Train-Merge searches them.
+def full_grid(experts: int, free: bool) -> list[tuple[float, ...]]:
+    """Return every combination of weights in `FULL_WEIGHTS`, as Synthesize-Train-Merge searches them.
 
-    Of weights in one proportion the smallest are measured, unless the weights need not sum to 1 (`free`): their merges
+    Of weights in one proportion the smallest are returned, unless the weights need not sum to 1 (`free`): their merges
     are the same.
     """
-
-    experts: int
-    measure: str
-    densities: tuple[float, ...]
-    free: bool
-
-    @property
-    def most(self) -> int:
-        """The number of candidates."""
-        return len(self.candidates())
-
-    def candidates(self) -> list[Weighting]:
-        """Return the candidates, by rising weights."""
-        smallest: dict[Weighting, Weighting] = {}
-        for tenths in itertools.product(range(len(FULL_WEIGHTS)), repeat=self.experts):
-            if any(tenths):
-                divisor = 1 if self.free else math.gcd(*tenths)
-                proportions = tuple(tenth / divisor for tenth in tenths)
-                smallest.setdefault(proportions, tuple(FULL_WEIGHTS[tenth] for tenth in tenths))
-        return [(*weights, density) for weights in smallest.values() for density in self.densities]
-
-    def best(self, study: Study[Weighting]) -> Weighting:
-        """Measure the candidates; return the best, of equals the first."""
-        return study.best(self.candidates(), self.measure)
+    smallest: dict[tuple[float, ...], tuple[float, ...]] = {}
+    for tenths in itertools.product(range(len(FULL_WEIGHTS)), repeat=experts):
+        if any(tenths):
+            divisor = 1 if free else math.gcd(*tenths)
+            proportions = tuple(tenth / divisor for tenth in tenths)
+            smallest.setdefault(proportions, tuple(FULL_WEIGHTS[tenth] for tenth in tenths))
+    return list(smallest.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +169,7 @@ class WeightSearch:
     part : which part of the questions it is
     measure : what is to be highest
     precision : of the merged encoders
-    full : whether the full grid is measured, in place of one weight after the other
+    full : whether the full grid of Synthesize-Train-Merge is measured, in place of `shares`
     """
 
     searched: Sequence[tuple[DevelopmentCorpus, Sequence[Dataset]]]
@@ -257,7 +204,7 @@ class WeightSearch:
 
         identity = self.identity(recipe.method)
         study: Study[Weighting] = Study(out, {**experts.hashes, **identity, "scale": recipe.scale}, measured)
-        best = self.search(len(experts.experts), experts.base is not None, recipe).best(study)
+        best = study.best(self.candidates(len(experts.experts), experts.base is not None, recipe), self.measure)
         shutil.rmtree(out / CANDIDATE, ignore_errors=True)
         points = study.ordered()
         write_curve(out, points, self.measure)
@@ -267,12 +214,13 @@ class WeightSearch:
         ]
         return _with(recipe, best), {**identity, "points": rows}
 
-    def search(self, experts: int, has_base: bool, recipe: MergeRecipe) -> StepwiseSearch | FullGrid:
-        """Return which candidates are measured."""
-        free, ties = recipe.method == LINEAR and has_base, recipe.method == TIES
-        if self.full:
-            return FullGrid(experts, self.measure, FULL_DENSITIES if ties else (recipe.density,), free)
-        return StepwiseSearch(experts, self.measure, recipe.density, DENSITIES if ties else (), free)
+    def candidates(self, experts: int, has_base: bool, recipe: MergeRecipe) -> list[Weighting]:
+        """Return the weights, and TIES' densities, that are measured."""
+        if not self.full:
+            return [(*weights, recipe.density) for weights in shares(experts)]
+        densities = FULL_DENSITIES if recipe.method == TIES else (recipe.density,)
+        weights = full_grid(experts, free=recipe.method == LINEAR and has_base)
+        return [(*chosen, density) for chosen in weights for density in densities]
 
     def _measures(self, folder: Path, experts: Experts, recipe: MergeRecipe, progress: Progress) -> Metrics:
         """Return the measures of the encoder that a recipe gives, written into a folder for them."""

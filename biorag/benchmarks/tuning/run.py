@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,8 +20,6 @@ from biorag.training.held_out import ALL
 from biorag.types import FieldFilter, Progress
 from biorag.utils.versions import installed_versions
 
-GRID, GOLDEN = METHODS = ("grid", "golden")
-
 
 @dataclass(frozen=True, slots=True)
 class TuningRequest:
@@ -30,7 +27,6 @@ class TuningRequest:
 
     parameter: str
     measure: str
-    method: str
     low: float | None = None
     high: float | None = None
     points: int | None = None
@@ -45,84 +41,37 @@ class TuningRequest:
             If something is not one of its choices, two do not go together, a value is not allowed, or the parameter
             changes nothing with these settings.
         """
-        for kind, value, known in (("parameter", self.parameter, PARAMETERS), ("method", self.method, METHODS)):
-            if value not in known:
-                raise unknown_name(kind, value, known)
+        if self.parameter not in PARAMETERS:
+            raise unknown_name("parameter", self.parameter, PARAMETERS)
         check_measure(self.measure)
         parameter = PARAMETERS[self.parameter]
         if fault := parameter.needs(settings):
             raise UsageError(f"--param {parameter.name} would change nothing: {fault}")
-        ranged = (self.low, self.high, self.points) != (None, None, None)
-        if self.values and (self.method != GRID or ranged):
-            raise UsageError("--values names what is measured: leave --from, --to, --points and --method out")
-        points = self.points or POINTS
+        if self.values and (self.low, self.high, self.points) != (None, None, None):
+            raise UsageError("--values names what is measured: leave --from, --to and --points out")
         parameter = parameter.within(self.low, self.high)
-        values = parameter.parse(self.values) if self.values else parameter.grid(points)
+        values = parameter.parse(self.values) if self.values else parameter.grid(self.points or POINTS)
         current = getattr(settings.retrieval, parameter.setting)
         for value in (*values, current):
             settings.replace(**{parameter.setting: value})  # says what is allowed
-        return TuningPlan(parameter, self.measure, current, tuple(values), points if self.method != GRID else None)
+        return TuningPlan(parameter, self.measure, current, tuple(values))
 
 
 @dataclass(frozen=True, slots=True)
 class TuningPlan:
-    """How the value of a parameter is looked for that has the highest `measure`.
-
-    `current` is the value in use. `values` are a grid's; a golden-section search takes `evaluations` in their range.
-    """
+    """The values of a parameter to measure, beside the `current` one, to find that of the highest `measure`."""
 
     parameter: Parameter
     measure: str
     current: float
     values: Sequence[float]
-    evaluations: int | None
-
-    @property
-    def method(self) -> str:
-        """Which of `METHODS` it is."""
-        return GOLDEN if self.evaluations else GRID
 
     def best(self, study: Study[float]) -> float:
-        """Measure the values and the current one; return the best of all in the study, see `best_of`."""
-        study.at(self.current)
-        if self.evaluations:
-            golden_section(self.parameter, lambda value: study.at(value).mean(self.measure), self.evaluations)
-        else:
-            for value in self.values:
-                study.at(value)
-        return best_of({value: point.mean(self.measure) for value, point in study.points.items()}, self.current)
-
-
-def best_of(means: Mapping[float, float], current: float) -> float:
-    """Return the value with the highest mean; of equal ones the current, else the lowest."""
-    return min(means, key=lambda value: (-means[value], value != current, value))
-
-
-def golden_section(parameter: Parameter, score: Callable[[float], float], evaluations: int) -> None:
-    """Ask for the scores of values that close in on the highest one, if there is but one (a unimodal curve).
-
-    Each round keeps 0.618 of the interval and asks for one value more, `evaluations` (at least 2) in all; with
-    several peaks it may end at a lower one. Of equal scores the lower side is kept.
-
-    References
-    ----------
-    Kiefer (1953), Sequential minimax search for a maximum.
-    """
-    ratio = (math.sqrt(5) - 1) / 2
-    low, high = 0.0, 1.0
-    shares = [high - ratio * (high - low), low + ratio * (high - low)]
-    scores = [score(parameter.at(share)) for share in shares]
-    for _ in range(evaluations - 2):
-        if scores[0] >= scores[1]:
-            high = shares[1]
-            shares, scores = [high - ratio * (high - low), shares[0]], [math.nan, scores[0]]
-        else:
-            low = shares[0]
-            shares, scores = [shares[1], low + ratio * (high - low)], [scores[1], math.nan]
-        scores = [
-            score(parameter.at(share)) if math.isnan(known) else known
-            for share, known in zip(shares, scores, strict=True)
-        ]
+        """Measure the values; return the best in the study: of equal ones the current, else the lowest."""
+        for value in (self.current, *self.values):
+            study.at(value)
+        means = {value: point.mean(self.measure) for value, point in study.points.items()}
+        return min(means, key=lambda value: (-means[value], value != self.current, value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +132,7 @@ def _report(plan: TuningPlan, best: float, study: Study[float]) -> dict[str, Any
     return {
         "param": plan.parameter.name,
         "measure": plan.measure,
-        "method": plan.method,
+        "method": "grid",
         "best": shown(study.points[best]),
         "current": shown(study.points[plan.current]),
         "points": [{"value": point.value, **point.summary(plan.measure)} for point in study.ordered()],
