@@ -16,10 +16,6 @@ from biorag.benchmarks.tuning.merging import (
     full_grid,
     shares,
 )
-    FULL_DENSITIES,
-    DevelopmentCorpus,
-    DevelopmentSample,
-)
 from biorag.corpus.datasets import Dataset
 from biorag.errors import BadInputError
 from biorag.training.merging.arithmetic import MergeRecipe
