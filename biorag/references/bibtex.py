@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from biorag.references.names import Author
-from biorag.references.reference import Genre, Reference, references_of
+from biorag.references.reference import Author, Genre, Reference, references_of
 from biorag.types import Hit
 
 TYPES = {Genre.ARTICLE: "article", Genre.BOOK: "book", Genre.THESIS: "phdthesis"}

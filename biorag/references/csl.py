@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from biorag.references.names import Author
-from biorag.references.reference import Genre, Reference, references_of
+from biorag.references.reference import Author, Genre, Reference, references_of
 from biorag.types import Hit
 from biorag.utils.files import json_text
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
-from biorag.references.names import Author, author_of
 from biorag.types import Hit, Snippet
 
 PUBMED = "https://pubmed.ncbi.nlm.nih.gov"
@@ -22,6 +21,9 @@ FIELDS = (
     *("authors", "doi", "pmcid", "journal", "journal_abbreviation", "issn", "volume", "issue", "pages", "year", "date"),
     *("language", "type", "mesh", "references", "retraction", "errata", "concern"),
 )
+MOST_INITIALS = 2  # as NLM's Citing Medicine has it
+_PART = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+_INITIALS = re.compile(r"[A-Z]{1,4}")  # given names that are initials already
 
 
 class Genre(StrEnum):
@@ -41,6 +43,34 @@ _GENRES = {
     "Academic Dissertation": Genre.THESIS,
     "Dataset": Genre.DATASET,
 }
+
+
+class Author(NamedTuple):
+    """A person, or a group, whose name is all `family`."""
+
+    family: str
+    given: str = ""
+    suffix: str = ""
+    group: bool = False
+
+    @property
+    def initials(self) -> str:
+        """The first letters of the given names, at most two, particles in lower case left out: "JP" of Jean-Paul."""
+        if _INITIALS.fullmatch(self.given):
+            return self.given[:MOST_INITIALS]
+        parts: list[str] = _PART.findall(self.given)
+        names = [part for part in parts if not part[0].islower()] or parts
+        return "".join(part[0].upper() for part in names[:MOST_INITIALS])
+
+
+def author_of(name: str, groups: Collection[str] = ()) -> Author:
+    """Return the author of a name as metadata has it; one without a comma, or among `groups`, is a group's."""
+    text = " ".join(name.split())
+    parts = [part.strip() for part in text.split(",")]
+    if name in groups or len(parts) not in (2, 3) or not all(parts):
+        return Author(text, group=True)
+    family, given, *suffix = parts
+    return Author(family, given, "".join(suffix))
 
 
 @dataclass(frozen=True, slots=True)

