@@ -53,10 +53,6 @@ def test_sides_give_scores_margins_and_overlap():
     assert values["overlap_10"] == pytest.approx(0.1)
 
 
-def test_empty_sides_are_zero():
-    assert set(of_sides(Sides([], []), "warfarin").values()) == {0.0}
-
-
 def test_words_are_weighted_by_rarity():
     hits = [Hit(1, Snippet("a", "", "Warfarin thins."), 0.8), Hit(2, Snippet("b", "", "Football is played."), 0.3)]
     values = of_hits("warfarin football", hits)
@@ -97,11 +93,6 @@ def test_coefficients_give_a_probability_by_hand():
     rows[:, FEATURES.index("hit_score")] = (0.5, 0.9, 5.0)
     assert found.scores(rows) == pytest.approx([0.2, 0.6, 4.7])
     assert found.probability_of(rows) == pytest.approx([0.2, 0.6, 1.0])  # level beyond the last knot
-
-
-def test_coefficients_are_read_as_written(tmp_path):
-    coefficients().save(tmp_path / FILE)
-    assert read_coefficients(tmp_path / FILE) == coefficients()
 
 
 @pytest.mark.parametrize(
@@ -174,11 +165,6 @@ def test_answer_anyway_overrides():
         Question("q", "What blocks vitamin K?"), ranking(0.1)
     )
     assert (given.abstained, given.evidence_probability) == (False, 0.1)
-
-
-def test_without_an_estimate_every_question_is_answered():
-    given = Answerer(None, None, Settings()).answer_or_withhold(Question("q", "What blocks vitamin K?"), ranking(0.0))
-    assert (given.abstained, given.evidence_probability) == (False, None)
 
 
 def test_no_hits_have_no_answer_and_one_side_no_estimate():

@@ -49,16 +49,6 @@ def test_sentences_stand_verbatim_at_their_offsets_without_section_labels():
     assert all(hits[0].snippet.contents[each.start : each.end] == each.text for each in rows)
 
 
-def test_a_colon_that_labels_no_section_stays():
-    assert [each.text for each in candidates(hits_of("Three drugs: Aspirin is one."))] == [
-        "Three drugs: Aspirin is one."
-    ]
-
-
-def test_a_snippet_without_content_gives_its_title():
-    assert [each.text for each in candidates([Hit(1, Snippet("s", "Only a title", ""), 1.0)])] == ["Only a title"]
-
-
 def test_maxsim_of_sentences_against_a_slow_loop():
     draw = np.random.default_rng(0)
     query, tokens = draw.normal(size=(3, 4)).astype(np.float32), draw.normal(size=(6, 4)).astype(np.float32)
@@ -154,11 +144,6 @@ def test_a_sentence_that_leans_on_the_one_before_brings_it_along():
     ], "not one of another snippet"
 
 
-def test_never_more_than_three():
-    texts = [(f"{word}.", 1) for word in ("Iron", "Zinc", "Copper", "Gold", "Silver")]
-    assert len(chosen(texts, [1.0] * 5)) == 3
-
-
 def test_an_extract_is_its_own_evidence():
     hits = tuple(hits_of("Zinc shortens colds."))
     answer = extracted(Answer(Question("q", "Zinc?"), hits=hits), candidates(hits))
@@ -166,10 +151,6 @@ def test_an_extract_is_its_own_evidence():
     (sentence,) = answer.sentences
     assert (sentence.verdict, sentence.citations, sentence.evidence[0].id) == ("supported", (1,), "s1")
     assert [(citation.n, citation.quote) for citation in answer.citations] == [(1, "Zinc shortens colds.")]
-
-
-def test_no_hit_gives_no_sentence():
-    assert Extractor().extract("Zinc?", []) == []
 
 
 @pytest.mark.slow

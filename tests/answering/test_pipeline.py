@@ -18,7 +18,7 @@ from biorag.prompts.template import load_template
 from biorag.retrieval.filters import exclude_pmids, parse_filter
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
-from biorag.types import Hit, Question, ScoredDoc, Snippet
+from biorag.types import Question, ScoredDoc, Snippet
 from tests.fakes import HashEncoder, OverlapReranker, ScriptedGenerator
 
 # Words that Qdrant's tokenizer and stemmer keep apart, so that BM25 can be computed from the words themselves.
@@ -194,7 +194,7 @@ def top(scores, limit):
 # --- first stage ---
 
 
-@pytest.mark.parametrize("query", [QUERY, "liver", "aspirin kidney kidney virus", "gene unseenword"])
+@pytest.mark.parametrize("query", [QUERY, "aspirin kidney kidney virus", "gene unseenword"])
 def test_bm25_mode_needs_no_encoder_and_ranks_by_bm25(index, reference, settings, query):
     ranking = Retriever(index, None, None, settings.replace(mode="bm25").retrieval).search(query)
     scores = {id: reference.bm25(query, id) for id in reference.snippets}
@@ -215,8 +215,8 @@ def sides(reference, query, depth):
     return dense, top({id: score for id, score in scores.items() if score > 0}, depth)
 
 
-@pytest.mark.parametrize("weight", [0.0, 0.03, 0.1, 1.0])
-@pytest.mark.parametrize("query", [QUERY, "liver", "aspirin kidney kidney virus", "gene unseenword"])
+@pytest.mark.parametrize("weight", [0.0, 0.1])
+@pytest.mark.parametrize("query", [QUERY, "aspirin kidney kidney virus", "gene unseenword"])
 def test_hybrid_is_dense_plus_lambda_bm25_with_true_scores_on_both_sides(index, reference, settings, query, weight):
     """Each side gives 10 of 60 candidates; what only one side found gets its true score from the other."""
     ranking = Retriever(index, ENCODER, None, settings.replace(lambda_=weight).retrieval).search(query)
@@ -225,23 +225,6 @@ def test_hybrid_is_dense_plus_lambda_bm25_with_true_scores_on_both_sides(index, 
     truth = {id: reference.dense(vector, id) + weight * reference.bm25(query, id) for id in reference.snippets}
     candidates = {id for id, _ in dense + bm25}
     same(pairs(ranking), top({id: truth[id] for id in candidates}, 10))
-
-
-def test_the_hybrid_queries_do_have_candidates_that_one_side_alone_found(reference):
-    dense, bm25 = sides(reference, QUERY, 10)
-    only_dense, only_bm25 = (
-        {id for id, _ in dense} - {id for id, _ in bm25},
-        {id for id, _ in bm25} - {id for id, _ in dense},
-    )
-    assert only_bm25
-    assert any(reference.bm25(QUERY, id) > 0 for id in only_dense), "whose BM25 score is not simply 0"
-
-
-def test_a_depth_that_covers_the_corpus_gives_the_best_of_all(index, reference, settings):
-    ranking = Retriever(index, ENCODER, None, settings.replace(depth=60).retrieval).search(QUERY)
-    vector = ENCODER.encode_queries([QUERY])[0]
-    truth = {id: reference.dense(vector, id) + 0.1 * reference.bm25(QUERY, id) for id in reference.snippets}
-    same(pairs(ranking), top(truth, 10))
 
 
 @pytest.mark.parametrize("rrf_k", [1, 60])
@@ -254,31 +237,10 @@ def test_rrf_sums_reciprocal_ranks(index, reference, settings, rrf_k):
     same(pairs(ranking), top(fused, 10), tolerance=1e-9)
 
 
-@pytest.mark.parametrize("query", ["what is the", "???", "unseenword"])
-def test_a_query_without_known_words_is_answered_by_the_dense_side(index, reference, settings, query):
-    ranking = Retriever(index, ENCODER, None, settings.retrieval).search(query)
-    vector = ENCODER.encode_queries([query])[0]
-    same(pairs(ranking), top({id: reference.dense(vector, id) for id in reference.snippets}, 10))
-    assert Retriever(index, None, None, settings.replace(mode="bm25").retrieval).search(query).hits == ()
-
-
-def test_hits_hold_the_whole_snippets_at_their_ranks(index, reference, settings):
-    hits = Retriever(index, ENCODER, None, settings.retrieval).search(QUERY).hits
-    assert [hit.rank for hit in hits] == list(range(1, 11))
-    assert all(hit.snippet == reference.snippets[hit.snippet.id] for hit in hits)
-
-
-def test_a_limit_may_differ_from_k(index, settings):
-    retriever = Retriever(index, ENCODER, None, settings.replace(depth=60).retrieval)
-    assert pairs(retriever.search(QUERY, limit=25))[:10] == pairs(retriever.search(QUERY))
-    assert len(retriever.search(QUERY, limit=25).hits) == 25
-
-
-@pytest.mark.parametrize("query", ["", "  ", "\n\t"])
-@pytest.mark.parametrize("mode", ["bm25", "dense", "hybrid"])
-def test_a_blank_query_is_refused(index, settings, query, mode):
+@pytest.mark.parametrize("query", ["", "\n\t"])
+def test_a_blank_query_is_refused(index, settings, query):
     with pytest.raises(UsageError, match="query is empty") as caught:
-        Retriever(index, ENCODER, None, settings.replace(mode=mode).retrieval).search(query)
+        Retriever(index, ENCODER, None, settings.retrieval).search(query)
     assert caught.value.exit_code == 2
 
 
@@ -305,27 +267,11 @@ def test_filters_and_excluded_pmids_hold_for_every_hit(index, reference, setting
         same(pairs(found), top({id: reference.dense(vector, id) for id in allowed}, 10))
 
 
-def test_every_first_stage_probe_carries_the_conditions(reference, settings):
-    index = MemoryIndex(list(reference.snippets.values()), list(reference.vectors.values()))
-    where = exclude_pmids((100, 101))
-    Retriever(index, ENCODER, None, settings.retrieval).search(QUERY, where=where)
-    open_probes = [probe for probe in index.probes if probe.among is None]
-    assert len(open_probes) == 2
-    assert all(probe.where == where for probe in open_probes)
-
-
-def test_nothing_left_by_a_filter_is_no_error(index, settings):
-    reranker = RecordingReranker()
-    ranking = Retriever(index, ENCODER, [reranker], settings.retrieval).search(QUERY, where=parse_filter("year>=3000"))
-    assert ranking.hits == ()
-    assert reranker.asked == []
-
-
 # --- reranking ---
 
 
-@pytest.mark.parametrize("weight", [0.0, 0.5, 5.0])
-@pytest.mark.parametrize(("k_init", "k"), [(20, 5), (5, 5), (4, 12), (1, 3)])
+@pytest.mark.parametrize("weight", [0.0, 0.5])
+@pytest.mark.parametrize(("k_init", "k"), [(20, 5), (4, 12)])
 def test_reranking_orders_the_first_k_init_and_leaves_the_tail(index, reference, settings, weight, k_init, k):
     settings = settings.replace(depth=30, k_init=k_init, k=k, interpolation=weight)
     first = pairs(Retriever(index, ENCODER, None, settings.retrieval).search(QUERY, limit=max(k, k_init)))
@@ -371,11 +317,6 @@ def slow_chain(first, stages, score, text_of, weights):
     ("chain", "stages"),
     [
         ("encoder,cross:x", [(OverlapReranker, False, 20), (LengthReranker, True, 10)]),
-        ("cross:x@6", [(LengthReranker, True, 6)]),
-        (
-            "encoder@12,a@7,cross:x@3",
-            [(OverlapReranker, False, 12), (LengthReranker, False, 7), (LengthReranker, True, 3)],
-        ),
         (
             "cross:x@9,cross:y@5,encoder@4",
             [(LengthReranker, True, 9), (OverlapReranker, True, 5), (OverlapReranker, False, 4)],
@@ -397,13 +338,6 @@ def test_many_queries_are_reranked_in_turns_with_the_scores_of_one_at_a_time(ind
     alone = [pairs(retriever.search(query)) for query in queries]
     monkeypatch.setattr("biorag.retrieval.retriever.CANDIDATES", 25)
     assert [pairs(ranking) for ranking in retriever.search_all(queries)] == alone
-
-
-def test_the_reranker_sees_the_query_and_the_contents_of_k_init_candidates(reference, settings):
-    index = MemoryIndex([Snippet("t", "Fever", "heparin", 1)], ENCODER.encode_snippets(["Fever. heparin"]))
-    reranker = RecordingReranker()
-    Retriever(index, ENCODER, [reranker], settings.retrieval).search(QUERY)
-    assert reranker.asked == [(QUERY, ["Fever. heparin"])]
 
 
 def test_timings_name_the_stages_and_add_up(index, settings):
@@ -457,14 +391,6 @@ def reply(**fields) -> str:
     return json.dumps(fields)
 
 
-def test_the_hits_of_the_tests_below(library, plain):
-    assert [hit.snippet.id for hit in Retriever(library, None, None, plain.retrieval).search(ASKED).hits] == [
-        "d3",
-        "d2",
-        "d1",
-    ]
-
-
 def test_a_multiple_choice_reply_is_read_and_verified(answerer):
     text = reply(
         step_by_step_thinking="Pyridoxine prevents isoniazid neuropathy in adults [2].",
@@ -487,14 +413,6 @@ def test_a_multiple_choice_reply_is_read_and_verified(answerer):
     assert answer.notes == ()
 
 
-def test_the_generator_is_given_the_choice_prompt_with_the_hits_in_order(answerer):
-    generator = ScriptedGenerator()
-    answerer(generator).answer(CHOICE)
-    assert generator.prompts == [load_template("choice").render(CHOICE, IN_ORDER)]
-    assert list(generator.schemas[0]["properties"]) == ["step_by_step_thinking", "relevant_context", "answer_choice"]
-    assert generator.schemas[0]["properties"]["answer_choice"] == {"enum": ["A", "B", "C"]}
-
-
 def test_the_options_are_never_seen_by_the_retriever(library, settings):
     class RecordingEncoder(HashEncoder):
         def encode_queries(self, texts):
@@ -515,11 +433,8 @@ def test_the_options_are_never_seen_by_the_retriever(library, settings):
 @pytest.mark.parametrize(
     ("text", "choice", "parsed"),
     [
-        ("", None, False),
         ("I think B.", None, False),
-        ('{"step_by_step_thinking": "cut he', None, False),
         (reply(answer_choice="E"), None, False),
-        (reply(answer_choice=2), None, False),
         (json.dumps([{"answer_choice": "B"}]), None, False),
         ("```json\n" + reply(answer_choice="b") + "\n```", "B", False),
         (reply(answer_choice="b."), "B", True),
@@ -548,13 +463,6 @@ def test_an_open_reply_is_read_and_its_citations_are_verified(answerer):
     assert generator.schemas[0]["properties"]["citations"]["items"] == {"enum": [1, 2, 3]}
 
 
-def test_quotes_of_an_open_reply_are_matched(answerer):
-    citations = [{"n": 1, "quote": "Thiamine cures everything"}, {"n": 2, "quote": "pyridoxine PREVENTS isoniazid"}]
-    answer = answerer(ScriptedGenerator([reply(answer="Pyridoxine.", citations=citations)])).answer(OPEN)
-    assert [(citation.n, citation.quote) for citation in answer.citations] == [(2, "Pyridoxine prevents isoniazid")]
-    assert any("[1]" in note and "not supported" in note for note in answer.notes)
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -578,24 +486,6 @@ def test_a_letter_is_held_against_its_option(answerer):
     unsupported = answerer(ScriptedGenerator([reply(step_by_step_thinking="", answer_choice="A")])).answer(question)
     assert [(s.text, s.verdict) for s in unsupported.sentences] == [("Zinc", "unsupported")]
     assert "no citation holds" in unsupported.notes[-1]
-
-
-def test_an_answer_that_no_document_bears_out_says_so(answerer):
-    answer = answerer(ScriptedGenerator([reply(answer="Penicillin kills bacteria.", citations=[1])])).answer(OPEN)
-    assert answer.citations == ()
-    assert any("no citation holds" in note for note in answer.notes)
-    assert any("[1]" in note and "d3" in note for note in answer.notes)
-
-
-def test_a_capped_text_is_said(answerer):
-    answer = answerer(ScriptedGenerator(capped=True)).answer(CHOICE)
-    assert any("cut at 50 tokens" in note for note in answer.notes)
-
-
-def test_the_reply_is_seen_as_it_grows(answerer):
-    seen = []
-    answerer(ScriptedGenerator([reply(answer_choice="A")])).answer(CHOICE, on_text=seen.append)
-    assert seen == [reply(answer_choice="A")]
 
 
 def test_without_a_generator_the_answer_is_the_evidence(answerer):
@@ -643,45 +533,11 @@ def test_an_open_question_without_evidence_is_not_put_to_the_generator(answerer)
     assert any("no evidence was found" in note for note in answer.notes)
 
 
-def test_a_multiple_choice_question_without_evidence_is_still_answered(answerer):
-    generator = ScriptedGenerator()
-    answer = answerer(generator).answer(CHOICE, where=parse_filter("year>=3000"))
-    assert generator.prompts == [load_template("closed_book").render(CHOICE, [])]
-    assert (answer.choice, answer.supplied) == ("A", 0)
-
-
-def test_conditions_reach_the_retriever(answerer):
-    answer = answerer(None).answer(OPEN, where=exclude_pmids((3,)))
-    assert [hit.snippet.id for hit in answer.hits] == ["d2", "d1"]
-
-
-def test_a_blank_question_is_refused(answerer):
-    with pytest.raises(UsageError, match="query is empty"):
-        answerer(ScriptedGenerator()).answer(Question("q", "  "))
-
-
-@pytest.mark.parametrize("method", ["generat", "", "vote"])
-def test_an_unknown_way_to_answer_names_the_known_ones(answerer, library, method):
+def test_an_unknown_way_to_answer_names_the_known_ones(answerer, library):
     with pytest.raises(UsageError, match="generate, score") as caught:
-        answerer(ScriptedGenerator()).answer(CHOICE, method=method)
-    assert repr(method) in str(caught.value)
+        answerer(ScriptedGenerator()).answer(CHOICE, method="vote")
+    assert "'vote'" in str(caught.value)
     assert library.probes == []
-
-
-def test_timings_cover_retrieval_and_generation(answerer):
-    timings = answerer(ScriptedGenerator()).answer(CHOICE).timings_ms
-    assert list(timings) == ["encode", "first_stage", "fetch", "generate", "total"]
-    assert timings["total"] == pytest.approx(sum(islice(timings.values(), 4)), abs=0.01)
-
-
-def test_evidence_can_be_retrieved_before_for_several_questions(answerer):
-    several = answerer(ScriptedGenerator())
-    wheres = [(), exclude_pmids((3,))]
-    rankings = several.retrieve([CHOICE, OPEN], wheres)
-    for question, ranking, where in zip([CHOICE, OPEN], rankings, wheres, strict=True):
-        answer, expected = several.answer_from(question, ranking), several.answer(question, where)
-        assert replace(answer, timings_ms={}) == replace(expected, timings_ms={})
-        assert list(answer.timings_ms) == list(expected.timings_ms)
 
 
 @pytest.mark.parametrize("method", ["generate", "score"])
@@ -705,7 +561,7 @@ def window_for(question: Question, supplied: int, method: str = "choice", output
     return ScriptedGenerator().count_tokens(prompt) + output + ANSWER_MARGIN
 
 
-@pytest.mark.parametrize("supplied", [0, 1, 2, 3])
+@pytest.mark.parametrize("supplied", [0, 2, 3])
 @pytest.mark.parametrize(("question", "template"), [(CHOICE, "choice"), (OPEN, "open")])
 def test_the_context_is_cut_snippet_by_snippet_the_best_stay(answerer, question, template, supplied):
     generator = ScriptedGenerator(context_window=window_for(question, supplied, template))
@@ -719,21 +575,6 @@ def test_the_context_is_cut_snippet_by_snippet_the_best_stay(answerer, question,
     if cut:
         assert f"{3 - supplied} of 3 documents" in cut[0]
         assert str(generator.context_window) in cut[0]
-
-
-def test_one_token_less_costs_a_snippet(answerer):
-    generator = ScriptedGenerator(context_window=window_for(CHOICE, 2) - 1)
-    assert answerer(generator).answer(CHOICE).supplied == 1
-
-
-def test_only_supplied_documents_can_be_cited(answerer):
-    generator = ScriptedGenerator(
-        [reply(answer="Isoniazid depletes pyridoxine.", citations=[3])], context_window=window_for(OPEN, 2, "open")
-    )
-    answer = answerer(generator).answer(OPEN)
-    assert generator.schemas[0]["properties"]["citations"]["items"] == {"enum": [1, 2]}
-    assert answer.citations == ()
-    assert any("[3]" in note and "no document of that number" in note for note in answer.notes)
 
 
 @pytest.mark.parametrize("method", ["generate", "score"])
@@ -753,9 +594,7 @@ def test_a_question_that_does_not_fit_at_all_is_refused(answerer, method):
     ("logprobs", "choice"),
     [
         ({"A": -3.0, "B": -0.25, "C": -2.0}, "B"),
-        ({"A": -100.0, "B": -100.0, "C": -0.5}, "C"),
         ({"A": -1.0, "B": -1.0, "C": -1.0}, "A"),
-        ({"A": -2.0, "B": -1.0, "C": -1.0}, "B"),
     ],
 )
 def test_the_option_with_the_best_log_probability_wins_ties_go_to_the_first_letter(answerer, logprobs, choice):
@@ -766,23 +605,6 @@ def test_the_option_with_the_best_log_probability_wins_ties_go_to_the_first_lett
     assert json.loads(answer.reply) == {"option_logprobs": logprobs, "answer_choice": choice}
     assert generator.prompts == [load_template("score").render(CHOICE, IN_ORDER)]
     assert answer.supplied == 3
-
-
-def test_ties_go_to_the_first_letter_whatever_the_order_of_the_options(answerer):
-    question = Question("q", ASKED, {"C": "Zinc", "A": "Copper", "B": "Iron"})
-    generator = ScriptedGenerator(logprobs={"C": -1.0, "A": -1.0, "B": -1.0})
-    assert answerer(generator).answer(question, method="score").choice == "A"
-
-
-def test_scoring_needs_no_room_for_a_reply(answerer):
-    generator = ScriptedGenerator(context_window=window_for(CHOICE, 3, "score", 0))
-    assert answerer(generator).answer(CHOICE, method="score").supplied == 3
-
-
-def test_an_open_question_cannot_be_scored(answerer):
-    with pytest.raises(UsageError, match="--answer generate") as caught:
-        answerer(ScriptedGenerator()).answer(OPEN, method="score")
-    assert caught.value.exit_code == 2
 
 
 # --- templates of the user's ---
@@ -801,22 +623,7 @@ def test_a_prompt_file_replaces_the_built_in_template(answerer, tmp_path, method
     )
 
 
-def test_answers_are_the_same_each_time(answerer):
-    def once():
-        answer = answerer(ScriptedGenerator()).answer(CHOICE)
-        return answer.choice, answer.reply, [(hit.snippet.id, hit.score) for hit in answer.hits], answer.notes
-
-    assert once() == once()
-
-
-def test_the_hits_are_those_of_the_retriever(answerer, library, plain):
-    expected = Retriever(library, None, None, plain.retrieval).search(ASKED).hits
-    assert all(isinstance(hit, Hit) for hit in expected)
-    assert answerer(None).answer(OPEN).hits == expected
-
-
-@pytest.mark.parametrize("mode", ["bm25", "dense", "hybrid"])
-@pytest.mark.parametrize("rerank", [False, True])
+@pytest.mark.parametrize(("mode", "rerank"), [("bm25", False), ("hybrid", True)])
 def test_a_batch_of_queries_gives_what_they_give_one_by_one(index, settings, mode, rerank):
     queries = [QUERY, "fever", "nothing-of-the-kind", "liver heart gene", QUERY]
     wheres = [(), parse_filter("year>=2010"), (), parse_filter("year>=3000"), ()]
@@ -828,8 +635,3 @@ def test_a_batch_of_queries_gives_what_they_give_one_by_one(index, settings, mod
     for ranking, query, where in zip(together, queries, wheres, strict=True):
         assert pairs(ranking) == pairs(retriever.search(query, 6, where))
     assert retriever.search_all([]) == []
-
-
-def test_a_batch_with_a_blank_query_is_refused_whole(index, settings):
-    with pytest.raises(UsageError, match="empty"):
-        Retriever(index, ENCODER, None, settings.retrieval).search_all([QUERY, " "])

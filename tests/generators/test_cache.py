@@ -4,8 +4,6 @@ import json
 import logging
 import os
 import shutil
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +12,6 @@ import pytest
 import biorag
 from biorag.engine import generator_identity, load_generator
 from biorag.generators.cache import CODE, CachedGenerator, code_hash
-from biorag.models.finding import STARTER_GENERATOR
 from biorag.prompts.template import schema_for
 from biorag.settings.settings import Settings
 from biorag.types import Generation, GenerationRequest, Prompt, Question, Sampling
@@ -64,25 +61,11 @@ def test_a_reply_is_made_once_and_shown_whole_when_it_is_kept(folder):
     assert (first.asked(), other.asked()) == (1, 0)
 
 
-def test_tokens_are_kept_with_the_reply(folder, monkeypatch):
-    made = Counting(folder)
-    reply = Generation('{"answer": "x"}', False, prompt_tokens=7, completion_tokens=3)
-    monkeypatch.setattr(made.inner, "generate", lambda *_: reply)
-    assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)) == reply
-    assert Counting(folder).cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)) == reply._replace(cached=True)
-
-
 def test_scores_are_kept_to_the_last_bit(folder):
     logprobs = {"A": -0.1 - 0.2, "B": -1e-300}
     first = Counting(folder, logprobs=logprobs)
     assert first.cached.score(PROMPT, ["A", "B"]) == (logprobs, False)
     assert Counting(folder).cached.score(PROMPT, ("A", "B")) == (logprobs, True)
-
-
-def test_the_rest_is_the_generators_own(folder):
-    made = Counting(folder)
-    assert (made.cached.name, made.cached.context_window) == (made.inner.name, made.inner.context_window)
-    assert made.cached.count_tokens(PROMPT) == made.inner.count_tokens(PROMPT)
 
 
 REORDERED = {**SCHEMA, "properties": dict(reversed(SCHEMA["properties"].items()))}
@@ -112,36 +95,16 @@ def test_whatever_is_asked_differently_is_asked_anew(folder):
     assert all(ask(made.cached).cached for ask in ASKED.values())
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"name": "other"}, {"sha256": "1" * 64}, {"context_window": 2048}, {"versions": {"biorag": "2"}}, {"server": "u"}],
-)
-def test_another_generator_is_asked_anew(folder, change):
-    Counting(folder).cached.generate(GenerationRequest(PROMPT, SCHEMA, 9))
-    other = Counting(folder, {**IDENTITY, **change})
-    assert not other.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)).cached
-
-
 DAMAGED = [
     b"",
-    b"{",
     b"[]",
-    b"null",
     b"\xff\xfe",
     b'{"text": 1, "capped": false}',
-    b'{"text": "x"}',
     b'{"text": "x", "capped": false}',
-    b'{"text": "x", "capped": false, "tokens": [1]}',
-    b'{"logprobs": 3}',
-    b'{"logprobs": {"A": "x"}}',
-    b'{"logprobs": {"A": true}}',
-    b'{"logprobs": {"A": -0.1, "B": "x"}}',
-    b'{"logprobs": {"A": null}}',
-    b'{"logprobs": {"A": NaN}}',
-    b'{"logprobs": {"A": 1e999}}',
     b'{"text": "x", "capped": false, "tokens": [1, -2]}',
     b'{"text": "x", "capped": false, "tokens": [1, 2], "more": 1}',
-    b"[" * 100_000,
+    b'{"logprobs": {"A": "x"}}',
+    b'{"logprobs": {"A": NaN}}',
 ]
 
 
@@ -173,7 +136,7 @@ def test_a_pipe_in_place_of_an_entry_is_not_waited_on(folder, caplog):
     assert first.text == reply(0)
 
 
-@pytest.mark.parametrize("bad", ["", " ", "I do not know", '{"answer_choice": "A', "[1]", "null", "{}"])
+@pytest.mark.parametrize("bad", ["", "I do not know", "[1]", "{}"])
 def test_a_reply_without_a_json_object_is_asked_for_again(folder, bad):
     made = Counting(folder)
     made.inner.replies.insert(0, bad)
@@ -181,13 +144,6 @@ def test_a_reply_without_a_json_object_is_asked_for_again(folder, bad):
     assert entries(folder) == []
     assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)).text == reply(0)
     assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)) == Generation(reply(0), False, cached=True)
-
-
-def test_an_object_among_other_text_is_a_reply(folder):
-    made = Counting(folder)
-    made.inner.replies.insert(0, f"Here you are: {reply(7)}")
-    made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9))
-    assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)).cached
 
 
 def test_no_scores_are_asked_for_again(folder):
@@ -213,30 +169,6 @@ def test_threads_may_ask_for_the_same(folder):
     (entry,) = entries(folder)
     assert json.loads(entry.read_bytes())["text"] in replies
     assert [path for path in folder.rglob("*") if path.is_file()] == [entry], "nothing else is left behind"
-
-
-WRITER = """
-import sys
-from pathlib import Path
-from biorag.generators.cache import CachedGenerator
-from biorag.types import Generation, GenerationRequest, Prompt
-
-class Long:
-    name, context_window = "long", 100
-    def generate(self, request, on_text=None):
-        return Generation('{"answer": "' + request.prompt.user[-1] * 300_000 + '"}', False)
-
-cached = CachedGenerator(Long(), Path(sys.argv[1]), {})
-for n in range(30):
-    text = cached.generate(GenerationRequest(Prompt("", str(n % 10)), {}, 1)).text
-    assert text == '{"answer": "' + str(n % 10) * 300_000 + '"}', "never a part of a reply"
-"""
-
-
-def test_processes_may_share_the_folder(folder):
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(folder)]) for _ in range(3)]
-    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
-    assert len(entries(folder)) == 10
 
 
 # --- as the commands build it ---
@@ -289,13 +221,6 @@ def test_a_gguf_file_is_known_by_its_place_size_and_time_and_is_not_read(tmp_pat
     assert first != longer != identity()
 
 
-def test_the_starter_is_known_by_its_hash(monkeypatch):
-    monkeypatch.setattr("biorag.generators.gguf.find_gguf", Path)
-    found = generator_identity(Settings.of(llm="starter"), ScriptedGenerator())
-    assert found["sha256"] == STARTER_GENERATOR.sha256
-    assert "path" not in found
-
-
 def test_other_code_of_generators_or_prompts_is_another_generator(tmp_path, monkeypatch):
     package = Path(biorag.__file__).parent
     for folder in CODE:
@@ -312,19 +237,3 @@ def test_other_code_of_generators_or_prompts_is_another_generator(tmp_path, monk
     (tmp_path / "prompts" / "choice.txt").write_text("prompts themselves are in the key")
     assert (found[0], code_hash.__wrapped__()) == (original, found[-1])
     assert len(set(found)) == 4
-
-
-@pytest.mark.slow
-def test_a_models_kept_replies_are_those_it_gives(folder):
-    pytest.importorskip("llama_cpp")
-    from biorag.generators.llama import LlamaGenerator
-    from biorag.models.finding import find_gguf
-
-    llama = LlamaGenerator(find_gguf("starter"), 512, threads=1)
-    cached = CachedGenerator(llama, folder, IDENTITY)
-    for _ in range(2):
-        generation, scores = cached.generate(GenerationRequest(PROMPT, SCHEMA, 12)), cached.score(PROMPT, ["A", "B"])
-        assert generation._replace(cached=False) == llama.generate(GenerationRequest(PROMPT, SCHEMA, 12))
-        assert scores._replace(cached=False) == llama.score(PROMPT, ["A", "B"])
-    assert generation.cached
-    assert scores.cached

@@ -103,38 +103,6 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("cap", [1, 30])
-def test_each_of_several_texts_has_the_cap(generator, cap):
-    seen = []
-    generation = generator.generate(GenerationRequest(PROMPT, TEXTS, cap, Sampling(0.8, 5)), seen.append)
-    fields = json.loads(generation.text)
-    assert list(fields) == ["query", "found", "sure"]
-    assert (len(fields["found"]), fields["sure"] in ("yes", "no")) == (3, True)
-    for text in (fields["query"], *fields["found"]):
-        assert len(generator._llama.tokenize(text.encode(), add_bos=False)) <= cap + 1
-    assert seen[-1] == generation.text
-    assert generation.capped or cap > 1
-    assert generator.generate(GenerationRequest(PROMPT, TEXTS, cap, Sampling(0.8, 5))) == generation
-
-
-@pytest.mark.parametrize("cap", [2, 60])
-def test_tokens_of_prompt_and_reply_are_counted(generator, cap, monkeypatch):
-    written = []
-    decode = generator._decode
-
-    def watched(*given):
-        for token in decode(*given):
-            written.append(token)
-            yield token
-
-    monkeypatch.setattr(generator, "_decode", watched)
-    generation = generator.generate(GenerationRequest(PROMPT, schema_for(CHOICE, 2), cap))
-    opening = generator._llama.tokenize(b'{"step_by_step_thinking": "', add_bos=False)
-    decoded = sum(token is not None for token in written)
-    assert generation.prompt_tokens == generator.count_tokens(PROMPT)
-    assert generation.completion_tokens == len(opening) + decoded + generation.capped, "a quote closes a cut text"
-
-
 def test_a_cap_of_exactly_the_texts_length(generator):
     """One token less cuts the text, and the reply is JSON at each cap around its end."""
     schema = schema_for(CHOICE, 2)
@@ -190,12 +158,6 @@ def test_a_text_that_is_cut_inside_an_escape_is_closed(leaning, cap):
     assert generation.capped
     assert checked(generation.text, schema)["step_by_step_thinking"] == "\\" * (cap // 2)
     assert [growing_text(text) for text in seen] == ["\\" * (n // 2) for n in [*range(1, cap + 1), cap]]
-
-
-def test_a_list_of_very_many_citations_is_json(verbose_model):
-    """`--k 80`: were each to be cited, the list would have more than 300 tokens."""
-    schema = schema_for(OPEN, 80)
-    checked(verbose_model.generate(GenerationRequest(PROMPT, schema, 1)).text, schema)
 
 
 def test_the_margin_that_the_pipeline_keeps_is_enough_for_the_longest_list(verbose_model):
@@ -290,14 +252,6 @@ def test_logits_are_the_same_to_the_last_bit_in_any_order(generator):
             assert generator.score(prompt, LETTERS) == cold[prompt][0]
 
 
-def test_a_prompt_that_does_not_fit_does_no_harm_to_the_next(generator):
-    expected = generator.score(PROMPT, LETTERS)
-    for system, user in ((PROMPT.system, " fever" * 2 * WINDOW), (" fever" * 2 * WINDOW, PROMPT.user)):
-        with pytest.raises((RuntimeError, ValueError)):
-            generator.score(Prompt(system, user), LETTERS)
-        assert generator.score(PROMPT, LETTERS) == expected
-
-
 def test_an_interrupted_reply_does_no_harm_to_the_next(generator):
     def interrupt(text):
         raise KeyboardInterrupt
@@ -348,11 +302,6 @@ def test_scores_are_log_probabilities_of_the_letters(generator, plain, prompt):
         assert scores[letter] == pytest.approx(reference[token], abs=1e-3)
     assert all(score < 0 for score in scores.values())
     assert sum(math.exp(score) for score in scores.values()) <= 1.0
-
-
-def test_a_letters_score_does_not_depend_on_the_other_letters(generator):
-    both, more = (generator.score(PROMPT, letters).logprobs for letters in ("AB", "CBA"))
-    assert (both["A"], both["B"]) == (more["A"], more["B"])
 
 
 # --- the chat format ---
