@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from html import escape
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, overload
 
-from biorag.api.verdicts import MARKS, cited_numbers
 from biorag.errors import MissingError, unknown_name
 from biorag.registries import OUTPUTS, TERMINAL
-from biorag.types import Answer, CheckedSentence, Hit, Snippet, Verdict
+from biorag.types import EXTRACT, Answer, CheckedSentence, Hit, Snippet, Verdict
 from biorag.utils.text import showable, showable_json
 
 if TYPE_CHECKING:
@@ -25,7 +25,24 @@ STYLES = {
     Verdict.UNSUPPORTED: "background:#fff3cd",
     Verdict.CONTRADICTED: "text-decoration:line-through;color:#a00020",
 }
+MARKS = {Verdict.SUPPORTED: "", Verdict.UNSUPPORTED: " [unsupported]", Verdict.CONTRADICTED: " [contradicted]"}
 CELL = 300  # characters of a passage in a table of a notebook
+
+
+class Tone(StrEnum):
+    """How good the news of a line are."""
+
+    PLAIN = "plain"
+    GOOD = "good"
+    DOUBTFUL = "doubtful"
+    BAD = "bad"
+
+
+class VerdictLine(NamedTuple):
+    """A line and its tone."""
+
+    text: str
+    tone: Tone
 
 
 class _Items(Sequence[T]):
@@ -191,6 +208,44 @@ class VerdictResult:
             for span in self.checked.evidence
         ]
         return {"claim": self.checked.text, "verdict": self.verdict, "evidence": evidence}
+
+
+def verdict_line(answer: Answer) -> VerdictLine | None:
+    """Return the line that says how the evidence supports an answer; None for an answer without sentences."""
+    if answer.question.options and not answer.choice and answer.reply:
+        return VerdictLine("Answer: the model's reply names no option", Tone.BAD)
+    if not answer.sentences:
+        return None
+    judged = answer.sentences[:1] if answer.choice else answer.sentences
+    numbers = sorted({n for sentence in judged for n in sentence.citations})
+    by = f" by {', '.join(f'[{n}]' for n in numbers)}" if numbers else ""
+    if answer.answerer == EXTRACT and not answer.choice:
+        count = len(judged)
+        sentences = "sentence" if count == 1 else "sentences"
+        return VerdictLine(f"Extract: {count} {sentences} of the evidence, verbatim", Tone.PLAIN)
+    line, tone = _verdict_of(judged, by)
+    if answer.answerer == EXTRACT:
+        confirmed = judged[0].verdict is not Verdict.UNSUPPORTED
+        line = f"Chosen by the evidence alone: {line.lower() if confirmed else 'nearest to it, and not confirmed'}"
+    return VerdictLine(line, tone)
+
+
+def _verdict_of(sentences: Sequence[CheckedSentence], by: str) -> VerdictLine:
+    counts = {kind: sum(sentence.verdict is kind for sentence in sentences) for kind in Verdict}
+    total, supported = len(sentences), counts[Verdict.SUPPORTED]
+    if counts[Verdict.CONTRADICTED]:
+        line = "Contradicted" if total == 1 else f"{counts[Verdict.CONTRADICTED]} of {total} sentences contradicted"
+        return VerdictLine(f"{line}, {supported} supported{by}" if supported else line, Tone.BAD)
+    if supported == total:
+        return VerdictLine(f"Supported{by}", Tone.GOOD)
+    if supported:
+        return VerdictLine(f"{supported} of {total} sentences supported{by}", Tone.DOUBTFUL)
+    return VerdictLine("Unsupported: no snippet at hand says this", Tone.DOUBTFUL)
+
+
+def cited_numbers(sentence: CheckedSentence) -> str:
+    """Return the numbers of the hits that a sentence cites, in brackets after a space; empty for none."""
+    return f" [{', '.join(map(str, sentence.citations))}]" if sentence.citations else ""
 
 
 def written(format: str, hits: Sequence[Hit]) -> str:

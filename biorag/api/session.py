@@ -157,7 +157,6 @@ class Session:
         filter: Filter = (),
         exclude_pmid: Sequence[int] = (),
         on_text: Callable[[str], None] | None = None,
-        on_stage: Callable[[str], None] = lambda stage: None,
         **changes: Unpack[QuestionSettings],
     ) -> AnswerResult:
         """Answer a question from the evidence, as `biorag ask` does; see `search` for the other parameters.
@@ -166,7 +165,6 @@ class Session:
         ----------
         options : texts of a multiple-choice question by their letters, or strings such as "A=thiamine"
         on_text : receives a generator's reply so far as it grows, before it is checked
-        on_stage : receives a description of each stage as it begins
 
         Raises
         ------
@@ -179,14 +177,10 @@ class Session:
         asked, where = Question("ask", question, options_of(options)), conditions(filter, exclude_pmid)
         self._begin_generator()
         models = self._models(**changes)
-        on_stage("Searching")
         with self._searching:
             ranking = models.search(question, where)
-        if self._generator:
-            on_stage("Loading the generator")
         generator = self._loaded_generator()
         answerer = models.answerer(generator, self._checker)
-        on_stage("Writing, not checked yet" if generator else "Answering")
         with self._answering:
             answer = answerer.answer_or_withhold(asked, ranking, on_text=on_text)
         return AnswerResult.of(answer, models.models_used(generator))

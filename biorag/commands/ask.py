@@ -52,10 +52,9 @@ def ask(
     format, text = options.output_format(output, as_json), " ".join(question)
     with show_answer.waiting() as stage:
         stage("Opening the index")
-        with Session(settings, verifier) as session:
-            answer = session.ask(
-                text, options=option or (), on_text=stage.provisional, on_stage=stage, **filters.arguments
-            )
+        with Session(settings, verifier, eager=True) as session:
+            stage("Writing, not checked yet" if settings.generation.llm else "Answering")
+            answer = session.ask(text, options=option or (), on_text=stage.provisional, **filters.arguments)
     keep_last_hits(settings, answer.hits)
     if as_json:
         show.print_json(answer.to_json())

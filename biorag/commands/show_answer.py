@@ -12,8 +12,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from biorag.api.results import SnippetResult
-from biorag.api.verdicts import MARKS, Tone, cited_numbers, verdict_line
+from biorag.api.results import MARKS, SnippetResult, Tone, cited_numbers, verdict_line
 from biorag.commands import show
 from biorag.corpus.sentences import best_sentence, matches, terms
 from biorag.references.facts import Facts

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from biorag.api.verdicts import MARKS, VerdictLine, verdict_line
+from biorag.api.results import MARKS, VerdictLine, verdict_line
 from biorag.references.reference import Reference, reference_of, source_line
 from biorag.registries import OUTPUTS, TERMINAL
 from biorag.retrieval.heat_map import HeatMap

@@ -165,7 +165,7 @@ class _Reply:
             self.begun = True
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
-                headers[name] = value
+                headers.setdefault(name, value)
             if self._cached:
                 headers["Cache-Control"] = "no-cache"
         with anyio.fail_after(self._seconds):

@@ -14,9 +14,8 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from biorag.api.results import AnswerResult
+from biorag.api.results import MARKS, AnswerResult
 from biorag.api.session import Session
-from biorag.api.verdicts import MARKS
 from biorag.errors import BioragError, UsageError
 from biorag.references.reference import reference_of
 from biorag.server.asking import Asking, WorkQueue, answered

@@ -6,9 +6,12 @@ Every value of a template is escaped, and shown without control characters.
 from __future__ import annotations
 
 import secrets
+from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
+from hashlib import sha256
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -19,6 +22,8 @@ from starlette.routing import BaseRoute, Route
 
 from biorag.api.results import AnswerResult
 from biorag.api.session import Session
+from biorag.benchmarks.mirage.page import SCRIPT, STYLE, html_page
+from biorag.benchmarks.mirage.records import QUESTIONS, read_questions
 from biorag.errors import BioragError, MissingError
 from biorag.prompts.grammar import growing_text
 from biorag.references.reference import reference_of
@@ -30,11 +35,21 @@ from biorag.server.bodies import AskBody, HeatMapBody, ask_body, form_fields, va
 from biorag.server.faults import status_of
 from biorag.server.guards import COOKIE, Doorkeeper
 from biorag.server.options import ServeOptions
-from biorag.server.runs import run_names, run_page
 from biorag.utils.text import showable
 
 T = TypeVar("T")
+
+
+def _source(text: str) -> str:
+    """Return what in a policy stands for an inline script or style."""
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+RUN_POLICY = (
+    f"default-src 'none'; script-src {_source(SCRIPT)}; style-src {_source(STYLE)}; base-uri 'none'; form-action 'none'"
+)
 KEPT = 64  # answers, for their exports
+RUN_DEPTH = 3  # of folders below the one that --runs names
 PROVISIONAL_SECONDS = 0.25  # between two states of a text that is being written
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -221,8 +236,30 @@ def _event(name: str, html: str) -> str:
     return f"event: {name}\n{lines}\n"
 
 
+def run_names(folder: Path | None) -> dict[str, Path]:
+    """Return the folders that hold a run's questions, by their path below `folder`; links are not followed."""
+    if folder is None:
+        return {}
+    runs: dict[str, Path] = {}
+    level = [folder]
+    for _ in range(RUN_DEPTH + 1):
+        for run in level:
+            file = run / QUESTIONS
+            if file.is_file() and not file.is_symlink():
+                runs[run.relative_to(folder).as_posix() if run != folder else folder.resolve().name] = run
+        level = [path for run in level for path in _folders(run)]
+    return dict(sorted(runs.items()))
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
+    except OSError:
+        return []
+
+
 class RunPages:
-    """The browser of benchmark runs."""
+    """The finished benchmark runs of a folder: listed, and looked up in that list, so that no request names a path."""
 
     def __init__(self, options: ServeOptions, searching: WorkQueue) -> None:
         self._folder, self._searching = options.runs, searching
@@ -234,13 +271,17 @@ class RunPages:
         return page("runs.html", names=names, **self._common)
 
     async def run(self, request: Request) -> Response:
-        """Show questions of a run."""
-        chosen = {name: request.query_params.get(name, "")[:200] for name in ("task", "result", "words", "page")}
-        number = int(chosen["page"]) if chosen["page"].isascii() and chosen["page"].isdigit() else 1
-        choice = (chosen["task"], chosen["result"], chosen["words"], min(number, 1_000_000))
+        """Show the questions of a run, which a script of the page filters."""
         name = request.path_params["name"]
-        view = await self._searching.run(lambda: run_page(self._folder, name, *choice))
-        return page("run.html", view=view, chosen=chosen, **self._common)
+        return HTMLResponse(
+            await self._searching.run(lambda: self._page(name)), headers={"Content-Security-Policy": RUN_POLICY}
+        )
+
+    def _page(self, name: str) -> str:
+        runs = run_names(self._folder)
+        if name not in runs:
+            raise MissingError("there is no such run: choose one of the list")
+        return html_page(name, read_questions(runs[name]))
 
 
 class LoginPages:

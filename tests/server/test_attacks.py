@@ -153,7 +153,14 @@ def runs(tmp_path):
     """A folder with a run, one that a link leads out to, and one beside it that is nobody's."""
     row = {
         **{"task": "mmlu", "id": "1", "question": f"Which? {SCRIPT}", "options": {"A": "x", "B": SCRIPT}, "gold": "A"},
-        **{"choice": "B", "right": False, "reply": f"B {SCRIPT}", "gold_pmids": [], "gold_retrieved": None},
+        **{
+            "choice": "B",
+            "right": False,
+            "reply": f"B {SCRIPT}",
+            "gold_pmids": [],
+            "gold_retrieved": None,
+            "timings_ms": {},
+        },
         "evidence": [{"rank": 1, "id": "p", "pmid": None, "title": SCRIPT, "score": 0.5, "text": SCRIPT}],
         "verdicts": [{"text": SCRIPT, "verdict": "unsupported"}],
     }
@@ -342,9 +349,8 @@ def test_19_script_in_titles_questions_and_runs_is_text(hostile, session, runs, 
             client.post("/heatmap", data={"question": question, "id": "h1"}),
             client.get("/show", params={"id": 'h2"><script>'}),
             client.get("/show", params={"id": SCRIPT}),
-            client.get("/runs/run", params={"words": "<script>", "task": '"><script>'}),
-            client.get("/runs/run"),
         ]
+        browsed = client.get("/runs/run")
     for reply in shown:
         assert reply.headers["content-security-policy"].startswith(
             "default-src 'none'; script-src 'self'; style-src 'self'"
@@ -360,6 +366,9 @@ def test_19_script_in_titles_questions_and_runs_is_text(hostile, session, runs, 
         assert " style=" not in text
         assert text.count("<script") == text.count('<script src="/static/')
     assert "&lt;script&gt;" in shown[0].text
+    assert "script-src 'sha256-" in browsed.headers["content-security-policy"]
+    assert "unsafe" not in browsed.headers["content-security-policy"]
+    assert browsed.text.count("<script") == 1 and "&lt;script" in browsed.text
 
 
 def test_20_a_question_that_holds_the_fence_is_a_question(hostile, client):

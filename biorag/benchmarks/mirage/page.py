@@ -20,7 +20,7 @@ h2{font-size:1rem;margin:0}
 ul,ol{margin:.4rem 0;padding-left:1.4rem}
 li.gold{font-weight:bold}
 pre{white-space:pre-wrap}
-.meta{color:GrayText;font-size:.875rem;margin:0}
+.meta{font-size:.875rem;margin:0}
 """
 SCRIPT = """
 const form = document.forms[0], articles = [...document.querySelectorAll('article')];
