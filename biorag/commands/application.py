@@ -43,12 +43,10 @@ class Helpful:
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Read the command line; a mistake on it knows its command."""
-        words = list(args)  # which reading them empties
         try:
             return super().parse_args(ctx, args)  # type: ignore[misc]
         except mistakes.WrongUsage as error:
             vars(error)["ctx"] = getattr(error, "ctx", None) or ctx
-            vars(error)["words"] = words
             raise
 
     def get_params(self, ctx: Any) -> list[Any]:
