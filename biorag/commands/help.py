@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rich.text import Text
@@ -50,44 +50,28 @@ def lines(command: Any, ctx: Any, width: int, whole: bool) -> Iterator[Text]:
     yield Text(f"Usage: {ctx.command_path} {' '.join(_usage(command, ctx))}", style="bold")
     yield from _prose(command, width, whole)
     shown = [parameter for parameter in command.get_params(ctx) if not getattr(parameter, "hidden", False)]
-    arguments = [parameter for parameter in shown if parameter.param_type_name == "argument"]
-    yield from _panel(ARGUMENTS, [argument_row(argument) for argument in arguments], width)
-    options = sorted((parameter for parameter in shown if parameter not in arguments), key=_rank)
-    groups = _commands(command, ctx, whole) if hasattr(command, "commands") else {}
-    for panel, rows in groups.items():
-        yield from _panel(panel, rows, width)
-    if whole:
-        yield from _all_options(options, width)
-    else:
-        yield from _panel(OPTIONS, [option_row(option) for option in options if is_common(option)], width)
-    hidden = 0 if whole else sum(1 for option in options if not is_common(option))
-    kinds = {} if whole else getattr(command, "kinds", None) or {}
-    seldom = [name for name, kind in kinds.items() if getattr(kind, "seldom", False)]
-    if hidden or seldom:
-        more = [f"{hidden} more {'option' if hidden == 1 else 'options'}"] if hidden else []
+    options = sorted((part for part in shown if part.param_type_name == "option"), key=_rank)
+    common = options if whole else [option for option in options if option.required or name_of(option) in COMMON]
+    arguments = [Row(_placeholder(part), _explained(part)) for part in shown if part.param_type_name == "argument"]
+    panels: dict[str, list[Row]] = {ARGUMENTS: arguments, **_commands(command, ctx, whole), OPTIONS: []}
+    for option in common:
+        panel = getattr(option, "rich_help_panel", None) if whole else None
+        spelled = sorted(option.opts, key=len) + sorted(option.secondary_opts, key=len)
+        row = Row(", ".join(spelled) + _value(option), _explained(option))
+        panels.setdefault(panel if isinstance(panel, str) else OPTIONS, []).append(row)
+    for title, rows in panels.items():
+        yield from _panel(title, rows, width)
+    seldom = [] if whole else [name for name, kind in _kinds(command).items() if getattr(kind, "seldom", False)]
+    if hidden := len(options) - len(common):
+        seldom.insert(0, f"{hidden} more {'option' if hidden == 1 else 'options'}")
+    if seldom:
         yield Text("")
-        yield Text(f"{', '.join([*more, *seldom])}: {ctx.command_path} {HELP_ALL}", style="dim")
-
-
-def is_common(option: Any) -> bool:
-    """Return whether a page of help shows an option."""
-    return option.required or name_of(option) in COMMON
+        yield Text(f"{', '.join(seldom)}: {ctx.command_path} {HELP_ALL}", style="dim")
 
 
 def name_of(option: Any) -> str:
     """Return the longest spelling of an option."""
     return max((str(spelling) for spelling in option.opts), key=len)
-
-
-def option_row(option: Any) -> Row:
-    """Return an option with its short form, the kind of its value, its help and its default."""
-    spelled = sorted(option.opts, key=len) + sorted(option.secondary_opts, key=len)
-    return Row(", ".join(spelled) + _value(option), _explained(option))
-
-
-def argument_row(argument: Any) -> Row:
-    """Return an argument as the usage names it, and its help."""
-    return Row(_placeholder(argument), _explained(argument))
 
 
 def _rank(option: Any) -> tuple[bool, int]:
@@ -147,38 +131,29 @@ def _words(example: str) -> Iterator[str]:
         yield word
 
 
+def _kinds(command: Any) -> Mapping[str, Any]:
+    """Return the kinds of a group's commands that are imported when they run."""
+    return getattr(command, "kinds", None) or {}
+
+
 def _commands(command: Any, ctx: Any, whole: bool) -> dict[str, list[Row]]:
     """Return the commands of a group by panel; on a page not the seldom ones, nor two words whose first is one too."""
     panels: dict[str, list[Row]] = {}
-    if command.kinds is None:
-        children = [(name, command.get_command(ctx, name)) for name in command.list_commands(ctx)]
-        panels[COMMANDS] = [Row(name, _short(child)) for name, child in children if not child.hidden]
-        return panels
-    for name, kind in command.kinds.items():
-        is_second = " " in name and name.partition(" ")[0] in command.kinds
+    kinds = _kinds(command)
+    for name, kind in kinds.items():
+        is_second = " " in name and name.partition(" ")[0] in kinds
         if whole or not (is_second or getattr(kind, "seldom", False)):
             panels.setdefault(getattr(kind, "panel", COMMANDS), []).append(Row(name, kind.summary))
-    return panels
+    if kinds or not hasattr(command, "commands"):
+        return panels
+    children = [(name, command.get_command(ctx, name)) for name in command.list_commands(ctx)]
+    return {COMMANDS: [Row(name, _short(child)) for name, child in children if not child.hidden]}
 
 
 def _short(command: Any) -> str:
     """Return what a command does, in a line."""
     first = inspect.cleandoc(command.help or "").partition("\n\n")[0]
     return str(command.short_help or " ".join(first.split()))
-
-
-def _panel_of(part: Any, otherwise: str) -> str:
-    """Return the panel of an option; of a default of Typer's own, which is not a text, the usual one."""
-    panel = getattr(part, "rich_help_panel", None)
-    return panel if isinstance(panel, str) else otherwise
-
-
-def _all_options(options: Sequence[Any], width: int) -> Iterator[Text]:
-    panels: dict[str, list[Row]] = {OPTIONS: []}
-    for option in options:
-        panels.setdefault(_panel_of(option, OPTIONS), []).append(option_row(option))
-    for panel, rows in panels.items():
-        yield from _panel(panel, rows, width)
 
 
 _WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
@@ -220,40 +195,31 @@ def _placeholder(argument: Any) -> str:
 
 
 def _explained(parameter: Any) -> str:
-    notes = [f"[{note}]" for note in (_range(parameter), _default(parameter)) if note]
-    if parameter.required and parameter.param_type_name == "option":
-        notes.append("[required]")
-    return " ".join([" ".join((parameter.help or "").split()), *notes])
-
-
-def _range(parameter: Any) -> str:
     bounds = parameter if hasattr(parameter, "min") else getattr(parameter, "type", None)
     least, most = getattr(bounds, "min", None), getattr(bounds, "max", None)
-    if least is not None and most is not None:
-        return f"{least} to {most}"
-    return f"at least {least}" if least is not None else f"at most {most}" if most is not None else ""
+    notes = [f"{word} {bound}" for word, bound in (("at least", least), ("at most", most)) if bound is not None]
+    if len(notes) == 2:
+        notes = [f"{least} to {most}"]
+    if default := _default(parameter):
+        notes.append(f"default: {default}")
+    if parameter.required and parameter.param_type_name == "option":
+        notes.append("required")
+    return " ".join([" ".join((parameter.help or "").split()), *(f"[{note}]" for note in notes)])
 
 
 def _default(parameter: Any) -> str:
-    shown, default = parameter.show_default, parameter.default
-    if not shown:
-        return ""
-    text = shown if isinstance(shown, str) else _written(default)
-    if getattr(parameter, "is_flag", False):
-        no = parameter.secondary_opts[0] if parameter.secondary_opts else ""
-        text = (name_of(parameter) if text == "true" else no).lstrip("-")
-    return f"default: {text}" if text else ""
-
-
-def _written(default: Any) -> str:
     """Return a default as a user would write it; empty for none."""
-    if default is None or callable(default) or default == "":
-        return ""
-    if isinstance(default, bool):
-        return str(default).lower()
-    if isinstance(default, list | tuple):
-        return ", ".join(map(str, default))
-    return str(default)
+    default = parameter.default
+    if isinstance(parameter.show_default, str):
+        text = parameter.show_default
+    elif not parameter.show_default or default is None or callable(default):
+        text = ""
+    else:
+        text = ", ".join(map(str, default)) if isinstance(default, list | tuple) else str(default)
+    if getattr(parameter, "is_flag", False) and parameter.show_default:
+        off = parameter.secondary_opts[0] if parameter.secondary_opts else ""
+        return (name_of(parameter) if text.lower() == "true" else off).lstrip("-")
+    return text
 
 
 def spellings(parameters: Iterable[Any]) -> list[str]:
