@@ -14,6 +14,7 @@ from biorag.commands.groups import Flags, expanded
 from biorag.corpus.tables import parse_columns
 from biorag.registries import READERS
 from biorag.settings.settings import Settings
+from biorag.utils.versions import require
 
 app = Application(help="A corpus on its way to many machines.")
 
@@ -30,33 +31,31 @@ def export_(
         list[str],
         typer.Argument(help=f"Files or folders of {READERS.names()} (.gz too), 'demo', or - for standard input."),
     ],
-    out: Annotated[Path, typer.Option(help="Folder to write; files that it holds are not read again.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
     settings: Annotated[Settings, Flags("encoder", "revision", "block_tokens", "block_overlap", "bm25_terms")],
     bad_lines: options.BadLines,
-    cluster: options.Cluster,
     columns: options.Columns = None,
     as_json: options.Json = False,
 ) -> None:
-    """Export a corpus as Parquet, each snippet once, as the last word on it stands.
+    """Export a corpus as Parquet, each document once, in its latest version.
 
-    Updates and deletions are applied, documents split if asked; ids, metadata and content digests are kept. Each
-    file is a task of its own.
+    Updates and deletions are applied, and documents split if asked; ids, metadata and content digests are kept.
 
     Examples:
 
       biorag corpus export baseline/ updatefiles/ --out snippets
 
-      biorag corpus export baseline/ updatefiles/ --out snippets --ray local --on-bad-line skip
+      biorag corpus export baseline/ updatefiles/ --out snippets --on-bad-line skip
 
       biorag corpus export full-text/ --out snippets --encoder starter --block-tokens 300 --json
     """
     started = time.perf_counter()
     rejected = bad_lines.file(out)
     named = parse_columns(columns) if columns is not None else ()
-    with cluster.workers() as by:
-        from biorag.scale.stages import export
+    require("parquet")
+    from biorag.scale.stages import export
 
-        exported = export(settings, corpus, out, rejected, by.read, show.progress, named)
+    exported = export(settings, corpus, out, rejected, show.progress, named)
     report = {
         "out": str(out),
         "documents": exported.documents,

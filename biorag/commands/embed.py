@@ -46,11 +46,11 @@ def embed(
     if for_index:
         settings = settings.replace(name=for_index)
     index = Store(settings).require_manifest() if for_index else None
-    with cluster.encoders() as by:
+    with cluster.encoders() as encode:
         from biorag.scale.stages import embed
         from biorag.scale.vector_folder import VectorFolder
 
         if settings.index.store_tokens is None and index is None and VectorFolder(out, {}).made() is None:
             settings = overridden(settings, store_tokens="none")
-        report = embed(settings, snippets, out, by.encode, show.progress, index)
+        report = embed(settings, snippets, out, encode, show.progress, index)
     show.report("Embedded", asdict(report), as_json)

@@ -116,7 +116,7 @@ class Stages:
         if self.vectors is None:
             if not corpus:
                 raise UsageError("nothing says what to index: name CORPUS, as in 'biorag index demo'")
-            if cluster.ray is None and (self.stages or cluster.workers_ or cluster.gpus):
+            if cluster.ray is None and (self.stages or cluster.workers or cluster.gpus):
                 raise UsageError("--stages, --workers and --gpus are for --ray: add it, or leave them out")
         elif cluster.ray or self.stages:
             raise UsageError("--vectors are encoded already, and --ray and --stages encode: leave one of them out")
@@ -229,10 +229,10 @@ def _staged(
     cluster: options.EncodingCluster,
     stages: Stages,
 ) -> IndexReport:
-    with cluster.encoders() as by:
+    with cluster.encoders() as encode:
         from biorag.scale.stages import index_in_stages
 
-        return index_in_stages(settings, corpus, rejects, by, show.progress, columns, stages.stages)
+        return index_in_stages(settings, corpus, rejects, encode, show.progress, columns, stages.stages)
 
 
 def _print_report(report: IndexReport, as_json: bool) -> None:

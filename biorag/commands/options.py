@@ -26,7 +26,7 @@ from biorag.utils.versions import require
 
 if TYPE_CHECKING:
     from biorag.corpus.rejects import RejectsFile
-    from biorag.scale.stages import Workers
+    from biorag.scale.embedding import Encode
     from biorag.training.contamination import ContaminationPolicy
     from biorag.training.held_out import HeldOutSplit
 
@@ -149,44 +149,32 @@ class BadLines:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
-    """Who does the work: this process, or the workers of a Ray cluster."""
+class EncodingCluster:
+    """What encodes: this process and its GPUs, or the workers of a Ray cluster."""
 
     ray: Annotated[
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Ray cluster that does the work: its address, auto, or local to start one here.",
+            help="Ray cluster that encodes: its address, auto, or local to start one here.",
             rich_help_panel=WORKERS,
         ),
     ] = None
-    workers_: Annotated[
+    workers: Annotated[
         int | None,
-        typer.Option(
-            "--workers", min=1, help="Workers of the cluster; by default one a GPU or core.", rich_help_panel=WORKERS
-        ),
+        typer.Option(min=1, help="Workers of the cluster. Default: one a GPU or core.", rich_help_panel=WORKERS),
     ] = None
-
-    def workers(self, gpus: int | None = None) -> AbstractContextManager[Workers]:
-        """Return the workers; see `biorag.scale.stages.workers`."""
-        require("parquet")
-        from biorag.scale.stages import workers
-
-        return workers(self.ray, self.workers_, gpus)
-
-
-@dataclass(frozen=True, slots=True)
-class EncodingCluster(Cluster):
-    """Who encodes: this process and its GPUs, or the workers of a Ray cluster."""
-
     gpus: Annotated[
         int | None,
         typer.Option(min=1, help="GPUs to encode on, here or in the cluster.", rich_help_panel=WORKERS),
     ] = None
 
-    def encoders(self) -> AbstractContextManager[Workers]:
-        """Return the workers, with GPUs if there are to be any."""
-        return self.workers(self.gpus)
+    def encoders(self) -> AbstractContextManager[Encode]:
+        """Return what encodes; see `biorag.scale.stages.encoders`."""
+        require("parquet")
+        from biorag.scale.stages import encoders
+
+        return encoders(self.ray, self.workers, self.gpus)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The stages on Ray: corpus files as tasks, and batches of snippets through Ray Data to workers that keep their models.
+"""Encoding on Ray: batches of snippets go through Ray Data to workers that keep their models.
 
 Batches travel as the rows they are of, which workers read themselves: texts do not pass through the object store, and
 a batch is the same as that of a run without Ray. So the folders must be seen by all machines under the same path.
@@ -10,17 +10,14 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from biorag import errors
-from biorag.corpus.sources import Source
 from biorag.errors import BioragError, ServiceError
 from biorag.models.finding import first_line
 from biorag.scale.embedding import Batch, BatchEncoder, Encode, Job
-from biorag.scale.sources import Held, SourceReader
 
 LOCAL = "local"
 # Ray reports its use to its makers unless it is told not to, before it is imported; and warns of what it does itself.
@@ -85,17 +82,6 @@ def as_ours(error: Exception) -> BioragError:
         kind: type[BioragError] = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
         return kind(str(error))
     return ServiceError(f"Ray's workers failed ({first_line(error)}): run the same command again")
-
-
-def read_by_ray(reader: SourceReader, sources: Sequence[Source]) -> Iterator[tuple[int, tuple[Path, Held]]]:
-    """Read corpus files, each in a task of its own."""
-    import ray
-
-    task = ray.remote(SourceReader.__call__).options(max_retries=-1)
-    numbers = {task.remote(reader, source): number for number, source in enumerate(sources)}
-    while numbers:
-        (ready,), _ = ray.wait(list(numbers), num_returns=1)
-        yield numbers.pop(ready), ray.get(ready)
 
 
 class _Worker:

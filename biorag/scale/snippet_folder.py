@@ -4,7 +4,6 @@
 - `part-00000-00000.parquet`: snippets, or blocks of them, in the order of the files; a document is in one part
 - `deletions.parquet`: documents that the corpus deletes
 - `sample.parquet`: some snippets, by the hash of their ids
-- `sources/`: what each file held, so that no file is read twice
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from biorag.types import Count, Label, Snippet
 from biorag.utils.parsing import validated
 from biorag.utils.runs import RunDirectory
 
-DELETIONS, SAMPLE, SOURCES = "deletions.parquet", "sample.parquet", "sources"
+PARTS, DELETIONS, SAMPLE = "part-*.parquet", "deletions.parquet", "sample.parquet"
 DELETION_COLUMNS = pa.schema(
     [
         SNIPPETS.field("id"),
@@ -36,7 +35,7 @@ DELETION_COLUMNS = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SnippetFile:
     """A file of snippets, and the number of the corpus file that they are of."""
 
     name: Annotated[str, Field(pattern=r"^part-\d+-\d+\.parquet$")]
@@ -71,7 +70,7 @@ class Export:
     """
 
     sources: tuple[ExportedSource, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[SnippetFile, ...]
     documents: Count
     rows: Count
     deletions: Count
@@ -86,6 +85,15 @@ class Export:
     def to_json(self) -> dict[str, Any]:
         """Return it as a manifest has it."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportForm:
+    """How documents are split, and what BM25 counts: words, or word pieces of the encoder with this hash."""
+
+    blocks: BlockParameters | None
+    terms: str
+    encoder: str = ""
 
 
 class ChangedDocument(NamedTuple):
@@ -124,12 +132,12 @@ class SnippetFolder(RunDirectory):
             raise self._damaged(error) from None
         return export
 
-    def keys(self, part: Part) -> np.ndarray:
+    def keys(self, part: SnippetFile) -> np.ndarray:
         """Return the key of each row of a part, uint64."""
         keys: np.ndarray = self.rows(part, KEYS).column(KEY).to_numpy()
         return keys
 
-    def rows(self, part: Part, columns: pa.Schema) -> pa.Table:
+    def rows(self, part: SnippetFile, columns: pa.Schema) -> pa.Table:
         """Return columns of a part.
 
         Raises
@@ -146,7 +154,7 @@ class SnippetFolder(RunDirectory):
         """Return snippets drawn by the hash of their ids."""
         return snippets_of(read_table(self.path / SAMPLE, SNIPPETS))
 
-    def documents(self, part: Part) -> Iterator[list[Snippet]]:
+    def documents(self, part: SnippetFile) -> Iterator[list[Snippet]]:
         """Yield the blocks of each document of a part, in order."""
         snippets = snippets_of(self.rows(part, SNIPPETS))
         return (list(blocks) for _, blocks in groupby(snippets, key=lambda snippet: snippet.document))

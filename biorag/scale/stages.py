@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,22 +14,22 @@ from typing import Any
 import numpy as np
 
 from biorag import engine
-from biorag.corpus.blocks import WHOLE, Splitter
+from biorag.corpus.blocks import WHOLE
 from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import Columns, check_kinds, find_files
 from biorag.errors import MismatchError, MissingError, UsageError
 from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.manifest import WORDS, Manifest
 from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings, similarity_of
+from biorag.indexes.surveying import survey
 from biorag.indexes.token_vectors import token_files
 from biorag.indexes.writing import IndexReport
-from biorag.models.finding import ModelFiles, find_encoder
+from biorag.models.finding import ModelFiles
 from biorag.scale.embedding import NONE, Embedding, EmbedReport, Encode, encode_here, encode_on_gpus
-from biorag.scale.exporting import ReadAll, export_corpus, read_by_processes
+from biorag.scale.exporting import export_corpus
 from biorag.scale.loading import Loading
 from biorag.scale.parquet import KEY, KEYS, NAMES
-from biorag.scale.snippet_folder import SOURCES, Export, SnippetFolder
-from biorag.scale.sources import SourceReader
+from biorag.scale.snippet_folder import Export, ExportForm, SnippetFolder
 from biorag.scale.vector_folder import NAME, StoredVectors, VectorFolder
 from biorag.settings.settings import Settings
 from biorag.types import Progress
@@ -44,17 +44,9 @@ STAGES = "stages"  # the folder under the home with what lies between the stages
 PAGE = 4096  # snippets asked for at once
 
 
-@dataclass(frozen=True, slots=True)
-class Workers:
-    """Who reads files and encodes: this process, its GPUs, or a Ray cluster, whose session is open meanwhile."""
-
-    read: ReadAll
-    encode: Encode
-
-
 @contextmanager
-def workers(ray: str | None, count: int | None, gpus: int | None) -> Iterator[Workers]:
-    """Give the workers that are asked for.
+def encoders(ray: str | None, count: int | None, gpus: int | None) -> Iterator[Encode]:
+    """Give what encodes: this process, its GPUs, or the workers of a Ray cluster, whose session is open meanwhile.
 
     Parameters
     ----------
@@ -73,14 +65,13 @@ def workers(ray: str | None, count: int | None, gpus: int | None) -> Iterator[Wo
     if ray is None:
         if count:
             raise UsageError("--workers counts Ray's workers: name a cluster, or start one here with --ray local")
-        yield Workers(read_by_processes, encode_on_gpus(gpus) if gpus else encode_here)
+        yield encode_on_gpus(gpus) if gpus else encode_here
         return
     require("ray")
-    from biorag.scale.ray_cluster import cluster_cores, encode_by_ray, ray_session, read_by_ray
+    from biorag.scale.ray_cluster import cluster_cores, encode_by_ray, ray_session
 
-    local = count or gpus or usable_cores()
-    with ray_session(ray, local):
-        yield Workers(read_by_ray, encode_by_ray(count or gpus or cluster_cores(), gpus or 0))
+    with ray_session(ray, count or gpus or usable_cores()):
+        yield encode_by_ray(count or gpus or cluster_cores(), gpus or 0)
 
 
 def export(
@@ -88,44 +79,28 @@ def export(
     corpus: Sequence[str],
     out: Path,
     rejects: RejectsFile | None,
-    read_all: ReadAll = read_by_processes,
     progress: Progress = silent,
     columns: Columns = (),
     manifest: Manifest | None = None,
 ) -> Export:
-    """Export a corpus, in blocks as the settings say or the manifest of its index; see `export_corpus`."""
-    blocks, terms = blocks_of(settings, manifest), settings.index.bm25_terms or WORDS
-    load: Callable[[], tuple[Splitter, LengthCounter]] = _whole
-    encoder = ""
-    if blocks or terms != WORDS:
+    """Export a corpus, in blocks as the settings say or the manifest of its index; see `survey`, `export_corpus`."""
+    terms = manifest.bm25.terms if manifest else settings.index.bm25_terms or WORDS
+    form, split, length_of = ExportForm(blocks_of(settings, manifest), terms), WHOLE, LengthCounter()
+    if form.blocks or terms != WORDS:
         files = engine.encoder_files(settings, manifest)
-        encoder = files.sha256
-        named: dict[str, Any] = {"encoder": files.id, "revision": files.revision or None, "bm25_terms": terms}
-        if blocks:
-            named |= {"block_tokens": blocks.tokens, "block_overlap": blocks.overlap}
-        load = partial(_reading, tuple(sorted({**_told(settings), **named}.items())))
+        form, split = replace(form, encoder=files.sha256), engine.splitter(settings, files, manifest)
+        length_of = engine.length_counter(settings.replace(bm25_terms=terms), files)
     with TemporaryDirectory(prefix="biorag-") as spool:
         found = find_files(corpus, Path(spool) / "standard-input", settings.home, columns)
         check_kinds(found.sources)
-        reader = SourceReader(out.resolve() / SOURCES, load, blocks, terms, encoder, skips=rejects is not None)
-        with progress("Exporting", None) as advance:
-            return export_corpus(out, reader, found, rejects, read_all, advance)
+        with progress("Checking", None) as advance:
+            surveyed = survey(found.sources, rejects, advance, split, (), length_of)
+        with progress("Exporting", surveyed.changes) as advance:
+            return export_corpus(out, found, surveyed, split, form, rejects is not None, advance)
 
 
 def _told(settings: Settings) -> dict[str, Any]:
     return {name: value for name, value in settings.flat().items() if name in TOLD}
-
-
-def _whole() -> tuple[Splitter, LengthCounter]:
-    return WHOLE, LengthCounter()
-
-
-@lru_cache(1)
-def _reading(told: tuple[tuple[str, Any], ...]) -> tuple[Splitter, LengthCounter]:
-    """Return what splits documents and counts terms, in the process that reads files."""
-    settings = Settings.of(**dict(told))
-    files = find_encoder(settings.index.encoder or "", settings.index.revision, fetch=False)
-    return engine.splitter(settings, files, None), engine.length_counter(settings, files)
 
 
 def embed(
@@ -262,7 +237,7 @@ def index_in_stages(
     settings: Settings,
     corpus: Sequence[str],
     rejects: RejectsFile | None,
-    by: Workers,
+    encode: Encode = encode_here,
     progress: Progress = silent,
     columns: Columns = (),
     folder: Path | None = None,
@@ -281,8 +256,8 @@ def index_in_stages(
     place = folder or settings.home / STAGES / settings.index.name
     snippets, vectors = place / "snippets", place / "vectors"
     try:
-        export(settings, corpus, snippets, rejects, by.read, progress, columns, current)
-        embed(settings, snippets, vectors, by.encode, progress, current)
+        export(settings, corpus, snippets, rejects, progress, columns, current)
+        embed(settings, snippets, vectors, encode, progress, current)
     except MismatchError as error:
         raise MismatchError(f"{error}; what an earlier run left is in {place}: remove it to begin anew") from None
     report = load(settings, vectors, snippets, progress)

@@ -15,16 +15,14 @@ from typing import Any
 from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import FoundFiles, find_files
-from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.manifest import WORDS, BlockParameters, Bm25Parameters, Manifest
 from biorag.indexes.store import Store
 from biorag.indexes.surveying import survey
 from biorag.indexes.writing import IndexReport, surveyed_changes, write_index
 from biorag.scale.embedding import NONE, Embedding, EmbedReport, Encode, encode_here
-from biorag.scale.exporting import ReadAll, export_corpus, read_here
+from biorag.scale.exporting import export_corpus
 from biorag.scale.loading import Loading
-from biorag.scale.snippet_folder import SOURCES, Export, SnippetFolder
-from biorag.scale.sources import SourceReader
+from biorag.scale.snippet_folder import Export, ExportForm, SnippetFolder
 from biorag.scale.vector_folder import StoredVectors, VectorFolder
 from biorag.settings.settings import Settings
 from biorag.types import Encoded, IndexQuery, Snippet
@@ -101,16 +99,6 @@ class HashEncoding:
 
 
 @dataclass(frozen=True)
-class Splitting:
-    """What splits documents and counts terms, as processes that read files load it."""
-
-    blocks: bool
-
-    def __call__(self) -> tuple[Splitter, LengthCounter]:
-        return BLOCKS if self.blocks else WHOLE, LengthCounter()
-
-
-@dataclass(frozen=True)
 class Pipeline:
     """The three stages with a `HashEncoder`, into folders below `folder`."""
 
@@ -130,14 +118,11 @@ class Pipeline:
     def load(self) -> HashLoad:
         return HashLoad(self.folder / "log", self.sha256)
 
-    def export(
-        self, *paths: Path, rejects: RejectsFile | None = None, read_all: ReadAll = read_here, skips: bool | None = None
-    ) -> Export:
-        blocks = BlockParameters(BLOCKS.tokens, BLOCKS.overlap) if self.blocks else None
-        folder = self.snippets.resolve() / SOURCES
-        skips = rejects is not None if skips is None else skips
-        reader = SourceReader(folder, Splitting(self.blocks), blocks, WORDS, "", skips)
-        return export_corpus(self.snippets, reader, files_of(paths), rejects, read_all, lambda count: None)
+    def export(self, *paths: Path, rejects: RejectsFile | None = None) -> Export:
+        form = ExportForm(BlockParameters(BLOCKS.tokens, BLOCKS.overlap) if self.blocks else None, WORDS)
+        split, files = BLOCKS if self.blocks else WHOLE, files_of(paths)
+        surveyed = survey(files.sources, rejects, lambda count: None, split)
+        return export_corpus(self.snippets, files, surveyed, split, form, rejects is not None, lambda count: None)
 
     def manifest(self, settings: Settings, bm25: Bm25Parameters | None = None) -> Manifest:
         """Return the manifest of an index of the vectors."""

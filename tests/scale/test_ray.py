@@ -14,9 +14,8 @@ import pytest
 pytest.importorskip("ray")
 
 from biorag.errors import MissingError, ServiceError
-from biorag.scale.exporting import read_here
 from biorag.scale.parquet import NAMES, read_table
-from biorag.scale.ray_cluster import cluster_cores, encode_by_ray, ray_session, read_by_ray, worker_errors
+from biorag.scale.ray_cluster import cluster_cores, encode_by_ray, ray_session, worker_errors
 from biorag.scale.snippet_folder import SnippetFolder
 from biorag.scale.vector_folder import VectorFolder
 from biorag.settings.settings import Settings
@@ -60,10 +59,10 @@ def check_all_once(pipeline: Pipeline) -> None:
     assert sorted(map(repr, stored)) == sorted(map(repr, wanted))
 
 
-def test_ray_reads_and_encodes_what_this_process_does(cluster, settings, tmp_path, paths):
+def test_ray_encodes_what_this_process_does(cluster, settings, tmp_path, paths):
     assert cluster_cores() == 2
     here, there = Pipeline(tmp_path / "here"), Pipeline(tmp_path / "there")
-    assert here.export(*paths, read_all=read_here) == there.export(*paths, read_all=read_by_ray)
+    assert here.export(*paths) == there.export(*paths)
     names = "part-*.parquet"
     assert contents(here.snippets, names) == contents(there.snippets, names)
     manifest = here.manifest(settings)

@@ -11,12 +11,9 @@ from biorag.engine import index_corpus
 from biorag.errors import ServiceError
 from biorag.indexes.store import Store
 from biorag.scale.embedding import encode_here
-from biorag.scale.exporting import read_here
-from biorag.scale.stages import STAGES, Workers, index_in_stages
+from biorag.scale.stages import STAGES, index_in_stages
 from biorag.scale.vector_folder import VectorFolder
 from tests.scale.stages import counts, facts, points
-
-HERE = Workers(read_here, encode_here)
 
 
 def write_lines(path: Path, *texts: str) -> Path:
@@ -36,7 +33,7 @@ def tiny(settings, tiny_encoder):
 
 
 def test_a_joined_run_makes_the_index_of_a_direct_one(tiny, corpus):
-    report = index_in_stages(tiny, [corpus], None, HERE)
+    report = index_in_stages(tiny, [corpus], None)
     direct = tiny.replace(name="direct")
     expected = index_corpus(direct, [corpus])
     assert (counts(report), report.files) == (counts(expected), expected.files)
@@ -47,12 +44,12 @@ def test_a_joined_run_makes_the_index_of_a_direct_one(tiny, corpus):
 
 
 def test_an_update_encodes_what_the_index_lacks(tiny, corpus, tmp_path):
-    index_in_stages(tiny, [corpus], None, HERE)
+    index_in_stages(tiny, [corpus], None)
     write_lines(Path(corpus), "Aspirin and fever.", "Changed.", "Warfarin and the liver.", "New.")
-    report = index_in_stages(tiny, [corpus], None, HERE, folder=tmp_path / "kept")
+    report = index_in_stages(tiny, [corpus], None, folder=tmp_path / "kept")
     assert (report.added, report.updated, report.unchanged, report.snippets) == (1, 1, 2, 4)
     assert len(VectorFolder(tmp_path / "kept" / "vectors", {}).done()) == 2
-    again = index_in_stages(tiny, [corpus], None, HERE, folder=tmp_path / "kept")
+    again = index_in_stages(tiny, [corpus], None, folder=tmp_path / "kept")
     assert (again.added, again.updated, again.unchanged) == (0, 0, 4)
 
 
@@ -63,7 +60,7 @@ def failing(job, batches):
 
 def test_a_run_that_ended_early_is_resumed(tiny, corpus):
     with pytest.raises(ServiceError, match="a worker was lost"):
-        index_in_stages(tiny, [corpus], None, Workers(read_here, failing))
+        index_in_stages(tiny, [corpus], None, failing)
     vectors = VectorFolder(tiny.home / STAGES / "test" / "vectors", {})
     (first,) = vectors.batches()
     before = first.stat().st_mtime_ns
@@ -75,5 +72,5 @@ def test_a_run_that_ended_early_is_resumed(tiny, corpus):
         seen.extend(len(batch.rows) for batch in batches)
         return encode_here(job, batches)
 
-    assert index_in_stages(tiny, [corpus], None, Workers(read_here, encode)).snippets == 3
+    assert index_in_stages(tiny, [corpus], None, encode).snippets == 3
     assert seen == [1]
