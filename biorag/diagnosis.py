@@ -100,7 +100,7 @@ def _question_encoder(settings: Settings, manifest: Manifest) -> str:
     if fault or record is None or record.files is None:
         return f"by torch, as {fault}"
     exported = record.files
-    return f"by {RUNTIME}, exported by {exported.exporter}, largest difference to torch {exported.difference:.1e}"
+    return f"by {RUNTIME}, exported, largest difference to torch {exported.difference:.1e}"
 
 
 def _question(settings: Settings) -> str:

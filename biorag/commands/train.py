@@ -144,7 +144,7 @@ class Form:
         str | None,
         typer.Option(
             help="The text's vector: cls (the first token's), mean or last; by default the base's own.",
-            **choices_in("biorag.models.pooling:POOLINGS"),
+            **choices_in("biorag.models.pairing:POOLINGS"),
         ),
     ] = None
     projection: Annotated[

@@ -13,7 +13,7 @@ from biorag.models.finding import ModelFiles
 from biorag.models.inference import Features, prompt_of, run, token_vectors
 from biorag.models.loading import input_modules, load_for_inference
 from biorag.models.text_encoder import TextEncoder
-from biorag.models.vectors import unit
+from biorag.models.token_projection import unit
 from biorag.types import Encoded, Vectors
 
 

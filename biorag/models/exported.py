@@ -31,7 +31,7 @@ from biorag.models.exports import (
 )
 from biorag.models.finding import ModelFiles
 from biorag.models.text_encoder import TextEncoder
-from biorag.models.vectors import unit
+from biorag.models.token_projection import unit
 from biorag.types import Encoded, TokenEncoder, Vectors
 from biorag.utils.cores import usable_cores
 

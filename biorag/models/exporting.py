@@ -1,11 +1,11 @@
-"""Exporting encoders to ONNX: traced, held against torch's own vectors, and kept beside a record of both."""
+"""Exporting encoders to ONNX: traced, compared with torch's own vectors, and kept beside a record of both."""
 
 from __future__ import annotations
 
 import logging
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -35,7 +35,7 @@ from biorag.models.exports import (
 from biorag.models.finding import ModelFiles, first_line
 from biorag.models.inference import prompt_of, token_vectors
 from biorag.models.loading import has_towers, load_model
-from biorag.models.vectors import unit
+from biorag.models.token_projection import unit
 from biorag.types import Vectors
 from biorag.utils.files import make_folder, sha256_of
 from biorag.utils.locks import DirectoryLock
@@ -84,27 +84,25 @@ def export_model(files: ModelFiles, role: Role, exports: Path) -> ExportRecord:
 
 
 def _exported(files: ModelFiles, role: Role, folder: Path) -> ExportRecord:
-    """Write the files of an export into its folder; the graph is put there once it gives torch's vectors."""
-    versions, faults = installed_versions(PACKAGES), []
+    """Write the files of an export into its folder; they are put in place once the graph gives torch's vectors."""
+    versions = installed_versions(PACKAGES)
     model = _loaded(files, role)
     scratch = folder / UNFINISHED
-    for exporter, write_graph in EXPORTERS.items():
-        shutil.rmtree(scratch, ignore_errors=True)  # of a killed process, or of the exporter before
-        scratch.mkdir()
-        try:
-            exported = _checked(files, role, model, scratch, exporter, write_graph)
-        except NotExportableError as error:
-            return ExportRecord(versions, reason=str(error))
-        except Exception as error:  # exporters raise many kinds, and so does what they call
-            logger.debug("the exporter %r fails for %s", exporter, files.id, exc_info=True)
-            faults.append(f"{exporter}: {first_line(error)}")
-        else:
-            for name in (TOKENIZER, GRAPH):
-                (scratch / name).replace(folder / name)
-            return ExportRecord(versions, exported)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-    return ExportRecord(versions, reason="; ".join(faults)[:2000])
+    shutil.rmtree(scratch, ignore_errors=True)  # of a killed process
+    scratch.mkdir()
+    try:
+        exported = _checked(files, role, model, scratch)
+    except NotExportableError as error:
+        return ExportRecord(versions, reason=str(error))
+    except Exception as error:  # the tracer raises many kinds, and so does what it calls
+        logger.debug("the export of %s fails", files.id, exc_info=True)
+        return ExportRecord(versions, reason=first_line(error)[:2000])
+    else:
+        for name in (TOKENIZER, GRAPH):
+            (scratch / name).replace(folder / name)
+        return ExportRecord(versions, exported)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _loaded(files: ModelFiles, role: Role) -> Any:
@@ -114,16 +112,8 @@ def _loaded(files: ModelFiles, role: Role) -> Any:
     return model.eval()
 
 
-def _checked(
-    files: ModelFiles, role: Role, model: Any, folder: Path, exporter: str, write_graph: WriteGraph
-) -> ExportedFiles:
-    """Write graph and tokenizer, and hold both against the model.
-
-    Raises
-    ------
-    NotExportableError
-        If no exporter can do it.
-    """
+def _checked(files: ModelFiles, role: Role, model: Any, folder: Path) -> ExportedFiles:
+    """Write graph and tokenizer, and compare both with the model; NotExportableError if that cannot be done."""
     _check_kind(model)
     if role == "bi-encoder" and query_prompt(files) != (prompt_of(model, "query") or ""):
         raise NotExportableError("its prompt for questions is not the one of its configuration")
@@ -135,8 +125,8 @@ def _checked(
     with warnings.catch_warnings(), torch.inference_mode():
         warnings.simplefilter("ignore")  # of what a tracer takes as constant: the vectors are compared
         tensors = [*(features[name] for name in names), features["attention_mask"]]
-        write_graph(pipeline, tensors, [*names, "pooling_mask"], outputs, folder / GRAPH)
-    draft = _draft(model, exporter, folder)
+        _trace(pipeline, tensors, [*names, "pooling_mask"], outputs, folder / GRAPH)
+    draft = _draft(model, folder)
     exported = ExportedModel(folder, draft)
     _check_tokens(model, exported)
     difference = largest_difference(model, exported)
@@ -198,9 +188,6 @@ class _Pipeline(torch.nn.Module):
         return tuple(features[name] for name in (TOKENS, VECTOR) if name in features)
 
 
-WriteGraph = Callable[[_Pipeline, list[torch.Tensor], list[str], list[str], Path], None]
-
-
 def _trace(pipeline: _Pipeline, tensors: list[torch.Tensor], inputs: list[str], outputs: list[str], path: Path) -> None:
     axes = {name: {0: "texts", 1: "tokens"} for name in [*inputs, TOKENS]} | {VECTOR: {0: "texts"}}
     torch.onnx.export(
@@ -215,33 +202,11 @@ def _trace(pipeline: _Pipeline, tensors: list[torch.Tensor], inputs: list[str], 
     )
 
 
-def _capture(
-    pipeline: _Pipeline, tensors: list[torch.Tensor], inputs: list[str], outputs: list[str], path: Path
-) -> None:
-    sizes = {0: torch.export.Dim("texts"), 1: torch.export.Dim("tokens")}
-    torch.onnx.export(
-        pipeline,
-        tuple(tensors),
-        str(path),
-        input_names=inputs,
-        output_names=outputs,
-        dynamic_shapes=(tuple(sizes for _ in inputs),),
-        external_data=False,
-        verbose=False,
-        dynamo=True,
-    )
-
-
-# The tracer takes a second or two, and what takes its place in torch, which needs onnxscript, several times as long.
-EXPORTERS: Mapping[str, WriteGraph] = {"tracer": _trace, "dynamo": _capture}
-
-
-def _draft(model: Any, exporter: str, folder: Path) -> ExportedFiles:
+def _draft(model: Any, folder: Path) -> ExportedFiles:
     """Describe an export that is yet to be compared."""
     tokenizer = model.tokenizer
     dimension = int(model.get_embedding_dimension())
     return ExportedFiles(
-        exporter=exporter,
         difference=0.0,
         graph=sha256_of(folder / GRAPH),
         tokenizer=sha256_of(folder / TOKENIZER),

@@ -28,7 +28,7 @@ LARGEST_DIFFERENCE = 1e-3  # to torch's vectors, of unit length
 SETTINGS = "config_sentence_transformers.json"
 # Of a ColBERT checkpoint: its prompts and lengths. A bi-encoder's query prompt may change, and is read anew.
 COLBERT_SETTINGS = (SETTINGS, "artifact.metadata")
-PACKAGES = ("torch", "transformers", "sentence-transformers", "onnx", "onnxscript", "onnxruntime")
+PACKAGES = ("torch", "transformers", "sentence-transformers", "onnx", "onnxruntime")
 
 Role = Literal["bi-encoder", "colbert"]
 Side = Literal["left", "right"]
@@ -74,7 +74,6 @@ class ExportedFiles:
 
     Attributes
     ----------
-    exporter : of `biorag.models.exporting.EXPORTERS`
     difference : the largest to torch's vectors, of unit length, over a sample of texts
     graph, tokenizer : the SHA-256 of each file
     dimension : of the model's vectors; of its token vectors where it has no others
@@ -82,7 +81,6 @@ class ExportedFiles:
     special : the ids of special tokens, among them those that end a prompt encoded alone
     """
 
-    exporter: str
     difference: float
     graph: Sha256
     tokenizer: Sha256
@@ -136,7 +134,7 @@ def is_settled(folder: Path, record: ExportRecord | None) -> bool:
 def read_record(folder: Path) -> ExportRecord | None:
     """Return the record of an export; None where there is none that this version reads."""
     try:
-        record: ExportRecord = parsed(ExportRecord, read_regular(folder / RECORD))
+        record: ExportRecord = parsed(ExportRecord, read_regular(folder / RECORD), extra="ignore")
     except FileNotFoundError:
         return None
     except (OSError, ValueError, BadInputError) as error:

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from biorag.errors import MissingError
+from biorag.models.acceleration import reads_unpadded, unpadded
 from biorag.models.batches import CPU_CHARACTERS, FETCH, Task, balanced, by_length
 from biorag.models.formats.configuration import PASSAGE_PROMPTS
-from biorag.models.unpadded import reads_unpadded, unpadded
 from biorag.types import Vectors
 
 Text = str | tuple[str, str]  # what a model reads at once: a text, or a query with a passage

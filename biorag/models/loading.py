@@ -13,10 +13,9 @@ from transformers.utils import logging as transformers_logging
 
 from biorag.errors import MissingError
 from biorag.models import resources
+from biorag.models.acceleration import drop_padding, prepack
 from biorag.models.finding import ModelFiles, first_line
-from biorag.models.prepacked import prepack
 from biorag.models.resources import FORWARD, model_size, operations
-from biorag.models.unpadded import drop_padding
 from biorag.utils.cores import usable_cores
 from biorag.utils.panics import panics_raised
 

@@ -1,4 +1,4 @@
-"""A model for queries and one for passages, as published (DPR, MedCPT), as one encoder of two towers."""
+"""Changed encoders: pooling, a projection after it, and two towers of a query and a passage model (DPR, MedCPT)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Router
+from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import BertConfig, BertModel, BertTokenizer, DPRContextEncoder, DPRQuestionEncoder
 
-from biorag.errors import MissingError, UsageError
+from biorag.errors import MissingError, UsageError, unknown_name
 from biorag.models.finding import ModelFiles, find_encoder, first_line
 from biorag.models.formats.directory import MODULE_LIST
 from biorag.models.loading import has_towers, load_model
-from biorag.models.pooling import with_pooling
 from biorag.utils.files import make_folder, sha256_of_json
 
+# As `--pooling` names them, and the library: the first token's vector, the mean of all, the last token's.
+POOLINGS = {"cls": "cls", "mean": "mean", "last": "lasttoken"}
 DPR = "dpr"  # transformers' type of both of DPR's models
 BERT_IN_DPR = "bert_model"
 NOT_BERT = ("model_type", "architectures", "projection_dim", "_name_or_path", "transformers_version")
@@ -140,3 +143,51 @@ def _dpr(files: ModelFiles, pooling: str, scratch: Path) -> SentenceTransformer:
             )
         )
     return model
+
+
+def with_pooling(model: SentenceTransformer, pooling: str) -> SentenceTransformer:
+    """Return a model that pools in another way than it did; a bare transformer gets a pooling.
+
+    Raises
+    ------
+    UsageError
+        If the pooling is unknown, or the model has two towers.
+    """
+    if pooling not in POOLINGS:
+        raise unknown_name("--pooling", pooling, POOLINGS)
+    _require_one_tower(model, "--pooling")
+    others = [module for module in list(model)[1:] if not isinstance(module, Pooling)]
+    pool = Pooling(model[0].get_embedding_dimension(), POOLINGS[pooling])
+    return _of_modules(model, [model[0], pool, *others])
+
+
+def with_projection(model: SentenceTransformer, dimension: int, seed: int) -> SentenceTransformer:
+    """Return a model whose pooled vector goes through a linear layer, drawn with the seed, to `dimension` numbers.
+
+    As the BioASQ 8 hybrid system projects [CLS] to 768 dimensions (section 2.1).
+
+    Raises
+    ------
+    UsageError
+        If the model has a projection already, two towers, or no pooling.
+    """
+    _require_one_tower(model, "--projection")
+    modules = list(model)
+    if any(isinstance(module, Dense) for module in modules):
+        raise UsageError("--projection: the base has a projection, which is trained further: leave the option out")
+    place = next((number for number, module in enumerate(modules) if isinstance(module, Pooling)), None)
+    if place is None:
+        raise UsageError("--projection: the base has no pooling whose vector could be projected: name a transformer")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layer = Dense(modules[place].get_embedding_dimension(), dimension, activation_function=None)
+    return _of_modules(model, [*modules[: place + 1], layer, *modules[place + 1 :]])
+
+
+def _require_one_tower(model: SentenceTransformer, option: str) -> None:
+    if has_towers(model):
+        raise UsageError(f"{option} changes one transformer, and the base has two towers: leave it out")
+
+
+def _of_modules(model: SentenceTransformer, modules: list[Any]) -> SentenceTransformer:
+    return SentenceTransformer(modules=modules, device=str(model.device), prompts=dict(model.prompts))

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from biorag.errors import ServiceError
 from biorag.models.finding import ModelFiles
-from biorag.models.formats import gguf, safetensors
-from biorag.models.formats.directory import MODULE_LIST, ROUTER
+from biorag.models.formats import gguf
+from biorag.models.formats.directory import MODULE_LIST, ROUTER, Tensor, read_tensors
 from biorag.utils.cores import CGROUPS, PROC, control_groups
 from biorag.utils.parsing import parsed, read_regular
 
@@ -57,15 +57,6 @@ OPTIMIZER_BYTES = 12  # of a trained weight: its gradient and AdamW's two moment
 STORED = 1.5  # activations stored for the backward pass, over the inputs and outputs of the linear layers
 
 
-class ModelTensor(NamedTuple):
-    """One tensor of a model as its file has it; `floating` if a precision applies to it."""
-
-    name: str
-    shape: tuple[int, ...]
-    bytes: int
-    floating: bool
-
-
 @dataclass(frozen=True, slots=True)
 class ModelSize:
     """A model's parameters, those of its linear layers, and the numbers that its linear layers read and write a token.
@@ -99,7 +90,7 @@ class Need:
         return self.weights + self.working
 
 
-def parameters_of(files: ModelFiles) -> list[ModelTensor]:
+def parameters_of(files: ModelFiles) -> list[Tensor]:
     """Return the tensors of a checkpoint's directory or a GGUF file that an encoder is loaded with.
 
     Raises
@@ -108,13 +99,9 @@ def parameters_of(files: ModelFiles) -> list[ModelTensor]:
         If a header does not fit its file.
     """
     if files.path.is_file():
-        tensors = [ModelTensor(*tensor[:2], tensor.bytes, True) for tensor in gguf.read_header(files.path).tensors]
+        tensors = [Tensor(tensor.name, tensor.shape, "F32") for tensor in gguf.read_header(files.path).tensors]
     else:
-        tensors = [
-            ModelTensor(tensor.name, tensor.shape, tensor.end - tensor.start, tensor.dtype.startswith(FLOATING))
-            for path in _weights(files)
-            for tensor in safetensors.read_header(path)
-        ]
+        tensors = [tensor for path in _weights(files) for tensor in read_tensors(path)]
     return [tensor for tensor in tensors if tensor.name not in HEADS]
 
 
@@ -142,7 +129,7 @@ def _modules(files: ModelFiles) -> list[Path]:
     return [files.path / name for name in named]
 
 
-def matrices(parameters: list[ModelTensor]) -> list[ModelTensor]:
+def matrices(parameters: list[Tensor]) -> list[Tensor]:
     """Return the linear layers, by which a text's vectors are multiplied."""
     return [tensor for tensor in parameters if len(tensor.shape) == 2 and "emb" not in tensor.name]
 
@@ -177,8 +164,14 @@ def activation_bytes(activations: float, tokens: float, width: float = WEIGHT_BY
 
 def of_checkpoint(files: ModelFiles, width: int) -> Need:
     """Return what a checkpoint takes in a precision of `width` bytes a weight."""
-    sizes = [math.prod(tensor.shape) * width if tensor.floating else tensor.bytes for tensor in parameters_of(files)]
-    return Need(files.id, sum(sizes))
+    return Need(files.id, sum(math.prod(tensor.shape) * _width(tensor.dtype, width) for tensor in parameters_of(files)))
+
+
+def _width(dtype: str, width: int) -> int:
+    """Return the bytes of a number of a type; a precision applies to floating ones, as "BF16", and not to "I64"."""
+    if dtype.startswith(FLOATING):
+        return width
+    return int(dtype.lstrip("UI")) // 8 if dtype[0] in "UI" else 1
 
 
 def of_gguf(path: Path, window: int) -> Need:
@@ -200,7 +193,7 @@ def of_gguf(path: Path, window: int) -> Need:
     cache = header.number("block_count") * -(-window // CELLS) * CELLS * stored * cell * CELL_BYTES
     vocabulary = max((max(tensor.shape) for tensor in header.tensors if tensor.name in VOCABULARIES), default=0)
     widest = max(vocabulary, window * (heads + 1)) + HIDDEN_STATES * hidden
-    return Need(path.name, sum(tensor.bytes for tensor in header.tensors), cache + BATCH * widest * FLOAT_BYTES)
+    return Need(path.name, header.data_bytes, cache + BATCH * widest * FLOAT_BYTES)
 
 
 def admit(need: Need, device: str, lighter: str, pace: Callable[[], str]) -> None:

@@ -7,10 +7,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from biorag.models.vectors import unit
 from biorag.types import TokenEncoder, Vectors
 
 STORED = np.dtype("<f2")  # the numbers of a projection as text
+SMALLEST = 1e-12  # length that is divided by
+
+
+def unit(vectors: Vectors) -> Vectors:
+    """Return vectors, (vectors, dimension), of length 1; a zero vector stays."""
+    scaled: Vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), SMALLEST)
+    return scaled
 
 
 def fitted(tokens: Sequence[Vectors], dimension: int) -> Vectors:

@@ -19,7 +19,7 @@ from biorag.models.finding import ModelFiles
 from biorag.models.formats.directory import MODULE_LIST
 from biorag.models.late_interaction import is_late_interaction
 from biorag.models.loading import has_towers, input_modules, load_model
-from biorag.models.pooling import with_pooling, with_projection
+from biorag.models.pairing import with_pooling, with_projection
 from biorag.settings.settings import Settings
 from biorag.training.data import LABEL
 from biorag.training.decoder import as_bi_encoder, is_decoder

@@ -12,13 +12,13 @@ import torch
 from biorag.errors import ServiceError
 from biorag.models import resources
 from biorag.models.finding import ModelFiles
+from biorag.models.formats.directory import Tensor
 from biorag.models.loading import best_device, uses_bf16
 from biorag.models.resources import (
     FORWARD,
     GRADIENTS,
     TRAINING,
     WEIGHT_BYTES,
-    ModelTensor,
     activation_bytes,
     duration,
     gib,
@@ -137,7 +137,7 @@ def estimate(files: ModelFiles, work: TrainingWork, settings: Settings, epochs: 
     return TrainingEstimate(parameters, trained, needed, batch, seconds)
 
 
-def batch_bytes(files: ModelFiles, tensors: Sequence[ModelTensor], batch: Sequence[Texts], settings: Settings) -> int:
+def batch_bytes(files: ModelFiles, tensors: Sequence[Tensor], batch: Sequence[Texts], settings: Settings) -> int:
     """Return about how many bytes of a batch are stored for the backward pass.
 
     Activations are those of `activation_bytes`, and 5·a·s of scores where attention is not fused. With gradient

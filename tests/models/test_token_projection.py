@@ -27,10 +27,6 @@ def test_the_axes_are_those_of_an_independent_library(texts):
     assert np.abs((ours * theirs).sum(axis=0)) == pytest.approx(1, abs=1e-3)
 
 
-def test_the_same_sample_gives_the_same_projection(texts):
-    assert to_text(fitted(texts, KEPT)) == to_text(fitted([rows.copy() for rows in texts], KEPT))
-
-
 def test_a_projection_comes_back_from_its_text_bit_by_bit(texts):
     matrix = fitted(texts, KEPT)
     assert np.array_equal(from_text(to_text(matrix), KEPT), matrix)
@@ -49,15 +45,6 @@ def test_each_text_is_projected_to_unit_length_by_itself(texts):
         assert rows == pytest.approx(alone, abs=1e-6)
         assert np.linalg.norm(rows, axis=1) == pytest.approx(1, abs=1e-5)
         assert rows.shape == (len(alone), KEPT)
-
-
-def test_a_vector_of_zeros_stays_one(texts):
-    (rows,) = projected([np.zeros((1, DIM), np.float32)], fitted(texts, KEPT))
-    assert np.array_equal(rows, np.zeros((1, KEPT), np.float32))
-
-
-def test_without_a_projection_vectors_are_as_they_were(texts):
-    assert all(ours is given for ours, given in zip(projected(texts, None), texts, strict=True))
 
 
 def test_projected_scores_rank_as_whole_vectors_do(texts):

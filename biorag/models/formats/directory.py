@@ -1,14 +1,15 @@
-"""A model directory held to what may be loaded from it: safetensors, plain settings, and no code of its own."""
+"""The check of a model directory: safetensors, plain settings, and no code of its own."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError, safe_open
 
 from biorag.errors import MissingError
-from biorag.models.formats.safetensors import Tensor, read_header
 from biorag.utils.parsing import parse_json
 
 LARGEST_SETTINGS = 16 * 2**20
@@ -50,15 +51,33 @@ POSITIONS = "max_position_embeddings"
 ELSEWHERE = ("tokenizer_name_or_path", "subfolder", "gguf_file")
 
 
+class Tensor(NamedTuple):
+    """A tensor's name, shape and type (F32, BF16, I64 …), as its safetensors file names them."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def read_tensors(path: Path) -> list[Tensor]:
+    """Return the tensors of a safetensors file; MissingError if its header does not fit the file exactly."""
+    try:
+        with safe_open(path, framework="numpy") as opened:
+            slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
+            return [Tensor(name, tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()]
+    except SafetensorError as error:
+        raise MissingError(f"{path} is not a safetensors file that can be loaded: {error}; fetch it again") from None
+
+
 def check_folder(folder: Path) -> None:
-    """Hold a model directory against what is loaded from it, before any library reads it.
+    """Check a model directory before any library reads it.
 
     Raises
     ------
     MissingError
-        Naming the file and what is wrong with it: a pickled checkpoint without safetensors beside it, a header
-        that does not fit its file, code to be imported, settings of impossible size, a pipe or a device, or a tokenizer
-        outside the folder.
+        Naming the file and its fault: a pickled checkpoint without safetensors beside it, a header that does not fit
+        its file, code to be imported, settings of impossible size, a pipe or a device, or a tokenizer outside the
+        folder.
     """
     paths = sorted(folder.rglob("*"))
     for path in paths:
@@ -66,7 +85,7 @@ def check_folder(folder: Path) -> None:
     files = [path for path in paths if path.is_file()]
     for path in files:
         _check_kind(path)
-    tensors = [tensor for path in files if path.suffix == ".safetensors" for tensor in read_header(path)]
+    tensors = [tensor for path in files if path.suffix == ".safetensors" for tensor in read_tensors(path)]
     for path in files:
         if path.name in (MODULE_LIST, ROUTER):
             _check_modules(path)

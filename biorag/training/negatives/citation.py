@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from biorag.citation_graph.coverage import paper_of
 from biorag.citation_graph.graph import Graph, Papers, among
 from biorag.indexes.reading import stored_snippets
-from biorag.models.vectors import unit
+from biorag.models.token_projection import unit
 from biorag.training.negatives.mining import Gold, Walk, by_question, eligible
 from biorag.training.rows import normalised, row_random
 from biorag.types import Encoder, Index, Negative, Snippet, TrainingRow, Vectors

@@ -1,27 +1,31 @@
-"""Batches without padding: texts stand end to end in one row, so linear layers compute no padding.
+"""Inference on a CPU: batches without padding, and weights in the layout that oneDNN reads.
 
-Attention runs text by text. sentence-transformers' modules read such rows, made for flash attention on GPUs, by
-`cu_seq_lens_q`, the offsets of the texts.
+Texts stand end to end in one row, so linear layers compute no padding; attention runs text by text.
+sentence-transformers' modules read such rows, made for flash attention on GPUs, by `cu_seq_lens_q`, the offsets of the
+texts.
 """
 
 from __future__ import annotations
 
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import torch
 from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
+from torch import nn
 from torch.nn.functional import pad
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.activations import GELUActivation
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 ATTENTION = "sdpa_unpadded"
 ARCHITECTURES = ("bert", "modernbert")  # whose tokens are compared within their text alone, by position_ids
 MODULES = (Transformer, Pooling, Dense, Normalize, MultiVectorMask)
+LARGEST = 2**29  # bytes of weights that are kept in a second layout
 LANES = 16  # float32 numbers in the widest vector register
 LONGEST = 8192  # tokens of a text whose keys are aligned
 ROWS = 64
@@ -125,3 +129,51 @@ def unpadded(features: dict[str, Any]) -> dict[str, Any]:
     ends = torch.cat([lengths, lengths.new_tensor([filling])] if filling else [lengths]).cumsum(0)
     rest = {name: value for name, value in features.items() if name not in (*OF_TOKENS, "attention_mask")}
     return {**rest, **row, "cu_seq_lens_q": pad(ends, (1, 0))}
+
+
+class PrepackedLinear(nn.Module):
+    """A linear layer, and the activation after it; inference reads the copy of its weights, all else the weights."""
+
+    def __init__(self, linear: nn.Linear, activation: nn.Module | None = None) -> None:
+        super().__init__()
+        self.weight, self.bias = linear.weight, linear.bias
+        self._activation = activation
+        with torch.inference_mode():
+            self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), None)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return `inputs @ weight.T + bias`, activated; inputs of shape (…, in), outputs (…, out)."""
+        if torch.is_inference_mode_enabled():
+            name, variant = ("gelu", "none") if self._activation else ("none", "")
+            fused: torch.Tensor = torch.ops.mkldnn._linear_pointwise(inputs, self._packed, self.bias, name, [], variant)
+            return fused
+        outputs = nn.functional.linear(inputs, self.weight, self.bias)
+        return cast(torch.Tensor, self._activation(outputs)) if self._activation else outputs
+
+
+def prepack(model: nn.Module) -> None:
+    """Replace the linear layers of a model that is used for inference alone, where oneDNN computes them."""
+    layers = [module for module in model.modules() if type(module) is nn.Linear]
+    if not _supported(layers) or sum(layer.weight.nbytes for layer in layers) > LARGEST:
+        return
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear:
+                setattr(parent, name, PrepackedLinear(child, _fused(parent, name)))
+
+
+def _supported(layers: list[nn.Linear]) -> bool:
+    if not (torch._C._has_mkldnn and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
+        return False
+    bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    types = (torch.float32, torch.bfloat16) if bf16 else (torch.float32,)
+    return all(layer.weight.device.type == "cpu" and layer.weight.dtype in types for layer in layers)
+
+
+def _fused(parent: nn.Module, name: str) -> nn.Module | None:
+    """Return the activation of BERT's intermediate layer, taken out of it: oneDNN applies it to the product."""
+    activation = getattr(parent, "intermediate_act_fn", None)
+    if name != "dense" or not (isinstance(activation, nn.Module) and isinstance(activation, GELUActivation)):
+        return None
+    parent.intermediate_act_fn = nn.Identity()
+    return activation

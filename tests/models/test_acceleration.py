@@ -5,11 +5,10 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from biorag.models import inference, unpadded
+from biorag.models import acceleration, inference
+from biorag.models.acceleration import PrepackedLinear, reads_unpadded
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import find_encoder
-from biorag.models.prepacked import PrepackedLinear
-from biorag.models.unpadded import reads_unpadded
 
 pytestmark = pytest.mark.models
 
@@ -43,12 +42,12 @@ def test_vectors_and_tokens_are_the_librarys(folder, monkeypatch, characters):
 
 def test_a_row_is_filled_by_a_text_of_its_own():
     mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
-    row = unpadded.unpadded({"input_ids": torch.tensor([[5, 6, 7], [8, 9, 9]]), "attention_mask": mask, "kept": 1})
+    row = acceleration.unpadded({"input_ids": torch.tensor([[5, 6, 7], [8, 9, 9]]), "attention_mask": mask, "kept": 1})
     assert row["input_ids"].tolist() == [[5, 6, 7, 8] + [0] * 60]
     assert row["position_ids"].tolist() == [[0, 1, 2, 0] + [0] * 60]
     assert row["cu_seq_lens_q"].tolist() == [0, 3, 4, 64]
     assert row["kept"] == 1 and "attention_mask" not in row
-    whole = unpadded.unpadded({"input_ids": torch.ones(2, 32), "attention_mask": torch.ones(2, 32)})
+    whole = acceleration.unpadded({"input_ids": torch.ones(2, 32), "attention_mask": torch.ones(2, 32)})
     assert whole["cu_seq_lens_q"].tolist() == [0, 32, 64]
 
 
@@ -57,11 +56,6 @@ def test_a_texts_vectors_do_not_depend_on_its_batch(folder):
     together = encoder.encode_snippets(TEXTS)
     alone = np.concatenate([encoder.encode_snippets([text]) for text in TEXTS])
     np.testing.assert_allclose(together, alone, atol=1e-6)
-
-
-def test_bfloat16_is_near_float32(tiny_encoder):
-    exact, rounded = (BiEncoder(find_encoder(str(tiny_encoder)), "cosine", precision) for precision in ("fp32", "bf16"))
-    np.testing.assert_allclose(rounded.encode_snippets(TEXTS), exact.encode_snippets(TEXTS), atol=1e-2)
 
 
 def test_outside_inference_the_weights_themselves_are_read(tiny_encoder):
@@ -75,17 +69,6 @@ def test_outside_inference_the_weights_themselves_are_read(tiny_encoder):
         packed = model(dict(features))["sentence_embedding"]
     torch.testing.assert_close(plain, packed, atol=1e-5, rtol=0)
     assert set(model.state_dict()) == set(SentenceTransformer(str(tiny_encoder), device="cpu").state_dict())
-
-
-@pytest.mark.parametrize(
-    ("change", "value"), [("ARCHITECTURES", ("modernbert",)), ("MODULES", (unpadded.Transformer,))]
-)
-def test_other_models_are_padded(tiny_encoder, monkeypatch, change, value):
-    monkeypatch.setattr(unpadded, change, value)
-    encoder = BiEncoder(find_encoder(str(tiny_encoder)), "dot", "fp32")
-    assert not reads_unpadded(encoder.model)
-    library = SentenceTransformer(str(tiny_encoder), device="cpu")
-    np.testing.assert_allclose(encoder.encode_snippets(TEXTS), library.encode(TEXTS), atol=1e-5)
 
 
 def test_a_prompt_that_is_not_pooled_is_masked_in_padded_batches(tiny_encoder, tmp_path):
