@@ -73,7 +73,7 @@ def test_the_full_grid_has_every_proportion_once():
     assert proportions(grid) == proportions(combinations)
     assert len(grid) == len(proportions(grid)) == len(set(grid))
     search = WeightSearch([], "all", "nDCG@10", "fp32", full=True)
-    for method, base, count in (("ties", True, 55 * 9), ("linear", True, 99), ("linear", False, 55)):
+    for method, base, count in (("ties", True, 57 * 9), ("linear", True, 99), ("linear", False, 57)):
         candidates = search.candidates(2, base, MergeRecipe(method, (0.5, 0.5), 0.2, 1.0))
         assert len(candidates) == count
         assert {density for *_, density in candidates} == ({0.2} if method == "linear" else set(FULL_DENSITIES))
