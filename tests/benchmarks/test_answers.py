@@ -49,14 +49,6 @@ def test_rouge_is_that_of_another_implementation():
             assert list(ours(text, others)) == pytest.approx(expected), (text, others)
 
 
-def test_rouge_by_hand():
-    # Bigrams "a b", "b c" against "a b", "b d": one of two on each side.
-    assert rouge_2("a b c", ["a b d"]) == (0.5, 0.5, 0.5)
-    # Units of "a b c": a, b and ab, ac, bc; of "a b d": a, b and ab, ad, bd; the last word counts in pairs alone.
-    assert rouge_su4("a b c", ["a b d"]) == pytest.approx((0.6, 0.6, 0.6))
-    assert rouge_2("", ["a b"]) == rouge_2("a b", [""]) == (0.0, 0.0, 0.0)
-
-
 def test_yes_no():
     score = yes_no(["yes", "yes", "no", None], ["yes", "no", "no", "no"])
     assert (score.accuracy, score.f1_yes, score.f1_no) == (0.5, pytest.approx(2 / 3), pytest.approx(0.5))

