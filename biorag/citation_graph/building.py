@@ -55,14 +55,9 @@ def build(folder: Path, sources: Sequence[Source], skip: bool, on_progress: OnPr
     """Add the citations of files to the graph in a folder, which is made if it is not there.
 
     A record given again adds to what its paper cites; nothing is ever taken away. A file takes effect as a whole, and
-    is known by its SHA-256: one that is in the graph, as of an interrupted build, is not read again.
-
-    Raises
-    ------
-    BadInputError
-        Naming the file and line that cannot be read.
-    ServiceError
-        If another build is under way, or the disk is full.
+    is known by its SHA-256: one that is in the graph, as of an interrupted build, is not read again. Raises
+    `BadInputError`, naming the file and line that cannot be read. Raises `ServiceError` if another build is under way,
+    or the disk is full.
     """
     started = time.perf_counter()
     read = rejected = 0
@@ -91,10 +86,7 @@ def build(folder: Path, sources: Sequence[Source], skip: bool, on_progress: OnPr
 def add(folder: Path, name: str, pairs: Pairs) -> int:
     """Add some edges, of a source of this name, to the graph in a folder; return how many edges it has.
 
-    Raises
-    ------
-    ServiceError
-        If a build is under way, or the disk is full.
+    Raises `ServiceError` if a build is under way, or the disk is full.
     """
     sha256 = hashlib.sha256(np.ascontiguousarray(pairs).data).hexdigest()
     with _writing(folder) as connection:

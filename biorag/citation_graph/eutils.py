@@ -10,12 +10,10 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import httpx
-from pydantic import Field
 
 from biorag.citation_graph.graph import LARGEST
 from biorag.corpus.hardened_xml import elements_of
@@ -27,47 +25,13 @@ from biorag.utils.batched import batched
 from biorag.utils.files import make_folder
 from biorag.utils.http import BoundedTransport, Retries
 from biorag.utils.network import Server, without_credentials
-from biorag.utils.parsing import parsed
+from biorag.utils.parsing import parse_json
 
 LINK = "pubmed_pubmed_refs"
 BATCH = 200  # papers of one request
 LARGEST_RECORDS = 64 << 20  # bytes of the records of one request
 PER_SECOND, PER_SECOND_WITH_KEY = 3, 10  # requests, by NCBI's rules
-Written = int | Annotated[str, Field(pattern="^[0-9]{1,18}$")]  # a number as it is, or as text
-
-
-@dataclass(frozen=True, slots=True)
-class _Links:
-    linkname: str
-    links: tuple[Written, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _LinkSet:
-    ids: Annotated[tuple[Written, ...], Field(min_length=1)]
-    linksetdbs: tuple[_Links, ...] = ()
-
-    def cited(self) -> list[int]:
-        """Return what the paper cites; nothing where there are no links of the kind."""
-        links = [int(link) for group in self.linksetdbs if group.linkname == LINK for link in group.links]
-        return [pmid for pmid in links if 0 < pmid <= LARGEST]
-
-
-@dataclass(frozen=True, slots=True)
-class _LinkAnswer:
-    linksets: tuple[_LinkSet, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _SearchResult:
-    count: Written
-    idlist: tuple[Written, ...] = ()
-    ERROR: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _SearchAnswer:
-    esearchresult: _SearchResult
+T = TypeVar("T")
 
 
 class QueryResult(NamedTuple):
@@ -80,12 +44,8 @@ class QueryResult(NamedTuple):
 class EUtils:
     """Asks what papers cite, for their records, and for the papers that match a query, no faster than NCBI allows.
 
-    Raises
-    ------
-    ServiceError
-        If the server does not answer, after retries with backoff, or answers something else.
-    OfflineError
-        In offline mode, unless its URL was named on the command line.
+    Raises `ServiceError` if the server does not answer, after retries with backoff, or answers something else. Raises
+    `OfflineError` in offline mode, unless its URL was named on the command line.
     """
 
     def __init__(self, server: Server) -> None:
@@ -102,23 +62,19 @@ class EUtils:
     def cited(self, pmids: Sequence[int]) -> dict[int, list[int]]:
         """Return what papers cite; those that the answer leaves out are left out."""
         form = {"dbfrom": "pubmed", "db": "pubmed", "linkname": LINK, "retmode": "json"}
-        answer = self._asked_json("elink.fcgi", {**form, "id": list(map(str, pmids))}, _LinkAnswer, "a list of links")
-        cited = {int(links.ids[0]): links.cited() for links in answer.linksets}
-        return {pmid: cited[pmid] for pmid in pmids if pmid in cited}
+        answer = self._asked_json("elink.fcgi", {**form, "id": list(map(str, pmids))}, _cited, "a list of links")
+        return {pmid: answer[pmid] for pmid in pmids if pmid in answer}
 
     def search(self, query: str, most: int) -> QueryResult:
         """Return the papers that match a PubMed query, the first `most` of them by their PMIDs.
 
-        Raises
-        ------
-        BadInputError
-            If PubMed refuses the query.
+        Raises `BadInputError` if PubMed refuses the query.
         """
         form = {"db": "pubmed", "term": query, "retmode": "json", "retmax": str(most)}
-        result = self._asked_json("esearch.fcgi", form, _SearchAnswer, "a result of a search").esearchresult
-        if result.ERROR:
-            raise BadInputError(f"PubMed refuses the query {query!r:.200} ({result.ERROR:.200}): change it")
-        return QueryResult(int(result.count), tuple(map(int, result.idlist[:most])))
+        result, error = self._asked_json("esearch.fcgi", form, _query_result, "a result of a search")
+        if error:
+            raise BadInputError(f"PubMed refuses the query {query!r:.200} ({error:.200}): change it")
+        return result
 
     def records(self, pmids: Sequence[int]) -> Iterator[Any]:
         """Yield the records of papers as elements of PubMed's XML; those that PubMed does not have are left out."""
@@ -131,11 +87,12 @@ class EUtils:
                 f"the E-utilities did not answer with PubMed's XML ({error.reason}): check --eutils"
             ) from None
 
-    def _asked_json(self, tool: str, form: Mapping[str, str | list[str]], kind: Any, expected: str) -> Any:
+    def _asked_json(self, tool: str, form: Mapping[str, str | list[str]], read: Callable[[Any], T], expected: str) -> T:
+        """Return what `read` makes of an answer, at which it may fail."""
         response = self._asked(self._retries, tool, form)
         try:
-            return parsed(kind, response.content, "ignore")
-        except ValueError:
+            return read(parse_json(response.content))
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
             raise ServiceError(
                 f"the server at {self._url} {self._retries.said(response)}, not {expected}: check --eutils"
             ) from None
@@ -151,6 +108,21 @@ class EUtils:
         time.sleep(max(0.0, self._next - time.monotonic()))
         self._next = time.monotonic() + self._pause
         return self._http.send(request)
+
+
+def _cited(answer: Any) -> dict[int, list[int]]:
+    """Return what papers cite, of an answer of elink; nothing of a paper without links of the kind."""
+    cited = {}
+    for links in answer["linksets"]:
+        groups = [group["links"] for group in links.get("linksetdbs", ()) if group["linkname"] == LINK]
+        cited[int(links["ids"][0])] = [int(link) for group in groups for link in group if 0 < int(link) <= LARGEST]
+    return cited
+
+
+def _query_result(answer: Any) -> tuple[QueryResult, str]:
+    """Return the papers that match a query, of an answer of esearch, and why PubMed refuses it."""
+    result = answer["esearchresult"]
+    return QueryResult(int(result["count"]), tuple(map(int, result.get("idlist", ())))), str(result.get("ERROR", ""))
 
 
 def _is_pubmed_xml(response: httpx.Response) -> bool:
@@ -200,12 +172,7 @@ class Answers:
 def kept_answers(path: Path) -> Iterator[Answers]:
     """Open the file of answers, and keep other processes from asking: NCBI's rules count all requests together.
 
-    Raises
-    ------
-    ServiceError
-        If another process is asking.
-    MismatchError
-        If the file is damaged.
+    Raises `ServiceError` if another process is asking. Raises `MismatchError` if the file is damaged.
     """
     make_folder(path.parent)
     table = "answers (kind TEXT, pmid INTEGER, answer TEXT, PRIMARY KEY (kind, pmid)) WITHOUT ROWID"

@@ -86,10 +86,7 @@ def indexed_papers(index: Index) -> Papers:
 def fill_gaps(folder: Path, papers: Papers, link: EUtils, answers: Answers, on_progress: OnProgress) -> Filled:
     """Add to the graph in a folder the citations of those papers of which it has none.
 
-    Raises
-    ------
-    ServiceError
-        If another process writes the graph; or as `EUtils` does.
+    Raises `ServiceError` if another process writes the graph; or as `EUtils` does.
     """
     started = time.perf_counter()
     graph = Graph(folder) if (folder / FILE).is_file() else None
@@ -149,10 +146,7 @@ def fetch_neighbourhoods(
 def abstracts(link: EUtils, pmids: Sequence[int]) -> dict[int, dict[str, Any] | None]:
     """Return papers as lines that `biorag index` reads; None for a paper without an abstract, or without a record.
 
-    Raises
-    ------
-    ServiceError
-        If the answer is not PubMed's XML; or as `EUtils` does.
+    Raises `ServiceError` if the answer is not PubMed's XML; or as `EUtils` does.
     """
     records: dict[int, dict[str, Any] | None] = dict.fromkeys(pmids)
     for element in link.records(pmids):

@@ -57,12 +57,8 @@ class Neighbourhood(NamedTuple):
 class Graph:
     """A graph opened for reading; a build meanwhile does not change what an open graph says.
 
-    Raises
-    ------
-    MissingError
-        If there is no graph in the folder.
-    MismatchError
-        If its file is damaged or of another format, here or at a look-up.
+    Raises `MissingError` if there is no graph in the folder. Raises `MismatchError` if its file is damaged or of
+    another format, here or at a look-up.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -137,10 +133,7 @@ class Graph:
 def connected(path: Path, mode: str) -> sqlite3.Connection:
     """Open a graph's file: "ro" to read it, "rwc" to write it, too, or make it.
 
-    Raises
-    ------
-    MismatchError
-        If it is of another format.
+    Raises `MismatchError` if it is of another format.
     """
     connection = sqlite3.connect(
         f"{path.resolve().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
@@ -183,10 +176,7 @@ def among(values: Papers, ordered: Papers) -> NDArray[np.bool_]:
 def open_graph(settings: Settings) -> Graph:
     """Open the configured graph.
 
-    Raises
-    ------
-    MissingError
-        Naming the existing graphs.
+    Raises `MissingError`, naming the existing graphs.
     """
     folder = settings.graphs / settings.graph
     if not (folder / FILE).is_file():

@@ -35,12 +35,8 @@ class Edges(NamedTuple):
 def find_citations(names: Sequence[str]) -> list[Source]:
     """Return the files behind the names: files, and those of folders and their sub-folders, in order.
 
-    Raises
-    ------
-    MissingError
-        If a name is neither a file nor a folder.
-    BadInputError
-        If a file has another suffix, or a folder holds no file with one of them.
+    Raises `MissingError` if a name is neither a file nor a folder. Raises `BadInputError` if a file has another suffix,
+    or a folder holds no file with one of them.
     """
     sources = []
     endings = suffixes(CITATIONS)
@@ -67,12 +63,8 @@ def find_citations(names: Sequence[str]) -> list[Source]:
 def read_edges(source: Source, skip: bool = False) -> Iterator[Edges]:
     """Yield the edges of a file in its order, self-citations and repetitions among them.
 
-    With `skip`, what cannot be read is counted; else it is an error.
-
-    Raises
-    ------
-    DamagedSourceError
-        Naming file and line, as `read_lines` and `read_records` do; or at a CSV without its header.
+    With `skip`, what cannot be read is counted; else it is an error. Raises `DamagedSourceError`, naming file and line,
+    as `read_lines` and `read_records` do; or at a CSV without its header.
     """
     kind = next(kind for kind in CITATIONS.values() if source.path.name.endswith(kind.suffixes))
     edges: Iterator[Edges] = kind.load()(source, skip)

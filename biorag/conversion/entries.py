@@ -61,12 +61,7 @@ def read_each(
     """Yield what `parse` makes of each entry of a source; `unit` is what an entry's `line` counts.
 
     An entry at which it raises ValueError stops the reading, or goes to `on_reject` if one is given; so does damage to
-    the file, where its reading ends.
-
-    Raises
-    ------
-    BadInputError
-        Naming file, line, key and reason.
+    the file, where its reading ends. Raises `BadInputError`, naming file, line, key and reason.
     """
     try:
         for entry in entries:
@@ -90,10 +85,8 @@ def read_each(
 def read_object(source: Source) -> Iterator[Entry]:
     """Yield the entries of a file that is one JSON object; no more than one is held in memory.
 
-    Raises
-    ------
-    DamagedSourceError
-        If it is not an object, not JSON, not UTF-8, breaks off, or has an entry of more than 16 MiB.
+    Raises `DamagedSourceError` if it is not an object, not JSON, not UTF-8, breaks off, or has an entry of more than 16
+    MiB.
     """
     return _entries(_Text(source), "{", "}")
 

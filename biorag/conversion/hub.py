@@ -47,14 +47,9 @@ class HubDataset:
     def rows(self) -> Iterator[Entry]:
         """Yield the rows, counted from 1 in each split, as JSON; the key is the split.
 
-        Nothing is kept on disk: rows are read from the hub as they are asked for.
-
-        Raises
-        ------
-        MissingError
-            If the package is not installed, or the data set, configuration, split or revision cannot be loaded.
-        OfflineError
-            In offline mode, but for a folder.
+        Nothing is kept on disk: rows are read from the hub as they are asked for. Raises `MissingError` if the package
+        is not installed, or the data set, configuration, split or revision cannot be loaded. Raises `OfflineError` in
+        offline mode, but for a folder.
         """
         with self._faults_named():
             for split, rows in self._splits().items():

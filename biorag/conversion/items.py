@@ -109,10 +109,7 @@ class Format(Protocol):
 def text_of(record: Mapping[str, Any], key: str) -> str:
     """Return a text of a record that must be there and not be blank.
 
-    Raises
-    ------
-    ValueError
-        Naming the key.
+    Raises `ValueError`, naming the key.
     """
     value = record.get(key)
     if value is None:

@@ -28,12 +28,8 @@ _LONG_ANSWER = ("LONG_ANSWER", "long_answer")
 def convert(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQuestion]:
     """Yield the questions, each with the passages of its abstract.
 
-    Raises
-    ------
-    UsageError
-        If `--split` is asked for without the file that decides it.
-    BadInputError
-        As `Format` says.
+    Raises `UsageError` if `--split` is asked for without the file that decides it. Raises `BadInputError` as `Format`
+    says.
     """
     test = _test_ids(request)
 
@@ -47,12 +43,7 @@ def convert(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQues
 def _test_ids(request: Request) -> frozenset[str] | None:
     """Return the PMIDs of the official test set, the keys of `test_ground_truth.json`; None without that file.
 
-    Raises
-    ------
-    MissingError
-        If the file is not there.
-    BadInputError
-        Naming file, line and reason.
+    Raises `MissingError` if the file is not there. Raises `BadInputError`, naming file, line and reason.
     """
     path = request.test_ids
     if path is None:

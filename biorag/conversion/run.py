@@ -82,12 +82,8 @@ def hashes_of(paths: Iterable[Path]) -> list[dict[str, str]]:
 def request_of(kind: FormatKind, names: Sequence[str], hub: HubDataset | None, home: Path, **options: Any) -> Request:
     """Return the request to convert a set, checked against what its format takes.
 
-    Raises
-    ------
-    UsageError
-        If an option is not the format's, its split is unknown, or there are neither files nor a data set of the hub.
-    MissingError
-        If a file is not there.
+    Raises `UsageError` if an option is not the format's, its split is unknown, or there are neither files nor a data
+    set of the hub. Raises `MissingError` if a file is not there.
     """
     for option, value in options.items():
         if option in OPTIONS and option not in kind.options and value:
@@ -142,12 +138,8 @@ class Conversion:
 def convert(conversion: Conversion, on_progress: OnProgress) -> dict[str, Any]:
     """Convert a set and return its manifest; a complete one of the same inputs and options is left as it is.
 
-    Raises
-    ------
-    BadInputError
-        At a bad record if there are no rejects, or if nothing is left.
-    MismatchError, ServiceError
-        As `DataRun.made` does.
+    Raises `BadInputError` at a bad record if there are no rejects, or if nothing is left. Raises MismatchError,
+    ServiceError as `DataRun.made` does.
     """
     run = DataRun(conversion.out, conversion.identity())
     return run.made(lambda: _written(conversion, on_progress), conversion.rejects, conversion.inputs())

@@ -105,14 +105,9 @@ class SampleRequest:
     """Samples to draw by `biorag data sample`, of these sizes.
 
     `names` are a corpus, files of rows, or one BEIR folder, of whose part `split` questions are drawn. Snippets that
-    the part `split` of the BEIR folders `keep` judges are in the first sample; no record of `exclude` is drawn.
-
-    Raises
-    ------
-    MissingError
-        If a file is not there.
-    UsageError
-        If standard input is named, or snippets are to be kept of questions.
+    the part `split` of the BEIR folders `keep` judges are in the first sample; no record of `exclude` is drawn. Raises
+    `MissingError` if a file is not there. Raises `UsageError` if standard input is named, or snippets are to be kept of
+    questions.
     """
 
     names: tuple[str, ...]
@@ -180,14 +175,8 @@ def sample(request: SampleRequest, out: Path, on_progress: OnProgress) -> dict[s
 
     A corpus's sample is a `corpus.jsonl`, that of rows a `rows.jsonl`, both in the order of their numbers. That of a
     BEIR folder is one again: the questions drawn, their judgements as `qrels/test.tsv`, and the snippets relevant to
-    them, in the order of the folder.
-
-    Raises
-    ------
-    BadInputError
-        At a bad record if there are no rejects, or if there are fewer records than asked for, saying how many.
-    MismatchError, ServiceError
-        As `convert` does.
+    them, in the order of the folder. Raises `BadInputError` at a bad record if there are no rejects, or if there are
+    fewer records than asked for, saying how many. Raises MismatchError, ServiceError as `convert` does.
     """
     run = DataRun(out, request.identity())
     return run.made(lambda: _sampled(request, out, on_progress), request.rejects, request.inputs())
@@ -296,12 +285,8 @@ def _holds_rows(source: Source) -> bool:
 def read_keys(paths: Iterable[Path]) -> frozenset[Key]:
     """Return the ids and PMIDs not to be drawn: those of the records of JSON Lines files or data folders.
 
-    A record's id is its `_id` or `id`; of a row they are `query_id` and `positive_id`.
-
-    Raises
-    ------
-    BadInputError
-        Naming file, line and reason.
+    A record's id is its `_id` or `id`; of a row they are `query_id` and `positive_id`. Raises `BadInputError`, naming
+    file, line and reason.
     """
     keys: set[Key] = set()
     for path in map(_listed, paths):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -56,8 +55,8 @@ class DataFolder(DataFiles):
         self.counts = Counter({name: 0 for name in COUNTED})
         self.parts: set[str] = set()
         self._split = split
-        self._asked: set[bytes] = set()
-        self._judged: set[bytes] = set()
+        self._asked: set[str] = set()
+        self._judged: set[tuple[str, str]] = set()
         self._tasks: dict[str, dict[str, Any]] = {}
 
     def __exit__(self, *error: Any) -> None:
@@ -87,11 +86,13 @@ class DataFolder(DataFiles):
         if self._split is not None and question.part != self._split:
             return
         part = question.part if self._split is None else WHOLE
-        if not _is_new(self._judged, part, question.id):
+        if (part, question.id) in self._judged:
             self.counts["duplicates"] += 1
             return
+        self._judged.add((part, question.id))
         self._judge(part, question)
-        if _is_new(self._asked, question.id):
+        if question.id not in self._asked:
+            self._asked.add(question.id)
             self._line(QUERIES, {"_id": question.id, "text": question.text}, "questions")
             if question.answer:
                 answer = {"_id": question.id, "question": question.text, **question.answer}
@@ -114,12 +115,3 @@ class DataFolder(DataFiles):
     def _line(self, name: str, record: Mapping[str, Any], counted: str) -> None:
         self.stream(name).write(json_line(record))
         self.counts[counted] += 1
-
-
-def _is_new(seen: set[bytes], *texts: str) -> bool:
-    """Add what the texts name, as a hash; return whether it is new."""
-    digest = hashlib.blake2b("\0".join(texts).encode(), digest_size=16).digest()
-    if digest in seen:
-        return False
-    seen.add(digest)
-    return True

@@ -34,12 +34,8 @@ class Dataset:
 def load_dataset(folder: Path, split: str = "test") -> Dataset:
     """Read `queries.jsonl` and `qrels/SPLIT.tsv`; questions without a relevant snippet are left out.
 
-    Raises
-    ------
-    MissingError
-        If the folder or one of the files is not there.
-    BadInputError
-        Naming file, line and reason.
+    Raises `MissingError` if the folder or one of the files is not there. Raises `BadInputError`, naming file, line and
+    reason.
     """
     queries, judgements = folder / "queries.jsonl", folder / "qrels" / f"{split}.tsv"
     for path in (queries, judgements):
@@ -55,10 +51,7 @@ def load_dataset(folder: Path, split: str = "test") -> Dataset:
 def corpus_file(folder: Path) -> Path:
     """Return the corpus of a folder in BEIR's layout.
 
-    Raises
-    ------
-    MissingError
-        If it has none.
+    Raises `MissingError` if it has none.
     """
     for name in BEIR_CORPUS:
         if (folder / name).is_file():
@@ -76,10 +69,7 @@ class _Query(TypedDict):
 def read_queries(path: Path) -> Iterator[Question]:
     """Yield the questions of a `queries.jsonl`.
 
-    Raises
-    ------
-    BadInputError
-        Naming file, line and reason.
+    Raises `BadInputError`, naming file, line and reason.
     """
     for number, line in read_lines(Source(str(path), path)):
         try:
@@ -102,15 +92,8 @@ def parse_query(line: bytes | str) -> Question:
 def load_qrels(path: Path) -> Dataset:
     """Read a judgement file alone, BEIR's or TREC's; its questions' texts are unknown, so empty.
 
-    It is BEIR's if its first line has three tab-separated fields. Questions without a relevant snippet are
-    left out.
-
-    Raises
-    ------
-    MissingError
-        If the file is not there.
-    BadInputError
-        Naming file, line and reason.
+    It is BEIR's if its first line has three tab-separated fields. Questions without a relevant snippet are left out.
+    Raises `MissingError` if the file is not there. Raises `BadInputError`, naming file, line and reason.
     """
     if not path.is_file():
         raise MissingError(f"{path} is not there: give a judgement file, tab-separated (BEIR) or TREC's")
@@ -123,10 +106,7 @@ def load_qrels(path: Path) -> Dataset:
 def read_qrels(path: Path, lowest: int = 1) -> dict[str, dict[str, int]]:
     """Return question -> snippet -> relevance of a tab-separated judgement file; only relevance from `lowest` up.
 
-    Raises
-    ------
-    BadInputError
-        Naming file, line and reason.
+    Raises `BadInputError`, naming file, line and reason.
     """
     lines = ((number, _text(path, number, raw)) for number, raw in _lines(path))
     rows = ((number, line.split("\t")) for number, line in lines if line.strip())
@@ -136,10 +116,7 @@ def read_qrels(path: Path, lowest: int = 1) -> dict[str, dict[str, int]]:
 def read_trec_qrels(path: Path) -> dict[str, dict[str, int]]:
     """Return question -> snippet -> relevance of a TREC qrels file, `qid 0 docid rel`; only relevance above 0.
 
-    Raises
-    ------
-    BadInputError
-        Naming file, line and reason.
+    Raises `BadInputError`, naming file, line and reason.
     """
     rows = ((number, [*fields[:1], *fields[2:]]) for number, fields in trec_rows(path))
     return _judged(path, rows, TREC_FIELDS)
@@ -148,10 +125,7 @@ def read_trec_qrels(path: Path) -> dict[str, dict[str, int]]:
 def trec_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield line number and fields, which ASCII white space separates, of a TREC qrels or run file.
 
-    Raises
-    ------
-    BadInputError
-        If a line is not UTF-8 or holds a NUL character.
+    Raises `BadInputError` if a line is not UTF-8 or holds a NUL character.
     """
     for number, raw in _lines(path):
         if fields := raw.split():

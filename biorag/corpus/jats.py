@@ -76,10 +76,7 @@ class Article:
 def read_blocks(source: Source) -> Iterator[tuple[int, Block]]:
     """Yield line and block of each article, the abstract first.
 
-    Raises
-    ------
-    DamagedSourceError
-        As `read_elements` does, and at a small article that would be a huge corpus.
+    Raises `DamagedSourceError` as `read_elements` does, and at a small article that would be a huge corpus.
     """
     for element in read_elements(source, JATS):
         article, repeated = Article(element, source.label), 0
@@ -135,10 +132,7 @@ def _block(element: Any, headings: tuple[str, ...], anchor: str) -> Iterator[tup
 def parse_block(part: Block) -> Snippet:
     """Return the snippet of a block.
 
-    Raises
-    ------
-    ValueError
-        With the reason, if the article has no text, or there is an undeclared entity.
+    Raises `ValueError`, with the reason, if the article has no text, or there is an undeclared entity.
     """
     article, element = part.article, part.element
     if element is None:

@@ -39,13 +39,9 @@ _MEDLINE_DATE = re.compile(
 def read_records(source: Source) -> Iterator[tuple[int, Any]]:
     """Yield line and element of each article, and of each PMID that is to be deleted, in the file's order.
 
-    An element is freed when the next one is asked for.
-
-    Raises
-    ------
-    DamagedSourceError
-        If the file is not PubMed XML, is not well formed or ends too early, declares entities, or has a record of
-        more than 16 MiB. What comes before the fault has been yielded.
+    An element is freed when the next one is asked for. Raises `DamagedSourceError` if the file is not PubMed XML, is
+    not well formed or ends too early, declares entities, or has a record of more than 16 MiB. What comes before the
+    fault has been yielded.
     """
     for element in read_elements(source, PUBMED):
         yield from _records(element)
@@ -59,10 +55,7 @@ def _records(element: Any) -> Iterator[tuple[int, Any]]:
 def parse_record(element: Any) -> Snippet | Deletion:
     """Return the snippet of an article, or the deletion of a PMID of `DeleteCitation`.
 
-    Raises
-    ------
-    ValueError
-        With the reason, if there is no PMID, neither title nor abstract, or an undeclared entity.
+    Raises `ValueError`, with the reason, if there is no PMID, neither title nor abstract, or an undeclared entity.
     """
     check_entities(element)
     if element.tag == "PMID":
@@ -82,10 +75,7 @@ def parse_record(element: Any) -> Snippet | Deletion:
 def read_references(element: Any) -> tuple[int, list[int]]:
     """Return the PMID of an article and those that it cites, without reading the rest of it.
 
-    Raises
-    ------
-    ValueError
-        With the reason, if there is no PMID.
+    Raises `ValueError`, with the reason, if there is no PMID.
     """
     citation = element.find("MedlineCitation")
     if citation is None:

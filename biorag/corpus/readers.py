@@ -63,13 +63,8 @@ def read_changes(
 ) -> Iterator[Change]:
     """Yield the snippets of one corpus file and, from PubMed's update files, the deletions, in their order.
 
-    A bad line or record, or one at which `check` raises ValueError, raises, or goes to `on_reject` if one is given;
-    so does damage to the file, where its reading ends.
-
-    Raises
-    ------
-    BadInputError
-        Naming file, line and reason.
+    A bad line or record, or one at which `check` raises ValueError, raises, or goes to `on_reject` if one is given; so
+    does damage to the file, where its reading ends. Raises `BadInputError`, naming file, line and reason.
     """
     unit = "line"
     try:
@@ -100,10 +95,8 @@ def refuse(reject: Reject) -> NoReturn:
 def parse_snippet(line: bytes) -> Snippet:
     """Return the snippet of one JSON line, in MedRAG's form or BEIR's.
 
-    Raises
-    ------
-    ValueError
-        With the reason, if the line is not UTF-8, not a JSON object, names a field twice, or lacks an id or text.
+    Raises `ValueError`, with the reason, if the line is not UTF-8, not a JSON object, names a field twice, or lacks an
+    id or text.
     """
     try:
         record = json.loads(line.decode("utf-8"), object_pairs_hook=_without_repeats, parse_int=_whole_number)
@@ -208,11 +201,8 @@ def _id(record: Mapping[str, Any], key: str) -> str:
 def as_id(value: Any, key: str) -> str:
     """Return an id that a record has under a key: a text, or a whole number.
 
-    Raises
-    ------
-    ValueError
-        Naming the key, if there is none, or it has a control character, an unpaired surrogate or more than 1,024
-        characters.
+    Raises `ValueError`, naming the key, if there is none, or it has a control character, an unpaired surrogate or more
+    than 1,024 characters.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -231,10 +221,7 @@ def as_id(value: Any, key: str) -> str:
 def text_of(content: bytes) -> str:
     """Return what a file of text says.
 
-    Raises
-    ------
-    ValueError
-        If it is not UTF-8, or has a NUL.
+    Raises `ValueError` if it is not UTF-8, or has a NUL.
     """
     try:
         text = content.decode("utf-8")

@@ -33,10 +33,7 @@ def _split(
 ) -> Iterator[tuple[int, ReferenceRecord]]:
     """Yield the records of a file with their first lines; what stands between them is passed over.
 
-    Raises
-    ------
-    DamagedSourceError
-        If there is none, or one has more than 16 MiB.
+    Raises `DamagedSourceError` if there is none, or one has more than 16 MiB.
     """
     start = number = size = 0
     lines: list[bytes] = []
@@ -83,10 +80,7 @@ def read_ris(source: Source) -> Iterator[tuple[int, ReferenceRecord]]:
 def parse_ris(reference: ReferenceRecord) -> Snippet:
     """Return the snippet of a RIS record, read by rispy.
 
-    Raises
-    ------
-    ValueError
-        If it is not UTF-8, has no last line, or neither title nor abstract.
+    Raises `ValueError` if it is not UTF-8, has no last line, or neither title nor abstract.
     """
     import rispy
 
@@ -177,10 +171,7 @@ def nbib_fields(text: str) -> dict[str, list[str]]:
 def parse_nbib(reference: ReferenceRecord) -> Snippet:
     """Return the snippet of a MEDLINE record, with the fields that the same record has in PubMed's XML.
 
-    Raises
-    ------
-    ValueError
-        If it is not UTF-8, or has no PMID, or neither title nor abstract.
+    Raises `ValueError` if it is not UTF-8, or has no PMID, or neither title nor abstract.
     """
     fields = nbib_fields(text_of(reference.content))
     pmid = _one(fields, "PMID")

@@ -36,10 +36,7 @@ class RejectsFile:
     def written(self, corpus: Iterable[Path]) -> Iterator[None]:
         """Take the rejects of a survey, which take the place of an earlier one's when it ends.
 
-        Raises
-        ------
-        UsageError
-            If another file is there, or one of the corpus.
+        Raises `UsageError` if another file is there, or one of the corpus.
         """
         if self.path is None:
             yield

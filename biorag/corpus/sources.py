@@ -146,14 +146,8 @@ def find_files(names: Sequence[str], spool: Path, home: Path | None = None, colu
     """Return the files behind the names: a file, a folder's corpus files in order, `demo`, or `-`.
 
     Standard input is copied to `spool` first, because a corpus is read twice: checked, then indexed. Of a folder's
-    files those that biorag wrote are left out: what lies in `home`, rejects, results.
-
-    Raises
-    ------
-    MissingError
-        If a name is neither a file nor a folder.
-    BadInputError
-        If a folder holds no corpus file.
+    files those that biorag wrote are left out: what lies in `home`, rejects, results. Raises `MissingError` if a name
+    is neither a file nor a folder. Raises `BadInputError` if a folder holds no corpus file.
     """
     sources: list[Source] = []
     left: Counter[str] = Counter()
@@ -261,13 +255,9 @@ def _spooled(spool: Path, columns: Columns) -> Source:
 def read_lines(source: Source, blank: bool = False) -> Iterator[tuple[int, bytes]]:
     """Yield `(line number from 1, line)` without line ends and byte order mark; blank lines only if asked for.
 
-    Raises
-    ------
-    DamagedSourceError
-        If the file is a Git-LFS pointer or another format, a damaged or truncated gzip or a gzip bomb, has a line
-        over 16 MiB, or cannot be read.
-    ChangedSourceError
-        If it has changed since it was found.
+    Raises `DamagedSourceError` if the file is a Git-LFS pointer or another format, a damaged or truncated gzip or a
+    gzip bomb, has a line over 16 MiB, or cannot be read. Raises `ChangedSourceError` if it has changed since it was
+    found.
     """
     number = 0
     with faults_named(source, lambda: number + 1), opened(source) as stream:
@@ -286,10 +276,7 @@ def read_lines(source: Source, blank: bool = False) -> Iterator[tuple[int, bytes
 def reader_of(source: Source) -> ReaderKind:
     """Return the format of a file, by its name, of XML by its root element too, else by its first bytes.
 
-    Raises
-    ------
-    BadInputError
-        If it has none, naming the formats; `DamagedSourceError` if it cannot be read.
+    Raises `BadInputError` if it has none, naming the formats; `DamagedSourceError` if it cannot be read.
     """
     named = _named(source.path)
     by_content = source.path.name.lower().endswith(TEXTS)
@@ -336,10 +323,7 @@ def _root_of(content: bytes) -> str:
 def read_chunks(source: Source) -> Iterator[bytes]:
     """Yield the bytes of a file, unzipped, in order, without a byte order mark.
 
-    Raises
-    ------
-    DamagedSourceError, ChangedSourceError
-        As `read_lines` does, but for long lines.
+    Raises DamagedSourceError, ChangedSourceError as `read_lines` does, but for long lines.
     """
     line, started = 1, False
     with faults_named(source, lambda: line), opened(source) as stream:
@@ -374,12 +358,7 @@ def _beginning(source: Source, content: bytes) -> bytes:
 def opened(source: Source) -> Iterator[io.BufferedReader]:
     """Open a source's bytes, unpacked within bounds if it is gzip; it must be unchanged before and after.
 
-    Raises
-    ------
-    ChangedSourceError
-        If it is not.
-    UnpackedTooFarError
-        From reading, at a gzip bomb.
+    Raises `ChangedSourceError` if it is not. Raises `UnpackedTooFarError` from reading, at a gzip bomb.
     """
     source.check_unchanged()
     try:

@@ -54,10 +54,7 @@ class TableRow(NamedTuple):
 def parse_columns(text: str) -> Columns:
     """Return what `--columns` says: `id=PMID,title=Title` as (field, column).
 
-    Raises
-    ------
-    UsageError
-        If a part is not `field=column`, or a field is named twice.
+    Raises `UsageError` if a part is not `field=column`, or a field is named twice.
     """
     pairs = [part.partition("=") for part in text.split(",")]
     columns = tuple((field.strip(), column.strip()) for field, _, column in pairs)
@@ -72,12 +69,8 @@ def parse_columns(text: str) -> Columns:
 def read_rows(source: Source) -> Iterator[tuple[int, TableRow]]:
     """Yield the rows of a table with a header, each with its first line.
 
-    The separator is a tab in TSV, else whichever of `, ;` and tab the header has most of.
-
-    Raises
-    ------
-    DamagedSourceError
-        If there is no header, it lacks a column that the user named, or no column is known to hold text.
+    The separator is a tab in TSV, else whichever of `, ;` and tab the header has most of. Raises `DamagedSourceError`
+    if there is no header, it lacks a column that the user named, or no column is known to hold text.
     """
     csv.field_size_limit(LONGEST_TEXT)
     lines = (content.decode("utf-8", "surrogateescape") + "\n" for _, content in read_lines(source, blank=True))
@@ -152,10 +145,7 @@ def _chosen(source: Source, columns: Sequence[str]) -> dict[str, int]:
 def parse_row(row: TableRow) -> Snippet:
     """Return the snippet of a row; empty values are left out.
 
-    Raises
-    ------
-    ValueError
-        If it cannot be read, is not as long as the header, is not UTF-8, or has no id or text.
+    Raises `ValueError` if it cannot be read, is not as long as the header, is not UTF-8, or has no id or text.
     """
     if row.fault:
         raise ValueError(row.fault)

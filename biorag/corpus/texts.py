@@ -42,12 +42,8 @@ class _Section(NamedTuple):
 def read_passages(source: Source) -> Iterator[tuple[int, TextPassage]]:
     """Yield the passages of a file, each with the line where its section begins.
 
-    The title is the first heading of a Markdown file, else the file's name.
-
-    Raises
-    ------
-    DamagedSourceError
-        If a line is not UTF-8 or has a NUL, or the file has more than 16 MiB.
+    The title is the first heading of a Markdown file, else the file's name. Raises `DamagedSourceError` if a line is
+    not UTF-8 or has a NUL, or the file has more than 16 MiB.
     """
     markdown = source.path.name.lower().endswith(MARKDOWN)
     title = SUFFIXES.sub("", source.label.rpartition("/")[2])
@@ -98,10 +94,7 @@ def _cut(text: str) -> list[str]:
 def parse_passage(passage: TextPassage) -> Snippet:
     """Return the snippet of a passage.
 
-    Raises
-    ------
-    ValueError
-        If the file's name cannot begin an id.
+    Raises `ValueError` if the file's name cannot begin an id.
     """
     place = f"s{passage.section}p{passage.number}" if passage.section else f"p{passage.number}"
     metadata = {"file": passage.file, "part": place}

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import Source
-from biorag.references.facts import facts_of
-from biorag.references.participants import number_of, participants
+from biorag.references.facts import facts_of, number_of, participants
 from biorag.types import Snippet
 
 STATED = [

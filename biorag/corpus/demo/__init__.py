@@ -1,1 +1,0 @@
-"""The packaged demonstration corpus and its questions, written for biorag."""
